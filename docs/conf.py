@@ -17,7 +17,7 @@ STAND_INS = (
     "torch torch.autograd torch.nn torch.nn.modules torch.nn.modules.conv torch.nn.modules.lazy torch.nn.modules.linear"
     " torch.nn.parameter torch.nn.utils torch.nn.utils.parametrize torch.utils torch.utils._pytree"
     " convgrad.torch.operators convgrad.torch.flops"
-    " jax jax.extend jax.extend.core jax.interpreters jax.typing"
+    " jax jax.extend jax.extend.core jax.extend.core.primitives jax.extend.linear_util jax.interpreters jax.typing"
     " dask dask._task_spec dask.array dask.array.core dask.base dask.blockwise dask.highlevelgraph"
 )
 stand_in = MagicMock(__version__="0.10", __version_info__=(0, 10))  # which convgrad.jax looks at

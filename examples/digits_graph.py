@@ -1,7 +1,7 @@
 """One training step of train_digits.py as a oneDNN graph: every convolution, every gradient, and what lies between.
 
 The graph begins with the images and the parameters, is given the gradients by the network's two results, and ends with
-the gradients by all parameters. ReLU and Add are no operators of convgrad: what they make is given, too.
+the gradients by all parameters. What ReLU, its gradient and Add make is given, too.
 """
 
 from __future__ import annotations

@@ -114,8 +114,14 @@ def frameworks(layer: torch.nn.Conv2d, image: torch.Tensor, ones: jax.Array) -> 
     assert_type(convgrad.torch.report(ours), convgrad.torch.Report)
     theirs: jax.Array = convgrad.jax.convolution(ones, ones)
     print(theirs)
+    assert_type(convgrad.jax.reproducible(unpadded)(ones, "VALID"), str)
     dst: torch.Tensor = convgrad.torch.conv2d(image, layer.weight, padding="same", stride=(1, 1))
     return dst
+
+
+def unpadded(images: jax.Array, padding: str) -> str:
+    """Return what is none of JAX's."""
+    return f"{padding} {images.ndim}"
 
 
 def larger(src: np.memmap[Any, Any], weights: Array) -> Any:

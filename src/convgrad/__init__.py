@@ -93,7 +93,7 @@ __all__ = [
     "weighted_weights_sum",
 ]
 
-_BY_THEMSELVES = ("dask", "graph", "jax", "scale", "torch", "verify")  # never imported unasked
+_BY_THEMSELVES = ("dask", "graph", "jax", "scale", "torch", "verify")  # imported only on request
 
 _OF_OTHERS = {f"conv{axes}d": "convolution" for axes in (1, 2, 3)} | {
     f"{name}{axes}d": "conv_transpose" for name in ("conv_transpose", "convtranspose") for axes in (1, 2, 3)
@@ -101,7 +101,7 @@ _OF_OTHERS = {f"conv{axes}d": "convolution" for axes in (1, 2, 3)} | {
 
 
 def __getattr__(name: str) -> Any:
-    """Return what few callers need, imported when it is asked for."""
+    """Return a rarely used name, which is imported on first use."""
     if name == "error_bound":
         from convgrad.verify.bound import error_bound  # noqa: PLC0415 - importing convgrad must stay light
 

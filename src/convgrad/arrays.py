@@ -1,4 +1,4 @@
-"""The door: what callers pass becomes NumPy arrays of a known format, and ``out`` is checked, before any work."""
+"""Conversion of callers' arrays to NumPy arrays of a known format, and the checks of ``out``, before any work."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ Array = NDArray[Any]
 _OUT = "out must be a PyTorch tensor or a NumPy array"
 _OVERLAP_WORK = 100_000
 ONE_AXIS = ("bias", "scale", "norm2")  # operands whose values look like a shape
-ALIGNED_BYTES = 1 << 16  # of less memory, finding the line costs more than it saves
+ALIGNED_BYTES = 1 << 16  # for less memory, aligning costs more than it saves
 
 
 def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
     """Return an operand as a NumPy array that shares its memory, and its format.
 
-    Takes NumPy arrays of any strides, objects with ``__dlpack__`` (bf16 included), ``__array__``, and nested sequences.
+    An operand is a NumPy array of any strides, an object with ``__dlpack__`` (bf16 included) or ``__array__``, or
+    nested sequences.
     """
     if value is None:  # T1
         refuse("T1", operator, f"{name} must be an array; got None")
@@ -62,22 +63,22 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return a new array, whose values are anything; a large one begins with a line of the caches.
+    """Return a new array with arbitrary values; a large one begins at a cache line.
 
-    NumPy's own begin 16 bytes behind one: then each vector of 64 bytes that is stored is of two lines.
+    NumPy's own arrays begin 16 bytes after a cache line, so that each stored vector of 64 bytes spans two lines.
     """
     return aligned(shape, dtype) if prod(shape) * dtype.itemsize >= ALIGNED_BYTES else np.empty(shape, dtype)
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return a new array, whose values are anything, that begins with a line of the caches."""
+    """Return a new array with arbitrary values that begins at a cache line."""
     size = prod(shape) * dtype.itemsize
     memory = np.empty(size + LINE_BYTES, np.uint8)
     return np.ndarray(shape, dtype, memory, -address_of(memory) % LINE_BYTES)
 
 
 def stand_in(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return an array that checks may look at in the place of one of this shape and type; it takes no memory."""
+    """Return an array of a shape and type for checks; it takes no memory."""
     return np.broadcast_to(np.empty((), dtype), shape)
 
 
@@ -101,7 +102,7 @@ def take_shape(value: object, operator: str, name: str) -> tuple[int, ...]:
 
 
 def is_shape(value: object) -> bool:
-    """Tell whether an operand is a 1-D integer array or a sequence of ints, as a shape operand is."""
+    """Return whether an operand is a 1-D integer array or a sequence of ints, like a shape operand."""
     if isinstance(value, list | tuple):
         return as_integers(value) is not None and len(value) > 0
     dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", ())
@@ -118,7 +119,7 @@ def check_common(named: list[tuple[str, Format]], operator: str) -> Format:
 
 
 def _conversion(named: list[tuple[str, Format]]) -> str:
-    """Say which operands to convert and how: those that are f64, as what is made without a dtype, or to the first."""
+    """Return how to convert operands: to the first format other than f64, which arrays without a dtype have."""
     to = next((fmt for _, fmt in named if fmt is not formats.F64), named[0][1])
     others = [name for name, fmt in named if fmt is not to]
     module = "ml_dtypes" if to.is_extension else "numpy"
@@ -128,7 +129,7 @@ def _conversion(named: list[tuple[str, Format]]) -> str:
 
 
 def output_format(dtype: object, common: Format, operator: str) -> Format:
-    """Return the format of the output: what ``dtype`` names, or the operands' format."""
+    """Return the format of the output: the one that ``dtype`` names, or the operands' format."""
     if dtype is None:
         return common
     fmt = formats.named(libraries.dtype(dtype))  # type: ignore[arg-type]
@@ -141,7 +142,7 @@ def output_format(dtype: object, common: Format, operator: str) -> Format:
 def check_out(out: object, shape: tuple[int, ...], fmt: Format, operands: Mapping[str, Array], operator: str) -> Array:
     """Return the memory of ``out`` if the result can be written there; else raise.
 
-    Its type and shape must be the result's, and it must be writable and overlap no operand, in memory or in a file.
+    ``out`` must have the result's type and shape, be writable, and overlap no operand, in memory or in a file.
     """
     if type(out) is not np.ndarray:
         out = _memory_of(out, fmt, operator)
@@ -180,8 +181,8 @@ def _memory_of(out: object, fmt: Format, operator: str) -> Array:
 
 
 def _is_masked(value: object) -> bool:
-    """Tell whether it is a masked array, without loading what makes them."""
-    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)  # none yet while another thread is loading it
+    """Return whether a value is a masked array, without importing ``numpy.ma``."""
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)  # not yet there while another thread loads it
     return masked is not None and isinstance(value, masked)
 
 
@@ -189,7 +190,7 @@ def _as_array(value: object, operator: str, name: str) -> Array:
     if _is_masked(value):  # T1
         refuse("T1", operator, f"{name} must be a plain array; got a masked array, whose mask would be ignored")
     if isinstance(value, np.ndarray):
-        return value.view(np.ndarray)  # a subclass may have its own ideas of axes
+        return value.view(np.ndarray)  # a subclass may define its axes differently
     library = libraries.library_of(value)
     if library is not None:
         return _from_library(library, value, operator, name)
@@ -206,7 +207,7 @@ def _from_library(library: Library, value: object, operator: str, name: str, to_
         refusal = library.refusal(value, library.not_written + library.refused if to_write else library.refused)
         if refusal is None:
             return library.array(library.loaded, value)
-    except Exception as error:  # D1: libraries answer what they cannot hand over with any exception
+    except Exception as error:  # D1: a library may raise any exception for an array that it cannot hand over
         refusal = library.refusal(value, library.refused_there)
         if refusal is None:
             refuse("D1", operator, f"{name} must be readable as a NumPy array; got: {_line(error)}")
@@ -220,17 +221,17 @@ def _from_dlpack(value: Any, operator: str, name: str) -> Array:
             device = f"DLPack device ({kind}, {number})"
             refuse("D1", operator, f"{name} must lie in CPU memory; got {device}; copy it there first")
         array = dlpack.array_of(value)
-        if array.size and array.flags.owndata:  # D1: handed no memory, NumPy takes some of its own
+        if array.size and array.flags.owndata:  # D1: without memory, NumPy allocates some of its own
             refuse("D1", operator, f"{name} must lie in memory; got a {type(value).__name__} that has none")
         return array
     except ConvgradError:
         raise
-    except Exception as error:  # D1: producers answer what they cannot hand over with any exception
+    except Exception as error:  # D1: a producer may raise any exception for an array that it cannot hand over
         refuse("D1", operator, f"{name} must be readable through DLPack; got: {_line(error)}")
 
 
 def _line(error: Exception) -> str:
-    """Return an error's words as one line."""
+    """Return an error's message as one line."""
     return " ".join(str(error).split())
 
 
@@ -242,7 +243,7 @@ def _dtype_words(array: Array) -> str:
 
 @lru_cache(maxsize=1024)
 def overlaps_itself(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
-    """Tell whether two elements may share memory: each stride must step over all that the smaller ones span."""
+    """Return whether two elements may share memory: no stride may be less than the span of the smaller strides."""
     spanned = size
     for stride, extent in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):
         if stride < spanned:

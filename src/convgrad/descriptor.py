@@ -1,9 +1,9 @@
-"""benchdnn's problem descriptors, read and written: keys with numbers, the rest deduced.
+"""benchdnn's problem descriptors, read and written: keys with numbers; missing values are deduced.
 
-The keys are g groups, mb batch (2 if absent), ic oc channels, and i o k s p d with d h w for depth, height, width:
-input, output, kernel, stride, left pad, and dilation counted from 0. Underscores mean nothing; ``n`` begins a name and
-comes last. An output left out follows from the pad, a pad from the output; an inner axis repeats its outer one. An axis
-of which all that is given is what benchdnn takes where nothing is, such as a pad of 0, is not given.
+The keys are g groups, mb batch (2 if absent), ic and oc channels. For each axis d, h, w (depth, height, width) they are
+i o k s p d: input, output, kernel, stride, left pad, and dilation counted from 0. Underscores have no meaning. ``n``
+begins a name and comes last. A missing output follows from the pad, a missing pad from the output. An inner axis
+repeats its outer one. An axis counts as absent if it has only benchdnn's default values, such as a pad of 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TOKEN = re.compile(r"(mb|ic|oc|[ioksdp][dhw]|g)(\d{1,18})|(n)(.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class AxisSize:
-    """One axis of a descriptor, all deduced: extents of input and output, kernel, stride, pads, dilation (1 = none)."""
+    """One complete axis of a descriptor: extents of input and output, kernel, stride, pads, dilation (1 = none)."""
 
     input: int
     output: int
@@ -35,7 +35,7 @@ class AxisSize:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A benchdnn problem, complete. ``input`` and ``output`` are the operator's own, also for deconv.
+    """A complete benchdnn problem. ``input`` and ``output`` are the operator's own, also for deconv.
 
     ``note`` is a warning about pads that the descriptor does not give, or "".
     """
@@ -50,7 +50,7 @@ class Descriptor:
 
 
 def read_descriptor(text: str, transposed: bool = False) -> Descriptor:
-    """Read a benchdnn descriptor and deduce what it leaves out.
+    """Read a benchdnn descriptor and deduce missing values.
 
     >>> read_descriptor("g1_oc16oh56ow56_ic16ih28_kh1sh2ph0").axes[1]
     AxisSize(input=28, output=56, kernel=1, stride=2, pad_begin=0, pad_end=83, dilation=1)
@@ -70,7 +70,7 @@ def read_descriptor(text: str, transposed: bool = False) -> Descriptor:
 def _tokens(text: str) -> tuple[dict[str, int], str]:
     numbers: dict[str, int] = {}
     text = text.strip()
-    at = 0  # a text that is cut after each token would be copied as often
+    at = 0  # cutting the text after each token would copy it as often
     while at < len(text):
         if text[at] == "_":
             at += 1
@@ -92,13 +92,13 @@ def _tokens(text: str) -> tuple[dict[str, int], str]:
 
 
 def _given(numbers: Mapping[str, int], axis: str) -> dict[str, int]:
-    """Return an axis' values by key: none where all of them are as good as absent."""
+    """Return an axis's values by key, or none if all of them are defaults."""
     values = {key: numbers[key + axis] for key in _ABSENT if key + axis in numbers}
     return values if any(_ABSENT[key] != value for key, value in values.items()) else {}
 
 
 def _promoted(given: Mapping[str, dict[str, int]], text: str) -> list[tuple[str, dict[str, int]]]:
-    """Return the spatial axes with their values: one without i and k repeats the outer axis, but for what it has."""
+    """Return the spatial axes with their values: one without i and k repeats the outer axis, except for its values."""
     letters = [axis for axis in _AXIS_LETTERS if given[axis]]
     if not letters:
         raise NotationError(f"a problem has at least one spatial axis; got {text!r:.100}")
@@ -132,7 +132,7 @@ def _axis(values: Mapping[str, int], axis: str, text: str, transposed: bool) -> 
         pad = _truncated(total, 2)
     if pad < 0:
         raise NotationError(f"p{axis} follows from the rest as {pad}, but must not be negative; got {text!r:.100}")
-    # A negative right pad only trims positions that no tap reads: 0 describes the same problem.
+    # A negative right pad only removes positions that no tap reads: 0 describes the same problem.
     pad_end = max(0, total - pad)
     padding = large - transposed_extent(small, e, stride, pad + pad_end)
     if padding >= max(stride, dilation if transposed else 1):
@@ -143,7 +143,7 @@ def _axis(values: Mapping[str, int], axis: str, text: str, transposed: bool) -> 
 
 
 def _unwritten_pad(axis: str, values: Mapping[str, int], size: AxisSize) -> str:
-    """Return a warning where the last position of an axis meets padding alone, by a pad that is not written.
+    """Return a warning if the last position of an axis meets only padding, and the descriptor does not give this pad.
 
     >>> read_descriptor("ic1ih9oc1oh99kh3ph1").note
     'ih9 and oh99 leave a pad of 91 at the end of h, which the descriptor does not give'
@@ -161,7 +161,7 @@ def _truncated(number: int, by: int) -> int:
 
 
 def write_descriptor(d: Descriptor, transposed: bool = False) -> str:
-    """Write a descriptor, or say why the notation cannot."""
+    """Write a descriptor; raise NotationError if the notation cannot express it."""
     if len(d.axes) > len(_AXIS_LETTERS):
         raise NotationError(f"the notation has up to 3 spatial axes; got {len(d.axes)}")
     letters = _AXIS_LETTERS[-len(d.axes) :]

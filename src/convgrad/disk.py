@@ -1,6 +1,6 @@
-"""Files on disk: regular ones are read; what is written takes its name when it is whole, and replaces nothing unasked.
+"""Files on disk: only regular files are read; a new file gets its name when it is complete.
 
-Through a symbolic link, what it points at is read and written, as a shell does.
+Without ``force`` no file is replaced. A symbolic link is followed for reading and writing, as in a shell.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import IO
 from convgrad.errors import FileError
 
 PERMISSIONS = 0o777
-TEMPORARY = ".convgrad-"  # what the name of a file begins with that is not whole yet
-UNFINISHED = ".unfinished"  # what the name of a file ends in that an interruption leaves
+TEMPORARY = ".convgrad-"  # prefix of the name of an incomplete file
+UNFINISHED = ".unfinished"  # suffix of the name of a file that an interruption leaves
 
 
 def why(error: BaseException) -> str:
-    """Return the words of an error, those of the system alone where it has some."""
+    """Return the message of an error, the system's own message if it has one."""
     return getattr(error, "strerror", None) or str(error)
 
 
 def opened(path: str | Path, links: bool = True) -> IO[bytes]:
-    """Open a regular file for reading; a FIFO or a device, which may keep its reader for ever, is refused.
+    """Open a regular file for reading. A FIFO or a device is refused, because reading it may never end.
 
     A symbolic link is refused too unless ``links``.
     """
@@ -42,7 +42,7 @@ def opened(path: str | Path, links: bool = True) -> IO[bytes]:
 
 
 def read_bytes(path: str | Path, most: int) -> bytes:
-    """Return the start of a regular file: at most so many bytes."""
+    """Return the start of a regular file: at most ``most`` bytes."""
     with opened(path) as file:
         try:
             return file.read(most)
@@ -51,7 +51,7 @@ def read_bytes(path: str | Path, most: int) -> bytes:
 
 
 def check_new(path: Path, force: bool, place: str = "") -> None:
-    """Refuse a path that no file can be written to, or, without ``force``, one that has a file."""
+    """Raise FileError if a path cannot be written to or, without ``force``, if its file exists."""
     name = place or str(path)
     try:
         target = _target(path)
@@ -71,10 +71,10 @@ def check_new(path: Path, force: bool, place: str = "") -> None:
 
 @contextmanager
 def written(path: Path, force: bool, place: str = "", mode: int = 0o666) -> Iterator[IO[bytes]]:
-    """Give a file to write, which takes its name when all of it is there; what fails leaves no trace.
+    """Yield a file to write, which gets its name when it is complete; an error leaves no trace.
 
-    Without ``force`` nothing is replaced, not even what was made meanwhile. A replaced file keeps its permissions, and
-    its owner where we may give files away; a new one has those of ``mode`` that the umask leaves.
+    Without ``force`` nothing is replaced, not even a file made meanwhile. A replaced file keeps its permissions, and
+    its owner if the system permits; a new one has the permissions of ``mode`` that the umask allows.
     """
     name = place or str(path)
     check_new(path, force, place)
@@ -99,10 +99,10 @@ def written(path: Path, force: bool, place: str = "", mode: int = 0o666) -> Iter
 
 @contextmanager
 def left(path: Path, force: bool, kept: Path, place: str = "") -> Iterator[IO[bytes]]:
-    """Give a file to read and write, which takes its name when all of it is there; what fails leaves it as it is.
+    """Yield a file to read and write, which gets its name when it is complete; an error leaves it as it is.
 
-    It lies beside its name, with ``UNFINISHED`` behind that, and is given again by the next try. ``kept`` is the file
-    that tells what of it is finished: a new one, of which that was told nothing, leaves no trace.
+    Until then its name ends in ``UNFINISHED``, and the next try gets the same file. ``kept`` is the file that records
+    its finished parts: if an error comes before the first record, a new unfinished file is removed.
     """
     name = place or str(path)
     check_new(path, force, place)
@@ -130,7 +130,7 @@ def left(path: Path, force: bool, kept: Path, place: str = "") -> Iterator[IO[by
 
 @contextmanager
 def growing(path: Path, force: bool) -> Iterator[IO[str]]:
-    """Give a text file that stands under its name from the start, so that an interruption leaves what was written."""
+    """Yield a text file that has its name from the start, so that an interruption leaves the written rows."""
     check_new(path, force)
     try:
         with open(_target(path), "w" if force else "x", newline="", encoding="utf-8") as file:
@@ -142,22 +142,22 @@ def growing(path: Path, force: bool) -> Iterator[IO[str]]:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open without waiting for what writes to a FIFO; regular files know no difference."""
+    """Open without waiting for the writer of a FIFO; regular files are not affected."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _open_no_link(path: str, flags: int) -> int:
-    """Open without waiting, and only what the path itself names."""
+    """Open without waiting, and do not follow a link."""
     return _open_at_once(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
 def _target(path: Path) -> Path:
-    """Return the path without links; where they run in a circle, the first that is met again."""
+    """Return the path without links; if the links form a cycle, the first link that is met again."""
     return Path(os.path.realpath(path))
 
 
 def _status(target: Path) -> os.stat_result | None:
-    """Return what the system says of a file; nothing where there is none."""
+    """Return the status of a file; None if it does not exist."""
     try:
         return os.stat(target)
     except (FileNotFoundError, NotADirectoryError):
@@ -165,7 +165,7 @@ def _status(target: Path) -> os.stat_result | None:
 
 
 def _mark(path: Path) -> tuple[int, int] | None:
-    """Return what is another whenever a file was written; nothing where there is none."""
+    """Return a value that changes whenever a file is written; None if the file does not exist."""
     there = _status(_target(path))
     return (there.st_ino, there.st_mtime_ns) if there else None
 
@@ -175,7 +175,7 @@ def _exists(name: str) -> FileError:
 
 
 def _give(temporary: Path, before: os.stat_result) -> None:
-    """Give a file the group, owner and permissions of the one it replaces, as far as we may."""
+    """Give a file the group, owner and permissions of the one that it replaces, as far as permitted."""
     for owner, group in ((-1, before.st_gid), (before.st_uid, -1)):
         with suppress(OSError):
             os.chown(temporary, owner, group)
@@ -183,7 +183,7 @@ def _give(temporary: Path, before: os.stat_result) -> None:
 
 
 def _take_name(temporary: Path, target: Path, force: bool) -> None:
-    """Give the whole file its name: at once, and without ``force`` only where nobody else has taken it."""
+    """Give the complete file its name in one step; without ``force`` only if the name is free."""
     if force:
         os.replace(temporary, target)
         return
@@ -191,7 +191,7 @@ def _take_name(temporary: Path, target: Path, force: bool) -> None:
         os.link(temporary, target)
     except FileExistsError:
         raise
-    except OSError:  # a file system without hard links: an empty file takes the name, and is ours to replace
+    except OSError:  # without hard links, an empty file reserves the name and is then replaced
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         try:
             os.replace(temporary, target)

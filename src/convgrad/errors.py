@@ -1,10 +1,10 @@
-"""Every exception convgrad raises, under one root; each also derives from the builtin a caller would expect."""
+"""All exceptions that convgrad raises, under one root; each also derives from the builtin that a caller expects."""
 
 from convgrad.words import printable
 
 
 class ConvgradError(Exception):
-    """The root of all convgrad errors; whatever names and keys a message quotes, it can be printed."""
+    """The root of all convgrad errors; the message is printable, whatever names and keys it quotes."""
 
     def __str__(self) -> str:
         """Return the message, one line of printable characters."""
@@ -12,7 +12,7 @@ class ConvgradError(Exception):
 
 
 class InvalidOpError(ConvgradError, ValueError):
-    """The operator is unknown, or was given a number of operands it does not take."""
+    """The operator is unknown, or got a number of operands that it does not take."""
 
 
 class InvalidAttributeError(ConvgradError, ValueError):
@@ -24,20 +24,20 @@ class InvalidShapeError(ConvgradError, ValueError):
 
 
 class InvalidDataTypeError(ConvgradError, TypeError):
-    """A number format that is not supported, or formats that differ where they must agree."""
+    """A number format that is not supported, or formats that differ although they must agree."""
 
 
 class UnsupportedError(ConvgradError, NotImplementedError):
-    """A legal request that this build cannot serve."""
+    """A legal request that this build does not support."""
 
 
 class GraphError(ConvgradError, ValueError):
-    """Something is wrong in a graph or in a graph file; raised from its cause."""
+    """An error in a graph or in a graph file; raised from its cause."""
 
 
 class NotationError(ConvgradError, ValueError):
-    """A problem line that cannot be read, or a problem the notation cannot say."""
+    """A problem line that cannot be read, or a problem that the notation cannot express."""
 
 
 class FileError(ConvgradError, ValueError):
-    """A file that is missing, damaged, of an unknown kind, too large, or cannot be written."""
+    """A file that is missing, damaged, of an unknown kind, too large, or not writable."""

@@ -1,7 +1,7 @@
 """The number formats as a table, and the one correct rounding from float64 into each of them.
 
-A format of operands is one row. What reads files, tensors of other libraries and kernels' memory derives its own table
-from these rows.
+Each row is a format of operands. Readers of files, of other libraries' tensors and of kernels' memory derive their
+tables from these rows.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from numpy.typing import DTypeLike, NDArray
 from convgrad import words
 
 
-@dataclass(frozen=True, eq=False)  # rows of a table: each is itself only, and quick to look up
+@dataclass(frozen=True, eq=False)  # rows of a table: compared by identity, which is a fast lookup
 class Format:
-    """A binary floating-point format: m * 2**e with ``significand_bits`` bits in m, the hidden one counted."""
+    """A binary floating-point format: m * 2**e with ``significand_bits`` bits in m, the implicit bit included."""
 
     name: str
     dtype: np.dtype[Any]
     significand_bits: int
-    min_exponent: int  # of the smallest normal number, 2**min_exponent
-    max_exponent: int  # of the largest binade, 2**max_exponent
-    spent: int = 0  # how many of the largest numbers of that binade stand for NaN
+    min_exponent: int  # the smallest normal number is 2**min_exponent
+    max_exponent: int  # the largest binade begins at 2**max_exponent
+    spent: int = 0  # how many of the largest numbers of that binade encode NaN
     aliases: Mapping[str, str] = field(default_factory=dict, repr=False)  # its name in other programs, by program
 
     @property
@@ -52,19 +52,19 @@ class Format:
 
     @property
     def is_extension(self) -> bool:
-        """Whether NumPy itself lacks the type: arrays of it are handed to other programs as their bits."""
+        """Whether NumPy itself lacks the type: other programs get arrays of it as their bits."""
         return self.dtype.isbuiltin != 1
 
     @property
     def accumulator(self) -> Format:
-        """The format sums are kept in: f64 for f64, f32 for all others."""
+        """The format of sums: f64 for f64, f32 for all others."""
         return F64 if self is F64 else F32
 
     def __str__(self) -> str:
         return self.name
 
     def __reduce__(self) -> tuple[Callable[[str], Format], tuple[str]]:
-        """Say by name which of the formats it is: there is one of each, also where a copy or another process has it."""
+        """Reduce to the name: there is one object per format, also after a copy or in another process."""
         return _by_name, (self.name,)
 
 
@@ -83,7 +83,7 @@ F32 = _row("f32", np.float32, (24, -126, 127), "FLOAT F32 float f32")
 BF16 = _row("bf16", ml_dtypes.bfloat16, (8, -126, 127), "BFLOAT16 BF16 bfloat16 bf16")
 F16 = _row("f16", np.float16, (11, -14, 15), "FLOAT16 F16 half f16")
 F64 = _row("f64", np.float64, (53, -1022, 1023), "DOUBLE F64 double f64")
-F8_E4M3 = _row(  # without infinities: what is beyond the largest number is NaN
+F8_E4M3 = _row(  # without infinities: a value beyond the largest number becomes NaN
     "f8_e4m3", ml_dtypes.float8_e4m3fn, (4, -6, 8), "FLOAT8E4M3FN F8_E4M3 fp8_e4m3 f8e4m3fn", spent=1
 )
 F8_E5M2 = _row("f8_e5m2", ml_dtypes.float8_e5m2, (3, -14, 15), "FLOAT8E5M2 F8_E5M2 fp8_e5m2 f8e5m2")
@@ -91,7 +91,7 @@ F8_E5M2 = _row("f8_e5m2", ml_dtypes.float8_e5m2, (3, -14, 15), "FLOAT8E5M2 F8_E5
 FORMATS = {f.name: f for f in (F32, BF16, F16, F64, F8_E4M3, F8_E5M2)}
 LISTED = " or ".join(", ".join(FORMATS).rsplit(", ", 1))  # in messages
 
-# What others keep their sums in; tf32 has no dtype of its own and is stored as f32.
+# Accumulation formats of other libraries; tf32 has no dtype of its own and is stored as f32.
 TF32 = Format("tf32", np.dtype(np.float32), 11, -126, 127)
 _UNSIGNED_ZERO = (
     Format("f8_e4m3fnuz", np.dtype(ml_dtypes.float8_e4m3fnuz), 4, -7, 7),
@@ -111,7 +111,7 @@ def of_program(program: str) -> dict[str, Format]:
 
 
 def of_dtype(dtype: np.dtype[Any]) -> Format | None:
-    """Return the format of a NumPy dtype, whatever its byte order; None where there is none.
+    """Return the format of a NumPy dtype in any byte order; None if there is none.
 
     >>> print(of_dtype(np.dtype(">f4")), of_dtype(np.dtype(np.int8)))
     f32 None
@@ -120,7 +120,7 @@ def of_dtype(dtype: np.dtype[Any]) -> Format | None:
 
 
 def strided(array: NDArray[Any], shape: Sequence[int], strides: Sequence[int], writeable: bool = False) -> NDArray[Any]:
-    """Return an array's memory with another shape and strides: NumPy's ``as_strided``, which does not know f8_e5m2.
+    """Return an array's memory with another shape and strides, like NumPy's ``as_strided``, but also for f8_e5m2.
 
     >>> strided(np.arange(4).astype(F8_E5M2.dtype), (2, 2), (1, 2)).tolist()
     [[0.0, 2.0], [1.0, 3.0]]
@@ -130,7 +130,7 @@ def strided(array: NDArray[Any], shape: Sequence[int], strides: Sequence[int], w
 
 
 def named(what: str | DTypeLike | Format) -> Format | None:
-    """Return the format meant by a name ("bf16", "bfloat16"), a dtype or a scalar type; None where there is none.
+    """Return the format of a name ("bf16", "bfloat16"), a dtype or a scalar type; None if there is none.
 
     >>> print(named("bf16"), named("bfloat16"), named(np.float16), named("float8_e5m2"), named("int8"))
     bf16 bf16 f16 f8_e5m2 None
@@ -141,12 +141,12 @@ def named(what: str | DTypeLike | Format) -> Format | None:
         return FORMATS[what]
     try:
         return of_dtype(np.dtype(what))
-    except Exception:  # NumPy parses strings and answers a wrong one with almost any exception
+    except Exception:  # NumPy may raise almost any exception for a wrong string
         return None
 
 
 def meant(what: object) -> str:
-    """Say which format a name that is none was meant for; "" where that cannot be told.
+    """Return a hint to the format that an unknown name may mean; "" if no format is similar.
 
     >>> meant("fp32"), meant("int8")
     ('; did you mean f32?', '')
@@ -157,9 +157,9 @@ def meant(what: object) -> str:
 def round_to(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
     """Round float64 values once to ``fmt``, to nearest, ties to even; overflow gives infinity. Stays float64.
 
-    Scales each value so that the last place of ``fmt`` becomes 1, rounds to an integer, and scales back. Both scalings
-    are exact, so there is one rounding only: 1 + 2**-8 + 2**-40 rounds up in bf16, where the way through f32 loses the
-    last bit and then breaks the tie downwards. To f32 NumPy rounds just so, in a third of the time.
+    Each value is scaled so that the last place of ``fmt`` becomes 1, rounded to an integer, and scaled back. Both
+    scalings are exact, so there is one rounding only: 1 + 2**-8 + 2**-40 rounds up in bf16. Rounding to f32 first would
+    lose the last bit and then break the tie downwards. NumPy's own rounding to f32 is the same, in a third of the time.
 
     >>> float(round_to(np.array([1 + 2**-8 + 2**-40]), BF16)[0])
     1.0078125
@@ -180,7 +180,7 @@ def round_to(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
 
 
 def _to_f32(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Round as the processor does; what is subnormal in f32, which a process may have set to be flushed, by itself."""
+    """Round as the processor does, except for f32 subnormals, which a process may flush: they are rounded here."""
     rounded = values.astype(np.float32).astype(np.float64)
     small = np.abs(values) < 2.0**F32.min_exponent
     if small.any():

@@ -1,4 +1,4 @@
-"""The host, in words: its processor, its environment, the cores we may use, and which threads run on which."""
+"""The host: its processor, its environment, the cores that this process may use, and the cores of its threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def cpu_fields() -> Mapping[str, str]:
-    """Return what the system says about its first core, by field; nothing where it keeps no such list."""
+    """Return the system's description of its first core, by field; empty if the system has none."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -29,23 +29,23 @@ def cpu_model() -> str:
 
 
 def usable_cores() -> tuple[int, ...]:
-    """Return the numbers of the cores this thread may run on."""
+    """Return the numbers of the cores that this thread may run on."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
 
 
 def core_count() -> int:
-    """Return how many cores this thread may run on."""
+    """Return the number of cores that this thread may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache
 def _getenv() -> Callable[[bytes], bytes | None] | None:
-    """Return the C library's function that tells a variable, None where there is none to be found."""
+    """Return the C library's function that reads an environment variable; None if there is none."""
     if os.name != "posix":
         return None
-    found = ctypes.PyDLL(None).getenv  # keeps the interpreter's lock: nobody sets one meanwhile
+    found = ctypes.PyDLL(None).getenv  # keeps the interpreter's lock, so that no other thread sets one meanwhile
     found.argtypes, found.restype = [ctypes.c_char_p], ctypes.c_char_p
     return found
 
@@ -53,7 +53,7 @@ def _getenv() -> Callable[[bytes], bytes | None] | None:
 def environment(name: bytes, default: str = "") -> str:
     """Return a variable of the environment, or ``default`` if it is not set.
 
-    What is set in ``os.environ`` is set in the process's environment, which is read here in a quarter of the time.
+    ``os.environ`` also sets the process's environment, which this function reads in a quarter of the time.
 
     >>> environment(b"CONVGRAD_NOTHING_OF_THE_KIND")
     ''
@@ -80,7 +80,7 @@ def cache_directory() -> Path | None:
 
 @cache
 def _getcpu() -> Callable[[], int] | None:
-    """Return the C library's function that tells the core of the thread that calls it, None where it has none."""
+    """Return the C library's function that returns the calling thread's core; None if it has none."""
     if not hasattr(os, "sched_setaffinity"):
         return None
     found: Callable[[], int] | None = getattr(ctypes.PyDLL(None), "sched_getcpu", None)  # keeps the interpreter's lock
@@ -88,21 +88,21 @@ def _getcpu() -> Callable[[], int] | None:
 
 
 def present_core() -> int | None:
-    """Return the number of the core this thread runs on at present, None where the system does not say."""
+    """Return the number of the core that this thread runs on at present; None if the system does not report it."""
     ask = _getcpu()
     return None if ask is None else ask()
 
 
 def move_thread(thread: threading.Thread, cores: Collection[int]) -> None:
-    """Keep a running thread of this process on these cores where the system can; none are none."""
+    """Keep a running thread of this process on these cores if the system can; do nothing if ``cores`` is empty."""
     if cores and thread.native_id is not None and hasattr(os, "sched_setaffinity"):
-        with suppress(OSError):  # the system has taken them away meanwhile
+        with suppress(OSError):  # the cores are no longer available
             os.sched_setaffinity(thread.native_id, cores)
 
 
 @contextmanager
 def staying_on(cores: Collection[int]) -> Iterator[None]:
-    """Keep this thread, and threads it starts meanwhile, on these cores where the system can; none are all it had."""
+    """Keep this thread, and threads that it starts meanwhile, on these cores if the system can; no cores: no change."""
     before = usable_cores()
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)

@@ -1,4 +1,4 @@
-"""Where in a file an array lies whose memory is the file's, and whether two arrays lie in the same bytes of one."""
+"""The positions of mapped arrays in their files, and a test whether two arrays share bytes of a file."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Part:
-    """A file, and the byte at which an array's first element lies."""
+    """A file, and the byte of an array's first element."""
 
     file: str
     first: int
 
 
 class Place(NamedTuple):
-    """The same of a file that need not have a name; and whether what is written there is written to the file."""
+    """The same for a file that may have no name, and whether writes to the array go to the file."""
 
     device: str
     inode: int
@@ -35,11 +35,11 @@ class Place(NamedTuple):
     is_shared: bool
 
 
-_VIEWS, _MAPS = (np.ndarray, memoryview), (np.memmap, mmap.mmap)  # a union would be made anew in each call
+_VIEWS, _MAPS = (np.ndarray, memoryview), (np.memmap, mmap.mmap)  # a union would be created anew in each call
 
 
 def is_mapped(array: object) -> bool:
-    """Return whether an array's memory is a file's, as far as the objects know that it views."""
+    """Return whether an array's memory is a file's, as far as the objects that it views show it."""
     owner = _owner(array)
     while isinstance(owner, _VIEWS) and not isinstance(owner, np.memmap):
         owner = owner.obj if isinstance(owner, memoryview) else owner.base
@@ -47,14 +47,14 @@ def is_mapped(array: object) -> bool:
 
 
 def _owner(array: Any) -> Any:
-    """Return what the memory of an array is of, where that is not a NumPy array itself: then it is no file's."""
+    """Return the owner of an array's memory, or None if a NumPy array owns it: then it is not a file's."""
     while type(array) is np.ndarray:
         array = array.base
     return array
 
 
 def part_of(array: object) -> Part | None:
-    """Return where an array lies; None where that is no file, or one without a name."""
+    """Return the position of an array in its file; None if it has no file, or one without a name."""
     owner = _memmap_of(array)
     if owner is None or not owner.filename:
         return None
@@ -63,16 +63,16 @@ def part_of(array: object) -> Part | None:
 
 
 def _memmap_of(array: object) -> np.memmap[Any, Any] | None:
-    """Return the memmap that an array is, or is a view of, which knows where in its file it begins."""
+    """Return the memmap that an array is, or is a view of; it has the position where it begins in its file."""
     while isinstance(array, np.ndarray) and not isinstance(array.base, mmap.mmap):
-        array = array.base  # a view is a memmap too, but its offset is that of the first
+        array = array.base  # a view is a memmap too, but its offset is that of the first one
     return array if isinstance(array, np.memmap) else None
 
 
 def seen_from(out: Array, operands: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Return operands as they would lie if the file that ``out`` is a map of were mapped once; not to be read.
+    """Return operands at the addresses that they would have in ``out``'s map of their common file; not to be read.
 
-    An ``out`` that is no map, or a map that is not written to its file, shares no file with operands.
+    If ``out`` is not a map, or is not written to its file, it shares no file with operands.
     """
     if out.base is None or not is_mapped(out):
         return operands
@@ -95,7 +95,7 @@ def _moved(operand: Array, out: Array, to: Place, place: Place | None) -> Array:
 
 
 def _by_address(arrays: Sequence[Array]) -> list[Place | None]:
-    """Return the places of arrays as Linux has them: whoever made the maps, whatever became of the files' names."""
+    """Return the places of arrays on Linux, whoever made the maps, also of renamed or deleted files."""
     places: list[Place | None] = [None] * len(arrays)
     addresses = [address_of(array) for array in arrays]
     for line in Path("/proc/self/maps").read_bytes().splitlines():
@@ -104,12 +104,12 @@ def _by_address(arrays: Sequence[Array]) -> list[Place | None]:
             if first <= address < end:
                 _, access, offset, device, inode, *_ = line.split(maxsplit=5)
                 place = Place(device.decode(), int(inode), int(offset, 16) + address - first, access.endswith(b"s"))
-                places[at] = place if place.inode else None  # 0: no file
+                places[at] = place if place.inode else None  # 0: not a file
     return places
 
 
 def _by_name(arrays: Sequence[Array]) -> list[Place | None]:
-    """Return the places of arrays that NumPy has mapped, as far as their files still have a name."""
+    """Return the places of arrays that NumPy has mapped, if their files still have a name."""
     places: list[Place | None] = []
     for array in arrays:
         part, owner = part_of(array), _memmap_of(array)

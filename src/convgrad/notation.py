@@ -1,7 +1,7 @@
 """One-line problems for tests, benchmarks and the command line.
 
 A line is ``[deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] descriptor``, for example
-``BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1``. The weights format is by default XIO with NXC and OIX with NCX; for deconv
+``BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1``. The default weights format is XIO with NXC and OIX with NCX, and for deconv
 XOI and IOX.
 """
 
@@ -50,7 +50,7 @@ class Line:
 
 @dataclass(frozen=True)
 class OperatorCall:
-    """What to run: an operator, its operands' shapes in its layouts, its attributes."""
+    """A call to run: an operator, its operands' shapes in its layouts, and its attributes."""
 
     operator: str
     shapes: tuple[tuple[int, ...], ...]
@@ -107,7 +107,7 @@ def write(line: Line) -> str:
 
 
 def calls(line: Line) -> tuple[OperatorCall, ...]:
-    """Return the operators a line runs: one, or two for BWD_WB."""
+    """Return the operators that a line runs: one, or two for BWD_WB."""
     return tuple(_call(line, operator) for operator in DIRECTIONS[line.direction])
 
 

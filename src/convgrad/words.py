@@ -1,4 +1,4 @@
-"""Words: those from outside made fit to be printed, which of ours they mean, and how many of something there are."""
+"""Helpers for texts: printable text, counts, durations, and the names that misspelled words mean."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LONGEST = 80
 
 
 def printable(text: str, length: int | None = LONGEST) -> str:
-    r"""Return the start of a text, or all of it, with what a terminal should not be sent replaced.
+    r"""Return the start of a text, or all of it, with characters that a terminal should not get replaced.
 
     >>> printable("\x1b[2Jsrc")
     '?[2Jsrc'
@@ -19,7 +19,7 @@ def printable(text: str, length: int | None = LONGEST) -> str:
 
 
 def counted(number: int, one: str) -> str:
-    """Return how many of something there are, in words.
+    """Return a number with its noun, in the plural unless the number is 1.
 
     >>> counted(1, "thread"), counted(2, "thread")
     ('1 thread', '2 threads')
@@ -28,7 +28,7 @@ def counted(number: int, one: str) -> str:
 
 
 def duration(milliseconds: float) -> str:
-    """Return a time in the unit that suits it.
+    """Return a time in a suitable unit.
 
     >>> duration(0.0213), duration(12.34), duration(1490)
     ('21.3 us', '12.3 ms', '1.49 s')
@@ -38,7 +38,7 @@ def duration(milliseconds: float) -> str:
 
 
 def meant(word: str, names: Iterable[str], least: float = 0.6) -> str:
-    """Say, to end a sentence, which of our names a word that is none is meant for; "" where none is that like it.
+    """Return the end of a sentence with our name that an unknown word may mean; "" if no name is similar.
 
     >>> meant("fp32", ("f32", "bf16")), meant("bwd_w", ("FWD_D", "BWD_W")), meant("int8", ("f32", "bf16"))
     ('; did you mean f32?', '; did you mean BWD_W?', '')

@@ -291,8 +291,8 @@ def test_a_graph_op_with_a_shape_input_has_its_values(tmp_path: Path) -> None:
 
 def test_a_graph_that_is_none_is_refused_by_its_json_path(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    path.write_text('{"graph": [{"kind": "ReLU", "inputs": [], "outputs": []}]}')
-    with pytest.raises(FileError, match="must have an op of the convolution family; it has ReLU"):
+    path.write_text('{"graph": [{"kind": "GELU", "inputs": [], "outputs": []}]}')
+    with pytest.raises(FileError, match="must have an op of the convolution family; it has GELU"):
         list(cases.read(path))
     path.write_text('{"graph": [{"kind": 1}]}')
     with pytest.raises(FileError, match=r"a.json: \$\.graph\[0\]\.kind"):

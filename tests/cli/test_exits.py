@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import io
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -95,7 +96,23 @@ def test_the_codes_are_in_every_help(capsys: pytest.CaptureFixture[str]) -> None
         with pytest.raises(SystemExit) as done:
             main([*words, "--help"])
         assert done.value.code == 0
-        assert EXIT_CODES in " ".join(capsys.readouterr().out.split())
+        assert EXIT_CODES in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_has_two_examples_that_parse(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["help", command])
+    shown = capsys.readouterr().out
+    made = importlib.import_module(f"convgrad.cli.parsers.{command}").parser()
+    examples = "\n".join(made.examples).replace("\\\n", "").splitlines()
+    assert len(examples) == 2
+    for example in examples:
+        words = shlex.split(example.partition(" | ")[0])
+        assert words[:2] == ["convgrad", command]
+        made.parse_intermixed_args(words[2:])
+    assert all(f"  {line}\n" in shown for line in made.examples)
+    assert f"  {command:9}{cli.COMMANDS[command]}\n" in cli.parser().format_help()
 
 
 def test_commands_print_through_the_console() -> None:

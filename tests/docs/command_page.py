@@ -36,11 +36,12 @@ Under `--json` an error is also the last object on standard output:
 def command_line_page() -> str:
     """Return the page: every command with its arguments, and the exit codes."""
     commands = {name: importlib.import_module(f"convgrad.cli.parsers.{name}").parser() for name in COMMANDS}
-    links = [f"| [`{c.prog}`](#{c.prog.replace(' ', '-')}) | {_text(c.description)} |" for c in commands.values()]
+    links = [f"| [`{c.prog}`](#{c.prog.replace(' ', '-')}) | {_text(COMMANDS[name])} |" for name, c in commands.items()]
     root = [f"- {_forms(action)}: {_text(action.help)}" for action in parser()._actions if action.option_strings]
     lines = [HEAD, "| command | does |", "|---|---|", *links, "", "Without a command:", "", *root]
     for name, command in commands.items():
         lines += ["", f"## {command.prog}", "", _text(command.description), "", "```text", _usage(command), "```"]
+        lines += ["", "```text", *command.examples, "```"]
         lines += ["", f"More: {SEE[name]}."] if name in SEE else []
         for group in command._action_groups:
             lines += _group(group)
@@ -51,7 +52,7 @@ def command_line_page() -> str:
 
 def exit_codes() -> list[tuple[str, str]]:
     """Return each exit code with what it means."""
-    return re.findall(r"(?:^exit codes: |; )(\d+) (.+?)(?=; \d|$)", EXIT_CODES)
+    return re.findall(r"^  (\d+) +(.+)$", EXIT_CODES, re.MULTILINE)
 
 
 def _usage(command: argparse.ArgumentParser) -> str:

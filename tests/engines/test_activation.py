@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import convgrad
 from convgrad import engines
+from convgrad.cli import main
 from convgrad.engines.llvm import isas
 from convgrad.errors import ConvgradError, InvalidAttributeError
 from convgrad.formats import FORMATS, store
@@ -278,6 +280,18 @@ def test_verdicts_on_activated_results() -> None:
     tiny = np.maximum(plain, 0)
     tiny[plain < 0] = -1e-6  # inside the bound of the sum, but no value of ReLU
     assert verdict_on(tiny, posed, how).outcome == WRONG
+
+
+def test_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The result is activated and compared with the exact one, activated; graphs and pieces refuse the option."""
+    line, out = "FWD_D f32 NXC mb1ic4ih6oc5oh6kh3ph1", tmp_path / "out.npy"
+    arguments = ["run", line, "--fill", "normal", "--activation", "relu", "--check", "oracle"]
+    assert main([*arguments, "-o", str(out)]) == 0
+    assert (np.load(out) >= 0).all()
+    assert (np.load(out) == 0).any()
+    assert main(["run", "graph.json", "--activation", "relu"]) == 2
+    assert main(["run", "Convolution", "x.npy", "w.npy", "--memory", "1GB", "--activation", "relu"]) == 2
+    assert "--activation does not go with --memory" in capsys.readouterr().err
 
 
 def test_activation_is_part_of_what_calls_are_known_by() -> None:

@@ -15,7 +15,7 @@ from convgrad.engines.llvm.backward_weights.tile import tile
 from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.llvm.emit import Module, separate
 from convgrad.engines.llvm.forward.micro_tile import tile as tile_of_positions
-from convgrad.plan.backward_weights.recipe import DEPTHWISE, GEMM, GROUPS, KernelSpec, MicroTile, Operand
+from convgrad.plan.backward_weights.recipe import DEPTHWISE, GEMM, GROUPS, KernelSpec, MicroTileShape, Operand
 from convgrad.plan.forward.kn2row import Kn2rowSpec
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
@@ -30,10 +30,10 @@ def spec_of(
     isa: str, rows: int, vectors: int, fmt: str = "f32", axis: str = CHANNELS, place: bool = False
 ) -> KernelSpec:
     x, y = Operand(axis, rows, place, moves=True), Operand(axis, vectors * ISAS[isa].lanes)
-    return KernelSpec(ISAS[isa], fmt, fmt, GEMM, MicroTile(rows, vectors), x, y)
+    return KernelSpec(ISAS[isa], fmt, fmt, GEMM, MicroTileShape(rows, vectors), x, y)
 
 
-def spec_under(isa: str, tile: MicroTile, lanes: str, fmt: str = "f32", axis: str = CHANNELS) -> KernelSpec:
+def spec_under(isa: str, tile: MicroTileShape, lanes: str, fmt: str = "f32", axis: str = CHANNELS) -> KernelSpec:
     """The kernel of a tile of some taps; of groups, as many channels of each as the tile has."""
     width = tile.nr if lanes == GROUPS else tile.nr * ISAS[isa].lanes
     x, y = Operand(axis, tile.mr, moves=True), Operand(axis, width)
@@ -55,7 +55,7 @@ def products_spec(isa: str, fmt: str, axis: str) -> Kn2rowSpec:
     return Kn2rowSpec(product, fmt, 4, 2, axis)
 
 
-def depthwise_of(isa: str, tile: MicroTile, slide: int, fmt: str = "f32") -> KernelSpec:
+def depthwise_of(isa: str, tile: MicroTileShape, slide: int, fmt: str = "f32") -> KernelSpec:
     x, y = Operand(CHANNELS, 1, in_place=True, moves=True), Operand(CHANNELS, 1, in_place=True)
     return KernelSpec(ISAS[isa], fmt, fmt, DEPTHWISE, tile, x, y, GROUPS, slide=slide)
 
@@ -88,7 +88,7 @@ def test_golden_tile_of_positions() -> None:
 
 def test_golden_depthwise() -> None:
     module = Module()
-    depthwise(module, depthwise_of("neon", MicroTile(1, 1, 1, 2), 1))
+    depthwise(module, depthwise_of("neon", MicroTileShape(1, 1, 1, 2), 1))
     assert str(module) == (GOLDEN / "depthwise.ll").read_text()
 
 
@@ -106,9 +106,9 @@ PLAIN = [name for name, isa in ISAS.items() if not isa.pairs]  # what differs wh
 @tiers("isa, fmt, half", PLAIN, ["f32", "bf16", "f16"], range(2), every=19)
 def test_no_symbol_from_outside(isa: str, fmt: str, half: int) -> None:
     """Of every second kernel; the halves together have all."""
-    ways = product((CHANNELS, SPATIAL, STRIDED), (MicroTile(5, 2), MicroTile(2, 1, 2, 3)), (CHANNELS, GROUPS))
+    ways = product((CHANNELS, SPATIAL, STRIDED), (MicroTileShape(5, 2), MicroTileShape(2, 1, 2, 3)), (CHANNELS, GROUPS))
     packed = (spec_under(isa, shape, lanes, fmt, axis) for axis, shape, lanes in ways)
-    stencils = (depthwise_of(isa, MicroTile(1, 1, 3, 3), slide, fmt) for slide in (0, 1))
+    stencils = (depthwise_of(isa, MicroTileShape(1, 1, 3, 3), slide, fmt) for slide in (0, 1))
     positions = (data_spec(isa, 5, 2, fmt, axis) for axis in (CHANNELS, SPATIAL, STRIDED))
     products = (products_spec(isa, fmt, axis) for axis in (CHANNELS, SPATIAL, STRIDED))
     planes = (SpatialStencilSpec(ISAS[isa], fmt, fmt, 4, 2, 2, 2),)
@@ -162,18 +162,18 @@ def test_the_inner_loop_of_positions_is_ideal(isa: str, shape: tuple[int, int], 
 
 
 SEVERAL_TAPS = [
-    ("avx512", MicroTile(1, 1, 1, 7), GROUPS), ("avx512", MicroTile(1, 1, 3, 3), GROUPS),
-    ("avx512", MicroTile(4, 2, 1, 3), GROUPS),
-    ("avx512", MicroTile(3, 4, 1, 2), CHANNELS), ("avx512", MicroTile(3, 1, 3, 3), CHANNELS),
-    ("avx512", MicroTile(1, 2, 1, 12), CHANNELS),
-    ("avx2", MicroTile(1, 1, 1, 7), GROUPS), ("avx2", MicroTile(1, 1, 3, 3), GROUPS),
-    ("avx2", MicroTile(3, 2, 1, 2), CHANNELS),
-    ("neon", MicroTile(1, 1, 1, 7), GROUPS), ("neon", MicroTile(1, 1, 3, 3), GROUPS),
+    ("avx512", MicroTileShape(1, 1, 1, 7), GROUPS), ("avx512", MicroTileShape(1, 1, 3, 3), GROUPS),
+    ("avx512", MicroTileShape(4, 2, 1, 3), GROUPS),
+    ("avx512", MicroTileShape(3, 4, 1, 2), CHANNELS), ("avx512", MicroTileShape(3, 1, 3, 3), CHANNELS),
+    ("avx512", MicroTileShape(1, 2, 1, 12), CHANNELS),
+    ("avx2", MicroTileShape(1, 1, 1, 7), GROUPS), ("avx2", MicroTileShape(1, 1, 3, 3), GROUPS),
+    ("avx2", MicroTileShape(3, 2, 1, 2), CHANNELS),
+    ("neon", MicroTileShape(1, 1, 1, 7), GROUPS), ("neon", MicroTileShape(1, 1, 3, 3), GROUPS),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("isa", "tile", "lanes"), SEVERAL_TAPS)
-def test_the_loop_of_several_taps(isa: str, tile: MicroTile, lanes: str) -> None:
+def test_the_loop_of_several_taps(isa: str, tile: MicroTileShape, lanes: str) -> None:
     """Where all taps exist: as many multiplies as sums, none of them spilt."""
     loops = inner_loops(jit.assembly(module_of(spec_under(isa, tile, lanes)), ISAS[isa]), f"tile{tile.nr}")
     sums = tile.taps * tile.mr * tile.nr

@@ -160,9 +160,7 @@ def test_weights_of_few_positions_are_read_in_place(kind: str, channels: int) ->
     stored = [values.astype(one.operand_format.dtype, order="K") for values in operands]
     expected = np.ascontiguousarray(evaluate_in_order(one, stored))
     for isa in HOST:
-        met = [
-            plan for plan in plans_of(one, stored, empty(one), ISAS[isa])[1] if "lanes from weights (in" in str(plan)
-        ]
+        met = [plan for plan in plans_of(one, stored, empty(one), ISAS[isa])[1] if "B from weights (in" in str(plan)]
         assert met, isa
         for plan in met[channels % 2 :: 6]:
             assert_same_bits(np.ascontiguousarray(run_plan(plan, one, stored, empty(one))), expected, str(plan))

@@ -12,7 +12,7 @@ from tests.support.graph_documents import (
     tensor,
 )
 
-OP = '{"graph": [{"id": 0, "kind": "ReLU", %s}]}'
+OP = '{"graph": [{"id": 0, "kind": "GELU", %s}]}'
 OF_FAMILY = '{"graph": [{"kind": "BiasAdd", "attrs": {"x": %s}}]}'
 FINITE = "must be a finite number of at most 64 bits"
 
@@ -47,11 +47,11 @@ TEXTS: list[tuple[str | bytes, str, str]] = [
     ('{"graph": {}}', "$.graph", "must be a list; got {}"),
     ('{"graph": null}', "$.graph", "must be a list; got null"),
     ('{"graph": [1]}', "$.graph[0]", "must be an object; got 1"),
-    ('{"graph": [{"kind": "ReLU"}, []]}', "$.graph[1]", "must be an object; got []"),
+    ('{"graph": [{"kind": "GELU"}, []]}', "$.graph[1]", "must be an object; got []"),
     ('{"graph": [], "graph": []}', "$", 'keys must differ; "graph" stands twice'),
     ('{"a": [{"b": 1, "b": 1}]}', "$.a[0]", 'keys must differ; "b" stands twice'),
     ('{"a": {"\\u001b": 1, "\\u001b": 1}}', "$.a", 'keys must differ; "\\u001b" stands twice'),
-    (OP % '"kind": "ReLU"', "$.graph[0]", 'keys must differ; "kind" stands twice'),
+    (OP % '"kind": "GELU"', "$.graph[0]", 'keys must differ; "kind" stands twice'),
     (OP % '"attrs": {"x": {}, "x": {}}', "$.graph[0].attrs", 'keys must differ; "x" stands twice'),
     (OP % '"attrs": {"x": {"type": 1, "type": 1}}', "$.graph[0].attrs.x", 'keys must differ; "type" stands twice'),
     (OP % '"inputs": [{"id": 1, "id": 1}]', "$.graph[0].inputs[0]", 'keys must differ; "id" stands twice'),
@@ -68,13 +68,13 @@ TEXTS: list[tuple[str | bytes, str, str]] = [
     (OF_FAMILY % '{"type": "f32", "value": 1, "note": 1e400}', "$.graph[0].attrs.x.note", FINITE),
     (OP % '"note": 1e400', "$.graph[0].note", FINITE),
     (OP % '"attrs": {"x": {"type": "f32", "value": 1, "y": {"z": [-Infinity]}}}', "$.graph[0].attrs.x.y.z[0]", FINITE),
-    ('{"gr\\u0061ph": [{"kind": "ReLU"}, []]}', "$.graph[1]", "must be an object; got []"),
-    ('{"graph": [{"kind": "ReLU"}, ]}', "$", "must be JSON; Expecting value: line 1 column 30"),
-    ('{"graph": [{"kind":\n"ReLU"}, {"kind": }]}', "$", "must be JSON; Expecting value: line 2 column 19"),
-    ('{"graph": [{"kind":\n"ReLU"}], "é": }', "$", "must be JSON; Expecting value: line 2 column 16"),
-    ('{"é": 0, "graph": [{"kind": "ReLU"} {"kind": "ReLU"}]}', "$", "must be JSON; Extra data: line 1 column 37"),
-    ('{"graph": [{"kind": "ReLU"}', "$", "must be JSON; Expecting value: line 1 column 28"),
-    (b'{"graph": [{"kind": "ReLU"}, {"kind": "\xff"}]}', "$", "must be UTF-8; invalid start byte at byte 39"),
+    ('{"gr\\u0061ph": [{"kind": "GELU"}, []]}', "$.graph[1]", "must be an object; got []"),
+    ('{"graph": [{"kind": "GELU"}, ]}', "$", "must be JSON; Expecting value: line 1 column 30"),
+    ('{"graph": [{"kind":\n"GELU"}, {"kind": }]}', "$", "must be JSON; Expecting value: line 2 column 19"),
+    ('{"graph": [{"kind":\n"GELU"}], "é": }', "$", "must be JSON; Expecting value: line 2 column 16"),
+    ('{"é": 0, "graph": [{"kind": "GELU"} {"kind": "GELU"}]}', "$", "must be JSON; Extra data: line 1 column 37"),
+    ('{"graph": [{"kind": "GELU"}', "$", "must be JSON; Expecting value: line 1 column 28"),
+    (b'{"graph": [{"kind": "GELU"}, {"kind": "\xff"}]}', "$", "must be UTF-8; invalid start byte at byte 39"),
     (OP % '"inputs": [{"id": 0, "shape": [1e999]}]', "$.graph[0].inputs[0].shape[0]", FINITE),
     (OP % ('"inputs": [{"id": 1%s}]' % ("0" * 30)), "$.graph[0].inputs[0].id", FINITE),
     ('{"\\u001b[31m\\ud800": NaN}', "$.?[31m?", FINITE),
@@ -213,20 +213,20 @@ DOCUMENTS: dict[str, tuple[Json, str, str]] = {
         "dst_shape must be a 1-D tensor of s32; got 2: f32 3",
     ),
     "strides of more axes than there may be": (
-        one_op("ReLU", [tensor(0, stride=[1] * 65)], tensor(1)),
+        one_op("GELU", [tensor(0, stride=[1] * 65)], tensor(1)),
         "$.graph[0].inputs[0]",
         "strides must be one per axis, at most 64 here; got 65",
     ),
     "op that reads itself": (
-        one_op("ReLU", [tensor(0)], tensor(0)),
-        "$.graph[0] ReLU 0",
-        "a graph must have no cycles; ops that wait for each other are among ReLU 0",
+        one_op("GELU", [tensor(0)], tensor(0)),
+        "$.graph[0] GELU 0",
+        "a graph must have no cycles; ops that wait for each other are among GELU 0",
     ),
     "two ops in a cycle": (
         {
             "graph": [
-                {"kind": "ReLU", "name": "\x1bfirst", "inputs": [tensor(0)], "outputs": [tensor(1)]},
-                {"kind": "ReLU", "name": "second", "inputs": [tensor(1)], "outputs": [tensor(0)]},
+                {"kind": "GELU", "name": "\x1bfirst", "inputs": [tensor(0)], "outputs": [tensor(1)]},
+                {"kind": "GELU", "name": "second", "inputs": [tensor(1)], "outputs": [tensor(0)]},
             ]
         },
         "$.graph[1] second",

@@ -29,16 +29,16 @@ def test_the_good_document_is_good() -> None:
     graph = load(good())
     assert graph.is_finalized
     assert (graph.inputs, graph.outputs) == ((0, 1, 3), (5,))
-    assert [op.kind for op in graph.ops] == ["Convolution", "BiasAdd", "ReLU"]
+    assert [op.kind for op in graph.ops] == ["Convolution", "BiasAdd", "GELU"]
     assert [str(graph.tensors[n]) for n in (2, 4)] == ["2: f32 2x5x4", "4: f32 2x5x4"]
     assert [op.where for op in graph.ops] == ["$.graph[0]", "$.graph[1]", "$.graph[2]"]
-    assert graph.inference.reasons == {9: "ReLU is not an operator of the convolution family"}
+    assert graph.inference.reasons == {9: "GELU is not an operator of the convolution family"}
 
 
 def test_every_field_that_has_a_default_may_be_missing() -> None:
-    graph = load({"graph": [{"kind": "ReLU"}, {"kind": "Sum", "inputs": [{"id": 0}]}]})
+    graph = load({"graph": [{"kind": "GELU"}, {"kind": "Sum", "inputs": [{"id": 0}]}]})
     assert graph.header == Header("3.0.0", "cpu", "strict", False)
-    assert graph.ops[0] == Op(0, "ReLU", (), ())
+    assert graph.ops[0] == Op(0, "GELU", (), ())
     assert graph.ops[1] == Op(1, "Sum", (LogicalTensor(0, "undef", None, None, "strided", "undef"),), ())
     assert (graph.inputs, graph.outputs) == ((0,), ())
 
@@ -106,13 +106,13 @@ TENSORS: list[tuple[Json, Any, Any, Any]] = [
 
 @pytest.mark.parametrize(("fields", "dims", "strides", "shape"), TENSORS, ids=[str(row[0])[:60] for row in TENSORS])
 def test_shapes_and_strides(fields: Json, dims: Any, strides: Any, shape: Any) -> None:
-    (op,) = load({"graph": [{"kind": "ReLU", "inputs": [{"id": 0, **fields}]}]}).ops
+    (op,) = load({"graph": [{"kind": "GELU", "inputs": [{"id": 0, **fields}]}]}).ops
     assert (op.inputs[0].dims, op.inputs[0].strides, op.inputs[0].shape) == (dims, strides, shape)
 
 
 def test_ids_have_64_bits() -> None:
     largest = 2**64 - 1
-    document = one_op("ReLU", [tensor(largest)], tensor(2**63))
+    document = one_op("GELU", [tensor(largest)], tensor(2**63))
     document["graph"][0]["id"] = largest
     document |= {"input_ports": [largest], "output_ports": [2**63]}
     graph = load(document)
@@ -148,7 +148,7 @@ VALUES: list[tuple[str, Any, Any]] = [
 
 @pytest.mark.parametrize(("kind", "given", "expected"), VALUES)
 def test_attribute_values(kind: str, given: Any, expected: Any) -> None:
-    document = one_op("ReLU", [], tensor(0), {"a": {"type": kind, "value": given}})
+    document = one_op("GELU", [], tensor(0), {"a": {"type": kind, "value": given}})
     value = load(document).ops[0].attributes["a"]
     assert value == expected
     assert type(value) is type(expected)

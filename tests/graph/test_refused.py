@@ -64,7 +64,7 @@ def test_documents_that_are_refused(name: str) -> None:
 def chain(length: int, closed: bool = False) -> Json:
     makes = [(number + 1) % length if closed else number + 1 for number in range(length)]
     ops = [
-        {"id": n, "kind": "ReLU", "inputs": [tensor(n, [4])], "outputs": [tensor(made, [4])]}
+        {"id": n, "kind": "GELU", "inputs": [tensor(n, [4])], "outputs": [tensor(made, [4])]}
         for n, made in enumerate(makes)
     ]
     return {"graph": ops[::-1]}
@@ -74,7 +74,7 @@ def test_long_chains_and_cycles() -> None:
     graph = load(chain(5000))
     assert [partition.op.id for partition in graph.partitions()] == list(range(5000))
     assert len(graph.run({0: np.zeros(4, np.float32)}).skipped) == 5000
-    refused(chain(5000, closed=True), "$.graph[4999] ReLU 0", "ops that wait for each other are among ReLU 4999")
+    refused(chain(5000, closed=True), "$.graph[4999] GELU 0", "ops that wait for each other are among GELU 4999")
 
 
 # Arguments of Limits, the path and words of the message.

@@ -34,6 +34,11 @@ def main() -> None:
     def both(src: Any, weights: Any, diff_dst: Any) -> Any:
         return jax.grad(lambda *given: (cj.convolution(*given) * diff_dst).sum(), argnums=(0, 1))(src, weights)
 
+    def summed(src: Any, weights: Any, diff_dst: Any) -> Any:
+        numbers = ("NHWC", "HWIO", "NHWC")
+        dst = jax.lax.conv_general_dilated(src, weights, (1, 1), "VALID", dimension_numbers=numbers)
+        return jax.lax.psum((dst * diff_dst).sum(), "x")
+
     for kind in (AxisType.Auto, AxisType.Explicit):
         mesh = jax.make_mesh((4,), ("x",), axis_types=(kind,))
         cut, whole = NamedSharding(mesh, P("x")), NamedSharding(mesh, P())
@@ -44,6 +49,10 @@ def main() -> None:
         mapped = jax.shard_map(both, mesh=mesh, in_specs=(P("x"), P(), P("x")), out_specs=(P("x"), P()))
         for got, expected in zip(jax.jit(mapped)(*given), gradients, strict=True):
             same(got, expected, f"gradient in shard_map of {kind}")
+        theirs = jax.shard_map(summed, mesh=mesh, in_specs=(P("x"), P(), P("x")), out_specs=P())
+        mapped = jax.grad(cj.reproducible(theirs), argnums=(0, 1))
+        for got, expected in zip(jax.jit(mapped)(*given), gradients, strict=True):
+            same(got, expected, f"gradient of a reproducible shard_map of {kind}")
     got = jax.pmap(cj.convolution, in_axes=(0, None))(src.reshape(4, 2, 6, 6, 4), weights)
     same(got.reshape(dst.shape), dst, "pmap")
 

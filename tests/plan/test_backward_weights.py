@@ -48,8 +48,8 @@ def test_a_plan_is_a_value_that_explains_itself() -> None:
     assert one == best(line)[0]
     assert hash(one.spec) == hash(best("BWD_W f32 NXC mb4ic64ih28oc64oh28kh3ph1")[0].spec)
     text = str(one)
-    assert text.startswith("dense: f32 to f32, tile 13x2 of avx512")
-    assert "not dense: f32 to f32, tile" in text
+    assert text.startswith("dense: f32 to f32, micro-tile 13x2 of avx512")
+    assert "slower dense: f32 to f32, micro-tile" in text
     assert f"rounding depth {height_of(problem(line))}" in text
 
 

@@ -37,7 +37,7 @@ BUILT_IN: list[list[Json]] = [
     [
         op_of(0, "Convolution", [tensor_of(0, [1, 5, 2]), tensor_of(1, [3, 2, 4])], tensor_of(2, [UNKNOWN]), **ONE),
         op_of(1, "BiasAdd", [tensor_of(2, [UNKNOWN]), tensor_of(3, [4])], tensor_of(4, [UNKNOWN]), data_format="NXC"),
-        op_of(2, "ReLU", [tensor_of(4, [UNKNOWN])], tensor_of(5, [1, 3, 4]), alpha=0.5, inplace=True),
+        op_of(2, "GELU", [tensor_of(4, [UNKNOWN])], tensor_of(5, [1, 3, 4]), alpha=0.5, inplace=True),
         op_of(3, "ConvTranspose", [tensor_of(5, [1, 3, 4]), tensor_of(1, [3, 2, 4])], tensor_of(6, [UNKNOWN]), **ONE),
     ],
     [

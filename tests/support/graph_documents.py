@@ -67,7 +67,7 @@ def good() -> Json:
             {
                 "id": 9,
                 "name": "relu",
-                "kind": "ReLU",
+                "kind": "GELU",
                 "attrs": typed(alpha=0.5),
                 "inputs": [tensor(4, **rest)],
                 "outputs": [tensor(5, **rest)],

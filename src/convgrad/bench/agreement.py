@@ -1,4 +1,4 @@
-"""Whether two implementations agree: everywhere by a proved bound; where not, the oracle judges the channel."""
+"""A check whether two implementations agree within a proved bound; if not, the exact result decides for the channel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Agreement:
-    """The largest difference of two results over what two correct ones may differ by, and its canonical place."""
+    """The largest difference of two results as a share of the allowed difference, and its canonical place."""
 
     share: float
     worst: tuple[int, ...]
@@ -36,15 +36,15 @@ class Agreement:
 
 
 def terms(problem: Problem) -> int:
-    """Return the longest sum: the height of a result summed in an order nobody knows."""
+    """Return the longest sum: the rounding depth of a result whose order of summation is unknown."""
     return order_of(problem).terms + last_additions(problem)
 
 
 def agree(first: Array, second: Array, magnitude: Array, problem: Problem) -> Agreement:
     """Compare two canonical results; ``magnitude`` is sum |x||y| as convgrad computes it.
 
-    Each may err by gamma_h sum |x||y| with h the number of terms, and by the rounding of its output. The magnitudes are
-    sums too and may be too small by the same share.
+    Each result may err by gamma_h sum |x||y|, where h is the number of terms, and by the rounding of its output. The
+    magnitudes are sums too and may be too small by the same share.
     """
     accumulator, fmt, h = problem.operand_format.accumulator, problem.output_format, terms(problem)
     with np.errstate(all="ignore"):
@@ -61,8 +61,10 @@ def agree(first: Array, second: Array, magnitude: Array, problem: Problem) -> Ag
 
 
 def judge(work: Work, result: Array, place: Sequence[int]) -> Verdict:
-    """Return the oracle's verdict on a canonical result's channel at ``place``: the slice that shares its two leading
-    indices, which are (image, channel), or (destination channel, source channel of its group) of weights.
+    """Return the exact result's verdict on one channel of a canonical result.
+
+    The channel is the slice with the two leading indices of ``place``: (image, channel), or for weights (destination
+    channel, source channel of its group).
     """
     problem, operands = _channel(work, *place[:2])
     answer = oracle.evaluate(problem, operands)
@@ -79,7 +81,7 @@ def _one(index: int) -> slice:
 
 
 def _channel(work: Work, first: int, second: int) -> tuple[Problem, list[Array]]:
-    """Return the problem of one channel of the result, of one group, with its operands."""
+    """Return the problem of one channel of the result, which is in one group, with its operands."""
     conv, solves_for = work.conv, work.problem.solves_for
     inputs, outputs = conv.src_channels // conv.groups, conv.dst_channels // conv.groups
     group = {"dst": second // outputs, "src": second // inputs, "weights": first // outputs}[solves_for]

@@ -10,7 +10,7 @@ from statistics import fmean, median
 
 @dataclass(frozen=True)
 class Series:
-    """One contender's times in ms a call: its first call, then every round it ran; none where it refused."""
+    """One contender's times in ms per call: its first call, then each round; no rounds if it refused."""
 
     name: str
     first_ms: float
@@ -19,17 +19,17 @@ class Series:
 
     @property
     def median_ms(self) -> float:
-        """The median of its rounds."""
+        """The median of the rounds."""
         return median(self.rounds_ms)
 
 
 def fastest(series: Sequence[Series]) -> Series | None:
-    """Return the series of the smallest median: a peer counts by the better of its layouts. None if all refused."""
+    """Return the series with the smallest median, the better of a peer's layouts; None if all refused."""
     return min((s for s in series if s.rounds_ms), key=lambda s: s.median_ms, default=None)
 
 
 def ratio(ours: Series, peer: Series) -> float:
-    """Return the median over rounds of the peer's time over ours in the same round: above 1 ours is faster.
+    """Return the median over rounds of the peer's time divided by ours in the same round; ours is faster if above 1.
 
     >>> ratio(Series("convgrad", 9, (1, 2, 4)), Series("torch", 9, (3, 4)))
     2.5
@@ -38,7 +38,7 @@ def ratio(ours: Series, peer: Series) -> float:
 
 
 def geometric_mean(values: Iterable[float]) -> float | None:
-    """Return the geometric mean of positive numbers; None of none.
+    """Return the geometric mean of positive numbers; None if there are none.
 
     >>> round(geometric_mean([0.5, 2, 8]), 12)
     2.0

@@ -1,8 +1,9 @@
-"""One case timed: every contender warmed up and checked, then all of them in turns, round by round.
+"""The measurement of one case: every contender is warmed up and checked, then all are timed in turns, round by round.
 
-A round takes one sample of each contender and one of the multiply-add peak, so that a slow second hurts all alike. A
-turn begins with calls that do not count, until the threads of whoever was before have stopped spinning and its own are
-spread over the cores. A sample of a quick contender is a loop of calls; a slow contender sits out the later rounds.
+A round takes one sample of each contender and one of the multiply-add peak, so that a slow second affects all alike. A
+turn begins with calls that are not counted. During these calls the threads of the previous contender stop spinning and
+the contender's own threads spread over the cores. A sample of a fast contender is a loop of calls; a slow contender
+skips the later rounds.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
 from convgrad.verify.verdict import Verdict
 
 SAMPLE_S = 0.002
-BUDGET_S = 4.0  # of one contender's rounds together, as long as it had one
+BUDGET_S = 4.0  # of all rounds of one contender, which has at least one
 SETTLE_S = 0.03
-LONG_S = 10 * SETTLE_S  # a longer call needs no turn's beginning that does not count
+LONG_S = 10 * SETTLE_S  # longer calls need no uncounted calls before a sample
 
 _peak = cache(FmaPeak)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a case: its cost, everybody's times, the peak's samples in GFLOP/s, whether convgrad is right."""
+    """The outcome of a case: its cost, all times, the peak's samples in GFLOP/s, and whether convgrad is right."""
 
     case: Case
     problem: Problem
@@ -52,7 +53,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Runner:
-    """A contender ready for its rounds: ``loops`` calls a sample, in at most ``rounds``; none where it refused."""
+    """A contender ready for its rounds: ``loops`` calls per sample, in at most ``rounds``; none if it refused."""
 
     contender: Contender
     first_ms: float
@@ -112,7 +113,7 @@ def measure(
 
 
 def _warm(contender: Contender, repeat: int) -> tuple[Runner, Any]:
-    """Return a contender ready for its rounds, and what its first call returned."""
+    """Return a contender ready for its rounds, and the result of its first call."""
     with staying_on(contender.cores):
         started = time.perf_counter()
         result = contender.call()
@@ -136,10 +137,10 @@ def settle(call: Callable[[], object]) -> float:
 def _warm_peer(
     contender: Contender, work: Work, mine: Array, magnitude: Array, repeat: int
 ) -> tuple[Runner, list[Verdict]]:
-    """Return a peer's contender ready for its rounds; where it differs from convgrad, the oracle's verdict on that."""
+    """Return a peer's contender ready for its rounds; if it differs from convgrad, also the verdict on our result."""
     try:
         runner, result = _warm(contender, repeat)
-    except Exception as error:  # a peer refuses what it lacks with any exception
+    except Exception as error:  # a peer may raise any exception if it does not support a case
         sentence = str(error).strip().split("\n")[0]
         return Runner(contender, 0.0, 0, 0, False, (f"{contender.name} refuses: {sentence}",)), []
     theirs = contender.canonical(result)
@@ -154,7 +155,7 @@ def _warm_peer(
 def _rounds(
     runners: Sequence[Runner], peak: Callable[[], float], repeat: int, progress: Callable[[float], None]
 ) -> tuple[list[list[float]], list[float]]:
-    """Return the samples of every runner, and of the peak: one a round in turn, for as many rounds as each has."""
+    """Return the samples of every runner and of the peak, one per round, for as many rounds as each runner has."""
     samples: list[list[float]] = [[] for _ in runners]
     peaks = []
     for number in range(repeat):

@@ -26,7 +26,7 @@ def contenders(work: Work, threads: int) -> list[Contender]:
     given = []
     for tensor, operand in zip(work.problem.operands, work.operands, strict=True):
         laid_out = operand.transpose(np.argsort(axis_order(_LAYOUTS[tensor], operand.ndim)))
-        with jax.enable_x64(True):  # here and in each call: whoever called this keeps their own setting
+        with jax.enable_x64(True):  # here and in each call, so that the caller's setting is unchanged
             given.append(jax.numpy.asarray(np.ascontiguousarray(laid_out)))
     function = jax.jit(_function(work))
     order = axis_order(_LAYOUTS[work.problem.output], len(work.problem.output_shape))
@@ -39,7 +39,7 @@ def _run(function: Callable[..., Any], given: list[Any]) -> Any:
 
 
 def _function(work: Work) -> Callable[..., Any]:
-    """Return the role's function of the operands given: the forward, or its transpose by one operand."""
+    """Return the function of a problem's pass: the forward pass, or its transpose with respect to one operand."""
     conv, dtype = work.conv, work.problem.operand_format.dtype
 
     def forward(src: Any, weights: Any) -> Any:
@@ -73,6 +73,6 @@ def _function(work: Work) -> Callable[..., Any]:
 
 
 def _pads(axis: Axis) -> tuple[int, int]:
-    """Return the pads that make the extents fit exactly: the end's may be negative."""
+    """Return the pads that make the extents fit exactly; the pad at the end may be negative."""
     needed = axis.span - axis.src
     return axis.pad_begin, needed - axis.pad_begin

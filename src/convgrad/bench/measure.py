@@ -1,7 +1,7 @@
 """The machine's own speed: loops generated as LLVM IR that only multiply-add, or only read.
 
-Multiply-adds run in CHAINS independent chains of registers, so that their latency is hidden; reads go over a working
-set again and again. Threads are Python's, as ctypes releases the interpreter's lock.
+Multiply-adds run in CHAINS independent chains of registers, so that their latency is hidden. Reads repeat over one
+working set. Threads are Python's, because ctypes releases the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from convgrad.host import staying_on, usable_cores
 
 CHAINS = 12
 SAMPLE_S = 0.01  # waking threads costs some 50 us: below one percent of this
-GATE_S = 10.0  # an interrupted start must not leave threads waiting for ever
+GATE_S = 10.0  # an interrupted start must not leave threads waiting forever
 STREAMS = 8
-WIDTHS = (("avx512f", 64), ("avx", 32))  # bytes of the widest vector by feature; without any, 16
+WIDTHS = (("avx512f", 64), ("avx", 32))  # bytes of the widest vector by feature; 16 without any
 ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8)}
 
 
 @cache
 def _llvm() -> Any:
-    """Return LLVM's binding; raise UnsupportedError where code made at run time cannot be run."""
+    """Return LLVM's binding; raise UnsupportedError if code that is generated at run time cannot run."""
     if why := jit.refusal():
         raise UnsupportedError(f"bench compiles the loops that measure the machine's peak: {why}")
     return jit.llvm()
@@ -45,7 +45,7 @@ def vector_bytes() -> int:
 
 
 def fma_ir(element: str) -> str:
-    """Return the IR of fma(passes, x): CHAINS chains a = a*x[0] + x[1] in registers; their sum ends in x[0]."""
+    """Return the IR of fma(passes, x): CHAINS chains a = a*x[0] + x[1] in registers; their sum is stored in x[0]."""
     scalar, size = ELEMENTS[element]
     lanes = vector_bytes() // size
     vector, intrinsic = f"<{lanes} x {scalar}>", f"@llvm.fma.v{lanes}{element}"
@@ -79,7 +79,7 @@ def fma_ir(element: str) -> str:
 
 
 def read_ir() -> str:
-    """Return the IR of read(passes, x, bytes): every byte read ``passes`` times; the bits met end in x[0]."""
+    """Return the IR of read(passes, x, bytes): it reads every byte ``passes`` times; their or is stored in x[0]."""
     width = vector_bytes()
     vector = f"<{width // 8} x i64>"
     streams = range(STREAMS)
@@ -134,14 +134,14 @@ def _compiler() -> Any:
 
 @cache
 def _compiled(name: str, ir: str) -> tuple[Any, int]:
-    """Return the compiled function's owner, which must live as long as it is called, and its address."""
+    """Return the compiled function's owner, which must exist as long as the function is called, and its address."""
     library = f"measure.{name}.{hash(ir)}"
     tracker = _llvm().JITLibraryBuilder().add_ir(ir).export_symbol(name).link(_compiler(), library)
     return tracker, tracker[name]
 
 
 class FmaPeak:
-    """Samples the multiply-add peak of some threads in GFLOP/s: ``FmaPeak(2, "f32")()``."""
+    """A sampler of the multiply-add peak of some threads, in GFLOP/s: ``FmaPeak(2, "f32")()``."""
 
     def __init__(self, threads: int, element: str) -> None:
         size = ELEMENTS[element][1]
@@ -161,7 +161,7 @@ class FmaPeak:
 
 
 def read_bandwidth(threads: int, bytes_per_thread: int) -> float:
-    """Return in GB/s how fast so many threads read, each over and over a working set of its own; the best of five."""
+    """Return in GB/s how fast ``threads`` threads read, each its own working set repeatedly; the best of five."""
     run = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(_compiled("read", read_ir())[1])
     step = STREAMS * vector_bytes()
     size = max(step, bytes_per_thread // step * step)
@@ -181,9 +181,9 @@ def _aligned(size: int) -> NDArray[np.uint8]:
 
 
 def _together(calls: Sequence[Callable[[], None]]) -> float:
-    """Return the seconds from the first start to the last end of calls that start together, one a thread.
+    """Return the seconds from the first start to the last end of calls that start together, one per thread.
 
-    The threads take the time: this one may sleep on while they have begun.
+    The threads themselves take the time, because the calling thread may still sleep after they have begun.
     """
     gate, cores = Barrier(len(calls)), usable_cores()
 
@@ -200,7 +200,7 @@ def _together(calls: Sequence[Callable[[], None]]) -> float:
 
 
 def _enough(timed: Callable[[int], float]) -> int:
-    """Return how many passes take SAMPLE_S, by the best of three: one alone may have been interrupted."""
+    """Return how many passes take SAMPLE_S, by the best of three times: one of them may have been interrupted."""
     passes = 1
     while (taken := min(timed(passes) for _ in range(3))) < SAMPLE_S / 2:
         passes = max(2 * passes, int(passes * SAMPLE_S / max(taken, 1e-6)) // 2)

@@ -1,4 +1,4 @@
-"""The peers convgrad is timed against, as a table; each is imported when first asked for."""
+"""The peers that convgrad is compared with, as a table; each is imported on first use."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Contenders = Callable[[Work, int], list[Contender]]
 
 @dataclass(frozen=True)
 class Peer:
-    """One peer: what to install, and the layouts it is timed in; ``module`` of this package knows how to call it.
+    """One peer: its packages and the layouts in which it is timed; ``module`` of this package calls it.
 
-    ``environment`` is set before the import, where the user did not, with {threads} filled in.
+    ``environment`` is set before the import, with {threads} filled in, except for variables that the user has set.
     """
 
     name: str
@@ -38,17 +38,18 @@ PEERS: Mapping[str, Peer] = {
             ("nchw", "nhwc"),
             ("torch",),
             "convgrad.bench.torch_peer",
-            # Unpinned, two spinning threads may share a core for seconds while another idles: 28 ms instead of 1.
+            # Unpinned, two spinning threads may share a core for seconds while another core is idle: 28 ms instead of
+            # 1.
             (("OMP_PROC_BIND", "true"), ("OMP_PLACES", "cores")),
         ),
-        # NPROC sizes XLA's thread pools.
+        # NPROC sets the size of XLA's thread pools.
         Peer("jax", ("nhwc",), ("jax", "jaxlib"), "convgrad.bench.jax_peer", (("NPROC", "{threads}"),)),
     )
 }
 
 
 def find_peers(names: Sequence[str]) -> tuple[Peer, ...]:
-    """Return the peers of these names, or say which are not known or not installed."""
+    """Return the peers of these names; raise UnsupportedError if one is unknown or not installed."""
     unknown = [name for name in names if name not in PEERS]
     if unknown:
         raise UnsupportedError(f"peers must be of {', '.join(PEERS)}; got {', '.join(unknown)}")
@@ -60,7 +61,7 @@ def find_peers(names: Sequence[str]) -> tuple[Peer, ...]:
 
 
 def load(peer: Peer, threads: int) -> ModuleType:
-    """Return the peer's module, and with it the peer, imported in the environment it needs."""
+    """Return the module that calls the peer; the peer is imported in the environment that it needs."""
     for name, value in peer.environment:
         os.environ.setdefault(name, value.format(threads=threads))
     with staying_on(()):  # an import may pin this thread
@@ -68,7 +69,7 @@ def load(peer: Peer, threads: int) -> ModuleType:
 
 
 def contenders(peer: Peer, work: Work, threads: int) -> list[Contender]:
-    """Return the peer's ways to compute a case, one a layout, in the order of ``peer.layouts``."""
+    """Return the peer's contenders for a case, one per layout, in the order of ``peer.layouts``."""
     with staying_on(()):
         make: Contenders = load(peer, threads).contenders
         return make(work, threads)

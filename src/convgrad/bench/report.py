@@ -1,4 +1,4 @@
-"""What a run says: a row of figures for each case, as a line of text and as CSV, and the means at the end."""
+"""The report of a run: a row of figures for each case, as a line of text and as CSV, and the means at the end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NAME_WIDTH = 28
 
 
 def conditions(roofs: Roofs, repeat: int, peers: Sequence[Peer]) -> Row:
-    """Return what all rows of a run have in common."""
+    """Return the values that all rows of a run share."""
     used = {peer.name for peer in peers}
     return {
         "threads": roofs.threads,
@@ -93,7 +93,7 @@ def row(outcome: Outcome, roofs: Roofs) -> Row:
             if one.rounds_ms:
                 figures |= {f"{name}_{layout}_ms": one.median_ms, f"{name}_{layout}_first_ms": one.first_ms}
         best = fastest(series)
-        if best and outcome.right:  # no ratio to a wrong result
+        if best and outcome.right:  # a wrong result has no ratio
             layout = PEERS[name].layouts[series.index(best)]
             figures |= {f"{name}_ms": best.median_ms, f"{name}_layout": layout, f"{name}_ratio": ratio(mine, best)}
     figures["note"] = "; ".join(dict.fromkeys(notes))
@@ -101,7 +101,7 @@ def row(outcome: Outcome, roofs: Roofs) -> Row:
 
 
 def predicted_ms(problem: Problem, size: int, roofs: Roofs) -> float | None:
-    """Return the time that the plan predicts on a machine of the roofs measured; None where there is no plan."""
+    """Return the time that the plan predicts on a machine with the measured roofs; None if there is no plan."""
     machine = engines.machine_of(problem)
     if machine is None:
         return None
@@ -134,7 +134,7 @@ def head_line(peers: Sequence[Peer]) -> str:
 
 
 def line(figures: Row, peers: Sequence[Peer]) -> str:
-    """Return a row as a line of the table, and its note, if any, as another."""
+    """Return a row as a line of the table, and its note, if there is one, as another line."""
     text = f"{_short(figures['name']):{_NAME_WIDTH}} {figures['direction']:5} {figures['type']:4} {figures['layout']:6}"
     text += f" {figures['gflops']:8.4g} {figures['convgrad_ms']:9.4g}"
     for peer in peers:
@@ -144,7 +144,7 @@ def line(figures: Row, peers: Sequence[Peer]) -> str:
 
 
 def summary(rows: Sequence[Row], peers: Sequence[Peer]) -> Iterator[str]:
-    """Return the geometric means of every suite, type, layout and direction, with the worst layer, as lines."""
+    """Yield the geometric means of every suite, type, layout and direction, with the worst layer, as lines."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for figures in rows:
         groups.setdefault(tuple(figures[key] for key in ("suite", "direction", "type", "layout")), []).append(figures)

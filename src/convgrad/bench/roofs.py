@@ -1,4 +1,4 @@
-"""What the machine allows: its multiply-add peak, the bandwidth of every memory level, a problem's least time."""
+"""The machine's limits: its multiply-add peak, the bandwidth of every memory level, and a problem's minimum time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from convgrad.bench.measure import FmaPeak, read_bandwidth
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-_USUAL_BYTES = {1: 32 << 10, 2: 1 << 20, 3: 16 << 20}  # where the system does not tell
+_USUAL_BYTES = {1: 32 << 10, 2: 1 << 20, 3: 16 << 20}  # if the system does not report sizes
 _FIRST_SHARED = 3
 _LARGEST_SET = 1 << 30
 
 
 @dataclass(frozen=True)
 class Level:
-    """A level of memory: what it holds for all threads together (None: everything), and how fast it is read."""
+    """A level of memory: its capacity for all threads together (None: unlimited), and its read bandwidth."""
 
     name: str
     capacity_bytes: int | None
@@ -26,18 +26,18 @@ class Level:
 
 @dataclass(frozen=True)
 class Roofs:
-    """The roofs of some threads: multiply-adds in GFLOP/s, reading by level, the fastest level first."""
+    """The roofs for a number of threads: multiply-adds in GFLOP/s, and reading by level, the fastest level first."""
 
     threads: int
     fma_gflops: float
     levels: tuple[Level, ...]
 
     def level(self, size: int) -> Level:
-        """Return the fastest level that holds so many bytes."""
+        """Return the fastest level whose capacity is at least ``size`` bytes."""
         return next(lv for lv in self.levels if lv.capacity_bytes is None or size <= lv.capacity_bytes)
 
     def floor_ms(self, flops: int, size: int, fma_gflops: float | None = None) -> float:
-        """Return the least time in ms: of the operations, or of touching each of ``size`` bytes once.
+        """Return the minimum time in ms of the operations and of touching each of ``size`` bytes once.
 
         >>> roofs = Roofs(1, 100.0, (Level("L2", 1000, 50.0), Level("memory", None, 10.0)))
         >>> roofs.floor_ms(10**8, 10**6), roofs.floor_ms(10**8, 10**8)
@@ -48,9 +48,9 @@ class Roofs:
 
 
 def measure_roofs(threads: int) -> Roofs:
-    """Measure the roofs of so many threads; about half a second.
+    """Measure the roofs for a number of threads; this takes about half a second.
 
-    A level is read with a working set between its own size and the size below it, both geometrically far.
+    A level is read with a working set between its own size and the size of the level below: their geometric mean.
     """
     levels, below = [], 0
     for number, size in sorted(cache_bytes().items()):

@@ -1,4 +1,4 @@
-"""Where problems come from: suites that ship with the package, files of problem lines, the command line."""
+"""The sources of problems: suites that ship with the package, files of problem lines, the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENDING = ".txt"
 
 @dataclass(frozen=True)
 class Case:
-    """One problem to time: the suite it belongs to, its line, and the line read."""
+    """One problem to time: its suite, its line as text, and the line as a value."""
 
     suite: str
     text: str
@@ -27,7 +27,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The name the line ends in, without the suite's; a line without a name is its own."""
+        """The name at the end of the line, without the suite's name; the descriptor if the line has no name."""
         return self.line.descriptor.name.removeprefix(f"{self.suite}:") or self.text.split()[-1]
 
     @property
@@ -63,10 +63,10 @@ def cases(
     types: Sequence[str] = (),
     layouts: Sequence[str] = (),
 ) -> list[Case]:
-    """Return the cases of some lines, each once for every direction, type and layout asked for.
+    """Return the cases of some lines, each once for every given direction, type and layout.
 
-    Without any the line's own counts. A line that cannot be timed is refused: of two operators, or of a shape that its
-    operator does not take.
+    If none is given, the line's own is used. A line that cannot be timed is an error: one with two operators, or with a
+    shape that its operator does not take.
 
     >>> [c.text for c in cases("", ["BWD_W f32 NXC mb1ic8iw9oc8ow9kw3pw1"], types=["bf16"], layouts=["NCX", "NXC:OIX"])]
     ['BWD_W bf16 NCX mb1ic8iw9oc8ow9kw3pw1', 'BWD_W bf16 NXC:OIX mb1ic8iw9oc8ow9kw3pw1']
@@ -84,7 +84,7 @@ def cases(
 
 
 def shapes_file(path: Path) -> list[str]:
-    """Return the problem lines of a file: one a line, with comments from # to the end of the line."""
+    """Return the problem lines of a file, with one per line and comments from # to the end of the line."""
     try:
         lines = _lines(path.read_text(encoding="utf-8"))
         for line in lines:
@@ -101,7 +101,7 @@ def shapes_file(path: Path) -> list[str]:
 def cases_of_file(
     path: Path, directions: Sequence[str] = (), types: Sequence[str] = (), layouts: Sequence[str] = ()
 ) -> list[Case]:
-    """Return the cases of a file of problem lines; where its own words are at fault, a FileError names it."""
+    """Return the cases of a file of problem lines; raise a FileError that names the file if its own words are wrong."""
     lines = shapes_file(path)
     try:
         return cases(path.stem, lines, directions, types, layouts)

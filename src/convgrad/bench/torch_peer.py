@@ -1,7 +1,7 @@
-"""PyTorch as a peer: contiguous and channels-last tensors, one gradient asked for.
+"""PyTorch as a peer: contiguous and channels-last tensors, with one gradient requested.
 
-PyTorch knows the same pad on both ends only. Where a problem has others, the rest is padded or cropped inside the timed
-call, and the contender says so. Its conv_transpose takes weights as the underlying convolution has them: (O, I, K...).
+PyTorch takes only equal pads on both ends. If a problem has other pads, the rest is padded or cropped inside the timed
+call, and the contender's notes say so. Its conv_transpose takes the underlying convolution's weights: (O, I, K...).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from convgrad.spec.problem import canonical_shape
 Array = NDArray[Any]
 Tensor = Any
 
-CORES = usable_cores()  # where importing PyTorch left this thread
+CORES = usable_cores()  # after importing PyTorch, which may pin this thread
 _FORWARD = {False: "conv", True: "conv_transpose"}
 _DTYPES = {fmt: dtype for dtype, fmt in formats_of(torch).items()}
 _CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
@@ -34,7 +34,7 @@ _CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
 
 @dataclass(frozen=True)
 class Pads:
-    """One axis of a call: the pad of both ends, what is to be padded beyond it, and the output padding."""
+    """One axis of a call: the pad of both ends, the padding beyond it at each end, and the output padding."""
 
     both: int
     begin: int
@@ -49,7 +49,7 @@ def contenders(work: Work, threads: int) -> list[Contender]:
 
 
 def pads(axis: Axis, transposed: bool) -> Pads:
-    """Return how PyTorch can say the pads of an axis of the underlying convolution.
+    """Return the pads of an axis of the underlying convolution in PyTorch's terms.
 
     >>> pads(Axis(56, 28, 3, stride=2, pad_begin=1), False), pads(Axis(56, 28, 3, stride=2, pad_end=1), False)
     (Pads(both=1, begin=0, end=0, output_padding=1), Pads(both=0, begin=0, end=1, output_padding=0))
@@ -78,7 +78,7 @@ def _contender(work: Work, layout: str, place: Callable[[Tensor], Tensor]) -> Co
     dtype = _DTYPES[work.problem.operand_format]
     padded = (*conv.src_shape[:2], *(a.src + p.begin + p.end for a, p in zip(conv.axes, axes, strict=True)))
     for name, shape in (("src", padded), ("dst", conv.dst_shape), ("weights", conv.weights_shape)):
-        if name not in tensors:  # PyTorch wants a tensor of the shape that is solved for
+        if name not in tensors:  # PyTorch needs a tensor with the shape of the result
             tensors[name] = place(torch.empty(shape, dtype=dtype))
     beyond = any(p.begin or p.end for p in axes)
     notes = ("torch's time has F.pad or a crop for pads that differ by end",) if beyond else ()
@@ -133,7 +133,7 @@ def _crop(axes: tuple[Pads, ...], padded: tuple[int, ...]) -> tuple[slice, ...]:
 
 
 def _tensor(operand: Array, rank: int) -> Tensor:
-    """Return a contiguous copy of a canonical operand; with a unit axis in front of its only one for a higher rank."""
+    """Return a contiguous copy of a canonical operand; for a higher rank, a unit axis precedes its only one."""
     array = np.array(operand, order="C")
     tensor = tensor_of(array)
     return tensor if tensor.ndim == rank else tensor.unsqueeze(2)

@@ -1,4 +1,4 @@
-"""One case made ready to run: its operands, what it costs at least, and convgrad's own call."""
+"""One case ready to run: its operands, its minimum cost, and convgrad's own call."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Contender:
-    """Somebody's way to compute a case: ``call`` is timed, ``canonical`` makes what it returns comparable.
+    """An implementation of a case: ``call`` is timed, ``canonical`` makes its result comparable.
 
-    ``cores`` are those the calling thread must keep to, as its library pinned its other threads elsewhere.
+    ``cores`` are the cores for the calling thread, because its library has pinned its other threads to other cores.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Work:
-    """A case with operands: ``inputs`` as convgrad.run takes them, shape operands too; ``operands`` canonical views."""
+    """A case with operands: ``inputs`` for convgrad.run, with shape operands; ``operands`` are canonical views."""
 
     case: Case
     call: notation.OperatorCall
@@ -48,7 +48,7 @@ class Work:
 
     @property
     def engine(self) -> str:
-        """The engine that computes it here."""
+        """The engine that computes the case here."""
         return engines.choose(self.problem).engine
 
     @property
@@ -58,7 +58,7 @@ class Work:
         return self.problem.geometry
 
     def run(self, threads: int | None = None, inputs: tuple[object, ...] = (), dtype: str | None = None) -> Array:
-        """Run convgrad, end to end from plain arrays, on these inputs instead of its own if there are any."""
+        """Run convgrad end to end from plain arrays: on ``inputs`` if given, else on its own."""
         attributes: dict[str, Any] = dict(self.call.attributes)
         result: Array = run(self.call.operator, *(inputs or self.inputs), dtype=dtype, threads=threads, **attributes)
         return result

@@ -1,4 +1,4 @@
-"""Cases to judge: problems, and arrays where they bring some, in the notations in which people keep them."""
+"""Cases to check: problems, with arrays if the notation has them, and the readers of all notations."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 
 __all__ = ["DIALECTS", "Array", "Arrays", "Case", "Dialect", "NoCaseError", "read"]
 
-# Endings of arrays and of what else lies beside cases and is none.
+# Endings of arrays and of other files that are often in the same folder as cases.
 BESIDE = (".npy", ".npz", ".safetensors", ".pt", ".bin", ".pb", ".md", ".py", ".xml", ".png")
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """A notation: whether a file, or a folder as a whole, is written in it, and the cases of one that is."""
+    """A notation: a test whether a file or a folder is written in it, and a reader of its cases."""
 
     name: str
     matches: Callable[[Path], bool]
     read: Callable[[Path, Limits], Iterator[Found]]
 
     def found(self, path: Path, limits: Limits) -> Iterator[Found]:
-        """Give what a file or a folder holds; an error that ends its reading is the last."""
+        """Yield the cases of a file or a folder; an error that ends the reading comes last."""
         try:
             yield from self.read(path, limits)
         except ConvgradError as error:
@@ -40,7 +40,7 @@ def _is_lines(path: Path) -> bool:
     return path.is_file() and path.suffix.lower() not in (".json", *BESIDE)
 
 
-# The first that matches is meant.
+# The first dialect that matches is used.
 DIALECTS: tuple[Dialect, ...] = (
     Dialect("hipDNN bundles", hipdnn.matches, hipdnn.read),
     Dialect("oneDNN Graph JSON", onednn_graph.matches, onednn_graph.read),
@@ -54,16 +54,16 @@ DIALECTS: tuple[Dialect, ...] = (
 def read(
     source: str | Path, limits: Limits = DEFAULT_LIMITS, refused: Callable[[ConvgradError], object] | None = None
 ) -> Iterator[Case]:
-    """Give the cases of a file, of every file of a folder that is written in a known notation, or of a typed problem.
+    """Yield the cases of a file, of a folder's files in known notations, or of a typed problem.
 
-    Every case has been checked: it is a problem that ``convgrad.run`` takes, or says that it is ``unsupported``. Names
-    are unique, and the same whenever the same source is read. Files of a folder that have no case are passed over.
+    Every case is checked: ``convgrad.run`` takes its problem, or its ``unsupported`` gives the reason. Names are
+    unique, and the same source always gives the same names. Files of a folder that have no case are skipped.
 
-    ``refused`` is called with the FileError of each word, line or file that cannot be read, and with the NoCaseError
-    of each file without a case; the rest is still read. By default the first FileError is raised.
+    ``refused`` is called with the FileError of each word, line or file that cannot be read, and with the NoCaseError of
+    each file without a case; the reading goes on. By default the first FileError is raised.
 
-    Raises FileError, which begins with file, line and column where the notation has lines; of a typed problem
-    NotationError.
+    Raises FileError, which begins with file, line and column if the notation has lines, or NotationError for a typed
+    problem.
 
     >>> [case.name for case in read("BWD_WB f32 NXC mb2ic3ih8oc4oh8kh3ph1")]
     ['mb2ic3ih8oc4oh8kh3ph1_BWD_WB_f32_NXC_XIO', 'mb2ic3ih8oc4oh8kh3ph1_BWD_WB_f32_NXC_XIO_bias']
@@ -92,7 +92,7 @@ def _read(source: str | Path, limits: Limits) -> Iterator[Found]:
 
 
 def _read_folder(folder: Path, limits: Limits) -> Iterator[Found]:
-    """Give the cases of all files beneath a folder that are in a known notation, by name."""
+    """Yield the cases of all files below a folder that are in a known notation, sorted by name."""
     there = False
     for one in _beneath(folder, limits):
         there = there or not isinstance(one, NoCaseError)
@@ -119,7 +119,7 @@ def _dialect(path: Path) -> Dialect | None:
 
 
 def _checked(found: Iterator[Found], refused: Callable[[ConvgradError], object] | None) -> Iterator[Case]:
-    """Give the cases that are problems, or say so; raise the error of any other, or hand it over."""
+    """Yield the cases that are valid or unsupported; raise any other error, or pass it to ``refused``."""
     for one in found:
         if isinstance(one, Case):
             error = _mistake(one)
@@ -128,13 +128,13 @@ def _checked(found: Iterator[Found], refused: Callable[[ConvgradError], object] 
                 continue
         else:
             error = one
-        if refused is None or isinstance(error, NotationError):  # what was typed is the caller's own mistake
+        if refused is None or isinstance(error, NotationError):  # a mistake in typed text is the caller's own
             raise error
         refused(error)
 
 
 def _mistake(case: Case) -> ConvgradError | None:
-    """Return the error of a case that is no problem, with its place."""
+    """Return the error of an invalid problem, with its place."""
     if case.unsupported:
         return None
     try:

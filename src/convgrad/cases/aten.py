@@ -1,7 +1,7 @@
 """Argument lists of PyTorch's aten.convolution_backward and aten.convolution, as a file of arrays with a JSON header.
 
-The header (``aten_header.py``) stands under the key "aten": in .npz as an array of one string, in .safetensors in the
-metadata. Arrays have PyTorch's names (``TENSORS`` there), batch and channels first.
+The header (``aten_header.py``) has the key "aten": in .npz it is an array of one string, in .safetensors it is in the
+metadata. Arrays have PyTorch's names (see ``TENSORS``) and PyTorch's order of axes, batch and channels first.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ KINDS = (".npz", ".safetensors")
 
 
 def matches(path: Path) -> bool:
-    """Tell whether a file has arrays by key."""
+    """Return whether a file has arrays by key."""
     return path.suffix.lower() in KINDS and path.is_file()
 
 
 def read(path: Path, limits: Limits) -> Iterator[Case]:
-    """Give the cases of an argument list: one for each gradient of its mask, or the forward; or raise FileError."""
+    """Yield a case per gradient of the argument list's mask, or one case of the forward; or raise FileError."""
     header = read_header(_text(path, limits), f"{path}: {KEY}")
     needed, others = TENSORS[header.op]
     keys = [key for key in files.keys(path) if key != KEY]
@@ -57,7 +57,7 @@ _OPERATORS: Mapping[bool, tuple[str, str, str]] = {
     False: ("ConvolutionBackwardData", "ConvolutionBackwardWeights", "BiasAddBackward"),
     True: ("ConvTransposeBackwardData", "ConvTransposeBackwardWeights", "BiasAddBackward"),
 }
-# What each operator reads, in its order, and makes, in PyTorch's words.
+# PyTorch's names of the tensors that each operator reads, in its order, and of its result.
 _ROLES: Mapping[str, tuple[tuple[str, ...], str]] = {
     **{operators[0]: (("grad_output", "weight"), "grad_input") for operators in _OPERATORS.values()},
     **{operators[1]: (("input", "grad_output"), "grad_weight") for operators in _OPERATORS.values()},
@@ -75,7 +75,7 @@ def _cases(
     else:
         mask = header.output_mask
         operators = [name for name, wanted in zip(_OPERATORS[header.transposed], mask, strict=True) if wanted]
-    # What an operator is told of the shape of its result, as an operand: the tensor that the gradient is of.
+    # The tensor that gives an operator's shape operand: the gradient has the tensor's shape.
     told = {"ConvolutionBackwardData": "input"}
     told |= {operators[1]: "weight" for operators in _OPERATORS.values()}
     for operator in operators:
@@ -92,7 +92,7 @@ def _cases(
 
 
 def _arrays(array: Callable[[str, int], Array], names: Sequence[str], made: str | None, memory_bytes: int) -> Arrays:
-    """Return what a case brings along, all of it in so much memory."""
+    """Return the arrays of a case; together they must fit ``memory_bytes``."""
     found: list[Array] = []
     for name in (*names, *([made] if made else [])):
         found.append(array(name, memory_bytes))
@@ -101,7 +101,7 @@ def _arrays(array: Callable[[str, int], Array], names: Sequence[str], made: str 
 
 
 def _attributes(header: Header, axes: int, path: Path) -> dict[str, object]:
-    """Return the attributes of a convolution of so many spatial axes."""
+    """Return the attributes of a convolution with ``axes`` spatial axes."""
     if axes < 1:
         raise FileError(f"{path}: weight must have an axis of its own for each spatial one; it has {axes + 2} axes")
 
@@ -129,7 +129,7 @@ def _attributes(header: Header, axes: int, path: Path) -> dict[str, object]:
 
 
 def _described(arrays: Iterable[tuple[str, Array]], path: Path) -> tuple[Format, dict[str, Shape]]:
-    """Return the one format of some arrays, and their shapes; none is held longer than it is looked at."""
+    """Return the common format of some arrays, and their shapes, with one array in memory at a time."""
     formats: dict[str, Format] = {}
     shapes: dict[str, Shape] = {}
     for key, array in arrays:
@@ -150,7 +150,7 @@ def _array(path: Path, header: Header, key: str, memory_bytes: int) -> Array:
 
 
 def _text(path: Path, limits: Limits) -> str:
-    """Return the header of a file, as it stands there."""
+    """Return the header of a file as text."""
     if path.suffix.lower() == ".safetensors":
         text = safetensors.metadata(path).get(KEY)
     else:

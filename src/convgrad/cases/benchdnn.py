@@ -1,10 +1,10 @@
-"""benchdnn's lists and option files: descriptors, each under every combination of the knobs that stand before it.
+"""benchdnn's lists and option files: descriptors, each with every combination of the knobs in force.
 
-A knob stays in force until it is given again or ``--reset``; ``--batch=FILE`` reads another file in its place, which
-is searched for beside the file that names it. Words are parted by white space; where a backslash ends a line, the next
-line's first word goes on with its last, unless it begins a knob or a descriptor itself. Until a ``--dir`` or a
-``--reset`` says otherwise, descriptors are taken for their gradients, BWD_D and BWD_WB, where benchdnn runs FWD_B: a
-bare list has no direction of its own.
+A knob stays in force until it is given again or until ``--reset``. ``--batch=FILE`` reads another file at this point;
+FILE is relative to the folder of the file that names it. Words are separated by white space. If a backslash ends a
+line, the first word of the next line continues the last word, unless it begins a knob or a descriptor. Before the first
+``--dir`` or ``--reset``, each descriptor is run for its gradients, BWD_D and BWD_WB, because a bare list has no
+direction of its own; benchdnn itself runs FWD_B.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from convgrad.graph.limits import Limits
 from convgrad.notation import Line
 from convgrad.spec.operators import CONV_WEIGHTS, TRANSPOSE_WEIGHTS
 
-GRADIENTS = ("BWD_D", "BWD_WB")  # of a bare list
-# What of src:wei:dst a direction reads, and what it makes.
+GRADIENTS = ("BWD_D", "BWD_WB")  # the directions of a bare list
+# The tensors of src:wei:dst that a direction reads, and the one that it makes.
 _READS = {"FWD": (0, 1), "BWD_D": (2, 1), "BWD_W": (0, 2)}
 _MAKES = {"FWD": 2, "BWD_D": 0, "BWD_W": 1}
 _DESCRIPTOR = re.compile(r"_*(g|mb|[io][cdhw]|[ksdp][dhw])\d")
 
 
 def is_descriptor(word: str) -> bool:
-    """Tell whether a word begins as a descriptor does.
+    """Return whether a word begins like a descriptor.
 
     >>> is_descriptor("mb1ic3ih8oc4kh3"), is_descriptor("cases.txt")
     (True, False)
@@ -46,8 +46,8 @@ def is_descriptor(word: str) -> bool:
 
 
 def glued(pieces: Sequence[Sequence[Word]]) -> list[Word]:
-    """Return the words of a line that goes over several: where it is broken within a word, that word whole."""
-    found: list[list[Word]] = []  # each with the words that continue it
+    """Return the words of a continued line; a word that is broken across lines becomes one word."""
+    found: list[list[Word]] = []  # each word with its continuations
     for first, *others in pieces:
         begins = first.text.startswith("-") or is_descriptor(first.text)
         if found and not begins:
@@ -60,17 +60,17 @@ def glued(pieces: Sequence[Sequence[Word]]) -> list[Word]:
 
 @dataclass
 class Reader:
-    """What a reading of lines has come to: the driver, the knobs in force, the files that are being read."""
+    """The state of a reading of lines: the driver, the knobs in force and the open files."""
 
     limits: Limits
-    folder: Path  # where files to include are searched for
+    folder: Path  # files to include are relative to it
     within: tuple[Path, ...] = ()
     transposed: bool = False
     knobs: dict[str, Values] = field(default_factory=lambda: {**DEFAULTS, "dir": GRADIENTS})
-    wanted: re.Pattern[str] | None = None  # what --match lets through
+    wanted: re.Pattern[str] | None = None  # the expression of --match, which filters problems
 
     def read_file(self, path: Path) -> Iterator[Found]:
-        """Give the cases of a file that is included; knobs it sets stay in force after it."""
+        """Yield the cases of an included file; the knobs that it sets stay in force afterwards."""
         text = text_of(path, self.limits)
         outside = self.folder, self.within
         self.folder, self.within = path.parent, (*self.within, path.resolve())
@@ -79,7 +79,7 @@ class Reader:
         self.folder, self.within = outside
 
     def read_line(self, line: TextLine) -> Iterator[Found]:
-        """Give the cases of a line, word by word; the error of a word that is neither a knob nor a descriptor.
+        """Yield the cases of a line, word by word, or the error of a word that is neither a knob nor a descriptor.
 
         A knob that cannot be read changes nothing.
         """
@@ -128,7 +128,7 @@ class Reader:
 
     def _cases(self, word: Word) -> Iterator[Case]:
         descriptor = read_descriptor(word.text, self.transposed)
-        given: set[tuple[object, ...]] = set()  # any and what it stands for come to the same problem
+        given: set[tuple[object, ...]] = set()  # "any" and the tag that it is resolved to give the same problem
         for values in product(*self.knobs.values()):
             chosen = dict(zip(self.knobs, values, strict=True))
             of_batch = replace(descriptor, batch=chosen["mb"] or descriptor.batch)
@@ -142,7 +142,7 @@ class Reader:
 
 
 def _told(d: Descriptor, transposed: bool, knobs: dict[str, Any]) -> str:
-    """Return the problem as benchdnn prints it, which --match looks at: the knobs that are not default, a descriptor.
+    """Return the problem as benchdnn prints it, the text that --match filters: non-default knobs and the descriptor.
 
     >>> _told(read_descriptor("ic4ih6oc6kh3ph1"), False, {"dir": "BWD_W", "dt": ("f32",) * 3, "mb": 0})
     '--dir=BWD_W ic4ih6oc6oh6kh3ph1'
@@ -159,7 +159,7 @@ def _types(names: Sequence[str], between: str = ":") -> str:
 
 
 def _chosen(d: Descriptor, transposed: bool, knobs: dict[str, Any], place: Place) -> list[Case]:
-    """Return the cases of a descriptor under one value of each knob; one that says why not, where it is not served."""
+    """Return the cases of a descriptor for one value of each knob, or an unsupported case with the reason."""
     direction = knobs["dir"]
     role = direction[:5] if direction.startswith("BWD") else "FWD"
     if knobs["bia-dt"] != UNDEF and direction in ("FWD_D", "FWD_I", "BWD_W"):
@@ -200,7 +200,7 @@ def _why_attributes(knobs: dict[str, Any]) -> str:
 
 
 def _layouts(d: Descriptor, transposed: bool, knobs: dict[str, Any]) -> tuple[str | None, str | None]:
-    """Return the formats that tags mean: what is left to the library follows from the rest, and is NCX at last."""
+    """Return the formats that the tags mean: "any" takes the format of the other tags, or NCX if all are "any"."""
     axes = len(d.axes)
     tags = [tag for tag in (knobs["stag"], knobs["dtag"]) if tag not in (ANY, UNDEF)]
     found = {data_format(tag, axes) for tag in tags} or {"NCX"}
@@ -211,5 +211,5 @@ def _layouts(d: Descriptor, transposed: bool, knobs: dict[str, Any]) -> tuple[st
 
 
 def _of_bias(name: str, operands: Format) -> Format:
-    """Return the format of a bias gradient: as given, else f32, of f64 operands f64."""
+    """Return the format of a bias gradient: the given one, else f64 for f64 operands and f32 for all others."""
     return FORMATS.get(name, F64 if operands is F64 else F32)

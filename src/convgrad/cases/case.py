@@ -1,4 +1,4 @@
-"""A case: one call to judge, as a value, whatever notation it was written in."""
+"""A case: one call to check, as a value that does not depend on its notation."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Array = NDArray[Any]
 
 
 class NoCaseError(FileError):
-    """A file in a known notation that is whole and has no case, such as a graph without a convolution."""
+    """A file in a known notation that is valid but has no case, such as a graph without a convolution."""
 
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """What a case brings along: its operands in the operator's order, no shape operands, and a result if it has one."""
+    """The arrays of a case: its operands in the operator's order, no shape operands, and a result if there is one."""
 
     operands: tuple[Array, ...]
     result: Array | None = None
@@ -32,15 +32,16 @@ class Arrays:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One call of ``convgrad.run`` to judge.
+    """One call of ``convgrad.run`` to check.
 
-    ``name`` is unique among the cases of a run and fit for a file's name; ``place`` says where the case was read, as
-    "cases.txt:12:1". ``shapes`` has an entry per operand, of a shape operand its values, in the operator's layouts;
-    ``attributes`` are strict. ``arrays`` reads what the case brings along, None where operands are to be made up.
-    ``why`` is a sentence on what is hard about it, ``note`` a warning about what its notation leaves open.
+    ``name`` is unique among the cases of a run and can be part of a file name. ``place`` is where the case was read,
+    such as "cases.txt:12:1". ``shapes`` has an entry per operand, in the operator's layouts; the entry of a shape
+    operand is its values. ``attributes`` are strict. ``arrays`` reads the arrays of the case; None: operands are to be
+    generated. ``why`` is a sentence that says why the case is hard. ``note`` is a warning about an ambiguity of the
+    notation.
 
-    ``unsupported`` says why nobody can judge it: what its notation allows and this library does not serve. The rest of
-    such a case may say nothing.
+    ``unsupported`` is the reason why the case cannot be checked: its notation allows it, but this library does not
+    support it. The other fields of an unsupported case may be empty.
     """
 
     name: str
@@ -60,4 +61,4 @@ class Case:
         return problem_from_shapes(self.operator, self.shapes, self.attributes, self.operand_format, self.output_format)
 
 
-Found = Case | ConvgradError  # what a reader gives: a case, or why a word, a line or a file cannot be read
+Found = Case | ConvgradError  # a case, or the error of a word, a line or a file that cannot be read

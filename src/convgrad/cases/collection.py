@@ -4,19 +4,19 @@ A collection is a file of lines
 
     NAME [deconv] DESCRIPTOR [WORD=VALUE]...  # why
 
-with a benchdnn descriptor, whose geometry is run in every role. ``{c=1,15,16}`` in a name stands for each of the values
-in turn, and ``{c}`` behind it for the one whose turn it is. The words:
+with a benchdnn descriptor, whose geometry is run in every pass. ``{c=1,15,16}`` in a name takes each of the values in
+turn, and a later ``{c}`` is the current value. The words:
 
-| word                     | says                                                                  | by default        |
-|--------------------------|-----------------------------------------------------------------------|-------------------|
-| roles                    | directions of a problem line                                          | FWD_D,BWD_D,BWD_W |
-| types, layouts           | types, and DATA_FORMAT[:WEIGHTS_FORMAT], each with each               | the table KINDS   |
-| auto_pad                 | what stands in place of the pads                                      | none              |
-| pads_end, output_padding | what stands in place of what the descriptor's extents say             | by the extents    |
-| view                     | a row of VIEWS: how the operands lie in memory                        | contiguous        |
-| nan, inf                 | a tensor, in whose middle that stands; of the roles that read it      | integers          |
+| word                     | meaning                                                              | default           |
+|--------------------------|----------------------------------------------------------------------|-------------------|
+| roles                    | directions of a problem line                                         | FWD_D,BWD_D,BWD_W |
+| types, layouts           | types and DATA_FORMAT[:WEIGHTS_FORMAT], in all combinations          | the table KINDS   |
+| auto_pad                 | replaces the pads                                                    | none              |
+| pads_end, output_padding | replace the values that the descriptor's extents imply               | by the extents    |
+| view                     | a row of VIEWS: the strides of the operands in memory                | contiguous        |
+| nan, inf                 | a tensor whose middle element is this value, in passes that read it  | integers          |
 
-A case with a view or a strange value brings its operands, small integers; others leave them to whoever judges.
+A case with a view or a special value has operands, which are small integers. Other cases have none.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _CHOICE = re.compile(r"\{(\w+)=([\w,]+)\}")
 
 @cache
 def cases(name: str) -> tuple[Case, ...]:
-    """Return the cases of a collection, each checked and with the reason why it is hard.
+    """Return the cases of a collection; each is checked and has the reason why it is hard.
 
-    Raises NotationError for a name that no collection has.
+    Raises NotationError if no collection has the name.
 
     >>> cases("hard")[0].name
     'pytorch-50042-23.Convolution.f32.NXC'
@@ -60,7 +60,7 @@ def cases(name: str) -> tuple[Case, ...]:
 
 
 def read(line: str, place: str) -> Iterator[Case]:
-    """Yield the cases that a line of a collection stands for: none where it is empty or a comment.
+    """Yield the cases of a line of a collection: none if the line is empty or a comment.
 
     >>> line = "thin-{c=1,3} mb1ic{c}ih5oc4kh3ph1 roles=BWD_W types=f32 layouts=NCX  # few channels"
     >>> [(case.name, case.shapes[0]) for case in read(line, "here")][1]
@@ -77,7 +77,7 @@ def read(line: str, place: str) -> Iterator[Case]:
 
 
 def _each(text: str) -> Iterator[str]:
-    """Yield a line with each value of its choices, in all combinations; nothing for one without words."""
+    """Yield a line with each combination of its choices; yield nothing if the line has no words."""
     choices_ = {name: values.split(",") for name, values in _CHOICE.findall(text)}
     template = _CHOICE.sub(r"{\1}", text)
     for values in product(*choices_.values()) if text.strip() else ():
@@ -104,7 +104,7 @@ def _cases(name: str, geometry: list[str], options: Mapping[str, str], place: st
 
 
 def _attributes(call: OperatorCall, options: Mapping[str, str]) -> dict[str, object]:
-    """Return a call's attributes; auto_pad takes the place of what was deduced of pads."""
+    """Return a call's attributes; auto_pad replaces the pads that were computed from the descriptor."""
     attributes = dict(call.attributes)
     if "auto_pad" in options:
         for name in ("pads_begin", "pads_end", "output_padding"):

@@ -1,4 +1,4 @@
-"""Descriptors as cases: what each operator of a problem line reads and makes, in which formats, under which name."""
+"""Descriptors as cases: the operands, result, formats and name of each operator of a problem line."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from convgrad.notation import Line
 
 
 def cases_of(line: Line, place: Place, output: Format, bias: Format, types: str) -> list[Case]:
-    """Return the cases of a problem line: one, or two of BWD_WB, whose second makes the bias gradient as ``bias``.
+    """Return the cases of a problem line: one, or two for BWD_WB, where the second is the bias gradient.
 
-    ``output`` is the format of the first one's result; ``types`` says the formats in the name.
+    ``output`` is the format of the first result and ``bias`` that of the bias gradient. ``types`` names the formats in
+    the case's name.
     """
     found = []
     for call in notation.calls(line):
@@ -35,8 +36,8 @@ def name_of(line: Line, types: str) -> str:
 
 
 def text_of_problem(d: Descriptor, transposed: bool) -> str:
-    """Return the descriptor, or, where the notation cannot say it, its batch and channels."""
+    """Return the descriptor; if the notation cannot express it, return its batch and channels."""
     try:
         return write_descriptor(d, transposed)
-    except NotationError:  # a right pad that the notation deduces otherwise once an axis repeats the outer one
+    except NotationError:  # if an axis repeats the outer one, the notation deduces another right pad
         return f"mb{d.batch}ic{d.in_channels}oc{d.out_channels}"

@@ -1,4 +1,4 @@
-"""The flags of MIOpenDriver's and iree-boo-driver's convolutions: long and short names, defaults, what they may say."""
+"""The flags of MIOpenDriver's and iree-boo-driver's convolutions: long and short names, defaults and legal values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from convgrad.cases.place import Place, Word
 
-# Of what a convolution is: the long name, the short one, the default. Both drivers have them.
+# Flags of the convolution itself, in both drivers: the long name, the short name, the default.
 NUMBERS: Mapping[str, tuple[str, int]] = {
     "spatial_dim": ("_", 2),
     "batchsize": ("n", 100),
@@ -42,7 +42,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "mode": ("m", "conv"),
     "pad_mode": ("z", "default"),
 }
-# Of how it is run, timed and printed: nothing of the result.
+# Flags that control how the driver runs, times and prints; they do not change the result.
 RUNNING: Mapping[str, str] = {
     "iter": "i",
     "verify": "V",
@@ -55,7 +55,7 @@ RUNNING: Mapping[str, str] = {
     "solution": "S",
     "gpualloc": "G",
 }
-# Of another computation, or other operands, than a case can say: what they must be where they are given.
+# Flags of other computations or other operands, which a case cannot express: the only value that is accepted.
 OTHER: Mapping[str, tuple[str, str]] = {
     "pad_val": ("r", "0"),
     "tensor_vect": ("Z", "0"),
@@ -68,7 +68,7 @@ OTHER: Mapping[str, tuple[str, str]] = {
     "out_cast_type": ("T", "-1"),
     "wei_cast_type": ("R", "-1"),
 }
-# Of iree-boo-driver alone; the last two stand without a value.
+# Flags of iree-boo-driver alone; the switches take no value.
 BOO = ("csv", "gpu-id", "reference-backend", "splat-input-value")
 BOO_SWITCHES = ("verbose", "no-verbose")
 
@@ -99,14 +99,14 @@ class Flags:
         return self.words.get(name, WORDS[name][1])
 
     def at(self, name: str) -> Place:
-        """Return where a flag stands; the line where it does not."""
+        """Return the place of a flag; the line's place if the flag is absent."""
         return self.places.get(name, self.line)
 
 
 def read_flags(words: tuple[Word, ...], line: Place) -> Flags:
-    """Return the flags of a line, ``--name value``, ``--name=value`` or ``-n value``; of two alike the last counts.
+    """Return the flags of a line, ``--name value``, ``--name=value`` or ``-n value``; the last of repeated flags wins.
 
-    Raises the error of the place for what is no flag, or no value of one.
+    Raises the error of the place of an unknown flag or of an illegal value.
     """
     flags = Flags(line)
     for name, place, value, where in _pairs(words):
@@ -121,7 +121,7 @@ def read_flags(words: tuple[Word, ...], line: Place) -> Flags:
 
 
 def _pairs(words: tuple[Word, ...]) -> Iterator[tuple[str, Place, str, Place]]:
-    """Yield each flag's long name, its place, its value and the place of that."""
+    """Yield each flag's long name, its place, its value and the value's place."""
     rest = iter(words)
     for word in rest:
         text = _unquoted(word.text)
@@ -144,7 +144,7 @@ def _pairs(words: tuple[Word, ...]) -> Iterator[tuple[str, Place, str, Place]]:
 
 
 def _unquoted(text: str) -> str:
-    """Return a word as a shell hands it over: names such as -# and -! are quoted there."""
+    """Return a word as a shell passes it on: names such as -# and -! must be quoted in a shell."""
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
 

@@ -29,7 +29,7 @@ OTHER_TYPES += ("fp4_e2m1", "fp6_e2m3", "fp6_e3m2")
 
 @dataclass(frozen=True)
 class Node:
-    """A type of node: the operator it is, the keys of its operands in the operator's order, and its output's."""
+    """A type of node: its operator, the keys of its operands in the operator's order, and its output's key."""
 
     operator: str
     operands: tuple[str, ...]
@@ -42,13 +42,13 @@ NODES = {
     "ConvolutionBwdAttributes": Node("ConvolutionBackwardData", ("dy", "w"), "dx", True),
     "ConvolutionWrwAttributes": Node("ConvolutionBackwardWeights", ("x", "dy"), "dw", True),
 }
-START = 1 << 16  # bytes of a file in which what it is shows
+START = 1 << 16  # bytes at the start of a file that are searched for its keys
 _ONEDNN = re.compile(rb'"graph"\s*:')  # the key of another dialect
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of a graph: its axes in the order of N, C, X... or O, I, X..., strides in elements."""
+    """A tensor of a graph: its axes in the order N, C, X... or O, I, X..., with strides in elements."""
 
     uid: int
     dims: tuple[int, ...]
@@ -58,16 +58,16 @@ class Tensor:
 
     @property
     def span(self) -> int:
-        """The elements from the first to the last."""
+        """The number of elements from the first to the last."""
         return 1 + sum((d - 1) * s for d, s in zip(self.dims, self.strides, strict=True)) if min(self.dims) else 0
 
     @property
     def size_bytes(self) -> int:
-        """What the array takes, in the file or once it is copied: a stride of 0 makes much of little."""
+        """The bytes of the array in the file or in a copy, whichever are more: a stride of 0 repeats elements."""
         return max(self.span, prod(self.dims)) * self.format.dtype.itemsize
 
     def read(self) -> Array:
-        """Return the array, a view of the file's elements by the strides."""
+        """Return the array, a strided view of the file's elements."""
         itemsize, span = self.format.dtype.itemsize, self.span
         with opened(self.file) as file:
             size = os.fstat(file.fileno()).st_size
@@ -95,9 +95,9 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, limits: Limits) -> Iterator[Case]:
-    """Give the one case of a bundle: with its arrays where the files of all operands lie beside it.
+    """Yield the one case of a bundle, with arrays if the files of all operands are in its folder.
 
-    A result is there where the output's file is.
+    The arrays have a result if the output's file exists.
     """
     graph = read_json(path, limits)
     name, place = safe(path.stem), Place(str(path))
@@ -136,7 +136,7 @@ def read(path: Path, limits: Limits) -> Iterator[Case]:
 
 
 def _tensor(graph: Value, uid: Value, path: Path) -> Tensor | str:
-    """Return the tensor of a uid, or the name of its type where that is no format's."""
+    """Return the tensor of a uid, or the name of its type if no format has that type."""
     number = uid.integer()
     entry = next((t for t in graph["tensors"].items() if t["uid"].integer() == number), None)
     if entry is None:
@@ -152,7 +152,7 @@ def _tensor(graph: Value, uid: Value, path: Path) -> Tensor | str:
 
 
 def _case(name: str, place: Place, row: Node, operands: list[Tensor], output: Tensor, parameters: Value) -> Case:
-    """Return the case without arrays: dims are in the order of NCX and OIX, however the strides order the elements."""
+    """Return the case without arrays. Dims are in the order of NCX and OIX, whatever the strides are."""
     by_key = dict(zip((*row.operands, row.output), (*operands, output), strict=True))
     src = by_key.get("x") or by_key["dx"]
     weights = by_key.get("w") or by_key["dw"]
@@ -173,7 +173,7 @@ def _case(name: str, place: Place, row: Node, operands: list[Tensor], output: Te
 
 
 def _with_arrays(case: Case, operands: list[Tensor], output: Tensor, limits: Limits) -> Case:
-    """Return a case with what it brings: nothing where no operand has a file; all operands must, where one has."""
+    """Return a case with its arrays, or without if no operand has a file; raise FileError if only some have one."""
     there = [tensor.file.is_file() for tensor in operands]
     if not any(there):
         return case
@@ -184,7 +184,7 @@ def _with_arrays(case: Case, operands: list[Tensor], output: Tensor, limits: Lim
 
 
 def _arrays(operands: list[Tensor], output: Tensor, memory_bytes: int) -> Arrays:
-    """Return what a bundle brings along, all of it in so much memory."""
+    """Return the arrays of a bundle; together they must fit ``memory_bytes``."""
     tensors = [*operands, *([output] if output.file.is_file() else [])]
     announced = sum(tensor.size_bytes for tensor in tensors)
     if announced > memory_bytes:

@@ -1,20 +1,20 @@
-"""Convolutions of HLO and StableHLO text as cases: which operator of the family each one is.
+"""Convolutions of HLO and StableHLO text as cases: the operator of the family that each convolution is.
 
 Along a spatial axis, with lhs dilated by l, rhs by r, stride s, pads a and b,
 
     out[p] = sum over k of dilated[p*s + k*r - a] * rhs[k],   dilated[l*i] = lhs[i],
 
-and with a reversal rhs[K-1-k] for rhs[k]. What this is of a convolution i = p*stride + k*dilation - pad_begin:
+and with a reversal rhs[K-1-k] for rhs[k]. Compared with a convolution i = p*stride + k*dilation - pad_begin:
 
-- l = 1, no reversal: its forward, as it stands.
-- s = 1, a reversal: substituting K-1-k, lhs[i] meets out[p] under tap k where p = i*l + k*r - ((K-1)r - a). That is
-  the data gradient of stride l, dilation r, pad_begin (K-1)r - a and pad_end (K-1)r - b, of a src as long as out.
-  Where b is larger than (K-1)r, by less than l, src has so many positions behind the last one that a tap meets.
-  Without a reversal the operator's weights are rhs reversed: who made the text reversed them before.
-- l = 1, lhs's f summed as the batch: with images as features, channels as batch and diff_dst as rhs, out[k] = sum over
-  p of src[k*s + p*r - a] * diff_dst[p] is the weight gradient of stride r and dilation s. The same sums are a forward
-  of such images; it is taken as a weight gradient where lhs has f before b, or batch_group_count, its groups, is above
-  1.
+- l = 1, no reversal: this is the forward pass, unchanged.
+- s = 1, a reversal: if K-1-k is substituted, lhs[i] meets out[p] under tap k where p = i*l + k*r - ((K-1)r - a). This
+  is the data gradient with stride l, dilation r, pad_begin (K-1)r - a and pad_end (K-1)r - b, and src as long as out.
+  If b exceeds (K-1)r by less than l, src has that many positions after the last one that a tap meets. Without a
+  reversal, the operator's weights are rhs reversed, because the text's author has reversed them already.
+- l = 1, lhs's f summed like the batch: images are features, channels are batch, rhs is diff_dst. Then out[k] = sum over
+  p of src[k*s + p*r - a] * diff_dst[p] is the weight gradient with stride r and dilation s. A forward pass of such
+  images has the same sums. The text is read as a weight gradient if lhs has f before b, or if batch_group_count, which
+  becomes its groups, is above 1.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from convgrad.graph.limits import Limits
 from convgrad.spec.geometry import effective_kernel
 
 FORMATS = of_program("hlo")
-START = 1 << 16  # bytes of a file in which what it is shows
-_STATEMENT = re.compile(r"\s*(?:ROOT\s+)?%?[\w.\-:#]+\s*=\s|\s*\}|.*\{\s*$|\s*$")  # what begins, or ends, one
+START = 1 << 16  # bytes at the start of a file that are searched for a module's head
+_STATEMENT = re.compile(r"\s*(?:ROOT\s+)?%?[\w.\-:#]+\s*=\s|\s*\}|.*\{\s*$|\s*$")  # begins or ends a statement
 _HEADS = re.compile(rb"\A(?:\s|//[^\n]*\n)*(?:HloModule|ENTRY|module|func\.func)\b")
 
 Shape = tuple[int, ...]
 
 
 def begins(word: str) -> bool:
-    """Return whether a line that begins so may be one of these: with a value's name, or HLO's word for the last one."""
+    """Return whether a line with this first word may be one of these: a value's name, or HLO's word ROOT."""
     return word.startswith("%") or word == "ROOT"
 
 
 def matches(path: Path) -> bool:
-    """Return whether a file is a module of HLO or StableHLO, by its name or what it begins with."""
+    """Return whether a file is a module of HLO or StableHLO, by its ending or its first words."""
     if not path.is_file():
         return False
     if path.suffix.lower() in (".hlo", ".mlir"):
@@ -62,7 +62,7 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, limits: Limits) -> Iterator[Case]:
-    """Give a case for each convolution of a text; its operands' types may be told where they are defined."""
+    """Yield a case per convolution of a text; an operand's type may be given only where the operand is defined."""
     defined, count = Defined(), 0
     for first, statement in _statements(text_of(path, limits)):
         if is_convolution(statement):
@@ -74,7 +74,7 @@ def read(path: Path, limits: Limits) -> Iterator[Case]:
 
 
 def read_line(text: str, place: Place) -> list[Case]:
-    """Return the case of one line, whose operands have their types, or raise the error of the place that is wrong.
+    """Return the case of one line, whose operands have their types, or raise the error of the wrong place.
 
     >>> text = "y = f32[2,8,8,16] convolution(f32[2,4,4,32] g, f32[3,3,16,32] w), " + (
     ...     "window={size=3x3 pad=2_1x2_1 lhs_dilate=2x2 rhs_reversal=1x1}, dim_labels=b01f_01oi->b01f")
@@ -93,7 +93,7 @@ def _place_in(text: str, start: Place, position: int) -> Place:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Give each statement with the number of its first line: the lines up to one that begins another."""
+    """Yield each statement with the number of its first line. A statement ends where a line begins another."""
     first, start, number = 1, 0, 0
     at = 0
     while at <= len(text):
@@ -133,7 +133,7 @@ def _case(statement: str, defined: Defined, at: Callable[[int], Place]) -> Case:
 
 
 def _check(c: Convolution, place: Place) -> None:
-    """Refuse a convolution whose types do not fit each other by its own rules."""
+    """Raise an error if the types of a convolution contradict one another by HLO's own rules."""
     (n, f), (i, o), (out_n, out_f) = c.extents(0, "bf"), c.extents(1, "io"), c.extents(2, "bf")
     fg, bg = c.feature_groups, c.batch_groups
     if min(fg, bg) < 1 or max(fg, bg) != fg * bg or f != i * fg or o % fg or o % bg or n != out_n * bg or o != out_f:
@@ -152,17 +152,17 @@ def _check(c: Convolution, place: Place) -> None:
 
 @dataclass(frozen=True)
 class Read:
-    """A convolution as an operator: its tensors in canonical order, and how axes of lhs, rhs and out lie."""
+    """A convolution as an operator: its tensors in canonical order, and the order of the axes of lhs, rhs and out."""
 
     operator: str
-    names: tuple[str, str, str]  # of lhs, rhs and out in the operator's words
+    names: tuple[str, str, str]  # names of lhs, rhs and out as the operator's tensors
     letters: tuple[str, str, str]
     shapes: tuple[Shape, Shape, Shape]  # canonical
     attributes: dict[str, object]
     notes: tuple[str, ...] = ()
 
     def case(self, c: Convolution, name: str, place: Place) -> Case:
-        """Return the case, in the layouts in which most of the text's arrays lie."""
+        """Return the case, in the layouts that most of the text's arrays have."""
         spelled = dict(zip(self.names, c.labels, strict=True))
         axes = dict(zip(self.names, self.letters, strict=True))
         weights = next(n for n in self.names if n.endswith("weights"))
@@ -184,7 +184,7 @@ def _attributes(strides: Shape, dilations: Shape, begins: Shape, ends: Shape, gr
 
 
 def _reversed_axes(c: Convolution, reversal: bool) -> list[int]:
-    """Return the axes with a reversal, or without: those of one tap count as neither."""
+    """Return the axes with a reversal, or those without; axes of one tap count as neither."""
     return [x for x, k in enumerate(c.extents(1)) if k > 1 and c.reversals[x] == reversal]
 
 

@@ -1,8 +1,8 @@
 """The text of a convolution in HLO and in StableHLO, read as one value: types, labels of axes, window, groups.
 
-In HLO ``%name = f32[..] convolution(f32[..] %lhs, f32[..] %rhs), window={..}, dim_labels=b01f_01io->b01f``; in
-StableHLO ``%0 = stablehlo.convolution(%lhs, %rhs) dim_numbers = [..]x[..]->[..], window = {..} {..} : (..) -> ..``, and
-in MHLO the same.
+HLO has ``%name = f32[..] convolution(f32[..] %lhs, f32[..] %rhs), window={..}, dim_labels=b01f_01io->b01f``. StableHLO
+has ``%0 = stablehlo.convolution(%lhs, %rhs) dim_numbers = [..]x[..]->[..], window = {..} {..} : (..) -> ..``, and MHLO
+has the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from convgrad.cases.place import Place
 from convgrad.words import printable
 
 Shape = tuple[int, ...]
-At = Callable[[int], Place]  # the place of a position of the text
+At = Callable[[int], Place]  # returns the place of a position of the text
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Type:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution, one letter an axis of lhs (b f), rhs (i o) and out (b f), digits of the spatial ones, in order."""
+    """A convolution; labels have a letter per axis, b f (lhs, out) or i o (rhs), and a digit per spatial axis."""
 
     name: str
     types: tuple[Type, Type, Type]
@@ -52,7 +52,7 @@ class Convolution:
         return tuple(self.types[which].shape[self.labels[which].index(letter)] for letter in letters)
 
 
-LONGEST = 1 << 14  # characters of a statement: some expressions take the square of them
+LONGEST = 1 << 14  # characters of a statement: some expressions take time that grows with their square
 _NUMBER = r"[0-9]{1,18}"
 _KNOWN = re.compile(rf"(?:{_NUMBER}(?:,{_NUMBER})*)?", re.ASCII)
 _HLO_TYPE = r"([a-z]\w*)\[([\d,<=?]*)\](?:\{[^{}]*\})?"
@@ -67,7 +67,7 @@ _DIM_NUMBERS = re.compile(rf"\bdim_numbers\s*=\s*{_NUMBERS_OF}\s*x\s*{_NUMBERS_O
 _MLIR_WINDOW = re.compile(r"\bwindow\s*=\s*\{([^{}]*)\}")
 _MLIR_KEY = re.compile(r"\s*(\w+)\s*=\s*(\[[^=]*\])\s*(?:,|$)")
 _SIGNATURE = re.compile(r":\s*\(\s*tensor<([^<>]*)>\s*,\s*tensor<([^<>]*)>\s*\)\s*->\s*tensor<([^<>]*)>")
-_BLANKED = re.compile(r'"(?:[^"\\\n]|\\.)*"|/\*.*?\*/')  # strings and comments, which may hold anything
+_BLANKED = re.compile(r'"(?:[^"\\\n]|\\.)*"|/\*.*?\*/')  # strings and comments, which may contain anything
 _COUNTS = {"feature_group_count": re.compile(r"\bfeature_group_count\s*=\s*([0-9]{1,18})\b"),
            "batch_group_count": re.compile(r"\bbatch_group_count\s*=\s*([0-9]{1,18})\b")}  # fmt: skip
 
@@ -79,7 +79,7 @@ class Defined:
     types: dict[str, Type] = field(default_factory=dict)
 
     def note(self, statement: str) -> None:
-        """Take in what a statement of HLO defines."""
+        """Record the value that an HLO statement defines."""
         match = _HLO_DEFINED.match(statement)
         if match and _KNOWN.fullmatch(match[3]):
             self.types[match[1]] = Type(match[2], _extents(match[3]))
@@ -91,12 +91,12 @@ def is_convolution(text: str) -> bool:
 
 
 def is_generic(text: str) -> bool:
-    """Return whether a statement has MLIR's generic form, whose attributes lie otherwise."""
+    """Return whether a statement has MLIR's generic form, which has its attributes elsewhere."""
     return '.convolution"' in text
 
 
 def read_statement(statement: str, defined: Defined, at: At) -> Convolution:
-    """Return the convolution of a statement, or raise the error of the place of what cannot be read in it."""
+    """Return the convolution of a statement, or raise the error of the place that cannot be read."""
     if len(statement) > LONGEST:
         raise at(0).refuse(f"a convolution's statement must have at most {LONGEST} characters; got {len(statement)}")
     text = _BLANKED.sub(lambda match: " " * len(match[0]), statement)
@@ -145,7 +145,7 @@ def _extents(text: str) -> Shape:
 
 
 def _hlo_window(text: str, place: Place) -> dict[str, list[list[int]]]:
-    """Return a window's keys, of each axis its numbers: one, or a pair of pads."""
+    """Return a window's keys, each with the numbers per axis: one number, or a pair of pads."""
     found: dict[str, list[list[int]]] = {}
     for word in text.split():
         key, equals, values = word.partition("=")
@@ -178,7 +178,7 @@ def _mlir_type(text: str, place: Place) -> Type:
     *extents, name = text.partition(",")[0].strip().split("x")
     if not all(re.fullmatch(_NUMBER, extent) for extent in extents):
         raise place.refuse(f"extents must be known integers, as in tensor<2x8x8x16xf32>; got {printable(text)}")
-    return Type(name.lower(), tuple(map(int, extents)))  # f8E4M3FN, which HLO calls f8e4m3fn
+    return Type(name.lower(), tuple(map(int, extents)))  # f8E4M3FN is f8e4m3fn in HLO
 
 
 def _mlir_window(text: str, place: Place) -> dict[str, list[list[int]]]:
@@ -211,7 +211,7 @@ def _built(
     rest: str,
     place: Place,
 ) -> Convolution:
-    """Return the convolution, what the text leaves out filled in, or refuse what does not fit together."""
+    """Return the convolution with defaults for missing values, or raise the error of a contradiction."""
     lhs, rhs, out = (label or "" for label in labels)
     axes = len(lhs) - 2
     digits = "".join(map(str, range(axes)))

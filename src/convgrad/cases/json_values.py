@@ -1,4 +1,4 @@
-"""JSON as plain values, the same for every notation; of a file each is fetched by its path, which errors name."""
+"""JSON as plain values for every notation; a file's values are fetched by their path, which errors name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST = len(str(S64[0]))
 
 
 class _RefusedError(ValueError):
-    """What JSON has no room for here, in words."""
+    """An error in words: a JSON value that is not allowed here."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Value:
         return self.value
 
     def integer(self, least: int = S64[0]) -> int:
-        """Return an integer of 64 bits, at least so large."""
+        """Return an integer of 64 bits that is at least ``least``."""
         if type(self.value) is not int or self.value not in S64 or self.value < least:
             shown = self.value if type(self.value) is int and self.value in S64 else _kind(self.value)
             raise self.refuse(f"must be an integer of 64 bits{f', at least {least}' * (least > S64[0])}; it is {shown}")
@@ -67,14 +67,14 @@ class Value:
         return tuple(item.integer(least) for item in self.items())
 
     def one_of(self, table: dict[str, T]) -> T:
-        """Return what a table has for a string."""
+        """Return a table's value for a string."""
         if self.text() not in table:
             raise self.refuse(f"must be one of {', '.join(table)}; it is {printable(self.text())!r:.200}")
         return table[self.text()]
 
 
 def read_json(path: Path, limits: Limits) -> Value:
-    """Return the whole of a JSON file, or raise FileError; numbers are finite and no key stands twice."""
+    """Return the value of a JSON file, or raise FileError; numbers are finite and keys are unique."""
     text = text_of(path, limits)
     if len(text) > limits.op_bytes:
         raise FileError(f"{path}: must have at most {limits.op_bytes} characters (op_bytes); got {len(text)}")
@@ -82,7 +82,7 @@ def read_json(path: Path, limits: Limits) -> Value:
 
 
 def parsed(text: str, where: str) -> Any:
-    """Return the value of a JSON text, or raise FileError that begins with ``where``, and line and column.
+    """Return the value of a JSON text, or raise FileError, which begins with ``where``, and line and column.
 
     >>> parsed('{"op": 1, "op": 2}', "a.json")
     Traceback (most recent call last):
@@ -113,12 +113,12 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _integer(text: str) -> int | float:
-    """Return an integer; one that no field has room for as infinity, which is of no field's type."""
+    """Return an integer, or infinity if it has too many digits: no field accepts infinity."""
     return int(text) if len(text) <= _LONGEST else float("inf")
 
 
 def _kind(value: Any) -> str:
-    """Return what a value is, in words."""
+    """Return a description of a value's kind."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""benchdnn's knobs: those that tell of the problem, with their values; those that do not; and what is not served."""
+"""benchdnn's knobs: those of the problem, with their values, those that do not change it, and those not supported."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from convgrad.formats import FORMATS
 Values = tuple[Any, ...]
 
 UNDEF = "undef"
-# Types of oneDNN that no convolution gradient here has.
+# Types of oneDNN that no operator here has.
 FOREIGN_TYPES = ("s8", "u8", "s4", "u4", "s32", "e8m0", "f4_e2m1", "f4_e3m0", UNDEF)
-# Configurations, the older way to say types: the float ones, as src:wei:dst.
+# Configurations, the older notation of types: the floating-point ones, as src:wei:dst.
 CONFIGURATIONS: Mapping[str, str] = {
     **{name: name for name in ("f32", "f64", "f16", "bf16")},
     "f32_wino": "f32",
@@ -37,7 +37,7 @@ def _direction(text: str) -> str:
 
 
 def _types(text: str) -> tuple[str, str, str]:
-    """Return the types of src, weights and dst; one stands for all three."""
+    """Return the types of src, weights and dst; a single type applies to all three."""
     names = text.lower().split(":")
     if len(names) not in (1, 3):
         raise NotationError(f"dt must be one type, or three as src:wei:dst; got {text!r:.80}")
@@ -76,7 +76,7 @@ def _as_is(text: str) -> str:
     return text
 
 
-# Knobs that tell of the problem: the key of their values, and what each value means. Commas part values.
+# Knobs of the problem: the key of their values, and the function that reads a value. Commas separate values.
 PROBLEM: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "dir": ("dir", _direction),
     "dt": ("dt", _types),
@@ -100,7 +100,7 @@ DEFAULTS: Mapping[str, Values] = {
     "mb": (0,),
 }
 
-# Knobs that say how benchdnn runs, times and prints, and how the library computes: the problem is the same.
+# Knobs that change how benchdnn runs, times and prints, or how the library computes, but not the problem.
 HARMLESS = frozenset(
     (
         "alg", "allow-enum-tags-only", "canonical", "check-ref-impl", "cold-cache", "concise", "cpu-isa-hints",
@@ -110,12 +110,12 @@ HARMLESS = frozenset(
         "attr-deterministic", "attr-same-pd-check", "attr-scratchpad",
     )
 )  # fmt: skip
-# Knobs that change which problems run, or on what, in ways that are benchdnn's own.
+# Knobs that change which problems run, or their data, in ways specific to benchdnn.
 REFUSED: Mapping[str, str] = {
     "start": "list the problems that are meant",
     "buffer-prefix": "give arrays by the naming scheme",
 }
-# Attributes, and the values of each under which a problem is the one without.
+# Attributes, and the values of each that leave the problem unchanged.
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "attr-acc-mode": ("", "strict"),
     "attr-dropout": ("",),
@@ -129,13 +129,13 @@ ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-# What all builds of benchdnn read alike: some take POSIX's basic expressions, some ECMAScript's.
+# The part of the syntax that all builds of benchdnn read alike: some use POSIX basic expressions, some ECMAScript's.
 _SET = r"\[\^?(?:[^]\\[&~|-]|-(?!-))+\]"
 _EXPRESSION = re.compile(rf"\^?(?:(?:{_SET}|\\[].*^$\\/[]|[^][\\*^$+?|(){{}}])\*?)*\$?")
 
 
 def pattern(text: str) -> re.Pattern[str] | None:
-    """Return the expression of --match, which filters problems; None for an empty one, which lets all through.
+    """Return the expression of --match, which filters problems; None for an empty one, which matches all.
 
     >>> pattern(".*kh3[^0-9]").search("ic4ih6oc6oh6kh3ph1") is None, pattern("kh33*$").search("kh3ph1") is None
     (False, True)
@@ -150,7 +150,7 @@ def pattern(text: str) -> re.Pattern[str] | None:
 
 
 def values_of(name: str, text: str) -> tuple[str, Values]:
-    """Return the key of a knob that tells of the problem, and its values, or raise NotationError.
+    """Return the key and the values of a knob of the problem, or raise NotationError.
 
     >>> values_of("dt", "f32,bf16:bf16:f32")
     ('dt', (('f32', 'f32', 'f32'), ('bf16', 'bf16', 'f32')))

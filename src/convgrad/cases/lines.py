@@ -1,6 +1,6 @@
-"""Files of lines: each line is asked for by its first word, in whichever notation of lines it is written.
+"""Files of lines: the first word of each line decides its notation.
 
-What no other notation begins is benchdnn's, whose knobs stay in force from line to line.
+A line that begins like no other notation is benchdnn's, whose knobs stay in force from line to line.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from convgrad.graph.limits import Limits
 
 @dataclass(frozen=True)
 class LineDialect:
-    """A notation of one problem a line, told by its first word.
+    """A notation with one problem per line, recognised by its first word.
 
-    ``read_line`` takes the line without its comment, and the place of its first word. What it raises by
-    ``place.refuse`` is left as it is; a NotationError without a place is given that of the word it quotes.
+    ``read_line`` takes the line without its comment, and the place of its first word. An error of ``place.refuse``
+    keeps its place; a NotationError without a place gets the place of the word that it quotes.
     """
 
     name: str
@@ -34,7 +34,7 @@ class LineDialect:
 
 
 def _is_problem(word: str) -> bool:
-    """Tell whether a word begins a problem line, whose direction may be misspelled."""
+    """Return whether a word begins a problem line, whose direction may be misspelled."""
     return word == "deconv" or word[:3].upper() in ("FWD", "BWD")
 
 
@@ -52,19 +52,19 @@ LINE_DIALECTS: tuple[LineDialect, ...] = (
 
 
 def read(path: Path, limits: Limits) -> Iterator[Found]:
-    """Give the cases of a file of lines, and a FileError for each word or line that is wrong, with its place."""
+    """Yield the cases of a file of lines, and a FileError with its place for each wrong word or line."""
     place = Place(str(path))
     reader = Reader(limits, path.parent, (path.resolve(),))
     yield from _cases(text_of(path, limits), place, reader)
 
 
 def read_typed(text: str, limits: Limits) -> Iterator[Found]:
-    """Give the cases of a problem that was typed, and a NotationError for each word that is wrong."""
+    """Yield the cases of a typed problem, and a NotationError for each wrong word."""
     yield from _cases(text, Place(TYPED, typed=True), Reader(limits, Path()))
 
 
 def is_typed(text: str) -> bool:
-    """Tell whether a text that names no file is a problem.
+    """Return whether a text that does not name a file is a problem.
 
     >>> is_typed("--dir=BWD_W --batch=cases.txt"), is_typed("mb1ic3ih8oc4kh3"), is_typed("cases.txt")
     (True, True, False)
@@ -88,5 +88,5 @@ def _cases(text: str, place: Place, reader: Reader) -> Iterator[Found]:
 
 
 def _quoted(line: Line, sentence: str) -> Word:
-    """Return the word that an error quotes, its last one if there are several; else the first word."""
+    """Return the last word that an error quotes; the first word of the line if it quotes none."""
     return next((word for word in reversed(line.words) if f"{word.text!r:.100}" in sentence), line.words[0])

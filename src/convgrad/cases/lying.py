@@ -1,7 +1,7 @@
-"""Which of the operators' layouts arrays have whose axes lie in some order, and how they are transposed where in none.
+"""The operators' layout that fits the axis order of most arrays, and the transposition of the other arrays.
 
-An array's axes are named by a letter each: n and c of data, o and i of weights in the words of the underlying
-convolution, and digits, or d, h and w, of the spatial axes in their order.
+An array's axes have a letter each: n and c for data, o and i for weights, in the terms of the underlying convolution.
+Spatial axes have digits, or d, h and w, in their order.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ _OUTER = frozenset("ncoi")
 
 @dataclass(frozen=True)
 class Lying:
-    """The format of some tensors of a call, and a sentence for each of them that lies otherwise."""
+    """The format of some tensors of a call, and a sentence for each tensor with another order of axes."""
 
     format: str
     notes: tuple[str, ...] = ()
 
     def shape(self, canonical: Sequence[int]) -> tuple[int, ...]:
-        """Return a canonical shape as it is in the format."""
+        """Return a canonical shape in the order of the format."""
         return from_canonical(canonical, self.format)
 
 
 def lying(tensors: Mapping[str, str], formats: Sequence[str] = DATA, spelled: Mapping[str, str] | None = None) -> Lying:
-    """Return the one format of tensors, by name the letters of their axes: that of most of them, the first of equals.
+    """Return the format that most tensors have, the first among equals; ``tensors`` maps names to letters of axes.
 
-    ``spelled`` is how the reader's notation writes the letters, by name.
+    ``spelled`` has the letters as the reader's notation writes them, by name.
 
     >>> lying({"src": "n01c", "dst": "n01c"})
     Lying(format='NXC', notes=())

@@ -24,12 +24,12 @@ Shape = tuple[int, ...]
 
 
 def begins(word: str) -> bool:
-    """Return whether a line that begins so is one of these: a driver, the command alone, or MIOpen's log."""
+    """Return whether a line with this first word is one of these: a driver, a command alone, or MIOpen's log."""
     return word.rpartition("/")[2] in (*DRIVERS, *FORMATS, *UNSERVED) or word.startswith("MIOpen(")
 
 
 def read_line(text: str, place: Place) -> list[Case]:
-    """Return the cases of one line, whose first word has the place, or raise the error of the word that is wrong.
+    """Return the cases of one line, whose first word is at ``place``, or raise the error of the wrong word.
 
     >>> word = "convbfp16 -n 8 -c 16 -H 32 -W 32 -k 16 -y 3 -x 3 -p 1 -q 1 -g 2 -F 4 --in_layout NHWC --out_layout NHWC"
     >>> [(case.operator, case.shapes) for case in read_line(word, Place("x"))]
@@ -55,7 +55,7 @@ def read_line(text: str, place: Place) -> list[Case]:
 
 
 def _command(words: tuple[Word, ...]) -> tuple[str, Word, tuple[Word, ...]]:
-    """Return the driver's name, "" where none is named, the command, and what follows it."""
+    """Return the driver's name, or "" if the line names none, the command, and the words that follow."""
     for at, word in enumerate(words):
         name = word.text.rpartition("/")[2]
         if name in DRIVERS:
@@ -68,7 +68,7 @@ def _command(words: tuple[Word, ...]) -> tuple[str, Word, tuple[Word, ...]]:
 
 
 def _bits(flags: Flags, driver: str) -> list[int]:
-    """Return the bits of what is run: MIOpenDriver takes 0, its default, as all; the other one runs one direction."""
+    """Return the bits of the directions to run: 0, MIOpenDriver's default, means all; iree-boo-driver runs one."""
     forw = flags.number("forw")
     if driver == "iree-boo-driver":
         forw = flags.numbers.get("forw", 1)
@@ -86,14 +86,14 @@ def _bits(flags: Flags, driver: str) -> list[int]:
 
 @dataclass(frozen=True)
 class _Convolution:
-    """What every direction of a line has in common: shapes in canonical order, src and dst those of the forward."""
+    """The data that all directions of a line share: shapes in canonical order, with src and dst of the forward pass."""
 
     transposed: bool
     src: Shape
     weights: Shape
     dst: Shape
     attributes: dict[str, object]
-    letters: dict[str, str]  # how each tensor's axes lie
+    letters: dict[str, str]  # the order of each tensor's axes
     spelled: dict[str, str]
 
 
@@ -103,7 +103,7 @@ def _convolution(flags: Flags, boo: bool) -> _Convolution:
     transposed = _transposed(flags, boo)
     g = flags.number("group_count")
     if not boo:
-        g = max(g, 1)  # its own rule
+        g = max(g, 1)  # MIOpenDriver's own rule
     if g == 0 or flags.number("in_channels") % g or flags.number("out_channels") % g:
         raise flags.at("group_count").refuse(f"group_count must divide in_channels and out_channels; got {g}")
     size, kernel = (tuple(flags.number(f"{what}_{a}") for a in axes) for what in ("in", "fil"))
@@ -131,8 +131,8 @@ def _convolution(flags: Flags, boo: bool) -> _Convolution:
     default = "NC" + axes.upper()
     spelled = dict(zip(("src", "weights", "dst"), (layouts[name] or default for name in layouts), strict=True))
     n = flags.number("batchsize")
-    # the filter's N is out_channels and its C in_channels/g; transposed the other way round, which are the outer and
-    # the inner channels of the underlying convolution again
+    # The filter's N is out_channels and its C is in_channels/g, and the other way round if transposed. In both cases
+    # they are the outer and the inner channels of the underlying convolution.
     channels = (inner, outer // g) if transposed else (outer, inner // g)
     return _Convolution(
         transposed, (n, inner, *size), (*channels, *kernel), (n, outer, *made), attributes,
@@ -143,7 +143,7 @@ def _convolution(flags: Flags, boo: bool) -> _Convolution:
 
 
 def _axes(flags: Flags, layouts: dict[str, str], boo: bool) -> str:
-    """Return the letters of the spatial axes: as many as --spatial_dim says, or, in iree-boo-driver, a layout."""
+    """Return the letters of the spatial axes: --spatial_dim gives their number, or a layout in iree-boo-driver."""
     count = flags.number("spatial_dim")
     if boo:
         count = next((len(layout) - 2 for layout in layouts.values() if layout), count)
@@ -180,10 +180,10 @@ def _positive(flags: Flags, axes: str, what: str) -> Shape:
 def _pads(
     flags: Flags, axes: str, size: Shape, kernel: Shape, strides: Shape, dilations: Shape, transposed: bool
 ) -> Shape:
-    """Return the pads, of which a driver has as many at the end of an axis as at its beginning.
+    """Return the pads: a driver has the same pad at the end of an axis as at its beginning.
 
-    MIOpenDriver makes those of pad_mode itself, half of what SAME wants, rounded down; it looks at pad_mode only where
-    nothing is dilated and nothing transposed.
+    MIOpenDriver computes the pads of pad_mode itself: half of SAME's total, rounded down. It ignores pad_mode if the
+    convolution is dilated or transposed.
     """
     mode = flags.word("pad_mode")
     if mode not in ("same", "valid", "default"):
@@ -230,7 +230,7 @@ def _case(conv: _Convolution, bit: int, command: str, flags: Flags) -> Case:
 
 
 def _numbers(flags: Flags, conv: _Convolution) -> str:
-    """Return what tells lines apart, short: numbers as they are given, and the layouts."""
+    """Return a short text that distinguishes lines: the given numbers and the layouts."""
     given = [(name, NUMBERS[name][0]) for name in NUMBERS if name in flags.numbers and name != "forw"]
     letters = "".join(f"{short}{flags.numbers[name]}" for name, short in given if short.isalpha())
     deep = "".join(f"_{name}{flags.numbers[name]}" for name, short in given if not short.isalpha())

@@ -1,4 +1,4 @@
-"""Names of cases: fit for a file's name on any system, and each of one case."""
+"""Names of cases: usable as file names on any system, and unique."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from convgrad.cases.case import Case
 
-LONGEST = 150  # a file's name may have 255 bytes, and an operand and an ending follow
+LONGEST = 150  # a file name may have 255 bytes, and an operand and an ending follow
 _UNSAFE = re.compile(r"[^A-Za-z0-9_+=]+")
 
 
 def safe(name: str) -> str:
-    """Return a name of letters, digits, _ + = and -, which stands for anything else, but not at its ends.
+    """Return a name of letters, digits, _ + = and -, which replaces anything else, but not at its ends.
 
     >>> safe("resnet_50:res2a_branch2b*3"), safe("../..")
     ('resnet_50-res2a_branch2b-3', 'case')
@@ -22,9 +22,9 @@ def safe(name: str) -> str:
 
 
 def named_apart(cases: Iterable[Case]) -> Iterator[Case]:
-    """Give cases under safe names, and where one is taken, the first free of NAME-2, NAME-3, ...; case does not count.
+    """Yield cases under safe names; if one is taken, under the first free of NAME-2, NAME-3, ..., ignoring case.
 
-    The same cases in the same order have the same names.
+    The same cases in the same order always have the same names.
     """
     taken: set[str] = set()
     numbers: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""oneDNN Graph JSON as cases: each op of the family with the shapes that the graph settles."""
+"""oneDNN Graph JSON as cases: each op of the family with the shapes that the graph determines."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from convgrad.formats import F32
 from convgrad.graph import reader
 from convgrad.graph.infer import Inference
 from convgrad.graph.limits import Limits
-from convgrad.graph.model import Op, operator_of
+from convgrad.graph.model import RELU, Op, operator_of
 
-START_BYTES = 1 << 20  # of a file, within which a graph's key stands
+START_BYTES = 1 << 20  # bytes at the start of a file that are searched for a graph's key
 _KEY = re.compile(rb'"graph"\s*:')
 
 
 def matches(path: Path) -> bool:
-    """Tell whether a file is a graph: JSON with the key "graph" among the first ones."""
+    """Return whether a file is a graph: JSON with the key "graph" near its start."""
     return path.suffix.lower() == ".json" and path.is_file() and bool(_KEY.search(read_bytes(path, START_BYTES)))
 
 
 def read(path: Path, limits: Limits) -> Iterator[Case]:
-    """Give the ops of the family in running order, or raise FileError with the JSON path of what is wrong.
+    """Yield the ops of the family in running order, or raise FileError with the JSON path of the mistake.
 
-    An op that a graph alone does not settle, or on tensors nobody serves, is a case that says so; ops outside the
-    family are none, but a graph of nothing else is refused.
+    An op is an unsupported case if the graph alone does not determine it, or if its tensors are not supported. Ops
+    outside the family are skipped, but a graph without any op of the family is an error.
     """
     try:
         inference = reader.read(path, limits).inference
     except GraphError as error:
         raise FileError(str(error)) from error
-    ops = [op for op in inference.order if operator_of(op) is not None]
+    ops = [op for op in inference.order if operator_of(op) not in (None, RELU)]
     if not ops:
         kinds = ", ".join(dict.fromkeys(op.kind for op in inference.order))
         raise NoCaseError(f"{path}: must have an op of the convolution family; it has {kinds:.200}")

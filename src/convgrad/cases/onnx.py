@@ -1,8 +1,8 @@
 """ONNX models of one Conv or ConvTranspose as cases, with the arrays of their node-test folders.
 
 A folder has ``model.onnx`` and ``test_data_set_*/input_0.pb, ..., output_0.pb``. Pads are made explicit by ONNX's own
-rule, which is not the operators': a ConvTranspose with SAME_UPPER or SAME_LOWER makes i*s positions of i, whatever its
-output_padding.
+rule, which differs from the operators' rule: a ConvTranspose with SAME_UPPER or SAME_LOWER makes i*s positions of i,
+whatever its output_padding is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from convgrad.words import printable
 
 MODEL = "model.onnx"
 SETS = "test_data_set_*"
-KINDS = {"Conv": "OIX", "ConvTranspose": "IOX"}  # and the layout of their W
+KINDS = {"Conv": "OIX", "ConvTranspose": "IOX"}  # the layout of their W
 AUTO_PADS = {"NOTSET": "none", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
 LISTS = ("dilations", "kernel_shape", "strides", "pads", "output_padding", "output_shape")
 
@@ -38,7 +38,7 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, limits: Limits) -> Iterator[Case]:
-    """Give a case for each set of arrays beside the model, or one without arrays where there is none."""
+    """Yield a case per set of arrays next to the model; if there is no set, yield one case without arrays."""
     file = path / MODEL if path.is_dir() else path
     name, place = safe(file.resolve().parent.name if file.name == MODEL else file.stem), Place(str(file))
     graph = parsed(package().ModelProto(), file, limits).graph
@@ -72,7 +72,7 @@ def _case(name: str, graph: Any, file: Path, folder: Path | None, limits: Limits
 
 
 def _source(graph: Any, name: str, file: Path, folder: Path | None, limits: Limits) -> Source:
-    """Return what an input of the node is: a tensor of the model, or the set's array of the graph's input."""
+    """Return the source of a node's input: a tensor of the model, or the set's array of the graph's input."""
     inside = {text(tensor.name): tensor for tensor in graph.initializer}
     if name in inside:
         return of_tensor(name, inside[name], file)
@@ -88,7 +88,7 @@ def _source(graph: Any, name: str, file: Path, folder: Path | None, limits: Limi
 
 
 def _arrays(operands: list[Source], folder: Path, limits: Limits) -> Arrays:
-    """Return the arrays of a set, the result where the set has one, all of them in so much memory as the limit."""
+    """Return the arrays of a set, with the result if the set has one; together they must fit ``memory_bytes``."""
     output = folder / "output_0.pb"
     sources = [*operands, *([of_file("the result", output, limits)] if output.is_file() else [])]
     announced = sum(source.size_bytes for source in sources)
@@ -103,7 +103,7 @@ def _arrays(operands: list[Source], folder: Path, limits: Limits) -> Arrays:
 
 
 def _given(node: Any, place: Place) -> dict[str, Any]:
-    """Return the node's attributes by name: integers, lists of integers, and the one string."""
+    """Return the node's attributes by name: integers, lists of integers, and one string."""
     found: dict[str, Any] = {}
     for attribute in node.attribute:
         name = text(attribute.name)
@@ -147,7 +147,7 @@ def _attributes(kind: str, x: Shape, kernel: Shape, given: Mapping[str, Any], pl
         if min(totals) < (0 if same == "same_upper" else -1):
             sentence = "an output longer than the kernel reaches has pads below 0, whose side ONNX leaves open"
             raise place.refuse(f"{sentence}; output_shape {wanted} has {totals} in all")
-        # -1 - floor(-1/2) = 0 is its pad at the beginning, -1 at the end: a position more, as of output_padding
+        # pads of -1 - floor(-1/2) = 0 at the beginning and -1 at the end are one position more, as by output_padding
         padding = [extra + (total < 0) for extra, total in zip(padding, totals, strict=True)]
         split = [split_pads(max(total, 0), same or "same_lower") for total in totals]
     elif same:

@@ -1,4 +1,4 @@
-"""Where ONNX keeps an array: in a model, in a file of a test's set, or nowhere but by its type and shape."""
+"""The sources of an ONNX array: a tensor of the model, a file of a test's set, or a type and a shape alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMATS = of_program("onnx")
 
 @dataclass(frozen=True)
 class Source:
-    """An operand or a result: its shape and format, the message that holds its elements, if one does, and its file."""
+    """An operand or a result: its shape and format, its file, and the message with its elements, if there is one."""
 
     name: str
     shape: tuple[int, ...]
@@ -36,18 +36,18 @@ class Source:
         return prod(self.shape) * self.format.dtype.itemsize
 
     def read(self) -> Array:
-        """Return the array, or raise FileError where its elements are not those of its dims."""
+        """Return the array, or raise FileError if its elements contradict its dims."""
         from onnx import numpy_helper  # noqa: PLC0415 - an extra
 
         try:
             return np.asarray(numpy_helper.to_array(self.message)).view(self.format.dtype).reshape(self.shape)
-        except Exception as error:  # the package's and NumPy's own
+        except Exception as error:  # errors of the package and of NumPy
             said = printable(str(error), 200)
             raise FileError(f"{self.file}: {self.name} must have the elements that its dims say; {said}") from error
 
 
 def package() -> Any:
-    """Return the package, or say what to install."""
+    """Return the package, or raise FileError with the command that installs it."""
     try:
         import onnx  # noqa: PLC0415 - an extra, needed for these files only
     except ImportError as error:
@@ -56,7 +56,7 @@ def package() -> Any:
 
 
 def parsed(message: Any, file: Path, limits: Limits) -> Any:
-    """Return a message as a file of at most ``limits.file_bytes`` bytes has it."""
+    """Return the message of a file of at most ``limits.file_bytes`` bytes."""
     data = read_bytes(file, limits.file_bytes + 1)
     if len(data) > limits.file_bytes:
         raise FileError(f"{file}: must have at most {limits.file_bytes} bytes (file_bytes); it has more")
@@ -68,24 +68,24 @@ def parsed(message: Any, file: Path, limits: Limits) -> Any:
 
 
 def text(field: str | bytes) -> str:
-    """Return a field of text; one that is not in UTF-8 comes as its bytes."""
+    """Return a text field, also if it arrives as bytes; bytes that are not UTF-8 are replaced."""
     return field.decode("utf-8", "replace") if isinstance(field, bytes) else field
 
 
 def of_file(name: str, file: Path, limits: Limits) -> Source:
-    """Return what a file of one tensor holds."""
+    """Return the source of a file with one tensor."""
     return of_tensor(name, parsed(package().TensorProto(), file, limits), file)
 
 
 def of_tensor(name: str, tensor: Any, file: Path) -> Source:
-    """Return what a tensor holds; data in files of their own are refused."""
+    """Return the source of a tensor; external data are refused."""
     if tensor.data_location == tensor.EXTERNAL:
         raise FileError(f"{file}: {printable(name)} must lie in the file itself; its data are external")
     return _source(name, tensor.dims, tensor.data_type, tensor, file)
 
 
 def of_type(name: str, described: Any, file: Path) -> Source:
-    """Return what a type says, of which every extent must be known."""
+    """Return the source of a type whose extents are all known."""
     dims = [d.dim_value if d.HasField("dim_value") else None for d in described.shape.dim]
     if None in dims:
         shown = ", ".join("?" if d is None else str(d) for d in dims)

@@ -1,4 +1,4 @@
-"""Where something was read: a file, a line, a column; and the error that names the place."""
+"""The place of a text: a file, a line and a column; and the error that names the place."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from convgrad.graph.limits import Limits
 from convgrad.words import printable
 
 COMMENT = "#"
-_MLIR_ATTRIBUTE = re.compile(r"#\w+<")  # as #stablehlo<precision DEFAULT>, which is no comment
+_MLIR_ATTRIBUTE = re.compile(r"#\w+<")  # such as #stablehlo<precision DEFAULT>, which is not a comment
 CONTINUED = "\\"
-TYPED = "the problem"  # what stands for a file's name where a problem was typed
+TYPED = "the problem"  # replaces the file name of a typed problem
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Place:
     typed: bool = False
 
     def refuse(self, sentence: str) -> ConvgradError:
-        """Return the error that begins with the place: a FileError, of a typed problem a NotationError.
+        """Return the error that begins with the place: a FileError, or a NotationError for a typed problem.
 
         >>> str(Place("cases.txt", 3, 7).refuse("must be so"))
         'cases.txt:3:7: must be so'
@@ -38,7 +38,7 @@ class Place:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Name the place in what a notation that knows none says of its text."""
+        """Add the place to a NotationError that has none."""
         try:
             yield
         except NotationError as error:
@@ -56,15 +56,15 @@ class Word:
     place: Place
 
     def __str__(self) -> str:
-        """Return the word as it may be quoted."""
+        """Return the word, quoted."""
         return repr(printable(self.text))
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line without its comment, those that a backslash continues joined by a blank: its text, and its words.
+    """A line without its comment: its text and its words. Lines that a backslash continues are joined by a blank.
 
-    ``pieces`` are the words of each physical line, for benchdnn, which joins them without one.
+    ``pieces`` are the words of each physical line, for benchdnn, which joins lines without a blank.
     """
 
     text: str
@@ -77,7 +77,7 @@ class Line:
 
 
 def lines_of(text: str, place: Place) -> Iterator[Line]:
-    r"""Give the lines of a text that have a word: what follows a word that begins with # is a comment.
+    r"""Yield the lines of a text that have words; a word that begins with # begins a comment.
 
     >>> [line.text for line in lines_of("a b # c\n\nMIOpenDriver conv \\\n  -n 8", Place("x"))]
     ['a b', 'MIOpenDriver conv   -n 8']

@@ -1,4 +1,4 @@
-"""A case held against the operator's own rules where it is read, so that what breaks them is told with its place."""
+"""A check of a case against the operator's own rules when it is read, so that errors name its place."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def posed(case: Case, place: Place) -> Problem:
 
 
 def unsupported(name: str, place: Place, sentence: str) -> Case:
-    """Return the case of which nothing is said but why nobody can judge it."""
+    """Return an unsupported case, which has only a name, a place and the reason."""
     return Case(name, str(place), "", (), {}, F32, F32, unsupported=sentence)

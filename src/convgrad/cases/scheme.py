@@ -1,8 +1,8 @@
-"""The naming scheme by which any program takes part: under which names a case's arrays lie in a folder.
+"""The naming scheme for arrays of any program: the names of a case's arrays in a folder.
 
-An array lies alone, in ``CASE.NAME.npy``, ``.pt`` or ``.bin``, or by its name in ``CASE.npz``, ``.safetensors`` or
-``.pt``. CASE is the case's name, NAME the operator's own for the operand or the output. ``CASE.json`` describes what
-is raw (``sidecar.py``). An array of unsigned integers is taken for bits where the case is of bf16 or f8.
+An array has its own file, ``CASE.NAME.npy``, ``.pt`` or ``.bin``, or shares ``CASE.npz``, ``.safetensors`` or ``.pt``
+under the key NAME. CASE is the case's name, NAME the operator's name of the operand or the output. ``CASE.json``
+describes raw files (``sidecar.py``). If the case is of bf16 or f8, an array of unsigned integers is read as bits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RAW = ".bin"
 
 
 def result(directory: Path, case: Case, limits: Limits = DEFAULT_LIMITS) -> Array:
-    """Return the result of a case, in whatever type and shape it was written, or raise FileError."""
+    """Return the result of a case, in the type and shape of its file, or raise FileError."""
     tensors = sidecar.tensors_of(case)
     name = list(tensors)[-1]
     found = _found(directory, case, [name], tensors, limits)
@@ -39,7 +39,7 @@ def result(directory: Path, case: Case, limits: Limits = DEFAULT_LIMITS) -> Arra
 
 
 def operands(directory: Path, case: Case, limits: Limits = DEFAULT_LIMITS) -> tuple[Array, ...] | None:
-    """Return the operands of a case in its order; None where none lies there, a FileError where some are missing."""
+    """Return the operands of a case in its order, or None if there are none; raise FileError if some are missing."""
     tensors = sidecar.tensors_of(case)
     names = list(tensors)[:-1]
     found = _found(directory, case, names, tensors, limits)
@@ -61,8 +61,8 @@ def export(
 ) -> list[Path]:
     """Write the operands of a case, its result if one is given, and its sidecar; return the files.
 
-    The sidecar says what is to be computed: operator, attributes, types, shapes. bf16 and f8 go to .npy and .npz
-    as the unsigned integers of their bits.
+    The sidecar describes the call: operator, attributes, types, shapes. bf16 and f8 go to .npy and .npz as the unsigned
+    integers of their bits.
     """
     if kind not in KINDS:
         raise FileError(f"{directory}: arrays are written as {', '.join(KINDS)}; got {kind}")
@@ -109,7 +109,7 @@ def _write(paths: Sequence[Path], arrays: Mapping[str, Array], kind: str, force:
 def _found(
     directory: Path, case: Case, names: Sequence[str], tensors: Mapping[str, Described], limits: Limits
 ) -> dict[str, Array]:
-    """Return those of the named arrays that are there, or refuse one that is there twice."""
+    """Return the named arrays that exist; raise FileError if one exists twice."""
     places: dict[str, list[Path]] = {name: [] for name in names}
     for ending in TOGETHER:
         path = directory / f"{case.name}{ending}"
@@ -143,7 +143,7 @@ def _read(path: Path, case: Case, name: str, described: Described, memory_bytes:
 
 
 def as_format(array: Array, fmt: Format) -> Array:
-    """Return an array of bits as one of its format, where that is bf16 or f8; any other as it is."""
+    """Return an array of bits as an array of its format if that is bf16 or f8; return any other array unchanged."""
     return array.view(fmt.dtype) if fmt.is_extension and array.dtype == fmt.bits else array
 
 

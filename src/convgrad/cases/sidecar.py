@@ -1,10 +1,10 @@
-"""The sidecar of a case: a JSON file that describes its call, and the arrays that lie in raw files beside it.
+"""The sidecar of a case: a JSON file that describes its call and its arrays in raw files.
 
     {"operator": ..., "attributes": {...}, "shapes": {shape operand: [...]}, "output": name,
      "tensors": {name: {"dtype": "f32", "shape": [...], "strides": [...], "offset": 0}}}
 
-Read is ``tensors`` alone, of it what is there: dtype and shape are by default the case's, strides, in elements, those
-of an array without gaps.
+Only ``tensors`` is read, and each entry may be incomplete. The defaults are the case's dtype and shape, and the
+strides, in elements, of an array without gaps.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def text_of(case: Case) -> str:
 
 
 def read(path: Path, named: Mapping[str, Described], limits: Limits) -> dict[str, Described]:
-    """Return the arrays of a case by name as a sidecar describes them; ``named`` holds of what it leaves out."""
+    """Return the arrays of a case by name, as a sidecar describes them; ``named`` has the defaults."""
     document = read_json(path, limits).value
     tensors = document.get("tensors", {}) if isinstance(document, dict) else None
     if not isinstance(tensors, dict) or not all(isinstance(entry, dict) for entry in tensors.values()):

@@ -1,4 +1,4 @@
-"""Operands that lie strangely in memory, or hold a value that is no number: what a shape alone does not ask for."""
+"""Operands with unusual strides or with a NaN or an infinity: properties that a shape alone does not have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VALUES: Mapping[str, float] = {"nan": np.nan, "inf": np.inf}
 
 
 def _within(array: Array, room: Sequence[int], at: tuple[slice, ...]) -> Array:
-    """Return an equal array that lies at ``at`` in a larger one, whose other elements are NaN."""
+    """Return an equal array that is the slice ``at`` of a larger one, whose other elements are NaN."""
     view = np.full(room, np.nan, array.dtype)[at]
     view[...] = array
     return view
@@ -48,7 +48,7 @@ def _expanded(array: Array) -> Array:
 
 VIEWS: Mapping[str, Callable[[Array], Array]] = {
     "strided": _strided,  # every other element of each axis
-    "sliced": _sliced,  # the middle third of the last axis, as a split leaves it
+    "sliced": _sliced,  # the middle third of the last axis, as a split makes it
     "reversed": _reversed,  # negative strides
     "turned": _turned,  # the first axis innermost
     "expanded": _expanded,  # stride 0 along the first axis
@@ -56,9 +56,9 @@ VIEWS: Mapping[str, Callable[[Array], Array]] = {
 
 
 def strange(problem: Problem, shapes: Sequence[tuple[int, ...]], words: Mapping[str, str], seed: int) -> Arrays:
-    """Return small integers as a problem's operands, in the view and with the values that ``words`` ask for.
+    """Return small integers as a problem's operands, in the view and with the special values of ``words``.
 
-    A row of VALUES names the tensor of the underlying convolution whose middle element it becomes.
+    ``words`` maps a row of VALUES to a tensor of the underlying convolution, whose middle element gets that value.
     """
     made = list(fill(problem, shapes, "integers", seed))
     for name, value in VALUES.items():

@@ -1,8 +1,8 @@
-"""oneDNN's memory tags: which of the operators' layouts a plain one means, on its axes.
+"""oneDNN's memory tags: the operators' layout that a plain tag means.
 
-A tag lists axes as they lie in memory, outermost first: by letters a, b, c, ... of the logical axes, by oneDNN's names
-(n c d h w; g o i d h w), or with x for all axes that are not named. Logical axes are n, c, x... of data, and [g,] o, i,
-x... of weights; a deconvolution's weights too.
+A tag lists axes in their order in memory, outermost first. It uses letters a, b, c, ... of the logical axes, or
+oneDNN's names (n c d h w, g o i d h w). The letter x means all axes that the tag does not name. Logical axes are n, c,
+x... for data, and [g,] o, i, x... for weights, also for a deconvolution's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Order = tuple[int, ...]
 
 
 def data_format(tag: str, axes: int) -> str | None:
-    """Return the data format that a tag means for so many spatial axes; None for any other layout.
+    """Return the data format that a tag means for ``axes`` spatial axes; None for any other layout.
 
     >>> data_format("axb", 2), data_format("ncw", 1), data_format("nChw16c", 2)
     ('NXC', 'NCX', None)
@@ -32,8 +32,8 @@ def data_format(tag: str, axes: int) -> str | None:
 def weights_format(tag: str, axes: int, groups: int, transposed: bool = False) -> str | None:
     """Return the weights format that a tag means; None for any other layout.
 
-    Tags with an axis of groups mean one that is folded: into the outer channels of OIX and XIO, and in a deconvolution
-    into the inner ones of IOX and XOI.
+    An axis of groups in a tag is folded into the outer channels of OIX and XIO. In a deconvolution it is folded into
+    the inner channels of IOX and XOI.
 
     >>> weights_format("hwio", 2, 1), weights_format("goihw", 2, 4), weights_format("iohw", 2, 1, transposed=True)
     ('XIO', 'OIX', 'IOX')
@@ -50,7 +50,7 @@ def weights_format(tag: str, axes: int, groups: int, transposed: bool = False) -
 
 
 def check_tag(tag: str) -> None:
-    """Refuse what no tag looks like.
+    """Raise NotationError if a text does not have the form of a tag.
 
     >>> check_tag("a-b")
     Traceback (most recent call last):
@@ -62,7 +62,7 @@ def check_tag(tag: str) -> None:
 
 
 def _order(tag: str, names: str, axes: int) -> Order:
-    """Return the logical axes in the order in which they lie, or nothing where the tag does not list each once."""
+    """Return the logical axes in memory order, or () if the tag does not list each axis once."""
     rank = len(names) + axes
     letters = "abcdefghijkl"[:rank]
     if not set(tag) <= {*letters, "x"}:

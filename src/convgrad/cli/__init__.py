@@ -1,4 +1,4 @@
-"""The command line: its commands, each with a parser in ``parsers/`` and a module of its own."""
+"""The command line: each command has a parser in ``parsers/`` and a module of its own."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from convgrad.formats import FORMATS
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the first words; each command parses the rest itself."""
-    root = Parser(
-        prog="convgrad",
-        description="Convolution gradients on arrays, exactly, with a proved error bound.",
-        epilog=f"convgrad COMMAND --help tells more; {EXIT_CODES}",
-    )
+    commands = "\n".join(f"  {name:9}{does}" for name, does in COMMANDS.items())
+    last = f"commands:\n{commands}\n\nconvgrad COMMAND --help, or convgrad help COMMAND, describes one.\n\n{EXIT_CODES}"
+    root = Parser("convgrad", "Convolution gradients on arrays, exactly, with a proved error bound.", last=last)
     root.add_argument("--version", action="store_true", help="print the version and stop")
-    root.add_argument("command", nargs="?", metavar="COMMAND", choices=COMMANDS, help=", ".join(COMMANDS))
+    root.add_argument(
+        "command", nargs="?", metavar="COMMAND", choices=(*COMMANDS, "help"), help="one of the commands below"
+    )
     root.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return root
 
 
 def _check_quotes(words: Sequence[str]) -> None:
-    """Refuse a problem line whose words are arguments of their own."""
+    """Raise UsageError for a problem line without quotes, whose words are separate arguments."""
     for n, (direction, kind) in enumerate(pairwise(words)):
         if re.fullmatch("[FB]WD_[A-Z]+", direction) and kind in FORMATS:
             start = n - (n > 0 and words[n - 1] == "deconv")
@@ -47,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if first.version:
             say(f"convgrad {__version__}")
             return DONE
+        if first.command == "help":
+            return main([*first.rest[:1], "--help"])
         if first.command is None:
             parser().print_help()
             return COMMAND_LINE

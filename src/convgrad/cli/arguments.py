@@ -1,4 +1,4 @@
-"""What several commands make of their arguments."""
+"""Functions that several commands use to read their arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convgrad.spec.operators import find
 
 
 def is_graph(word: str) -> bool:
-    """Tell whether an argument names a graph file."""
+    """Return whether an argument names a graph file."""
     return word.lower().endswith(".json")
 
 
@@ -24,7 +24,7 @@ LIMITS = tuple(field.name for field in fields(Limits))
 
 
 def limits_of(texts: Sequence[str], names: Sequence[str] = LIMITS) -> Limits:
-    """Return the limits with those given as NAME=NUMBER replaced; ``names`` are those that count here.
+    """Return the limits with each NAME=NUMBER replaced; ``names`` are the limits that the command has.
 
     >>> limits_of(["ops=10"]).ops
     10
@@ -47,7 +47,7 @@ def read_line(text: str) -> Line:
 
 
 def attributes_of(operator: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Parse NAME=VALUE by the types of the operator table; what does not parse is left to the checks to refuse."""
+    """Parse NAME=VALUE by the types of the operator table; leave other values to the operator's own checks."""
     types = {a.name: a.type for a in find(operator).attributes}
     parsed: dict[str, Any] = {}
     for text in texts:
@@ -62,7 +62,7 @@ def attributes_of(operator: str, texts: Sequence[str]) -> dict[str, Any]:
             parsed[name] = [int(item) for item in items]
         elif types.get(name) == "s64" and _is_integer(value):
             parsed[name] = int(value)
-        elif name not in types and items and all(map(_is_integer, items)):  # for the hint to write it as it was meant
+        elif name not in types and items and all(map(_is_integer, items)):  # for the hint to an unknown name
             parsed[name] = [int(item) for item in items] if len(items) > 1 else int(items[0])
     return parsed
 
@@ -85,7 +85,7 @@ def shape_of(text: str) -> tuple[int, ...]:
 
 
 def typed(value: object) -> str:
-    """Return the text of an option's value as it is typed: lists with commas between.
+    """Return an option's value as it is typed: a list with commas.
 
     >>> typed([98, 98]), typed(3), typed(0.5)
     ('98,98', '3', '0.5')

@@ -1,4 +1,4 @@
-"""``convgrad bench``: problems timed side by side with peers, reported as it goes."""
+"""``convgrad bench``: time problems side by side with peers, and report each as soon as it is measured."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _cases(options: argparse.Namespace) -> list[Case]:
 
 
 def _json(figures: Row) -> str:
-    """Return a row as JSON: what was not measured is left out, and whether the result was right is a truth value."""
+    """Return a row as JSON, without unmeasured values; ``right`` is a boolean."""
     known = {name: value for name, value in figures.items() if value is not None}
     return json.dumps(known | {"right": figures["right"] == "yes"})
 
@@ -97,7 +97,7 @@ def _names() -> str:
 
 
 def _warn_of_blas(threads: int) -> None:
-    """Say so where the NumPy engine did not run on the threads asked for, which its BLAS library decides."""
+    """Warn if the NumPy engine did not run on the requested number of threads: its BLAS library decides."""
     set_to = next((os.environ[name] for name in _BLAS_VARIABLES if name in os.environ), str(len(usable_cores())))
     if set_to != str(threads):
         advice = f"set {_BLAS_VARIABLES[0]}={threads}"
@@ -109,7 +109,7 @@ def _warn_of_blas(threads: int) -> None:
 
 @contextmanager
 def _csv(place: str | None, force: bool) -> Iterator[Callable[[Row], None]]:
-    """Give a function that writes a row at once, so that what was measured outlives an interruption."""
+    """Yield a function that writes a row at once, so that an interruption loses none."""
     if place is None:
         yield lambda row: None
         return

@@ -1,4 +1,4 @@
-"""Verdicts on request: what is said to be the result of a call, by us or by a file, against the exact one."""
+"""Verdicts on request: our result of a call, or a file's, compared with the exact result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OURS = "oracle"
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """An array that is said to be the result of a call; the height of its sums, or their blocks, None of any order."""
+    """An array to check as a call's result; ``height`` is its rounding depth, or its blocks, or None for any order."""
 
     source: str
     call: Prepared
@@ -33,18 +33,18 @@ class Claim:
 
 
 def ours(call: Prepared, result: Array) -> Claim:
-    """Return the claim that our own result is right: its height is known."""
+    """Return the claim that our own result is right; its rounding depth is known."""
     return Claim(OURS, call, result, engines.height(call.problem))
 
 
 def theirs(place: str, call: Prepared, recorded: Array, height: int | Sequence[int] | None) -> Claim:
-    """Return the claim that a recorded result is right, or refuse one that cannot be."""
+    """Return the claim that a recorded result is right, or raise FileError if its shape or type cannot be."""
     check_recorded(place, recorded, call.problem)
     return Claim(place, call, recorded, height)
 
 
 def check_recorded(place: str, recorded: Array, problem: Problem) -> None:
-    """Refuse a recorded result of another shape than the problem's, or of no type that results have."""
+    """Raise FileError if a recorded result does not have the problem's shape, or a type that results have."""
     try:
         as_result(recorded, problem)
     except ConvgradError as error:
@@ -69,5 +69,5 @@ def _declared(claim: Claim) -> Declared:
 
 
 def against(source: str) -> str:
-    """Return the words in front of a verdict."""
+    """Return the words before a verdict."""
     return "against oracle" if source == OURS else f"{source} against oracle"

@@ -1,4 +1,4 @@
-"""What commands print: fit for a terminal on standard output and standard error, or a FileError that says why not."""
+"""Output of commands: text made safe for a terminal, or a FileError if it cannot be written."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from convgrad.words import printable
 
 
 def say(text: str) -> None:
-    """Print lines on standard output, with what a terminal should not be sent replaced."""
-    if sys.stdout is None:  # closed by who called us
+    """Print lines on standard output; characters that a terminal should not get are replaced."""
+    if sys.stdout is None:  # closed by the parent process
         raise FileError("standard output cannot be written: it is closed")
     try:
         print(_fit(text, sys.stdout.encoding), flush=True)
@@ -24,14 +24,14 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Print lines on standard error; where that cannot be written, nobody is left to be told."""
+    """Print lines on standard error, or nothing if standard error cannot be written."""
     if sys.stderr is not None:
         with suppress(OSError):
             print(_fit(text, sys.stderr.encoding), file=sys.stderr, flush=True)
 
 
 def wrote(path: str | Path) -> None:
-    """Say on standard error which file was written, and how large it is."""
+    """Print on standard error the name and the size of a written file."""
     complain(f"wrote {path}: {os.path.getsize(path):,} bytes")
 
 
@@ -42,7 +42,7 @@ def _fit(text: str, encoding: str | None) -> str:
 
 
 def _drop_the_rest() -> None:
-    """Let what is left of standard output go nowhere, or the interpreter tries again when it ends, and complains."""
+    """Discard the rest of standard output; otherwise the interpreter tries to write it at its end, and complains."""
     with suppress(OSError):  # standard output need not be a file of the system
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

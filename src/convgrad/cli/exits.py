@@ -1,4 +1,4 @@
-"""How a command ends: the exit code that each error means, and what is said of it."""
+"""The end of a command: the exit code of each error, and its message."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from convgrad.words import printable
 
 DONE, WRONG, COMMAND_LINE, FILE, INTERRUPTED = 0, 1, 2, 3, 130
 
-EXIT_CODES = (
-    f"exit codes: {DONE} done and right; {WRONG} a verdict is not ok; {COMMAND_LINE} the command line: misspelled, or"
-    " asking for what does not fit together, in memory or in what is installed;"
-    f" {FILE} a file: missing, unreadable, malformed or not to be written, standard output too;"
-    f" {INTERRUPTED} interrupted"
-)
+EXIT_CODES = f"""\
+exit codes:
+  {DONE}    done, and every verdict is ok
+  {WRONG}    a verdict is not ok
+  {COMMAND_LINE}    the command line is wrong, or asks for what memory or the installation lacks
+  {FILE}    a file, or standard output, cannot be read, parsed or written
+  {INTERRUPTED}  interrupted"""
 
 
 class UsageError(Exception):
     """The command line contradicts itself."""
 
 
-# The first row that an error is of, and what to say where it says nothing; any other error is a mistake of ours.
+# The first row that matches an error decides; its words replace an empty message. Any other error is a bug of ours.
 _ENDS: tuple[tuple[type[BaseException], int, str], ...] = (
     (KeyboardInterrupt, INTERRUPTED, "interrupted"),
     (FileError, FILE, ""),
@@ -36,15 +37,15 @@ _ENDS: tuple[tuple[type[BaseException], int, str], ...] = (
 
 
 def meaning(error: BaseException) -> tuple[int, str] | None:
-    """Return the exit code that an error means and its words; None of an error that is a mistake of ours."""
+    """Return the exit code and the message of an error; None if the error is a bug of ours."""
     found = next(((code, words) for kind, code, words in _ENDS if isinstance(error, kind)), None)
     return found and (found[0], str(error) or found[1])
 
 
 def code_of(error: BaseException, as_json: bool = False) -> int | None:
-    """Say what was wrong in one line, and each note of the error in another; return the exit code, if it has one.
+    """Print the error in one line, and each of its notes in another; return the exit code, or None if it has none.
 
-    Who reads JSON from standard output has the error there too, as the last object.
+    If ``as_json``, the error is also the last object on standard output.
     """
     found = meaning(error)
     if found is None:
@@ -54,6 +55,6 @@ def code_of(error: BaseException, as_json: bool = False) -> int | None:
     complain("\n".join(printable(line, None) for line in (f"convgrad: {words}", *notes)))
     if as_json:
         told = {"kind": type(error).__name__, "message": words, "exit_code": code, "notes": notes}
-        with suppress(FileError):  # standard output may be what was wrong
+        with suppress(FileError):  # standard output may be the cause of the error
             say(json.dumps({"error": told}))
     return code

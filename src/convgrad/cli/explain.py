@@ -27,7 +27,7 @@ from convgrad.spec.chosen import DIRECT
 
 @dataclass(frozen=True)
 class Unread:
-    """An operand in a file, or a result that goes to one, of which nothing but shape and type is known."""
+    """An operand in a file, or a result to be written to one: only its shape and type are known."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -87,7 +87,7 @@ def _in_pieces(
     fmt: Format,
     options: argparse.Namespace,
 ) -> str:
-    """Return how a call on files would be cut so that its arrays fit in memory."""
+    """Return how a call on files would be cut into parts whose arrays fit in memory."""
     op, problem = problem_from_shapes(operator, shapes, attributes, fmt)
     ports = zip(op.operands, shapes, strict=False)
     operands = [shape if port.is_shape else Unread(shape, fmt.dtype) for port, shape in ports]

@@ -1,4 +1,4 @@
-"""What ``convgrad explain --json`` says: of a graph, and of a call, as values ready for JSON."""
+"""The values of ``convgrad explain --json``, for a graph and for a call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convgrad.spec.work import moved_bytes, needed_flops
 
 
 def of_call(found: Explanation) -> dict[str, Any]:
-    """Return how a call would be computed; null are ``plan`` where NumPy computes, multiply-adds of a bias operator."""
+    """Return how a call would be computed. ``plan`` is null for NumPy, ``multiply_adds`` for a bias operator."""
     problem, geometry = found.problem, found.problem.geometry
     *operands, (name, made) = shapes_by_name(problem).items()
     return {
@@ -57,7 +57,7 @@ def _plan(plan: Chosen) -> dict[str, Any]:
 
 
 def of_graph(graph: Graph) -> dict[str, Any]:
-    """Return a graph's ops in running order, and its tensors; what is not known yet is null."""
+    """Return a graph's ops in running order, and its tensors; unknown values are null."""
     found = graph.inference
     return {
         "ops": [_op(graph, op) for op in found.order],
@@ -72,7 +72,7 @@ def of_graph(graph: Graph) -> dict[str, Any]:
 
 
 def _op(graph: Graph, op: Op) -> dict[str, Any]:
-    resolved = graph.inference.resolved.get(op.id)
+    resolved, fused = graph.inference.resolved.get(op.id), graph.inference.fused
     return {
         "op": op.label,
         "kind": op.kind,
@@ -81,4 +81,5 @@ def _op(graph: Graph, op: Op) -> dict[str, Any]:
         "multiply_adds": None if resolved is None else _multiply_adds(resolved.problem.geometry),
         "height": None if resolved is None else height_of(resolved.within(op)),
         "not_run": graph.inference.reasons.get(op.id),
+        "fused_into": None if op.id not in fused else fused[op.id].label,
     }

@@ -1,4 +1,4 @@
-"""``convgrad info``: what a bug report needs, without personal paths."""
+"""``convgrad info``: the data for a bug report, without personal paths."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _llvmlite() -> str:
 
 
 def _engine() -> str:
-    """Say what computes: generated kernels where they can be had, NumPy what they leave."""
+    """Return the engine in words: generated kernels if they are available, and NumPy for the other operators."""
     try:
         reason = engines.generated().why_no_kernels()
     except ConvgradError as error:
@@ -81,7 +81,7 @@ def _engine() -> str:
 
 
 def _pairs() -> str:
-    """Say how many terms of bf16 a multiply-add takes: the bits are the same."""
+    """Return how many bf16 products one multiply-add takes; the bits are the same."""
     try:
         reason = isas.why_no_pairs()
     except ConvgradError as error:
@@ -97,7 +97,7 @@ def _threads() -> str:
 
 
 def _kernel_cache() -> str:
-    """Say where compiled kernels are kept, how many there are, and how to remove them."""
+    """Return the directory of the compiled kernels, their number and size, and how to remove them."""
     directory = kernel_directory()
     if directory is None:
         return "off: each process compiles its kernels"
@@ -113,10 +113,10 @@ def _kernel_cache() -> str:
 
 
 def _pool() -> str:
-    """Say whose threads compute: for that PyTorch is loaded, if it is installed, as it may bring an OpenMP runtime."""
+    """Return whose threads compute. PyTorch is loaded if it is installed, because it may bring an OpenMP runtime."""
     try:
         import torch  # noqa: F401, PLC0415 - its threads are asked for
-    except Exception as error:  # a broken one raises anything
+    except Exception as error:  # a broken installation raises anything
         return f"{OWN}; PyTorch cannot be loaded: {type(error).__name__}"
     reason = openmp.why_not()
     return f"{OWN}; for PyTorch's tensors " + (f"too: {reason}" if reason else OPENMP)

@@ -1,4 +1,4 @@
-"""``convgrad probe``: the order of a foreign function's sums, drawn, and whether it changes with threads."""
+"""``convgrad probe``: the order of a foreign function's sums as a drawing, and whether it changes with threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convgrad.errors import UnsupportedError
 from convgrad.verify.foreign import load
 from convgrad.verify.probe import Order, probe
 
-# Where no case is given: some hundred terms in many channels.
+# The cases if none is given: some hundred terms, in many channels.
 CASES: Mapping[str, str] = {
     "weights": "BWD_W f32 NXC mb8ic16ih14oc128oh14kh1ph0",
     "dst": "FWD_D f32 NXC mb1ic64ih14oc128oh14kh3ph1",
@@ -44,7 +44,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _orders(options: argparse.Namespace, function: Callable[..., object], case: Case) -> list[tuple[int | None, Order]]:
-    """Return the orders of a call by the number of threads, None where nobody set any."""
+    """Return the orders of a call by the number of threads; the number is None if it is not set."""
     settings = options.threads or [None]
     setter = load(options.set_threads) if options.set_threads else None
     found = []
@@ -52,7 +52,7 @@ def _orders(options: argparse.Namespace, function: Callable[..., object], case: 
         if setter is not None:
             try:
                 setter(threads)
-            except Exception as error:  # whatever foreign code raises
+            except Exception as error:  # foreign code may raise any error
                 raised = f"{type(error).__name__}: {error}"
                 raise UnsupportedError(f"{options.set_threads}({threads}) raised {raised}") from error
         attributes: dict[str, Any] = dict(case.attributes)
@@ -65,7 +65,7 @@ def _orders(options: argparse.Namespace, function: Callable[..., object], case: 
 
 
 def _text(orders: Mapping[int | None, Order]) -> str:
-    """Return the orders, each once, with the threads that have it."""
+    """Return each distinct order once, with the numbers of threads that have it."""
     if None in orders:
         return str(orders[None])
     alike: list[tuple[Order, list[str]]] = []
@@ -81,7 +81,7 @@ def _text(orders: Mapping[int | None, Order]) -> str:
 
 
 def _rows(case: Case, orders: Mapping[int | None, Order]) -> list[dict[str, object]]:
-    """Return the orders as they are printed in JSON."""
+    """Return the orders as rows for JSON."""
     return [
         {
             "case": case.name,

@@ -1,4 +1,4 @@
-"""Progress of long work, one line rewritten in place on a terminal and nothing elsewhere."""
+"""Progress of long work: one line that is rewritten in place on a terminal, and nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVERY_S = 0.2
 
 
 class Progress:
-    """Shows what is going on and for how long; ``progress(share)`` adds how far it is."""
+    """A line with the current work and its time; ``progress(share)`` adds the share that is done."""
 
     def __init__(self, label: str, silent: bool = False) -> None:
         self._label, self._share, self._started = printable(label), 0.0, time.monotonic()
@@ -28,19 +28,19 @@ class Progress:
         self._active = sys.stdout is not None and sys.stdout.isatty() and not silent
 
     def __call__(self, share: float) -> None:
-        """Take the share done, 0 to 1."""
+        """Set the share that is done, 0 to 1."""
         self._share = share
 
     def part(self, number: int, of: int) -> Callable[[float], None]:
-        """Return what takes the share done of one of several things as part of all."""
+        """Return a function that takes the share done of task ``number`` of ``of`` equal tasks."""
         return lambda share: self((number + share) / of)
 
     def relabel(self, label: str) -> None:
-        """Take other words for what is going on."""
+        """Change the label."""
         self._label = printable(label)
 
     def say(self, text: str) -> None:
-        """Print lines on standard output in place of the line of progress, which comes back beneath them."""
+        """Print lines on standard output above the progress line."""
         with self._line:
             self._clear()
             say(text)
@@ -56,7 +56,7 @@ class Progress:
         self.end()
 
     def end(self) -> None:
-        """Take the line away, for good."""
+        """Remove the line for good."""
         self._done.set()
         if self._active:
             self._thread.join()
@@ -69,7 +69,7 @@ class Progress:
 
     def _show(self) -> None:
         wait = FIRST_AFTER_S
-        with suppress(OSError):  # a terminal that was closed is told of by what is printed last
+        with suppress(OSError):  # the next print reports a closed terminal
             while not self._done.wait(wait):
                 wait, self._shown = EVERY_S, True
                 share = f" {self._share:4.0%}" if self._share else ""

@@ -1,4 +1,4 @@
-"""The report of ``convgrad run``: what was run, with every attribute resolved, and how it came out."""
+"""The report of ``convgrad run``: the call with every attribute resolved, its time, its result and its verdicts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from convgrad.words import duration, printable
 Array = NDArray[Any]
 
 WIDTH = 14
-AT_A_TIME = 1 << 20  # elements of a result that are looked at together
+AT_A_TIME = 1 << 20  # elements of a result that are read together
 
 
 def report(
@@ -32,7 +32,7 @@ def report(
     times: Times,
     verdicts: Mapping[str, Verdict],
 ) -> dict[str, Any]:
-    """Return the report as values ready for JSON; ``sources`` say where each operand came from."""
+    """Return the report as values ready for JSON; ``sources`` has the origin of each operand."""
     problem = prepared.problem
     largest, mean = _figures(result)
     return {
@@ -53,7 +53,7 @@ def report(
 
 
 def _figures(result: Array) -> tuple[float, float]:
-    """Return the largest size of an element and the mean; some of a large result are looked at at a time."""
+    """Return the largest absolute value and the mean of a result, which is read block by block."""
     flat = result.reshape(-1)
     largest, total = [0.0], 0.0
     with np.errstate(all="ignore"):
@@ -65,7 +65,7 @@ def _figures(result: Array) -> tuple[float, float]:
 
 
 def in_pieces(progress: Progress) -> dict[str, Any]:
-    """Return how a call in pieces went, ready for JSON."""
+    """Return the progress of a call in parts, ready for JSON."""
     return {
         "number": progress.pieces,
         "resumed": progress.resumed,
@@ -75,7 +75,7 @@ def in_pieces(progress: Progress) -> dict[str, Any]:
 
 
 def judged(verdict: Verdict) -> dict[str, Any]:
-    """Return all that a verdict says, ready for JSON."""
+    """Return all values of a verdict, ready for JSON."""
     return {
         "ok": verdict.ok,
         "outcome": verdict.outcome,
@@ -129,11 +129,11 @@ def as_text(report: Mapping[str, Any]) -> str:
         rows.append(("written", report["written"]))
     kinds = report["type"] if report["type"] == result["type"] else f"{report['type']} to {result['type']}"
     lines = [f"{report['operator']} {kinds}", *(f"  {name:{WIDTH}}  {text}".rstrip() for name, text in rows)]
-    return "\n".join(printable(line, None) for line in lines)  # a file's name may have the form of a verdict's line
+    return "\n".join(printable(line, None) for line in lines)  # a file name may look like a verdict's line
 
 
 def json_number(value: float) -> float | str:
-    """Return nine digits of a number; JSON has no NaN and no infinity, which become words."""
+    """Return nine digits of a number; NaN and infinity, which JSON lacks, become words."""
     return float(f"{value:.9g}") if np.isfinite(value) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""``convgrad run``: one operator on arrays from files or made-up ones, checked and written on request."""
+"""``convgrad run``: one operator on arrays from files or on generated ones; checked and written on request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Job:
-    """One operator to run: its operands, or the shapes to make them of."""
+    """One operator to run, with its operands and their origins."""
 
     operator: str
     attributes: dict[str, Any]
@@ -116,7 +116,7 @@ def _made_up(
     type_name: str,
     options: argparse.Namespace,
 ) -> Job:
-    """Make operands up, in the caller's layouts; shape operands keep their values."""
+    """Return a job with generated operands in the caller's layouts; shape operands keep their values."""
     fmt = formats.FORMATS[type_name]
     op, problem = problem_from_shapes(operator, tuple(shapes), attributes, fmt, options.dtype)
     ports = op.operands[: len(shapes)]
@@ -134,7 +134,8 @@ def _made_up(
 def _run(job: Job, options: argparse.Namespace) -> list[Verdict]:
     """Run one job, print its report, write its result; return the verdicts of its comparisons."""
     check_options(job.operator, None, False, options.threads)
-    prepared = prepare(job.operator, job.operands, job.attributes, options.dtype).within(options.max_error)
+    prepared = prepare(job.operator, job.operands, job.attributes, options.dtype)
+    prepared = prepared.activated(options.activation).within(options.max_error)
     problem = prepared.problem
     if problem.note:
         complain(f"convgrad: warning: {problem.note}")
@@ -163,7 +164,7 @@ def _say(summary: Mapping[str, Any], options: argparse.Namespace) -> None:
 
 
 def _reproducer(options: argparse.Namespace) -> str:
-    """Return the command line, written out: what was made up is named with its type, fill and seed."""
+    """Return the complete command line, with type, fill and seed of generated operands."""
     words = ["convgrad", "run", options.operator, *options.inputs]
     for text in options.attr:
         words += ["--attr", text]
@@ -171,6 +172,8 @@ def _reproducer(options: argparse.Namespace) -> str:
         words += ["--shapes", *options.shapes]
     if options.max_error is not None:
         words += ["--max-error", f"{options.max_error:g}"]
+    if options.activation:
+        words += ["--activation", options.activation]
     if options.tensors:
         words += ["--tensors", options.tensors]
     for text in options.limit:

@@ -1,4 +1,4 @@
-"""``convgrad run GRAPH.json``: a whole graph on tensors from a file or made-up ones, op by op checked."""
+"""``convgrad run GRAPH.json``: a whole graph on tensors from a file or generated ones, checked op by op."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,22 +29,24 @@ from convgrad.functional.call import Prepared, bind, check_options
 from convgrad.graph.given import by_id, formats_of
 from convgrad.graph.graph import Graph
 from convgrad.graph.limits import Limits
-from convgrad.graph.model import Op
+from convgrad.graph.model import RELU, Op, operator_of
 from convgrad.graph.partition import Execution, memory_of
 from convgrad.graph.reader import read
+from convgrad.spec.activation import relu
 from convgrad.spec.chosen import DIRECT
 from convgrad.spec.layouts import shape_words
 from convgrad.verify.fill import Kind
 from convgrad.verify.fill_graph import fill_graph
 from convgrad.verify.verdict import Verdict
+from convgrad.words import printable
 
 Array = NDArray[Any]
 
-FOREIGN = ("inputs", "attr", "shapes", "type", "dtype", "expect", "memory", "checkpoint")
+FOREIGN = ("inputs", "attr", "shapes", "type", "dtype", "activation", "expect", "memory", "checkpoint")
 
 
 def run_graph(options: argparse.Namespace) -> bool:
-    """Run the command and return whether every comparison held."""
+    """Run the command and return whether every comparison passed."""
     foreign = [name for name in FOREIGN if getattr(options, name)]
     if foreign:
         raise UsageError(f"a graph says operators, attributes, shapes and types itself; {foreign[0]} cannot go with it")
@@ -85,7 +88,7 @@ def run_graph(options: argparse.Namespace) -> bool:
 
 @dataclass(frozen=True)
 class _Tensors:
-    """What a graph's ops are given, what is made up for them, and what they are expected to make, by tensor id."""
+    """The arrays of a graph by tensor id: given ones, generated ones, and expected results."""
 
     graph: Graph
     given: Mapping[int, Array]
@@ -104,7 +107,7 @@ def _tensors(graph: Graph, options: argparse.Namespace, limits: Limits) -> _Tens
     given = {t: array for t, array in arrays.items() if t not in expected}
     if options.height is not None and not expected:
         raise UsageError("--height tells of the sums of results in a file; no array of --tensors is a result")
-    graph = graph.with_given(given) if given else graph
+    graph = graph.with_given(given, kept=expected) if arrays else graph
     for op in graph.inference.order:
         for tensor in (t.id for t in op.outputs if t.id in expected and op.id in graph.inference.resolved):
             problem = graph.inference.resolved[op.id].problem
@@ -117,7 +120,7 @@ def _tensors(graph: Graph, options: argparse.Namespace, limits: Limits) -> _Tens
 
 @dataclass
 class _Watch:
-    """Reports every op in running order and judges its results, ours and the recorded one; keeps count."""
+    """A report of every op in running order, with checks of our result and the recorded one, and counts."""
 
     options: argparse.Namespace
     tensors: _Tensors
@@ -125,8 +128,14 @@ class _Watch:
     compared: int = 0
     left_out: int = 0
 
+    @cached_property
+    def relus(self) -> Mapping[int, int]:
+        """What each ReLU that runs reads, by what it makes."""
+        ops = (op for op in self.tensors.graph.ops if operator_of(op) is RELU)
+        return {op.outputs[0].id: op.inputs[0].id for op in ops if op.outputs[0].id not in self.tensors.given}
+
     def ran(self, step: Execution) -> None:
-        """Report an op that ran, and judge what it made, and what is said that it makes."""
+        """Report an op that ran; check our result, and the recorded result if there is one."""
         op, prepared, options = step.op, step.prepared, self.options
         claims = [ours(prepared, step.result)] if options.check else []
         output = op.outputs[0].id
@@ -140,12 +149,14 @@ class _Watch:
             complain(f"convgrad: warning: {op.label}: {prepared.problem.note}")
         summary = report(prepared, sources, step.result, times, verdicts)
         summary = {"op": op.label, "tensor": output, **summary}
-        say(json.dumps(summary) if options.json else _text(summary, self._invented(op), verdicts))
+        notes = [f"with {fused.label}, {printable(fused.kind)}" for fused in step.ops[1:]]
+        summary |= {"fused": [fused.label for fused in step.ops[1:]]}
+        say(json.dumps(summary) if options.json else _text(summary, notes + self._invented(op), verdicts))
         self.held = self.held and all(verdict.ok for verdict in verdicts.values())
         self.compared += len(verdicts)
 
     def skipped(self, op: Op, reason: str) -> None:
-        """Report an op that did not run; a recorded result of it, which nothing can judge, is no success."""
+        """Report an op that did not run; if it has a recorded result, which cannot be checked, the run fails."""
         self.left_out += 1
         absent = [self._place(t.id) for t in op.outputs if t.id in self.tensors.expected]
         self.held = self.held and not absent
@@ -157,11 +168,11 @@ class _Watch:
         return f"{self.options.tensors}:{tensor}"
 
     def _as_recorded(self, op: Op, prepared: Prepared) -> Prepared:
-        """Return the call on the recorded results it reads: what is recorded follows from those, not from ours."""
+        """Return the call on recorded operands, if there are any: a recorded result depends on them, not on ours."""
         taken = dict(prepared.taken)
         for port, tensor in zip(prepared.op.operands, op.inputs, strict=False):
-            if tensor.id in self.tensors.expected:
-                array, wanted = self.tensors.expected[tensor.id], prepared.problem.operand_format
+            array, wanted = self._recorded(tensor.id), prepared.problem.operand_format
+            if array is not None:
                 if of_dtype(array.dtype) is not wanted:
                     place = self._place(tensor.id)
                     raise FileError(f"{place}: {op.label} reads it, as {port.name}, in {wanted}; got {array.dtype}")
@@ -169,13 +180,20 @@ class _Watch:
         same = all(taken[name] is array for name, array in prepared.taken.items())
         return prepared if same else bind(prepared.op, prepared.attributes, prepared.problem, taken)
 
+    def _recorded(self, tensor: int) -> Array | None:
+        """Return what is recorded of a tensor, or what a ReLU makes of a tensor that is recorded."""
+        if tensor in self.tensors.expected or tensor not in self.relus:
+            return self.tensors.expected.get(tensor)
+        before = self._recorded(self.relus[tensor])
+        return before if before is None else relu(before)
+
     def _source(self, tensor: int) -> str:
         made_up, given = tensor in self.tensors.made_up, tensor in self.tensors.given
         where = _made_up_words(self.options) if made_up else str(self.options.tensors) if given else "computed"
         return f"tensor {tensor}, {where}"
 
     def _invented(self, op: Op) -> list[str]:
-        """Say which inputs were made up although an op of the graph should make them."""
+        """Return lines about generated inputs that an op of the graph should have computed."""
         made_up = [t for t in op.inputs if t.id in self.tensors.made_up and t.id not in self.tensors.graph.inputs]
         return [f"tensor {t.id} was not computed but made up: {_made_up_words(self.options)}" for t in made_up]
 
@@ -190,7 +208,7 @@ def _made_up_words(options: argparse.Namespace) -> str:
 
 
 def _text(summary: Mapping[str, Any], notes: Sequence[str], verdicts: Mapping[str, Verdict]) -> str:
-    """Return what ran as a line, and a line for every note and comparison."""
+    """Return a line for the op, and a line for every note and comparison."""
     result = summary["result"]
     head = f"{summary['op']}  {summary['operator']} {summary['type']}"
     lines = [f"{head}  {result['name']} {shape_words(result['shape'])}  {time_words(summary)}"]

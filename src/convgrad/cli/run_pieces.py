@@ -1,4 +1,4 @@
-"""``convgrad run --memory``: one operator on files that need not fit in memory, piece by piece."""
+"""``convgrad run --memory``: one operator on files that need not fit in memory, computed in parts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ALONE = "it reads all operands at once; run it without --memory, or on a result 
 
 
 def check_usage(options: argparse.Namespace) -> None:
-    """Refuse what does not go with --memory, and what goes with nothing else."""
+    """Raise UsageError for options that do not go with --memory, and for options that need it."""
     if options.memory is None:
         if options.checkpoint is not None:
             raise UsageError("--checkpoint goes with --memory: what is computed at once has nothing to go on from")
@@ -42,6 +42,8 @@ def check_usage(options: argparse.Namespace) -> None:
     for name in ("check", "expect"):
         if getattr(options, name) is not None:
             raise UsageError(f"--{name} does not go with --memory: {ALONE}")
+    if options.activation:
+        raise UsageError("--activation does not go with --memory: pieces are sums")
     if options.max_error is not None:
         raise UsageError("--max-error does not go with --memory: pieces are summed directly")
     if options.checkpoint is not None and options.output and _is_same(options.checkpoint, options.output):
@@ -101,27 +103,27 @@ def _is_same(path: str, place: str) -> bool:
 
 
 def _operand(place: str, fmt: Format | None) -> object:
-    """Return the map of an operand's file; the extents of one that is a shape."""
+    """Return the map of an operand's file, or the extents if the file has a shape."""
     array = files.mapped(place, fmt)
     return array.tolist() if array.dtype.kind in "iu" else array
 
 
 def _full(prepared: Prepared, operands: Sequence[object]) -> list[object]:
-    """Return operands whose shape is full, where the command line takes that of spatial extents alone."""
+    """Return operands with complete shapes; on the command line, a shape may have spatial extents only."""
     shape = list(prepared.problem.output_shape)
     return [shape if port.is_shape else one for port, one in zip(prepared.op.operands, operands, strict=False)]
 
 
 def _in_full(prepared: Prepared, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes whose shape is full, in the same way."""
+    """Return attributes with complete shapes."""
     shapes = {"output_shape": list(prepared.problem.output_shape)} if prepared.op.spatial_shape else {}
     return {name: shapes.get(name, value) for name, value in attributes.items()}
 
 
 @contextmanager
 def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """Have SIGTERM, by which batch systems end a job, leave what Ctrl-C leaves: a checkpoint, and nothing else."""
-    if threading.current_thread() is not threading.main_thread():  # who alone may say what a signal does
+    """Make SIGTERM, by which batch systems end a job, act like Ctrl-C: only the checkpoint remains."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can set a signal handler
         yield
         return
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -133,7 +135,7 @@ def _ended_as_by_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def _result(problem: Problem, options: argparse.Namespace) -> Iterator[Array | None]:
-    """Give where the result is written piece by piece, if it is: to a file that becomes the output."""
+    """Yield the file to which parts of the result are written; None if the result is not written in parts."""
     if options.output:
         files.check_target(options.output, problem.output_format.dtype, options.force)
     if options.checkpoint is not None and not options.output and problem.solves_for not in SUMMED:

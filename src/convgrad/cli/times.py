@@ -1,4 +1,4 @@
-"""How long a call took: planning it and compiling its kernels, once a process, and computing it."""
+"""Times of a call: planning and compiling its kernels, once per process, and computing it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Times = Mapping[str, float]
 
 
 def times_of(problem: Problem, ready_ms: float, compute_ms: float) -> Times:
-    """Return times ready for JSON: of all, and its parts; what NumPy computes has no kernels to be made ready."""
+    """Return times ready for JSON: the total and its parts; NumPy has no kernels to compile."""
     compile_ms = ready_ms if engines.choose(problem).has_order else 0.0
     times = {"time_ms": compile_ms + compute_ms, "compile_ms": compile_ms, "compute_ms": compute_ms}
     return {name: round(ms, 3) for name, ms in times.items()}
 
 
 def time_words(times: Mapping[str, Any]) -> str:
-    """Return times in words; only the whole is known of a call in pieces.
+    """Return times in words; a call in parts has only the total.
 
     >>> time_words({"time_ms": 213, "compile_ms": 210, "compute_ms": 3})
     'kernels compiled in 210 ms, computed in 3 ms'
@@ -38,11 +38,11 @@ def time_words(times: Mapping[str, Any]) -> str:
 
 
 def timed(call: Prepared, threads: int | None) -> tuple[NDArray[Any], Times]:
-    """Compute a call; return its result and how long it took to be ready, and then."""
+    """Compute a call; return its result and the times of preparation and computation."""
     problem = call.problem
     out = arrays.empty(problem.output_shape, problem.output_format.dtype)
     started = time.perf_counter()
-    engines.memory_bytes(problem, call.operands, call.canonical_output(out), threads)  # which has its kernels made
+    engines.memory_bytes(problem, call.operands, call.canonical_output(out), threads)  # compiles the kernels
     ready = time.perf_counter()
     result = call.execute(out, threads)
     ended = time.perf_counter()

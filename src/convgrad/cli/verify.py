@@ -1,4 +1,4 @@
-"""``convgrad verify``: anybody's results of any number of cases, each with its verdict, and what CI is told."""
+"""``convgrad verify``: a verdict on each result of any implementation, for any number of cases, and reports for CI."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _complain_of(messages: Sequence[str], more: str) -> None:
-    """Say the first messages one by one, and how many more there are."""
+    """Print the first messages one by one, and how many more there are."""
     for message in messages[:LISTED]:
         complain(f"convgrad: {message}")
     if len(messages) > LISTED:
@@ -53,7 +53,7 @@ def _complain_of(messages: Sequence[str], more: str) -> None:
 
 
 def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits, unread: Unread) -> int:
-    """Judge case after case, say what is not ok as it goes, and the counts at the end."""
+    """Check case after case, print each that is not ok at once, and the counts at the end."""
     done: list[Judged] = []
     with candidate_of(options, limits) as candidate, Progress("", options.json) as progress:
         started = time.perf_counter()
@@ -66,7 +66,7 @@ def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits, 
                     progress.say(json.dumps(one.values()))
                 elif options.verbose or len(cases) == 1 or one.outcome not in (OK, SKIPPED):
                     progress.say(one.lines())
-        finally:  # of a run that was interrupted, too
+        finally:  # also if the run was interrupted
             progress.end()
             _close(options, done, len(cases), unread, time.perf_counter() - started)
     return exit_code(done)
@@ -75,7 +75,7 @@ def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits, 
 def _each(
     options: argparse.Namespace, cases: Sequence[Case], limits: Limits, candidate: Candidate, progress: Progress
 ) -> Iterator[Judged]:
-    """Give what came of each case, and show how far it is and how many came out how."""
+    """Yield the outcome of each case, and show the progress and the counts so far."""
     outcomes = Counter[str]()
     for number, case in enumerate(cases):
         progress.relabel(f"{number}/{len(cases)} {in_words(outcomes)}")
@@ -88,7 +88,7 @@ def _each(
 def _judge(
     case: Case, candidate: Candidate, options: argparse.Namespace, limits: Limits, progress: Callable[[float], None]
 ) -> Judged:
-    """Return what came of one case; what makes it impossible to judge is no reason to leave out the others."""
+    """Return the outcome of one case; an error of one case does not stop the others."""
     started = time.perf_counter()
     if case.unsupported:
         return Judged(case, error=case.unsupported)
@@ -106,7 +106,7 @@ def _judge(
 
 
 def _close(options: argparse.Namespace, done: Sequence[Judged], cases: int, unread: Unread, seconds: float) -> None:
-    """Write the report for CI, and say how many cases came out how, of a run that was interrupted too."""
+    """Write the report for CI, and print the counts, also if the run was interrupted."""
     refused, empty = (list(map(str, errors)) for errors in (unread.refused, unread.empty))
     if options.junit is not None:
         with written(Path(options.junit), options.force) as file:

@@ -1,4 +1,4 @@
-"""How a case of ``convgrad verify`` is named again, alone: the arguments of its reproducer."""
+"""The reproducer of a case of ``convgrad verify``: the arguments that select the case alone."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from convgrad.notation import Line
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
 
-# What tells a run of a case from another beside its operands; switches have no value.
+# Options, besides the operands, on which the verdict of a case depends; switches have no value.
 KEPT = ("call", "got", "operands", "accumulation", "height", "algorithm", "max_error", "timeout")
 
 
 def reproducer(case: Case, options: argparse.Namespace) -> str:
-    """Return the command line that judges a case alone, as it was judged among others."""
+    """Return the command line that checks a case alone, in the same way as among others."""
     words = ["convgrad", "verify", *_case(case, options)]
     for name in KEPT:
         value = getattr(options, name)
@@ -33,13 +33,13 @@ def reproducer(case: Case, options: argparse.Namespace) -> str:
 
 
 def _case(case: Case, options: argparse.Namespace) -> list[str]:
-    """Return the arguments that mean this case alone, and its operands where they are made up.
+    """Return the arguments that select this case alone, and the fill and seed of generated operands.
 
-    A problem stands for itself where no file is needed to tell its operands or its result.
+    The arguments are the problem itself if no file is needed for its operands or its result.
     """
     made_up = ["--fill", options.fill, "--seed", str(options.seed)]
     if case.arrays is None and options.got is None and options.operands is None:
-        with suppress(ConvgradError):  # with --dtype a case may be no problem
+        with suppress(ConvgradError):  # --dtype may make a case invalid
             return [*_problem(case), *made_up]
     words = list(options.cases)
     for name in options.collection:
@@ -53,7 +53,7 @@ def _case(case: Case, options: argparse.Namespace) -> list[str]:
 
 
 def _problem(case: Case) -> list[str]:
-    """Return a problem line, where one says the problem, or the operator with its shapes and attributes."""
+    """Return a problem line if the notation can express the problem, else the operator with shapes and attributes."""
     fmt, to = case.operand_format, case.output_format
     line = problem_line(case.posed()[1])
     dtype = ["--dtype", to.name] * (to is not fmt)
@@ -66,7 +66,7 @@ def _problem(case: Case) -> list[str]:
     return [*words, "--type", fmt.name, *dtype]
 
 
-# By whether the convolution is transposed, and what it is solved for.
+# Keys: whether the convolution is transposed, and the tensor that it solves for.
 DIRECTIONS = {
     (False, "dst"): "FWD_D", (False, "src"): "BWD_D", (False, "weights"): "BWD_W",
     (True, "src"): "FWD_D", (True, "dst"): "BWD_D", (True, "weights"): "BWD_W",
@@ -74,7 +74,7 @@ DIRECTIONS = {
 
 
 def problem_line(problem: Problem) -> str | None:
-    """Return the problem line that is read as this problem, whatever its output's type; None where there is none.
+    """Return the problem line that is read as this problem, whatever its output's type is; None if there is none.
 
     >>> problem_line(notation.problem("deconv BWD_D bf16 NCX mb1_ic2_iw4_oc4_ow9_kw3_sw2"))
     'deconv BWD_D bf16 NCX mb1ic2iw4oc4ow9kw3sw2pw0'
@@ -100,6 +100,6 @@ def problem_line(problem: Problem) -> str | None:
         text = notation.write(line)
         one = notation.calls(notation.read(text))[0]
         again = problem_from_shapes(one.operator, one.shapes, one.attributes, one.format, problem.output_format)[1]
-    except ConvgradError:  # the notation cannot say it
+    except ConvgradError:  # the notation cannot express the problem
         return None
     return text if again == problem else None

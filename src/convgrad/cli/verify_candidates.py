@@ -1,4 +1,4 @@
-"""Whose result ``convgrad verify`` judges: a function's, a child process's, a folder's, the case's own, or ours."""
+"""The result that ``convgrad verify`` checks: a function's, a child process's, a folder's, the case's own, or ours."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from convgrad.verify.isolate import Isolated
 from convgrad.verify.verdict import WRONG, Defect, Verdict
 
 Array = NDArray[Any]
-Answer = tuple[Array | Verdict, float]  # and the seconds that it took, 0 where it was there
+Answer = tuple[Array | Verdict, float]  # with the time of the call in seconds, 0 for a recorded result
 Candidate = Callable[[Posed], Answer]
 
 OURS = "convgrad's own engine"
@@ -33,7 +33,7 @@ OURS = "convgrad's own engine"
 
 @contextmanager
 def candidate_of(options: argparse.Namespace, limits: Limits) -> Iterator[Candidate]:
-    """Give what answers every posed case by the options; what a child process holds ends with the block."""
+    """Yield the candidate that the options select; a child process ends with the block."""
     if options.call is None:
         yield _recorded(Path(options.got), limits) if options.got is not None else _brought_or_ours
     elif options.isolate:
@@ -45,7 +45,7 @@ def candidate_of(options: argparse.Namespace, limits: Limits) -> Iterator[Candid
 
 
 def name_of(options: argparse.Namespace, posed: Posed | None = None) -> str:
-    """Return the words for whose result it is, of one case or of all."""
+    """Return the candidate's name, for one case or for all cases."""
     if options.call is not None:
         return f"{options.call} in a process of its own" if options.isolate else str(options.call)
     if options.got is not None:
@@ -56,12 +56,12 @@ def name_of(options: argparse.Namespace, posed: Posed | None = None) -> str:
 
 
 def is_ours(options: argparse.Namespace, posed: Posed) -> bool:
-    """Tell whether our own engine is judged, whose sums have a height that is known."""
+    """Return whether our own engine is checked, whose sums have a known rounding depth."""
     return options.call is None and options.got is None and (posed.brought is None or posed.brought.result is None)
 
 
 def declared_of(options: argparse.Namespace, posed: Posed) -> Declared:
-    """Return what is declared of the sums behind a result; of our own engine's, where nothing is, what is known."""
+    """Return the declared arithmetic of a result; by default our own engine's rounding depth is declared."""
     height = options.height
     if height is None and is_ours(options, posed):
         height = engines.height(posed.call.problem)
@@ -85,7 +85,7 @@ def _brought_or_ours(posed: Posed) -> Answer:
 
 
 def _recorded(place: Path, limits: Limits) -> Candidate:
-    """Return the candidate whose results lie in a folder, or, of one case, in a file."""
+    """Return the candidate whose results are in a folder, or in a file for a single case."""
     if not place.is_dir():
         return lambda posed: (_as_kept(_alone(place, posed, limits), posed.case.output_format), 0.0)
     return lambda posed: (_as_kept(scheme.result(place, posed.case, limits), posed.case.output_format), 0.0)
@@ -96,9 +96,9 @@ def _alone(place: Path, posed: Posed, limits: Limits) -> Array:
 
 
 def _as_kept(array: Array, fmt: Format) -> Array:
-    """Return what a file keeps of a result: one in a wider type whose values all are of ``fmt`` is one of ``fmt``.
+    """Return a result from a file; a wider type becomes ``fmt`` if all values are values of ``fmt``.
 
-    NumPy's files have no bf16, and many programs write f32 whatever they computed.
+    NumPy's files have no bf16, and many programs write f32 whatever type they computed.
     """
     found = of_dtype(array.dtype)
     if found is None or found.significand_bits <= fmt.significand_bits:
@@ -110,12 +110,12 @@ def _as_kept(array: Array, fmt: Format) -> Array:
 
 
 def of_type(result: Array | Verdict, posed: Posed) -> Array | Verdict:
-    """Return an answer that is of the case's type, or the verdict on one that is not."""
+    """Return an answer of the case's type, or the verdict on an answer of another type."""
     if isinstance(result, Verdict):
         return result
     fmt, found = posed.case.output_format, of_dtype(result.dtype)
     if found is None or found is fmt or (found is F64 and posed.case.operand_format is not F64):
-        return result  # what is no type of results is the verdict's to refuse
+        return result  # the verdict refuses a type that results do not have
     wanted = f"the result must be {fmt} {shape_words(posed.call.problem.output_shape)}, as the case says"
     said = f"{wanted}; got {found} {shape_words(result.shape)} (--dtype {found} judges it as such)"
     return Verdict(outcome=WRONG, reason=said, found=(Defect(WRONG_KIND),))

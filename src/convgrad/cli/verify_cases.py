@@ -25,12 +25,12 @@ from convgrad.verify.declared import SUM
 from convgrad.verify.fill import fill
 from convgrad.verify.parts import at_once
 
-LISTED = 20  # errors that are said one by one
+LISTED = 20  # errors that are printed one by one
 
 
 @dataclass(frozen=True, eq=False)
 class Posed:
-    """A case with its operands, and where they are from; ``brought`` is what the case itself has."""
+    """A case with its operands and their origin; ``brought`` is the case's own arrays."""
 
     case: Case
     call: Prepared
@@ -40,20 +40,20 @@ class Posed:
 
 @dataclass
 class Unread:
-    """What of the files could not be read, in the order of reading, and the files that have no case."""
+    """The errors of everything that could not be read, in reading order, and the files without a case."""
 
     refused: list[ConvgradError] = field(default_factory=list)
     empty: list[ConvgradError] = field(default_factory=list)
 
     def note(self, error: ConvgradError) -> None:
-        """Take in why something was not read."""
+        """Record an error."""
         (self.empty if isinstance(error, NoCaseError) else self.refused).append(error)
 
 
 def cases_of(options: argparse.Namespace, limits: Limits, unread: Unread) -> list[Case]:
-    """Return all cases of the command line under names of their own; the same command line names them the same.
+    """Return all cases of the command line under unique names; the same command line gives the same names.
 
-    ``unread`` takes in what could not be read; where nothing could be, its first error is raised.
+    ``unread`` records errors; if nothing could be read, its first error is raised.
     """
     there = list(named_apart(_read(options, limits, unread)))
     if not there:
@@ -101,7 +101,7 @@ def _typed(options: argparse.Namespace) -> Case:
     fmt = FORMATS[options.type or "f32"]
     name = f"{operator}_{fmt}_{'_'.join(options.shapes)}"
     case = Case(name, "command line", operator, shapes, attributes, fmt, FORMATS[options.dtype or fmt.name])
-    case.posed()  # what is no problem is a mistake of the command line
+    case.posed()  # an invalid problem is a mistake of the command line
     return case
 
 
@@ -109,7 +109,7 @@ def _typed(options: argparse.Namespace) -> Case:
 
 
 def pose(case: Case, options: argparse.Namespace, limits: Limits) -> Posed:
-    """Return a case with operands: those it brings, those of a folder of results or operands, or made-up ones."""
+    """Return a case with operands: its own, the arrays of a folder of operands or results, or generated ones."""
     if case.unsupported:
         raise UnsupportedError(case.unsupported)
     op, problem = case.posed()
@@ -146,7 +146,7 @@ def _bound(case: Case, op: Operator, given: Sequence[object]) -> Prepared:
 
 
 def _check_memory(case: Case, op: Operator, problem: Problem, limits: Limits, certified: int) -> None:
-    """Refuse a case that takes more than the limit: operands, result, and six numbers of f64 per certified element."""
+    """Raise UnsupportedError if operands, result and six f64 numbers per certified element exceed the limit."""
     elements = prod(problem.output_shape)
     operands = sum(map(prod, _array_shapes(case, op)))
     size = problem.operand_format.dtype.itemsize * operands + problem.output_format.dtype.itemsize * elements

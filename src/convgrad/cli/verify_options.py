@@ -1,4 +1,4 @@
-"""What the options of ``convgrad verify`` may be together, and what they declare of the arithmetic."""
+"""The checks of the options of ``convgrad verify`` against one another, and the arithmetic that they declare."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convgrad.formats import F32
 from convgrad.spec.problem import Problem
 from convgrad.verify.declared import SUM, Declared, declared
 
-# An option, those of which it needs one, and what it is for.
+# An option, the options of which it needs one, and their purpose.
 NEEDS = (
     ("isolate", ("call",), "a function to run in a process of its own"),
     ("timeout", ("isolate",), "a process that can be ended"),
@@ -23,7 +23,7 @@ NEEDS = (
     ("attr", ("shapes",), "one operator's name and shapes"),
     ("type", ("shapes",), "one operator's name and shapes; other cases say their types"),
 )
-# What cannot be had at once.
+# Options that exclude one another: the first of a row excludes each of the others.
 APART = (
     ("got", "call"),
     ("export", "call", "got", "junit", "print_tolerance", "element"),
@@ -33,7 +33,7 @@ APART = (
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Refuse options that contradict each other, before anything is read."""
+    """Raise UsageError if options contradict each other, before anything is read."""
     if not (options.cases or options.collection):
         raise UsageError("give cases: files, folders, quoted problem lines, or --collection NAME")
     for name, others, what in NEEDS:
@@ -52,7 +52,7 @@ def check_options(options: argparse.Namespace) -> None:
 
 
 def check_for(options: argparse.Namespace, cases: int) -> None:
-    """Refuse what cannot be done with so many cases, and files that cannot be written, before any work."""
+    """Raise an error if the options do not fit the number of cases, or if a file cannot be written, before any work."""
     if options.element is not None and cases != 1:
         raise UsageError(f"--element tells of one case; there are {cases} (--only NAME picks one)")
     if options.got is not None and not Path(options.got).is_dir():
@@ -65,7 +65,7 @@ def check_for(options: argparse.Namespace, cases: int) -> None:
 
 
 def declared_by(options: argparse.Namespace, problem: Problem, height: int | list[int] | None) -> Declared:
-    """Return what the options declare of a problem's sums, of this height."""
+    """Return the arithmetic that the options declare for a problem; ``height`` is the rounding depth of its sums."""
     operator, fmt = problem.operator, problem.operand_format
     return declared(operator, fmt, options.accumulation, height, options.algorithm or SUM)
 

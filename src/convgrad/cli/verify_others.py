@@ -1,4 +1,4 @@
-"""What ``convgrad verify`` does with cases beside judging them: files of arrays, tolerances, a certificate."""
+"""The tasks of ``convgrad verify`` other than verdicts: files of arrays, tolerances, a certificate."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _export(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) 
 
 
 def _print_tolerance(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
-    """Print the tolerance that each case deserves in somebody's test file."""
+    """Print the tolerance that each case needs in a test of another library."""
     with Progress("", options.json) as progress:
         for number, case in enumerate(cases):
             progress.relabel(f"{number}/{len(cases)}")
@@ -73,7 +73,7 @@ def _values(case: Case, posed: Posed, found: Tolerance) -> Mapping[str, object]:
 
 
 def _element(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
-    """Print the certificate of one element of the one case's result."""
+    """Print the certificate of one element of the result of the one case."""
     from convgrad.verify.certificate import certificate  # noqa: PLC0415 - most runs write none
 
     posed = pose(cases[0], options, limits)

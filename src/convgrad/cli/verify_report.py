@@ -1,4 +1,4 @@
-"""What ``convgrad verify`` says: a line or a JSON object a case, the counts at the end, JUnit's XML."""
+"""The output of ``convgrad verify``: a line or a JSON object per case, the counts at the end, JUnit's XML."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ COUNTED = (OK, DEGRADED, BEYOND, UNDECIDED, SKIPPED, FAILED)
 
 @dataclass(frozen=True)
 class Judged:
-    """What came of a case: its verdict, or why it has none, an ``error`` with the exit code that it means.
+    """The outcome of a case: its verdict, or an ``error`` with the exit code that it means.
 
-    ``code`` 0 is that of a case that is not served. ``reproduce`` is the command line that judges it alone.
+    ``code`` is 0 if the case is not supported. ``reproduce`` is the command line that checks the case alone.
     """
 
     case: Case
@@ -39,7 +39,7 @@ class Judged:
 
     @property
     def outcome(self) -> str:
-        """The verdict's outcome, or that there is none."""
+        """The verdict's outcome; without a verdict, whether the case failed or was skipped."""
         if self.verdict is not None:
             return self.verdict.outcome
         return FAILED if self.code else SKIPPED
@@ -54,14 +54,14 @@ class Judged:
         case = self.case
         lines = [f"{case.name}  {self.text}"]
         if self.outcome not in (OK, SKIPPED):
-            told = case.place in self.error or case.place.startswith(TYPED)  # what was typed is on the screen
+            told = case.place in self.error or case.place.startswith(TYPED)  # typed text is on the screen
             lines += [f"  {case.place}"] * (not told)
             lines += [f"  hard because {case.why}"] * bool(case.why)
             lines += [f"  reproduce: {self.reproduce}"] * bool(self.reproduce)
         return "\n".join(printable(line, None) for line in lines)
 
     def values(self) -> dict[str, Any]:
-        """Return all of it, ready for JSON."""
+        """Return all values, ready for JSON."""
         case = self.case
         about = {
             "case": case.name,
@@ -83,13 +83,13 @@ class Judged:
 
 
 def counts(all_judged: Sequence[Judged]) -> Mapping[str, int]:
-    """Return how many cases came out how, in a fixed order, those that are there."""
+    """Return how many cases have each outcome that occurs, in a fixed order."""
     found = Counter(one.outcome for one in all_judged)
     return {outcome: found[outcome] for outcome in COUNTED if found[outcome]}
 
 
 def in_words(outcomes: Mapping[str, int]) -> str:
-    """Return how many cases came out how.
+    """Return the counts in words.
 
     >>> in_words({"ok": 998, "wrong": 1})
     '998 ok, 1 wrong'
@@ -98,7 +98,7 @@ def in_words(outcomes: Mapping[str, int]) -> str:
 
 
 def summary(all_judged: Sequence[Judged], cases: int, seconds: float, refused: int = 0, empty: int = 0) -> str:
-    """Return the last line: how many of the cases came out how, what could not be read, which files have no case.
+    """Return the last line: the counts of all outcomes, of errors while reading and of files without a case.
 
     >>> summary([], 3, 0.25, refused=1, empty=12)
     'interrupted after 0 of 3 cases: nothing was judged, in 0.25 s; 1 refused; 12 files without a case'
@@ -110,7 +110,7 @@ def summary(all_judged: Sequence[Judged], cases: int, seconds: float, refused: i
 
 
 def exit_code(all_judged: Sequence[Judged]) -> int:
-    """Return the exit code: a verdict that is not ok counts first, then what could not be judged, or nothing judged."""
+    """Return the exit code: first that of a verdict that is not ok, then that of an error, then that of no verdict."""
     verdicts = [one.verdict for one in all_judged if one.verdict is not None]
     if not all(verdict.ok for verdict in verdicts):
         return WRONG
@@ -118,10 +118,9 @@ def exit_code(all_judged: Sequence[Judged]) -> int:
 
 
 def junit(all_judged: Sequence[Judged], cases: int, seconds: float, refused: Sequence[str] = ()) -> bytes:
-    """Return the verdicts as JUnit's XML: one test case each, those that are not ok failures, by their outcome.
+    """Return the verdicts as JUnit's XML: a test case each; a verdict that is not ok is a failure with its outcome.
 
-    What could not be read, and a run that did not come to its end, are errors of their own, so that nobody takes such
-    a run for a whole one.
+    A reading error and an interrupted run are test errors of their own, so that such a run does not look complete.
     """
     stopped = len(all_judged) < cases
     failures = sum(one.verdict is not None and not one.verdict.ok for one in all_judged)
@@ -152,7 +151,7 @@ _TAGS = {DEGRADED: "failure", BEYOND: "failure", UNDECIDED: "failure", SKIPPED: 
 
 
 def _say(element: ElementTree.Element, one: Judged) -> None:
-    """Add to a test case what came of it; of one that is ok, its verdict as its output."""
+    """Add the outcome to a test case; for an ok case, add the verdict as its output."""
     if one.outcome == OK:
         ElementTree.SubElement(element, "system-out").text = _fit(one.text)
         return

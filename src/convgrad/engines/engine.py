@@ -30,7 +30,7 @@ class Call(Protocol):
         """Return the call of the same problem on memory of other strides, with the same instruction set and threads."""
 
     def prepare(self) -> None:
-        """Compile and hold what the first call needs."""
+        """Compile the kernel and hold the tables that the first call needs."""
 
 
 class Engine(Protocol):

@@ -1,7 +1,7 @@
 """Arrays in files: .npy, .npz, .safetensors, .pt; no code of a pickle is run, and memory is limited.
 
-A place is ``file.npy``, ``file.npz:key``, ``file.safetensors:key`` or ``file.pt:key``; a key may be left out of a file
-with one array.
+A place is ``file.npy``, ``file.npz:key``, ``file.safetensors:key`` or ``file.pt:key``. The key is optional if the file
+has one array.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from convgrad.words import printable
 
 Array = NDArray[Any]
 
-OUTPUT = pt.ALONE  # the key of an array that is given none
+OUTPUT = pt.ALONE  # the key of an array without a key
 LONGEST_KEY = 255
 LONGEST_LIST = 500
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of file: how its arrays are found and written, whether it has keys, holds bf16 and f8, needs a package.
+    """A kind of file: the functions that find and write its arrays; whether it has keys and can store bf16 and f8.
 
-    Of one whose numbers follow a ``header``, of key, shape and type, an array can be written in pieces.
+    If ``header`` is given, which is made of key, shape and type, an array can be written in parts: its numbers follow
+    it.
     """
 
     members: Callable[[IO[bytes], Path], AbstractContextManager[Members]]
@@ -45,7 +46,7 @@ class Kind:
     keyed: bool
     extensions: bool = False
     header: Callable[[str, tuple[int, ...], np.dtype[Any]], bytes] | None = None
-    package: Callable[[], object] = lambda: None  # an extra that it needs, or an error that names it
+    package: Callable[[], object] = lambda: None  # imports the extra that it needs, or raises an error that names it
 
 
 KINDS: Mapping[str, Kind] = {
@@ -77,9 +78,9 @@ def split_place(place: str) -> tuple[Path, str | None]:
 
 
 def read(place: str, memory_bytes: int = DEFAULT_LIMITS.memory_bytes, fmt: Format | None = None) -> Array:
-    """Return the array at a place; one that would take more than ``memory_bytes`` is refused before any is taken.
+    """Return the array at a place; an array of more than ``memory_bytes`` is refused before memory is allocated.
 
-    ``fmt`` is the format that it should have: bf16 and f8 make numbers of the raw records that NumPy writes of them.
+    ``fmt`` is the expected format; NumPy writes bf16 and f8 as raw records, which become numbers of ``fmt``.
     """
     path, key = split_place(place)
     _check_key(place, path, key)
@@ -89,10 +90,10 @@ def read(place: str, memory_bytes: int = DEFAULT_LIMITS.memory_bytes, fmt: Forma
 
 
 def mapped(place: str, fmt: Format | None = None) -> Array:
-    """Return the array at a place as a map of its file, of which nothing is read but the header.
+    """Return the array at a place as a map of its file; only the header is read.
 
-    One that does not lie in its file as it does in memory is refused, as it would have to be read whole. ``fmt`` is
-    that of ``read``.
+    Raises FileError if the file's bytes differ from those in memory, because such a file must be read whole. ``fmt`` is
+    as for ``read``.
     """
     path, key = split_place(place)
     _check_key(place, path, key)
@@ -116,8 +117,8 @@ def read_all(
 ) -> dict[str, Array]:
     """Return every array of a .npz or .safetensors file by its key.
 
-    Where all of them, as they announce themselves, would take more than ``memory_bytes``, none is read. ``formats``
-    has what the array of a key should have, as ``fmt`` of ``read``.
+    If the announced sizes exceed ``memory_bytes`` together, no array is read. ``formats`` maps keys to expected
+    formats, like ``fmt`` of ``read``.
     """
     if not _kind(Path(path)).keyed:
         raise FileError(f"{path}: arrays by key come from {_KEYED}; got {Path(path).suffix}")
@@ -126,13 +127,13 @@ def read_all(
 
 
 def keys(path: Path) -> tuple[str, ...]:
-    """Return the keys of a file that has some."""
+    """Return the keys of a file that has keys."""
     with _members(path) as members:
         return tuple(members)
 
 
 def check_target(place: str, array_dtype: np.dtype[Any], force: bool) -> None:
-    """Refuse, before any work, a place that cannot be written: unknown kind, existing file, bf16 or f8 as .npy."""
+    """Raise FileError before any work if a place cannot be written: unknown kind, existing file, bf16 or f8 as .npy."""
     path, key = split_place(place)
     _check_key(place, path, key)
     fmt = of_dtype(array_dtype)
@@ -146,7 +147,7 @@ def check_target(place: str, array_dtype: np.dtype[Any], force: bool) -> None:
 
 
 def write(place: str, array: Array, force: bool = False) -> None:
-    """Write one array to a place; the file takes its name when it is whole, and replaces one with ``force`` only."""
+    """Write one array to a place. The file gets its name when it is complete; ``force`` permits to replace a file."""
     check_target(place, array.dtype, force)
     path, key = split_place(place)
     with written(path, force, place) as file:
@@ -157,10 +158,10 @@ def write(place: str, array: Array, force: bool = False) -> None:
 def written_in_pieces(
     place: str, shape: tuple[int, ...], dtype: np.dtype[Any], *, force: bool = False, kept: Path | None = None
 ) -> Iterator[Array]:
-    """Give an array to write, in any order, that becomes the file when all of it is there.
+    """Yield an array to write in any order; it becomes the file when it is complete.
 
-    What fails leaves no trace; with ``kept``, a file that tells what is finished, it leaves all that was written, for
-    the next try to go on with, if that was told of any.
+    An error leaves no trace. If ``kept`` is given, it is a file that records finished parts. Then an error leaves the
+    unfinished file for the next try if any part was recorded.
     """
     check_target(place, dtype, force)
     path, key = split_place(place)
@@ -176,7 +177,7 @@ def written_in_pieces(
 
 
 def check_target_of_all(path: str, dtypes: Sequence[np.dtype[Any]], force: bool) -> None:
-    """Refuse, before any work, a file that arrays of these types cannot be written to by key."""
+    """Raise FileError before any work if arrays of these types cannot be written to a file by key."""
     if not _kind(Path(path)).keyed:
         raise FileError(f"{path}: arrays by key go to {_KEYED}; got {Path(path).suffix}")
     for dtype in dtypes:
@@ -184,7 +185,7 @@ def check_target_of_all(path: str, dtypes: Sequence[np.dtype[Any]], force: bool)
 
 
 def write_all(path: str, arrays: Mapping[str, Array], force: bool = False) -> None:
-    """Write arrays by key to a .npz or .safetensors file, which takes its name when it is whole."""
+    """Write arrays by key to a .npz or .safetensors file, which gets its name when it is complete."""
     check_target_of_all(path, [array.dtype for array in arrays.values()], force)
     for key in arrays:
         _check_new_key(Path(path), key)
@@ -213,7 +214,7 @@ def _check_new_key(path: Path, key: str) -> None:
 
 @contextmanager
 def _members(path: Path) -> Iterator[Members]:
-    """Open a file once and give what it announces; whatever is wrong with it, also later, is a FileError."""
+    """Open a file once and yield its announced arrays; any error of the file, also a later one, is a FileError."""
     kind = _kind(path)
     with opened(path) as file:
         try:
@@ -221,7 +222,7 @@ def _members(path: Path) -> Iterator[Members]:
                 yield members
         except (FileError, MemoryError):
             raise
-        except Exception as error:  # NumPy and zipfile answer damaged headers with almost any exception
+        except Exception as error:  # NumPy and zipfile may raise almost any exception for damaged headers
             raise FileError(f"{path}: cannot be read as {path.suffix}: {error}") from error
 
 
@@ -235,7 +236,7 @@ def _arrays(path: Path, members: Members, memory_bytes: int, formats: Mapping[st
 
 
 def _typed(array: Array, fmt: Format | None, place: str) -> Array:
-    """Return an array of numbers: raw records are bf16 or f8_e4m3 where that is said, and refused elsewhere."""
+    """Return an array of numbers: raw records become bf16 or f8_e4m3 if ``fmt`` says so, else raise FileError."""
     name = RECORDS.get(array.dtype)
     if name is None:
         return array

@@ -1,4 +1,4 @@
-"""What a file says of an array before any of it is read, and where in the file it lies."""
+"""The data that a file announces about an array before it is read, and the array's position in the file."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-# The records that formats become in .npy and .npz, which lose their names. Of f8_e5m2 NumPy cannot read what it writes.
+# The records that formats become in .npy and .npz, which lose their names. NumPy cannot read its own f8_e5m2 files.
 RECORDS = {np.dtype("V1"): "f8_e4m3", np.dtype("V2"): "bf16"}
 
 
 @dataclass(frozen=True)
 class Lies:
-    """An array that lies in a file as it does in memory: its type, its shape, the byte it begins with, its order."""
+    """An array whose bytes in a file are those in memory: its type, shape, first byte and order."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -25,9 +25,9 @@ class Lies:
 
 @dataclass(frozen=True)
 class Member:
-    """An array of a file: the bytes it says it takes, how it is read, and where it lies, while the file is open.
+    """An array of an open file: its announced bytes, the function that reads it, and its position in the file.
 
-    What has no ``lies`` cannot be mapped, of which ``why_not`` says why.
+    An array without ``lies`` cannot be mapped; ``why_not`` is the reason.
     """
 
     size_bytes: int

@@ -1,4 +1,4 @@
-"""The .npy format: one array, whose header is held against the bytes there are before anything is allocated."""
+"""The .npy format: one array, whose header is checked against the file's size before memory is allocated."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from convgrad.files.member import RECORDS, Lies, Member, Members
 
 Array = NDArray[Any]
 
-LONGEST_HEADER = 1 << 14  # bytes; NumPy refuses headers of more than 10,000
+LONGEST_HEADER = 1 << 14  # bytes; NumPy refuses headers above 10,000
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 @contextmanager
 def members(file: IO[bytes], path: Path) -> Iterator[Members]:
-    """Give the one array of a file."""
+    """Yield the one array of a file."""
     size = os.fstat(file.fileno()).st_size
     yield {"": Member(size, lambda: array(file, size, str(path)), lambda: lies(file, size, str(path)))}
 
 
 def array(file: IO[bytes], size: int, name: str) -> Array:
-    """Return the array of a file, or of a member of an archive, of so many bytes."""
+    """Return the array of a file, or of an archive's member, of ``size`` bytes."""
     lies(file, size, name)
     file.seek(0)
     return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
 def lies(file: IO[bytes], size: int, name: str) -> Lies:
-    """Return where the array lies in so many bytes; refuse what NumPy would not read or has no bytes for."""
+    """Return the array's position in ``size`` bytes; raise FileError if NumPy cannot read it or bytes are missing."""
     head = io.BytesIO(file.read(LONGEST_HEADER))
     version = np.lib.format.read_magic(head)
     if version not in _HEADERS:
@@ -63,7 +63,7 @@ def lies(file: IO[bytes], size: int, name: str) -> Lies:
 
 
 def header(_: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    """Return what comes before the numbers of an array that lies densely."""
+    """Return the bytes before the numbers of a dense array."""
     head = io.BytesIO()
     described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(head, described)
@@ -73,5 +73,5 @@ def header(_: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
     """Write the one array."""
     (only,) = arrays.values()
-    plain = cast(IO[bytes], SimpleNamespace(write=file.write))  # else NumPy writes by itself, and forgets why it cannot
+    plain = cast(IO[bytes], SimpleNamespace(write=file.write))  # otherwise NumPy loses a failure's reason
     np.lib.format.write_array(plain, np.asarray(only), allow_pickle=False)

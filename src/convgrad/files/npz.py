@@ -1,4 +1,4 @@
-"""The .npz format: a zip archive of .npy members, opened once; what it may expand to is told before it does."""
+"""The .npz format: a zip archive of .npy members, opened once; expanded sizes are checked before expansion."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from convgrad.files.member import Lies, Member, Members
 Array = NDArray[Any]
 
 ENDING = ".npy"
-EXPANSION = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1100}  # at most; deflate comes to about 1032 : 1
+EXPANSION = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1100}  # at most; deflate reaches about 1032 : 1
 _ENCRYPTED = 1  # a bit of a member's flags
-_LENGTHS = range(26, 30)  # where a member's own header, of 30 bytes, has the lengths of what follows: its name, extras
+_LENGTHS = range(26, 30)  # the bytes of a member's 30-byte header with the lengths of its name and extras
 
 
 @contextmanager
 def members(file: IO[bytes], path: Path) -> Iterator[Members]:
-    """Give the arrays of an archive by key: each member's name without .npy."""
+    """Yield the arrays of an archive by key: each member's name without .npy."""
     with zipfile.ZipFile(file) as archive:
         found = archive.infolist()
         for info in found:
@@ -45,7 +45,7 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
 
 
 def _check(info: zipfile.ZipInfo, name: str) -> None:
-    """Refuse a member that is no array, cannot be read, or claims what its bytes cannot hold."""
+    """Raise FileError if a member is not an array, cannot be read, or claims more than its bytes can contain."""
     if not info.filename.endswith(ENDING):
         raise FileError(f"{name}: must be an array, with a name that ends in {ENDING}")
     if info.flag_bits & _ENCRYPTED:
@@ -57,7 +57,7 @@ def _check(info: zipfile.ZipInfo, name: str) -> None:
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: IO[bytes], path: Path) -> Member:
-    """Return an array of the archive; one that is stored lies in it."""
+    """Return an array of the archive; a stored array can be mapped."""
     read = partial(_array, archive, info, path)
     if info.compress_type != zipfile.ZIP_STORED:
         return Member(info.file_size, read, why_not="it is compressed; numpy.savez stores arrays as they are")
@@ -65,8 +65,8 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: IO[bytes], pa
 
 
 def _lies(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: IO[bytes], path: Path) -> Lies:
-    """Return where a stored array lies in the archive: behind a header of its own, whose length that header tells."""
-    with archive.open(info) as member:  # which holds that header against the archive's list
+    """Return the position of a stored array in the archive: after a header of its own, which gives its own length."""
+    with archive.open(info) as member:  # this checks the header against the archive's list
         inner = npy.lies(member, info.file_size, f"{path}:{info.filename}")
     file.seek(info.header_offset + _LENGTHS.start)
     lengths = np.frombuffer(file.read(len(_LENGTHS)), "<u2")

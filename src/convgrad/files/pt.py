@@ -1,4 +1,4 @@
-"""The .pt format of torch.save: one tensor, or tensors by key; read without running what a pickle may hold."""
+"""The .pt format of torch.save: one tensor, or tensors by key; read without running a pickle's code."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from convgrad.libraries.torch import array_of, tensor_of
 
 Array = NDArray[Any]
 
-ALONE = "output"  # the key under which an array that is given none comes: such a file is one tensor
+ALONE = "output"  # the key of an array without a key; its file is one tensor
 
 UNMAPPED = "where a .pt file has its tensors is torch's to know; .safetensors will do"
 
 
 @contextmanager
 def members(file: IO[bytes], path: Path) -> Iterator[Members]:
-    """Give the tensors of a file; their data stays on disk until it is read."""
+    """Yield the tensors of a file; their data stay on disk until they are read."""
     torch = package()
     loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     tensors = {"": loaded} if isinstance(loaded, torch.Tensor) else loaded
@@ -43,14 +43,14 @@ def _array(tensor: Any, torch: Any) -> Array:
 
 
 def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
-    """Write arrays by key; one that was given no key as a tensor."""
+    """Write arrays by key, or an array without a key as a tensor."""
     torch = package()
     tensors = {key: tensor_of(np.array(array, order="C")) for key, array in arrays.items()}
     torch.save(tensors[ALONE] if tensors.keys() == {ALONE} else tensors, file)
 
 
 def package() -> Any:
-    """Return torch, or say what to install."""
+    """Return torch, or raise FileError with the command that installs it."""
     try:
         import torch  # noqa: PLC0415 - an extra, needed for these files only
     except ImportError as error:

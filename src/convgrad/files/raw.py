@@ -1,4 +1,4 @@
-"""Raw files: the numbers of an array and nothing else, little-endian, as a type, shape and strides describe them."""
+"""Raw files: only the numbers of an array, little-endian; a type, a shape and strides describe them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Described:
-    """What a raw file does not say of itself: a format, extents; element strides and the first element's place.
+    """The description that a raw file lacks: format, extents, strides in elements, and offset of the first element.
 
-    Without strides elements lie densely, the last axis innermost.
+    Without strides the elements are dense, with the last axis innermost.
     """
 
     format: Format
@@ -34,14 +34,14 @@ class Described:
 
     @property
     def elements(self) -> int:
-        """How many elements a file must have for all of them to lie in it."""
+        """The number of elements that the file must have at least."""
         if 0 in self.shape:
             return 0
         return self.offset + 1 + sum((extent - 1) * step for extent, step in zip(self.shape, self._steps, strict=True))
 
     @property
     def is_part(self) -> bool:
-        """Whether elements lie otherwise than densely from the start, so that there may be others beside them."""
+        """Whether the elements are not dense from the start, so that the file may have other elements too."""
         return self.offset > 0 or self._steps != Described(self.format, self.shape)._steps
 
     @property
@@ -50,7 +50,7 @@ class Described:
         return tuple(step if extent > 1 else 0 for extent, step in zip(self.shape, steps, strict=True))
 
     def view(self, flat: Array) -> Array:
-        """Return the array that lies in a flat one."""
+        """Return the described array as a view of a flat one."""
         if 0 in self.shape:
             return np.empty(self.shape, flat.dtype)
         steps = [step * flat.itemsize for step in self._steps]
@@ -58,9 +58,9 @@ class Described:
 
 
 def read(path: Path, described: Described, memory_bytes: int = DEFAULT_LIMITS.memory_bytes) -> Array:
-    """Return the array of a raw file, or raise FileError where the file has not the bytes that are described.
+    """Return the array of a raw file, or raise FileError if the file's size does not fit the description.
 
-    A file that is all the array has exactly its bytes; one of which the array is a part may go on behind it.
+    The file must have exactly the array's bytes; if the array is a part of the file, the file may be longer.
     """
     item = described.format.dtype.itemsize
     wanted, dense_bytes = described.elements * item, prod(described.shape) * item

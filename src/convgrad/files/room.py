@@ -1,4 +1,4 @@
-"""A file that is written in any order: a header, then room for numbers, which is taken on the disk before any come."""
+"""A file that is written in any order: a header, then space for numbers, which is reserved on disk first."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Array = NDArray[Any]
 
 
 def room(file: IO[bytes], header: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return a map of what follows the header, of a new file or of one that was left with the same header.
+    """Return a map of the numbers after the header, in a new file or in one that was left with the same header.
 
-    A full disk is told of here: a map that has no blocks when it is written to ends the process. A file that is too
-    short is of a call that was killed here.
+    Space is reserved first, so that a full disk is an error here: writing to a map without disk blocks would end the
+    process. A file that is too short was left by a call that was killed during the reservation.
     """
     size, present = len(header) + prod(shape) * dtype.itemsize, os.fstat(file.fileno()).st_size
     found = file.read(len(header)) if present else b""

@@ -1,4 +1,4 @@
-"""The .safetensors format, which alone keeps bf16; its package checks the header against the file's size."""
+"""The .safetensors format, which can store bf16; its package checks the header against the file's size."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from convgrad.formats import Format, of_program
 
 Array = NDArray[Any]
 
-METADATA = "__metadata__"  # a key of the header that is no tensor's
+METADATA = "__metadata__"  # a key of the header that is not a tensor's
 FORMATS = of_program("safetensors")
 MAPPED = {name: fmt.dtype for name, fmt in FORMATS.items()} | {"I64": np.dtype("<i8")}
-_LENGTH_BYTES = 8  # what the file begins with: the length of its header
+_LENGTH_BYTES = 8  # the file begins with the length of its header
 
 
 @contextmanager
 def members(file: IO[bytes], path: Path) -> Iterator[Members]:
-    """Give the arrays of a file by key."""
+    """Yield the arrays of a file by key."""
     with package().safe_open(path, framework="np") as tensors:
 
         @cache
         def header() -> tuple[int, dict[str, Any]]:
-            """Return where data begins, and what there is."""
+            """Return the position of the data, and the header's entries."""
             file.seek(0)
             length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
             return _LENGTH_BYTES + length, json.loads(file.read(length))
@@ -64,18 +64,18 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
 
 
 def metadata(path: Path) -> Mapping[str, str]:
-    """Return what a file says beside its tensors, by key."""
+    """Return the metadata of a file by key."""
     try:
         with package().safe_open(path, framework="np") as tensors:
             return tensors.metadata() or {}
     except FileError:
         raise
-    except Exception as error:  # the package has an exception of its own
+    except Exception as error:  # the package has its own exception
         raise FileError(f"{path}: cannot be read as .safetensors: {error}") from error
 
 
 def _size_bytes(dtype: str, shape: list[int]) -> int:
-    """Return the bytes of a tensor; the name of a type says its bits, that of a boolean aside.
+    """Return the bytes of a tensor; a type's name contains its bits, except for a boolean's.
 
     >>> _size_bytes("BF16", [2, 3]), _size_bytes("BOOL", [4])
     (12, 4)
@@ -85,7 +85,7 @@ def _size_bytes(dtype: str, shape: list[int]) -> int:
 
 
 def header(key: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    """Return what comes before the numbers of the one array of a file, which then begin at a multiple of 8 bytes."""
+    """Return the bytes before the numbers of a file's one array; the numbers begin at a multiple of 8 bytes."""
     name = next(name for name, mapped in MAPPED.items() if mapped == dtype)
     described = {"dtype": name, "shape": list(shape), "data_offsets": [0, prod(shape) * dtype.itemsize]}
     text = json.dumps({key: described}, separators=(",", ":"), ensure_ascii=False).encode()
@@ -102,7 +102,7 @@ def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
 
 
 def package() -> Any:
-    """Return the package, or say what to install."""
+    """Return the package, or raise FileError with the command that installs it."""
     try:
         import safetensors  # noqa: PLC0415 - an extra, needed for these files only
     except ImportError as error:

@@ -1,1 +1,1 @@
-"""The public functions: each checks its call against the operator table and executes it."""
+"""The public functions. Each checks its call against the operator table and computes it."""

@@ -1,4 +1,4 @@
-"""The gradients of a convolution, and of a transposed one, by all of its tensors in one call."""
+"""The functions that compute all gradients of a convolution or a transposed convolution in one call."""
 
 from __future__ import annotations
 
@@ -32,32 +32,38 @@ def convolution_backward(  # type: ignore[empty-body]
     threads: int | None = None,
     max_error: float | None = None,
 ) -> Gradients:
-    """Differentiate a convolution by src, weights and bias: the three sums of a backward pass.
+    """Differentiate a convolution by src, weights and bias, and return the three gradients.
 
-    diff_src[n, i, c] = sum over k, o of diff_dst[n, p, o] weights[k, c, o], diff_weights[k, c, o] = sum over n, p of
-    src[n, i, c] diff_dst[n, p, o], diff_bias[o] = sum over n, p of diff_dst[n, p, o], where i = p*stride + k*dilation -
-    pad_begin exists.
+    - diff_src[n, i, c] = sum over k, o of diff_dst[n, p, o] weights[k, c, o]
+    - diff_weights[k, c, o] = sum over n, p of src[n, i, c] diff_dst[n, p, o]
+    - diff_bias[o] = sum over n, p of diff_dst[n, p, o]
 
-    ``needs`` says which: nothing else is computed, and None stands in its place. Each has the bits that the function of
-    its own gives, which are :func:`convolution_backward_data`, :func:`convolution_backward_weights` and
-    :func:`bias_add_backward`. Shapes (NXC, XIO): src (N, I..., C), diff_dst (N, O..., O), weights (K..., C/groups,
-    O); the gradients as src and weights, and (O,).
-    Where src or weights are not read, as the gradients they take part in are not asked for, their shape does in their
-    place.
+    Here i = p*stride + k*dilation - pad_begin. Positions i outside src add nothing.
 
-    The attributes are those of the forward, :func:`convolution`. ``dtype`` is the type of all gradients, or a mapping
-    from names to types; ``out`` a mapping from names, or a tuple like the one returned, of arrays that are written in
-    place and returned; ``accumulate`` adds into them, in f32, before the one rounding: True into each that is given,
-    names into those; what ``needs`` leaves out is not written to. So buffers are filled over some batches:
-    ``out={"weights": dw, "bias": db}, accumulate=True``. ``threads`` bounds the threads of generated kernels. Operands
-    are arrays of one type, f32, bf16, f16, f64 or f8, and of any strides.
+    Shapes (NXC, XIO): src (N, I..., C), diff_dst (N, O..., O), weights (K..., C/groups, O). The gradients have the
+    shapes of src and weights, and (O,). Each gradient has the same bits as the result of its own function:
+    :func:`convolution_backward_data`, :func:`convolution_backward_weights` or :func:`bias_add_backward`.
 
-    ``max_error`` is that of the functions of one gradient: what f32 sums of 3x3 taps may err, to be faster by tiles.
+    ``needs`` names the gradients to compute; the others are None. The src gradient does not read src, and the weights
+    gradient does not read weights. You can pass a shape for an array that no gradient in ``needs`` reads.
+
+    The attributes are the same as in :func:`convolution`.
+
+    These options can differ per gradient:
+
+    - ``dtype``: one type for all gradients, or a mapping from names to types.
+    - ``out``: a mapping from names to arrays, or a tuple like the one returned. The arrays of gradients in ``needs``
+      are written and returned.
+    - ``accumulate``: True adds into every array of ``out``. A tuple of names adds into those arrays only. The old
+      value is added before the only rounding.
+
+    For example, ``out={"weights": dw, "bias": db}, accumulate=True`` sums the gradients of several batches.
 
     Raises:
-        InvalidShapeError: shapes that do not fit; an out of another shape, or one that overlaps an operand or another.
-        InvalidAttributeError: an attribute out of its range, or a name that is none of a gradient.
-        InvalidDataTypeError: operands of other or of different types, or a shape where the array is read.
+        InvalidShapeError: The shapes do not fit, or an array in ``out`` has another shape or overlaps another array.
+        InvalidAttributeError: An attribute is out of its range, or a name is not that of a gradient.
+        InvalidDataTypeError: The operands have an unsupported type or different types, or a shape was given for an
+            array that must be read.
 
     Follows the documents of the Convolution operators.
 
@@ -94,33 +100,39 @@ def conv_transpose_backward(  # type: ignore[empty-body]
     max_error: float | None = None,
     output_padding: PerAxis | None = None,
 ) -> Gradients:
-    """Differentiate a transposed convolution by src, weights and bias: the three sums of a backward pass.
+    """Differentiate a transposed convolution by src, weights and bias, and return the three gradients.
 
-    diff_src[n, p, c] = sum over k, o of diff_dst[n, i, o] weights[k, o, c], diff_weights[k, o, c] = sum over n, p of
-    src[n, p, c] diff_dst[n, i, o], diff_bias[o] = sum over n, i of diff_dst[n, i, o], where i = p*stride + k*dilation -
-    pad_begin exists.
+    - diff_src[n, p, c] = sum over k, o of diff_dst[n, i, o] weights[k, o, c]
+    - diff_weights[k, o, c] = sum over n, p of src[n, p, c] diff_dst[n, i, o]
+    - diff_bias[o] = sum over n, i of diff_dst[n, i, o]
 
-    ``needs`` says which: nothing else is computed, and None stands in its place. Each has the bits that the function of
-    its own gives, which are :func:`conv_transpose_backward_data`, :func:`conv_transpose_backward_weights` and
-    :func:`bias_add_backward`. Shapes (NXC, XOI): src (N, l..., C), diff_dst (N, L..., O), weights
-    (K..., O/groups, C); the gradients as src and weights, and (O,).
-    Where src or weights are not read, as the gradients they take part in are not asked for, their shape does in their
-    place.
+    Here i = p*stride + k*dilation - pad_begin. Positions i outside diff_dst add nothing.
 
-    The attributes are those of the forward, :func:`conv_transpose`, whose ``output_padding`` follows from
-    src and diff_dst, and is held against them where it is given. ``dtype`` is the type of all gradients, or a mapping
-    from names to types; ``out`` a mapping from names, or a tuple like the one returned, of arrays that are written in
-    place and returned; ``accumulate`` adds into them, in f32, before the one rounding: True into each that is given,
-    names into those; what ``needs`` leaves out is not written to. So buffers are filled over some batches:
-    ``out={"weights": dw, "bias": db}, accumulate=True``. ``threads`` bounds the threads of generated kernels. Operands
-    are arrays of one type, f32, bf16, f16, f64 or f8, and of any strides.
+    Shapes (NXC, XOI): src (N, l..., C), diff_dst (N, L..., O), weights (K..., O/groups, C). The gradients have the
+    shapes of src and weights, and (O,). Each gradient has the same bits as the result of its own function:
+    :func:`conv_transpose_backward_data`, :func:`conv_transpose_backward_weights` or :func:`bias_add_backward`.
 
-    ``max_error`` is that of the functions of one gradient: what f32 sums of 3x3 taps may err, to be faster by tiles.
+    ``needs`` names the gradients to compute; the others are None. The src gradient does not read src, and the weights
+    gradient does not read weights. You can pass a shape for an array that no gradient in ``needs`` reads.
+
+    The attributes are the same as in :func:`conv_transpose`. ``output_padding`` follows from src and diff_dst; if it is
+    given, it is checked against them.
+
+    These options can differ per gradient:
+
+    - ``dtype``: one type for all gradients, or a mapping from names to types.
+    - ``out``: a mapping from names to arrays, or a tuple like the one returned. The arrays of gradients in ``needs``
+      are written and returned.
+    - ``accumulate``: True adds into every array of ``out``. A tuple of names adds into those arrays only. The old
+      value is added before the only rounding.
+
+    For example, ``out={"weights": dw, "bias": db}, accumulate=True`` sums the gradients of several batches.
 
     Raises:
-        InvalidShapeError: shapes that do not fit; an out of another shape, or one that overlaps an operand or another.
-        InvalidAttributeError: an attribute out of its range, or a name that is none of a gradient.
-        InvalidDataTypeError: operands of other or of different types, or a shape where the array is read.
+        InvalidShapeError: The shapes do not fit, or an array in ``out`` has another shape or overlaps another array.
+        InvalidAttributeError: An attribute is out of its range, or a name is not that of a gradient.
+        InvalidDataTypeError: The operands have an unsupported type or different types, or a shape was given for an
+            array that must be read.
 
     Follows the documents of the ConvTranspose operators.
 

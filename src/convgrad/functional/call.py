@@ -1,4 +1,4 @@
-"""The way of every call: operands through the door, attributes and shapes checked, the problem executed."""
+"""The steps of every call: take the operands, check attributes and shapes, and execute the problem."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from convgrad.spec.shapes import Shape, check_extents, spatial_axes, with_full_s
 
 Array = NDArray[Any]
 
-REMEMBERED = 1024  # calls whose checks are not made again
+REMEMBERED = 1024  # calls whose checks are cached
 
 
 class Prepared(NamedTuple):
-    """A checked call: operator, attributes, problem; its operands as canonical views, the caller's arrays by name."""
+    """A checked call. ``operands`` are canonical views; ``taken`` are the caller's arrays by name."""
 
     op: Operator
     attributes: Attributes
@@ -40,31 +40,31 @@ class Prepared(NamedTuple):
         return out.transpose(self.problem.output_order)
 
     def within(self, max_error: float | None) -> Prepared:
-        """Return the call in the variant that an accuracy admits: as asked of it, or of the context."""
+        """Return the call with the algorithm that the accuracy of the call or of the context admits."""
         return self._of(engines.within(self.problem, max_error))
 
     def activated(self, activation: str | None) -> Prepared:
-        """Return the call whose results are activated, by rule D13; None for results as they are."""
+        """Return the call with an activation of its results, by rule D13, or with none."""
         return self._of(activated(self.problem, activation))
 
     def _of(self, problem: Problem) -> Prepared:
         return self if problem is self.problem else self._replace(problem=problem)
 
     def memory_bytes(self, out: Array) -> int:
-        """Return what ``execute`` takes beside its arrays."""
+        """Return the memory that ``execute`` needs in addition to its arrays."""
         return engines.memory_bytes(self.problem, self.operands, self.canonical_output(out))
 
     def execute(self, out: object = None, threads: int | None = None, aligned: bool = False) -> Array:
-        """Compute the result into ``out``, or a new array, which may be asked to be aligned, and return it."""
+        """Compute the result into ``out`` or a new array, and return it. ``aligned`` is about a new array."""
         result = room(self.problem, out, self.taken, aligned)
         engines.execute(self.problem, self.operands, self.canonical_output(result.view(np.ndarray)), threads)
         return result
 
 
 def room(problem: Problem, out: object, taken: Mapping[str, Array], aligned: bool = False) -> Array:
-    """Return what a result is written to: ``out``, if it can be, or a new array.
+    """Return the array for a result: the checked ``out``, or a new array.
 
-    An aligned one can be taken over by any library without a copy.
+    Any library can take over an aligned array without a copy.
     """
     shape, fmt = problem.output_shape, problem.output_format
     if out is not None:
@@ -82,9 +82,9 @@ def prepare(
 ) -> Prepared:
     """Check a call and return its problem with canonical operands.
 
-    The functions are ``lenient``: one int stands for all axes, strides and dilations are 1 where nothing is said of
-    them, and output shapes are full. ``run`` is strict about lists, but ConvolutionBackpropData-1 takes an output_shape
-    of spatial extents alone there.
+    The functions are ``lenient``: one int may be given for all axes, strides and dilations default to 1, and output
+    shapes are full. ``run`` is strict about lists. There, ConvolutionBackpropData-1 also takes an output_shape of only
+    the spatial extents.
     """
     given: list[Array] = []
     key = key_of(operands, attributes, given)
@@ -92,7 +92,7 @@ def prepare(
         try:
             op, checked, problem = _remembered(operator, *key, dtype, accumulate, lenient)
         except (ConvgradError, TypeError):
-            pass  # refused again below, in the caller's own words; or a dtype that has no hash
+            pass  # raise the error again below, with the caller's own values; or the dtype has no hash
         else:
             return bind(op, checked, problem, dict(zip(op.array_names, given, strict=False)))
     return bind(*_checked(operator, operands, attributes, dtype, accumulate, lenient))
@@ -106,7 +106,7 @@ def _checked(
     accumulate: bool,
     lenient: bool,
 ) -> tuple[Operator, Attributes, Problem, dict[str, Array]]:
-    """Return what the checks of a call conclude, and its arrays by name."""
+    """Check a call; return its operator, attributes and problem, and its arrays by name."""
     op = find(operator, shape_second=len(operands) > 1 and arrays.is_shape(operands[1]))
     operands = _counted(op, operands)
     taken: dict[str, Array] = {}
@@ -127,16 +127,17 @@ def _checked(
 
 
 _SEQUENCES = (tuple, list)
-Plain = tuple[Any, ...]  # hashable, and equal only where the checks conclude the same
+Plain = tuple[Any, ...]  # hashable; equal only if the checks have the same result
 
 
 def key_of(
     operands: tuple[object, ...], attributes: Mapping[str, Any], given: list[Array]
 ) -> tuple[Plain, Plain] | None:
-    """Return what the checks see of a call on arrays whose attributes are ints, strings, None and sequences.
+    """Return a cache key with all that the checks read of a call, or None if the call cannot be cached.
 
-    The arrays are added to ``given``, those of other libraries as NumPy's. None for any other call: of a shape that is
-    an array the values are seen. True == 1, and hashes alike, but is refused where 1 is taken: types are looked at.
+    Attributes must be ints, strings, None or sequences of ints. A shape must not be an array, because the checks read
+    its values. Exact types are compared because True == 1 and has the same hash, but is not a legal integer. The
+    operands' arrays are appended to ``given`` as NumPy arrays.
     """
     described: list[Any] = []
     for value in operands:
@@ -164,8 +165,8 @@ def key_of(
 
 
 def _ints(value: object) -> tuple[int, ...] | None:
-    """Return a tuple or list of ints, and of nothing that is equal to one, as a tuple; None for anything else."""
-    if type(value) is not tuple and not isinstance(value, _SEQUENCES):  # a tensor's shape is a tuple of its own kind
+    """Return a tuple or list of ints as a tuple; None for anything else, including bools."""
+    if type(value) is not tuple and not isinstance(value, _SEQUENCES):  # torch.Size is a subclass of tuple
         return None
     for item in value:
         if type(item) is not int:
@@ -177,12 +178,12 @@ def _ints(value: object) -> tuple[int, ...] | None:
 def _remembered(
     operator: str, described: Plain, plain: Plain, dtype: object, accumulate: bool, lenient: bool
 ) -> tuple[Operator, Attributes, Problem]:
-    """Return what the checks conclude of arrays of these types and shapes, as of any that lie elsewhere."""
+    """Check a call given by its key; the result is the same for all arrays of these types and shapes."""
     return _checked(operator, *told(described, plain), dtype, accumulate, lenient)[:3]
 
 
 def told(described: Plain, plain: Plain) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return operands and attributes of which ``key_of`` tells this: arrays that take no memory."""
+    """Return operands and attributes that ``key_of`` describes so. The arrays take no memory."""
     operands = tuple(
         arrays.stand_in(one[1], one[0]) if one and isinstance(one[0], np.dtype) else one for one in described
     )
@@ -199,7 +200,7 @@ def pose(
     accumulate: bool,
     lenient: bool,
 ) -> tuple[Attributes, Problem]:
-    """Return the checked attributes of a call and the problem they pose."""
+    """Return the checked attributes of a call and its problem."""
     axes = spatial_axes(op, shapes[0])
     checked = check_attributes(op, _spread(op, attributes, axes) if lenient else attributes, axes)
     full, checked = (shapes, checked) if lenient else with_full_shape(op, shapes, checked)
@@ -207,12 +208,12 @@ def pose(
 
 
 def bind(op: Operator, attributes: Attributes, problem: Problem, taken: Mapping[str, Array]) -> Prepared:
-    """Return the prepared call of a problem on arrays of its shapes and type, by operand name."""
+    """Return the prepared call of a problem on arrays, by operand name, that have its shapes and type."""
     return Prepared(op, attributes, problem, canonical(problem, taken), taken)
 
 
 def canonical(problem: Problem, taken: Mapping[str, Array]) -> tuple[Array, ...]:
-    """Return the canonical views of a problem's operands, of a copy where the byte order is foreign."""
+    """Return the canonical views of a problem's operands, or of copies if the byte order is not native."""
     fmt, orders = problem.operand_format, problem.operand_orders
     return tuple([arrays.native(a, fmt).transpose(order) for a, order in zip(taken.values(), orders, strict=True)])
 
@@ -224,7 +225,7 @@ def solve(
     threads: int | None = None,
     aligned: bool = False,
 ) -> Array:
-    """Compute a problem from arrays of its shapes and type, in its layouts, into ``out`` or a new array; return it."""
+    """Compute a problem from arrays in its shapes, type and layouts, and return the result: ``out`` or a new array."""
     taken: dict[str, Array] = dict(zip(problem.operands, given, strict=True))
     result = room(problem, out, taken, aligned)
     engines.execute(problem, canonical(problem, taken), result.transpose(problem.output_order), threads)
@@ -244,7 +245,7 @@ def call(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Any:
-    """Run one call from the caller's operands to the caller's output, or to one in the first operand's library."""
+    """Run one call and return its result: the caller's ``out``, or a new array of the first operand's library."""
     check_options(operator, out, accumulate, threads)
     prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient)
     prepared = prepared.activated(activation).within(max_error)
@@ -256,7 +257,7 @@ def call(
 
 
 def handed_over(result: Array, first: object, out: object) -> Any:
-    """Return a result as the caller has it: ``out`` itself, or an array of the first operand's library."""
+    """Return a result to the caller: ``out`` itself, or an array of the first operand's library."""
     if out is None:
         return result if type(first) is np.ndarray else libraries.like(first)(result)
     if type(out) is not np.ndarray:
@@ -272,11 +273,11 @@ def problem_from_shapes(
     dtype: object = None,
     spell_out: bool = False,
 ) -> tuple[Operator, Problem]:
-    """Return the row and the problem of a call on operands of these shapes.
+    """Return the operator's row and the problem of a call on operands of these shapes.
 
-    ``spell_out`` takes attributes as the functions do: one int for all axes, strides and dilations of 1 left out.
-    Shapes alone do not tell the two orders of ConvolutionBackpropFilters-1 apart: its document's is meant, or else the
-    older one if only that fits.
+    ``spell_out`` takes attributes as the functions do: one int for all axes, strides and dilations of 1 omitted.
+    Shapes alone do not distinguish the two orders of ConvolutionBackpropFilters-1. The order of its document is tried
+    first, then the older order.
     """
     errors: list[ConvgradError] = []
     for op in rows(operator):
@@ -295,7 +296,7 @@ def problem_of_row(
     dtype: object = None,
     spell_out: bool = False,
 ) -> tuple[Attributes, Problem]:
-    """Return the checked attributes and the problem of a call of one row on operands of these shapes."""
+    """Return the checked attributes and the problem of a call on operands of these shapes, for one operator row."""
     extents = [arrays.take_shape(s, op.name, port.name) for port, s in zip(op.operands, shapes, strict=False)]
     for port, shape in zip(op.operands, extents, strict=False):
         if not port.is_shape:
@@ -306,7 +307,7 @@ def problem_of_row(
 
 
 def _counted(op: Operator, operands: tuple[object, ...]) -> tuple[object, ...]:
-    """Return the operands without trailing ones that are None, if their number is one the operator takes."""
+    """Return the operands without trailing Nones, or raise if the operator does not take this number of operands."""
     while operands and operands[-1] is None:
         operands = operands[:-1]
     if len(operands) not in op.operand_counts:  # O2
@@ -317,7 +318,7 @@ def _counted(op: Operator, operands: tuple[object, ...]) -> tuple[object, ...]:
 
 
 def _spread(op: Operator, attributes: Mapping[str, Any], axes: int) -> dict[str, Any]:
-    """Let one int stand for all axes, and 1 where an attribute is required but None or absent."""
+    """Return the attributes with ints repeated for all axes, and 1 for required ones that are None or absent."""
     per_axis = {a.name: a for a in op.attributes if a.per_axis}
     required: dict[str, Any] = {name: None for name, a in per_axis.items() if a.required}
 
@@ -330,7 +331,7 @@ def _spread(op: Operator, attributes: Mapping[str, Any], axes: int) -> dict[str,
 
 
 def spelled_out(operator: str, operands: tuple[object, ...], attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return attributes as ``run`` takes them of those that the functions take: an int for all axes becomes a tuple."""
+    """Return the functions' attributes in the form that ``run`` takes: an int for all axes becomes a tuple."""
     if not operands:
         return attributes
     op = find(operator, shape_second=len(operands) > 1 and arrays.is_shape(operands[1]))
@@ -339,7 +340,7 @@ def spelled_out(operator: str, operands: tuple[object, ...], attributes: Mapping
 
 
 def check_options(operator: str, out: object, accumulate: object, threads: object) -> None:
-    """Check the options every function has, by rules D5 and D6."""
+    """Check the options that all functions share, by rules D5 and D6."""
     if not isinstance(accumulate, bool | np.bool_):  # D5
         refuse("D5", operator, f"accumulate must be a bool; got {accumulate!r:.200}")
     if accumulate and out is None:  # D5

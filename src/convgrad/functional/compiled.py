@@ -1,4 +1,4 @@
-"""Compiled calls: what the checks of a call conclude, its plan and its kernel, settled once for arrays of one kind."""
+"""Compiled calls: the checks, the plan and the kernel of a call are prepared once for arrays of one shape and type."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from convgrad.spec.rules import refuse
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """An operator compiled for operands of known shapes and type: callable any number of times, from any thread."""
+    """An operator compiled for operands of known shapes and type. You can call it many times, from any thread."""
 
     op: Operator
     problem: Problem
-    names: tuple[str, ...]  # of the operands, which are arrays: shapes are settled
+    names: tuple[str, ...]  # of the operands that are arrays; shape operands are already part of the problem
     shapes: tuple[tuple[int, ...], ...]
     choice: engines.Choice
     threads: int
-    strides: Sequence[tuple[int, ...]]  # the strides of operands and output for which there is
-    call: Call  # which needs to know of those no more than where they begin
+    strides: Sequence[tuple[int, ...]]  # of the operands and the output that ``call`` is compiled for
+    call: Call  # needs only the addresses of arrays with these strides
 
     def __call__(self, *operands: object, out: Array | None = None) -> Array:
-        """Compute the result from arrays of the shapes and type compiled for, into ``out`` or a new array; return it.
+        """Compute the result into ``out`` or a new array, and return it.
 
-        A new array is of the first operand's library. Raises as the functions do: InvalidShapeError for other shapes,
-        InvalidDataTypeError for another type.
+        A new array is of the first operand's library. Raises InvalidShapeError unless the operands have the compiled
+        shapes, and InvalidDataTypeError unless they have the compiled type.
         """
         problem, names = self.problem, self.names
         if len(operands) != len(names):  # O2
@@ -89,15 +89,16 @@ def compile(
     activation: str | None = None,
     **attributes: object,
 ) -> Compiled:
-    """Settle all of a call of :func:`run` but what its arrays hold, and return it, to be called with arrays.
+    """Compile a call of :func:`run` for arrays of given shapes and type, and return a callable.
 
-    ``inputs`` are arrays like those that it will be called with, whose values are not read; a shape input is settled.
-    ``dtype``, ``accumulate``, ``threads``, ``max_error``, ``activation`` and ``attributes`` are as for :func:`run`;
-    threads, accuracy and instruction set are those set while it is compiled. What is compiled takes arrays of these
-    shapes and this type, of any strides, and ``out``; it is quickest where they lie as those did, and ``out``
-    row-major. The result has the bits that run gives.
+    Pass ``inputs`` with the shapes, type and strides of later calls; their values are not read. Shape inputs are fixed
+    now. ``dtype``, ``accumulate``, ``threads``, ``max_error``, ``activation`` and ``attributes`` are as for
+    :func:`run`. The current settings of threads, accuracy and instruction set are fixed too.
 
-    Raises as :func:`run` does. Follows the document of the operator named.
+    The callable takes arrays of these shapes and this type, with any strides, and ``out``. It is fastest with the
+    strides of ``inputs`` and a row-major ``out``. The result has the same bits as that of :func:`run`.
+
+    Raises the errors of :func:`run`. Follows the document of the named operator.
 
     >>> import numpy as np
     >>> src, weights = np.arange(6, dtype=np.float32).reshape(1, 6, 1), np.ones((3, 1, 1), np.float32)

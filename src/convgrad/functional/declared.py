@@ -1,6 +1,6 @@
-"""Functions made of declarations: a signature and a docstring, whose keywords become attributes and options of a call.
+"""Functions made from declarations: a signature and a docstring. Keywords become attributes and options of a call.
 
-Each parameter is documented once, here. The docstring of a function gets those of its keywords.
+Each parameter is documented once, here, and inserted into the docstring of every function that has it.
 """
 
 from __future__ import annotations
@@ -18,43 +18,49 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 ATTRIBUTES = frozenset(attribute.name for op in OPERATORS for attribute in op.attributes)
 RAISES = "\nRaises:\n"
 OPERANDS = (
-    "Operands are arrays of one type (f32, bf16, f16, f64, f8), of any strides, of NumPy, PyTorch or JAX. The result "
-    "is an array of the first one's library."
+    "Operands are NumPy, PyTorch or JAX arrays of one type (f32, bf16, f16, f64 or f8), with any strides. The result "
+    "is an array of the first operand's library."
 )
 WIDTH = 112  # of lines that are wrapped
 KEYWORDS = {
-    "strides": "steps of the kernel, one int for all spatial axes or one per axis.",
+    "strides": "the step of the kernel, one int for all spatial axes or one per axis.",
     "pads_begin": "zeros before the first element of each axis, one int or one per axis.",
     "pads_end": "zeros after the last element of each axis, one int or one per axis.",
     "dilations": "distances between taps, one int or one per axis; 1 leaves no gaps.",
     "auto_pad": '"none", "same_upper", "same_lower" or "valid"; all but "none" replace both pads.',
     "groups": "the number of groups that channels are divided into.",
     "data_format": '"NXC" (channels last) or "NCX" (channels first).',
-    "weights_format": {"XIO": '"XIO" or "OIX".', "XOI": '"XOI" or "IOX".', None: "that of the operator, by default."},
-    "filter_format": '"XIO" or "OIX".',
+    "weights_format": {
+        "XIO": '"XIO" (taps, channels of src, channels of dst) or "OIX".',
+        "XOI": '"XOI" (taps, channels of dst, channels of src) or "IOX".',
+        None: '"XIO" (default) or "OIX"; if transposed, "XOI" (default) or "IOX".',
+    },
+    "filter_format": '"XIO" (taps, channels of src, channels of dst) or "OIX".',
     "output_padding": "elements added at the end of each axis, one int or one per axis.",
     "transposed": "True for the gradient of a transposed convolution.",
     "scale": "one number per image, of shape (N,), rounded to f32.",
-    "max_norm": "the largest norm that a sample's gradient may have.",
-    "needs": 'the names of the gradients to compute, of "src", "weights" and "bias"; the others are None.',
-    "dtype": "the type of the result; by default that of the operands.",
-    "out": "an array that the result is written to and that is returned.",
-    "accumulate": "True to add the result to out, in f32, before the one rounding.",
-    "threads": "the largest number of threads; by default that of ``convgrad.threads``.",
+    "max_norm": "the norm that larger gradients of samples are scaled down to.",
+    "needs": 'the gradients to compute, any of "src", "weights" and "bias"; the others are None.',
+    "dtype": "the type of the result; the default is the type of the operands.",
+    "out": "the array that the result is written to; it is also returned.",
+    "accumulate": "True adds the old value of out to the result, before the only rounding.",
+    "threads": "the largest number of threads; ``convgrad.threads`` sets the default.",
     "max_error": (
-        "how many times the bound of a tile's norms the error may be. f32 layers of 3x3 taps, stride 1 and 32 channels "
-        "or more may be computed by Winograd, in tiles of 2x2 from about 8 on and of 4x4 from 64 on. 1, the default, "
-        "asks for the direct sum, which has a bound per element."
+        "the largest error allowed, as a multiple of the direct sum's bound by norms. 1 computes the direct sum, which "
+        "also has a bound per element. Larger values allow Winograd for f32 layers of 3x3 taps, stride 1 and at least "
+        "32 channels: tiles of 2x2 from about 8, tiles of 4x4 from 64. ``convgrad.max_error`` sets the default, "
+        "initially 1."
     ),
-    "activation": '"relu" to replace results below 0 by 0, after bias and old value, before the one rounding.',
+    "activation": '"relu" replaces results below 0 with +0, after bias and old value, before the only rounding.',
 }
 
 
 def computed_by(compute: Callable[..., Any], operator: str, note: str = OPERANDS) -> Callable[[Function], Function]:
-    """Return a decorator that makes a declaration the function which calls ``compute``.
+    """Return a decorator that turns a declaration into a function that calls ``compute``.
 
-    ``compute`` takes the operator, all operands, the attributes by name, and options as keywords. Keywords that the
-    signature lacks are passed as attributes, for the checks to say what was meant. Type checkers refuse them.
+    ``compute`` takes the operator, all operands, the attributes by name, and options as keywords. Keywords that are
+    not in the signature are passed as attributes, so that the checks can suggest a correction. Type checkers refuse
+    them.
 
     >>> @computed_by(lambda *given, **options: (given, options), "Convolution")
     ... def convolution(src, weights, bias=None, *, strides=1, threads=None):
@@ -76,7 +82,7 @@ def computed_by(compute: Callable[..., Any], operator: str, note: str = OPERANDS
         def function(*given: Any, **named: Any) -> Any:
             end = ends.get(len(given), (Parameter.empty,))
             wrong = Parameter.empty in end or not required <= named.keys()
-            if wrong or not operands.keys().isdisjoint(named):  # wrong: Python says what, as it calls the declaration
+            if wrong or not operands.keys().isdisjoint(named):  # if wrong, this call raises Python's TypeError
                 declaration(*given, **{name: value for name, value in named.items() if name in parameters})
                 end = tuple(named.pop(name, operands[name]) for name in [*operands][len(given) :])
             attributes, options = attributes_left_out.copy(), options_left_out.copy()
@@ -92,9 +98,9 @@ def computed_by(compute: Callable[..., Any], operator: str, note: str = OPERANDS
 
 
 def on(compute: Callable[..., Any], module: str, note: str) -> Callable[[Function], Function]:
-    """Return what makes a library's function of one of ours: it has the options that ``compute`` has.
+    """Return a decorator that makes another library's version of a NumPy function, with the options of ``compute``.
 
-    Its docstring has a note instead of examples, which are of NumPy.
+    Its docstring has a note instead of the examples, because they use NumPy arrays.
     """
     theirs = inspect.signature(compute).parameters
 
@@ -122,7 +128,7 @@ def on(compute: Callable[..., Any], module: str, note: str) -> Callable[[Functio
 
 
 def _documented(text: str, note: str, keywords: Mapping[str, Any]) -> str:
-    """Return a docstring with a note and a section of keywords before what is raised."""
+    """Return a docstring with a note and a section of keywords inserted before "Raises:"."""
     lines = [*textwrap.wrap(note, WIDTH), "", "Keyword Args:"]
     for name, default in keywords.items():
         words: Any = KEYWORDS[name]

@@ -1,4 +1,4 @@
-"""How a call would be computed, without computing it: work, engine, plan, scratch, bound, cuts of the batch."""
+"""Explanations of a call that is not computed: work, engine, plan, scratch memory, error bound, cuts of the batch."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ WIDTH = 10
 
 @dataclass(frozen=True)
 class Explanation:
-    """A call on dense row-major arrays: its problem, the engine, and the generated engine's plan; printable.
+    """The explanation of a call on dense row-major arrays: problem, engine and plan. Print it to read it.
 
-    ``height`` is the most roundings a term of a sum goes through: the error is at most gamma_h sum |x||y|.
-    ``scratch_bytes`` is the scratch memory of all threads; 0 where NumPy computes, in blocks of its own.
+    ``height`` is the rounding depth h: the largest number of roundings of any term. The error of a direct sum is at
+    most gamma_h sum |x||y|. ``scratch_bytes`` is the scratch memory of all threads, or 0 for the NumPy engine.
     """
 
     problem: Problem
@@ -41,28 +41,28 @@ class Explanation:
 
     @property
     def leaf_images(self) -> int | None:
-        """The images of a leaf; None of what is no sum over the batch, of tiles, and where its order is NumPy's."""
+        """The number of images in a leaf; None without a sum over the batch, or if Winograd or NumPy computes it."""
         cut = self.problem.solves_for in SUMMED and not why_no_order(self.problem) and not self.problem.variant
         return leaf_images(self.problem.geometry) if cut else None
 
     @property
     def cuts(self) -> range:
-        """The images that a piece of the batch may begin with (``partials``), behind the first."""
+        """The images, except image 0, at which a part of the batch may begin (see ``partials``)."""
         each = self.leaf_images
         return range(0) if each is None else range(each, self.problem.geometry.batch, each)
 
     @property
     def chunk_images(self) -> int | None:
-        """The images of a chunk: f32 results accumulated chunk by chunk have the bits of one call; None as a leaf."""
+        """The images of a chunk, or None. Accumulating f32 results chunk by chunk gives the bits of one call."""
         return None if self.leaf_images is None else chunk_images(self.problem.geometry)
 
     @property
     def error_factor(self) -> float:
-        """What the bound of an element is a multiple of sum |x||y| by, or of tiles, of two norms."""
+        """The error bound of an element divided by sum |x||y|, or by the product of two norms for Winograd."""
         return kappa(self.problem) * float(gamma(self.height, self.problem.operand_format.accumulator.unit))
 
     def _error(self) -> str:
-        """Return the bound in words."""
+        """Return the error bound as text."""
         from convgrad.functional.in_words import norms  # noqa: PLC0415 - for who reads it only
 
         if not self.problem.variant:
@@ -100,7 +100,7 @@ class Explanation:
 
 
 def _time(plan: Chosen | None, flops: int) -> str:
-    """Return the time that a plan predicts, in words."""
+    """Return the predicted time of a plan as text."""
     if plan is None:
         return "not predicted: the NumPy engine has no plan"
     speed = f": {flops / plan.time_ms / 1e6:.3g} GFLOP/s" if plan.time_ms else ""
@@ -117,12 +117,12 @@ def explain(
     activation: str | None = None,
     **attributes: Any,
 ) -> Explanation:
-    """Return how :func:`run` would compute a call on dense arrays of these shapes, as a value that prints itself.
+    """Return an explanation of how :func:`run` would compute a call on dense arrays of these shapes.
 
-    ``shapes`` and ``attributes`` are as for :func:`infer_shapes`, ``max_error`` and ``activation`` as for :func:`run`.
-    Raises as :func:`run` does.
+    ``shapes`` and ``attributes`` are as for :func:`infer_shapes`; ``max_error`` and ``activation`` are as for
+    :func:`run`. Print the result to read it. Raises the errors of :func:`run`.
 
-    Follows the document of the operator named.
+    Follows the document of the named operator.
 
     >>> layer = {"auto_pad": "same_upper", "weights_shape": [3, 3, 64, 64]}
     >>> explanation = explain("ConvolutionBackwardWeights", (8, 56, 56, 64), (8, 56, 56, 64), **layer)

@@ -1,4 +1,4 @@
-"""What a call computes, in words: its arrays by name, the sum that each element of the result is, and its numbers."""
+"""Texts that describe a call: its arrays by name, the formula of a result's element, and the amount of work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
 
 AXES = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 
-# The sum by what is solved for, over arrays of the underlying convolution: n image, c and o channel of src and dst.
+# Formulas by tensor that is solved for, in the arrays of the underlying convolution.
+# n is the image, c the channel of src, o the channel of dst.
 SUMS = {
     "dst": "{dst}[n, p, o] = sum over k and c of {src}[n, i, c] * {weights}[k, c, o]",
     "src": "{src}[n, i, c] = sum over k and o of {dst}[n, p, o] * {weights}[k, c, o]",
@@ -21,14 +22,14 @@ SUMS = {
     "bias": "{bias}[c] = sum over n and p of {dst}[n, p, c]",
 }
 
-# What the error of a result by tiles is a multiple of.
+# The product of norms in the error bound of Winograd.
 NORMS = {
     "dst": "||{src}_t|| ||{weights}_o||", "src": "||{dst}_t|| ||{weights}_c||", "weights": "||{src}_c|| ||{dst}_o||",
 }  # fmt: skip
 
 
 def in_words(problem: Problem) -> list[tuple[str, str]]:
-    """Return a call in words: rows of a heading and a text.
+    """Return the description of a call as pairs of a heading and a text.
 
     >>> from convgrad import notation
     >>> for heading, text in in_words(notation.problem("BWD_W f32 NXC mb1ic2iw5oc3ow5kw3pw1")):
@@ -58,14 +59,14 @@ def in_words(problem: Problem) -> list[tuple[str, str]]:
 
 
 def shapes_by_name(problem: Problem) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the arrays in the caller's names and layouts: the operands, and last the result."""
+    """Return the shapes of the operands and, last, of the result, in the caller's names and layouts."""
     shapes = zip(canonical_shapes(problem), problem.layouts, strict=True)
     given = [shape if len(shape) == 1 else from_canonical(shape, layout) for shape, layout in shapes]
     return dict(zip(_names(problem).values(), given, strict=True))
 
 
 def formula(problem: Problem) -> str:
-    """Return the sum that an element of the result is, in the caller's names."""
+    """Return the formula of an element of the result, in the caller's names."""
     names = _names(problem)
     text = SUMS[problem.solves_for].format(**{tensor: names.get(tensor, tensor) for tensor in get_args(Tensor)})
     if "bias" in problem.operands and problem.solves_for in ("dst", "src"):
@@ -74,13 +75,13 @@ def formula(problem: Problem) -> str:
 
 
 def norms(problem: Problem) -> str:
-    """Return what the bound of tiles is a multiple of, in the caller's names: t is what a tile meets."""
+    """Return the product of norms in Winograd's bound, in the caller's names. t is the input tile."""
     names = _names(problem)
     return NORMS[problem.solves_for].format(**{tensor: names.get(tensor, tensor) for tensor in get_args(Tensor)})
 
 
 def _names(problem: Problem) -> dict[Tensor, str]:
-    """Return what the operator calls each of the underlying convolution's arrays: the operands, and last the result."""
+    """Return the operator's name for each array of the underlying convolution: the operands and, last, the result."""
     op = find(problem.operator)
     ports = [port for port in op.operands if not port.is_shape][: len(problem.operands)]
     given = {tensor: port.name for tensor, port in zip(problem.operands, ports, strict=True)}

@@ -1,4 +1,4 @@
-"""The gradient of a whole batch from the unfinished sums of its pieces."""
+"""The gradient of a whole batch, joined from the unfinished sums of its parts."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from convgrad.spec.rules import refuse
 def join(
     parts: Iterable[Partials], *, dtype: DType | None = None, out: Array | None = None, accumulate: bool = False
 ) -> Array:
-    """Return the gradient of the batch whose pieces are given, with the bits of the plain call on all of it.
+    """Return the gradient of a batch from its parts, with the bits of the plain call on the whole batch.
 
-        diff_weights = the sum, as its tree over the batch has it, of what :func:`partials` left unfinished
+        diff_weights = the sum of the parts that :func:`partials` returned, in the order of the tree over the batch
 
-    ``parts`` come in any order and have all images from image 0 on, each once; what is missing behind the last, nobody
-    sees here. ``dtype``, ``out`` and ``accumulate`` are as of the plain call: the old value is added last, in f32,
-    before the one rounding. Parts stay as they are.
+    ``parts`` may be in any order. Together they must contain every image from image 0 on once. Images missing at the
+    end of the batch cannot be detected. ``dtype``, ``out`` and ``accumulate`` are as in the plain call: the old value
+    is added last, in f32, before the only rounding. The parts are not changed.
 
     Raises:
-        InvalidShapeError: parts of several problems, images that are missing or that two parts have, a part behind one
-            that ends inside a leaf, ``out`` of another shape.
-        InvalidDataTypeError, InvalidAttributeError: as of the plain call.
+        InvalidShapeError: The parts belong to different problems, an image is missing or in two parts, or a part other
+            than the last ends inside a leaf. Another reason is an ``out`` of the wrong shape.
+        InvalidDataTypeError, InvalidAttributeError: See the plain call.
 
-    Follows the document of the operator that the parts are of.
+    Follows the document of the operator of the parts.
 
     >>> import numpy as np
     >>> from convgrad import partials
@@ -75,7 +75,7 @@ def _place(part: object) -> tuple[int, int]:
 
 
 def _check_all(given: Sequence[Partials]) -> None:
-    """Check that parts are the images from 0 on of one batch, by rules P4 and P5; those of no images are anywhere."""
+    """Check that parts are all images from 0 on of one batch, by rules P4 and P5. Empty parts may be anywhere."""
     for other in given[1:]:
         check_one_problem(given[0], other)
     before = replace(given[0], first=0, images=0)

@@ -1,4 +1,4 @@
-"""The gradients of one layer together: its operands taken and its checks made once, for what is asked for."""
+"""The joint computation of a layer's gradients: operands are taken and checked once for all requested gradients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Array = NDArray[Any]
 
 
 class Gradients(NamedTuple):
-    """The gradients of a layer by each of its tensors; None for what was not asked for."""
+    """The gradients of a layer by each of its tensors. A gradient that was not requested is None."""
 
     src: Any = None
     weights: Any = None
@@ -35,9 +35,9 @@ class Gradients(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A gradient that is asked for, by its place: its problem, and which of the operands it is computed from.
+    """A requested gradient: its index in Gradients, its problem, and the indices of the operands that it reads.
 
-    ``read`` are those of them that no gradient before it has read, each with the order that makes it canonical.
+    ``read`` lists the operands that no earlier gradient reads, each with the axis order that makes it canonical.
     """
 
     place: int
@@ -51,18 +51,18 @@ OfEach = Mapping[str, Any] | Sequence[Any]
 
 NAMES = Gradients._fields
 KNOWN = frozenset(NAMES)
-IN_ORDER = tuple(chain.from_iterable(combinations(NAMES, size) for size in (3, 2, 1, 0)))  # what may be asked for
+IN_ORDER = tuple(chain.from_iterable(combinations(NAMES, size) for size in (3, 2, 1, 0)))  # legal ``needs``
 OUTS = tuple(f"the out of {name}" for name in NAMES)
 NONE: tuple[Any, ...] = (None, None, None)
 NOTHING: tuple[str, ...] = ()
 NO_ARRAYS = MappingProxyType[str, Array]({})
 SHAPES = (tuple, list)
 OPERANDS = ("src", "diff_dst", "weights")
-MEANT: Mapping[int | str, int] = {0: 0, COTANGENT: 1, 1: 2}  # what a layer's derivative speaks of, among OPERANDS
+MEANT: Mapping[int | str, int] = {0: 0, COTANGENT: 1, 1: 2}  # operand of a derivative -> index in OPERANDS
 
 
 def _row(name: str, of: str) -> Operator:
-    """Return the row of a function that sees all tensors of a layer, as the weight gradient: of weights the shape."""
+    """Return the row of a function that takes src, diff_dst and the shape of weights, as the weight gradient does."""
     op = find(of)
     ports = (*op.operands[:2], Port("weights", "weights", is_shape=True))
     attributes = tuple(a for a in op.attributes if a.means != "weights_shape")
@@ -87,7 +87,7 @@ def backward(
     threads: int | None,
     max_error: float | None,
 ) -> Gradients:
-    """Return the gradients of a layer that are asked for, from its src, diff_dst and weights."""
+    """Return the requested gradients of a layer, computed from its src, diff_dst and weights."""
     outs = NONE if out is None else _of_each(function, "out", out)
     added = NOTHING if accumulate is False else _added(function, accumulate, outs)
     check_options(function, out, False, threads)
@@ -114,7 +114,7 @@ def backward(
 
 
 def _rooms(asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-    """Return what is written to of the outs, before any of it is: what one gradient writes no other may read."""
+    """Return the checked outs, before any is written. No gradient may read an array that another writes."""
     others = {OPERANDS[number]: taken[number] for one in asked for number, _ in one.read}
     rooms = list(NONE)
     for place, problem, *_ in asked:
@@ -123,11 +123,11 @@ def _rooms(asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[Any]) 
     return rooms
 
 
-# -- what is asked for -------------------------------------------------------------------------------------------------
+# -- the requested gradients -------------------------------------------------------------------------------------------
 
 
 def _names(function: str, what: str, given: Names) -> tuple[str, ...]:
-    """Return names of gradients, in their order."""
+    """Return the given names of gradients in the order of Gradients."""
     held = as_items(given)
     if held is None:  # O3
         hint = f"; ({given!r:.200},) would do" if isinstance(given, str) and given in NAMES else ""
@@ -139,8 +139,8 @@ def _names(function: str, what: str, given: Names) -> tuple[str, ...]:
 
 
 def _of_each(function: str, what: str, given: OfEach) -> tuple[Any, ...]:
-    """Return what is given for each gradient, in a mapping from names or a tuple like Gradients; None for nothing."""
-    if isinstance(given, dict | Mapping):  # a dict is found to be one sooner
+    """Return the value for each gradient, from a mapping by name or a tuple like Gradients; None if there is none."""
+    if isinstance(given, dict | Mapping):  # the check for dict is faster
         if not given.keys() <= KNOWN:
             _names(function, what, given)
         return given.get("src"), given.get("weights"), given.get("bias")
@@ -151,7 +151,7 @@ def _of_each(function: str, what: str, given: OfEach) -> tuple[Any, ...]:
 
 
 def _added(function: str, accumulate: bool | Names, outs: Sequence[Any]) -> tuple[str, ...]:
-    """Return the gradients that are added into their out: all that have one, or those that are named."""
+    """Return the names of gradients that are added into their out: all that have one, or the given names."""
     there = tuple(name for name, out in zip(NAMES, outs, strict=True) if out is not None)
     if not isinstance(accumulate, Collection) or isinstance(accumulate, str):
         check_options(function, there or None, accumulate, None)
@@ -169,14 +169,14 @@ def _added(function: str, accumulate: bool | Names, outs: Sequence[Any]) -> tupl
 def _prepared(
     function: str, operands: tuple[object, ...], attributes: Mapping[str, Any], wanted: Plain
 ) -> tuple[Sequence[Any], tuple[Asked, ...]]:
-    """Return the operands, each an array or a shape, and what is asked for."""
+    """Return the operands, each an array or a shape, and the requested gradients."""
     given: list[Array] = []
     key = key_of(operands, attributes, given)
     if key is not None:
         try:
             known = _remembered(function, *key, wanted)
         except (ConvgradError, TypeError):
-            pass  # refused again below, in the caller's own words; or a dtype that has no hash
+            pass  # raise the error again below, with the caller's own values; or the dtype has no hash
         else:
             opened = iter(given)
             return [one if isinstance(one, SHAPES) else next(opened) for one in operands], known
@@ -185,7 +185,7 @@ def _prepared(
 
 
 def _all_taken(function: str, operands: tuple[object, ...]) -> tuple[Any, ...]:
-    """Return the operands through the door."""
+    """Return the operands as checked arrays or shapes."""
     return tuple(_taken(function, name, value) for name, value in zip(OPERANDS, operands, strict=True))
 
 
@@ -196,7 +196,7 @@ def _remembered(function: str, described: Plain, plain: Plain, wanted: Plain) ->
 
 
 def _taken(function: str, name: str, value: object) -> Array | tuple[int, ...]:
-    """Return an operand through the door: an array, or a shape in its place."""
+    """Return an operand as a checked array or, except for diff_dst, a shape."""
     if name != "diff_dst" and arrays.is_shape(value):
         return arrays.take_shape(value, function, name)
     return arrays.take(value, function, name)[0]
@@ -210,7 +210,7 @@ def _asked(
     dtypes: tuple[Any, ...],
     added: tuple[str, ...],
 ) -> tuple[Asked, ...]:
-    """Return the gradients wanted: derivatives of the layer whose tensors these are."""
+    """Return the requested gradients as derivatives of the layer with these tensors."""
     row = ROWS[function]
     named = [
         (n, arrays.take(one, function, n)[1])

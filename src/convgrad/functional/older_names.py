@@ -1,4 +1,4 @@
-"""The gradients by their older names, with the operand and attribute names of their documents."""
+"""Gradients under their older names, with the operand and attribute names of the older documents."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def convolution_backprop_weights(
     threads: int | None = None,
     max_error: float | None = None,
 ) -> Array:
-    """Differentiate a convolution by its weights, under the name of ConvolutionBackpropWeights-1.
+    """Differentiate a convolution by its weights, under the older name ConvolutionBackpropWeights-1.
 
-    The formula, shapes, attributes and errors are those of :func:`convolution_backward_weights`.
+    Formula, shapes, attributes and errors are those of :func:`convolution_backward_weights`.
 
     Follows the document ConvolutionBackpropWeights-1.
 
@@ -63,12 +63,14 @@ def convolution_backprop_filters(
     threads: int | None = None,
     max_error: float | None = None,
 ) -> Array:
-    """Differentiate a convolution by its filter, under the name of ConvolutionBackpropFilters-1.
+    """Differentiate a convolution by its filter, under the older name ConvolutionBackpropFilters-1.
 
-    The formula, shapes, attributes and errors are those of :func:`convolution_backward_weights`, where input_forward
-    is called src, output_delta diff_dst, filter_shape weights_shape and filter_format weights_format. The operands
-    come in the order of the document, or of specification 0.7 (input, filters_shape, output_delta) where the second is
-    a shape.
+    Formula, shapes, attributes and errors are those of :func:`convolution_backward_weights`. The older names
+    are input_forward for src, output_delta for diff_dst, filter_shape for weights_shape and filter_format for
+    weights_format.
+
+    Pass the operands in the order of the document. If the second operand is a shape, the order is that of
+    specification 0.7: input, filters_shape, output_delta.
 
     Follows the document ConvolutionBackpropFilters-1.
 
@@ -101,11 +103,12 @@ def convolution_backprop_data(
     max_error: float | None = None,
     output_padding: PerAxis | None = None,
 ) -> Array:
-    """Differentiate a convolution by its input, under the name of ConvolutionBackpropData-1.
+    """Differentiate a convolution by its input, under the older name ConvolutionBackpropData-1.
 
-    The formula, shapes, attributes and errors are those of :func:`convolution_backward_data`, where data is called
-    diff_dst, filter weights, output_shape dst_shape and filter_format weights_format. output_shape is the full shape;
-    pads are never deduced from it.
+    Formula, shapes, attributes and errors are those of :func:`convolution_backward_data`. The older names are
+    data for diff_dst, filter for weights, output_shape for dst_shape and filter_format for weights_format.
+
+    ``output_shape`` is the full shape. Pads are never deduced from it.
 
     Follows the document ConvolutionBackpropData-1.
 

@@ -1,6 +1,7 @@
 """The functions of the operators: convolutions, transposed convolutions, bias additions, and their gradients.
 
-Each is a declaration: the signature has the operands and attributes of a row of the operators' table, then options.
+Each function is a declaration. Its signature lists the operands and attributes of a row of the operator table, then
+the options.
 """
 
 from __future__ import annotations
@@ -35,16 +36,17 @@ def convolution(
 ) -> Array:
     """Convolve: dst[n, p, o] = bias[o] + sum over k, c of src[n, i, c] weights[k, c, o].
 
-    Here i = p*stride + k*dilation - pad_begin, and only positions that exist count.
-    Shapes (NXC, XIO): src (N, I..., C), weights (K..., C/groups, O), bias (O,), result (N, O..., O) with extents
-    floor((I + P - E)/stride) + 1, where P = pad_begin + pad_end and E = dilation*(K - 1) + 1.
+    Here i = p*stride + k*dilation - pad_begin. Positions i outside src add nothing.
+
+    Shapes (NXC, XIO): src (N, I..., C), weights (K..., C/groups, O), bias (O,), result (N, O..., O). The result's
+    extents are floor((I + P - E)/stride) + 1, where P = pad_begin + pad_end and E = dilation*(K - 1) + 1.
 
     Raises:
-        InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
-        InvalidAttributeError: an attribute out of its range.
-        InvalidDataTypeError: operands of other or of different types.
+        InvalidShapeError: The shapes do not fit. The message shows the formula and the extents that fit.
+        InvalidAttributeError: An attribute is out of its range.
+        InvalidDataTypeError: The operands have an unsupported type, or different types.
 
-    Follows the document of the Convolution operator, as its gradients' documents state it.
+    Follows the Convolution operator as the documents of its gradients define it.
 
     >>> import numpy as np
     >>> src = np.arange(1, 6, dtype=np.float32).reshape(1, 5, 1)
@@ -77,18 +79,22 @@ def convolution_backward_data(
 ) -> Array:
     """Differentiate by src: diff_src[n, i, c] = sum over k, o of diff_dst[n, p, o] weights[k, c, o].
 
-    The sum runs over the taps k and positions p that met i = p*stride + k*dilation - pad_begin. A position that no tap
+    The sum runs over the taps k and positions p with i = p*stride + k*dilation - pad_begin. A position that no tap
     reaches gets 0. Shapes (NXC, XIO): diff_dst (N, O..., O), weights (K..., C/groups, O), result (N, I..., C).
 
-    ``dst_shape``, the full shape of the result in ``data_format``, is needed where the extents I do not follow: they
-    do from ``output_padding`` (I = stride*(O - 1) + E - P + output_padding, with output_padding < stride), from
-    auto_pad same (I = stride*O where E >= stride), and where every stride is 1. With ``dst_shape`` given,
-    output_padding is ignored.
+    ``dst_shape`` is the full shape of the result in ``data_format``. It is optional in three cases. E and P are
+    defined in :func:`convolution`.
+
+    - ``output_padding`` is given: I = stride*(O - 1) + E - P + output_padding, with output_padding < stride.
+    - auto_pad is same, and E >= stride: I = stride*O.
+    - Every stride is 1.
+
+    If ``dst_shape`` is given, output_padding is ignored.
 
     Raises:
-        InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
-        InvalidAttributeError: an attribute out of its range, or no dst_shape where it is needed.
-        InvalidDataTypeError: operands of other or of different types.
+        InvalidShapeError: The shapes do not fit. The message shows the formula and the extents that fit.
+        InvalidAttributeError: An attribute is out of its range, or dst_shape is required and missing.
+        InvalidDataTypeError: The operands have an unsupported type, or different types.
 
     Follows the document ConvolutionBackpropData-1.
 
@@ -122,15 +128,16 @@ def convolution_backward_weights(
 ) -> Array:
     """Differentiate by weights: diff_weights[k, c, o] = sum over n, p of src[n, i, c] diff_dst[n, p, o].
 
-    Here i = p*stride + k*dilation - pad_begin, and only positions that exist count: a tap that sees padding alone has
-    gradient 0. Shapes (NXC, XIO): src (N, I..., C), diff_dst (N, O..., O), result (K..., C/groups, O).
+    Here i = p*stride + k*dilation - pad_begin. Positions i outside src add nothing, so a tap that meets only padding
+    has gradient 0. Shapes (NXC, XIO): src (N, I..., C), diff_dst (N, O..., O), result (K..., C/groups, O).
 
-    ``weights_shape``, the shape of the result in ``weights_format``, must be given: I and O do not determine K.
+    ``weights_shape`` is the shape of the result in ``weights_format``. It is required, because I and O do not
+    determine K.
 
     Raises:
-        InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
-        InvalidAttributeError: an attribute out of its range, or no weights_shape.
-        InvalidDataTypeError: operands of other or of different types.
+        InvalidShapeError: The shapes do not fit. The message shows the formula and the extents that fit.
+        InvalidAttributeError: An attribute is out of its range, or weights_shape is missing.
+        InvalidDataTypeError: The operands have an unsupported type, or different types.
 
     Follows the document ConvolutionBackwardWeights.
 
@@ -164,19 +171,21 @@ def conv_transpose(
     activation: str | None = None,
     output_padding: PerAxis | None = None,
 ) -> Array:
-    """Convolve transposed: dst[n, i, o] = bias[o] + sum over k, c of src[n, p, c] weights[k, o, c].
+    """Compute a transposed convolution: dst[n, i, o] = bias[o] + sum over k, c of src[n, p, c] weights[k, o, c].
 
-    The sum runs over the taps k and positions p that meet i = p*stride + k*dilation - pad_begin. Shapes (NXC, XOI): src
-    (N, l..., C), weights (K..., O/groups, C), bias (O,), result (N, L..., O) with L = stride*(l - 1) + E - P +
-    output_padding, where E = dilation*(K - 1) + 1 and P = pad_begin + pad_end. output_padding < max(stride, dilation)
-    counts in every pad mode; auto_pad same makes P = max(E - stride, 0).
+    The sum runs over the taps k and positions p with i = p*stride + k*dilation - pad_begin.
+
+    Shapes (NXC, XOI): src (N, l..., C), weights (K..., O/groups, C), bias (O,), result (N, L..., O).
+    The result's extents are L = stride*(l - 1) + E - P + output_padding, where E = dilation*(K - 1) + 1 and
+    P = pad_begin + pad_end. If auto_pad is same, P = max(E - stride, 0).
+    ``output_padding`` counts in every pad mode and must be below max(stride, dilation).
 
     Raises:
-        InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
-        InvalidAttributeError: an attribute out of its range.
-        InvalidDataTypeError: operands of other or of different types.
+        InvalidShapeError: The shapes do not fit. The message shows the formula and the extents that fit.
+        InvalidAttributeError: An attribute is out of its range.
+        InvalidDataTypeError: The operands have an unsupported type, or different types.
 
-    Follows the document of the ConvTranspose operator, as its gradients' documents state it.
+    Follows the ConvTranspose operator as the documents of its gradients define it.
 
     >>> import numpy as np
     >>> src = np.array([1, 2], np.float32).reshape(1, 2, 1)
@@ -208,16 +217,18 @@ def conv_transpose_backward_data(
 ) -> Array:
     """Differentiate by src: diff_src[n, p, c] = sum over k, o of diff_dst[n, i, o] weights[k, o, c].
 
-    Here i = p*stride + k*dilation - pad_begin: a plain convolution of diff_dst. Shapes (NXC, XOI): diff_dst (N, L...,
-    O), weights (K..., O/groups, C), result (N, l..., C) with l = floor((L + P - E)/stride) + 1; where
-    ``output_padding`` is given, L = stride*(l - 1) + E - P + output_padding must hold exactly.
+    Here i = p*stride + k*dilation - pad_begin, so this is a plain convolution of diff_dst.
+
+    Shapes (NXC, XOI): diff_dst (N, L..., O), weights (K..., O/groups, C), result (N, l..., C). The result's extents
+    are l = floor((L + P - E)/stride) + 1. If ``output_padding`` is given, L = stride*(l - 1) + E - P + output_padding
+    must hold exactly.
 
     Raises:
-        InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
-        InvalidAttributeError: an attribute out of its range.
-        InvalidDataTypeError: operands of other or of different types.
+        InvalidShapeError: The shapes do not fit. The message shows the formula and the extents that fit.
+        InvalidAttributeError: An attribute is out of its range.
+        InvalidDataTypeError: The operands have an unsupported type, or different types.
 
-    Follows the document of ConvTransposeBackwardData, with the padding rule of the forward.
+    Follows the document of ConvTransposeBackwardData, with the padding rule of :func:`conv_transpose`.
 
     >>> import numpy as np
     >>> diff_dst = np.arange(1, 6, dtype=np.float32).reshape(1, 5, 1)
@@ -250,16 +261,20 @@ def conv_transpose_backward_weights(
 ) -> Array:
     """Differentiate by weights: diff_weights[k, o, c] = sum over n, p of src[n, p, c] diff_dst[n, i, o].
 
-    Here i = p*stride + k*dilation - pad_begin where that exists: a convolution's weight gradient with the two tensors
-    exchanged. Shapes (NXC, XOI): src (N, l..., C), diff_dst (N, L..., O), result (K..., O/groups, C), with
-    0 <= L - (stride*(l - 1) + E - P) < max(stride, dilation), or equal to ``output_padding`` where that is given.
+    Here i = p*stride + k*dilation - pad_begin. Positions i outside diff_dst add nothing. This is the weight gradient
+    of a convolution with src and diff_dst exchanged.
 
-    ``weights_shape``, the shape of the result in ``weights_format``, must be given: l and L do not determine K.
+    Shapes (NXC, XOI): src (N, l..., C), diff_dst (N, L..., O), result (K..., O/groups, C). The extents must satisfy
+    0 <= L - (stride*(l - 1) + E - P) < max(stride, dilation). If ``output_padding`` is given, the difference must
+    equal it.
+
+    ``weights_shape`` is the shape of the result in ``weights_format``. It is required, because l and L do not
+    determine K.
 
     Raises:
-        InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
-        InvalidAttributeError: an attribute out of its range, or no weights_shape.
-        InvalidDataTypeError: operands of other or of different types.
+        InvalidShapeError: The shapes do not fit. The message shows the formula and the extents that fit.
+        InvalidAttributeError: An attribute is out of its range, or weights_shape is missing.
+        InvalidDataTypeError: The operands have an unsupported type, or different types.
 
     Follows the document ConvTransposeBackwardWeights.
 
@@ -285,11 +300,11 @@ def bias_add(
 ) -> Array:
     """Add one value per channel: dst[n, p, c] = src[n, p, c] + bias[c].
 
-    Shapes (NXC): src (N, X..., C) with any number of spatial axes, none included; bias (C,); result as src.
+    Shapes (NXC): src (N, X..., C), bias (C,), result (N, X..., C). There may be any number of spatial axes, or none.
 
     Raises:
-        InvalidShapeError: bias is not 1-D of C, or src has fewer than two axes.
-        InvalidDataTypeError: operands of unsupported or of different types.
+        InvalidShapeError: bias does not have the shape (C,), or src has fewer than two axes.
+        InvalidDataTypeError: The operands have an unsupported type, or different types.
 
     Follows BiasAdd of the oneDNN developer guide.
 
@@ -311,11 +326,11 @@ def bias_add_backward(
 ) -> Array:
     """Differentiate by the bias: diff_bias[c] = sum over n, p of diff_dst[n, p, c].
 
-    Shapes (NXC): diff_dst (N, X..., C) with any number of spatial axes, none included; result (C,).
+    Shapes (NXC): diff_dst (N, X..., C), result (C,). There may be any number of spatial axes, or none.
 
     Raises:
         InvalidShapeError: diff_dst has fewer than two axes.
-        InvalidDataTypeError: diff_dst is of an unsupported type.
+        InvalidDataTypeError: diff_dst has an unsupported type.
 
     Follows BiasAddBackward of the oneDNN developer guide.
 

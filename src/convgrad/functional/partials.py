@@ -1,4 +1,4 @@
-"""The unfinished sums of some images of a batch, as a value: computed apart, joined to the bits of the whole."""
+"""The unfinished sums of some images of a batch. Parts computed separately join to the bits of the whole batch."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ from convgrad.spec.rules import refuse
 
 Array = NDArray[Any]
 
-SUMMED = ("weights", "bias")  # what is solved for by a sum over the batch
+SUMMED = ("weights", "bias")  # the tensors that are solved for by a sum over the batch
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Partials:
-    """Unfinished sums of images ``first`` to before ``end`` of a batch; two neighbours add, ``join`` finishes them.
+    """The unfinished sums of images ``first`` up to, not including, ``end`` of a batch.
 
-    ``sums`` are f32 arrays of the output's shape, one for each of the nodes that ``spec.pieces.nodes_of`` names of the
-    leaves. Beside them all is numbers and words: the operator, the ``geometry`` of no images, the output's layout, the
-    operands' type; and ``sample``, an array of no elements of the operands' library, None of NumPy's.
+    Add two neighbours with ``+``; ``join`` finishes the sum. ``sums`` are f32 arrays of the output's shape, one for
+    each node that ``spec.pieces.nodes_of`` returns for the leaves. All other attributes but ``sample`` are numbers and
+    strings. ``geometry`` is that of an empty batch. ``sample`` is an empty array of the operands' library, or None for
+    NumPy.
     """
 
     operator: str
@@ -53,40 +54,40 @@ class Partials:
 
     @property
     def end(self) -> int:
-        """The image behind the last."""
+        """The image after the last one."""
         return self.first + self.images
 
     @property
     def leaf_images(self) -> int:
-        """The images of a leaf, at whose multiples a batch may be cut."""
+        """The number of images in a leaf. A batch may be cut at its multiples."""
         return leaf_images(self.geometry)
 
     @property
     def leaves(self) -> range:
-        """The leaves of the batch's tree that the images are."""
+        """The leaves of the batch's tree that contain the images."""
         return range(self.first // self.leaf_images, -(-self.end // self.leaf_images))
 
     @property
     def ends_the_batch(self) -> bool:
-        """Whether nothing can follow, as the last leaf has too few images for any but the batch's last."""
+        """Whether nothing can follow, because only the last leaf of a batch may be incomplete."""
         return self.end % self.leaf_images != 0
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the sums."""
+        """The size of the sums in bytes."""
         return sum(array.nbytes for array in self.sums)
 
-    def __sizeof__(self) -> int:  # by which a Dask worker knows how much it holds, and when to spill it
+    def __sizeof__(self) -> int:  # Dask workers use it to decide when to spill
         return super().__sizeof__() + self.nbytes
 
     @property
     def problem(self) -> dict[str, object]:
-        """What parts must share to be of one batch, by name."""
+        """The values, by name, that parts must share to belong to one batch."""
         named = {"operator": self.operator, "operand_type": self.operand_type, "layout": self.layout}
         return named | vars(self.geometry)
 
     def known(self) -> list[tuple[Nodes, Sum]]:
-        """Return the sums, which may have come from anywhere, and which nodes they are of, from left to right."""
+        """Return the checked sums, each with its nodes, from left to right."""
         nodes = nodes_of(self.leaves.start, self.leaves.stop)
         taken = [arrays.take(array, self.operator, f"sum {n}") for n, array in enumerate(self.sums)]
         if [(array.shape, fmt) for array, fmt in taken] != [(self.shape, F32)] * len(nodes):  # P4
@@ -98,7 +99,7 @@ class Partials:
         return [(one, (array,)) for one, array in zip(nodes, dense, strict=True)]
 
     def __add__(self, other: object) -> Partials:
-        """Return the sums of both, of which one follows on the other; any grouping gives the same bits."""
+        """Return the sums of two neighbouring parts. Any grouping of additions gives the same bits."""
         if not isinstance(other, Partials):
             return NotImplemented
         check_one_problem(self, other)
@@ -125,20 +126,21 @@ def partials(
 
         diff_weights = sum over images n, positions p of src[n, c, i] * diff_dst[n, o, p]
 
-    is a tree over the batch, and this is what is known of it where ``inputs`` hold but images ``first``, ``first`` + 1,
-    and so on. However a batch is cut into such pieces, :func:`join` gives the bits of the plain call on all of it.
+    This sum is a tree over the batch. ``inputs`` contain images ``first``, ``first`` + 1 and so on of the batch. The
+    result contains the sums of the tree that these images determine. However the batch is cut into parts,
+    :func:`join` gives the bits of the plain call on the whole batch.
 
-    ``inputs`` and ``attributes`` are as for :func:`run`; one int stands for all axes. A batch may be cut at multiples
-    of the images of a leaf, which :func:`explain` tells: 1 where an image has more than 256 positions, else as many as
-    256 positions hold. A piece may end elsewhere where the batch ends. No images are a piece, too.
+    ``inputs`` and ``attributes`` are as for :func:`run`; one int may be given for all axes. Cut the batch at multiples
+    of ``explain(...).leaf_images``. A leaf is one image if an image has more than 256 positions, else as many whole
+    images as have at most 256 positions together. The last part may end anywhere. A part may be empty.
 
     Raises:
-        InvalidOpError: the operator sums over no batch, as forwards and data gradients, whose images are by themselves.
-        InvalidAttributeError: ``first`` is no place to cut; the message has those beside it.
-        UnsupportedError: f64, or a machine without kernels: NumPy adds, and there is no order of its sums.
-        ConvgradError: otherwise, as :func:`run` raises it.
+        InvalidOpError: The operator does not sum over the batch, but computes each image separately.
+        InvalidAttributeError: The batch cannot be cut at ``first``. The message names the nearest cuts.
+        UnsupportedError: The NumPy engine computes the sum, which has no order: f64, or a machine without kernels.
+        ConvgradError: Other errors are as in :func:`run`.
 
-    Follows the document of the operator named.
+    Follows the document of the named operator.
 
     >>> import numpy as np
     >>> from convgrad import join
@@ -172,8 +174,9 @@ def partials_of(
 ) -> Partials:
     """Return the unfinished sums of a problem's images, the first of which is image ``first`` of its batch.
 
-    The operands are canonical; ``first`` is where a leaf begins, and the engine has an order of sums. With the part
-    ``before``, which stays as it is, return the sums of both: computed onto it, fewer arrays are held than added.
+    The operands are canonical, a leaf begins at ``first``, and the engine must have an order of sums. If the part
+    ``before`` is given, return the sums of both parts. The new sums are added to copies of its sums, which needs fewer
+    arrays than adding two parts.
     """
     images, each = problem.geometry.batch, leaf_images(problem.geometry)
     here = as_partials(problem, first, images, (), sample)
@@ -195,7 +198,7 @@ def partials_of(
 def sum_of(
     problem: Problem, operands: Sequence[Array], threads: int | None = None, total: Array | None = None
 ) -> Array:
-    """Return what a call on canonical operands computes, in f32, as the output lies: a new array, or added to one."""
+    """Compute a call on canonical operands in f32, in the output's layout. Return a new array, or add to ``total``."""
     array = arrays.empty(problem.output_shape, F32.dtype) if total is None else total
     unrounded = _unrounded(problem, total is not None)
     engines.execute(unrounded, operands, array.transpose(problem.output_order), threads)
@@ -208,7 +211,7 @@ def _unrounded(problem: Problem, accumulate: bool) -> Problem:
 
 
 def as_partials(problem: Problem, first: int, images: int, sums: tuple[Array, ...], sample: Any = None) -> Partials:
-    """Return sums of some images of a problem's batch as the value that says so."""
+    """Return the sums of some images of a problem's batch as Partials."""
     return Partials(
         problem.operator,
         of_images(problem, 0).geometry,
@@ -222,21 +225,21 @@ def as_partials(problem: Problem, first: int, images: int, sums: tuple[Array, ..
 
 
 def check_order(problem: Problem) -> None:
-    """Check that sums have the same bits wherever they are computed, by rule P2; to add a bias there are none."""
+    """Check that the sums have a specified order, by rule P2. Adding a bias needs no order, because it has no sums."""
     if problem.solves_for != "bias_add" and (missing := why_no_order(problem)):  # P2
         order = "sums in pieces must have an order, which the NumPy engine has not, that computes them"
         refuse("P2", problem.operator, f"{order}; got {missing}")
 
 
 def why_no_order(problem: Problem) -> str:
-    """Return why a sum over the batch has no order, by which engine computes it; nothing where it has one."""
+    """Return the engine that computes a sum over the batch without a specified order; "" if the sum has an order."""
     choice = engines.choose(problem)
     by_numpy = problem.operand_format is F64 or (not choice.has_order and not unsupported(problem))
     return str(choice) if by_numpy else ""
 
 
 def _checked_first(problem: Problem, first: object) -> int:
-    """Return the first image of a piece, by rule P3."""
+    """Return the first image of a part, by rule P3."""
     number, each = as_integer(first), leaf_images(problem.geometry)
     if number is None or number < 0 or number % each:  # P3
         must = f"first, the image that a piece begins with, must be a multiple of {each}, the images of a leaf"
@@ -245,12 +248,12 @@ def _checked_first(problem: Problem, first: object) -> int:
 
 
 def near(image: int | None, each: int) -> str:
-    """Return words on where the cuts beside an image are."""
+    """Return a hint that names the cuts nearest to an image."""
     return "" if image is None or image < 0 else f"; {image // each * each} or {(image // each + 1) * each} would do"
 
 
 def check_one_problem(one: Partials, other: Partials) -> None:
-    """Check that two parts are of one problem but for their images, by rule P4."""
+    """Check that two parts differ only in their images, by rule P4."""
     ours, theirs = one.problem, other.problem
     if ours != theirs:  # P4
         name = next(name for name, value in ours.items() if theirs.get(name) != value)
@@ -259,7 +262,7 @@ def check_one_problem(one: Partials, other: Partials) -> None:
 
 
 def check_neighbours(left: Partials, right: Partials) -> None:
-    """Check that a part begins where the one before ends, by rule P5; both have images."""
+    """Check that ``right`` begins where ``left`` ends, by rule P5. Neither part may be empty."""
     if right.first != left.end:  # P5
         wrong = f"images {left.end} to before {right.first} are missing"
         if right.first < left.end:

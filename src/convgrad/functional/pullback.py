@@ -1,4 +1,4 @@
-"""Vector-Jacobian products: a result, and a function of its cotangent that gives the gradients, to any order."""
+"""Vector-Jacobian products of any order: a result, and a function from its cotangent to the gradients."""
 
 from __future__ import annotations
 
@@ -26,44 +26,44 @@ Needs = Collection[str | int]
 
 @dataclass(frozen=True, eq=False)
 class Pullback:
-    """The gradients of a result as a function of its cotangent v: callable any number of times, from any thread.
+    """The gradients of a result as a function of its cotangent v. You can call it many times, from any thread.
 
-    ``names`` are those of the operator's inputs and, from the second order on, "v". Arrays are not copied: they must
-    stay as they are while gradients are asked for.
+    ``names`` are the names of the operator's inputs and, from the second order on, "v". Arrays are not copied, so do
+    not change them while you use the pullback.
     """
 
     operator: str
     names: tuple[str, ...]
     format: Format
-    variables: tuple[Array | None, ...]  # inputs, then lower orders' cotangents; None for shapes, and where it is 0
+    variables: tuple[Array | None, ...]  # inputs, then cotangents of lower orders; None for shapes and zeros
     formula: Formula  # of the outputs that the cotangents belong to
-    shapes: tuple[tuple[int, ...] | None, ...]  # the outputs' own; None for one that there is not
-    single: bool  # whether there is one output, which is no tuple
+    shapes: tuple[tuple[int, ...] | None, ...]  # of the outputs; None for an output that was not computed
+    single: bool  # whether there is one output, not in a tuple
     threads: int | None
     max_error: float | None
     hand: Callable[[Array], Any]
-    inactive: Any = None  # where an activated result is 0: its cotangents are taken as 0 there
-    gated_outputs: frozenset[int] = frozenset()  # the outputs whose cotangents are,
-    gated: frozenset[int] = frozenset()  # and the variables that are such cotangents, by which gradients are 0 there
+    inactive: Any = None  # a mask: where an activated result is 0
+    gated_outputs: frozenset[int] = frozenset()  # outputs whose cotangents are set to 0 where inactive
+    gated: frozenset[int] = frozenset()  # variables that are such cotangents: their gradients are 0 where inactive
 
     def __call__(self, v: object, needs: Needs | None = None) -> Found:
-        """Return the gradients <v, result> has by each input, in its shape, layout and type, as a tuple.
+        """Return the gradients of <v, result> by each input as a tuple, in the input's shape, layout and type.
 
-        None stands for an input that is a shape or None, for what ``needs``, names or numbers of inputs, leaves out,
-        and for what the result does not depend on. Of a pullback of gradients, v is a tuple of their cotangents, of
-        which each may be None, and the gradients are those by all inputs and v.
+        ``needs`` selects inputs by name or number; None selects all. The gradient is None if the input is a shape, is
+        None, is not in ``needs``, or does not affect the result. In a pullback of gradients, v is a tuple of their
+        cotangents, some of which may be None. Such a pullback returns the gradients by all inputs and v.
 
         Raises:
-            InvalidShapeError: v has another shape than the result.
-            InvalidDataTypeError: v has another type than the result.
-            InvalidAttributeError: ``needs`` has what is no input's name or number.
+            InvalidShapeError: v does not have the shape of the result.
+            InvalidDataTypeError: v does not have the type of the result.
+            InvalidAttributeError: ``needs`` contains an unknown name or number.
         """
         return tuple(None if one is None else self.hand(one) for one in self._pulled(self._taken(v), needs)[0])
 
     def vjp(self, v: object, needs: Needs | None = None) -> tuple[Found, Pullback]:
-        """Return the gradients, and the pullback of them: they are a result of the inputs and v, to be differentiated.
+        """Return the gradients and their pullback, which differentiates them by all inputs and v.
 
-        It takes the cotangents of these gradients as one tuple, and returns the gradients by all inputs and v.
+        The returned pullback takes the cotangents of the gradients as one tuple.
         """
         cotangents = self._taken(v)
         found, formula = self._pulled(cotangents, needs)
@@ -78,7 +78,7 @@ class Pullback:
         return tuple(None if one is None else self.hand(one) for one in found), again
 
     def _taken(self, v: object) -> tuple[Array | None, ...]:
-        """Return the cotangents as arrays that fit their outputs."""
+        """Return the cotangents as arrays, checked against their outputs."""
         if self.single:
             return (self._fitting("v", 0, v),)
         if not isinstance(v, Sequence) or len(v) != len(self.shapes):  # O2
@@ -99,7 +99,7 @@ class Pullback:
         return np.where(self.inactive, array.dtype.type(0), array) if output in self.gated_outputs else array
 
     def _pulled(self, cotangents: Sequence[Array | None], needs: Needs | None) -> tuple[list[Array | None], Formula]:
-        """Return the gradients asked for, and their formula."""
+        """Return the requested gradients and their formula."""
         wanted = self._numbers(needs)
         every = gradients(self.formula, len(self.variables))
         variables = (*self.variables, *cotangents)
@@ -133,14 +133,14 @@ class Pullback:
 
 
 def _there(terms: tuple[Term, ...], absent: set[int]) -> tuple[Term, ...]:
-    """Return the terms all of whose variables there are."""
+    """Return the terms without absent variables."""
     return tuple([term for term in terms if absent.isdisjoint(term.variables)]) if absent else terms
 
 
 def _sum(
     terms: tuple[Term, ...], variables: Sequence[Any], threads: int | None, max_error: float | None
 ) -> Array | None:  # fmt: skip
-    """Return the sum of terms as a new array, one rounding each."""
+    """Return the sum of terms as a new array. Each term is added with one rounding."""
     result: Array | None = None
     for problem, numbers in terms:
         if problem is None:
@@ -156,13 +156,13 @@ def _sum(
 
 
 def _zeros(problem: Problem) -> Array:
-    """Return what a bias is added to, which is shaped as the result, without memory of its own."""
+    """Return zeros of the result's shape, to which a bias is added. They take no memory."""
     return np.broadcast_to(np.zeros((), problem.operand_format.dtype), problem.output_shape)
 
 
 @lru_cache(maxsize=REMEMBERED)
 def _adding(problem: Problem) -> Problem:
-    """Return the problem that adds its result to what is there."""
+    """Return the problem that adds its result to the output."""
     return only(replace(problem, accumulate=True))
 
 
@@ -174,18 +174,20 @@ def vjp(
     activation: str | None = None,
     **attributes: object,
 ) -> tuple[Any, Pullback]:
-    """Return an operator's result and its pullback: ``pullback(v)`` are the gradients of <v, result> by each input.
+    """Return an operator's result and its pullback. ``pullback(v)`` returns the gradients of <v, result> by each input.
 
-    ``inputs`` and ``attributes`` are those of :func:`run`, by the operator's own names in any generation; one int
-    stands for all axes, strides and dilations are 1 where nothing is said of them, and shapes are full.
-    ``pullback(v, needs=("weights",))`` computes what is asked for alone; inputs that are shapes have no gradient, but
-    None in its place. ``pullback.vjp(v)`` returns the gradients and the pullback of these in turn: it takes a tuple of
-    their cotangents, and gives the gradients by all inputs and v, and so on to any order. Result and gradients are of
-    the inputs' type, and new arrays. Cotangents of a result with ``activation="relu"`` count as 0 where that is 0.
+    ``inputs`` and ``attributes`` are the same as in :func:`run`, under the operator's own names in any generation. You
+    may give one int for all axes and omit strides and dilations of 1. Shapes must be full.
 
-    Raises as :func:`run` does.
+    - ``pullback(v, needs=("weights",))`` computes only the weight gradient. Gradients that are not computed are None,
+      and so are the gradients of shape inputs.
+    - ``pullback.vjp(v)`` returns the gradients and their own pullback. That pullback takes a tuple of their cotangents
+      and returns the gradients by all inputs and v. You can repeat this to any order.
 
-    Follows the document of the operator named.
+    Result and gradients are new arrays of the inputs' type. If ``activation="relu"`` is given, v counts as 0 where the
+    result is 0. Raises the errors of :func:`run`.
+
+    Follows the document of the named operator.
 
     >>> import numpy as np
     >>> src = np.arange(1, 6, dtype=np.float32).reshape(1, 5, 1)
@@ -195,7 +197,7 @@ def vjp(
     >>> diff_src.ravel().tolist(), diff_weights.ravel().tolist()
     ([1.0, 1.0, 0.0, -1.0, -1.0], [6.0, 9.0, 12.0])
 
-    A penalty on the first gradient, half the squared length, has it as cotangent:
+    Half the squared length of the first gradient, used as a penalty, has that gradient as cotangent:
 
     >>> (diff_src, _), again = pullback.vjp(np.ones_like(dst), needs=("src",))
     >>> _, by_weights, by_v = again((diff_src, None))

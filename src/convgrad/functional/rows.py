@@ -1,6 +1,6 @@
-"""The unfinished sums of some rows of one image, as a value: of a leaf of the batch that fits nowhere whole.
+"""The unfinished sums of some rows of one image. They are for images that do not fit in memory as a whole.
 
-Rows are those of the first axis of the swept tensor: of a weight or bias gradient, of what is summed over.
+Rows are along the first spatial axis of dst, the tensor over whose positions a weight or bias gradient sums.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rows:
-    """Unfinished sums of rows of image ``image``; neighbours add, and all rows of an image are its ``partials``.
+    """The unfinished sums of some rows of an image. Neighbours add up to all rows, which make its ``partials``.
 
-    ``sums`` are f32 arrays of the output's shape, of the nodes that ``spec.pieces.nodes_of`` names of the rows' blocks.
+    ``sums`` are f32 arrays of the output's shape, one per node that ``spec.pieces.nodes_of`` returns for the rows'
+    blocks.
     """
 
     problem: Problem
@@ -38,20 +39,20 @@ class Rows:
         return super().__sizeof__() + sum(array.nbytes for array in self.sums)
 
     def known(self) -> list[tuple[Nodes, Sum]]:
-        """Return the sums, and which nodes of the image's tree they are of, from left to right."""
+        """Return the sums, each with its nodes of the image's tree, from left to right."""
         blocks = blocks_of(positions(self.problem), self.rows)
         nodes = nodes_of(blocks.start, blocks.stop)
         return [(one, (array,)) for one, array in zip(nodes, self.sums, strict=True)]
 
     def check_next(self, right: Rows) -> None:
-        """Check that other rows follow these."""
+        """Raise ValueError unless ``right`` are the next rows of the same image."""
         if right.problem != self.problem:
             raise ValueError(f"rows must be of one problem to be added; got {self.problem} and {right.problem}")
         if (right.image, right.rows.start) != (self.image, self.rows.stop):
             raise ValueError(f"rows must follow one another to be added; got {self} and {right}")
 
     def __add__(self, right: Rows) -> Rows:
-        """Return the sums of both, where ``right`` are the rows that follow."""
+        """Return the sums of these rows and the next rows, ``right``."""
         self.check_next(right)
         made = climb([*self.known(), *right.known()], add)
         return replace(self, rows=range(self.rows.start, right.rows.stop), sums=tuple(added(one) for _, one in made))
@@ -62,7 +63,7 @@ class Rows:
         return self.rows == range(positions(self.problem)[0])
 
     def partials(self) -> Partials:
-        """Return the sums of the image, a leaf of the batch's tree, of which these are all rows."""
+        """Return the sum of the image, which is a leaf of the batch's tree. These must be all its rows."""
         if not self.is_whole:
             raise ValueError(f"an image's sum is that of all its rows, {positions(self.problem)[0]}; got {self}")
         return as_partials(self.problem, self.image, 1, (added(total(self.known(), add)),))
@@ -77,12 +78,14 @@ class Rows:
 def rows_of(
     slab: Slab, whole_problem: Problem, given: Sequence[Array], threads: int | None = None, before: Rows | None = None
 ) -> Rows:
-    """Return the sums of a slab of one image, all of whose rows are wide, from the regions that it reads.
+    """Return the sums of a sub-problem (slab) that consists of whole rows of one image.
 
-    ``given`` are these regions as the caller has them. The problem is that of which the slab is one. With the rows
-    ``before``, which stay as they are, return the sums of both: computed onto them, fewer arrays are held than added.
+    ``given`` are the regions that the slab reads, in the caller's layout; ``whole_problem`` contains the slab. If the
+    rows ``before`` are given, return the sums of both. The new sums are added to copies of their sums, which needs
+    fewer arrays than adding two Rows.
 
-    Raises ValueError for another slab, for rows that begin or end within a block, or do not follow those before.
+    Raises ValueError for another slab, for rows that begin or end within a block, and for rows that do not follow
+    ``before``.
     """
     extents, rows = positions(whole_problem), slab.box[0]
     if len(slab.images) != 1 or slab.box[1:] != whole(whole_problem)[1:]:
@@ -106,14 +109,14 @@ def rows_of(
 
 
 def _within(region: Region, outer: Region) -> Region:
-    """Return a region of an array as one of that array's region."""
+    """Return a region of an array relative to the ``outer`` region of the same array."""
     return tuple(
         slice(one.start - from_.start, one.stop - from_.start) for one, from_ in zip(region, outer, strict=True)
     )
 
 
 def slab_of_rows(problem: Problem, image: int, rows: range) -> Slab:
-    """Return the slab of some rows of an image.
+    """Return the sub-problem (slab) of some rows of an image.
 
     >>> from convgrad.notation import problem
     >>> slab_of_rows(problem("BWD_W f32 NXC mb8ic4iw300oc6ow300kw3pw1"), 3, range(0, 256)).reads[0][:2]

@@ -1,4 +1,4 @@
-"""Any operator of the table by its versioned name, strictly by its document."""
+"""Calls of any operator of the table by its versioned name, as its document defines them."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ def run(
 ) -> Array:
     """Run any operator of the table by its name and return its one output.
 
-    ``inputs`` come in the operator's order, optional ones last; a shape input is a 1-D integer array or a sequence of
-    ints and beats the attribute of the same meaning. ``attributes`` are strict, by the operator's own names: lists
-    have one value per spatial axis, and strides and dilations are required. Names without "-1" are the current
-    operators, names with it the older ones; where only one of both exists, "-1" may be left out or added.
-    ConvolutionBackpropFilters-1 takes the order of its document unless its
-    second input is a shape, and ConvolutionBackpropData-1 also takes an output_shape of the spatial extents alone.
-    The output is of the first input's library. ``max_error`` is that of the functions: what f32 sums of 3x3 taps may
-    err, to be faster by tiles. ``activation="relu"`` makes what is at most 0 a +0, before the one rounding of a
-    Convolution, ConvTranspose or BiasAdd.
+    ``inputs`` are in the operator's order, optional inputs last. A shape input is a 1-D integer array or a sequence of
+    ints, and takes precedence over the attribute of the same meaning. ``attributes`` have the operator's own names.
+    They are strict: lists have one value per spatial axis, and strides and dilations are required.
+
+    Names without "-1" are the current operators, names with "-1" the older ones. If only one of the two exists, you may
+    omit or add "-1". ConvolutionBackpropFilters-1 takes its inputs in the order of its document, unless the second
+    input is a shape. ConvolutionBackpropData-1 also takes an output_shape of only the spatial extents.
+
+    The output is an array of the first input's library. For ``dtype``, ``out`` and the other options, see
+    :func:`convolution`. ``activation="relu"`` is for Convolution, ConvTranspose and BiasAdd only.
 
     Raises:
-        InvalidOpError: an unknown operator, or a number of inputs it does not take.
-        InvalidAttributeError, InvalidShapeError, InvalidDataTypeError: as the functions raise them.
+        InvalidOpError: The operator is unknown, or does not take this number of inputs.
+        InvalidAttributeError, InvalidShapeError, InvalidDataTypeError: See the functions.
 
-    Follows the document of the operator named.
+    Follows the document of the named operator.
 
     >>> import numpy as np
     >>> src, diff_dst = np.ones((2, 6, 1), np.float32), np.ones((2, 3, 1), np.float32)
@@ -57,13 +58,13 @@ def run(
 
 
 def infer_shapes(operator: str, *shapes: object, **attributes: Any) -> tuple[int, ...]:
-    """Return the shape of an operator's one output from the shapes of its inputs, without computing anything.
+    """Return the shape of an operator's output from the shapes of its inputs, without computing anything.
 
-    ``shapes`` are one per input, in the order of the operator's document; a shape input's place takes its values.
-    ``attributes`` are as for :func:`run`, or as for the functions: one int for all axes, strides and dilations 1 where
-    nothing is said of them. Raises as :func:`run` does.
+    Pass one shape per input, in the order of the operator's document. For a shape input, pass its values.
+    ``attributes`` are as for :func:`run`. You may also give one int for all axes and omit strides and dilations of 1.
+    Raises the errors of :func:`run`.
 
-    Follows the document of the operator named.
+    Follows the document of the named operator.
 
     >>> infer_shapes("Convolution", (2, 224, 224, 3), (7, 7, 3, 64), strides=2, auto_pad="valid")
     (2, 109, 109, 64)

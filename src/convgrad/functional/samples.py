@@ -1,4 +1,4 @@
-"""Single samples of a batch: the squared norms of their weight gradients, and a weighted sum of these."""
+"""Per-sample gradients: the squared norms of the weight and bias gradients of each image of a batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPERATORS = {False: "ConvolutionBackwardWeights", True: "ConvTransposeBackwardWe
 
 
 def operator_of(transposed: object, attributes: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the operator that is meant, and its attributes: an output_padding is refused where there is none."""
+    """Return the operator and its attributes. The checks refuse an output_padding that is not for a transposed one."""
     output_padding = attributes.pop("output_padding")
     if not isinstance(transposed, bool | np.bool_):  # A2
         refuse("A2", OPERATORS[False], f"transposed must be a bool; got {transposed!r:.200}")
@@ -28,7 +28,7 @@ def operator_of(transposed: object, attributes: dict[str, Any]) -> tuple[str, di
 
 
 def norms2(operator: str, operands: tuple[object, ...], attributes: Mapping[str, Any], threads: int | None) -> Array:
-    """Return the squared norms of a call's samples, of its operands and attributes."""
+    """Return the squared norm of each sample's gradient in a call."""
     check_options(operator, None, False, threads)
     prepared = prepare(operator, operands, attributes, lenient=True)
     norms = np.empty(prepared.problem.geometry.batch)
@@ -64,21 +64,22 @@ def per_sample_weights_norm2(
 ) -> Array:
     """Return the squared norm of each sample's weight gradient: norm2[n] = sum over k, c, o of grad[n, k, c, o]**2.
 
-    Here grad[n, k, c, o] = sum over p of src[n, i, c] diff_dst[n, p, o], with i = p*stride + k*dilation - pad_begin:
-    the weight gradient of image n alone, in f32, never rounded to a narrower type. Result (N,) of f64, in which squares
-    of f32 are exact: they neither overflow nor underflow. A sample that is not finite reaches its own norm only. One
-    gradient a thread is in memory at a time, however large the batch. Where diff_dst has one position, as in a fully
-    connected layer, norm2[n] is that of src times that of diff_dst, and no gradient is computed. Of f64 operands all is
-    in f64.
+    Here grad[n, k, c, o] = sum over p of src[n, i, c] diff_dst[n, p, o], where i = p*stride + k*dilation - pad_begin.
+    It is the weight gradient of image n alone. It is computed in f32 (f64 for f64 operands) and never rounded to a
+    narrower type. The result has shape (N,) and type f64. Squares of f32 numbers are exact in f64, and neither overflow
+    nor underflow. If a sample is not finite, only its own norm is affected.
 
-    Operands and attributes are those of :func:`convolution_backward_weights`, or, ``transposed``, of
-    :func:`conv_transpose_backward_weights`, which has an ``output_padding`` too; ``weights_format`` is XIO by default,
-    transposed XOI.
+    Each thread keeps one gradient in memory at a time, however large the batch. If diff_dst has one position, as in a
+    fully connected layer, norm2[n] is the product of the squared norms of src and diff_dst, summed over groups. Then no
+    gradient is computed, except for f64 operands.
+
+    Operands and attributes are the same as in :func:`convolution_backward_weights`. If ``transposed`` is True, they
+    are the same as in :func:`conv_transpose_backward_weights`, including ``output_padding``.
 
     Raises:
-        InvalidShapeError, InvalidAttributeError, InvalidDataTypeError: as those functions do.
+        InvalidShapeError, InvalidAttributeError, InvalidDataTypeError: See these functions.
 
-    Follows the documents of those operators, sample by sample; ``spec/samples.py`` has the order of the sums.
+    Follows the documents of these operators, sample by sample. ``spec/samples.py`` defines the order of the sums.
 
     >>> import numpy as np
     >>> src = np.arange(1, 9, dtype=np.float32).reshape(2, 4, 1)
@@ -92,11 +93,11 @@ def per_sample_weights_norm2(
 def per_sample_bias_norm2(diff_dst: ArrayLike, *, data_format: str = "NXC", threads: int | None = None) -> Array:
     """Return the squared norm of each sample's bias gradient: norm2[n] = sum over c of (sum over p of dy[n, p, c])**2.
 
-    Shapes (NXC): diff_dst (N, X..., C), result (N,) of f64. What is said of :func:`per_sample_weights_norm2` holds: the
-    norm2 of a layer's gradient by both is the sum of both.
+    Shapes (NXC): diff_dst (N, X..., C), result (N,) of f64. Precision and memory are as in
+    :func:`per_sample_weights_norm2`. Add both results to get the squared norm by weights and bias together.
 
     Raises:
-        InvalidShapeError, InvalidAttributeError, InvalidDataTypeError: as :func:`bias_add_backward` does.
+        InvalidShapeError, InvalidAttributeError, InvalidDataTypeError: See :func:`bias_add_backward`.
 
     Follows BiasAddBackward of the oneDNN developer guide, sample by sample.
 

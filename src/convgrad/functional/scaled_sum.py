@@ -1,4 +1,4 @@
-"""The sum of samples' weight or bias gradients, each one scaled: some images at a time, and these pieces joined."""
+"""The weighted sum of per-sample weight or bias gradients, computed some images at a time and then joined."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from convgrad.spec.pieces import leaf_images
 from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.rules import refuse
 
-CHUNK_BYTES = 16 << 20  # of scaled operands at a time, where 16 leaves of the sum's tree take no more
+CHUNK_BYTES = 16 << 20  # of scaled operands at a time, unless 16 leaves of the sum's tree need more
 
 
 def _scales(operator: str, scale: object, problem: Problem) -> Array:
-    """Return one factor an image, in the accumulator's format, by rule S1."""
+    """Return one factor per image, in the accumulator's format, by rule S1."""
     batch, (taken, _) = problem.geometry.batch, arrays.take(scale, operator, "scale")
     if taken.shape != (batch,):  # S1
         refuse("S1", operator, f"scale must have one value per image of src, the shape ({batch},); got {taken.shape}")
@@ -37,14 +37,14 @@ def _scales(operator: str, scale: object, problem: Problem) -> Array:
 
 
 def _add(problem: Problem, scaled: Sequence[Array], out: Array, threads: int | None) -> None:
-    """Compute the weighted sum of some images into ``out``, or add it there where the problem accumulates."""
+    """Compute the weighted sum of some images into ``out``, or add it to ``out`` if the problem accumulates."""
     one = of_images(problem, len(scaled[0]))
     views = canonical(one, dict(zip(one.operands, scaled, strict=True)))
     engines.execute(one, views, out.view(np.ndarray).transpose(one.output_order), threads)
 
 
 def _chunks(problem: Problem, given: Sequence[Array]) -> list[slice]:
-    """Cut the batch into images to be scaled at a time: 16 leaves of the sum's tree, or 16 times as many while few."""
+    """Return the images to scale at a time: 16 leaves of the sum's tree, times 16 as long as CHUNK_BYTES allow."""
     batch, images = problem.geometry.batch, FAN_IN * leaf_images(problem.geometry)
     image_bytes = sum(prod(array.shape[1:]) for array in given) * problem.operand_format.dtype.itemsize
     while images < batch and images * FAN_IN * image_bytes <= CHUNK_BYTES:
@@ -55,9 +55,9 @@ def _chunks(problem: Problem, given: Sequence[Array]) -> list[slice]:
 def _scaled(
     problem: Problem, given: Sequence[Array], factors: Array, chunks: Sequence[slice], threads: int | None
 ) -> Iterator[tuple[int, list[Array]]]:
-    """Yield the first of some images, and operands of these in the format of sums, of which one is scaled.
+    """Yield, per chunk, its first image and its operands in the accumulator's format, one of them scaled.
 
-    They are in the same memory each time.
+    All chunks use the same memory.
     """
     engine, most, number = engines.choose(problem).computes, chunks[0].stop, samples.scaled_operand(problem)
     scales = [factors if one == number else np.ones(most, factors.dtype) for one in range(len(given))]
@@ -89,7 +89,7 @@ def weighted_sum(
     accumulate: bool,
     threads: int | None,
 ) -> Array:
-    """Return the sum over n of scale[n] * gradient of sample n, of a call's operands, attributes and options."""
+    """Return the sum over n of scale[n] * gradient of sample n, for a call's operands, attributes and options."""
     check_options(operator, out, accumulate, threads)
     prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient=True)
     factors = _scales(operator, scale, prepared.problem)
@@ -99,7 +99,7 @@ def weighted_sum(
     scaled = _scaled(problem, given, factors, chunks, threads)
     if len(chunks) == 1:
         _add(problem, next(scaled)[1], result, threads)
-    elif not engines.choose(problem).has_order:  # sums of no specified order: one after the other
+    elif not engines.choose(problem).has_order:  # without a specified order, add chunk after chunk
         fmt = problem.operand_format
         total, one = np.zeros(result.shape, fmt.dtype), replace(problem, output_format=fmt, accumulate=True)
         for _, some in scaled:

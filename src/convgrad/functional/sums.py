@@ -1,4 +1,4 @@
-"""Sums of a batch's pieces: what is added left to right is a list, added in one pass; or is computed onto one array."""
+"""Sums of a batch's parts: lists of arrays that are added in one pass, or arrays to which new sums are added."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from convgrad.spec.pieces import Nodes, put
 
 Array = NDArray[Any]
 
-Sum = tuple[Array, ...]  # dense f32 arrays, to be added from the first to the last; so another one can follow
+Sum = tuple[Array, ...]  # dense f32 arrays, to be added from the first to the last
 
 
 def add(one: Sum, other: Sum) -> Sum:
-    """Return the sum of two."""
+    """Return the sum of two sums, without adding ``one`` up."""
     return (*one, added(other))
 
 
@@ -31,21 +31,22 @@ def added(terms: Sum) -> Array:
     return total
 
 
-Computed = Callable[[Array | None], Array]  # makes a dense f32 array, or adds to one that it is given
-Ours = tuple[Array, bool]  # an array, and whether it may be written to
+Computed = Callable[[Array | None], Array]  # makes a dense f32 array, or adds to a given one
+Ours = tuple[Array, bool]  # an array, and whether it may be overwritten
 
 
 def grown(before: Iterable[tuple[Nodes, Sum]], more: Iterable[tuple[Nodes, Computed]]) -> tuple[Array, ...]:
-    """Return the sums of a run and of what follows it, which is computed onto what has begun, one after another.
+    """Return the sums of some nodes and of the nodes that follow, which are computed one after another.
 
-    Arrays before stay as they are: what grows of them is a copy.
+    A new sum is added to the unfinished sum of its parent. The arrays of ``before`` are not changed: they are copied
+    first.
     """
     made = [(nodes, (added(terms), False)) for nodes, terms in before]
     for nodes, computed in more:
         begun = made[-1][0].and_next(nodes) if made else None
         array = computed(_ours(*made.pop()[1]) if begun else None)
         put(made, begun or nodes, (array, True), _onto)
-        del array  # it may be in its parent by now
+        del array  # free it if it was added to its parent
     return tuple(array for _, (array, _) in made)
 
 
@@ -61,7 +62,7 @@ def _onto(one: Ours, other: Ours) -> Ours:
 
 
 def finish(terms: Sum, out: Array, fmt: Format, accumulate: bool) -> None:
-    """Write a sum into an array of a format: +0, the old value, one rounding."""
+    """Write a sum to an array in format ``fmt``: add +0 and, if accumulating, the old value; then round once."""
     dense = out if out.flags.c_contiguous else np.ascontiguousarray(out)
     engines.add_up(terms, dense, fmt, accumulate)
     if dense is not out:

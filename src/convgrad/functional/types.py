@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Array = Any  # of NumPy, or of a library whose arrays are taken
+Array = Any  # an array of NumPy or of another supported library
 PerAxis = int | Sequence[int]
 ShapeLike = Sequence[int] | NDArray[np.integer[Any]]
-DType = Any  # of any such library, or its name
+DType = Any  # a type of such a library, or the name of a type

@@ -1,4 +1,4 @@
-"""Weighted sums of the gradients of a batch's samples: each sample's scale, or that which clips its norm."""
+"""Weighted sums of per-sample gradients. The scales are given, or clip the norm of each sample's gradient."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def _clipped(
     check_options(operator, out, accumulate, threads)
     most, prepared = _norm(operator, max_norm), prepare(operator, operands, attributes, dtype, accumulate, lenient=True)
     if out is not None:
-        room(prepared.problem, out, prepared.taken)  # refused before any work
+        room(prepared.problem, out, prepared.taken)  # check out before any work
     scale = clip_scales(norms2(operator, operands, attributes, threads), most)
     return weighted_sum(operator, operands, attributes, scale, dtype, out, accumulate, threads)
 
 
 def _norm(operator: str, max_norm: object) -> float:
-    """Return the largest norm as a finite float, by rule S2: beyond it no norm is but one that is infinite."""
+    """Return ``max_norm`` as a finite float, by rule S2. Only an infinite norm exceeds the largest float."""
     is_number = isinstance(max_norm, int | float | np.integer | np.floating) and not isinstance(max_norm, bool)
     number = np.nan if not is_number else max_norm if isinstance(max_norm, int) else float(max_norm)  # type: ignore[arg-type]
     if not number > 0:  # S2
@@ -72,20 +72,19 @@ def weighted_weights_sum(
 ) -> Array:
     """Return the weighted sum of the samples' weight gradients: sum over n of scale[n] * grad[n, k, c, o].
 
-    It is the weight gradient of src and of scale[n] * diff_dst, or of scale[n] * src where src has fewer elements, each
-    product rounded once to f32, in the order of the plain one: scales of one give its bits. ``scale`` has one number
-    per image, (N,), which is rounded to f32. No gradient of a sample is formed, and operands are scaled some images at
-    a time, however large the batch. Of f64 operands all is in f64.
+    It is the weight gradient of src and scale[n] * diff_dst. If src has fewer elements than diff_dst, src is scaled
+    instead. Scales, and the elements that they scale, are each rounded once to f32 (f64 for f64 operands). The order of
+    the sum is that of the plain gradient, so scales of 1 give the bits of the plain gradient. No gradient of a single
+    sample is formed. Operands are scaled a few images at a time, however large the batch.
 
-    Operands, attributes and options are those of :func:`convolution_backward_weights`, or, ``transposed``, of
-    :func:`conv_transpose_backward_weights`, which has an ``output_padding`` too; ``weights_format`` is XIO by default,
-    transposed XOI.
+    Operands, attributes and options are the same as in :func:`convolution_backward_weights`. If ``transposed`` is
+    True, they are the same as in :func:`conv_transpose_backward_weights`, including ``output_padding``.
 
     Raises:
-        InvalidShapeError: ``scale`` has another shape than (N,); or as those functions do.
-        InvalidAttributeError, InvalidDataTypeError: as those functions do.
+        InvalidShapeError: ``scale`` does not have the shape (N,), or these functions raise the error.
+        InvalidAttributeError, InvalidDataTypeError: See these functions.
 
-    Follows the documents of those operators, sample by sample; ``spec/samples.py`` has the order of the sums.
+    Follows the documents of these operators, sample by sample. ``spec/samples.py`` defines the order of the sums.
 
     >>> import numpy as np
     >>> src = np.arange(1, 9, dtype=np.float32).reshape(2, 4, 1)
@@ -108,12 +107,12 @@ def weighted_bias_sum(
 ) -> Array:
     """Return the weighted sum of the samples' bias gradients: sum over n of scale[n] * sum over p of diff_dst[n, p, c].
 
-    Shapes (NXC): diff_dst (N, X..., C), scale (N,), result (C,). What is said of :func:`weighted_weights_sum` holds;
-    the options are those of :func:`bias_add_backward`.
+    Shapes (NXC): diff_dst (N, X..., C), scale (N,), result (C,). Rounding, order and memory are as in
+    :func:`weighted_weights_sum`. The options are the same as in :func:`bias_add_backward`.
 
     Raises:
-        InvalidShapeError: ``scale`` has another shape than (N,); or as :func:`bias_add_backward` does.
-        InvalidAttributeError, InvalidDataTypeError: as :func:`bias_add_backward` does.
+        InvalidShapeError: ``scale`` does not have the shape (N,), or :func:`bias_add_backward` raises the error.
+        InvalidAttributeError, InvalidDataTypeError: See :func:`bias_add_backward`.
 
     Follows BiasAddBackward of the oneDNN developer guide, sample by sample.
 
@@ -124,15 +123,15 @@ def weighted_bias_sum(
 
 
 def clip_scales(norm2: ArrayLike, max_norm: float) -> Array:
-    """Return what scales gradients of these squared norms to a norm of at most ``max_norm``: min(1, max_norm / norm).
+    """Return the scales that clip gradients with squared norms ``norm2`` to ``max_norm``: min(1, max_norm / norm).
 
-    Shapes: norm2 (N,), of f64; result (N,) of f32, rounded towards zero, so that it never exceeds the quotient; 1 where
-    the norm is 0, 0 where it is infinite, NaN where it is NaN. Where a gradient has several parts, as those of several
-    layers, norm2 is the sum of theirs. Samples whose scale is below 1 were clipped.
+    Shapes: norm2 (N,) of f64, result (N,) of f32. The scales are rounded towards zero, so that they never exceed the
+    quotient. The scale is 1 if the norm is 0, 0 if the norm is infinite, and NaN if the norm is NaN. A scale below 1
+    means that the sample was clipped. To clip the gradient of several layers together, pass the sum of their norm2.
 
     Raises:
-        InvalidAttributeError: ``max_norm`` is no positive number.
-        InvalidDataTypeError: ``norm2`` is no array of floating-point numbers.
+        InvalidAttributeError: ``max_norm`` is not a positive number.
+        InvalidDataTypeError: ``norm2`` is not an array of floating-point numbers.
 
     Follows no document of the operators; ``spec/samples.py`` defines it.
 
@@ -166,17 +165,18 @@ def clipped_weights_sum(
     transposed: bool = False,
     output_padding: PerAxis | None = None,
 ) -> Array:
-    """Return the sum of the samples' weight gradients, each scaled by min(1, max_norm / norm) of its own.
+    """Return the sum of the samples' weight gradients, each scaled by its own min(1, max_norm / norm).
 
-    It is :func:`weighted_weights_sum`, whose operands, attributes and options it has, of the scales that
-    :func:`clip_scales` makes of :func:`per_sample_weights_norm2`, to the same bits. Call these three where gradients
-    are clipped by the norm of several layers, or where it is to be known which were clipped.
+    The function calls :func:`per_sample_weights_norm2`, :func:`clip_scales` and :func:`weighted_weights_sum`, with the
+    same bits as three separate calls. Call the three functions yourself to clip by the norm of several layers, or to
+    find out which samples were clipped. Operands, attributes and options are the same as in
+    :func:`weighted_weights_sum`.
 
     Raises:
-        InvalidAttributeError: ``max_norm`` is no positive number; or as :func:`weighted_weights_sum` does.
-        InvalidShapeError, InvalidDataTypeError: as :func:`weighted_weights_sum` does.
+        InvalidAttributeError: ``max_norm`` is not a positive number, or :func:`weighted_weights_sum` raises the error.
+        InvalidShapeError, InvalidDataTypeError: See :func:`weighted_weights_sum`.
 
-    Follows the documents of those operators, sample by sample; ``spec/samples.py`` has the order of the sums.
+    Follows the documents of these operators, sample by sample. ``spec/samples.py`` defines the order of the sums.
 
     >>> import numpy as np
     >>> src, diff_dst = np.array([3, 30], np.float32), np.array([1, 1], np.float32)

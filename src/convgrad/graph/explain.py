@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from convgrad.graph.graph import Graph
-from convgrad.graph.model import INTEGER_DTYPES, LogicalTensor, Op, dense_strides
+from convgrad.graph.model import INTEGER_DTYPES, RELU, LogicalTensor, Op, dense_strides, operator_of
 from convgrad.graph.resolve import Resolved
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of
@@ -29,10 +29,10 @@ def explain(graph: Graph) -> str:
     """
     found = graph.inference
     count = len(found.order)
-    head = f"{count} op{'s' * (count > 1)}, {count - len(found.reasons)} of the convolution family"
+    head = f"{count} op{'s' * (count > 1)}, {count - len(found.reasons)} supported"
     header = graph.header
     rows = [COLUMNS, *(_row(op, found.resolved.get(op.id)) for op in found.order)]
-    reasons = [f"{op.label}: {_reason(graph, op)}" for op in found.order if op.id not in found.resolved]
+    reasons = [f"{op.label}: {reason}" for op in found.order if (reason := _reason(graph, op))]
     lines = [
         f"oneDNN graph {printable(header.version)}, {header.engine_kind}, fpmath {header.fpmath_mode}: {head}",
         f"results alive at one time take at most {peak_bytes(graph):,} bytes, those of unknown extents not counted",
@@ -46,12 +46,18 @@ def explain(graph: Graph) -> str:
 
 
 def _reason(graph: Graph, op: Op) -> str:
-    """Return why an op cannot run, or what is not known yet."""
+    """Return why an op cannot run, what is not known yet, or whose call computes the op; nothing for any other."""
     found = graph.inference
+    if (call := found.fused.get(op.id)) is not None:
+        return f"computed by the call of {call.label}"
+    if op.id in found.resolved:
+        return ""
     if op.id in found.reasons:
         return f"not run: {found.reasons[op.id]}"
     inputs = [found.tensors[tensor.id] for tensor in op.inputs]
     unknown = [f"more of {t} to be known" for t in inputs if t.shape is None or t.dtype == "undef"]
+    if operator_of(op) is RELU and not unknown:
+        return ""
     values = [f"the values of {t}" for t in inputs if t.dtype in INTEGER_DTYPES]
     return f"waits for {', '.join(values or unknown)}"
 
@@ -61,13 +67,14 @@ def peak_bytes(graph: Graph) -> int:
     found, kept = graph.inference, set(graph.outputs)
     alive: dict[int, int] = {}
     peak = total = 0
-    for op in found.order:
-        if op.id in found.resolved:
-            problem, output = found.resolved[op.id].problem, found.tensors[op.outputs[0].id]
-            alive[output.id] = output.span(problem.output_shape) * problem.output_format.dtype.itemsize
-            total += alive[output.id]
-            peak = max(peak, total)
-        total -= sum(alive.pop(tensor, 0) for tensor in found.released[op.id] if tensor not in kept)
+    for step in found.steps:
+        outputs = () if step.op.id in found.reasons else step.op.outputs
+        for output in (found.tensors[tensor.id] for tensor in outputs):
+            if output.shape is not None and output.format is not None:
+                alive[output.id] = output.span(output.shape) * output.format.dtype.itemsize
+                total += alive[output.id]
+                peak = max(peak, total)
+        total -= sum(alive.pop(tensor, 0) for tensor in step.released if tensor not in kept)
     return peak
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
 from convgrad.errors import GraphError
+from convgrad.graph.fuse import Step
 from convgrad.graph.given import Tensors, by_id
 from convgrad.graph.infer import Inference, infer, inputs_of, producers_of, tensors_of
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
-from convgrad.graph.model import LogicalTensor, Op, operator_of
-from convgrad.graph.partition import Execution, Partition, execute, memory_of
+from convgrad.graph.model import RELU, LogicalTensor, Op, operator_of
+from convgrad.graph.partition import Execution, Partition, execute, memory_of, rectify
 from convgrad.libraries import like
 
 Array = NDArray[Any]
@@ -98,13 +99,15 @@ class Graph:
             raise op.refuse(f"ids of ops must differ; {self._ops[op.id].label} has {op.id} too")
         self._ops[op.id] = op
 
-    def finalize(self, given: Tensors | None = None) -> None:
+    def finalize(self, given: Tensors | None = None, *, kept: Collection[int] = ()) -> None:
         """Check the graph as a whole and infer every shape; no ops can be added after.
 
         ``given`` are arrays by tensor id or name that are known already: extents, types and values of shape inputs
-        that the graph leaves unknown follow from them.
+        that the graph leaves unknown follow from them. Tensors whose ids are in ``kept`` are computed by a call of
+        their own, although an op that reads them could be fused into it.
         """
-        inference = infer(self.ops, by_id(tensors_of(self.ops).values(), given or {}))
+        values = by_id(tensors_of(self.ops).values(), given or {})
+        inference = infer(self.ops, values, {*kept, *(self._outputs or ())})
         wrong = set(self._outputs or ()) - set(producers_of(self.ops))
         if wrong:
             raise GraphError(f"$.output_ports: must be tensors that ops make; got {min(wrong)}")
@@ -135,20 +138,25 @@ class Graph:
         read = {tensor.id for op in self.ops for tensor in op.inputs}
         return tuple(t.id for op in self.ops for t in op.outputs if t.id not in read)
 
-    def with_given(self, tensors: Tensors) -> Graph:
-        """Return the graph finalized with these arrays given: what was unknown may follow."""
+    def with_given(self, tensors: Tensors, *, kept: Collection[int] = ()) -> Graph:
+        """Return the graph finalized with these arrays given, and these ids kept: what was unknown may follow."""
         graph = Graph(self.ops, outputs=self._outputs, header=self.header)
-        graph.finalize(tensors)
+        graph.finalize(tensors, kept=kept)
         return graph
 
     def partitions(self) -> tuple[Partition, ...]:
-        """Return the partitions in an order they can run in, one per op; needs a finalized graph."""
+        """Return the partitions in an order they can run in, one per call; needs a finalized graph.
+
+        A BiasAdd or ReLU that is fused into the call of an op is in the partition of this op.
+        """
         found = self.inference
-        return tuple(Partition(n, (op,), found.tensors, found.reasons.get(op.id)) for n, op in enumerate(found.order))
+        return tuple(
+            Partition(n, step.ops, found.tensors, found.reasons.get(step.op.id)) for n, step in enumerate(found.steps)
+        )
 
     @property
     def computed(self) -> frozenset[int]:
-        """Ids of the tensors that ops of the family make, which a run cannot be given."""
+        """Ids of the tensors that ops of the family make, which a run cannot be given; ReLU's can be."""
         return self.inference.computed
 
     def run(
@@ -161,10 +169,11 @@ class Graph:
     ) -> Outcome:
         """Run every op of the family whose inputs are there and return the outputs; needs a finalized graph.
 
-        ``tensors`` are arrays by id or name: the graph's inputs, and what ops outside the family make. Results are
-        released once no op that is still to run reads them; one that an op would read which does not run is an output.
-        ``observe`` sees every op that ran, ``observe_skipped`` every other one and why, in running order. Raises
-        GraphError where there are ops of the family and none of them has its inputs.
+        ``tensors`` are arrays by id or name: the graph's inputs, and what ops outside the family make. The output of a
+        ReLU may be given, too; the ReLU does not run then. Results are released once no op that is still to run reads
+        them; one that an op would read which does not run is an output. ``observe`` sees every call that ran,
+        ``observe_skipped`` every op that did not run and why, in running order. A ReLU that is not fused into a call is
+        not observed. Raises GraphError where there are supported ops and none of them has its inputs.
         """
         values = by_id(self.tensors.values(), tensors)
         producers, found = producers_of(self.ops), self.inference
@@ -175,33 +184,44 @@ class Graph:
         results: dict[int, Array] = {}
         hands: dict[int, Callable[[Array], Any]] = {}  # each tensor that ops make over, in its library
         skipped: dict[int, str] = {}
-        for op in found.order:
-            waits = next((found.tensors[t.id] for t in op.inputs if t.id not in values), None)
-            if op.id in found.reasons:
-                skipped[op.id] = found.reasons[op.id]
-            elif waits is not None:
-                skipped[op.id] = _waits_for(waits, producers)
-            if op.id in skipped:
-                results |= {t.id: made[t.id] for t in op.inputs if t.id in made}
-                observe_skipped(op, skipped[op.id])
-            else:
+
+        def why_not(op: Op) -> str:
+            given = [t.label for t in op.outputs if t.id in values]
+            waits = [found.tensors[t.id] for t in op.inputs if t.id not in values]
+            why = f"tensor {given[0]} is given" if given else _waits_for(waits[0], producers) if waits else ""
+            return found.reasons.get(op.id, why)
+
+        for whole in found.steps:
+            between = [tensor for op in whole.ops[:-1] for tensor in op.outputs]
+            apart = [Step((op,), op, found.resolved.get(op.id)) for op in whole.ops]
+            for step in apart if why_not(whole.op) or any(t.id in values for t in between) else [whole]:
+                op = step.op
+                if why := why_not(op):
+                    skipped[op.id] = why
+                    results |= {t.id: made[t.id] for t in op.inputs if t.id in made}
+                    observe_skipped(op, why)
+                    continue
                 row, output = operator_of(op), op.outputs[0].id
                 assert row is not None  # or the op would have a reason
                 first = op.inputs[0].id
                 hands[output] = hands.get(first) or like(values[first])
                 left = limits.memory_bytes - held
-                execution = execute(op, row, found.tensors, values, found.resolved.get(op.id), left)
-                observe(execution)
-                values[output] = made[output] = execution.result
-                held += memory_of(execution.result)
+                if row is RELU:
+                    made[output] = rectify(op, found.tensors, values, left)
+                else:
+                    execution = execute(step, row, found.tensors, values, left)
+                    observe(execution)
+                    made[output] = execution.result
+                    del execution  # it holds the op's operands
+                values[output] = made[output]
+                held += memory_of(made[output])
                 if output in kept:
-                    results[output] = execution.result
-                del execution  # it holds the op's operands
-            for tensor in found.released[op.id]:
+                    results[output] = made[output]
+            for tensor in (*whole.released, *(tensor.id for tensor in between)):
                 values.pop(tensor, None)
                 if tensor in made and tensor not in results:
                     held -= memory_of(made.pop(tensor))
-        starved = [op for op in found.order if op.id not in found.reasons]
+        starved = [op for op in found.order if op.id not in found.reasons and operator_of(op) is not RELU]
         if starved and len(skipped) == len(self.ops):
             raise starved[0].refuse(f"no op can run; this one {skipped[starved[0].id]}")
         return Outcome({tensor: hands[tensor](array) for tensor, array in results.items()}, skipped)

@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from convgrad.errors import GraphError
+from convgrad.graph.fuse import Step, called, chains
 from convgrad.graph.given import given_to
-from convgrad.graph.model import LogicalTensor, Op, operator_of
-from convgrad.graph.resolve import Posed, Resolved, check_ports, resolve, unsupported
+from convgrad.graph.model import RELU, LogicalTensor, Op, operator_of
+from convgrad.graph.resolve import Posed, Resolved, check_ports, rectified, resolve, unsupported
 
 
 @dataclass(frozen=True)
 class Inference:
     """Ops in running order, tensors with all that follows; by op id what is resolved, or why it cannot run.
 
-    ``released`` are, by op id, the tensors that no op reads after it; ``computed`` those that ops of the family make.
+    ``steps`` are the same ops as they run: some at once. ``released`` are, by op id, the tensors that no op reads after
+    it; ``computed`` those that ops of the family make, which cannot be given.
     """
 
     order: tuple[Op, ...]
     tensors: Mapping[int, LogicalTensor]
     resolved: Mapping[int, Resolved]
     reasons: Mapping[int, str]
+    steps: tuple[Step, ...]
     released: Mapping[int, tuple[int, ...]]
     computed: frozenset[int]
 
+    @cached_property
+    def fused(self) -> dict[int, Op]:
+        """By the id of each op that is fused into the call of another one, this other op."""
+        return {op.id: step.ops[0] for step in self.steps for op in step.ops[1:]}
 
-def infer(ops: Sequence[Op], values: Mapping[int, object]) -> Inference:
-    """Check a graph as a whole and infer every shape from it and the arrays given by tensor id, or raise GraphError."""
+
+def infer(ops: Sequence[Op], values: Mapping[int, object], kept: Collection[int] = ()) -> Inference:
+    """Check a graph as a whole and infer every shape from it and the arrays given by tensor id, or raise GraphError.
+
+    Tensors of ``kept`` are made although ops could be fused.
+    """
     if not ops:
         raise GraphError("a graph must have at least one op; got none")
     tensors = tensors_of(ops)
@@ -45,12 +57,25 @@ def infer(ops: Sequence[Op], values: Mapping[int, object]) -> Inference:
             continue
         given = given_to(op, row, tensors, values)
         tensors |= given.tensors
+        if row is RELU:
+            tensors[op.outputs[0].id] = rectified(op, tensors)
+            continue
         found = resolve(op, row, tensors, given.shapes, posed)
         if found is not None:
             resolved[op.id] = found
             tensors[op.outputs[0].id] = found.made(tensors[op.outputs[0].id])
-    computed = frozenset(tensor.id for op in order if op.id not in reasons for tensor in op.outputs)
-    return Inference(order, tensors, resolved, reasons, released_after(order), computed)
+    fused = [(each, called(each)) for each in chains(order, resolved, reasons, kept)]
+    last = released_after([op for _, op in fused])
+    steps: list[Step] = []
+    for each, op in fused:
+        found, row = resolved.get(op.id), operator_of(op)
+        if row is not None and len(op.inputs) > len(each[0].inputs):
+            found = resolve(op, row, tensors, {}, posed)
+        steps.append(Step(each, op, found, last[op.id]))
+    computed = frozenset(
+        tensor.id for op in order if op.id not in reasons and operator_of(op) is not RELU for tensor in op.outputs
+    )
+    return Inference(order, tensors, resolved, reasons, tuple(steps), released_after(order), computed)
 
 
 def tensors_of(ops: Sequence[Op]) -> dict[int, LogicalTensor]:

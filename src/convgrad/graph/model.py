@@ -15,7 +15,7 @@ from convgrad.engines.settings import accuracy
 from convgrad.errors import GraphError, InvalidAttributeError
 from convgrad.formats import FORMATS, Format, meant
 from convgrad.spec.check import as_integer, as_integers
-from convgrad.spec.operators import OPERATORS, S64_MAX, VERSION, Operator
+from convgrad.spec.operators import OPERATORS, S64_MAX, VERSION, Operator, Port
 from convgrad.spec.shapes import LARGEST_RANK
 from convgrad.words import printable
 
@@ -27,7 +27,12 @@ PROPERTY_TYPES = ("undef", "variable", "constant", "host_scalar")
 LARGEST_ID = 2**64 - 1
 LONGEST_SENTENCE = 1000
 
-_ROWS: dict[str, list[Operator]] = {}
+RELU = Operator(  # of graphs only: the functions have ``activation``
+    "ReLU", ("G3",), "bias_add", False,
+    (Port("src", "src"),), Port("dst", "dst"), (), "dst has the shape of src", "ReLU (oneDNN developer guide)",
+)  # fmt: skip
+
+_ROWS: dict[str, list[Operator]] = {RELU.name: [RELU]}
 for _row in OPERATORS:
     _ROWS.setdefault(_row.name.removesuffix(VERSION), []).append(_row)
 

@@ -1,4 +1,4 @@
-"""Partitions: what of a graph runs at once, here one op; compiled with known extents, and called with arrays."""
+"""Partitions: what of a graph runs at once, an op or fused ones; compiled with known extents, called with arrays."""
 
 from __future__ import annotations
 
@@ -8,27 +8,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import arrays
+from convgrad import arrays, engines
 from convgrad.errors import ConvgradError
-from convgrad.formats import Format, strided
+from convgrad.formats import FORMATS, Format, strided
 from convgrad.functional.call import Prepared, bind
-from convgrad.graph.given import Tensors, by_id, given_to
+from convgrad.graph.fuse import Chain, Step, activation_of, called
+from convgrad.graph.given import Given, Tensors, by_id, given_to
 from convgrad.graph.limits import DEFAULT_LIMITS
-from convgrad.graph.model import LogicalTensor, Op, Shape, dense_strides, operator_of
-from convgrad.graph.resolve import Resolved, check_ports, resolve, unsupported
+from convgrad.graph.model import RELU, LogicalTensor, Op, Shape, dense_strides, operator_of
+from convgrad.graph.resolve import Resolved, check_ports, rectified, resolve, unsupported
 from convgrad.libraries import like
+from convgrad.spec.activation import relu
 from convgrad.spec.operators import S64_MAX, Operator
+from convgrad.spec.problem import Problem, only
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Execution:
-    """One op that ran: the checked call, its result, its time, and that of planning and compiling kernels before."""
+    """One call that ran: checked, its result, its time, and that of planning and compiling kernels before.
+
+    ``op`` is the call; ``ops`` are those that it computed, more than one where they were fused.
+    """
 
     op: Op
+    ops: Chain
     prepared: Prepared
     result: Array
     time_ms: float
@@ -40,6 +48,7 @@ class CompiledPartition:
     """A partition with known extents, callable any number of times; nothing is resolved where a shape input decides."""
 
     op: Op
+    ops: Chain
     row: Operator
     tensors: Mapping[int, LogicalTensor]
     resolved: Resolved | None
@@ -55,7 +64,10 @@ class CompiledPartition:
         values = by_id(self.tensors.values(), tensors)
         if self.op.outputs[0].id in values:
             raise self.op.refuse(f"it makes tensor {self.op.outputs[0].label}, which cannot be given")
-        result = execute(self.op, self.row, self.tensors, values, self.resolved).result
+        if self.row is RELU:
+            result = rectify(self.op, self.tensors, values)
+        else:
+            result = execute(Step(self.ops, self.op, self.resolved), self.row, self.tensors, values).result
         return {self.op.outputs[0].id: like(values[self.op.inputs[0].id])(result)}
 
 
@@ -70,8 +82,8 @@ class Partition:
 
     @property
     def op(self) -> Op:
-        """Its op."""
-        return self.ops[0]
+        """Its op, or the op that computes its fused ones in one call."""
+        return called(self.ops)
 
     @property
     def row(self) -> Operator | None:
@@ -130,37 +142,66 @@ class Partition:
         for port, known in zip(row.operands, described.inputs, strict=False):
             if not port.is_shape and (known.shape is None or known.format is None):
                 raise self.op.refuse(f"compiling needs inputs of known type and extents; got {known}")
-        resolved = resolve(self.op, row, tensors, {})
-        if resolved is not None:
-            output = self.op.outputs[0].id
+        resolved, output = None, self.op.outputs[0].id
+        if row is RELU:
+            tensors[output] = rectified(self.op, tensors)
+        elif (resolved := resolve(self.op, row, tensors, {})) is not None:
             tensors[output] = resolved.made(tensors[output])
-        return CompiledPartition(self.op, row, tensors, resolved)
+        return CompiledPartition(self.op, self.ops, row, tensors, resolved)
 
 
-def execute(
+def rectify(
     op: Op,
-    row: Operator,
     tensors: Mapping[int, LogicalTensor],
     values: Mapping[int, object],
-    resolved: Resolved | None,
     memory_bytes: int = DEFAULT_LIMITS.memory_bytes,
-) -> Execution:
-    """Run one op on inputs by tensor id; the output lies in memory as its description says.
+) -> Array:
+    """Run a ReLU of its own, in NumPy."""
+    given = _given(op, RELU, tensors, values)
+    (src,) = given.arrays.values()
+    dst = rectified(op, {**tensors, **given.tensors})
+    temporary = src.size * (src.itemsize + 1)
+    out = allocate(op, dst, src.shape, FORMATS[dst.dtype], memory_bytes - temporary)
+    with np.errstate(invalid="ignore"):
+        out[...] = relu(src)
+    return out
 
-    ``resolved`` is what the descriptions alone pose; arrays that are given settle the rest.
-    """
+
+def _given(op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], values: Mapping[int, object]) -> Given:
     missing = [tensors[tensor.id].label for tensor in op.inputs if tensor.id not in values]
     if missing:
         raise op.refuse(f"its inputs must be given; without an array is tensor {missing[0]}")
-    given = given_to(op, row, tensors, values)
+    return given_to(op, row, tensors, values)
+
+
+def _within(problem: Problem, step: Step) -> Problem:
+    """Return the problem in the variant that an accuracy admits without a fused bias: fusion does not change bits."""
+    fused = len(step.op.inputs) > len(step.ops[0].inputs)
+    alone = replace(problem, operands=problem.operands[:-1]) if fused else problem
+    return only(replace(problem, variant=engines.within(alone, step.op.max_error).variant))
+
+
+def execute(
+    step: Step,
+    row: Operator,
+    tensors: Mapping[int, LogicalTensor],
+    values: Mapping[int, object],
+    memory_bytes: int = DEFAULT_LIMITS.memory_bytes,
+) -> Execution:
+    """Run one call on inputs by tensor id; the output lies in memory as its description says.
+
+    The step has what the descriptions alone pose; arrays that are given settle the rest.
+    """
+    op, resolved = step.op, step.resolved
+    given = _given(op, row, tensors, values)
     if resolved is None or given.shapes:
         resolved = resolve(op, row, {**tensors, **given.tensors}, given.shapes)
     if resolved is None:
         raise op.refuse("its inputs must say every extent and type")
     names = (port.name for port in row.operands)
     taken = {n: given.arrays[t.id] for n, t in zip(names, op.inputs, strict=False) if t.id in given.arrays}
-    problem = resolved.problem
-    prepared = bind(row, resolved.checked, problem, taken).within(op.max_error)
+    problem = _within(resolved.problem, step)
+    prepared = bind(row, resolved.checked, problem, taken).activated(activation_of(step.ops))
     out = allocate(op, tensors[op.outputs[0].id], problem.output_shape, problem.output_format, memory_bytes)
     started = time.perf_counter()
     wanted, left = prepared.memory_bytes(out), memory_bytes - memory_of(out)
@@ -173,7 +214,7 @@ def execute(
         prepared.execute(out)
     except ConvgradError as error:
         raise op.refuse(str(error)) from error
-    return Execution(op, prepared, out, 1e3 * (time.perf_counter() - ready), 1e3 * (ready - started))
+    return Execution(op, step.ops, prepared, out, 1e3 * (time.perf_counter() - ready), 1e3 * (ready - started))
 
 
 def memory_of(array: Array) -> int:

@@ -11,7 +11,7 @@ from convgrad import engines
 from convgrad.arrays import overlaps_itself
 from convgrad.errors import ConvgradError
 from convgrad.functional.call import problem_of_row
-from convgrad.graph.model import FLOAT_DTYPES, INTEGER_DTYPES, LogicalTensor, Op, Shape
+from convgrad.graph.model import FLOAT_DTYPES, INTEGER_DTYPES, RELU, LogicalTensor, Op, Shape
 from convgrad.spec.check import Attributes, as_integers, check_names
 from convgrad.spec.geometry import Axis, Conv, forward_extent, transposed_extent
 from convgrad.spec.layouts import shape_words
@@ -90,8 +90,7 @@ def resolve(
     inputs = [tensors[tensor.id] for tensor in op.inputs]
     output = tensors[op.outputs[0].id]
     floats = [*_arrays(row, inputs), output]
-    if len({tensor.dtype for tensor in floats} - {"undef"}) > 1:
-        raise op.refuse(f"all tensors of {op.kind} must have one type; got {', '.join(map(str, floats))}")
+    _check_types(op, floats)
     operands: list[Shape] = []
     for port, tensor in zip(row.operands, inputs, strict=False):
         known = shapes.get(tensor.id, output.shape) if port.is_shape else tensor.shape
@@ -117,9 +116,32 @@ def resolve(
     if output.known(problem.output_shape, fmt.name) is None:
         made = f"{fmt} {shape_words(problem.output_shape)}"
         raise op.refuse(f"its inputs and attributes make {row.output.name} {made}; the graph has {output}")
-    if output.strides and overlaps_itself(problem.output_shape, output.strides, 1):
-        raise op.refuse(f"the output must not overlap itself; tensor {output} has strides {list(output.strides)}")
+    _check_strides(op, problem.output_shape, output)
     return Resolved(attributes_given, checked, problem)
+
+
+def rectified(op: Op, tensors: Mapping[int, LogicalTensor]) -> LogicalTensor:
+    """Return the output of a ReLU with the extents and the type of its input; raise GraphError where it has others."""
+    src, dst = tensors[op.inputs[0].id], tensors[op.outputs[0].id]
+    _check_types(op, (src, dst))
+    if src.shape is None or src.format is None:
+        return dst
+    known = dst.known(src.shape, src.dtype)
+    if known is None:
+        made = f"{src.format} {shape_words(src.shape)}"
+        raise op.refuse(f"its input makes {RELU.output.name} {made}; the graph has {dst}")
+    _check_strides(op, src.shape, dst)
+    return known
+
+
+def _check_types(op: Op, floats: Sequence[LogicalTensor]) -> None:
+    if len({tensor.dtype for tensor in floats} - {"undef"}) > 1:
+        raise op.refuse(f"all tensors of {op.kind} must have one type; got {', '.join(map(str, floats))}")
+
+
+def _check_strides(op: Op, shape: Shape, output: LogicalTensor) -> None:
+    if output.strides and overlaps_itself(shape, output.strides, 1):
+        raise op.refuse(f"the output must not overlap itself; tensor {output} has strides {list(output.strides)}")
 
 
 def _arrays(row: Operator, inputs: Sequence[LogicalTensor]) -> list[LogicalTensor]:

@@ -22,6 +22,7 @@ from convgrad.jax.operators import (
     convolution_backward_data,
     convolution_backward_weights,
 )
+from convgrad.jax.reproducible import reproducible
 from convgrad.jax.run import run
 
 handler.register()  # a program that was made elsewhere may call it too
@@ -37,5 +38,6 @@ __all__ = [
     "convolution_backward_data",
     "convolution_backward_weights",
     "lax",
+    "reproducible",
     "run",
 ]

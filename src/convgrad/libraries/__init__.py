@@ -1,4 +1,4 @@
-"""Whose arrays callers pass, and how a result becomes one of theirs without a copy."""
+"""The libraries of callers' arrays, and the conversion of a result to the caller's library without a copy."""
 
 from __future__ import annotations
 
@@ -22,52 +22,52 @@ _DTYPES = {library.dtypes + fmt.dtype.name: fmt for library in LIBRARIES for fmt
 
 
 def library_of(value: object) -> Library | None:
-    """Return the row of the library whose array a value is; None of NumPy's, and of anything else."""
+    """Return the row of the library that made an array; None for NumPy's arrays and other values."""
     for library in LIBRARIES:
-        kind = getattr(library.loaded, library.kind, None)  # none yet while another thread is loading it
+        kind = getattr(library.loaded, library.kind, None)  # not yet there while another thread loads it
         if kind is not None and isinstance(value, kind):
             return library
     return None
 
 
 def opened(value: object) -> Array | None:
-    """Return the memory of an array of one of the libraries; None where it is no such array, or is refused."""
+    """Return the memory of an array of one of the libraries; None if it is another value or is refused."""
     library = library_of(value)
     try:
         if library is None or library.refusal(value, library.refused) is not None:
             return None
         return library.array(library.loaded, value)
-    except Exception:  # the door says what it was
+    except Exception:  # ``arrays.take`` reports the error
         return None
 
 
 def like(value: object) -> Callable[[Array], Any]:
-    """Return what hands an array over, without a copy, in the library of a value: itself where that is NumPy's."""
+    """Return a function that converts an array without a copy to the library of a value; NumPy's stay unchanged."""
     library = None if type(value) is np.ndarray else library_of(value)
     return _as_it_is if library is None else library.like(library.loaded, value)
 
 
 def written(value: object) -> None:
-    """Tell the library of an array that its memory was written to."""
+    """Notify the library of an array that its memory was written to."""
     library = library_of(value)
     if library is not None:
         library.written(library.loaded, value)
 
 
 def on_its_threads(value: object, compute: Callable[..., Made], *given: object) -> Made:
-    """Return what a function returns, called on the threads that compute for an array's library."""
+    """Return a function's result, computed on the threads of an array's library."""
     library = None if type(value) is np.ndarray else library_of(value)
     return compute(*given) if library is None else settings.on(library.pool, compute, *given)
 
 
 def detached(value: object) -> Any:
-    """Return a value without the gradients that are recorded of it, for those whose answer is no function of it."""
+    """Return a value without its recorded gradients, for callers whose result is not differentiable in it."""
     library = library_of(value)
     return value if library is None else library.detached(library.loaded, value)
 
 
 def dtype(what: object) -> object:
-    """Return the format that a library's dtype means, or its name; anything else as it is.
+    """Return the format of a library's dtype, or of its name; return any other value unchanged.
 
     >>> print(dtype("torch.bfloat16"), dtype("torch.int8"))
     bf16 torch.int8

@@ -1,4 +1,4 @@
-"""Arrays of any library that speaks DLPack, as NumPy's: their memory, also of bf16 and f8; read-only ones stay so."""
+"""Arrays of any library that supports DLPack, as NumPy's, also of bf16 and f8: they share memory and stay read-only."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ CPU = 1
 _UINT = 1
 _EXTENSIONS = {fmt.dtype.name: fmt for fmt in FORMATS.values() if fmt.is_extension}
 _WORD = ctypes.sizeof(ctypes.c_void_p)
-# Where a capsule's tensor begins, by the capsule's name. A versioned one has before it: uint32 major, minor; void*
-# manager_ctx; void* deleter; uint64 flags.
+# The byte of a capsule's tensor, by the capsule's name. A versioned one follows uint32 major, uint32 minor,
+# void* manager_ctx, void* deleter, uint64 flags.
 _BEGINS = {b"dltensor_versioned": 16 + 2 * _WORD, b"dltensor": 0}
-_CODE = _WORD + 12  # a tensor begins: void* data; int32 device_type, device_id; int32 ndim; uint8 code
+_CODE = _WORD + 12  # a tensor begins: void* data, int32 device_type, int32 device_id, int32 ndim, uint8 code
 _PENDING = (("is_neg", "resolve_neg"), ("is_conj", "resolve_conj"))
 
 
 def device_of(value: Any) -> tuple[int, int]:
-    """Return the kind of a value's device, as DLPack numbers them, and its number."""
+    """Return the kind of a value's device, in DLPack's numbering, and the device's number."""
     kind, number = map(int, value.__dlpack_device__())
     return kind, number
 
 
 def array_of(value: Any) -> Array:
-    """Return the memory of a value that lies in the CPU's; what it cannot hand over it answers with any exception."""
+    """Return the CPU memory of a value; a value that cannot be handed over raises any exception."""
     value = resolved(value)
     text = str(getattr(value, "dtype", ""))
     fmt = next((fmt for name, fmt in _EXTENSIONS.items() if re.search(rf"\b{name}\b", text)), None)
@@ -42,7 +42,7 @@ def array_of(value: Any) -> Array:
 
 
 def resolved(value: Any) -> Any:
-    """Return a tensor with its signs and conjugates taken: they may be pending, and memory alone does not tell."""
+    """Return a tensor with pending signs and conjugates applied, which its memory alone does not show."""
     for pending, resolve in _PENDING:
         if getattr(value, pending, bool)():
             value = getattr(value, resolve)()
@@ -50,13 +50,13 @@ def resolved(value: Any) -> Any:
 
 
 class _AsBits:
-    """Hands on a tensor's DLPack capsule with its type code changed to that of unsigned integers, which NumPy has."""
+    """A tensor's DLPack capsule with the type code of unsigned integers, which NumPy knows."""
 
     def __init__(self, tensor: Any) -> None:
         self._tensor = tensor
 
     def __dlpack__(self, **options: Any) -> Any:
-        """Return the capsule, of the version asked for: one that knows no versions refuses the question itself."""
+        """Return the capsule, of the requested version; a tensor without versions refuses the request itself."""
         capsule = self._tensor.__dlpack__(**options)
         api = ctypes.pythonapi
         name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", api))

@@ -25,9 +25,9 @@ def _like(jax: Any, array: Any) -> Callable[[Array], Any]:
 
 
 def _handed(jax: Any, device: Any, array: Array) -> Any:
-    """Hand over an array; one that does not begin with a line of the caches is copied, as XLA's must.
+    """Hand over an array; XLA copies an array that does not begin at a cache line.
 
-    What is f64 stays so, though JAX may be set to make none by itself.
+    An f64 array stays f64, even if JAX is set not to make f64 arrays itself.
     """
     if array.dtype == F64.dtype and not jax.config.jax_enable_x64:
         with jax.enable_x64(True):
@@ -43,7 +43,7 @@ _REFUSED = (
         "and vmap",
     ),
     Refusal(lambda jax, array: array.is_deleted(), "D1", "{name} must lie in memory; got an array that was deleted"),
-    Refusal(  # NumPy would be given a copy, as of the next
+    Refusal(  # NumPy would get a copy, also for the next refusal
         lambda jax, array: len(array.devices()) > 1,
         "D1",
         "{name} must lie on one device; got an array on {got.sharding}; jax.device_put({name}, device) gathers it",

@@ -1,4 +1,4 @@
-"""What a library of arrays is: a row that says how its arrays become NumPy's, and NumPy's its own."""
+"""The row of a library of arrays: the conversions between its arrays and NumPy's, and the arrays that it refuses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 
 class Refusal(NamedTuple):
-    """What is refused: of which arrays, by what rule, in which words: ``{name}`` is the operand, ``{got}`` it."""
+    """A refusal: a test of arrays, the rule, and the message; ``{name}`` is the operand, ``{got}`` the array."""
 
     of: Callable[[Any, Any], bool]
     rule: str
@@ -28,23 +28,23 @@ class Library:
 
     module: str
     kind: str  # the name of its class of arrays
-    dtypes: str  # what its dtypes' names begin with
+    dtypes: str  # the prefix of its dtypes' names
     array: Callable[[Any, Any], Array]  # its memory as NumPy's
-    like: Callable[[Any, Any], Callable[[Array], Any]]  # what makes NumPy's memory one of its own, beside the array
-    written: Callable[[Any, Any], None]  # tells the library that the array's memory was written to
-    detached: Callable[[Any, Any], Any]  # the array, whose gradients nobody asks for
+    like: Callable[[Any, Any], Callable[[Array], Any]]  # makes a function that converts NumPy's memory, like the array
+    written: Callable[[Any, Any], None]  # notifies the library that the array's memory was written to
+    detached: Callable[[Any, Any], Any]  # the array without recorded gradients
     refused: tuple[Refusal, ...]
-    not_written: tuple[Refusal, ...]  # what else is refused where a result is to be written to
-    refused_there: tuple[Refusal, ...] = ()  # what ``array`` raises an error of, said in words of ours
+    not_written: tuple[Refusal, ...]  # further refusals for an array to be written to
+    refused_there: tuple[Refusal, ...] = ()  # refusals that explain an error of ``array``
     pool: str = OWN  # whose threads compute its arrays, if the context does not say
 
     @property
     def loaded(self) -> Any:
-        """The module; None where it is not loaded, and so has made no array."""
+        """The module; None if it is not loaded, and so has not made an array."""
         return sys.modules.get(self.module)
 
     def refusal(self, value: object, among: tuple[Refusal, ...]) -> Refusal | None:
-        """Return the first of some refusals that holds of an array; None where none does."""
+        """Return the first of some refusals that applies to an array; None if none applies."""
         module = self.loaded
         for refusal in among:
             if refusal.of(module, value):

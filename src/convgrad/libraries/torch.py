@@ -22,19 +22,19 @@ def formats_of(torch: Any) -> dict[Any, Format]:
 
 
 def array_of(torch: Any, tensor: Any) -> Array:
-    """Return a tensor's memory as an array; of types that NumPy has only with ml_dtypes too."""
-    if tensor.is_neg():  # its memory holds the opposite
+    """Return a tensor's memory as an array, also for types that NumPy has only with ml_dtypes."""
+    if tensor.is_neg():  # its memory has the opposite signs
         tensor = tensor.resolve_neg()
     fmt = formats_of(torch).get(tensor.dtype)
     bits = getattr(torch, fmt.bits.name) if fmt is not None and fmt.is_extension else None
     array: Array = tensor.numpy() if bits is None else tensor.view(bits).numpy()
-    if array.flags.owndata and array.size:  # handed no memory, NumPy takes some of its own
+    if array.flags.owndata and array.size:  # without memory, NumPy allocates some of its own
         raise BufferError("a tensor that has no memory")
     return array if fmt is None or bits is None else array.view(fmt.dtype)
 
 
 def _like(torch: Any, tensor: Any) -> Callable[[Array], Any]:
-    return tensor_of  # and no module with it: what holds it can be copied and sent
+    return tensor_of  # without the module, so that its holder can be copied and sent
 
 
 def tensor_of(array: Array) -> Any:
@@ -46,7 +46,7 @@ def tensor_of(array: Array) -> Any:
 
 
 def _written(torch: Any, tensor: Any) -> None:
-    """Let a backward that saved the tensor see that it is another now, as PyTorch's own operators do."""
+    """Let a backward pass that saved the tensor detect the change, as PyTorch's own operators do."""
     if not tensor.is_inference():
         torch.autograd.graph.increment_version(tensor)
 
@@ -60,7 +60,7 @@ def _stands_for_others(torch: Any, tensor: Any) -> bool:
 
 
 def _is_traced(torch: Any, tensor: Any) -> bool:
-    if torch.compiler.is_compiling():  # first: what compiles cannot follow the other questions
+    if torch.compiler.is_compiling():  # first, because a compiler cannot follow the other tests
         return True
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
@@ -78,7 +78,7 @@ _REFUSED = (
         "{name} must not be traced: the result would be a constant of the trace; convgrad.torch has the operators "
         "that can be compiled, torch.compiler.disable leaves a call as it is",
     ),
-    Refusal(  # of functionalize, PyTorch would hand over memory that holds anything
+    Refusal(  # for functionalize, PyTorch would hand over memory with arbitrary values
         lambda torch, tensor: torch._C._functorch.is_functorch_wrapped_tensor(tensor),
         "D8",
         "{name} must be a tensor of its own; got one that a transform of torch.func wraps; convgrad.torch has the "

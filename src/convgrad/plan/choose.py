@@ -39,7 +39,7 @@ def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
         else:
             rejected.append(Rejected(one.name, reason or TOO_LITTLE))
     best, *others = _planned(supported, problem, view, machine, threads, constants.MAX_KERNELS_PLANNED)
-    slower = [Rejected(other.summary, duration(other.time_ms)) for other in others]
+    slower = [Rejected(other.summary, duration(other.time_ms), slower=True) for other in others]
     return replace(best, rejected=(*slower, *rejected))
 
 

@@ -12,7 +12,7 @@ BY_HAND = "by hand"
 
 
 class Fitted:
-    """What a fitted number has besides its value: its unit, its meaning, the run that gave it."""
+    """The unit, the meaning and the run of a fitted number."""
 
     def __init__(self, value: float, unit: str, about: str, run: str = BY_HAND) -> None:
         self.unit, self.about, self.run = unit, about, run

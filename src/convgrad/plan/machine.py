@@ -1,4 +1,4 @@
-"""Instruction sets and machines as values: what a plan knows about the hardware. Nothing is detected here."""
+"""Instruction sets and machines as values: the hardware as the planner sees it. Nothing is detected here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bf16 pairs: two k in one multiply-add, and the condition under which its bits are those of two fused ones.
+"""bf16 pairs: two k in one multiply-add, and the condition under which it gives the bits of two fused multiply-adds.
 
 The instruction flushes denormal operands and results to zero. Products of bf16 values, and sums of products, are
 multiples of 2**(ex + ey - 14), where ex and ey are the minimum exponents of the nonzero values of both operands. If
@@ -17,7 +17,7 @@ from convgrad.spec.problem import Problem
 # The minimum of ex + ey in biased exponents: 2**(ex + ey - 14) is 2**-126 or more. With one less, a sum of two products
 # can be denormal.
 MIN_EXPONENT_SUM = 2 * F32.max_exponent + 2 * (BF16.significand_bits - 1) + F32.min_exponent
-WHERE_PAIRS = f"where the data lets it: least exponents of both operands' panels sum to {MIN_EXPONENT_SUM} or more"
+WHERE_PAIRS = f"if the data permits: the minimum exponents of the panels of A and B sum to {MIN_EXPONENT_SUM} or more"
 PAIR_BYTES = 4
 PATHS = ("pairs", "single")  # counters of panels: multiplied in pairs, or not because the condition failed
 
@@ -38,5 +38,5 @@ def chain_adds(count: int, step: int, machine: Machine) -> float:
 
 
 def add_condition(tables: dict[str, Table], numbers: dict[str, int]) -> None:
-    """Add what the condition of pairs reads and counts to the tables and numbers of a schedule."""
+    """Add the limit and the counters of the condition of pairs to a schedule."""
     tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), MIN_EXPONENT_SUM

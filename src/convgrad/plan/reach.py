@@ -26,7 +26,7 @@ def unsupported(problem: Problem) -> str:
 
 
 def conv_of(problem: Problem) -> Conv:
-    """Return the convolution behind a problem."""
+    """Return the convolution of a problem."""
     geometry = problem.geometry
     if isinstance(geometry, Channels):
         axes = tuple(Axis(n, n, 1) for n in geometry.extents or (1,))

@@ -1,4 +1,4 @@
-"""The values that all plans share: names of contiguous axes, what a plan prints, the reasons against others."""
+"""The values that all plans share: names of contiguous axes, the text of a plan, the reasons against others."""
 
 from __future__ import annotations
 
@@ -25,11 +25,15 @@ class Rejected:
     """A candidate or a kernel that was not chosen, and the reason."""
 
     strategy: str
-    reason: str
+    reason: str  # against a candidate, or the predicted time of a kernel
+    slower: bool = False
+
+    def __str__(self) -> str:
+        return f"{'slower' if self.slower else 'not'} {self.strategy}: {self.reason}"
 
 
 class Spec(Protocol):
-    """What every kernel is specialised on. The body names the loop nest that generates its code."""
+    """The specification that every kernel has. The body names the loop nest that generates its code."""
 
     @property
     def isa(self) -> Isa:
@@ -45,7 +49,7 @@ class Spec(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """What every plan has. Subclasses add how the work is divided."""
+    """The fields of every plan. Subclasses add how the work is divided."""
 
     strategy: str
     spec: Any
@@ -83,6 +87,6 @@ class Chosen:
             f"  rounding depth {self.rounding_depth}, about {duration(self.time_ms)}",
         ]
         if self.in_pairs:
-            lines.append(f"  terms in pairs {WHERE_PAIRS}; else one by one, longer, to the same bits")
-        lines += [f"  not {other.strategy}: {other.reason}" for other in self.rejected]
+            lines.append(f"  bf16 pairs {WHERE_PAIRS}; else single terms, slower, with the same bits")
+        lines += [f"  {other}" for other in self.rejected]
         return "\n".join(lines)

@@ -90,7 +90,7 @@ class Parts:
 
     @cached_property
     def reach(self) -> int:
-        """How far what a position meets by its last tap is from what it meets by its first, at most."""
+        """The largest distance between the elements that the first and the last tap of a position meet."""
         return abs(self.by_tap) * max(0, self.max_taps - 1)
 
     @cached_property
@@ -166,7 +166,7 @@ class Blocks:
 
     @cached_property
     def reached(self) -> tuple[Ints, Ints]:
-        """Where what each output block meets begins, and where it ends: the same where it meets nothing."""
+        """The first and the last element that each output block meets; equal if it meets nothing."""
         parts = self.parts
         by_taps = (parts.taps - 1) * parts.by_tap
         low = parts.met + np.minimum(by_taps, 0)
@@ -211,7 +211,7 @@ def phases(axis: Axis, solves_for: str) -> tuple[Part, ...]:
 def uncut(phases: Sequence[Part], extent: int) -> tuple[Part, ...]:
     """Return phases without their ends that meet nothing, and these: of the others, some taps may not exist.
 
-    What does not exist is below 0, or from the operand's extent on.
+    Absent elements are below 0, or from the operand's extent on.
 
     >>> for part in uncut(phases(Axis(src=5, dst=7, kernel=3, pad_begin=3, pad_end=1), "dst"), 5):
     ...     print(part.positions, part.taps, part.met)
@@ -263,7 +263,7 @@ def _existing(whole: Part, extent: int) -> Ints:
     kind = np.dtype(np.int64 if farthest < FAR else object)
 
     def falls(bound: int) -> list[Ints]:
-        """Return where the number of taps that meet what is below a bound falls."""
+        """Return the positions at which fewer taps meet elements below a bound."""
         more, fewer = (min(max(0, -((lowest - bound + at * by_position) // step)), taps) for at in (0, count - 1))
         if more == fewer:
             return []

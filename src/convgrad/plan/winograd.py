@@ -1,4 +1,4 @@
-"""The plans of Winograd: what a task transforms at a time, the sizes of points, and the time of each stage."""
+"""The plans of Winograd: the blocks of a task, the sizes of points, and the time of each stage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PANEL = 2  # vectors of B that a loop over K reads together
 
 @dataclass(frozen=True, kw_only=True)
 class TiledPlan(Chosen):
-    """What the plans of Winograd share."""
+    """The fields common to the plans of Winograd."""
 
     variant: str
     tiles: int  # of a task, at a time

@@ -1,1 +1,1 @@
-"""WHAT is asked and what the answer is: operators, rules, geometry, the order of sums, the oracle."""
+"""The specification of problems and results: operators, rules, geometry, the order of sums, exact results."""

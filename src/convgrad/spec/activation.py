@@ -1,4 +1,4 @@
-"""The activation at the end of a sum: a forward's results after bias and old value, before the one rounding."""
+"""The activation of a forward's results. It is applied after bias and old value, before the only rounding."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.spec.operators import VERSION
 from convgrad.spec.problem import REMEMBERED, Problem, only
 from convgrad.spec.rules import refuse
 
-RELU = "relu"  # x <= 0 becomes +0; NaN stays
+RELU = "relu"  # x <= 0 becomes +0, NaN stays NaN
 ACTIVATED = ("Convolution", "ConvTranspose", "BiasAdd")  # the operators whose results can be activated
 
 
 def activated(problem: Problem, activation: object) -> Problem:
-    """Return a problem whose results are activated, by rule D13: by "relu", or not for None.
+    """Return the problem with an activation of its results, "relu" or None, by rule D13.
 
     >>> from convgrad.notation import problem
     >>> activated(problem("FWD_D f32 NXC mb1ic1iw3oc1ow3kw3pw1"), "relu").activation
@@ -27,10 +28,15 @@ def activated(problem: Problem, activation: object) -> Problem:
         return problem
     if not isinstance(activation, str) or activation != RELU:  # D13
         refuse("D13", problem.operator, f'activation must be None or "relu"; got {activation!r:.200}')
-    if problem.operator not in ACTIVATED:  # D13
+    if not activates(problem.operator):  # D13
         allowed = f"activation belongs to {', '.join(ACTIVATED)}"
         refuse("D13", problem.operator, f"{allowed}; a part of a sum, or a gradient, has none; got {activation!r}")
     return _with(problem, activation)
+
+
+def activates(operator: str) -> bool:
+    """Return whether the results of an operator, under a name of any generation, can be activated."""
+    return operator.removesuffix(VERSION) in ACTIVATED
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -46,4 +52,13 @@ def activate(values: NDArray[Any], problem: Problem) -> NDArray[Any]:
     >>> activate(np.array([-1.0, -0.0, 2.0, np.nan]), one).tolist()
     [0.0, 0.0, 2.0, nan]
     """
-    return np.where(values <= 0, values.dtype.type(0), values) if problem.activation else values
+    return relu(values) if problem.activation else values
+
+
+def relu(values: NDArray[Any]) -> NDArray[Any]:
+    """Return values of any number format after ReLU.
+
+    >>> relu(np.array([-1, 2], np.float16)).tolist()
+    [0.0, 2.0]
+    """
+    return np.where(values <= 0, values.dtype.type(0), values)

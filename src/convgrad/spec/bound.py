@@ -1,4 +1,4 @@
-"""The error bound of a sum, from its height: how far a correct result may lie from the exact one."""
+"""The error bound of a sum, from its rounding depth: the largest error that a correct result may have."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from convgrad.formats import F64, Format
 
-_UP = 1 + 2.0**-49  # what a bound may lose that is itself computed in float64
+_UP = 1 + 2.0**-49  # compensates for the roundings of the bound itself, which is computed in float64
 
 
 def gamma(height: int | NDArray[np.int64], unit: float) -> Any:
-    """Return gamma_h = h u / (1 - h u), the relative error h roundings can add up to; infinite where h u >= 1.
+    """Return gamma_h = h u / (1 - h u), the largest relative error of h roundings; infinite if h u >= 1.
 
     >>> gamma(3, 0.25), gamma(4, 0.25), gamma(np.array([1, 4]), 0.25).tolist()
     (3.0, inf, [0.3333333333333333, inf])
@@ -30,8 +30,8 @@ def error_bound(
 ) -> NDArray[np.float64]:
     """Return the bound on a sum before its output rounding: gamma_h sum|x||y| + n tiny/2 (1 + gamma_h).
 
-    ``magnitude`` is sum |x||y|, bias and old value counted in; ``terms`` the number n of products, each of which may
-    underflow by half of the accumulator's smallest number. Holds where nothing overflows.
+    ``magnitude`` is sum |x||y| including bias and old value. ``terms`` is the number n of products. Each product may
+    lose half of the accumulator's smallest number by underflow. The bound holds if nothing overflows.
     """
     g = gamma(height, accumulator.unit)
     underflow = max(accumulator.tiny / 2, F64.tiny)
@@ -40,9 +40,10 @@ def error_bound(
 
 
 def output_bound(value: NDArray[np.float64], bound: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
-    """Return the bound on a sum near ``value`` after it is rounded to ``fmt``: infinite where that may overflow.
+    """Return the bound on a sum near ``value`` after it is rounded to ``fmt``; infinite if that may overflow.
 
-    A sum within [value - bound, value + bound] moves by at most u times its size, or half of the smallest number.
+    Rounding changes a sum within [value - bound, value + bound] by at most u times its size, or half of the smallest
+    number.
     """
     furthest = np.abs(value) + bound
     total: NDArray[np.float64] = (bound + np.maximum(furthest * fmt.unit, fmt.tiny / 2)) * _UP

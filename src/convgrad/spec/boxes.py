@@ -1,9 +1,10 @@
-"""How an image's sum is cut into boxes of positions: the blocks of its tree, and which nodes a call on a box computes.
+"""Cuts of an image's sum into boxes of positions: the blocks of its tree, and the nodes that a box determines.
 
 A weight or bias gradient sums over an image's positions as a tree of **blocks** (``spec/order.py``). A run of
-neighbouring blocks knows the sums that a run of a batch's leaves knows (``spec/pieces.py``), a block being level 0. A
-call on a box of positions computes a node where the node's positions are a box: rows of the first axis, or some of one
-row, and so on inward. Another node is the sum of nodes below, which ``pieces.climb`` adds.
+neighbouring blocks determines the same nodes as a run of a batch's leaves (``spec/pieces.py``); a block is a node of
+level 0. A call on a box of positions can compute a node if the node's positions are a box. Such a box is some rows of
+the first axis, or a part of one row, and so on for the inner axes. Any other node is a sum of nodes below it, which
+``pieces.climb`` adds.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from convgrad.spec.order import BLOCK, FAN_IN, Order, over_positions
 from convgrad.spec.pieces import Nodes, nodes_of
 from convgrad.spec.slabs import Box
 
-REMEMBERED = 64  # images' extents whose order is not found again
+REMEMBERED = 64  # extents of images whose order is cached
 
 
 def row_step(extents: Sequence[int]) -> int | None:
-    """Return at which multiples of rows of the first axis an image's sum may be cut; None where it may not.
+    """Return the step, in rows of the first axis, at which an image's sum may be cut; None if it may not be cut.
 
-    An image of one block has no cuts, and none whose blocks have lines of several rows, but not whole rows.
+    An image of one block cannot be cut. Neither can an image whose blocks contain lines of several rows, but not whole
+    rows.
 
     >>> row_step((56, 56)), row_step((224, 224)), row_step((5000,)), row_step((7, 7))
     (4, 1, 256, None)
@@ -46,12 +48,12 @@ def row_step(extents: Sequence[int]) -> int | None:
 
 
 def blocks_of(extents: Sequence[int], rows: range) -> range:
-    """Return the blocks of some rows of the first axis, which begin and end where ``row_step`` says, or at the end.
+    """Return the blocks of some rows of the first axis. Rows must begin and end at multiples of ``row_step``.
 
     >>> blocks_of((56, 56), range(8, 56)), blocks_of((600,), range(256, 600)), blocks_of((4, 300), range(1, 3))
     (range(2, 14), range(1, 3), range(2, 6))
 
-    Raises ValueError for other rows.
+    The last row may be the end. Raises ValueError for other rows.
     """
     if rows != range(extents[0]) and ((step := row_step(extents)) is None or _off(rows, step, extents[0])):
         where = "nowhere" if step is None else f"at multiples of {step} rows"
@@ -62,12 +64,12 @@ def blocks_of(extents: Sequence[int], rows: range) -> range:
 
 
 def _off(rows: range, step: int, end: int) -> bool:
-    """Return whether rows begin or end where an image of so many may not be cut."""
+    """Return whether rows begin or end where an image with ``end`` rows cannot be cut."""
     return not rows or bool(rows.start % step) or (rows.stop != end and bool(rows.stop % step))
 
 
 def boxes(extents: Sequence[int], blocks: range) -> list[tuple[Nodes, Box]]:
-    """Return nodes that are boxes, from left to right, whose sums make all that a run of blocks knows.
+    """Return nodes that are boxes, from left to right. Their sums add up to all nodes that a run of blocks determines.
 
     >>> boxes((56, 56), range(2, 14))[0]
     (Nodes(level=0, first=2, number=1), (range(8, 12), range(0, 56)))
@@ -78,7 +80,7 @@ def boxes(extents: Sequence[int], blocks: range) -> list[tuple[Nodes, Box]]:
 
 
 def _as_boxes(extents: Sequence[int], nodes: Nodes) -> Iterator[tuple[Nodes, Box]]:
-    """Yield nodes that are boxes, as many neighbours from a first child on as are one, and make some nodes up."""
+    """Yield nodes that are boxes and add up to ``nodes``. As many neighbours as form one box are yielded together."""
     level, first, number = nodes
     for some in range(number, 0, -1):
         here = Nodes(level, first, some)
@@ -97,7 +99,7 @@ def _as_boxes(extents: Sequence[int], nodes: Nodes) -> Iterator[tuple[Nodes, Box
 
 
 def _box(extents: Sequence[int], blocks: range) -> Box | None:
-    """Return the positions of some blocks if they are a box."""
+    """Return the positions of some blocks if they are a box, else None."""
     begin, end = _position_at(extents, blocks.start), _position_at(extents, blocks.stop)
     box: list[range] = []
     for axis, extent in enumerate(extents):
@@ -111,7 +113,7 @@ def _box(extents: Sequence[int], blocks: range) -> Box | None:
 
 
 def _position_at(extents: Sequence[int], block: int) -> int:
-    """Return the first position of a block, or of what is behind the last, all counted row-major."""
+    """Return the first position of a block, counted row-major; the number of positions for the block after the last."""
     order = _order(tuple(extents))
     line, part = divmod(block, order.blocks_a_line)
     return min(line * order.lines_a_block * order.length + part * BLOCK, prod(extents))
@@ -123,7 +125,7 @@ def _order(extents: tuple[int, ...]) -> Order:
 
 
 def _block_at(extents: Sequence[int], position: int) -> int:
-    """Return the block that begins at a position, or the number of blocks where all positions are before it."""
+    """Return the block that begins at a position; the number of blocks for the position after the last."""
     order = over_positions(1, extents)
     line, within = divmod(position, order.length)
     return -(-line // order.lines_a_block) * order.blocks_a_line + within // BLOCK

@@ -1,4 +1,4 @@
-"""Sums in a given order, executed: chains of fused multiply-adds, trees of their sums."""
+"""The execution of sums in a given order: chains of fused multiply-adds, and trees of their sums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from convgrad.spec.order import FAN_IN, Order
 
-AT_ONCE = 1 << 15  # elements of chains that go on together
+AT_ONCE = 1 << 15  # elements of chains that are computed together
 
 Sum = TypeVar("Sum", bound=NDArray[Any])
 
@@ -18,8 +18,8 @@ Sum = TypeVar("Sum", bound=NDArray[Any])
 def fma_f32(x: NDArray[np.float32], y: NDArray[np.float32], z: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return x * y + z with one rounding to f32.
 
-    The product is exact in float64. The sum is rounded to odd there, by nudging an inexact one towards its error, so
-    that the second rounding, to f32, is the only one that counts.
+    The product is exact in float64. The float64 sum is rounded to odd: if it is inexact and even, it is moved by one
+    towards its error. Then only the second rounding, to f32, affects the result.
     """
     with np.errstate(all="ignore"):
         product = x.astype(np.float64) * y.astype(np.float64)
@@ -47,10 +47,10 @@ def tree(sums: list[Sum]) -> Sum:
 
 
 def sum_in_order(x: NDArray[np.float32], y: NDArray[np.float32], order: Order) -> NDArray[np.float32]:
-    """Return the f32 sums of x * y along the last axis, exactly as ``order`` has them; the definition of our bits.
+    """Return the f32 sums of x * y along the last axis in the given order. This function defines the results' bits.
 
-    The last axis holds the terms of the full grid. Give a term that does not exist as x = y = 0: that adds the same as
-    skipping it does.
+    The last axis contains the terms of the full grid. Pass x = y = 0 for a term that does not exist, which has the same
+    effect as skipping it.
 
     >>> ones = np.ones((1, 600), np.float32)
     >>> sum_in_order(ones, ones, Order(1, 2, 300))
@@ -64,7 +64,7 @@ def sum_in_order(x: NDArray[np.float32], y: NDArray[np.float32], order: Order) -
     taken = (np.arange(order.units * order.lines)[:, None] * order.length + order.taken()).ravel()
     each = max(1, AT_ONCE // max(1, prod(x.shape[:-1])))
     with np.errstate(all="ignore"):
-        for some in range(0, len(chains), each):  # one array operation per term of many chains, for speed only
+        for some in range(0, len(chains), each):  # one array operation per term of many chains, only for speed
             blocks = np.arange(some, min(some + each, len(chains)))
             for term in range(lengths[blocks].max()):
                 going = blocks[lengths[blocks] > term]

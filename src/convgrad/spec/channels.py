@@ -1,4 +1,4 @@
-"""Batch, groups and channels of a call: what must agree before any extent is looked at."""
+"""Checks of the batch, groups and channels of a call. They precede the checks of spatial extents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TENSORS: tuple[Tensor, Tensor] = ("src", "dst")
 
 
 def check_batch(call: Call) -> None:
-    """Check rules G5 and G2: no empty weights, one batch."""
+    """Check rules G5 and G2: weights are not empty, batches agree."""
     if "weights" in call.shapes and 0 in call.shapes["weights"]:  # G5
         call.refuse("G5", f"{call.names['weights']} must have no empty dimension; got {call.as_given('weights')}")
     if "src" in call.shapes and "dst" in call.shapes:
@@ -19,12 +19,12 @@ def check_batch(call: Call) -> None:
 
 
 def check_channels(call: Call) -> None:
-    """Check rules G3, G4 and G11: groups, channels, bias."""
+    """Check rules G3, G4 and G11 about groups, channels and bias."""
     groups = call.attributes.groups
     out_channels, in_per_group = call.shapes["weights"][:2]
     src, dst = (call.shapes[t][1] if t in call.shapes else None for t in ("src", "dst"))
     weights = f"{call.names['weights']} {call.as_given('weights')} ({call.attributes.weights_format})"
-    # (tensor, its channels, what the weights make them)
+    # (tensor, its channels, the channels according to the weights, the formula of these)
     pairs: list[tuple[Tensor, int | None, int, str]] = [
         ("src", src, in_per_group * groups, f"weights channels x groups = {in_per_group} x {groups}"),
         ("dst", dst, out_channels, f"weights channels = {out_channels}"),
@@ -48,7 +48,7 @@ def check_channels(call: Call) -> None:
 
 
 def _channels_hint(call: Call) -> str:
-    """Say that the weights' channels are divided on the other side, where they are."""
+    """Return a hint if the weights' channels are divided by groups on the wrong side, else ""."""
     groups = call.attributes.groups
     out_channels, in_per_group = call.shapes["weights"][:2]
     src, dst = (call.shapes[t][1] if t in call.shapes else None for t in TENSORS)

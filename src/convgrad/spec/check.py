@@ -1,4 +1,4 @@
-"""A call's attributes against the operator table: names, types, ranges, choices, lengths; defaults filled in."""
+"""Checks of a call's attributes against the operator table: names, types, ranges, choices, lengths, defaults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INT = {int}
 
 @dataclass(frozen=True)
 class Attributes:
-    """Checked attributes by their current names. Absent pads are zeros; other absent lists are None."""
+    """Checked attributes under their current names. Absent pads are zeros; other absent lists are None."""
 
     strides: tuple[int, ...] = ()
     pads_begin: tuple[int, ...] = ()
@@ -67,7 +67,7 @@ def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attri
 
 
 def check_names(op: Operator, given: Mapping[str, Any], axes: int = 0) -> None:
-    """Refuse attributes that the operator does not have, by rule A1; ``axes`` counts the spatial ones, if known."""
+    """Raise by rule A1 if the operator lacks an attribute. ``axes`` is the number of spatial axes, if known."""
     names = [a.name for a in op.attributes]
     unknown = [
         f"unknown attribute {name!r}; {_hint(op, name, value, axes)}"
@@ -79,20 +79,20 @@ def check_names(op: Operator, given: Mapping[str, Any], axes: int = 0) -> None:
 
 
 def _hint(op: Operator, name: str, value: object, axes: int) -> str:
-    """Return what to write in place of an attribute that an operator has not."""
+    """Return a hint about the right name for an attribute that an operator does not have."""
     names, meanings = [a.name for a in op.attributes], {a.name: a.means for row in OPERATORS for a in row.attributes}
     renamed = [a.name for a in op.attributes if a.means == meanings.get(name)]
     as_operand = [p for p in op.operands if name == p.name or (p.is_shape and name.endswith("_shape"))]
     if as_operand and not renamed:
         return f"{as_operand[0].name} is operand number {op.operands.index(as_operand[0]) + 1}"
     near = renamed or difflib.get_close_matches(name[:80].lower(), names, n=1, cutoff=0.7)
-    hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
+    hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names) or 'none'}"
     return taught(op, name, value, axes) or hint
 
 
 def as_integer(value: object) -> int | None:
-    """Return an int for a Python or NumPy integer; None for anything else, bool included."""
-    if type(value) is int:  # as nearly all are
+    """Return an int for a Python or NumPy integer; None for anything else, including bool."""
+    if type(value) is int:  # the usual case
         return value
     if isinstance(value, bool | np.bool_):
         return None
@@ -115,7 +115,7 @@ def as_integers(value: object) -> tuple[int, ...] | None:
 
 
 def as_items(value: object) -> tuple[Any, ...] | None:
-    """Return what a value holds, gone through once, as iterators can be; None of a string, and of what holds nothing.
+    """Return the items of an iterable as a tuple, iterating only once; None for a string or another value.
 
     >>> as_items(iter(["src"])), as_items("src"), as_items(1)
     (('src',), None, None)
@@ -124,7 +124,7 @@ def as_items(value: object) -> tuple[Any, ...] | None:
         items = None if isinstance(value, str) else iter(value)  # type: ignore[call-overload]
     except TypeError:
         return None
-    return None if items is None else tuple(items)  # what they raise while they are made is not for us to hide
+    return None if items is None else tuple(items)  # outside of ``try``: errors of the iterator must not be hidden
 
 
 def _type_words(attribute: Attribute, strict: bool = False) -> str:
@@ -182,7 +182,7 @@ def _string(op: Operator, attribute: Attribute, value: object) -> str:
 
 
 def _choice_hint(attribute: Attribute, value: str) -> str:
-    """Explain a choice in another library's words, or one of the convolutions' layouts on a transposed operator."""
+    """Return a hint about a choice spelt as in another library, or about a layout of the other kind of operator."""
     layout = in_our_letters(value)
     spelt = CHOICES.get(attribute.means, {}).get(value.lower(), layout)
     if spelt in attribute.choices:

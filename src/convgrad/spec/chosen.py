@@ -1,4 +1,4 @@
-"""Which variant of a problem an accuracy admits: of those that keep it, the one that is counted cheapest."""
+"""The choice of the algorithm (variant) for a given accuracy: the one of lowest cost that keeps the accuracy."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ DIRECT = 1.0  # the default of ``max_error``: the direct sum
 
 @lru_cache(maxsize=REMEMBERED)
 def in_variant(problem: Problem, max_error: float) -> Problem:
-    """Return the same problem in the cheapest variant whose guarantee is at most ``max_error`` times direct's.
+    """Return the problem in the cheapest variant whose error bound is at most ``max_error`` times the direct sum's.
 
-    Both are multiples of a product of two norms: of the channels that a weight has, or of what a tile meets and of the
-    weights of its channel. It is gamma_h of the direct sum, kappa gamma_H of a variant.
+    Both bounds are multiples of a product of two norms: gamma_h times it for the direct sum, kappa gamma_H times it for
+    a variant. For a weight gradient, the norms are of the two channels of a weight. Else they are of the positions that
+    a tile meets and of the weights of its channel.
 
     >>> from convgrad.notation import problem
     >>> one = problem("BWD_W f32 NXC mb8ic128ih28oc128oh28kh3ph1")
@@ -40,19 +41,19 @@ def in_variant(problem: Problem, max_error: float) -> Problem:
 
 
 def guarantee(problem: Problem, variant: str) -> float:
-    """Return what ``max_error`` a variant keeps: kappa H / h, in first order."""
+    """Return the smallest ``max_error`` that admits a variant: kappa H / h, to first order."""
     direct = replace(problem, variant="")
     of_variant = replace(problem, variant=variant)
     return kappa(of_variant) * height_of(of_variant) / height_of(direct)
 
 
 def kappa(problem: Problem) -> float:
-    """Return by what the norms are multiplied in the bound of a problem's variant."""
+    """Return the constant kappa in the bound of a problem's variant; 1 for the direct sum."""
     return VARIANTS[problem.variant].way(problem.solves_for).kappa ** AXES if problem.variant else 1.0
 
 
 def why_not_of(problem: Problem) -> str:
-    """Return why a problem has no variant but the direct sum; nothing where it has."""
+    """Return why a problem has no variant except the direct sum; "" if it has one."""
     if not isinstance(problem.geometry, Conv):
         return "convolutions and their gradients have variants"
     if problem.operand_format is not F32:

@@ -1,7 +1,8 @@
-"""The derivative of every operator by each of its tensors: a problem of the family again, and so is that one's.
+"""The derivative of every operator by each of its tensors. It is again a problem of the same family of operators.
 
-All operators are one sum of products ``src * weights * dst`` over what meets, less the tensor they solve for. So the
-derivative by a tensor solves for it on the same geometry, with the cotangent v in the place of what was solved for.
+All operators are the same sum of products ``src * weights * dst`` over positions and taps that meet, without the tensor
+that is solved for. So the derivative by a tensor solves for this tensor on the same geometry. The cotangent v takes the
+place of the tensor that was solved for.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from convgrad.spec.geometry import Channels
 from convgrad.spec.operators import Tensor, find
 from convgrad.spec.problem import Problem, canonical_shape, posed
 
-COTANGENT, ZEROS = "v", "zeros"  # where an operand comes from that the one derived has not got
+COTANGENT, ZEROS = "v", "zeros"  # operands of a derivative that are not operands of the original problem
 
 
 @dataclass(frozen=True)
 class Derivative:
-    """What computes a derivative: a problem, or none where it is the cotangent itself.
+    """A derivative: the problem that computes it, or None if the derivative is the cotangent itself.
 
-    ``operands`` says of each of the problem's operands which it is: COTANGENT, ZEROS of its shape, or the operand of
-    that number of the one derived.
+    ``operands`` lists the problem's operands: COTANGENT, ZEROS of the operand's shape, or the number of an operand of
+    the original problem.
     """
 
     problem: Problem | None

@@ -1,4 +1,4 @@
-"""The spatial extents of a call: one shape rule per role, each axis checked in full."""
+"""The spatial extents of a call: one shape rule per pass (forward, backward_data, backward_weights), and its checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from convgrad.spec.shapes import Call
 
 @dataclass(frozen=True)
 class _AxisRule:
-    """What a role needs of one axis: its numbers, and words for its errors."""
+    """The numbers of one axis of a call, and the error messages about it."""
 
     call: Call
     index: int
@@ -34,7 +34,7 @@ class _AxisRule:
         return effective_kernel(self.kernel, self.dilation)
 
     def pads(self, same_total: int) -> tuple[int, int]:
-        """Return (begin, end): explicit, none for valid, ``same_total`` split for same."""
+        """Return (begin, end): the explicit pads, zeros for valid, or ``same_total`` split for same."""
         a = self.call.attributes
         if a.auto_pad == "none":
             return a.pads_begin[self.index], a.pads_end[self.index]
@@ -58,7 +58,7 @@ def _same(call: Call) -> bool:
 
 
 def _listed(values: Sequence[int]) -> str:
-    """Write legal extents: all of a few, the ends of many."""
+    """Return legal extents as text: all of up to 8, else the first two and the last."""
     if not values:
         return "none"
     if len(values) > 8:
@@ -67,7 +67,7 @@ def _listed(values: Sequence[int]) -> str:
 
 
 def _forward_extent(rule: _AxisRule, extent: int, given: int, formula: str) -> int:
-    """Return the extent a forward makes: at least 1, or 0 of an empty one."""
+    """Return the output extent of a forward, or raise by rule G8: it is at least 1, or 0 for an empty input."""
     if extent < 1 and not (extent == 0 and given == 0):  # G8
         name = rule.call.names[rule.call.op.output.tensor]
         rule.refuse("G8", f"the extent of {name} must be at least 1; got {formula} = {extent}")
@@ -75,7 +75,7 @@ def _forward_extent(rule: _AxisRule, extent: int, given: int, formula: str) -> i
 
 
 def _convolution(call: Call) -> tuple[Axis, ...]:
-    """O = floor((I + P - E)/s) + 1."""
+    """Return the axes of a convolution: O = floor((I + P - E)/s) + 1."""
     axes = []
     for rule, src in zip(_axis_rules(call), call.shapes["src"][2:], strict=True):
         e, s = rule.effective, rule.stride
@@ -87,14 +87,14 @@ def _convolution(call: Call) -> tuple[Axis, ...]:
 
 
 def _fitting_pads(src: int, dst: int, rule: _AxisRule) -> str:
-    """Return the sums of explicit pads whose forward maps src to dst, in words; nothing if none does."""
+    """Return a hint with the sums of explicit pads whose forward maps src to dst; "" if there are none."""
     least = transposed_extent(dst, rule.effective, rule.stride, src)
     sums = range(max(0, least), least + rule.stride) if dst else range(rule.effective - src)
     return f"; pads_begin + pads_end that fit: {_listed(sums)}" if sums else ""
 
 
 def _fitting_kernels(src: int, dst: int, rule: _AxisRule, pads: int) -> str:
-    """Return the kernel extents whose forward maps src to dst with explicit pads, in words."""
+    """Return the kernel extents whose forward maps src to dst with explicit pads, as text."""
     d, padded = rule.dilation, src + pads
     if dst == 0:  # E > I + P
         return f"{(padded - 1) // d + 2} or more"
@@ -104,7 +104,7 @@ def _fitting_kernels(src: int, dst: int, rule: _AxisRule, pads: int) -> str:
 
 
 def _backward_weights(call: Call) -> tuple[Axis, ...]:
-    """The forward of weights_shape must map src to diff_dst, which is empty where the kernel does not fit."""
+    """Return the axes if the forward maps src to diff_dst. diff_dst must be empty if the kernel does not fit."""
     axes = []
     extents = zip(_axis_rules(call), call.shapes["src"][2:], call.shapes["dst"][2:], strict=True)
     for rule, src, dst in extents:
@@ -124,7 +124,7 @@ def _backward_weights(call: Call) -> tuple[Axis, ...]:
 
 
 def _legal_sources(rule: _AxisRule, dst: int) -> range:
-    """Return the s source extents whose forward has this dst extent."""
+    """Return the s extents of src whose forward has this extent of dst."""
     e, s = rule.effective, rule.stride
     if _same(rule.call):
         return range(max(0, s * (dst - 1) + 1), s * dst + 1)
@@ -133,7 +133,7 @@ def _legal_sources(rule: _AxisRule, dst: int) -> range:
 
 
 def _backward_data(call: Call) -> tuple[Axis, ...]:
-    """Take dst_shape, checked; or infer I = s(O - 1) + E - P + op, or sO with auto_pad same."""
+    """Return the axes from a checked dst_shape, or infer I = s(O - 1) + E - P + op, or sO with auto_pad same."""
     if "src" in call.shapes:
         return _backward_data_given(call)
     padding, same = call.attributes.output_padding, _same(call)
@@ -167,7 +167,7 @@ def _backward_data(call: Call) -> tuple[Axis, ...]:
 
 
 def _without_shape(same: bool, padded: bool) -> str:
-    """Say what else would determine the shape, as far as the caller has the choice."""
+    """Return a hint about alternatives that would determine the shape."""
     if not same:
         return ", or give output_padding"
     return ", or leave output_padding out where E >= s" if padded else ", because E < s on an axis"
@@ -186,7 +186,7 @@ def _backward_data_given(call: Call) -> tuple[Axis, ...]:
 
 
 def ignored_output_padding(call: Call, conv: Conv) -> str | None:
-    """Say that a data gradient's given shape beats its output_padding, where the two disagree."""
+    """Return a note if a data gradient's given shape disagrees with its output_padding, which is then ignored."""
     padding = call.attributes.output_padding
     if padding is None or (call.op.solves_for, call.op.transposed) != ("src", False):
         return None
@@ -220,7 +220,7 @@ def _transposed_pads(rule: _AxisRule) -> tuple[int, int]:
 
 
 def _transposed_padding(rule: _AxisRule) -> int | None:
-    """Return the axis' output_padding, or None; it must be below max(stride, dilation)."""
+    """Return the axis's output_padding, checked to be below max(stride, dilation); None if it was not given."""
     padding = rule.call.attributes.output_padding
     if padding is None:
         return None
@@ -231,7 +231,7 @@ def _transposed_padding(rule: _AxisRule) -> int | None:
 
 
 def _transpose(call: Call) -> tuple[Axis, ...]:
-    """L = s(l - 1) + E - P + op; op counts in every pad mode."""
+    """Return the axes of a transposed convolution: L = s(l - 1) + E - P + op. op counts in every pad mode."""
     axes = []
     for rule, small in zip(_axis_rules(call), call.shapes["dst"][2:], strict=True):
         e, s, op = rule.effective, rule.stride, _transposed_padding(rule) or 0
@@ -243,7 +243,7 @@ def _transpose(call: Call) -> tuple[Axis, ...]:
 
 
 def _transpose_backward_data(call: Call) -> tuple[Axis, ...]:
-    """l = floor((L + P - E)/s) + 1; with output_padding L = s(l - 1) + E - P + op exactly."""
+    """Return the axes: l = floor((L + P - E)/s) + 1, and with output_padding exactly L = s(l - 1) + E - P + op."""
     axes = []
     for rule, large in zip(_axis_rules(call), call.shapes["src"][2:], strict=True):
         e, s, op = rule.effective, rule.stride, _transposed_padding(rule)
@@ -262,7 +262,7 @@ def _transpose_backward_data(call: Call) -> tuple[Axis, ...]:
 
 
 def _transpose_backward_weights(call: Call) -> tuple[Axis, ...]:
-    """0 <= L - (s(l - 1) + E - P) < max(s, d); with output_padding L = s(l - 1) + E - P + op exactly."""
+    """Return the axes if 0 <= L - (s(l - 1) + E - P) < max(s, d), or, with output_padding, if it equals op."""
     axes = []
     extents = zip(_axis_rules(call), call.shapes["src"][2:], call.shapes["dst"][2:], strict=True)
     for rule, large, small in extents:

@@ -1,4 +1,4 @@
-"""What other libraries call the attributes and operands of a convolution: what it is here, and how it is written."""
+"""The names that other libraries give to attributes and operands of a convolution, and hints about the names here."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from convgrad.spec.operators import S64_MAX, Operator
 
-_Taught = Callable[[Operator, Any, int], str]  # of the operator, the value, and how many spatial axes: the hint
+_Taught = Callable[[Operator, Any, int], str]  # (operator, value, number of spatial axes) -> hint
 
 
 _POSITIVE = ("strides", "dilations", "groups")
 
 
 def _integer(value: Any) -> int | None:
-    """Return the int that a Python, NumPy or PyTorch integer is; None of anything else."""
+    """Return an int for a Python, NumPy or PyTorch integer; None for anything else."""
     try:
         return None if isinstance(value, bool) else index(value)
     except TypeError:
@@ -24,12 +24,12 @@ def _integer(value: Any) -> int | None:
 
 
 def _integers(value: Any) -> list[int] | None:
-    """Return the integers of a sequence; None of anything else."""
+    """Return the integers of a sequence; None for anything else."""
     if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
         return None
     try:
         integers = [_integer(item) for item in value]
-    except TypeError:  # arrays of no axes have __iter__, and none of that
+    except TypeError:  # arrays without axes have __iter__ but cannot be iterated
         return None
     return None if None in integers else [one for one in integers if one is not None]
 
@@ -39,14 +39,14 @@ def _fits(name: str, *integers: int) -> bool:
 
 
 def _each(name: str, value: object, axes: int) -> list[int] | None:
-    """Return one integer per axis of what was given, where it says that and they would be taken."""
+    """Return one integer per axis from an integer or a sequence; None if they are not legal for this attribute."""
     one = _integer(value)
     integers = _integers(value) if one is None else [one] * axes
     return integers if integers is not None and len(integers) == axes and _fits(name, *integers) else None
 
 
 def per_axis(name: str, value: object, axes: int) -> str:
-    """Write an attribute of one integer per axis as it was meant, or only its name.
+    """Return text that sets an attribute of one integer per axis, or only its name if the value is not legal.
 
     >>> per_axis("strides", 2, 2), per_axis("strides", 0, 2)
     ('strides=[2, 2]', 'strides, one positive integer per spatial axis')
@@ -71,18 +71,21 @@ def _groups(op: Operator, value: object, axes: int) -> str:
 
 
 SAME = {"same": "same_upper", "same_upper": "same_upper", "same_lower": "same_lower", "valid": "valid"}
-# By the attribute that it is a value of, what others write in lower case
+# Per attribute: other libraries' values, in lower case
 CHOICES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {"auto_pad": SAME, "data_format": {"channels_last": "NXC", "channels_first": "NCX"}}
 )
 
 
 def _pads(op: Operator, value: Any, axes: int) -> str:
-    """Write pads in one attribute as our two: an integer, one per axis, pairs by axis, ONNX's list, or a name."""
+    """Return a hint that turns one attribute with pads into pads_begin and pads_end, or into auto_pad.
+
+    The value may be an integer, one integer per axis, a pair per axis, ONNX's list, or a name.
+    """
     name = SAME.get(value.lower()) if isinstance(value, str) else None
     if name is not None:
         return f"did you mean auto_pad={name!r}?"
-    items = list(value) if isinstance(value, Iterator) else value  # gone through more than once
+    items = list(value) if isinstance(value, Iterator) else value  # because it is iterated more than once
     begin = end = _each("pads_begin", items, axes)
     numbers = _integers(items)
     if begin is None and numbers is not None and len(numbers) == 2 * axes and _fits("pads_begin", *numbers):
@@ -141,7 +144,7 @@ TAUGHT: Mapping[str, _Taught] = MappingProxyType(
 
 
 def taught(op: Operator, name: str, value: object, axes: int) -> str:
-    """Return what an attribute that another library has is here; "" of what none is known to have.
+    """Return a hint about another library's attribute or operand; "" for an unknown name.
 
     >>> from convgrad.spec.operators import find
     >>> taught(find("Convolution"), "padding", ((0, 1), (2, 3)), 2)

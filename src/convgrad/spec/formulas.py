@@ -1,6 +1,6 @@
-"""Sums of problems on some variables, closed under derivatives: an operator's gradients to any order.
+"""Formulas: sums of problems on variables, closed under differentiation. They give gradients of any order.
 
-An operator is such a sum of its inputs; so are its gradients, of its inputs and the cotangent, and theirs.
+An operator is such a sum on its inputs. Its gradients are such sums on the inputs and the cotangent, and so on.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ REMEMBERED = 1024
 
 
 class Term(NamedTuple):
-    """A problem on some of the variables, by number, or on ZEROS; without a problem the variable itself."""
+    """A problem on some of the variables, by number, or on ZEROS. Without a problem it is the variable itself."""
 
     problem: Problem | None
     variables: tuple[int | str, ...]
 
 
-Formula = tuple[tuple[Term, ...], ...]  # of each output the terms that are added, variables first; none where it is 0
+Formula = tuple[tuple[Term, ...], ...]  # per output the terms to add, plain variables first; no terms mean 0
 
 
 @lru_cache(maxsize=REMEMBERED)
 def gradients(formula: Formula, variables: int) -> Formula:
-    """Return the gradients of a formula by each of its variables, which are their number: <u, formula> differentiated.
+    """Return the gradients of <u, formula> by each of the formula's variables. ``variables`` is their number.
 
-    Their own variables are those and, behind them, the cotangents u of the formula's outputs.
+    The variables of the gradients are the formula's variables, followed by the cotangents u of its outputs.
 
     >>> from convgrad.notation import problem
     >>> convolution = problem("FWD_D f32 NXC mb1ic1iw3oc1ow3kw3pw1")
@@ -48,7 +48,7 @@ def gradients(formula: Formula, variables: int) -> Formula:
 
 
 def _derived(term: Term, place: int, cotangent: int) -> Term:
-    """Return the derivative of a term by the variable in one place."""
+    """Return the derivative of a term by the variable at one place."""
     if term.problem is None:
         return Term(None, (cotangent,))
     found = derivative(term.problem, place)

@@ -1,6 +1,6 @@
-"""The one geometry behind every operator: a convolution that ties src, dst and weights together on each spatial axis.
+"""The geometry that all operators share: a convolution that relates src, dst and weights on each spatial axis.
 
-Position i of src, position p of dst and tap k meet where ``i = p * stride + k * dilation - pad_begin`` and i exists.
+Position i of src, position p of dst and tap k meet if ``i = p * stride + k * dilation - pad_begin`` and i exists.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from math import prod
 
 
 def effective_kernel(kernel: int, dilation: int) -> int:
-    """Return E = d(K - 1) + 1, the extent a dilated kernel covers."""
+    """Return E = d(K - 1) + 1, the extent that a dilated kernel covers."""
     return dilation * (kernel - 1) + 1
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One spatial axis. Extents of src (I), dst (O) and kernel (K) are all stored: none follows from the others."""
+    """One spatial axis. The extents of src (I), dst (O) and kernel (K) are all stored, because all are independent."""
 
     src: int
     dst: int
@@ -34,11 +34,11 @@ class Axis:
 
     @property
     def span(self) -> int:
-        """s(O - 1) + E, from the first position that a tap may meet to behind the last, padding counted."""
+        """s(O - 1) + E, the number of positions from the first to the last that a tap meets, including padding."""
         return self.stride * (self.dst - 1) + self.effective_kernel
 
     def existing(self, tap: int, src: range, dst: range) -> range:
-        """Return the positions p in ``dst`` whose source position under ``tap`` lies in ``src`` (both of step 1).
+        """Return the positions p in ``dst`` whose source position under ``tap`` is in ``src`` (both have step 1).
 
         >>> Axis(src=6, dst=6, kernel=3, pad_begin=1, pad_end=1).existing(0, range(6), range(6))
         range(1, 6)
@@ -49,7 +49,7 @@ class Axis:
         return range(first, max(first, last))
 
     def source(self, tap: int, positions: range) -> slice:
-        """Return the source positions that ``tap`` reads for a non-empty run of destination positions, as a slice."""
+        """Return, as a slice, the positions of src that ``tap`` reads for a non-empty range of positions of dst."""
         offset = tap * self.dilation - self.pad_begin
         return slice(
             positions.start * self.stride + offset, (positions.stop - 1) * self.stride + offset + 1, self.stride
@@ -93,18 +93,18 @@ class Conv:
 
     @cached_property
     def positions(self) -> int:
-        """The number of destination positions of one image."""
+        """The number of positions of dst per image."""
         return prod(a.dst for a in self.axes)
 
     @cached_property
     def multiply_adds(self) -> int:
-        """Multiply-adds on the full grid, taps on padding counted: the same for all three roles."""
+        """Multiply-adds on the full grid, including taps on padding. All three passes have the same number."""
         return self.batch * self.positions * self.taps * self.dst_channels * (self.src_channels // self.groups)
 
 
 @dataclass(frozen=True)
 class Channels:
-    """What BiasAdd and BiasAddBackward see: a tensor of (N, C, X...), summed or offset per channel."""
+    """The geometry of BiasAdd and BiasAddBackward: a tensor (N, C, X...) to add a bias to, or to sum per channel."""
 
     batch: int
     channels: int
@@ -117,7 +117,7 @@ class Channels:
 
     @property
     def positions(self) -> int:
-        """The number of positions of one image."""
+        """The number of positions per image."""
         return prod(self.extents)
 
 
@@ -134,12 +134,12 @@ def convolution_pad_total(src: int, effective: int, stride: int) -> int:
 
 
 def transposed_pad_total(effective: int, stride: int) -> int:
-    """Return the SAME padding of a transposed operator: T = max(E - s, 0), whatever the extents."""
+    """Return the SAME padding of a transposed operator: T = max(E - s, 0) for any extents."""
     return max(effective - stride, 0)
 
 
 def split_pads(total: int, auto_pad: str) -> tuple[int, int]:
-    """Split SAME padding: the odd one goes to the end for same_upper, to the beginning for same_lower.
+    """Split SAME padding. An odd element is added at the end for same_upper, at the beginning for same_lower.
 
     >>> split_pads(3, "same_upper"), split_pads(3, "same_lower")
     ((1, 2), (2, 1))
@@ -152,7 +152,7 @@ def split_pads(total: int, auto_pad: str) -> tuple[int, int]:
 
 
 def forward_extent(src: int, effective: int, stride: int, pads: int) -> int:
-    """Return O = floor((I + P - E)/s) + 1; below 1 where the kernel does not fit.
+    """Return O = floor((I + P - E)/s) + 1, which is below 1 if the kernel does not fit.
 
     >>> forward_extent(28, 1, 2, 0), forward_extent(1, 2, 2, 0)
     (14, 0)
@@ -161,7 +161,7 @@ def forward_extent(src: int, effective: int, stride: int, pads: int) -> int:
 
 
 def transposed_extent(dst: int, effective: int, stride: int, pads: int, output_padding: int = 0) -> int:
-    """Return the extent L = s(l - 1) + E - P + op that a transposed operator makes of l, or a data gradient of O.
+    """Return L = s(l - 1) + E - P + op: the extent of a transposed operator from l, or of a data gradient from O.
 
     >>> transposed_extent(28, 3, 2, 41), transposed_extent(111, 3, 2, 0, 1)
     (16, 224)

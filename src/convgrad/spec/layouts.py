@@ -1,7 +1,8 @@
-"""Layouts as axis orders: where each canonical axis lies in an array of a given format.
+"""Layouts as axis orders: the place of each canonical axis in an array of a given format.
 
-Canonical orders are N, C, X... for data and O, I, X... for weights, in the words of the underlying convolution. IOX
-weights of a transposed operator are that convolution's OIX, and XOI its XIO: its outputs are the transposed inputs.
+Canonical orders are N, C, X... for data and O, I, X... for weights of the underlying convolution. The inputs of a
+transposed operator are the outputs of its underlying convolution. So its IOX weights are OIX weights of that
+convolution, and its XOI weights are XIO weights.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ CHANNELS_FIRST = frozenset({"NCX", "OIX", "IOX"})
 
 
 def in_our_letters(layout: str) -> str:
-    """Return another library's word for a layout in ours, where one letter stands for all spatial axes.
+    """Return another library's name of a layout in our letters, where X stands for all spatial axes.
 
     >>> in_our_letters("NHWC"), in_our_letters("oidhw")
     ('NXC', 'OIX')
@@ -39,7 +40,7 @@ def axis_order(layout: str, rank: int) -> tuple[int, ...]:
 
 
 def dense(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the element strides of an array without gaps, the last axis innermost.
+    """Return the strides, in elements, of a row-major array without gaps.
 
     >>> dense((2, 3, 4))
     (12, 4, 1)
@@ -48,7 +49,7 @@ def dense(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def shape_words(shape: Sequence[int]) -> str:
-    """Return a shape as it is written everywhere.
+    """Return a shape as text, in the form that all messages use.
 
     >>> shape_words((8, 56, 56, 64)), shape_words(())
     ('8x56x56x64', 'scalar')
@@ -66,7 +67,7 @@ def to_canonical(shape: Sequence[int], layout: str) -> tuple[int, ...]:
 
 
 def from_canonical(shape: Sequence[int], layout: str) -> tuple[int, ...]:
-    """Return the shape in ``layout`` of an array with this canonical shape; the inverse of ``to_canonical``.
+    """Return the shape in ``layout`` of an array with this canonical shape. It is the inverse of ``to_canonical``.
 
     >>> from_canonical((32, 16, 3, 3), "XIO")
     (3, 3, 16, 32)

@@ -1,7 +1,7 @@
-"""The operator table: every operator of the family in every generation of its name, as rows.
+"""The operator table: one row per operator of the family and generation of its name.
 
-A row says which tensor of the *underlying convolution* each port is. A transposed operator is the plain one with source
-and destination exchanged: ConvTranspose's ``src`` is that convolution's dst, and its dst that convolution's src.
+A row maps each operand and the output to a tensor of the *underlying convolution*. A transposed operator is a
+convolution with src and dst exchanged: the ``src`` of ConvTranspose is the convolution's dst, and vice versa.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AttributeType = Literal["s64", "s64[]", "string"]
 
 @dataclass(frozen=True)
 class Port:
-    """An operand or the output. A shape operand (``is_shape``) holds the extents of ``tensor``."""
+    """An operand or the output. A shape operand (``is_shape``) contains the extents of ``tensor``."""
 
     name: str
     tensor: Tensor
@@ -32,7 +32,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Attribute:
-    """An attribute; ``means`` is its name in the current generation, by which the code knows it."""
+    """An attribute. ``means`` is its name in the current generation, which the code uses."""
 
     name: str
     type: AttributeType
@@ -43,12 +43,12 @@ class Attribute:
     minimum: int = 0
     per_axis: bool = False
     zeros_if_absent: bool = False
-    spellings: tuple[tuple[str, str], ...] = ()  # in lower case, of choices
+    spellings: tuple[tuple[str, str], ...] = ()  # (spelling in lower case, choice)
 
 
-@dataclass(frozen=True, eq=False)  # rows of a table: each is itself only, and quick to look up
+@dataclass(frozen=True, eq=False)  # rows are compared by identity, for speed
 class Operator:
-    """One row: an operator under one name."""
+    """A row of the table: an operator under one name."""
 
     name: str
     generations: tuple[str, ...]
@@ -59,20 +59,20 @@ class Operator:
     attributes: tuple[Attribute, ...]
     shape_rule: str
     document: str
-    spatial_shape: bool = False  # a shape of the spatial extents alone will do
+    spatial_shape: bool = False  # the shape operand may have only the spatial extents
 
     def attribute(self, means: str) -> Attribute | None:
-        """Return the attribute that has this meaning, under whatever name; None where the operator lacks it."""
+        """Return the attribute that has this meaning, under any name; None if the operator does not have it."""
         return next((a for a in self.attributes if a.means == means), None)
 
     @cached_property
     def array_names(self) -> tuple[str, ...]:
-        """The operands that are arrays and no shapes."""
+        """The names of the operands that are arrays, not shapes."""
         return tuple(port.name for port in self.operands if not port.is_shape)
 
     @cached_property
     def operand_counts(self) -> range:
-        """How many operands the operator takes: optional ones come last."""
+        """The numbers of operands that the operator takes. Optional operands come last."""
         return range(sum(p.required for p in self.operands), len(self.operands) + 1)
 
 
@@ -88,7 +88,7 @@ GENERATIONS: Mapping[str, str] = MappingProxyType(
 S64_MAX = 2**63 - 1  # the largest integer that an attribute or an extent can be
 CONV_WEIGHTS = ("XIO", "OIX")
 TRANSPOSE_WEIGHTS = ("XOI", "IOX")
-VERSION = "-1"  # what the names of the older generations end in
+VERSION = "-1"  # the suffix of names of the older generations
 AUTO_PADS = ("none", "same_upper", "same_lower", "valid")
 AUTO_PAD_SPELLINGS = (*((choice, choice) for choice in AUTO_PADS), ("notset", "none"), ("explicit", "none"))
 
@@ -105,7 +105,7 @@ def _weights_format(name: str, choices: tuple[str, ...]) -> Attribute:
 
 _COMMON = (
     _per_axis("strides", 1, required=True),
-    # Absent or empty pads are zeros: the documents say both "required" and "may be omitted".
+    # Absent or empty pads are zeros, because the documents call them "required" and also say "may be omitted".
     _per_axis("pads_begin", 0, zeros_if_absent=True),
     _per_axis("pads_end", 0, zeros_if_absent=True),
     _per_axis("dilations", 1, required=True),
@@ -202,7 +202,7 @@ OPERATORS: tuple[Operator, ...] = (
         Port("filter_delta", "weights"),
         (*_OLD_CONV, _FILTER_SHAPE), "filter_shape", _FILTERS_DOC,
     ),
-    Operator(  # the same name with another order of operands: taken when the second one is a 1-D integer array
+    Operator(  # the same name with another order of operands, used if the second operand is a 1-D integer array
         "ConvolutionBackpropFilters-1", ("G0",), "weights", False,
         (Port("input", "src"), Port("filters_shape", "weights", is_shape=True), Port("output_delta", "dst")),
         Port("filter_delta", "weights"),
@@ -246,9 +246,9 @@ OPERATORS: tuple[Operator, ...] = (
 
 
 def rows(name: str) -> list[Operator]:
-    """Return the rows of an operator: one, or two where generations share a name but not the order of operands.
+    """Return the rows of an operator: one, or two if generations share a name but not the order of operands.
 
-    A name of the table is also known with "-1" added or left out, where no other row has that name.
+    You may add or omit the "-1" of a name unless another row has the resulting name.
 
     >>> [row.name for name in ("ConvolutionBackpropWeights", "Convolution", "Convolution-1") for row in rows(name)]
     ['ConvolutionBackpropWeights-1', 'Convolution', 'Convolution-1']
@@ -259,7 +259,7 @@ def rows(name: str) -> list[Operator]:
         each = ([row for row in OPERATORS if row.name == one] for one in (name, plain, f"{plain}{VERSION}"))
         found = next(filter(None, each), found)
     if not found:  # O1
-        asked = name if isinstance(name, str) else str(getattr(name, "__name__", type(name).__name__))  # no array whole
+        asked = name if isinstance(name, str) else str(getattr(name, "__name__", type(name).__name__))  # not an array
         names = {row.name.lower(): row.name for row in OPERATORS}
         asked = asked[:200]
         near = [names[one] for one in difflib.get_close_matches(asked.lower(), names, n=3, cutoff=0.5)]
@@ -269,16 +269,16 @@ def rows(name: str) -> list[Operator]:
 
 
 def find(name: str, *, shape_second: bool = False) -> Operator:
-    """Return the row of an operator; ``shape_second`` says that its second operand is a 1-D integer array.
+    """Return the row of an operator. ``shape_second``: its second operand is a 1-D integer array.
 
-    That tells the two orders of ConvolutionBackpropFilters-1 apart, whose name both generations share.
+    This distinguishes the two orders of operands of ConvolutionBackpropFilters-1, which share one name.
 
     >>> find("ConvolutionBackpropFilters-1").operands[1].name
     'output_delta'
     >>> find("ConvolutionBackpropFilters-1", shape_second=True).operands[1].name
     'filters_shape'
     """
-    return _found(name, shape_second) if isinstance(name, str) else rows(name)[0]  # which refuses it
+    return _found(name, shape_second) if isinstance(name, str) else rows(name)[0]  # raises: not a name
 
 
 @cache

@@ -1,6 +1,6 @@
-"""The definition: every operator as sums over existing taps in float64. Slow, without layouts, to be read and believed.
+"""The exact results that define every operator: sums over existing taps in float64, written to be read, not to be fast.
 
-A tap exists where i = p * stride + k * dilation - pad_begin is a position of src. Nothing here knows padding otherwise.
+A tap exists if i = p * stride + k * dilation - pad_begin is a position of src. Padding is not used in any other way.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Operands = Mapping[Tensor, F64Array]
 
 @dataclass(frozen=True)
 class Answer:
-    """The exact result, canonical: ``value`` before rounding, ``magnitude`` sum |x||y|, ``terms`` products per element.
+    """The exact result in canonical axis order.
 
-    ``value`` is activated, where the problem has an activation; ``magnitude`` is that of the sum.
-    ``magnitude`` counts finite operands only; ``integral`` says that all those are integers. Where a sum does not fit
-    53 bits, float64 rounds it.
+    ``value`` is the sum before rounding, after the activation if there is one. ``magnitude`` is sum |x||y| before the
+    activation, over finite operands only. ``terms`` is the number of products per element. ``integral`` means that all
+    finite operands are integers. float64 rounds a sum that does not fit in 53 bits.
     """
 
     value: F64Array
@@ -39,7 +39,7 @@ class Answer:
     integral: bool
 
     def rounded(self, problem: Problem) -> NDArray[Any]:
-        """Return the value rounded once to the problem's output format; an exact zero is +0."""
+        """Return the value rounded once to the problem's output format. An exact zero is +0."""
         return store(self.value + 0.0, problem.output_format)
 
 
@@ -49,7 +49,7 @@ def evaluate(
     old: NDArray[Any] | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> Answer:
-    """Return the exact result of a problem on canonical operands; ``old`` is what an accumulating problem adds to.
+    """Return the exact result of a problem on canonical operands. An accumulating problem adds the ``old`` value.
 
     >>> from convgrad.notation import problem
     >>> one = problem("BWD_W f32 NXC mb1ic1iw3oc1ow3kw3pw1")
@@ -85,9 +85,9 @@ def _solve(problem: Problem, given: Operands, progress: Callable[[float], None])
 
 
 def count_terms(problem: Problem, shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return the number of products in each output element, of ``shape``: existing taps times what is summed beside.
+    """Return the number of products of each output element: existing taps times summed channels or images.
 
-    Counts the taps axis by axis.
+    The taps are counted axis by axis; ``shape`` is the output's shape.
     """
     geometry, role = problem.geometry, problem.solves_for
     if isinstance(geometry, Channels):
@@ -120,7 +120,7 @@ def _taps(conv: Conv, progress: Callable[[float], None]) -> Iterator[tuple[Any, 
 
 def _meetings(axis: Axis, k: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     p, from_first = np.arange(axis.dst), k * axis.dilation - axis.pad_begin
-    if from_first >= axis.src or from_first < -(axis.dst - 1) * axis.stride:  # none; and it may be beyond 64 bits
+    if from_first >= axis.src or from_first < -(axis.dst - 1) * axis.stride:  # none, and from_first may exceed 64 bits
         p, from_first = p[:0], 0
     i = p * axis.stride + from_first
     existing = (i >= 0) & (i < axis.src)
@@ -135,12 +135,12 @@ def _grouped(array: F64Array, groups: int, channel_axis: int) -> F64Array:
 
 
 def _matrices(array: F64Array) -> F64Array:
-    """Flatten the positions of (n, g, c, X...), which leaves one matrix (c, X) for each image and group."""
+    """Flatten the positions of (n, g, c, X...) to one matrix (c, X) per image and group."""
     return array.reshape(*array.shape[:3], prod(array.shape[3:]))
 
 
 def _solve_dst(conv: Conv, given: Operands, progress: Callable[[float], None]) -> F64Array:
-    """dst[n, o, p] = sum over k, c of weights[o, c, k] src[n, c, i]."""
+    """Return dst[n, o, p] = sum over k, c of weights[o, c, k] src[n, c, i]."""
     src, weights = _grouped(given["src"], conv.groups, 1), _grouped(given["weights"], conv.groups, 0)
     dst = _grouped(np.zeros(conv.dst_shape), conv.groups, 1)
     for k, i, p in _taps(conv, progress):
@@ -150,7 +150,7 @@ def _solve_dst(conv: Conv, given: Operands, progress: Callable[[float], None]) -
 
 
 def _solve_src(conv: Conv, given: Operands, progress: Callable[[float], None]) -> F64Array:
-    """src[n, c, i] = sum over k, o of weights[o, c, k] dst[n, o, p]."""
+    """Return src[n, c, i] = sum over k, o of weights[o, c, k] dst[n, o, p]."""
     dst, weights = _grouped(given["dst"], conv.groups, 1), _grouped(given["weights"], conv.groups, 0)
     src = _grouped(np.zeros(conv.src_shape), conv.groups, 1)
     for k, i, p in _taps(conv, progress):
@@ -160,7 +160,7 @@ def _solve_src(conv: Conv, given: Operands, progress: Callable[[float], None]) -
 
 
 def _solve_weights(conv: Conv, given: Operands, progress: Callable[[float], None]) -> F64Array:
-    """weights[o, c, k] = sum over n, p of dst[n, o, p] src[n, c, i]."""
+    """Return weights[o, c, k] = sum over n, p of dst[n, o, p] src[n, c, i]."""
     src, dst = _grouped(given["src"], conv.groups, 1), _grouped(given["dst"], conv.groups, 1)
     weights = _grouped(np.zeros(conv.weights_shape), conv.groups, 0)
     for k, i, p in _taps(conv, progress):
@@ -170,12 +170,12 @@ def _solve_weights(conv: Conv, given: Operands, progress: Callable[[float], None
 
 
 def _solve_bias_add(channels: Channels, given: Operands, progress: Callable[[float], None]) -> F64Array:
-    """dst[n, c, p] = src[n, c, p]; the bias is added as it is to every forward."""
+    """Return dst[n, c, p] = src[n, c, p]. The caller adds the bias, as in every forward."""
     return given["src"]
 
 
 def _solve_bias(channels: Channels, given: Operands, progress: Callable[[float], None]) -> F64Array:
-    """bias[c] = sum over n, p of dst[n, c, p]."""
+    """Return bias[c] = sum over n, p of dst[n, c, p]."""
     return np.asarray(given["dst"].sum(axis=(0, *range(2, given["dst"].ndim))))
 
 

@@ -1,27 +1,27 @@
-"""The order of every sum and its height: a function of the problem alone, the same everywhere.
+"""The order of every sum and its rounding depth (height). Both depend only on the problem and are the same everywhere.
 
-A **block** is one chain of fused multiply-adds over at most 256 consecutive terms, starting from +0. Block sums are
-joined by a fixed 16-ary **tree**: 16 neighbours are added in order, left to right, into the first, and so on upward.
-Terms stand in **lines** of equal length, lines in **units**: as many whole lines as fit in 256 are a block, and a
-longer line is cut every 256. The blocks of a unit form one tree, and the units' sums another.
+A **block** is one accumulation chain: fused multiply-adds over at most 256 consecutive terms, starting from +0. A fixed
+16-ary reduction **tree** adds the block sums: 16 neighbours are added from left to right into the first, level by
+level. Terms form **lines** of equal length, and lines form **units**. A block has as many whole lines as fit in 256
+terms; a longer line is cut every 256 terms. The blocks of a unit form one tree, and the sums of the units another.
 
 | a sum over | units | lines of a unit | terms of a line |
 |---|---|---|---|
-| images of at most 256 positions | the whole sum | images | positions, row-major |
+| images of up to 256 positions | the whole sum | images | positions, row-major |
 | larger images | images | rows, row-major | positions of a row |
 | taps and channels | the whole sum | taps, row-major | channels |
 | taps and channels, tap by tap | taps, row-major | one | channels |
 
-Weight and bias gradients sum over the images of the batch and destination positions. Data gradients and forwards sum
-over taps and the channels of a group of the other end: tap by tap where the result has at most 4 channels, groups are 1
-and at least 16 channels are summed, so that few results may be computed tap by tap and gathered. Of bf16 operands they
-take the channels of a tap in pairs, the second of each pair first, an odd last one alone, as instructions that multiply
-and add pairs do.
+Weight and bias gradients sum over the images of the batch and the positions of dst. Data gradients and forwards sum
+over taps and the channels of one group. They sum tap by tap if the result has at most 4 channels, groups are 1 and at
+least 16 channels are summed. Then kernels may compute the results of each tap and combine them (kn2row). The channels
+of bf16 operands are taken in pairs within a tap: the second of each pair first, and an odd last channel alone.
+Instructions that multiply and add pairs use the same order.
 
-Of tiles (``spec/tiles.py``) a block is a chain over at most 64 products of a point, over tiles or over channels.
+In Winograd, a block is a chain over at most 64 products of a point, over tiles (``spec/tiles.py``) or over channels.
 
-Terms whose tap does not exist are skipped. +0 is added to every finished sum; then bias, then ``accumulate``, each with
-one addition; then the result is rounded once to the output type.
+Terms whose tap does not exist are skipped. Then +0, the bias, and the old value (``accumulate``) are added, in this
+order, with one addition each. The result is rounded once to the output type.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from convgrad.spec.toom_cook import VARIANTS
 
 BLOCK = 256
 FAN_IN = 16
-APART_RESULTS, APART_TERMS = 4, 16  # channels of a result at most, and channels summed at least, for trees of taps
+APART_RESULTS, APART_TERMS = 4, 16  # sums tap by tap have at most 4 result channels and at least 16 summed channels
 
 
 @dataclass(frozen=True)
 class Order:
-    """One output's sum on the full grid: units of lines of terms, and whether a line's terms are taken in pairs.
+    """The order of one output's sum on the full grid: units of lines of terms, which may be taken in pairs.
 
     >>> Order(1, 9, 60).begins()  # four lines a block
     array([  0, 240, 480])
@@ -62,32 +62,32 @@ class Order:
 
     @property
     def unit_terms(self) -> int:
-        """The terms of a unit."""
+        """The number of terms in a unit."""
         return self.lines * self.length
 
     @property
     def terms(self) -> int:
-        """The number of terms, those on padding counted."""
+        """The number of terms, including those on padding."""
         return self.units * self.unit_terms
 
     @property
     def lines_a_block(self) -> int:
-        """Whole lines that fit in a block; 1 where a line is longer."""
+        """The number of whole lines that fit in a block; 1 if a line is longer."""
         return max(1, self.block // max(1, self.length))
 
     @property
     def blocks_a_line(self) -> int:
-        """Blocks that a line is cut into; 1 where a block holds whole lines."""
+        """The number of blocks that a line is cut into; 1 if a block has whole lines."""
         return -(-self.length // self.block)
 
     @property
     def blocks(self) -> int:
-        """The blocks of a unit."""
+        """The number of blocks in a unit."""
         return -(-self.lines // self.lines_a_block) * self.blocks_a_line
 
     @property
     def height(self) -> int:
-        """The most roundings a term goes through: the longest block and, at each tree level, the children less one."""
+        """The rounding depth: the length of the longest block plus, for each tree level, the children minus one."""
         if self.terms == 0:
             return 0
         longest = min(self.block, min(self.lines, self.lines_a_block) * self.length)
@@ -110,7 +110,7 @@ class Order:
 
 
 def tree_height(leaves: int) -> int:
-    """Return the most additions a leaf goes through in the 16-ary tree.
+    """Return the largest number of additions of any leaf in the 16-ary tree.
 
     >>> tree_height(1), tree_height(16), tree_height(17), tree_height(4096)
     (0, 15, 16, 45)
@@ -123,7 +123,7 @@ def tree_height(leaves: int) -> int:
 
 
 def over_positions(batch: int, extents: Sequence[int]) -> Order:
-    """Return the order of a sum over images and positions: a weight gradient's, a bias gradient's.
+    """Return the order of a sum over images and positions, for a weight or bias gradient.
 
     >>> over_positions(100, (7, 7)).lines_a_block, over_positions(8, (56, 56)).blocks
     (5, 14)
@@ -135,7 +135,7 @@ def over_positions(batch: int, extents: Sequence[int]) -> Order:
 
 
 def images_a_block(extents: Sequence[int]) -> int:
-    """Return how many images share a block of a sum over images and positions; 1 where an image is a unit.
+    """Return the number of images per block in a sum over images and positions; 1 if each image is a unit.
 
     >>> images_a_block((7, 7)), images_a_block((56, 56))
     (5, 1)
@@ -145,7 +145,7 @@ def images_a_block(extents: Sequence[int]) -> int:
 
 
 def over_taps(taps: int, channels: int, apart: bool = False, pairs: bool = False) -> Order:
-    """Return the order of a sum over taps and channels, a forward's, a data gradient's; ``apart``: tap by tap.
+    """Return the order of a sum over taps and channels, for a forward or data gradient. ``apart``: tap by tap.
 
     >>> over_taps(9, 64), over_taps(49, 64, apart=True)
     (Order(units=1, lines=9, length=64, pairs=False), Order(units=49, lines=1, length=64, pairs=False))
@@ -180,11 +180,11 @@ def order_of(problem: Problem) -> Order:
 
 
 def last_additions(problem: Problem) -> int:
-    """Return how many additions follow the sum: bias, accumulate."""
+    """Return the number of additions after the sum: bias and old value."""
     return ("bias" in problem.operands) + problem.accumulate
 
 
 def height_of(problem: Problem) -> int:
-    """Return the height h of a problem's results in the specified order, on the full grid."""
+    """Return the rounding depth h of a problem's results in the specified order, on the full grid."""
     around = sum(VARIANTS[problem.variant].stages(problem.solves_for)) if problem.variant else 0
     return order_of(problem).height + around + last_additions(problem)

@@ -1,6 +1,7 @@
-"""The order of sums, executed: any problem on small data, to the very bits that the specified order gives.
+"""The execution of the specified order of sums for any problem on small data, with exactly the specified bits.
 
-Slow and plain: it lays every output's terms on the full grid, absent ones as 0 * 0, which adds as skipping them does.
+It is simple and slow: every output's terms are arrays over the full grid. An absent term is 0 * 0, which has the same
+effect as skipping it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ F32Array = NDArray[np.float32]
 def evaluate_in_order(
     problem: Problem, operands: Sequence[NDArray[Any]], old: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Return the canonical result of a problem of operands other than f64, with the bits of the specified order.
+    """Return the canonical result of a problem, with the bits of the specified order. Operands must not be f64.
 
     >>> from convgrad.notation import problem
     >>> x = np.arange(1, 4, dtype=np.float32).reshape(1, 1, 3)
@@ -57,7 +58,7 @@ def evaluate_in_order(
 
 
 def _positions(conv: Conv) -> NDArray[np.intp]:
-    """Return, for every tap and destination position, both row-major, the flat source position; -1 for none."""
+    """Return the flat position of src for every tap and position of dst, both row-major; -1 if it does not exist."""
     flat = np.zeros((conv.taps, conv.positions), np.intp)
     for row, taps in enumerate(product(*(range(a.kernel) for a in conv.axes))):
         along = [_along(axis, k) for axis, k in zip(conv.axes, taps, strict=True)]
@@ -76,13 +77,13 @@ def _along(axis: Axis, k: int) -> NDArray[np.intp]:
 
 
 def _flat(array: F32Array, groups: int, channel_axis: int) -> F32Array:
-    """Split the channel axis into group and channel, and flatten the positions behind it."""
+    """Split the channel axis into group and channel, and flatten the axes after it."""
     head, tail = array.shape[:channel_axis], array.shape[channel_axis + 1 :]
     return array.reshape(*head, groups, array.shape[channel_axis] // groups, prod(tail))
 
 
 def _of_dst(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
-    """Terms over taps, then channels: src[n, c, i] * weights[o, c, k]."""
+    """Return the factors of the terms src[n, c, i] * weights[o, c, k], over taps, then channels."""
     at = _positions(conv)
     src, weights = _flat(given["src"], conv.groups, 1), _flat(given["weights"], conv.groups, 0)
     x = np.where(at >= 0, src[..., np.maximum(at, 0)], 0)  # n, g, c, k, p
@@ -95,7 +96,7 @@ def _of_dst(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32
 
 
 def _of_src(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
-    """Terms over taps, then channels: dst[n, o, p] * weights[o, c, k]."""
+    """Return the factors of the terms dst[n, o, p] * weights[o, c, k], over taps, then channels."""
     at = _positions(conv)
     dst, weights = _flat(given["dst"], conv.groups, 1), _flat(given["weights"], conv.groups, 0)
     per_group_out, per_group_in = conv.dst_channels // conv.groups, conv.src_channels // conv.groups
@@ -114,7 +115,7 @@ def _of_src(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32
 
 
 def _of_weights(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
-    """Terms over images, then positions: src[n, c, i] * dst[n, o, p]."""
+    """Return the factors of the terms src[n, c, i] * dst[n, o, p], over images, then positions."""
     at = _positions(conv)
     src, dst = _flat(given["src"], conv.groups, 1), _flat(given["dst"], conv.groups, 1)
     x = np.where(at >= 0, src[..., np.maximum(at, 0)], 0)  # n, g, c, k, p

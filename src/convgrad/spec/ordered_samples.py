@@ -1,4 +1,4 @@
-"""The sums of samples, executed: squared norms and weighted sums on small data, to the very bits that are specified."""
+"""The execution of per-sample sums on small data, with exactly the specified bits: squared norms and weighted sums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from convgrad.spec.samples import CHAINS, cuts, is_product, of_one, scaled_opera
 
 
 def norms2_in_order(problem: Problem, operands: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-    """Return the squared norms of the gradients of a batch's samples, from canonical operands of any type but f64.
+    """Return the squared norms of the gradients of a batch's samples. Operands are canonical and not f64.
 
     >>> from convgrad.notation import problem
     >>> x = np.arange(1, 7, dtype=np.float32).reshape(2, 1, 3)
@@ -38,7 +38,7 @@ def norms2_in_order(problem: Problem, operands: Sequence[NDArray[Any]]) -> NDArr
 
 
 def _product(problem: Problem, *operands: NDArray[Any]) -> np.float64:
-    """Return the squared norm of a sample with one position: tap by tap, those that exist, group by group."""
+    """Return the squared norm of a sample with one position, over existing taps, group by group."""
     conv, total = problem.geometry, np.float64(0)
     assert isinstance(conv, Conv)
     src, dst = (operands[problem.operands.index(tensor)][0] for tensor in ("src", "dst"))
@@ -53,7 +53,7 @@ def _product(problem: Problem, *operands: NDArray[Any]) -> np.float64:
 
 
 def _norm2(numbers: NDArray[Any]) -> np.float64:
-    """Return the squared norm of numbers that stand in their order."""
+    """Return the squared norm of numbers that are already in the specified order."""
     elements, chains = numbers.ravel().astype(np.float64), []
     for first in range(CHAINS):
         chain = np.float64(0)
@@ -66,7 +66,7 @@ def _norm2(numbers: NDArray[Any]) -> np.float64:
 def weighted_in_order(
     problem: Problem, operands: Sequence[NDArray[Any]], scale: Sequence[float], old: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Return the canonical weighted sum of the gradients of a batch's samples, from operands of any type but f64.
+    """Return the canonical weighted sum of the gradients of a batch's samples. Operands must not be f64.
 
     >>> from convgrad.notation import problem
     >>> x = np.arange(1, 7, dtype=np.float32).reshape(2, 1, 3)

@@ -1,18 +1,18 @@
-"""How a sum over the batch is cut into runs of leaves and joined: which sums of a run are known before its neighbours.
+"""The parts of a sum over the batch: runs of leaves, the sums that a run determines, and how these are joined.
 
-A **leaf** of the tree over the batch is a block's pack of m images, or one larger image (``spec/order.py``); the last
-pack may hold fewer. A **run** is some neighbouring leaves. A node of the tree is the sum of 16 neighbours of the level
-below, added left to right from the first. So of a run these sums are known, and no others, from left to right:
+A **leaf** of the tree over the batch is a pack of m images that form a block, or one larger image (``spec/order.py``).
+The last pack may have fewer images. A **run** is a sequence of neighbouring leaves. A node of the tree is the sum of 16
+neighbours of the level below, added from left to right. So a run determines exactly these sums, from left to right:
 
-- nodes whose parents begin before the run, each by itself, as parents are summed from their first child on;
-- of each level at most one chain, the first children of a parent that goes on behind the run.
+- single nodes whose parents begin before the run, because a parent is summed from its first child on
+- at most one chain per level: the first children of a parent that continues after the run.
 
-Both are ``Nodes``. Where the next run begins its nodes go on with the chains, in that order. Where the batch ends a
-chain is its parent, the last of its level.
+Both are ``Nodes``. If another run follows, its nodes continue the chains, in this order. At the end of the batch, a
+chain is its parent, which is the last node of its level.
 
-A call on the images of ``Nodes`` gives their sum, but for +0 in the place of -0, as +0 ends every call. A sum that has
-a term which is not zero does not see the sign of a zero, and the +0 that ends the whole takes the sign of any other.
-What is no number stays none, and leaves as the canonical quiet NaN.
+A call on the images of ``Nodes`` returns their sum, but with +0 instead of -0, because every call ends by adding +0.
+This does not change the final result. A sum with a nonzero term does not depend on the sign of a zero. Any other sum is
++0 in the end, because +0 is added to the whole sum. NaN stays NaN, and the result has the canonical quiet NaN.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Nodes(NamedTuple):
-    """Some neighbouring nodes of a level, leaves being level 0, and their sum: several only from a first child on."""
+    """Neighbouring nodes of one level, which are summed. Leaves are level 0. Several nodes begin with a first child."""
 
     level: int
     first: int
@@ -35,12 +35,12 @@ class Nodes(NamedTuple):
 
     @property
     def leaves(self) -> range:
-        """The leaves beneath, where the batch has so many."""
+        """The leaves under these nodes. The batch may have fewer."""
         each: int = FAN_IN**self.level
         return range(self.first * each, (self.first + self.number) * each)
 
     def and_next(self, right: Nodes) -> Nodes | None:
-        """Return what these and their right neighbours are once they are added; None where they are not, or not yet.
+        """Return the nodes that these and the node on the right form once added; None if they cannot be added yet.
 
         >>> Nodes(0, 16, 2).and_next(Nodes(0, 18, 1)), Nodes(0, 16, 15).and_next(Nodes(0, 31, 1))
         (Nodes(level=0, first=16, number=3), Nodes(level=1, first=1, number=1))
@@ -54,7 +54,7 @@ class Nodes(NamedTuple):
 
 
 def nodes_of(first: int, end: int) -> tuple[Nodes, ...]:
-    """Return the sums that are known of the leaves from ``first`` to before ``end``, from left to right.
+    """Return the sums that the leaves from ``first`` up to, not including, ``end`` determine, from left to right.
 
     >>> [tuple(nodes) for nodes in nodes_of(14, 36)]
     [(0, 14, 1), (0, 15, 1), (1, 1, 1), (0, 32, 4)]
@@ -75,7 +75,7 @@ def nodes_of(first: int, end: int) -> tuple[Nodes, ...]:
 
 
 def climb(known: Iterable[tuple[Nodes, T]], add: Callable[[T, T], T]) -> list[tuple[Nodes, T]]:
-    """Return the sums that those of neighbouring runs make: each goes to its parent where that has begun.
+    """Return the joined sums of neighbouring runs. Each sum is added to its parent if the parent has begun.
 
     >>> climb([(nodes, str(nodes.first)) for nodes in (*nodes_of(14, 18), *nodes_of(18, 20))], "{} + {}".format)[2:]
     [(Nodes(level=0, first=16, number=4), '16 + 18 + 19')]
@@ -87,14 +87,14 @@ def climb(known: Iterable[tuple[Nodes, T]], add: Callable[[T, T], T]) -> list[tu
 
 
 def put(made: list[tuple[Nodes, T]], nodes: Nodes, value: T, add: Callable[[T, T], T]) -> None:
-    """Put a sum behind those of a run that it follows: where its parent has begun it is added there, and so on up."""
+    """Append a sum to the sums on its left. If its parent has begun, add it to the parent, and so on upwards."""
     while made and (more := made[-1][0].and_next(nodes)):
         nodes, value = more, add(made.pop()[1], value)
     made.append((nodes, value))
 
 
 def total(known: Sequence[tuple[Nodes, T]], add: Callable[[T, T], T]) -> T:
-    """Return the sum of all sums of a run that begins with the first leaf, where the batch ends with it.
+    """Return the total of the sums of a run that contains the whole batch.
 
     >>> total([(nodes, str(nodes.first)) for nodes in nodes_of(0, 36)], "{} + {}".format)
     '0 + 32'
@@ -106,16 +106,16 @@ def total(known: Sequence[tuple[Nodes, T]], add: Callable[[T, T], T]) -> T:
 
 
 def most_sums(runs: Iterable[Iterable[Nodes]]) -> int:
-    """Return how many sums there are at most while the nodes of neighbouring runs are computed in turn.
+    """Return the largest number of sums in memory while the nodes of neighbouring runs are computed one after another.
 
-    Each is computed onto what has begun: in place, but for sums of the runs before, which stay until a run ends.
+    A node is added in place to its unfinished parent. Sums of earlier runs are not overwritten until the run ends.
 
     >>> most_sums([nodes_of(14, 36)]), most_sums([nodes_of(0, 14), nodes_of(14, 36)])
     (4, 3)
     >>> most_sums(nodes_of(leaf, leaf + 1) for leaf in range(4096))
     5
     """
-    made: list[tuple[Nodes, bool]] = []  # and whether a sum is of the present run
+    made: list[tuple[Nodes, bool]] = []  # nodes, and whether their sum belongs to the current run
     most = new = 0
 
     def count(more: int) -> None:
@@ -138,7 +138,7 @@ def most_sums(runs: Iterable[Iterable[Nodes]]) -> int:
 
 
 def leaf_images(geometry: Conv | Channels) -> int:
-    """Return the images of a leaf: a batch may be cut at their multiples.
+    """Return the number of images in a leaf. A batch may be cut at its multiples.
 
     >>> leaf_images(Channels(100, 8, (7, 7))), leaf_images(Channels(100, 8, (56, 56)))
     (5, 1)
@@ -147,7 +147,7 @@ def leaf_images(geometry: Conv | Channels) -> int:
 
 
 def chunk_images(geometry: Conv | Channels) -> int:
-    """Return the images of a child of the whole batch's sum: accumulated chunk by chunk in f32 it has the same bits.
+    """Return the number of images in a child of the root. Accumulating such chunks in f32 gives the bits of one call.
 
     >>> chunk_images(Channels(64, 8, (7, 7))), chunk_images(Channels(64, 8, (56, 56)))  # 13 leaves, 64 leaves
     (5, 16)

@@ -1,4 +1,4 @@
-"""A problem: one call, fully checked, as a value. Engines and the oracle know no more."""
+"""A problem: one fully checked call as a value. Engines and the exact result use nothing else."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ REMEMBERED = 1024
 
 @dataclass(frozen=True)
 class Problem:
-    """What is asked. ``operands`` are the tensors given, in order; shape operands are already part of the geometry.
+    """A fully checked call. ``operands`` are the given tensors in order; shape operands are part of the geometry.
 
-    ``layouts`` say how each operand's axes lie, and last how the output's do.
+    ``layouts`` are the memory formats of the operands and, last, of the output.
     """
 
     operator: str
@@ -38,15 +38,15 @@ class Problem:
     output_format: Format
     accumulate: bool = False
     note: str | None = None
-    variant: str = ""  # of spec/toom_cook.py; none is the direct sum
-    activation: str = ""  # of the results of a forward, before their rounding: "relu", or none
+    variant: str = ""  # a variant of spec/toom_cook.py; "" is the direct sum
+    activation: str = ""  # of a forward's results, before their rounding: "relu" or ""
 
     def __hash__(self) -> int:
-        """Return the hash, which calls of one problem need again and again."""
+        """Return the hash, which is cached because every call needs it."""
         return self._hash
 
     def __getstate__(self) -> dict[str, object]:
-        """Return what is pickled: no hash, as strings have others in another process."""
+        """Return the pickled state, without the cached hash: hashes of strings differ between processes."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
@@ -71,14 +71,14 @@ class Problem:
 
 
 def canonical_shape(geometry: Conv | Channels, tensor: Tensor) -> Shape:
-    """Return the canonical shape of a tensor; of bias, only where it is the output."""
+    """Return the canonical shape of a tensor. For a bias, the geometry must be Channels."""
     if isinstance(geometry, Channels):
         return (geometry.channels,) if tensor == "bias" else geometry.shape
     return {"src": geometry.src_shape, "dst": geometry.dst_shape, "weights": geometry.weights_shape}[tensor]
 
 
 def canonical_shapes(problem: Problem) -> tuple[Shape, ...]:
-    """Return the canonical shapes of a problem's operands, and last of its output."""
+    """Return the canonical shapes of a problem's operands and, last, of its output."""
     geometry, output = problem.geometry, canonical_shape(problem.geometry, problem.output)
     operands = (output[1:2] if tensor == "bias" else canonical_shape(geometry, tensor) for tensor in problem.operands)
     return (*operands, output)
@@ -94,7 +94,7 @@ def problem_of(
 ) -> Problem:
     """Return the problem of a call, or raise by rules A7 to A9, T4 and G1 to G11.
 
-    ``shapes`` has one entry per operand given, in the operator's layouts; a shape operand's entry is its values.
+    ``shapes`` has one entry per given operand, in the operator's layouts. The entry of a shape operand is its values.
     """
     check_output_format(op.name, operand_format, output_format)
     geometry, note = _geometry(op, shapes, attributes)
@@ -118,13 +118,13 @@ def problem_of(
 
 @lru_cache(maxsize=REMEMBERED)
 def only(problem: Problem) -> Problem:
-    """Return the one problem that stands for all that equal it: to compare two takes as long as a small kernel."""
+    """Return one shared problem for all equal problems, because comparing two takes as long as a small kernel."""
     return problem
 
 
 @lru_cache(maxsize=REMEMBERED)
 def of_images(problem: Problem, images: int) -> Problem:
-    """Return the same problem of so many images.
+    """Return the same problem with another number of images.
 
     >>> from convgrad.notation import problem
     >>> of_images(problem("BWD_W f32 NXC mb64ic4ih8oc6oh8kh3ph1"), 3).geometry.batch
@@ -134,7 +134,7 @@ def of_images(problem: Problem, images: int) -> Problem:
 
 
 def check_output_format(operator: str, operand_format: Format, output_format: Format) -> None:
-    """Check rule T4: f64 is made of f64 only."""
+    """Check rule T4: f64 results need f64 operands."""
     if output_format is F64 and operand_format is not F64:  # T4
         needs = f"dtype f64 needs f64 operands, as sums of {operand_format} are kept in f32"
         refuse("T4", operator, f"{needs}; got operands of {operand_format}; .astype(numpy.float64) of each would do")
@@ -149,9 +149,9 @@ def posed(
     output_format: Format,
     bias: bool = False,
 ) -> Problem:
-    """Return the problem of the current operator that solves for a tensor on a geometry that is known to be one.
+    """Return the problem that solves for a tensor on a legal geometry, by an operator of the current generation.
 
-    ``layouts`` say how src, dst and weights of the underlying convolution lie.
+    ``layouts`` are the memory formats of src, dst and weights of the underlying convolution.
     """
     op = next(op for op in OPERATORS if (op.solves_for, op.transposed) == (solves_for, transposed))
     ports = [port for port in op.operands if not port.is_shape and (bias or port.required)]

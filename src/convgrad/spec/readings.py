@@ -1,4 +1,4 @@
-"""What else refused shapes may be: in which other formats, or in which other order of operands, they would fit."""
+"""Hints about shapes that do not fit: other formats, or another order of the operands, in which they would fit."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _FORMATS = ("data_format", "weights_format")
 
 
 def other_readings(op: Operator, shapes: Sequence[Shape], attributes: Attributes, check: Check) -> str:
-    """Say in which formats a refused call's shapes pass a check, or else in which order of operands; "" in none."""
+    """Return a hint with the formats in which the shapes pass a check, or else the order of operands; "" if none."""
     ports = op.operands[: len(shapes)]
-    fitting = list(_fitting(op, shapes, attributes, check, first=1))  # as it was said, it was refused
+    fitting = list(_fitting(op, shapes, attributes, check, first=1))  # skip the given formats, which were refused
     if fitting:
         return f"; these shapes fit {', or '.join(fitting)}"
     given_formats = [getattr(attributes, means) for means in _FORMATS]
-    if _channels_agree(op, shapes, attributes, given_formats):  # then it is extents that do not fit
+    if _channels_agree(op, shapes, attributes, given_formats):  # then the spatial extents do not fit
         return ""
     movable = [n for n, port in enumerate(ports) if port.tensor != "bias" and not port.name.endswith("_shape")]
     for order in list(permutations(movable))[1:]:
-        given = list(range(len(shapes)))  # by operand, which of those given would be it
+        given = list(range(len(shapes)))  # per operand, the number of the given shape to try
         for operand, other in zip(movable, order, strict=True):
             given[operand] = other
         for formats in _fitting(op, itemgetter(*given)(shapes), attributes, check):
@@ -41,7 +41,7 @@ def other_readings(op: Operator, shapes: Sequence[Shape], attributes: Attributes
 def _fitting(
     op: Operator, shapes: Sequence[Shape], attributes: Attributes, check: Check, first: int = 0
 ) -> Iterator[str]:
-    """Yield the formats in which shapes pass the check, in words, those of the call first."""
+    """Yield, as texts, the formats in which the shapes pass the check, the call's own formats first."""
     for read in islice(_formats(op, attributes.data_format, attributes.weights_format), first, None):
         if not _channels_agree(op, shapes, attributes, tuple(read.values())):
             continue
@@ -53,7 +53,7 @@ def _fitting(
 
 
 def _formats(op: Operator, *given: str) -> tuple[dict[str, str], ...]:
-    """Return what data_format and weights_format may be, where the operator has them, those given first."""
+    """Return the choices of the operator's data_format and weights_format, the given ones first."""
     named = {means: one for means in _FORMATS if (one := op.attribute(means))}
     ours = dict(zip(_FORMATS, given, strict=True))
     choices = product(*(sorted(one.choices, key=ours[means].__ne__) for means, one in named.items()))
@@ -61,7 +61,7 @@ def _formats(op: Operator, *given: str) -> tuple[dict[str, str], ...]:
 
 
 def _channels_agree(op: Operator, shapes: Sequence[Shape], attributes: Attributes, formats: Sequence[str]) -> bool:
-    """Tell quickly whether operands have the channels of the weights among them: few wrong readings do."""
+    """Return whether the operands' channels match the weights. This fast check rules out most wrong formats."""
     known = {port.tensor: shape for port, shape in zip(op.operands, shapes, strict=False) if len(shape) > 2}
     if attributes.weights_shape and len(attributes.weights_shape) > 2:
         known.setdefault("weights", attributes.weights_shape)

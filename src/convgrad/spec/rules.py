@@ -1,4 +1,4 @@
-"""Every rule a call must keep: its id, the error that breaking it raises, and its statement."""
+"""The rules that every call must follow: their ids, statements, and the errors for breaking them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _ROWS = (
     ("G9", InvalidShapeError, "a shape is a 1-D list of as many non-negative integers as the tensor has axes"),
     ("G10", InvalidShapeError, "extents and sizes in bytes fit 63 bits"),
     ("G11", InvalidShapeError, "bias is 1-D with one value per channel"),
-    # D: the door (arrays and options)
+    # D: arrays and options
     ("D1", UnsupportedError, "an operand lies in memory the CPU can read"),
     ("D2", InvalidShapeError, "out has the output's shape"),
     ("D3", InvalidShapeError, "out is writable"),
@@ -73,7 +73,7 @@ _ROWS = (
     ("D11", InvalidAttributeError, "pool is own or openmp"),
     ("D12", UnsupportedError, "pool is openmp only where the process has a runtime of OpenMP that can be used"),
     ("D13", InvalidAttributeError, "activation is None or relu, of Convolution, ConvTranspose or BiasAdd"),
-    # P: pieces of a batch
+    # P: parts of a batch
     ("P1", InvalidOpError, "pieces are of an operator that sums over the batch: a weight or bias gradient"),
     ("P2", UnsupportedError, "sums in pieces have an order: operands other than f64 on the generated engine"),
     ("P3", InvalidAttributeError, "a piece begins with a leaf of the batch's tree, at a multiple of its images"),
@@ -82,10 +82,10 @@ _ROWS = (
     # S: samples of a batch
     ("S1", InvalidShapeError, "scale has one value per image"),
     ("S2", InvalidAttributeError, "max_norm is a positive number"),
-    # M: memory of a call in pieces
+    # M: memory of a call in parts
     ("M1", InvalidAttributeError, "memory is a positive number of bytes, or a text of one"),
     ("M2", InvalidAttributeError, "memory holds the smallest piece that a call can be cut into"),
-    # K: what is kept of a call in pieces, and told of it
+    # K: checkpoints and progress of a call in parts
     ("K1", InvalidAttributeError, "a checkpoint is a path; where a call writes piece by piece, with out, not added to"),
     ("K2", InvalidAttributeError, "progress is True, or a callable that takes how far a call is"),
 )  # fmt: skip
@@ -94,13 +94,13 @@ RULES = {row[0]: Rule(*row) for row in _ROWS}
 
 
 def refuse(rule_id: str, operator: str, sentence: str) -> NoReturn:
-    """Raise the error of a rule as one sentence: operator, what must hold, what was given, the rule's id."""
+    """Raise the error of a rule. Its message has the operator, the condition, the given value and the rule's id."""
     rule = RULES[rule_id]
     raise rule.error(f"{operator}: {sentence} [{rule.id}]")
 
 
 def hinted(error: ConvgradError, hint: str) -> ConvgradError:
-    """Return the error of a rule with more said, before the rule's id.
+    """Return the error of a rule with a hint inserted before the rule's id.
 
     >>> print(hinted(InvalidShapeError("Convolution: src must fit; got 3 [G4]"), "; 4 would"))
     Convolution: src must fit; got 3; 4 would [G4]

@@ -1,21 +1,23 @@
-"""What is asked of single samples: the squared norm of each one's gradient, a weighted sum of all; order, bound.
+"""Per-sample gradients: the squared norm of each and the weighted sum of all, with their order and error bounds.
 
-The **gradient of sample n** is the weight or bias gradient of that image alone, in the order of its own (``order.py``),
-kept in f32 (of f64 in f64) and never rounded to a narrower type.
+The **gradient of sample n** is the weight or bias gradient of that image alone, in its own order (``order.py``). It is
+kept in f32 (f64 for f64 operands) and never rounded to a narrower type.
 
-Its **squared norm** is a float64. Elements stand in the order of a row-major array in XIO (transposed: XOI): taps, then
-channels of src, then channels of dst. Element e goes to chain e mod 32. A chain starts from +0 and adds the squares of
-its elements one after the other; squares of f32 are exact there, and neither overflow nor underflow. The 32 chains are
-joined by the 16-ary tree. Where a gradient of one group has more than 2^18 elements, dst channels are cut every 128: a
-part is a gradient by itself, and their norms are added from the first to the last. So it may be computed part by part.
+Its **squared norm** is a float64. Elements have the row-major order of XIO (transposed: XOI): taps, then channels of
+src, then channels of dst. Element e is added to chain e mod 32. A chain starts from +0 and adds the squares of its
+elements one after the other. Squares of f32 are exact in float64, and neither overflow nor underflow. The 16-ary tree
+adds the 32 chains. If a gradient with groups 1 has more than 2^18 elements, its dst channels are cut every 128. Each
+part is treated as a gradient by itself, and the norms of the parts are added from the first to the last. So the norm
+can be computed part by part.
 
-Where dst has one position, a weight gradient is a product: of x, src at the taps that exist, and of diff_dst. So is the
-norm, but of f64: in each group |x|^2 |dy|^2, each in that order, of x by taps, then channels. Their product is rounded
-to float64; groups are added from the first to the last. Where no tap exists it is 0.
+If dst has one position, a weight gradient is the product of x, the src values at existing taps, and dy, which is
+diff_dst. Then, except for f64 operands, the squared norm of each group is |x|^2 |dy|^2. Both factors are summed in the
+order above; x is ordered by taps, then channels. Their product is rounded to float64, and groups are added from the
+first to the last. If no tap exists, the norm is 0.
 
-The **weighted sum** is the weight or bias gradient of the whole batch, of scale[n] * diff_dst, or of scale[n] * src
-where src has fewer elements: scales are f32 (of f64 operands f64), each product is rounded once, and the order is the
-plain gradient's.
+The **weighted sum** is the weight or bias gradient of the whole batch for scale[n] * diff_dst. If src has fewer
+elements, scale[n] * src is used instead. Scales are f32 (f64 for f64 operands), each product with a scale is rounded
+once, and the order is that of the plain gradient.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import FAN_IN, height_of, tree_height
 from convgrad.spec.problem import Problem, canonical_shape, of_images
 
-CHAINS = 32  # of squares: element e goes to chain e mod 32
-LARGE = 1 << 18  # elements: a gradient of more has its squares added in parts,
-PART = 128  # of so many dst channels
-WRITTEN = {"weights": "XIO", "bias": "NCX"}  # how the gradient of a sample lies: its elements' order is row-major
+CHAINS = 32  # of squares: element e is added to chain e mod 32
+LARGE = 1 << 18  # elements: the squares of a larger gradient are added in parts
+PART = 128  # dst channels per part
+WRITTEN = {"weights": "XIO", "bias": "NCX"}  # the memory format, row-major, that defines the order of elements
 REMEMBERED = 1024
 
 Numbers = NDArray[np.float64]
@@ -46,7 +48,7 @@ Numbers = NDArray[np.float64]
 
 @lru_cache(maxsize=REMEMBERED)
 def of_one(problem: Problem) -> Problem:
-    """Return the problem of one sample's gradient, unrounded, in the order in which squares are added.
+    """Return the problem of one sample's gradient, unrounded, in the layout in whose order squares are added.
 
     >>> from convgrad.notation import problem
     >>> one = of_one(problem("BWD_W bf16 NXC mb64ic4ih8oc6oh8kh3ph1"))
@@ -64,13 +66,13 @@ def of_one(problem: Problem) -> Problem:
 
 @lru_cache(maxsize=REMEMBERED)
 def weighted(problem: Problem) -> Problem:
-    """Return the problem that a weighted sum is, once an operand is scaled: the same, of operands in f32, or in f64."""
+    """Return the problem of a weighted sum after scaling: the same problem on operands in f32, or f64."""
     return replace(problem, operand_format=problem.operand_format.accumulator)
 
 
 @lru_cache(maxsize=REMEMBERED)
 def scaled_operand(problem: Problem) -> int:
-    """Return which operand a weighted sum scales: diff_dst, the last, unless src has fewer elements.
+    """Return the number of the operand that a weighted sum scales: diff_dst, unless src has fewer elements.
 
     >>> from convgrad.notation import problem
     >>> [scaled_operand(problem(f"BWD_W f32 NXC mb64ic{c}ih8oc6oh8kh3ph1")) for c in (5, 6)]
@@ -82,7 +84,7 @@ def scaled_operand(problem: Problem) -> int:
 
 @lru_cache(maxsize=REMEMBERED)
 def is_product(problem: Problem) -> bool:
-    """Return whether the norm of a sample is a product of norms, as dst has one position.
+    """Return whether the norm of a sample is a product of norms, because dst has one position.
 
     >>> from convgrad.notation import problem
     >>> [is_product(problem(f"BWD_W {fmt} NXC mb64ic4ih3oc6oh1kh3")) for fmt in ("f16", "f64")]
@@ -93,7 +95,7 @@ def is_product(problem: Problem) -> bool:
 
 
 def factors(problem: Problem, operands: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Return src where taps exist and diff_dst, canonical, as (samples, groups, elements in their order)."""
+    """Return src at existing taps, and diff_dst, each of shape (samples, groups, elements in the specified order)."""
     assert isinstance(problem.geometry, Conv)
     groups, axes = problem.geometry.groups, problem.geometry.axes
     by_name = dict(zip(problem.operands, operands, strict=True))
@@ -107,14 +109,14 @@ def factors(problem: Problem, operands: Sequence[NDArray[Any]]) -> list[NDArray[
 
 
 def _met(axis: Axis) -> slice:
-    """Return the source positions that the one destination position meets, tap by tap."""
+    """Return the positions of src that the only position of dst meets, tap by tap."""
     step, pad = axis.dilation, axis.pad_begin
     first, behind = -(-pad // step), min(axis.kernel, -(-(axis.src + pad) // step))
     return slice(first * step - pad, max(first, behind) * step - pad, step)
 
 
 def cuts(problem: Problem) -> list[slice]:
-    """Return the channels of each part of a sample's gradient, canonical, whose squares are added by themselves.
+    """Return the dst channels of each part of a sample's gradient. The squares of each part are added separately.
 
     >>> from convgrad.notation import problem
     >>> cuts(problem("BWD_W f32 NXC mb64ic512ih7oc300oh7kh3ph1"))
@@ -128,7 +130,7 @@ def cuts(problem: Problem) -> list[slice]:
 
 
 def in_parts(problem: Problem, operands: Sequence[NDArray[Any]]) -> list[tuple[Problem, list[NDArray[Any]]]]:
-    """Return the problem of each part of a sample's gradient, with its operands, canonical, of any samples."""
+    """Return the problem of each part of a sample's gradient, with its canonical operands for one or more samples."""
     parts = cuts(problem)
     if len(parts) == 1:
         return [(problem, list(operands))]
@@ -146,7 +148,7 @@ def _part(problem: Problem, dst_channels: int) -> Problem:
 
 
 def squares_in_order(gradient: NDArray[Any]) -> np.float64:
-    """Return the squared norm of a gradient that lies in the order of its elements.
+    """Return the squared norm of a gradient whose memory format has the specified order of elements.
 
     >>> float(squares_in_order(np.arange(100, dtype=np.float32)))
     328350.0
@@ -164,7 +166,7 @@ def squares_in_order(gradient: NDArray[Any]) -> np.float64:
 
 
 def norm2_height(problem: Problem) -> int:
-    """Return the most additions that a square goes through; of a product, of both squares, and with its rounding.
+    """Return the rounding depth of a squared norm: additions of any square, and the rounding of a product of norms.
 
     >>> from convgrad.notation import problem
     >>> [norm2_height(problem(f"BWD_W f32 NXC g2mb64ic128ih{2 + oh}oc64oh{oh}kh3")) for oh in (3, 1)]
@@ -181,14 +183,14 @@ def norm2_height(problem: Problem) -> int:
 
 
 def _height(elements: int) -> int:
-    """Return the most additions that a square goes through, of so many elements of a part."""
+    """Return the largest number of additions of any square in a part with this number of elements."""
     return -(-elements // CHAINS) + tree_height(CHAINS)
 
 
 def norm2_bound(problem: Problem, gradient: Numbers, bound: Numbers) -> float:
-    """Return how far a squared norm may lie from the exact gradient's, whose elements are off by ``bound`` at most.
+    """Return the largest error of a squared norm if each element of the gradient has an error of at most ``bound``.
 
-    Of a product no element is off. Of f64 squares are rounded too, and may underflow; nothing may overflow.
+    In a product of norms, elements have no error. Squares of f64 are rounded and may underflow. Nothing may overflow.
     """
     fmt, height = problem.operand_format, norm2_height(problem)
     bound = bound * (not is_product(problem))
@@ -197,7 +199,7 @@ def norm2_bound(problem: Problem, gradient: Numbers, bound: Numbers) -> float:
     rounded = int(fmt is F64)
     g = gamma(height + rounded, F64.unit)
     underflow = rounded * gradient.size * F64.tiny * (1 + g)
-    return float((off + g * squares + underflow) * (1 + 2.0**-40))  # what this may lose that is in float64 itself
+    return float((off + g * squares + underflow) * (1 + 2.0**-40))  # for roundings of the bound
 
 
 def weighted_bound(
@@ -205,9 +207,9 @@ def weighted_bound(
 ) -> Numbers:
     """Return the bound on a weighted sum before it is rounded to its type.
 
-    ``magnitude`` is sum |scale||x||dy|, its old value counted in; ``others`` the sum of what is not scaled, sum |x|
-    say, as a product scale * dy that underflows is off by half of the smallest number, times x. The height is one more
-    than the plain gradient's.
+    ``magnitude`` is sum |scale||x||dy| including the old value. ``others`` is the sum over the operand that is not
+    scaled, for example sum |x|. It is needed because a product scale * dy that underflows loses half of the smallest
+    number, times x. The rounding depth is that of the plain gradient plus one.
     """
     accumulator = problem.operand_format.accumulator
     height = height_of(problem) + 1 if height is None else height
@@ -217,7 +219,7 @@ def weighted_bound(
 
 
 def clip_scales(norm2: NDArray[Any], max_norm: float) -> NDArray[np.float32]:
-    """Return min(1, max_norm / norm) of each sample, in f32, rounded towards zero; 1 where the norm is 0."""
+    """Return min(1, max_norm / norm) of each sample, in f32, rounded towards zero; 1 if the norm is 0."""
     with np.errstate(all="ignore"):
         exact = np.minimum(1.0, max_norm / np.sqrt(norm2))
         scale: NDArray[np.float32] = exact.astype(np.float32)

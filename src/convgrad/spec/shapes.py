@@ -1,4 +1,4 @@
-"""The shapes of a call, sorted by tensor of the underlying convolution: operands, shape operands, shape attributes."""
+"""The shapes of a call by tensor of the underlying convolution, from operands, shape operands and shape attributes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AXES_WORDS = {
 
 @dataclass(frozen=True)
 class Call:
-    """Canonical shapes by tensor of the underlying convolution; ``names`` are what the caller calls them."""
+    """Canonical shapes by tensor of the underlying convolution. ``names`` are the caller's names of the tensors."""
 
     op: Operator
     attributes: Attributes
@@ -35,11 +35,11 @@ class Call:
     layouts: Mapping[Tensor, str]
 
     def refuse(self, rule: str, sentence: str) -> NoReturn:
-        """Raise the error of a rule in this operator's name."""
+        """Raise the error of a rule for this operator."""
         refuse(rule, self.op.name, sentence)
 
     def as_given(self, tensor: Tensor) -> Shape:
-        """Return a shape as the caller wrote it."""
+        """Return a tensor's shape in the caller's layout."""
         return from_canonical(self.shapes[tensor], self.layouts[tensor])
 
 
@@ -58,7 +58,7 @@ def spatial_axes(op: Operator, shape: Shape) -> int:
 
 
 def check_extents(op: Operator, name: str, shape: Shape) -> None:
-    """Check that a shape which no array vouches for has no negative extent."""
+    """Check that a shape that does not come from an array has no negative extent."""
     if min(shape, default=0) < 0:  # G9
         refuse("G9", op.name, f"the shape of {name} must hold non-negative extents; got {list(shape)}")
 
@@ -66,7 +66,7 @@ def check_extents(op: Operator, name: str, shape: Shape) -> None:
 def with_full_shape(
     op: Operator, shapes: Sequence[Shape], attributes: Attributes
 ) -> tuple[tuple[Shape, ...], Attributes]:
-    """Fill batch and channels into an output_shape of spatial extents alone, where the operator takes that."""
+    """Return shapes and attributes with a full output_shape, if the operator takes only its spatial extents."""
     rank = len(shapes[0])
     if not op.spatial_shape or len(shapes[1]) != rank:
         return tuple(shapes), attributes
@@ -83,13 +83,13 @@ def with_full_shape(
 
 
 def layouts_of(attributes: Attributes) -> dict[Tensor, str]:
-    """Return how each tensor's axes lie; a bias has one axis and lies as it is."""
+    """Return the memory format of each tensor. A bias has one axis, so any format will do."""
     data, weights = attributes.data_format, attributes.weights_format
     return {"src": data, "dst": data, "weights": weights, "bias": "NCX"}
 
 
 def gather(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> Call:
-    """Sort operands and shape attributes by tensor. A shape operand beats the attribute of the same meaning."""
+    """Return shapes by tensor. A shape operand takes precedence over the attribute of the same meaning."""
     layouts = layouts_of(attributes)
     known: dict[Tensor, Shape] = {}
     names: dict[Tensor, str] = {op.output.tensor: op.output.name}
@@ -121,7 +121,7 @@ def gather(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> Cal
 
 
 def _shape_argument(op: Operator, name: str, values: Shape, rank: int, layout: str) -> Shape:
-    """Return a shape given as operand or attribute, checked for length and sign."""
+    """Return a shape that is given as operand or attribute, after checks of its length and signs."""
     if len(values) != rank or min(values) < 0:  # G9
         needed = f"{rank} non-negative extents, the rank of {op.operands[0].name}"
         refuse("G9", op.name, f"{name} must hold {needed}; got {list(values)}; {layout} is ({AXES_WORDS[layout]})")

@@ -1,12 +1,12 @@
-"""A slab of a problem: some images and a box of their positions, as a problem of its own, and what it reads and writes.
+"""Sub-problems (slabs): some images and a box of their positions, and the regions that they read and write.
 
-Positions are those of the tensor that is **swept**: that of dst where a weight or bias gradient sums over it or a
-forward writes it, that of src where a data gradient writes it. A slab reads of the other tensor what its positions
-meet: the rows between two slabs that both meet are the **halo**. Of an axis whose positions it has all it reads all,
-so that the slab of all images and positions is the problem.
+A box has positions of the **swept** tensor. A weight or bias gradient sums over dst and a forward writes dst, so dst is
+swept. A data gradient sweeps src, which it writes. From the other tensor, a slab reads the positions that its own
+positions meet. Rows that two neighbouring slabs both read are the **halo**. If a slab has all positions of an axis, it
+reads all positions along this axis. So the slab of all images and positions is the problem itself.
 
-A forward and a data gradient have the same bits slab by slab, whatever the box, as an output's sum is over taps and
-channels. Of a weight or bias gradient see ``spec/boxes.py``.
+Computed slab by slab, a forward or a data gradient has the same bits for any boxes, because an output's sum is over
+taps and channels. For weight and bias gradients, see ``spec/boxes.py``.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem, canonical_shapes, only
 
-Region = tuple[slice, ...]  # of an array as the caller has it
-Box = tuple[range, ...]  # of positions, one range of step 1 an axis
+Region = tuple[slice, ...]  # of an array in the caller's layout
+Box = tuple[range, ...]  # of positions, one range of step 1 per axis
 
 REMEMBERED = 4096
 
 
 @dataclass(frozen=True)
 class Slab:
-    """Images and a box of positions: its problem, the region of each operand that it reads, and that of the output.
+    """A sub-problem of some images and a box of positions, with the regions that it reads and writes.
 
-    A weight or bias gradient writes all of its output: it is a sum, of which this is a part.
+    In a weight or bias gradient, a slab computes a part of the sum, so it writes the whole output.
     """
 
     images: range
@@ -40,7 +40,7 @@ class Slab:
 
 
 def swept(problem: Problem) -> Tensor:
-    """Return the tensor over whose positions a problem goes: the data that is summed over, or written."""
+    """Return the tensor whose positions are divided into boxes: the data that is summed over, or written."""
     return "src" if problem.solves_for in ("src", "bias_add") else "dst"
 
 
@@ -64,7 +64,7 @@ def whole(problem: Problem) -> Box:
 
 @lru_cache(maxsize=REMEMBERED)
 def slab_of(problem: Problem, images: range, box: Box) -> Slab:
-    """Return the slab of some images, at least one, and a box of positions, at least one on each axis.
+    """Return the slab of one or more images and a box with one or more positions on each axis.
 
     >>> from convgrad.notation import problem
     >>> one = slab_of(problem("BWD_W f32 NXC mb8ic4iw300oc6ow300kw3pw1"), range(2, 4), (range(256, 300),))
@@ -93,7 +93,7 @@ def slab_of(problem: Problem, images: range, box: Box) -> Slab:
 
 @lru_cache(maxsize=REMEMBERED)
 def _arrays(problem: Problem) -> list[tuple[Tensor, Box, tuple[int, ...]]]:
-    """Return of each operand, and last of the output, its tensor, its canonical axes, the caller's order of these."""
+    """Return, per operand and last for the output: the tensor, its canonical ranges, and the caller's order of axes."""
     tensors, shapes = (*problem.operands, problem.output), canonical_shapes(problem)
     orders = (
         from_canonical(range(len(shape)), lie) if len(shape) > 1 else (0,)
@@ -111,13 +111,13 @@ def _with(problem: Problem, geometry: Conv | Channels) -> Problem:
 
 @lru_cache(maxsize=REMEMBERED)
 def _over_dst(axis: Axis, positions: range) -> tuple[Axis, range, range]:
-    """Return the axis of some positions of dst, the positions of src that they meet, at least one, and those of dst."""
+    """Return the axis of some positions of dst, the one or more positions of src to read, and the positions of dst."""
     if len(positions) == axis.dst:
         return axis, range(axis.src), positions
     first = positions.start * axis.stride - axis.pad_begin
     end = (positions.stop - 1) * axis.stride - axis.pad_begin + axis.effective_kernel
     src = range(max(first, 0), min(end, axis.src))
-    if not src:  # padding alone: a position of src before all that are met
+    if not src:  # the taps meet only padding: read one position of src, which no tap meets
         part = replace(axis, src=min(1, axis.src), dst=len(positions))
         return replace(part, pad_begin=part.span, pad_end=0), range(part.src), positions
     pads = {"pad_begin": src.start - first, "pad_end": end - src.stop}
@@ -126,10 +126,10 @@ def _over_dst(axis: Axis, positions: range) -> tuple[Axis, range, range]:
 
 @lru_cache(maxsize=REMEMBERED)
 def _over_src(axis: Axis, positions: range) -> tuple[Axis, range, range]:
-    """Return the axis of some positions of src, these, and the positions of dst that they meet, at least one.
+    """Return the axis of some positions of src, these positions, and the one or more positions of dst to read.
 
-    Where some meet none, as between the taps of a stride, one is read that has no tap there, so that pads are none
-    less than 0.
+    If the positions of src meet no position of dst, for example because of a stride, one is read that no tap uses. So
+    no pad is negative.
     """
     if len(positions) == axis.src:
         return axis, positions, range(axis.dst)

@@ -1,44 +1,45 @@
-"""In which order the tiles of a weight gradient are summed: in stretches of rows, of which some are a block.
+"""The order in which a weight gradient sums its Winograd tiles: reduction segments (stretches), blocks and units.
 
-A stretch is a row of an image's tiles; a row of more than 64 is cut into equal ones, the last of which reaches beyond
-the edge. As many whole stretches as have 64 tiles at most are a block, whatever image they are of. Blocks stand in
-units, a power of two of them where there are fewer than 256 blocks: of 4 blocks or more, 16 units at most; of more
-blocks, 16 are a unit. What a unit lacks at the end is tiles of zeros, which add nothing.
+A segment is a row of an image's tiles. A row of more than 64 tiles is cut into segments of equal length; the last one
+may reach beyond the edge. A block has as many whole segments as have at most 64 tiles together, from one or more
+images. Up to 256 blocks are divided into at most U units. U is the largest power of two, up to 16, for which U units
+have at least 4 blocks each. More blocks are divided into units of 16. Missing tiles at the end of a unit are tiles of
+zeros, which add nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-BLOCK = 64  # products a chain: of tiles, or of channels where positions are solved for
-UNITS, LEAST_BLOCKS, MOST_BLOCKS = 16, 4, 16  # units, and blocks of one
+BLOCK = 64  # products per chain: over tiles for a weight gradient, else over channels
+UNITS, LEAST_BLOCKS, MOST_BLOCKS = 16, 4, 16  # the limit of U, and the limits of blocks per unit
 
 
 @dataclass(frozen=True)
 class Turns:
-    """The stretches, blocks and units of all images' tiles."""
+    """The segments (stretches), blocks and units of all images' tiles."""
 
-    rows: int  # of an image
-    parts: int  # stretches of a row
-    length: int  # tiles of a stretch
-    stretches: int  # of all images
-    each: int  # stretches of a block
-    blocks: int  # of a unit
+    rows: int  # per image
+    parts: int  # segments per row
+    length: int  # tiles per segment
+    stretches: int  # segments of all images
+    each: int  # segments per block
+    blocks: int  # per unit
     units: int
 
     @property
     def tiles(self) -> int:
-        """Tiles of all images, those beyond an edge counted."""
+        """The number of tiles of all images, including tiles beyond an edge."""
         return self.stretches * self.length
 
     @property
     def lines(self) -> int:
-        """Stretches of a unit."""
+        """The number of segments in a unit."""
         return min(self.stretches, self.each * self.blocks)
 
 
 def turns(images: int, rows: int, columns: int) -> Turns:
-    """Return in which order the tiles of images of so many rows and columns of tiles are summed.
+    """Return the order in which the tiles of images with these rows and columns of tiles are summed.
 
     >>> turns(8, 14, 14)  # 28 blocks of four rows
     Turns(rows=14, parts=1, length=14, stretches=112, each=4, blocks=7, units=4)

@@ -1,18 +1,20 @@
-"""Toom-Cook for 3x3: products of transformed tiles, fewer than the direct sum's, and what that does to an error.
+"""Winograd (Toom-Cook) for 3x3 kernels, with fewer products than the direct sum: transforms, cost, rounding depth.
 
-A tile of m x m positions and the (m + 2) x (m + 2) positions that they meet are transformed, axis by axis, to (m + 2)^2
-points. One axis of it, for m = 4, is evaluation at 0, 1, -1, 2, -1/2 and infinity; for m = 2, at 0, 1, -1 and infinity.
+A tile has m x m positions of dst and meets (m + 2) x (m + 2) positions of src. Transforms along both axes relate them
+to (m + 2)^2 points. For m = 4, the transform of an axis evaluates at 0, 1, -1, 2, -1/2 and infinity. For m = 2, it
+evaluates at 0, 1, -1 and infinity.
 
-Of a weight gradient, tiles are of dst, and what they meet is of src. The products of a point are summed over all tiles
-and images, in the order of ``spec/tiles.py``; the sums of all points are transformed back to
-3 x 3 weights. Of a forward, tiles are of dst, and what they meet is of src; the 3 x 3 weights are transformed to points
-too, products are summed over channels, in the order of a 1x1 forward, and the sums of all points are transformed back
-to the tile. A data gradient is a forward of dst under weights whose taps are in reverse.
+A weight gradient transforms the tiles of dst and the positions of src that they meet. It sums the products of each
+point over all tiles and images, in the order of ``spec/tiles.py``. It transforms the sums of all points back to 3 x 3
+weights.
 
-Transforms are straight lines of additions and fused multiply-adds in any arithmetic, so that one text is what NumPy
-executes, what kernels compute, and what roundings are counted of. What is beyond an operand's edge is 0. The last axis
-but one is transformed first, the last axis is transformed back first; what comes out is divided, rounded once, by a
-whole number.
+A forward transforms the positions of src and the 3 x 3 weights. It sums the products of each point over channels, in
+the order of a 1x1 forward, and transforms the sums of all points back to a tile. A data gradient is a forward from dst
+to src with the taps of the weights reversed.
+
+Transforms are written once, as additions and fused multiply-adds in any arithmetic. NumPy executes them, kernels
+compute them, and roundings are counted with them. Positions beyond an operand's edge are 0. The last axis but one is
+transformed first; the last axis is transformed back first. The results are divided by an integer, with one rounding.
 """
 
 from __future__ import annotations
@@ -27,18 +29,18 @@ from convgrad.spec.operators import SolvesFor, Tensor
 from convgrad.spec.tiles import Turns, turns
 
 Number = TypeVar("Number")
-TAPS = 3  # of an axis
-MET: Mapping[SolvesFor, Tensor] = {"dst": "src", "src": "dst", "weights": "src"}  # what tiles meet
+TAPS = 3  # per axis
+MET: Mapping[SolvesFor, Tensor] = {"dst": "src", "src": "dst", "weights": "src"}  # the tensor that tiles meet
 AXES = 2
-LEAST_CHANNELS = 32  # of src and of dst, of a group
-# What is counted, in multiply-adds: a value of a tile at a point, and a weight at a point, to be made or transformed
-# back, written and read. They are part of the specification: where they choose another variant, bits change.
+LEAST_CHANNELS = 32  # of src and of dst, per group
+# Costs in multiply-adds, per point, of a tile's value and of a weight: to transform it or transform it back, to write
+# and to read it. The costs are part of the specification: if they choose another variant, bits change.
 OF_WEIGHTS, OF_POSITIONS = (20.0, 20.0), (12.0, 24.0)
-CALL = 6e6  # and what a group's stages take to begin
+CALL = 6e6  # the fixed cost of a group's stages, in multiply-adds
 
 
 class Arithmetic(Protocol[Number]):
-    """What transforms are made of; ``scale`` is by a power of two, and rounds nothing but what is denormal."""
+    """The operations of transforms. ``scale`` multiplies by a power of two, so it rounds only denormal numbers."""
 
     def add(self, x: Number, y: Number) -> Number:
         """Return x + y."""
@@ -128,7 +130,7 @@ def _positions_four(a: Arithmetic[Any], s: Sequence[Any]) -> list[Any]:
 
 
 class _Roundings:
-    """An arithmetic of how many roundings a value went through."""
+    """An arithmetic on the numbers of roundings of values."""
 
     def add(self, x: int, y: int) -> int:
         return max(x, y) + 1
@@ -143,7 +145,7 @@ class _Roundings:
 
 
 class _Granules:
-    """An arithmetic of exponents: a value is a multiple of 2 to it, and each term a whole multiple of its sum's."""
+    """An arithmetic on exponents: a value is an integer times 2 to its exponent. A sum has the smaller exponent."""
 
     def add(self, x: int, y: int) -> int:
         return min(x, y)
@@ -159,65 +161,65 @@ class _Granules:
 
 
 class Stages(NamedTuple):
-    """The most roundings a product goes through, by where they are; those of its sum are the order's."""
+    """The largest numbers of roundings of a product per stage. The order counts the roundings of its sum."""
 
-    met: int  # transforming what tiles meet, along both axes
-    other: int  # transforming tiles of dst, or weights
-    back: int  # transforming sums back, and dividing
+    met: int  # to transform the positions that tiles meet, along both axes
+    other: int  # to transform tiles of dst, or weights
+    back: int  # to transform sums back and divide
 
 
 @dataclass(frozen=True)
 class Way:
-    """What is solved for: the transforms of one axis, and the constant of its bound."""
+    """The transforms of one axis for a weight gradient or for the other passes, and the constant of the error bound."""
 
     met: Transform  # of the m + 2 positions that a tile meets, to points
     other: Transform  # of a tile of dst, or of the weights, to points
     back: Transform  # of the sums of all points, to weights or to a tile
-    others: int  # what ``other`` transforms: m positions or 3 taps
-    kappa: float  # of one axis: the least there is, rounded up, as docs/numerics.md derives it
+    others: int  # the number of values that ``other`` transforms: m positions or 3 taps
+    kappa: float  # of one axis: the smallest possible, rounded up; docs/numerics.md derives it
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One size of tiles: its ways, and what an axis is divided by in each."""
+    """A size of tiles: its transforms and the divisor of its results."""
 
     name: str
     tile: int
-    divisor: int  # of one axis
+    divisor: int  # per axis
     of_weights: Way
     of_positions: Way
 
     def way(self, solves_for: SolvesFor) -> Way:
-        """Return the transforms of what is solved for."""
+        """Return the transforms for the tensor that is solved for."""
         return self.of_weights if solves_for == "weights" else self.of_positions
 
     @property
     def axis_points(self) -> int:
-        """Points of one axis."""
+        """The number of points of one axis."""
         return self.tile + TAPS - 1
 
     @property
     def points(self) -> int:
-        """Points of all axes."""
+        """The number of points of all axes."""
         return int(self.axis_points**AXES)
 
     @property
     def divided(self) -> int:
-        """What comes back is divided by."""
+        """The divisor of results that were transformed back."""
         return int(self.divisor**AXES)
 
     @property
     def exactly(self) -> bool:
-        """Whether to divide rounds nothing."""
+        """Whether the division is exact."""
         return self.divided & (self.divided - 1) == 0
 
     def lines(self, solves_for: SolvesFor) -> tuple[tuple[Transform, int], ...]:
-        """Return the transforms of one axis, met, other and back, each with how many values it is of."""
+        """Return the transforms of one axis (met, other, back), each with the number of its inputs."""
         way = self.way(solves_for)
         return (way.met, self.axis_points), (way.other, way.others), (way.back, self.axis_points)
 
     def stages(self, solves_for: SolvesFor) -> Stages:
-        """Return the most roundings a product goes through, those of its sum not counted, by where they are.
+        """Return the largest numbers of roundings of a product per stage, without the roundings of its sum.
 
         >>> VARIANTS["4x4"].stages("weights"), sum(VARIANTS["4x4"].stages("dst"))
         (Stages(met=6, other=4, back=7), 17)
@@ -226,9 +228,9 @@ class Variant:
         return Stages(met, other, back + (not self.exactly))
 
     def scale(self, solves_for: SolvesFor) -> int:
-        """Return how many granules an integer result has before it is divided, where its operands are integers.
+        """Return the number of granules per unit of an integer result, before the division.
 
-        All values on the ways to it are whole multiples of granules, none with more of them than W * scale.
+        If operands are integers, all intermediate values are integer multiples of a granule, of at most W * scale.
 
         >>> [VARIANTS[name].scale(of) for name in ("2x2", "4x4") for of in ("weights", "dst")]
         [4, 4, 3600, 3600]
@@ -237,16 +239,16 @@ class Variant:
         return int(self.divided * 2 ** (-AXES * finest))
 
     def turns(self, conv: Conv) -> Turns:
-        """Return in which order a weight gradient's tiles are summed."""
+        """Return the order in which a weight gradient's tiles are summed."""
         return turns(conv.batch, *self.covering(conv))
 
     def covering(self, conv: Conv) -> tuple[int, int]:
-        """Return how many rows and columns of tiles cover a dst image."""
+        """Return the numbers of rows and columns of tiles that cover an image of dst."""
         rows, columns = (-(-axis.dst // self.tile) for axis in conv.axes)
         return rows, columns
 
     def cost(self, conv: Conv, solves_for: SolvesFor) -> float:
-        """Return what is counted, in multiply-adds."""
+        """Return the modelled cost in multiply-adds."""
         made = conv if solves_for == "weights" else as_forward(conv, solves_for)
         tiles = conv.batch * prod(self.covering(made))
         channels = conv.src_channels + conv.dst_channels
@@ -274,7 +276,9 @@ VARIANTS: Mapping[str, Variant] = {
 
 
 def as_forward(conv: Conv, solves_for: SolvesFor) -> Conv:
-    """Return the forward that a forward or a data gradient is: of dst, under taps in reverse; pads may be negative.
+    """Return a data gradient as a forward from dst to src with reversed taps, and a forward as it is.
+
+    Pads may be negative.
 
     >>> as_forward(Conv(1, 1, 32, 64, (Axis(9, 7, 3),) * 2), "src").axes[0]
     Axis(src=7, dst=9, kernel=3, stride=1, dilation=1, pad_begin=2, pad_end=2)
@@ -289,14 +293,14 @@ def as_forward(conv: Conv, solves_for: SolvesFor) -> Conv:
 
 
 def of_group(conv: Conv) -> Conv:
-    """Return the convolution of one group of channels: each is computed by itself."""
+    """Return the convolution of one group of channels. Groups are computed separately."""
     return replace(
         conv, groups=1, src_channels=conv.src_channels // conv.groups, dst_channels=conv.dst_channels // conv.groups
     )  # fmt: skip
 
 
 def why_not(conv: Conv) -> str:
-    """Return why a convolution has no variant but the direct sum; nothing where it has."""
+    """Return why a convolution has no variant except the direct sum; "" if it has one."""
     if len(conv.axes) != AXES or any(axis.kernel != TAPS for axis in conv.axes):
         return f"kernels of {TAPS}x{TAPS} have tiles; this one is {'x'.join(str(axis.kernel) for axis in conv.axes)}"
     if any((axis.stride, axis.dilation) != (1, 1) for axis in conv.axes):

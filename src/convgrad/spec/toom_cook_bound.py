@@ -1,4 +1,4 @@
-"""The error bound of a result in a variant of Toom-Cook: by all ways of its terms, by norms of points, of operands."""
+"""The error bounds of Winograd results: over all paths of the terms, by norms of points, or by norms of operands."""
 
 from __future__ import annotations
 
@@ -22,20 +22,25 @@ from convgrad.spec.toom_cook_ordered import by_groups, tiles_of
 from convgrad.spec.toom_cook_sizes import by_norms, by_paths, ways
 
 F64Array = NDArray[np.float64]
-PATHS, NORMS, KAPPA = BOUNDS = ("paths", "norms", "kappa")  # from the tightest to the one known beforehand
-UNDERFLOW = 1 << 14  # by what a denormal's rounding is multiplied at most, on all ways to a result: docs/numerics.md
-GROWTH = 1 << 32  # by what a value on these ways exceeds the largest operands, their product and the terms, at most
+PATHS, NORMS, KAPPA = BOUNDS = ("paths", "norms", "kappa")  # the last one's factor does not depend on data
+UNDERFLOW = 1 << 14  # the largest factor of a denormal's rounding, over all paths to a result: see docs/numerics.md
+GROWTH = 1 << 32  # the largest factor of an intermediate value over the largest operands, or their product times terms
 
 
 def variant_bound(
     problem: Problem, operands: Sequence[NDArray[Any]], accumulator: Format = F32, bound: str = PATHS
 ) -> F64Array:
-    """Return the bound before the output's rounding, in one of three forms, and what underflows.
+    """Return the error bound before the output's rounding, including underflow, in one of three forms.
 
-    "paths" is gamma_H W at most, each rounding counted where it is, and 0 of integers that are exact; "norms" has norms
-    of a point's values in place of their products; "kappa" is gamma_H kappa times two norms: of the channels of a
-    weight, or of what a position's tile meets and the weights of its channel. Of results by tiles: where one of them
-    may not be finite, all are the direct sum's (``may_be_direct``), and so is their bound.
+    - "paths", the tightest, counts each rounding where it happens. It is at most gamma_H W, and 0 for exact integers.
+    - "norms" uses the norms of a point's values instead of the sums of their products.
+    - "kappa" is gamma_H kappa times two norms.
+
+    The two norms of a weight gradient are of the two channels of a weight. In the other passes, they are of the
+    positions that a tile meets and of the weights of its channel.
+
+    The bound is for results by tiles. If a result may not be finite, all results are direct sums (``may_be_direct``)
+    with the direct sum's bound.
     """
     given = {
         tensor: np.nan_to_num(each.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
@@ -50,7 +55,7 @@ def _of_group(problem: Problem, given: Mapping[Tensor, F64Array], accumulator: F
     g = gamma(height_of(problem), accumulator.unit)
     lost = accumulator.tiny * UNDERFLOW * (sum(of_operands(problem, sizes)) + order_of(problem).terms)
     last = sizes["bias"][:, None, None] if "bias" in given else np.zeros(())
-    with np.errstate(invalid="ignore"):  # of gamma that is infinite
+    with np.errstate(invalid="ignore"):  # because gamma may be infinite
         if bound == KAPPA:
             first, second = of_operands(problem, {tensor: each * each for tensor, each in given.items()})
             relative = g * kappa(problem) * np.sqrt(first * second)
@@ -65,25 +70,25 @@ def _of_group(problem: Problem, given: Mapping[Tensor, F64Array], accumulator: F
 
 
 def may_be_direct(problem: Problem, operands: Sequence[NDArray[Any]], accumulator: Format = F32) -> bool:
-    """Return whether a value on the way to a result may not be finite, so that all results are the direct sum's."""
+    """Return whether an intermediate value may not be finite. Then all results are direct sums."""
     first, second, *_ = (float(np.abs(each.astype(np.float64)).max(initial=0)) for each in operands)
     most = GROWTH * max(first, second, first * second * order_of(problem).terms)
     return not (most < accumulator.largest and all(np.isfinite(each).all() for each in operands))
 
 
 def direct_height(problem: Problem) -> int:
-    """Return the height of the direct sum of a problem that has a variant."""
+    """Return the rounding depth of the direct sum for a problem that has a variant."""
     return height_of(replace(problem, variant=""))
 
 
 def _of_weights(problem: Problem, given: Mapping[Tensor, F64Array]) -> tuple[F64Array, F64Array]:
-    """Return sums of the channels of dst and of src, to be broadcast to weights."""
+    """Return the sums of each channel of dst and of src, with axes that broadcast to weights."""
     dst, src = (given[tensor].sum((0, 2, 3))[:, None, None] for tensor in ("dst", "src"))
     return dst[:, None], src
 
 
 def _of_positions(problem: Problem, given: Mapping[Tensor, F64Array]) -> tuple[F64Array, F64Array]:
-    """Return sums of what the tile of each position meets and of the weights of each channel."""
+    """Return, per position, the sum over the positions that its tile meets and, per channel, the sum of its weights."""
     assert isinstance(problem.geometry, Conv)
     conv, variant = as_forward(problem.geometry, problem.solves_for), VARIANTS[problem.variant]
     channel, m = int(problem.solves_for == "src"), variant.tile

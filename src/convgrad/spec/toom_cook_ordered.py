@@ -1,4 +1,4 @@
-"""Toom-Cook executed: any role in a variant on small data, to the very bits that are specified."""
+"""The execution of Winograd for any pass and variant on small data, with exactly the specified bits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Values: TypeAlias = list[list[NDArray[AnyFloat]]]  # [row][column]
 
 
 class InF32:
-    """f32 arrays: each operation rounds once."""
+    """The arithmetic of f32 arrays. Each operation rounds once."""
 
     def add(self, x: F32Array, y: F32Array) -> F32Array:
         """Return x + y."""
@@ -43,7 +43,7 @@ class InF32:
 
 
 def by_tiles(problem: Problem, given: Mapping[Tensor, F32Array]) -> F32Array | None:
-    """Return the sums of a problem that has a variant, with their specified bits; None where one is not finite."""
+    """Return the sums of a problem that has a variant, with the specified bits; None if a sum is not finite."""
     made = by_groups(problem, given, _of_group)
     return made if np.isfinite(made).all() else None
 
@@ -53,7 +53,7 @@ def by_groups(
     given: Mapping[Tensor, NDArray[AnyFloat]],
     compute: Callable[[Problem, Mapping[Tensor, NDArray[AnyFloat]]], NDArray[AnyFloat]],
 ) -> NDArray[AnyFloat]:
-    """Return what is computed of each group of channels, as if it were all, in its place in the result."""
+    """Return the results of all groups of channels. ``compute`` is called with the problem of one group at a time."""
     conv, results = problem.geometry, 0 if problem.solves_for == "weights" else 1
     assert isinstance(conv, Conv)
     if conv.groups == 1:
@@ -81,9 +81,11 @@ def _of_group(problem: Problem, given: Mapping[Tensor, F32Array]) -> F32Array:
 
 
 def tiled(problem: Problem, given: Mapping[Tensor, NDArray[AnyFloat]]) -> tuple[Values[AnyFloat], Values[AnyFloat]]:
-    """Return what tiles meet, and what that is multiplied by, of all tiles or weights: [row][column] of one.
+    """Return the two factors of all products as [row][column] of a tile or of the taps.
 
-    What tiles meet, and tiles of dst, are arrays of images, channels and tiles; weights are of results and channels.
+    The first is the data that tiles meet, the second is tiles of dst or the weights. Arrays of data have axes for
+    images, channels, and rows and columns of tiles. Arrays of weights have axes for result channels and summed
+    channels.
     """
     conv, variant, data = problem.geometry, VARIANTS[problem.variant], given[MET[problem.solves_for]]
     assert isinstance(conv, Conv)
@@ -101,17 +103,17 @@ def tiled(problem: Problem, given: Mapping[Tensor, NDArray[AnyFloat]]) -> tuple[
 
 
 def by_channel(values: NDArray[AnyFloat]) -> NDArray[AnyFloat]:
-    """Return the values of all tiles of each channel: of images, channels and tiles."""
+    """Return the values of all tiles as (channels, tiles), from (images, channels, rows and columns of tiles)."""
     return values.swapaxes(0, 1).reshape(values.shape[1], -1)
 
 
 def filled(values: F32Array, terms: int) -> F32Array:
-    """Return what each channel has, with zeros up to so many terms."""
+    """Return the values of each channel, padded with zeros to ``terms`` terms."""
     return np.pad(values, ((0, 0), (0, terms - values.shape[1])))
 
 
 def placed(problem: Problem, rows: Sequence[Sequence[NDArray[AnyFloat]]]) -> NDArray[AnyFloat]:
-    """Return a canonical result of what is transformed back, [row][column] of taps, or of a tile's positions."""
+    """Return the canonical result from values [row][column] of taps, or of a tile's positions."""
     if problem.solves_for == "weights":
         return np.array(rows).transpose(2, 3, 0, 1)
     assert isinstance(problem.geometry, Conv)
@@ -128,7 +130,7 @@ def placed(problem: Problem, rows: Sequence[Sequence[NDArray[AnyFloat]]]) -> NDA
 def tiles_of(
     array: NDArray[AnyFloat], grid: tuple[int, int], pads: Sequence[int], step: int, size: int
 ) -> Values[AnyFloat]:
-    """Return the values of all tiles, [row][column] of a tile, each an array of images, channels and tiles."""
+    """Return the values of all tiles, [row][column] of a tile. Each is an array of images, channels and tiles."""
     array = array[:, :, max(0, -pads[0]) :, max(0, -pads[1]) :]
     around = [(0, 0), (0, 0)]
     for count, pad, extent in zip(grid, pads, array.shape[2:], strict=True):
@@ -144,7 +146,7 @@ def tiles_of(
 def points(
     values: Sequence[Sequence[NDArray[AnyFloat]]], transform: Transform, arithmetic: Arithmetic[NDArray[AnyFloat]]
 ) -> list[NDArray[AnyFloat]]:
-    """Return all points, row-major: along the first axis, then along the last."""
+    """Return all points in row-major order. The first axis is transformed first."""
     columns = [transform(arithmetic, column) for column in zip(*values, strict=True)]
     return [point for row in zip(*columns, strict=True) for point in transform(arithmetic, row)]
 
@@ -152,7 +154,7 @@ def points(
 def back(
     sums: Sequence[NDArray[AnyFloat]], transform: Transform, arithmetic: Arithmetic[NDArray[AnyFloat]]
 ) -> Values[AnyFloat]:
-    """Return what is to be divided, [row][column], of the sums of all points: along the last axis, then the first."""
+    """Return the results [row][column] before division, from the sums of all points. The last axis comes first."""
     side = isqrt(len(sums))
     rows = [transform(arithmetic, sums[i * side : (i + 1) * side]) for i in range(side)]
     columns = [transform(arithmetic, column) for column in zip(*rows, strict=True)]
@@ -160,7 +162,7 @@ def back(
 
 
 def divided(values: F32Array, variant: Variant) -> F32Array:
-    """Return the quotients, rounded once, by a product and one step of Newton's; and +0."""
+    """Return the quotients plus +0. A product and one Newton step give the quotient with one rounding."""
     by = np.float32(variant.divided)
     reciprocal = np.float32(1) / by
     quotient = values * reciprocal

@@ -1,4 +1,4 @@
-"""The sizes of what a variant of Toom-Cook adds up, in float64: of all ways to a result, or of norms of its points."""
+"""Sums of absolute values for Winograd's error bounds, in float64: over all paths to a result or by norms of points."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from convgrad.spec.toom_cook import VARIANTS, Transform
 from convgrad.spec.toom_cook_ordered import back, by_channel, placed, points, tiled
 
 F64Array = NDArray[np.float64]
-_OWN = gamma(16, F64.unit)  # what float64's own transforms err by, of the sizes of what is transformed
+_OWN = gamma(16, F64.unit)  # the error of transforms in float64, relative to sums of absolute values
 
 
 class InF64:
-    """f64 arrays: products are rounded too."""
+    """The arithmetic of f64 arrays. ``fma`` also rounds its product."""
 
     def add(self, x: F64Array, y: F64Array) -> F64Array:
         """Return x + y."""
@@ -41,7 +41,10 @@ class InF64:
 
 
 class InMagnitudes:
-    """Sizes: no term is subtracted, and factors have no sign. Transforms are then those by absolute coefficients."""
+    """The arithmetic of absolute values: nothing is subtracted, and factors have no sign.
+
+    Transforms in this arithmetic have absolute coefficients.
+    """
 
     def add(self, x: Any, y: Any) -> Any:
         """Return x + y."""
@@ -69,9 +72,9 @@ def ways(problem: Problem, given: Mapping[Tensor, F64Array]) -> F64Array:
 def by_paths(problem: Problem, given: Mapping[Tensor, F64Array], unit: float) -> F64Array:
     """Return sum over points p of |A_ip| sum over terms of gamma_a |U||V| + (1 + gamma_a) Q.
 
-    Q is gamma_b D|V| + gamma_g |U|E + gamma_b gamma_g D E. U = B d and V = G g are the values of point p, D = |B||d|
-    and E = |G||g| their sizes; gamma_b, gamma_g and gamma_a are of the roundings to U, to V, and from their product to
-    the result. It is gamma_H W at most, as |U| <= D and |V| <= E.
+    Q is gamma_b D|V| + gamma_g |U|E + gamma_b gamma_g D E. U = B d and V = G g are the values of point p. D = |B||d|
+    and E = |G||g| bound their absolute values. gamma_b counts the roundings to U, gamma_g those to V, and gamma_a those
+    from their product to the result. The sum is at most gamma_H W, because |U| <= D and |V| <= E.
     """
     of_met, of_other, after = _gammas(problem, unit)
     sizes = []
@@ -83,9 +86,9 @@ def by_paths(problem: Problem, given: Mapping[Tensor, F64Array], unit: float) ->
 
 
 def by_norms(problem: Problem, given: Mapping[Tensor, F64Array], unit: float) -> F64Array:
-    """Return what ``by_paths`` is at most, by Cauchy and Schwarz over the terms of each point: no products are asked.
+    """Return an upper bound of ``by_paths``, by the Cauchy-Schwarz inequality over the terms of each point.
 
-    In place of each sum of products of two it has the product of their norms.
+    It replaces each sum of products of two arrays by the product of their norms, which needs no products.
     """
     of_met, of_other, after = _gammas(problem, unit)
     sizes = []
@@ -97,7 +100,7 @@ def by_norms(problem: Problem, given: Mapping[Tensor, F64Array], unit: float) ->
 
 
 def _gammas(problem: Problem, unit: float) -> tuple[float, float, float]:
-    """Return gamma of the roundings to what is met, to the other, and from a product of the two to the result."""
+    """Return gamma of the roundings of the met values, of the other values, and from their product to the result."""
     stages = VARIANTS[problem.variant].stages(problem.solves_for)
     after = order_of(problem).height + stages.back + last_additions(problem)
     of_met, of_other, of_rest = (gamma(height, unit) for height in (stages.met, stages.other, after))
@@ -107,7 +110,7 @@ def _gammas(problem: Problem, unit: float) -> tuple[float, float, float]:
 def _transformed(
     problem: Problem, given: Mapping[Tensor, F64Array]
 ) -> Iterator[tuple[F64Array, F64Array, F64Array, F64Array]]:
-    """Give |U|, |B||d|, |V| and |G||g| of each point; sizes of values are raised by what float64 may miss of them."""
+    """Yield |U|, |B||d|, |V| and |G||g| of each point. |U| and |V| are increased by their own error in float64."""
     way = VARIANTS[problem.variant].way(problem.solves_for)
     met, other = tiled(problem, given)
     for u, d, v, e in zip(
@@ -123,7 +126,7 @@ def _sized(values: list[list[F64Array]], transform: Transform) -> list[F64Array]
 
 
 def _summed(problem: Problem, here: F64Array, there: F64Array) -> F64Array:
-    """Return the sums of one point over all terms: results by channels, or images, results and tiles."""
+    """Return the sums of one point over all terms, per pair of channels, or per image, result channel and tile."""
     if problem.solves_for == "weights":
         return by_channel(there) @ by_channel(here).T
     images, channels, *grid = here.shape
@@ -131,7 +134,7 @@ def _summed(problem: Problem, here: F64Array, there: F64Array) -> F64Array:
 
 
 def _norms(problem: Problem, *point: F64Array) -> tuple[F64Array, ...]:
-    """Return norms over all terms, to be broadcast: of two arrays of what tiles meet, of two of the other."""
+    """Return the norms over all terms of u, d, v and e of a point, with axes that broadcast."""
     if problem.solves_for == "weights":
         u, d, v, e = (np.linalg.norm(by_channel(each), axis=1) for each in point)
         return u, d, v[:, None], e[:, None]
@@ -140,7 +143,7 @@ def _norms(problem: Problem, *point: F64Array) -> tuple[F64Array, ...]:
 
 
 def _returned(problem: Problem, sizes: list[F64Array]) -> F64Array:
-    """Return what the sizes of all points add up to in each result, by absolute coefficients."""
+    """Return the values of all points transformed back to results with absolute coefficients."""
     variant = VARIANTS[problem.variant]
     rows = back(sizes, variant.way(problem.solves_for).back, InMagnitudes())
     return placed(problem, rows) / variant.divided

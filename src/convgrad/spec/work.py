@@ -1,4 +1,4 @@
-"""What a problem costs at least: operations and bytes."""
+"""The minimal cost of a problem: operations and bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from convgrad.spec.problem import Problem, canonical_shape
 
 
 def nominal_flops(geometry: Conv | Channels) -> int:
-    """Return the operations everybody counts: taps on padding too; of a bias operator, one an element."""
+    """Return the operations by the usual count, including taps on padding; one per element for a bias operator."""
     return 2 * geometry.multiply_adds if isinstance(geometry, Conv) else prod(geometry.shape)
 
 
@@ -28,7 +28,7 @@ def needed_flops(geometry: Conv | Channels) -> int:
 
 
 def moved_bytes(problem: Problem) -> int:
-    """Return the bytes of the operands and of the result, each once."""
+    """Return the bytes of the operands and the result, counting each array once."""
     elements = sum(prod(canonical_shape(problem.geometry, t)) for t in problem.operands if t != "bias")
     outputs = prod(canonical_shape(problem.geometry, problem.output))
     return elements * problem.operand_format.dtype.itemsize + outputs * problem.output_format.dtype.itemsize

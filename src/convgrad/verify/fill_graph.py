@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from convgrad.graph.graph import Graph
 from convgrad.graph.limits import DEFAULT_LIMITS
-from convgrad.graph.model import Op, operator_of
+from convgrad.graph.model import RELU, Op, operator_of
 from convgrad.graph.partition import allocate, memory_of
 from convgrad.spec.operators import Operator
 from convgrad.spec.problem import Problem
@@ -28,10 +28,12 @@ def fill_graph(
     instance. Shape inputs get the output's known dims. An op of unknown extents gets nothing. Raises GraphError where
     all together would take more than ``memory_bytes``.
     """
-    found, computed = graph.inference, graph.computed
+    found, computed = graph.inference, set(graph.computed)
     made: dict[int, Array] = {}
     left = memory_bytes
     for op in found.order:
+        if operator_of(op) is RELU and any(op.inputs[0].id in one for one in (given, made, computed)):
+            computed.add(op.outputs[0].id)
         row, resolved = operator_of(op), found.resolved.get(op.id)
         wanted = {t.id for t in op.inputs if not (t.id in given or t.id in made or t.id in computed)}
         if row is not None and resolved is not None and wanted:

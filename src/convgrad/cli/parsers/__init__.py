@@ -1,3 +1,12 @@
-"""The parsers of the commands: the arguments of each, in a module that is read when the command is asked for."""
+"""The parsers of the commands: the arguments of each, in a module that is imported when the command runs."""
 
-COMMANDS = ("run", "verify", "explain", "probe", "bench", "info")
+from collections.abc import Mapping
+
+COMMANDS: Mapping[str, str] = {
+    "run": "run one operator or a graph, on files or made-up operands",
+    "verify": "judge the results of any implementation, with a proved bound",
+    "explain": "print a graph, or how a problem would be computed",
+    "probe": "find the order in which a function adds",
+    "bench": "time problems, compared with PyTorch or JAX",
+    "info": "print versions, processor and settings for a bug report",
+}

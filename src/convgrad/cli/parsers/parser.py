@@ -1,25 +1,38 @@
-"""A parser that prints and refuses as the commands do, and what several of them take."""
+"""A parser with the output and the errors of the commands, and options that several commands have."""
 
 from __future__ import annotations
 
 import argparse
 import re
+import textwrap
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import NoReturn
 
 from convgrad.cli.console import say
-from convgrad.cli.exits import UsageError
+from convgrad.cli.exits import EXIT_CODES, UsageError
 from convgrad.spec.operators import OPERATORS
 from convgrad.words import meant
 
+COLUMNS = 79  # of a line of help
 LONGEST = 200  # characters of the command line in a message of argparse
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that prints and refuses as the commands do."""
+    """A parser with the output and the errors of the commands. Its help ends with examples and the exit codes."""
+
+    def __init__(self, prog: str, description: str, examples: Sequence[str] = (), last: str = EXIT_CODES) -> None:
+        self.examples = examples
+        shown = ["examples:", *(f"  {example}" for example in examples), ""] if examples else []
+        super().__init__(
+            prog=prog,
+            description=textwrap.fill(description, COLUMNS),
+            epilog="\n".join([*shown, last]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
 
     def error(self, message: str) -> NoReturn:
-        """Refuse the command line, and say which option a word that is none may have been meant for."""
+        """Raise UsageError, with the option that a misspelled word may mean."""
         cut = re.sub(rf"\S{{{LONGEST + 1},}}", lambda word: word[0][:LONGEST], message)
         head, unknown, words = cut.partition("unrecognized arguments: ")
         raise UsageError(head + unknown + (words[:LONGEST] if unknown else words) + self._meant(message))
@@ -39,18 +52,16 @@ class Parser(argparse.ArgumentParser):
         return f"; did you mean {near[0]}?" if near else ""
 
     def print_help(self, file: object = None) -> None:
-        """Print the help, wherever argparse would."""
+        """Print the help by ``say``, whatever ``file`` is."""
         say(self.format_help().rstrip())
 
 
 def _attributes() -> list[str]:
-    """Return the names of all attributes, which somebody may take for options."""
+    """Return the names of all attributes, which users may type as options."""
     return sorted({attribute.name for op in OPERATORS for attribute in op.attributes})
 
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
-    """Let a command take --limit NAME=NUMBER."""
-    limit = (
-        "a limit: file_bytes, nesting, ops, op_bytes of graph files; memory_bytes of tensors and what files expand to"
-    )
+    """Add --limit NAME=NUMBER to a command."""
+    limit = "replace a limit: file_bytes, nesting, ops or op_bytes of graph files, or memory_bytes of tensors"
     parser.add_argument("--limit", metavar="NAME=NUMBER", action="append", default=[], help=limit)

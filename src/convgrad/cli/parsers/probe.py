@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from convgrad.cli.exits import EXIT_CODES
 from convgrad.cli.parsers.parser import Parser
 from convgrad.cli.parsers.texts import positives
 
@@ -12,19 +11,27 @@ from convgrad.cli.parsers.texts import positives
 def parser() -> argparse.ArgumentParser:
     """Return the parser of ``convgrad probe``."""
     probe = Parser(
-        prog="convgrad probe",
-        description="Reveal the order of a function's sums by calling it: a tree, its blocks, height and bound.",
-        epilog=EXIT_CODES,
+        "convgrad probe",
+        "Find the order in which a function adds, by calling it: the tree of additions, its blocks, its "
+        "rounding depth and its error bound.",
+        (
+            "convgrad probe mymodule:backward",
+            "convgrad probe mymodule:backward --threads 1,2,4 --set-threads torch:set_num_threads",
+        ),
     )
-    called = "a function of yours, called as function(operator, *arrays, **attributes) in the words of convgrad.run"
+    called = "a function that is called as convgrad.run is: function(operator, *arrays, **attributes)"
     probe.add_argument("function", metavar="MODULE:FUNCTION", help=called)
-    case = "a quoted problem line, or what else convgrad verify takes as cases: whose shapes are probed, not the arrays"
+    case = (
+        "a quoted problem line, or anything that convgrad verify takes as a case; its shapes are used, not its arrays"
+    )
     probe.add_argument("case", metavar="CASE", nargs="?", help=case)
-    probe.add_argument("--role", choices=("weights", "dst", "src"), help="without a case: what one is to solve for")
+    probe.add_argument(
+        "--role", choices=("weights", "dst", "src"), help="the result of the default case, where no case is given"
+    )
     probe.add_argument("--dtype", metavar="TYPE", help="the type of the result (default: the operands')")
-    threads = "reveal the order with each of these numbers of threads, and whether it changes"
+    threads = "find the order with each of these numbers of threads, and whether it changes"
     probe.add_argument("--threads", metavar="N,...", type=positives, default=[], help=threads)
-    setter = "what sets the number of threads, such as torch:set_num_threads"
+    setter = "a function that sets the number of threads, such as torch:set_num_threads"
     probe.add_argument("--set-threads", metavar="MODULE:FUNCTION", help=setter)
     probe.add_argument("--json", action="store_true", help="print JSON instead of text, one object per order")
     return probe

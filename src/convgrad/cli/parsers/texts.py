@@ -1,11 +1,14 @@
-"""What the text of an argument must be: a function each, which returns its value or refuses it."""
+"""Functions that convert the text of an argument: each returns a value or raises ArgumentTypeError."""
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
 
 LONGEST_S = 1e6
-MAX_ERROR = "admit errors of so many times the direct sum's guarantee: sums of 3x3 taps may be computed by tiles"
+MAX_ERROR = (
+    "how many times the bound of the direct sum the error may be (default 1); from about 8 on, f32 layers of 3x3 taps"
+    " may be computed by Winograd"
+)
 
 
 def seed(text: str) -> int:
@@ -16,7 +19,7 @@ def seed(text: str) -> int:
 
 
 def height_or_blocks(text: str) -> int | list[int]:
-    """Return a height, or the blocks of an order, B1,B2,..."""
+    """Return a rounding depth, or the blocks of an order, B1,B2,..."""
     numbers = text.split(",")
     if not all(number.isdecimal() for number in numbers) or (len(numbers) > 1 and not all(map(int, numbers))):
         wanted = "a height is a non-negative integer, a number of roundings, or an order's blocks, as 240,240,96"
@@ -51,14 +54,14 @@ def positive(text: str) -> int:
 
 
 def threads(text: str) -> int:
-    """Return an integer, of which the checks of a call say whether it is a number of threads."""
+    """Return an integer; the call checks later whether it can be a number of threads."""
     if not text.removeprefix("-").isdecimal():
         raise ArgumentTypeError(f"a positive integer is wanted; got {text!r:.200}")
     return int(text)
 
 
 def times(text: str) -> float:
-    """Return how many times something: a number, 1 at least."""
+    """Return a factor: a number of at least 1."""
     try:
         number = float(text)
     except ValueError:
@@ -69,7 +72,7 @@ def times(text: str) -> float:
 
 
 def positives(text: str) -> list[int]:
-    """Return positive integers, those between commas."""
+    """Return the positive integers between commas."""
     return [positive(word) for word in words(text)]
 
 

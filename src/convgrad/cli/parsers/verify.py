@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from convgrad.cli.exits import EXIT_CODES
 from convgrad.cli.parsers.parser import Parser, add_limit
 from convgrad.cli.parsers.texts import height_or_blocks, index, positive, seconds, seed, times
 from convgrad.formats import FORMATS
@@ -15,74 +14,96 @@ FILLS = ("normal", "integers", "truncation", "adversarial")
 def parser() -> argparse.ArgumentParser:
     """Return the parser of ``convgrad verify``."""
     verify = Parser(
-        prog="convgrad verify",
-        description="Judge anybody's results: wrong is a proof, degraded a statistical statement. Without --got or"
-        " --call a case's own result is judged, or, where it has none, convgrad's own engine.",
-        epilog=EXIT_CODES,
+        "convgrad verify",
+        "Judge the results of any implementation. A result is wrong if an element is outside its proved "
+        "bound, and degraded if the errors contradict the declared arithmetic. Without --call or --got, "
+        "the result that a case brings is judged, else the one that convgrad computes.",
+        (
+            "convgrad verify --collection edges --call mymodule:backward",
+            'convgrad verify "BWD_W bf16 NXC mb8ic64ih56oc64oh56kh3ph1" --got result.npy',
+        ),
     )
     what = (
-        "files or folders of cases in any notation that is known; OPERATOR with --shapes; quoted problem lines, of"
-        ' benchdnn\'s with its knobs: "--dir=BWD_W mb2ic8ih9oc8oh9kh3ph1"'
+        "files or folders of cases in any known notation, OPERATOR with --shapes, or quoted problem lines, also"
+        ' those of benchdnn: "--dir=BWD_W mb2ic8ih9oc8oh9kh3ph1"'
     )
     verify.add_argument("cases", metavar="CASE", nargs="*", help=what)
     names = "cases that ship with convgrad; an unknown name lists them"
     verify.add_argument("--collection", metavar="NAME", action="append", default=[], help=names)
-    verify.add_argument("--only", metavar="NAME", action="append", default=[], help="the cases of this name, as dw-*")
-    verify.add_argument("--shapes", metavar="SHAPE", nargs="+", help="of one OPERATOR's operands: 8x56x56x64")
-    verify.add_argument("--attr", metavar="NAME=VALUE", action="append", default=[], help="its attributes")
+    verify.add_argument(
+        "--only", metavar="NAME", action="append", default=[], help="use only the cases of this name; dw-* is a pattern"
+    )
+    verify.add_argument(
+        "--shapes", metavar="SHAPE", nargs="+", help="the shapes of the operands of one OPERATOR, such as 8x56x56x64"
+    )
+    verify.add_argument("--attr", metavar="NAME=VALUE", action="append", default=[], help="an attribute of it")
     verify.add_argument("--type", choices=tuple(FORMATS), help="the type of its operands (default f32)")
     verify.add_argument("--dtype", choices=tuple(FORMATS), help="the type of results (default: what each case says)")
 
     theirs = verify.add_argument_group("whose results")
-    function = "a function, called as convgrad.run is: function(operator, *arrays, **attributes); it returns the array"
+    function = (
+        "a function that is called as convgrad.run is, function(operator, *arrays, **attributes), and returns the array"
+    )
     theirs.add_argument("--call", metavar="MODULE:FUNCTION", help=function)
-    theirs.add_argument("--isolate", action="store_true", help="call it in a child process: a crash is a verdict")
-    theirs.add_argument("--timeout", metavar="SECONDS", type=seconds, help="with --isolate: how long a call may take")
     theirs.add_argument(
-        "--got", metavar="DIR", help="a folder with CASE.OUTPUT.npy, .pt, .bin, or CASE.npz, ...; of one case a file"
+        "--isolate", action="store_true", help="call it in a child process, where a crash becomes a verdict"
+    )
+    theirs.add_argument(
+        "--timeout", metavar="SECONDS", type=seconds, help="with --isolate: the longest time that a call may take"
+    )
+    theirs.add_argument(
+        "--got",
+        metavar="DIR",
+        help="a folder of results named CASE.OUTPUT.npy, .pt or .bin, or CASE.npz; of a single case a file",
     )
 
-    made = verify.add_argument_group("operands, where a case brings none")
+    made = verify.add_argument_group("operands of cases that bring none")
     fill = (
-        "normal numbers (default: errors show in their statistics); integers, whose sums are exact; truncation, where"
-        " it differs from rounding at many elements; adversarial, ill-conditioned sums"
+        "normal: normal numbers, whose errors have known statistics (default). integers: their sums are exact."
+        " truncation: many elements differ if products are truncated. adversarial: ill-conditioned sums"
     )
     made.add_argument("--fill", choices=FILLS, default="normal", help=fill)
-    made.add_argument("--seed", type=seed, default=0, help="their seed (default 0): same case, fill, seed: same bits")
     made.add_argument(
-        "--operands", metavar="DIR", help="read them here, as --export wrote them (default: also in --got)"
+        "--seed", type=seed, default=0, help="the seed (default 0); the same case, fill and seed give the same bits"
+    )
+    made.add_argument(
+        "--operands", metavar="DIR", help="a folder of operands as --export wrote them (default: the folder of --got)"
     )
 
-    how = verify.add_argument_group("the arithmetic that is declared")
+    how = verify.add_argument_group("declared arithmetic")
     how.add_argument(
         "--accumulation",
         metavar="TYPE",
-        help="the type sums are kept in, as f32 (default; f64 of f64), bf16, f16, tf32",
+        help="the type of sums: f32 (default; f64 for f64), bf16, f16, tf32",
     )
-    heights = "the most roundings a term goes through, or the blocks of an order, B1,B2,... (default: any order)"
+    heights = "the rounding depth of sums, or the blocks of their order, B1,B2,... (default: any order)"
     how.add_argument("--height", metavar="N", type=height_or_blocks, help=heights)
-    how.add_argument(
-        "--algorithm", metavar="NAME", help="sum (default), or what is no sum of products: winograd:M,R, fft"
-    )
-    accuracy = "judge by the bound of convgrad's sums of this max_error, and compute convgrad's own results with it"
+    how.add_argument("--algorithm", metavar="NAME", help="sum (default), winograd:M,R or fft")
+    accuracy = "judge by the bound that convgrad has with this max_error, and compute convgrad's own results with it"
     how.add_argument("--max-error", type=times, metavar="TIMES", help=accuracy)
 
-    told = verify.add_argument_group("what is told")
-    told.add_argument("--verbose", action="store_true", help="a line for every case, not only those that are not ok")
-    told.add_argument("--json", action="store_true", help="one JSON object a case, and one for the counts")
-    told.add_argument("--junit", metavar="FILE", help="write JUnit's XML for CI")
+    told = verify.add_argument_group("output")
+    told.add_argument(
+        "--verbose", action="store_true", help="print a line for every case, not only for those that are not ok"
+    )
+    told.add_argument("--json", action="store_true", help="print one JSON object per case, and one for the counts")
+    told.add_argument("--junit", metavar="FILE", help="write a JUnit XML file for CI")
 
     instead = verify.add_argument_group("instead of verdicts")
-    instead.add_argument("--export", metavar="DIR", help="write each case's operands, for any program to read")
-    instead.add_argument("--with-references", action="store_true", help="and the exact results, correctly rounded")
-    kinds = "the kind of files: .npy (default), .npz, .safetensors, .pt, .bin"
+    instead.add_argument("--export", metavar="DIR", help="write the operands of each case to files")
+    instead.add_argument(
+        "--with-references", action="store_true", help="also write the exact results, correctly rounded"
+    )
+    kinds = "the format of files: .npy (default), .npz, .safetensors, .pt, .bin"
     instead.add_argument("--kind", metavar="ENDING", default=".npy", help=kinds)
-    deserved = "the least atol and rtol, as of numpy.allclose, that no right result exceeds; and what passes them"
+    deserved = (
+        "print the smallest atol and rtol of numpy.allclose that every right result keeps, and what else passes them"
+    )
     instead.add_argument("--print-tolerance", action="store_const", const=True, help=deserved)
-    certificate = "print one element's certificate as JSON: its exact value, its bound, and the error of what was got"
+    certificate = "print the certificate of one element as JSON: its exact value, its bound and the error of the result"
     instead.add_argument("--element", metavar="INDEX", type=index, help=certificate)
 
-    verify.add_argument("--threads", type=positive, help="the most threads of convgrad's own kernels")
+    verify.add_argument("--threads", type=positive, help="the largest number of threads of convgrad's kernels")
     add_limit(verify)
     verify.add_argument("--force", action="store_true", help="replace files that exist")
     return verify

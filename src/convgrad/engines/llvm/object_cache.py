@@ -100,7 +100,7 @@ class Store:
         return _unpacked(name, text)
 
     def write(self, name: str, objects: Objects) -> None:
-        """Keep a kernel; what was used least recently makes room."""
+        """Keep a kernel, and remove the least recently used ones if there is no room."""
         path, text = self.directory / (name + SUFFIX), _packed(name, objects)
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -202,7 +202,7 @@ def _packed(name: str, objects: Objects) -> bytes:
 
 
 def _unpacked(name: str, text: bytes) -> Objects | None:
-    """Return what a file has; None if it is not whole, or another kernel's."""
+    """Return the content of a file; None if it is not whole, or of another kernel."""
     begin = len(LINE) + _DIGEST_BYTES
     if text[:begin] != LINE + hashlib.sha256(name.encode() + text[begin:]).digest():
         return None

@@ -24,7 +24,7 @@ PACK_PAIRS_NS = {CHANNELS: constants.PACK_PAIRS_CHANNELS_NS, SPATIAL: constants.
 
 
 def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: KernelSpec, operands: Operands) -> Costs:
-    """Return what a kernel costs on a problem that is not cut."""
+    """Return the cost of a kernel on a problem that is not cut."""
     store = _store_ns(problem, nest, spec, operands)
     if spec.body == DEPTHWISE:
         return Costs(spec, operands, _depthwise_ns(problem, nest, machine, spec), store, 0.0, 0.0)

@@ -12,7 +12,7 @@ from math import ceil, prod
 
 from convgrad.plan.backward_weights.nest import WeightsNest, per_group, segments_of
 from convgrad.plan.backward_weights.operands import b_in_place, contiguous_axis, evenly_apart, readable_in_place
-from convgrad.plan.backward_weights.recipe import DEPTHWISE, GEMM, GROUPS, KernelSpec, MicroTile, Operand
+from convgrad.plan.backward_weights.recipe import DEPTHWISE, GEMM, GROUPS, KernelSpec, MicroTileShape, Operand
 from convgrad.plan.constants import (
     DEPTHWISE_MAX_OUTER_TAPS,
     FEWER_ROWS_WEIGHTS,
@@ -134,17 +134,17 @@ def depthwise(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
         yield KernelSpec(isa, *names, DEPTHWISE, micro_tile, x, y, GROUPS, slide=slide), ("src", "dst")
 
 
-def outer_products(max_mr: int, nr: int, channels: int) -> list[MicroTile]:
+def outer_products(max_mr: int, nr: int, channels: int) -> list[MicroTileShape]:
     """Return the micro-tiles of one tap with as many rows as registers hold, or some fewer.
 
     >>> [micro_tile.mr for micro_tile in outer_products(14, 2, channels=11)]
     [6, 7, 8, 9, 10, 11]
     """
     max_mr = min(max_mr, channels)
-    return [MicroTile(mr, nr) for mr in range(max(1, max_mr - FEWER_ROWS_WEIGHTS), max_mr + 1)]
+    return [MicroTileShape(mr, nr) for mr in range(max(1, max_mr - FEWER_ROWS_WEIGHTS), max_mr + 1)]
 
 
-def under_taps(axes: tuple[Axis, ...], mr: int, nr: int, room: int) -> list[MicroTile]:
+def under_taps(axes: tuple[Axis, ...], mr: int, nr: int, room: int) -> list[MicroTileShape]:
     """Return the micro-tiles of ``mr`` and ``nr`` with as many taps as fit registers, which have ``room`` for sums.
 
     With dilation each tap needs an address of its own, and src as much padding as the taps reach.
@@ -156,15 +156,15 @@ def under_taps(axes: tuple[Axis, ...], mr: int, nr: int, room: int) -> list[Micr
     if fit < 1:
         return []
     k = balanced(inner.kernel, fit)
-    found = [MicroTile(mr, nr, 1, k)]
+    found = [MicroTileShape(mr, nr, 1, k)]
     count = prod(axis.kernel for axis in outer)
     if k == inner.kernel and count > 1:
         several = sorted({balanced(count, n) for n in (2, 3, 4, 5)})
-        found += [MicroTile(mr, nr, u, k) for u in several if 1 < u <= fit // k]
+        found += [MicroTileShape(mr, nr, u, k) for u in several if 1 < u <= fit // k]
     return found
 
 
-def stencils(isa: Isa, axes: tuple[Axis, ...]) -> Iterator[tuple[MicroTile, int]]:
+def stencils(isa: Isa, axes: tuple[Axis, ...]) -> Iterator[tuple[MicroTileShape, int]]:
     """Yield taps of one vector of groups, and how many inner taps a position moves on what registers hold."""
     *outer, inner = axes
     moved = inner.stride // inner.dilation if inner.stride % inner.dilation == 0 else 0
@@ -173,4 +173,4 @@ def stencils(isa: Isa, axes: tuple[Axis, ...]) -> Iterator[tuple[MicroTile, int]
             for slide in {moved if moved < k else 0, 0}:
                 held = u * (k - slide) if slide else 0
                 if u * k + held + 1 + isa.spare <= isa.registers:
-                    yield MicroTile(1, 1, u, k), slide
+                    yield MicroTileShape(1, 1, u, k), slide

@@ -13,7 +13,7 @@ Parts = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True)
-class MicroTile:
+class MicroTileShape:
     """Sums in registers: ``mr`` channels of A times ``nr`` vectors of B, under each of some taps of the kernel.
 
     If lanes hold channels, a channel of A is broadcast. If lanes hold groups, it is a vector too: one channel of each
@@ -53,13 +53,13 @@ class Operand:
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """What a kernel of weight or bias gradients is specialised on: no extents, so that a new shape compiles nothing."""
+    """The specification of a kernel of weight or bias gradients. It has no extents, so a new shape compiles nothing."""
 
     isa: Isa
     operand: str  # the operands' format
     output: str
     body: str
-    micro_tile: MicroTile
+    micro_tile: MicroTileShape
     a: Operand
     b: Operand
     lanes_hold: str = CHANNELS
@@ -117,8 +117,8 @@ class KernelSpec:
         return self.tap_bytes * self.micro_tile.taps
 
     def __str__(self) -> str:
-        pairs = ", pairs of terms" if self.step == 2 else ""
-        return f"{self.operand} to {self.output}, tile {self.micro_tile} of {self.isa}{pairs}"
+        pairs = ", bf16 pairs" if self.step == 2 else ""
+        return f"{self.operand} to {self.output}, micro-tile {self.micro_tile} of {self.isa}{pairs}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -163,7 +163,7 @@ def _scratch(
 
 
 def _prefetch(nest: WeightsNest, spec: KernelSpec, one: OperandStrides) -> int:
-    """Return the bytes from a position to what the depthwise kernel prefetches, or a pack that transposes."""
+    """Return the distance in bytes at which the depthwise kernel, or a pack that transposes, prefetches."""
     if spec.body == DEPTHWISE:
         return _depthwise_prefetch(nest, one)
     channel = abs(one.group if spec.groups_in_lanes else one.channel)
@@ -225,7 +225,7 @@ TASK = Record(
 
 @dataclass(frozen=True)
 class Tasks:
-    """Rows of TASK, and what they need."""
+    """Rows of TASK, and the tables and sizes that they need."""
 
     table: Ints
     panels: Sequence[int]  # of groups, of A, of B, and tiles of taps, of the largest task

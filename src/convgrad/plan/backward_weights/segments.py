@@ -40,7 +40,7 @@ PACKED = Record("offset", "count")  # a stretch that is packed: bytes from the i
 
 @dataclass(frozen=True)
 class Indirection:
-    """What rows of dst and outer taps meet: row ``met(rows[row] + taps[tap])`` of src, -1 for none."""
+    """The rows of src that rows of dst and outer taps meet: row ``met(rows[row] + taps[tap])`` of src, -1 for none."""
 
     rows: Ints  # the numbers of rows of dst, row-major
     taps: Ints  # the numbers of outer taps, row-major

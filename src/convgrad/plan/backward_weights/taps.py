@@ -1,4 +1,4 @@
-"""Taps of micro-tiles as tables: how far they move an operand, where which of them exist, what they write.
+"""Taps of micro-tiles as tables: the distance that each moves an operand, the range in which it exists, its output.
 
 Taps of the innermost axis exist along parts of a row of dst. An axis of 5 positions, with 3 taps and pads of 1:
 

@@ -1,4 +1,4 @@
-"""What kernels of forwards and data gradients cost, and under a cut of them: what they add to ``plan/cost.py``."""
+"""The cost of kernels of forwards and data gradients, alone and under a cut, in addition to ``plan/cost.py``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Timed = Iterator[tuple[float, Cut]]  # ways to cut a kernel's work, and what eac
 
 
 def alone(problem: Problem, view: ForwardNest, machine: Machine, spec: ForwardSpec, operands: Operands) -> Costs:
-    """Return what a kernel costs as if all positions were one output block."""
+    """Return the cost of a kernel as if all positions were one output block."""
     return costs(view.seen(spec), machine, spec, operands, tuple(axis.extent for axis in view.seen(spec).axes))
 
 
@@ -239,7 +239,7 @@ def _kn2row_costs(
 def stencil_costs(
     problem: Problem, view: ForwardNest, machine: Machine, spec: SpatialStencilSpec, operands: Operands
 ) -> Costs:
-    """Return what a spatial stencil costs: loads and multiply-adds of whole tiles, lists of taps, what is stored."""
+    """Return the cost of a spatial stencil: loads and multiply-adds of whole tiles, lists of taps, stores."""
     lines, last = view.axes[-2], view.axes[-1]
     outer = prod(axis.extent for axis in view.axes[:-2])
     tiles_along = sum(ceil(len(phase.positions) / spec.lines) for phase in lines.phases)

@@ -10,7 +10,7 @@ from math import ceil, gcd, lcm
 from convgrad.plan import constants
 from convgrad.plan.forward.dense import contiguous_axes
 from convgrad.plan.forward.nest import OPERAND, ForwardNest
-from convgrad.plan.forward.recipe import ForwardSpec, GroupedStencil
+from convgrad.plan.forward.recipe import ForwardSpec, StencilShape
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
 from convgrad.plan.recipe import CHANNELS, STRIDED, Operands
@@ -65,7 +65,7 @@ def _panels(view: ForwardNest, isa: Isa) -> Iterator[tuple[int, int]]:
             yield groups, vectors
 
 
-def _heights(isa: Isa, stencil: GroupedStencil, vectors: int, step: int) -> range:
+def _heights(isa: Isa, stencil: StencilShape, vectors: int, step: int) -> range:
     """Return the rows of micro-tiles that registers hold, together with weights if these are few."""
     steps_of_tap = stencil.in_channels // step
     room, held = isa.registers // vectors, max(stencil.sizes) * steps_of_tap
@@ -79,13 +79,13 @@ def _heights(isa: Isa, stencil: GroupedStencil, vectors: int, step: int) -> rang
     return range(rows, max(1, rows // 2) - 1, -1)
 
 
-def _stencil(view: ForwardNest, isa: Isa, groups: int, vectors: int, parts: Parts, step: int) -> GroupedStencil:
+def _stencil(view: ForwardNest, isa: Isa, groups: int, vectors: int, parts: Parts, step: int) -> StencilShape:
     """Return the numbers of a stencil whose panels have some groups and vectors, for the phases of the last axis."""
     taps, unit = max(1, constants.GROUPED_MAX_WEIGHTS * step // view.k), gcd(parts.by_position, parts.by_tap)
     counts, in_chains = {*parts.taps.tolist()} - {0}, view.order.blocks > 1
     sizes = {min(n, taps) for n in counts} | {n % taps for n in counts if n > taps} | ({1} if in_chains else set())
     of_group, of_result, _ = view.weights
-    stencil = GroupedStencil(
+    stencil = StencilShape(
         view.n, view.k, groups, parts.by_position // unit, parts.by_tap // unit, parts.tap_step,
         tuple(sorted(sizes - {0}, reverse=True)), guarded=in_chains or max(counts) > taps,
         strided_groups=view.n > 1 and of_group != view.n * of_result, masked=False,

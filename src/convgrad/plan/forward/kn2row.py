@@ -30,7 +30,7 @@ VECTORS = 4  # of outputs that are summed at a time
 
 @dataclass(frozen=True)
 class Kn2rowSpec:
-    """What a compiled kernel is specialised on: the GEMM of the tap sums, and the strides of the output."""
+    """The specification of a kernel: the GEMM of the tap sums, and the strides of the output."""
 
     product: ForwardSpec  # the GEMM: A is taps times results, B positions of the data; tap sums are f32
     output: str
@@ -61,8 +61,8 @@ class Kn2rowSpec:
 
     def __str__(self) -> str:
         one = self.product
-        pairs = ", pairs of terms" if self.step == 2 else ""
-        return f"{one.operand} to {self.output}, tile {one.mr}x{one.nr} of {one.isa}{pairs}"
+        pairs = ", bf16 pairs" if self.step == 2 else ""
+        return f"{one.operand} to {self.output}, micro-tile {one.mr}x{one.nr} of {one.isa}{pairs}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class Kn2rowPlan(Chosen):
     def summary(self) -> str:
         """Strategy, kernel and layouts in one line."""
         b, a = self.operands
-        return f"{self.strategy}: {self.spec}, rows from {a} and taps, lanes from {b} (packed)"
+        return f"{self.strategy}: {self.spec}, A from {a} and taps (packed), B from {b} (packed)"
 
     @property
     def cut(self) -> str:

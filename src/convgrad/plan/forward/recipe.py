@@ -15,7 +15,7 @@ DENSE = "dense"  # the body: M is output positions, N output channels
 
 
 @dataclass(frozen=True)
-class GroupedStencil:
+class StencilShape:
     """A kernel whose lanes are channels of several groups. Its numbers are those of a group and of the last axis.
 
     Some positions meet the channels of their groups under each tap of a row of the filter. Several positions meet the
@@ -36,7 +36,7 @@ class GroupedStencil:
     def group(self, lane: int) -> int:
         """Return which group of a panel a lane belongs to; lanes beyond the last group may hold anything.
 
-        >>> three = GroupedStencil(3, 1, 5, 1, 1, 1, (1,), False, False, True)
+        >>> three = StencilShape(3, 1, 5, 1, 1, 1, (1,), False, False, True)
         >>> [three.group(lane) for lane in (0, 2, 3, 15)]
         [0, 0, 1, 4]
         """
@@ -45,7 +45,7 @@ class GroupedStencil:
     def channels(self, lanes: int, vector: int) -> range:
         """Return the channels of a panel that a vector of its lanes meets.
 
-        >>> GroupedStencil(10, 6, 8, 1, 1, 1, (1,), False, False, True).channels(16, 1)  # of groups 1 to 3
+        >>> StencilShape(10, 6, 8, 1, 1, 1, (1,), False, False, True).channels(16, 1)  # of groups 1 to 3
         range(6, 24)
         """
         first, last = (self.group(lane) for lane in (vector * lanes, (vector + 1) * lanes - 1))
@@ -54,7 +54,7 @@ class GroupedStencil:
     def reads(self, lanes: int, vector: int, step: int) -> list[tuple[int, int]]:
         """Return the first channel and the number of values of each load of a vector, ``step`` channels per value.
 
-        >>> GroupedStencil(8, 8, 2, 1, 1, 1, (1,), False, False, True).reads(16, 0, 2)
+        >>> StencilShape(8, 8, 2, 1, 1, 1, (1,), False, False, True).reads(16, 0, 2)
         [(0, 8)]
         """
         channels = self.channels(lanes, vector)
@@ -93,7 +93,7 @@ class ForwardSpec:
     a_in_place: bool
     b_in_place: bool = False  # for few positions, such as a classifier's 7x7 filter, and for transposed GEMMs in f32
     transposed_gemm: bool = False  # M is output channels, N positions
-    stencil: GroupedStencil | None = None  # lanes are channels of several groups
+    stencil: StencilShape | None = None  # lanes are channels of several groups
     step: int = 1  # k per multiply-add: two where A and B are bf16 pairs, the next k above
     masked: bool = False  # B in place has fewer columns than a panel, and loads are masked: packed it could be huge
     activation: str = ""  # of the output, before its rounding
@@ -152,7 +152,7 @@ class ForwardSpec:
         """Lanes of a panel, columns or not."""
         return self.nr * self.isa.lanes
 
-    def holds(self, stencil: GroupedStencil, rows: int, size: int, vectors: int) -> bool:
+    def holds(self, stencil: StencilShape, rows: int, size: int, vectors: int) -> bool:
         """Whether registers hold the weights of so many taps beside the sums of a grouped stencil."""
         return (
             size * stencil.in_channels // self.step + rows
@@ -165,8 +165,8 @@ class ForwardSpec:
 
     def __str__(self) -> str:
         positions = f"{self.mr}x{self.nr} positions, {self.stencil},"
-        tile = positions if self.stencil else f"tile {self.mr}x{self.nr}"
-        pairs = ", pairs of terms" if self.step == 2 else ""
+        tile = positions if self.stencil else f"micro-tile {self.mr}x{self.nr}"
+        pairs = ", bf16 pairs" if self.step == 2 else ""
         return f"{self.operand} to {self.output}, {tile} of {self.isa}{pairs}"
 
 
@@ -188,7 +188,7 @@ class ForwardPlan(Chosen):
             ("in place" if spec.data == CHANNELS else "in place, strided") if spec.a_in_place else PACKED[spec.data]
         )
         b_read = "in place" if spec.b_in_place else "packed"
-        return f"{self.strategy}: {spec}, rows from {a} ({a_read}), lanes from {b} ({b_read})"
+        return f"{self.strategy}: {spec}, A from {a} ({a_read}), B from {b} ({b_read})"
 
     @property
     def cut(self) -> str:

@@ -258,7 +258,7 @@ def _b_steps(view: ForwardNest, spec: ForwardSpec) -> dict[str, int]:
 
 
 def _scratch(view: ForwardNest, plan: ForwardPlan, data_bytes: int) -> tuple[dict[str, int], int]:
-    """Return the offsets of what a task has in scratch, and the bytes of all."""
+    """Return the offsets of a task's arrays in scratch, and the bytes of all."""
     spec, order = plan.spec, view.order
     segments = prod(axis.parts.max_taps for axis in view.axes) * order.blocks_a_line + 1
     sums = waiting_bytes(view, spec)

@@ -27,7 +27,7 @@ SHAPES = ((1, 8), (2, 8), (4, 4), (8, 2))  # results of a micro-tile, and vector
 
 @dataclass(frozen=True)
 class SpatialStencilSpec:
-    """What a compiled kernel is specialised on."""
+    """The specification of a kernel."""
 
     isa: Isa
     operand: str
@@ -55,7 +55,7 @@ class SpatialStencilSpec:
 
     def __str__(self) -> str:
         shape = f"{self.results}x{self.lines}x{self.vectors}"
-        return f"{self.operand} to {self.output}, tile {shape} of {self.isa}"
+        return f"{self.operand} to {self.output}, micro-tile {shape} of {self.isa}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class SpatialStencilPlan(Chosen):
     def summary(self) -> str:
         """Strategy, kernel and layouts in one line."""
         data, weights = self.operands
-        return f"{self.strategy}: {self.spec}, weights of {weights} by lanes from {data} (in place)"
+        return f"{self.strategy}: {self.spec}, A from {weights} (packed), B from {data} (in place)"
 
     @property
     def cut(self) -> str:

@@ -29,7 +29,7 @@ from convgrad.plan.backward_weights.taps import taps_record
 
 
 def bodies(module: Module, spec: KernelSpec) -> None:
-    """Emit what the nest calls: packs, the tree of sums, and a micro-kernel of each width."""
+    """Emit the functions that the nest calls: packs, the tree of sums, and a micro-kernel per width."""
     pack.packs(module, spec)
     trees(module, spec)
     for vectors in widths(spec):
@@ -40,10 +40,10 @@ def widths(spec: KernelSpec) -> list[int]:
     """Return the vectors of B of the micro-kernels, the full ones first: the last panel of channels may be narrower.
 
     >>> from convgrad.plan.machine import ISAS
-    >>> from convgrad.plan.backward_weights.recipe import GEMM, KernelSpec, MicroTile, Operand
+    >>> from convgrad.plan.backward_weights.recipe import GEMM, KernelSpec, MicroTileShape, Operand
     >>> from convgrad.plan.recipe import CHANNELS
     >>> operand = Operand(CHANNELS, 8)
-    >>> [widths(KernelSpec(ISAS["avx2"], "f32", "f32", GEMM, MicroTile(1, v), operand, operand)) for v in (4, 3)]
+    >>> [widths(KernelSpec(ISAS["avx2"], "f32", "f32", GEMM, MicroTileShape(1, v), operand, operand)) for v in (4, 3)]
     [[4, 2, 1], [3, 2, 1]]
     """
     nr = spec.micro_tile.nr

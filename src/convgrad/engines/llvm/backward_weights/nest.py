@@ -1,4 +1,4 @@
-"""What the nests of weight gradients share: a task's operands, panels, the tree of sums, and the store."""
+"""Parts common to the nests of weight gradients: a task's operands, panels, the tree of sums, and the store."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def combine_after(n: Nest, sums: Value, chain: Named, partial: Value) -> None:
 
 @contextmanager
 def when_all_ended(n: Nest) -> Iterator[None]:
-    """Do a block of code in the last task of those that share a part of the weights: all partial sums are there."""
+    """Run a block of code in the last task of a part of the weights, where all partial sums exist."""
     f, args = n.f, n.args
     with f.when(f.compare("sgt", args.image_parts, 1)):
         before = f.op("i64", f"atomicrmw add {f.at(args.partial_sums, n.task.part * 8)}, i64 1 seq_cst")

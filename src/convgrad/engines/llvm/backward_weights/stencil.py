@@ -118,7 +118,7 @@ class _Depthwise:
         return dict(at.carried)
 
     def prefetch(self, here: Values) -> None:
-        """Prefetch what is read some rows on."""
+        """Prefetch the elements of later rows."""
         f = self.f
         last_row = here[f"x{self.spec.micro_tile.outer_taps - 1}"]
         f.prefetch(f.at(here["y"], self.prefetched["y"]), locality=2)

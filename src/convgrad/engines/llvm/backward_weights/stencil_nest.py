@@ -18,7 +18,7 @@ from convgrad.plan.recipe import F32_BYTES
 
 
 def bodies(module: Module, spec: KernelSpec) -> None:
-    """Emit what the nest calls."""
+    """Emit the functions that the nest calls."""
     depthwise(module, spec)
     trees(module, spec)
 

@@ -21,8 +21,7 @@ from convgrad.engines.llvm.forward.segments import end_lists
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, fused
 from convgrad.engines.llvm.microkernel import multiply_add, opaque_pointer
 from convgrad.formats import F32
-from convgrad.plan.forward.recipe import ForwardSpec
-from convgrad.plan.forward.recipe import GroupedStencil as Numbers
+from convgrad.plan.forward.recipe import ForwardSpec, StencilShape
 from convgrad.plan.forward.schedule import CHAIN, PART, STENCIL_SEGMENT
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
@@ -53,7 +52,7 @@ class GroupedStencil(MicroTile):
     """The micro-tile of a grouped stencil that is being emitted."""
 
     @property
-    def n(self) -> Numbers:
+    def n(self) -> StencilShape:
         """The numbers that the kernel is specialised on."""
         assert self.spec.stencil is not None
         return self.spec.stencil

@@ -28,7 +28,7 @@ NONE = -1
 
 
 def bodies(module: Module, spec: Kn2rowSpec) -> None:
-    """Emit what the nest calls."""
+    """Emit the functions that the nest calls."""
     gemm = spec.product
     if gemm.weights == CHANNELS_OUT:
         _pack_line_of_b(module, spec)

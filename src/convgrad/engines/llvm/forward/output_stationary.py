@@ -1,4 +1,4 @@
-"""The output-stationary loop nest: panels of B are packed, then each output block packs what it needs of A.
+"""The output-stationary loop nest: panels of B are packed, then each output block packs its part of A.
 
 An output block is cut into regions: the product of one part of each axis, whose positions meet the same taps. The
 segments of K of a region are listed once. Then, under each panel, micro-tiles run along the axis that wastes fewest of
@@ -31,7 +31,7 @@ EachLine = Callable[[Value, Value, Value], None]  # takes a source, a place in t
 
 
 def bodies(module: Module, spec: ForwardSpec) -> None:
-    """Emit what the nest calls."""
+    """Emit the functions that the nest calls."""
     pack.pack_b(module, spec)
     if not spec.a_in_place:
         pack.pack_line(module, spec)
@@ -155,7 +155,7 @@ def _output_block(
 def _pack_a(
     f: Function, spec: ForwardSpec, a: Named, axes: Sequence[Named], block: Sequence[Named], data: Value
 ) -> Value:
-    """Pack what an output block meets of A; return the address that position 0 of all axes would have."""
+    """Pack the part of A that an output block meets. Return the address that position 0 of all axes would have."""
     begin = f.at(f.scratch, a.a_at)
 
     def pack_line(source: Value, to: Value, count: Value) -> None:

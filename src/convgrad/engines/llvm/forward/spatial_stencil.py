@@ -28,7 +28,7 @@ LISTED = Record("bytes", "low_line", "high_line", "low", "high")  # of a list of
 
 
 def bodies(module: Module, spec: SpatialStencilSpec) -> None:
-    """Emit what the nest calls."""
+    """Emit the functions that the nest calls."""
     bias(module, spec.operand)
     _pack_a(module, spec)
     _list_k(module, spec)

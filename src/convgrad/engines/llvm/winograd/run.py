@@ -88,7 +88,7 @@ class Tiled:
         self.at([address_of(array) for array in operands], address_of(out), (operands, out))
 
     def at(self, operands: Sequence[int], out: int, keep: object) -> None:
-        """Compute from canonical operands that begin at these addresses; ``keep`` is what they are addresses in.
+        """Compute from canonical operands that begin at these addresses, in arrays that ``keep`` holds.
 
         If a result is not finite, the direct sum computes all results again, from a copy of old values.
         """

@@ -1,4 +1,4 @@
-"""What the kernels of Winograd share: their specification, vectors of channels, and loops with moving addresses."""
+"""Parts common to the kernels of Winograd: the specification, vectors of channels, and loops with moving addresses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Tile = list[list[Value]]  # by positions or taps, [row][column]
 
 @dataclass(frozen=True)
 class Spec:
-    """What the kernels of a call are specialised on: no extents, so that a new shape compiles nothing."""
+    """The specification of a call's kernels. It has no extents, so a new shape compiles nothing."""
 
     isa: Isa
     algorithm: str

@@ -1,0 +1,75 @@
+"""Fusion: a BiasAdd or a ReLU that alone reads a result is computed in the call that makes this result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from convgrad.formats import F32
+from convgrad.graph.model import RELU, Op, operator_of
+from convgrad.graph.resolve import Resolved
+from convgrad.spec.activation import activates
+from convgrad.spec.geometry import Conv
+
+Chain = tuple[Op, ...]  # each op reads what the one before makes
+
+
+@dataclass(frozen=True)
+class Step:
+    """Ops that run at once, and their call with its problem. ``released`` are the tensors that no later step reads."""
+
+    ops: Chain
+    op: Op
+    resolved: Resolved | None
+    released: tuple[int, ...] = ()
+
+
+def called(ops: Chain) -> Op:
+    """Return the op that computes a chain of ops in one call, without their activation."""
+    if len(ops) == 1:
+        return ops[0]
+    biases = (tensor for op in ops[1:] for tensor in op.inputs[1:])
+    return replace(ops[0], inputs=(*ops[0].inputs, *biases), outputs=ops[-1].outputs)
+
+
+def activation_of(ops: Chain) -> str | None:
+    """Return the activation of the call that computes a chain of ops."""
+    return "relu" if len(ops) > 1 and operator_of(ops[-1]) is RELU else None
+
+
+def chains(
+    order: Sequence[Op], resolved: Mapping[int, Resolved], reasons: Collection[int], kept: Collection[int]
+) -> tuple[Chain, ...]:
+    """Return the ops in chains, in running order. Tensors of ``kept`` are made by a call of their own.
+
+    Every chain has the bits of its ops one after another. So a bias is fused in f32 only: other formats round before
+    it is added. ReLU commutes with rounding, which keeps order and sign.
+    """
+    reads = Counter(tensor.id for op in order for tensor in op.inputs)
+    found: dict[int, Chain] = {}  # by the tensor that a chain makes, or by minus the number of an op without one
+    for number, op in enumerate(order):
+        first = op.inputs[0].id if op.inputs else -1
+        before = found.get(first, ())
+        fits = before and reads[first] == 1 and first not in kept and op.id not in reasons
+        chain = (*found.pop(first), op) if fits and _fuses(before, op, resolved) else (op,)
+        found[op.outputs[0].id if op.outputs else -1 - number] = chain
+    return tuple(found.values())
+
+
+def _fuses(before: Chain, op: Op, resolved: Mapping[int, Resolved]) -> bool:
+    first, row = operator_of(before[0]), operator_of(op)
+    if first is None or row is None or not activates(first.name) or before[0].id not in resolved:
+        return False
+    if row is RELU:
+        return True
+    problem, add = resolved[before[0].id].problem, resolved.get(op.id)
+    return (
+        row.solves_for == "bias_add"
+        and add is not None
+        and len(before) == 1
+        and isinstance(problem.geometry, Conv)
+        and "bias" not in problem.operands
+        and problem.output_format is F32
+        and add.problem.layouts[-1] == problem.layouts[-1]
+    )

@@ -1,0 +1,187 @@
+"""A function whose convolutions are this library's: its equations are rewritten, and nothing in JAX is replaced."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun, subjaxprs
+from jax.extend.core.primitives import conv_general_dilated_p, custom_jvp_call_p, custom_vjp_call_p
+from jax.extend.linear_util import wrap_init
+
+from convgrad.errors import InvalidDataTypeError
+from convgrad.jax.lax import conv_general_dilated
+from convgrad.jax.primitive import primitive
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+Program = Any  # a Jaxpr or a ClosedJaxpr
+
+_SEARCHED = (conv_general_dilated_p, primitive, custom_vjp_call_p)  # the last one's rules may have convolutions
+_ARRAY = object()  # where a result has an array: keeping a tracer would be a leak
+_MANUAL_AXES = ("newly_manual_axes", "manual_axes")  # of a shard_map, by version of JAX
+_rewritten_programs: WeakKeyDictionary[Program, Program] = WeakKeyDictionary()  # XLA compiles each of them once
+
+
+def reproducible(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Return a function that computes what ``function`` does, with this library's convolutions in place of XLA's.
+
+    `convgrad.jax.lax.conv_general_dilated` computes each ``jax.lax.conv_general_dilated`` in ``function`` and its
+    gradients, those of layers of Flax, Equinox and Haiku included. The bits of a convolution and of its gradients then
+    depend on numbers alone, neither on threads nor on the instruction set. Other operations stay XLA's. Nothing in JAX
+    is replaced: ``function`` itself, its callers and other threads are not affected.
+
+    Differentiate the result: ``jax.grad(reproducible(loss))``. If ``function`` calls ``jax.grad`` itself, as a training
+    step does, JAX has turned gradients into other convolutions. These are computed here too, but slower and in
+    different bits.
+
+    ``function`` is traced in each call, as by ``jax.jit`` in its first, so ``jax.jit`` around the result saves time.
+    Arguments and results are pytrees, whose leaves may be of any type.
+
+    Args:
+        function: Any callable that JAX can trace, such as a loss or a method ``model.apply``.
+
+    Returns:
+        A function with the arguments of ``function``. Each call raises the errors of
+        `convgrad.jax.lax.conv_general_dilated` if this library does not support a convolution, and gives a
+        ``UserWarning`` if there is no convolution.
+
+    Raises:
+        InvalidDataTypeError: ``function`` is not callable.
+
+    >>> import jax, jax.numpy as jnp
+    >>> def loss(weights, images):
+    ...     return jax.lax.conv_general_dilated(images, weights, (1,), "VALID").sum()
+    >>> weights, images = jnp.array([[[1.0, 2.0]]]), jnp.array([[[1.0, 2.0, 3.0]]])
+    >>> jax.grad(reproducible(loss))(weights, images).tolist()
+    [[[3.0, 5.0]]]
+    """
+    if not callable(function):
+        raise InvalidDataTypeError(f"reproducible: function must be callable; got {type(function).__name__}")
+
+    @wraps(function, updated=())
+    def computed(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        program, rebuild = _traced(partial(function, *args, **kwargs))
+        if not _has_convolution(program):
+            name = getattr(function, "__qualname__", type(function).__qualname__)
+            warnings.warn(
+                f"reproducible: found no convolution of jax.lax in {name}, so nothing has changed. Convolutions that"
+                " are computed outside of it, by matrix products or by custom calls are not seen: call"
+                " convgrad.jax.conv_general_dilated there.",
+                UserWarning,
+                stacklevel=2,
+            )
+        result: Result = rebuild(jaxpr_as_fun(_rewritten(program))())
+        return result
+
+    return computed
+
+
+def _traced(function: Callable[[], Any]) -> tuple[Any, Callable[[list[Any]], Any]]:
+    """Return a function as a program without arguments, and what makes its result of the program's arrays.
+
+    Its arguments are constants of the program: JAX differentiates and maps those as well.
+    """
+    found: list[Any] = []
+
+    def arrays() -> list[Any]:
+        leaves, tree = jax.tree.flatten(function())
+        found[:] = tree, [_ARRAY if _is_array(leaf) else leaf for leaf in leaves]
+        return [leaf for leaf in leaves if _is_array(leaf)]
+
+    program = jax.make_jaxpr(arrays)()
+    tree, kept = found
+
+    def rebuild(results: list[Any]) -> Any:
+        each = iter(results)
+        return jax.tree.unflatten(tree, [next(each) if leaf is _ARRAY else leaf for leaf in kept])
+
+    return program, rebuild
+
+
+def _is_array(leaf: object) -> bool:
+    return isinstance(leaf, jax.Array | np.ndarray | np.generic)
+
+
+def _is_program(value: object) -> bool:
+    return isinstance(value, Jaxpr | ClosedJaxpr)
+
+
+def _has_convolution(program: Program) -> bool:
+    """Return whether a program may have a convolution, in whatever its equations call."""
+    found = any(equation.primitive in _SEARCHED for equation in program.eqns)
+    return found or any(map(_has_convolution, subjaxprs(program)))
+
+
+def _rewritten(program: Program) -> Program:
+    """Return a program that calls this library; the same one each time, and as it was if it has no convolution."""
+    if not _has_convolution(program):
+        return program
+    known = _rewritten_programs.get(program)
+    if known is None:
+        if isinstance(program, ClosedJaxpr):
+            known = program.replace(jaxpr=_rewritten(program.jaxpr))
+        else:
+            known = program.replace(eqns=[_rewritten_equation(equation) for equation in program.eqns])
+        _rewritten_programs[program] = known
+    return known
+
+
+def _rewritten_equation(equation: Any) -> Any:
+    params = equation.params
+    if equation.primitive is conv_general_dilated_p:
+        return _call(equation, partial(jax.jit(conv_general_dilated, static_argnames=tuple(params)), **params))
+    if equation.primitive.name == "shard_map":  # traced anew: convolutions in it must know the axes of its mesh
+        if not _has_convolution(params["jaxpr"]):
+            return equation
+        mapped = jax.shard_map(
+            lambda *operands: tuple(jaxpr_as_fun(ClosedJaxpr(_rewritten(params["jaxpr"]), ()))(*operands)),
+            mesh=params["mesh"],
+            in_specs=params["in_specs"],
+            out_specs=params["out_specs"],
+            axis_names=next(params[name] for name in _MANUAL_AXES if name in params),
+            check_vma=params["check_vma"],
+        )
+        return _call(equation, mapped)
+    changed = {name: jax.tree.map(_in_parameters, value, is_leaf=_is_program) for name, value in params.items()}
+    if equation.primitive is custom_vjp_call_p:
+        changed |= {"fwd_jaxpr_thunk": _forward_rule(params["fwd_jaxpr_thunk"]), "bwd": _backward_rule(params["bwd"])}
+    elif equation.primitive is custom_jvp_call_p and _has_convolution(params["call_jaxpr"]):
+        changed["jvp_jaxpr_fun"] = _forward_rule(params["jvp_jaxpr_fun"])
+    return equation.replace(params=changed)
+
+
+def _call(equation: Any, function: Callable[..., Any]) -> Any:
+    """Return an equation that calls a function, which JAX traces to a single one, in the place of another."""
+    with jax.disable_jit(False), equation.ctx.manager:
+        (call,) = jax.make_jaxpr(function)(*[operand.aval for operand in equation.invars]).eqns
+    return call.replace(invars=equation.invars, outvars=equation.outvars, source_info=equation.source_info)
+
+
+def _in_parameters(value: Any) -> Any:
+    return _rewritten(value) if _is_program(value) else value
+
+
+def _forward_rule(rule: Any) -> Any:
+    """Return a rule of a custom derivative that makes a program, and what goes with it."""
+
+    def changed(*zeros: Any) -> Any:
+        program, *others = rule.call_wrapped(*zeros)
+        return _rewritten(program), *others
+
+    return wrap_init(changed, debug_info=rule.debug_info)
+
+
+def _backward_rule(rule: Any) -> Any:
+    """Return a rule of a custom derivative that computes cotangents."""
+
+    def changed(*operands: Any) -> Any:
+        program, rebuild = _traced(partial(rule.call_wrapped, *operands))
+        return rebuild(jaxpr_as_fun(_rewritten(program))())
+
+    return wrap_init(changed, debug_info=rule.debug_info)
