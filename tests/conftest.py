@@ -6,6 +6,8 @@ import gc
 import os
 import signal
 import tempfile
+from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -36,6 +38,20 @@ def pytest_configure() -> None:
 def pytest_unconfigure() -> None:
     if KERNELS:
         KERNELS.cleanup()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print the seconds of the slowest files, and of each room."""
+    files, rooms = Counter[str](), Counter[str]()
+    for report in (report for reports in terminalreporter.stats.values() for report in reports):
+        if hasattr(report, "duration"):
+            path = report.nodeid.partition("::")[0]
+            files[path] += report.duration
+            rooms["/".join(path.split("/")[:2])] += report.duration
+    if len(files) > 1:
+        terminalreporter.section("seconds per file and room")
+        for spent in (files.most_common(15), rooms.most_common()):
+            terminalreporter.line(", ".join(f"{name.removeprefix('tests/')} {seconds:.1f}" for name, seconds in spent))
 
 
 @pytest.fixture
