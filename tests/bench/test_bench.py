@@ -286,7 +286,8 @@ def test_the_summary_groups_and_finds_the_worst() -> None:
     rows = [made_up("a", 1.0, (8.0, 9.0)), made_up("b", 1.0, (2.0, 9.0)), made_up("c", 1.0, (2.0, 2.0))]
     text = list(summary([*rows, {**rows[0], "type": "bf16"}], [PEERS["torch"]]))
     assert text[0].startswith("tiny BWD_W f32 NXC: 3 problems, geometric means")
-    assert text[1] == "    3.17 to torch over 3; worst 2.00, b"
+    mean = "3.17 times as fast as torch in the geometric mean of 3 problems"
+    assert text[1] == f"    {mean}; slowest 2.00, b"
     assert text[2].startswith("tiny BWD_W bf16 NXC: 1 problem,")
 
 

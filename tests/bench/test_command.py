@@ -50,7 +50,7 @@ def test_two_problems_end_to_end(tmp_path: Path) -> None:
 @needs_torch
 def test_against_torch(tmp_path: Path) -> None:
     text = command(*TWO, "--against", "torch", "--threads", "1", "--repeat", "2", "-o", "t.csv", cwd=tmp_path).stdout
-    assert "to torch" in text
+    assert "times as fast as torch" in text
     for figures in rows_of(tmp_path / "t.csv"):
         assert figures["torch_layout"] in ("nchw", "nhwc")
         assert float(figures["torch_ratio"]) > 0

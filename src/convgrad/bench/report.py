@@ -114,7 +114,8 @@ def predicted_ms(problem: Problem, size: int, roofs: Roofs) -> float | None:
 
 
 SHARES = (
-    "of peak: of the multiply-add peak measured beside each call; of floor: of the least time that it and reading allow"
+    "of peak: share of the multiply-add peak measured with each call; of floor: the least time that it and reading"
+    " allow, divided by ours; speedup: the other library's time, in its faster memory format, divided by ours"
 )
 
 
@@ -128,7 +129,7 @@ def heading(roofs: Roofs) -> str:
 
 def head_line(peers: Sequence[Peer]) -> str:
     """Return the headings of the table."""
-    ratios = "".join(f"{f'to {peer.name}':>15}" for peer in peers)
+    ratios = "".join(f"{f'{peer.name} ms':>15} {'speedup':>8}" for peer in peers)
     speed = f"{'GFLOP/s':>8} {'ms':>9}{ratios} {'of peak':>8} {'of floor':>8}"
     return f"{'problem':{_NAME_WIDTH}} {'dir':5} type layout {speed}  engine"
 
@@ -138,7 +139,7 @@ def line(figures: Row, peers: Sequence[Peer]) -> str:
     text = f"{_short(figures['name']):{_NAME_WIDTH}} {figures['direction']:5} {figures['type']:4} {figures['layout']:6}"
     text += f" {figures['gflops']:8.4g} {figures['convgrad_ms']:9.4g}"
     for peer in peers:
-        text += f"{_ratio_words(figures, peer):>15}"
+        text += _peer_words(figures, peer)
     text += f" {figures['share_of_peak']:8.1%} {figures['share_of_floor']:8.1%}  {figures['engine']}"
     return text + (f"\n    {figures['note']}" if figures["note"] else "")
 
@@ -158,13 +159,16 @@ def summary(rows: Sequence[Row], peers: Sequence[Peer]) -> Iterator[str]:
             mean = geometric_mean(m[column] for m in timed)
             if mean is not None:
                 worst = min(timed, key=lambda m: m[column])
-                yield f"    {mean:.2f} to {peer.name} over {len(timed)}; worst {worst[column]:.2f}, {worst['name']}"
+                counts = counted(len(timed), "problem")
+                fast = f"{mean:.2f} times as fast as {peer.name} in the geometric mean of {counts}"
+                yield f"    {fast}; slowest {worst[column]:.2f}, {worst['name']}"
 
 
-def _ratio_words(figures: Row, peer: Peer) -> str:
-    if f"{peer.name}_ratio" not in figures:
-        return "-"
-    return f"{figures[f'{peer.name}_ratio']:.2f} {figures[f'{peer.name}_layout']}"
+def _peer_words(figures: Row, peer: Peer) -> str:
+    name = peer.name
+    if f"{name}_ratio" not in figures:
+        return f"{'-':>15} {'-':>8}"
+    return f"{figures[f'{name}_ms']:10.4g} {figures[f'{name}_layout']:4} {figures[f'{name}_ratio']:7.2f}x"
 
 
 def _short(name: str) -> str:
