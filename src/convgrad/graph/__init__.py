@@ -1,4 +1,4 @@
-"""Graphs of oneDNN: built from ops over logical tensors or read from JSON, inferred, explained, run and written."""
+"""oneDNN graphs: build them from ops or read them from JSON; infer shapes, explain, run and write them."""
 
 from convgrad.graph.dot import to_dot
 from convgrad.graph.explain import explain

@@ -1,4 +1,4 @@
-"""A JSON text made plain values: what stands around the ops of a graph at once, the ops one at a time."""
+"""The decoder of JSON texts: it decodes the ops of a graph one at a time, and everything around the ops at once."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _LONGEST_FLOAT = 400
 
 
 class Refusal(Exception):
-    """What is wrong, and the path to it, which is put together on the way out; becomes a GraphError."""
+    """An error, and the path to the wrong value: callers prepend keys to the path, and the last raises GraphError."""
 
     def __init__(self, sentence: str, path: str = "") -> None:
         self.sentence, self.path = sentence, path
 
     def within(self, key: str) -> Refusal:
-        """Put a key or an index in front of the path."""
+        """Return the error with a key or an index in front of the path."""
         return Refusal(self.sentence, key + self.path)
 
 
 class Numeral:
-    """A number as its text: one a graph has no room for, or one of those that JSON has not."""
+    """A number as text: too large or too long for a graph, or a constant that JSON does not have, such as NaN."""
 
     __slots__ = ("text",)
 
@@ -39,27 +39,27 @@ class Numeral:
 
     @property
     def is_json(self) -> bool:
-        """Whether it is a number in JSON, as NaN and the infinities are not."""
+        """Whether JSON has this number: it has neither NaN nor infinities."""
         return self.text[-1].isdecimal()
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object as it stands: pairs, which may repeat a key."""
+    """A JSON object as pairs in their order; keys can repeat."""
 
 
 class _LookAgain(Exception):
-    """A key stands twice, or a number is a Numeral: a second reading, with paths, tells whether that may be."""
+    """The signal of a repeated key or a Numeral: the text is decoded again, with paths, to accept or refuse it."""
 
 
 Spared = Callable[[Mapping[str, Any]], bool]
 
 
 def read_document(text: str | bytes, limits: Limits, spared: Spared) -> tuple[Any, Iterator[Any] | None]:
-    """Return what stands around the ops, and the ops as they are read where a list of some was found under graph.
+    """Return the document, and an iterator that decodes its ops one at a time, or None if no ops were found.
 
-    The first has an empty list there, then. Objects are dicts and have no key twice; numbers are finite and of at most
-    64 bits, but for Numerals in the attributes of an op that is ``spared``. Raises GraphError, with the path of what is
-    wrong, if need be while the ops are read.
+    If there is an iterator, the document has an empty list under ``graph``. Objects become dicts without repeated keys.
+    Floats are finite, and integers have at most 20 characters; only the attributes of ``spared`` ops can have Numerals.
+    Raises GraphError with the path of the wrong value, also from the iterator.
     """
     if len(text) > limits.file_bytes:
         raise GraphError(f"$: the text must be at most {limits.file_bytes} bytes (file_bytes); it is longer")
@@ -79,7 +79,7 @@ def read_document(text: str | bytes, limits: Limits, spared: Spared) -> tuple[An
 
 @dataclass(frozen=True)
 class _Part:
-    """Some bytes of a text, and how they are to be decoded."""
+    """The bytes of a text from ``first`` to ``last``, and how their decoding treats errors."""
 
     data: bytes
     first: int
@@ -94,7 +94,7 @@ class _Part:
             raise GraphError(f"$: must be UTF-8; {error.reason} at byte {self.first + error.start}") from error
 
     def refuse(self, error: json.JSONDecodeError, position: int) -> NoReturn:
-        """Say what is not JSON at a position of the part, with its place in the whole text."""
+        """Raise GraphError for a JSON error at a position of the part, with the position in the whole text."""
         before = self.data[: self.first].decode("utf-8", "replace")
         whole = json.JSONDecodeError(error.msg, before + self.text(), len(before) + position)
         hint = "; convgrad.graph.read takes a path" if self.data.endswith(b".json") else ""
@@ -102,7 +102,7 @@ class _Part:
 
 
 def _values(parts: tuple[_Part, ...], path: str, spared: Spared | None = None) -> Any:
-    """Return the one value that the parts hold together, or raise GraphError."""
+    """Return the value that the parts form together, or raise GraphError."""
     texts = [part.text() for part in parts]
     try:
         try:
@@ -123,9 +123,9 @@ def _values(parts: tuple[_Part, ...], path: str, spared: Spared | None = None) -
 
 
 def _plain(value: Any, kept: str | None = None, keeps: bool = False) -> Any:
-    """Return a value with objects as dicts, or refuse it where a key repeats, or a number cannot be one.
+    """Return a value with objects as dicts; raise Refusal if a key repeats or a number is not allowed.
 
-    Numerals of JSON stay where it ``keeps`` them, below the key that is ``kept``.
+    Numerals that JSON has are allowed if ``keeps``, or below the key ``kept`` of the outermost object.
     """
     if isinstance(value, _Pairs):
         found: dict[str, Any] = {}
@@ -150,12 +150,12 @@ def _plain(value: Any, kept: str | None = None, keeps: bool = False) -> Any:
 
 
 def words(value: object) -> str:
-    """Return the start of a value as JSON, for a message."""
+    """Return the first 60 characters of a value as JSON, for a message."""
     return f"{as_json(value):.60}"
 
 
 def as_json(value: Any) -> str:
-    """Return a value of a document as JSON, Numerals as they stood."""
+    """Return a value of a document as JSON, with the original text of Numerals."""
     if isinstance(value, Numeral):
         return value.text
     try:
@@ -166,7 +166,7 @@ def as_json(value: Any) -> str:
         return "[" + ", ".join(map(as_json, value)) + "]"
 
 
-# -- what the decoders make of objects and numbers ---------------------------------------------------------------------
+# -- hooks of the decoders for objects and numbers ---------------------------------------------------------------------
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A graph in DOT, the language of Graphviz: tensors and ops as nodes, edges from what is read to what is made."""
+"""Graphs in DOT, the language of Graphviz: tensors and ops are nodes; edges run from inputs to ops to outputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from convgrad.graph.graph import Graph
 from convgrad.graph.model import LogicalTensor, Op
 from convgrad.words import printable
 
-# The style of each kind of node. Shapes and borders tell them apart without colours, too.
+# The style of each kind of node. Shapes and borders distinguish the kinds without colours, too.
 GIVEN = 'style="rounded,filled" fillcolor="#fdf3d8"'
 BETWEEN = 'style="rounded"'
 RESULT = 'style="rounded,filled,bold" fillcolor="#dcefd8"'
@@ -15,7 +15,7 @@ NOT_RUN = 'style="dashed"'
 
 
 def to_dot(graph: Graph) -> str:
-    r"""Return a finalized graph in DOT, the language of Graphviz. Raises GraphError where it is not finalized.
+    r"""Return a finalized graph in DOT, the language of Graphviz. Raises GraphError if it is not finalized.
 
     >>> src, bias, dst = (LogicalTensor(n, "f32", shape) for n, shape in enumerate([(2, 4, 3), (3,), (2, 4, 3)]))
     >>> graph = Graph([Op(0, "BiasAdd", (src, bias), (dst,), name="add")])
@@ -42,7 +42,7 @@ def to_dot(graph: Graph) -> str:
         nodes += (_tensor(found.tensors[tensor.id], styles.get(tensor.id, BETWEEN)) for tensor in op.outputs)
         edges += (f"tensor{tensor.id} -> op{op.id}" for tensor in op.inputs)
         edges += (f"op{op.id} -> tensor{tensor.id}" for tensor in op.outputs)
-    statements = dict.fromkeys([*nodes, *edges])  # a tensor that is read again, and an op that reads it twice, once
+    statements = dict.fromkeys([*nodes, *edges])  # without duplicates: ops share tensors, or read one twice
     return "\n".join(["digraph {", "  node [shape=box]", *(f"  {statement}" for statement in statements), "}"])
 
 
@@ -56,5 +56,5 @@ def _op(op: Op, style: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a quoted string of DOT may contain it."""
+    """Return a text escaped for a quoted string of DOT."""
     return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,4 +1,4 @@
-"""A graph in words: a table of its ops, and a drawing with one rail for every tensor that is alive."""
+"""The explanation of a graph: a table of its ops, and a drawing with one rail per live tensor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMNS = ("op", "kind", "reads", "makes", "multiply-adds", "height", "attribute
 
 
 def explain(graph: Graph) -> str:
-    """Return a finalized graph as a table and a drawing, for a terminal. Raises GraphError where it is not finalized.
+    """Return a finalized graph as a table and a drawing, for a terminal. Raises GraphError if it is not finalized.
 
     >>> src, bias, dst = (LogicalTensor(n, "f32", shape) for n, shape in enumerate([(2, 4, 3), (3,), (2, 4, 3)]))
     >>> graph = Graph([Op(0, "BiasAdd", (src, bias), (dst,), name="add")])
@@ -46,7 +46,7 @@ def explain(graph: Graph) -> str:
 
 
 def _reason(graph: Graph, op: Op) -> str:
-    """Return why an op cannot run, what is not known yet, or whose call computes the op; nothing for any other."""
+    """Return why an op cannot run, which facts are unknown, or which call computes it; otherwise an empty string."""
     found = graph.inference
     if (call := found.fused.get(op.id)) is not None:
         return f"computed by the call of {call.label}"
@@ -63,7 +63,7 @@ def _reason(graph: Graph, op: Op) -> str:
 
 
 def peak_bytes(graph: Graph) -> int:
-    """Return the most bytes that results take at one time while the graph runs; unknown extents count as nothing."""
+    """Return the most bytes that results take at one time in a run, without results of unknown shape or type."""
     found, kept = graph.inference, set(graph.outputs)
     alive: dict[int, int] = {}
     peak = total = 0
@@ -104,9 +104,10 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def drawing(graph: Graph) -> list[str]:
-    """Return lines in running order: ``o`` a tensor, on its rail until the last op that reads it; ``*`` an op.
+    """Return the lines of the drawing in running order: ``o`` marks a tensor, and ``*`` an op.
 
-    An op's line joins the rails it reads (``+``) to its own mark, on the rail of what it makes.
+    A tensor keeps its rail until the last op that reads it. An op's line connects the rails of its inputs (``+``) to
+    its own mark, on the rail of its output.
     """
     found = graph.inference
     if max(len(found.order), len(found.tensors) // 2) > LARGEST_DRAWING:
@@ -133,7 +134,7 @@ def drawing(graph: Graph) -> list[str]:
 
 
 def _place(rails: list[int | None], tensor: int) -> int:
-    """Put a tensor on the first free rail and return its number."""
+    """Put a tensor on the first free rail, and return the number of the rail."""
     if None not in rails:
         rails.append(None)
     column = rails.index(None)
@@ -147,7 +148,7 @@ def _tensor_line(rails: Sequence[int | None], column: int) -> str:
 
 
 def _op_line(before: Sequence[int | None], reads: Sequence[int], makes: Sequence[int]) -> str:
-    """Return the line of an op: from the rails as they were before it to the marks on what it makes."""
+    """Return the line of an op, from the rails before it and the rail numbers of its inputs and outputs."""
     joined = {*reads, *makes}
     first, last = min(joined, default=0), max(joined, default=0)
     text = ""

@@ -1,4 +1,4 @@
-"""Fusion: a BiasAdd or a ReLU that alone reads a result is computed in the call that makes this result."""
+"""Fusion: the call that makes a result can also compute a BiasAdd or ReLU that is the only op to read the result."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from convgrad.graph.resolve import Resolved
 from convgrad.spec.activation import activates
 from convgrad.spec.geometry import Conv
 
-Chain = tuple[Op, ...]  # each op reads what the one before makes
+Chain = tuple[Op, ...]  # each op reads the output of the op before
 
 
 @dataclass(frozen=True)
 class Step:
-    """Ops that run at once, and their call with its problem. ``released`` are the tensors that no later step reads."""
+    """Ops that run together, and the op of their call. No later step reads the tensors ``released``.
+
+    ``resolved`` is None for a ReLU, an unsupported op or an unknown shape.
+    """
 
     ops: Chain
     op: Op
@@ -26,7 +29,7 @@ class Step:
 
 
 def called(ops: Chain) -> Op:
-    """Return the op that computes a chain of ops in one call, without their activation."""
+    """Return the op that computes a chain of ops in one call, without its activation: see ``activation_of``."""
     if len(ops) == 1:
         return ops[0]
     biases = (tensor for op in ops[1:] for tensor in op.inputs[1:])
@@ -34,20 +37,20 @@ def called(ops: Chain) -> Op:
 
 
 def activation_of(ops: Chain) -> str | None:
-    """Return the activation of the call that computes a chain of ops."""
+    """Return the activation of the call that computes a chain of ops, or None."""
     return "relu" if len(ops) > 1 and operator_of(ops[-1]) is RELU else None
 
 
 def chains(
     order: Sequence[Op], resolved: Mapping[int, Resolved], reasons: Collection[int], kept: Collection[int]
 ) -> tuple[Chain, ...]:
-    """Return the ops in chains, in running order. Tensors of ``kept`` are made by a call of their own.
+    """Return the ops as chains, in running order. A tensor of ``kept`` is always the output of a chain.
 
-    Every chain has the bits of its ops one after another. So a bias is fused in f32 only: other formats round before
-    it is added. ReLU commutes with rounding, which keeps order and sign.
+    A chain gives the same bits as its ops one after another. Therefore a BiasAdd is fused in f32 only: ops of other
+    formats round their result before the bias is added. ReLU commutes with rounding, which keeps order and sign.
     """
     reads = Counter(tensor.id for op in order for tensor in op.inputs)
-    found: dict[int, Chain] = {}  # by the tensor that a chain makes, or by minus the number of an op without one
+    found: dict[int, Chain] = {}  # by the id of the output, or -1 - number for an op without output
     for number, op in enumerate(order):
         first = op.inputs[0].id if op.inputs else -1
         before = found.get(first, ())

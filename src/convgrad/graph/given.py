@@ -1,4 +1,4 @@
-"""Arrays given to a graph: found by id or name, taken through the door, and what they say of the tensors."""
+"""Arrays given to a graph: they are found by id or name, checked, and compared with the descriptions of tensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Tensors = Mapping[int, object] | Mapping[str, object] | Mapping[int | str, objec
 
 @dataclass(frozen=True)
 class Given:
-    """What one op is given, by tensor id: arrays, the values of shape inputs, and descriptions that follow."""
+    """The given inputs of one op, by tensor id: arrays, values of shape inputs, and the descriptions that follow."""
 
     arrays: Mapping[int, Array]
     shapes: Mapping[int, Shape]
@@ -29,7 +29,7 @@ class Given:
 
 
 def by_id(described: Iterable[LogicalTensor], tensors: Tensors) -> dict[int, object]:
-    """Return arrays by tensor id; keys are ids, decimal ids, or names."""
+    """Return arrays by tensor id; the keys of ``tensors`` are ids, decimal strings of ids, or names."""
     known = {tensor.id: tensor for tensor in described}
     keys: dict[object, int] = {str(tensor): tensor for tensor in known} | {tensor: tensor for tensor in known}
     keys |= {tensor.name: tensor.id for tensor in known.values() if tensor.name}
@@ -45,13 +45,13 @@ def by_id(described: Iterable[LogicalTensor], tensors: Tensors) -> dict[int, obj
 
 
 def formats_of(described: Iterable[LogicalTensor]) -> dict[str, Format | None]:
-    """Return the formats of tensors by decimal id and by name."""
+    """Return the formats of tensors, by the decimal string of the id and by name."""
     each = [(key, tensor.dtype) for tensor in described for key in (str(tensor.id), tensor.name)]
     return {key: FORMATS.get(dtype) for key, dtype in each}
 
 
 def given_to(op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], values: Mapping[int, object]) -> Given:
-    """Return what an op is given of ``values``, or raise GraphError where that contradicts the descriptions."""
+    """Return the inputs of an op among ``values``, or raise GraphError if they contradict the descriptions."""
     taken: dict[int, Array] = {}
     shapes: dict[int, Shape] = {}
     known: dict[int, LogicalTensor] = {}

@@ -1,4 +1,4 @@
-"""A graph and its life: ops are added, it is finalized, cut into partitions, and run as a whole."""
+"""The graph: ops are added, and the finalized graph is cut into partitions or run as a whole."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ FPMATH_MODES = ("strict", "bf16", "f16", "any", "tf32")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run gave: results by tensor id, and for every op that did not run, by its id, why.
+    """The results of a run by tensor id, and the reason why each skipped op did not run, by op id.
 
-    A result comes in the library of the first input of the op that made it.
+    A result is an array of the library of the first input of the op that made it.
     """
 
     results: Mapping[int, Any]
@@ -36,7 +36,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of the whole graph. Arithmetic here is always strict, which every mode allows."""
+    """The settings of a file for the whole graph. Arithmetic is always strict, which every fpmath mode allows."""
 
     version: str = "3.0.0"
     engine_kind: str = "cpu"
@@ -44,7 +44,7 @@ class Header:
     fpmath_mode_apply_to_int: bool = False
 
     def __post_init__(self) -> None:
-        """Check the two names."""
+        """Check the engine kind and the fpmath mode."""
         for name, choices in (("engine_kind", ENGINE_KINDS), ("fpmath_mode", FPMATH_MODES)):
             value = getattr(self, name)
             if value not in choices:
@@ -52,10 +52,10 @@ class Header:
 
 
 class Graph:
-    """Ops over logical tensors, connected where tensor ids are equal.
+    """Ops over logical tensors, connected by equal tensor ids.
 
-    ``outputs`` are the ids of the tensors a run returns: by default those that no op reads. Raises GraphError, with the
-    place in the file where there is one, for whatever does not fit.
+    ``outputs`` are the ids of the tensors that ``run`` returns, by default the results that no op reads. Raises
+    GraphError if an op or the graph is invalid, with the op's place if it comes from a file.
 
     >>> import numpy as np
     >>> src = LogicalTensor(0, "f32", (1, 5, 1), name="src")
@@ -83,16 +83,16 @@ class Graph:
 
     @property
     def ops(self) -> tuple[Op, ...]:
-        """The ops, as added."""
+        """The ops, in the order in which they were added."""
         return tuple(self._ops.values())
 
     @property
     def is_finalized(self) -> bool:
-        """Whether the graph is complete."""
+        """Whether the graph is finalized: it is checked, and no op can be added."""
         return self._inference is not None
 
     def add_op(self, op: Op) -> None:
-        """Add an op; what it reads and makes connects to tensors of equal ids."""
+        """Add an op; its inputs and outputs connect to tensors of equal ids."""
         if self.is_finalized:
             raise op.refuse("a finalized graph takes no more ops")
         if op.id in self._ops:
@@ -100,11 +100,11 @@ class Graph:
         self._ops[op.id] = op
 
     def finalize(self, given: Tensors | None = None, *, kept: Collection[int] = ()) -> None:
-        """Check the graph as a whole and infer every shape; no ops can be added after.
+        """Check the whole graph and infer every shape; no op can be added afterwards.
 
-        ``given`` are arrays by tensor id or name that are known already: extents, types and values of shape inputs
-        that the graph leaves unknown follow from them. Tensors whose ids are in ``kept`` are computed by a call of
-        their own, although an op that reads them could be fused into it.
+        ``given`` are known arrays by tensor id or name. They determine extents, types and values of shape inputs that
+        the graph leaves unknown. Tensors whose ids are in ``kept`` are always stored: an op that reads such a tensor
+        is not fused into the call that makes it.
         """
         values = by_id(tensors_of(self.ops).values(), given or {})
         inference = infer(self.ops, values, {*kept, *(self._outputs or ())})
@@ -115,39 +115,39 @@ class Graph:
 
     @property
     def inference(self) -> Inference:
-        """What follows from the whole graph; needs a finalized one."""
+        """All that was inferred from the whole graph; needs a finalized graph."""
         if self._inference is None:
             raise GraphError("the graph must be finalized first: call finalize()")
         return self._inference
 
     @property
     def tensors(self) -> Mapping[int, LogicalTensor]:
-        """Every tensor by id, with all that follows; needs a finalized graph."""
+        """Every tensor by id, with inferred extents and type; needs a finalized graph."""
         return self.inference.tensors
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """Ids of the tensors no op makes, in order of first use."""
+        """Ids of the tensors that no op makes, in order of first use."""
         return inputs_of(self.ops)
 
     @property
     def outputs(self) -> tuple[int, ...]:
-        """Ids of the tensors a run returns."""
+        """Ids of the tensors that ``run`` returns."""
         if self._outputs is not None:
             return self._outputs
         read = {tensor.id for op in self.ops for tensor in op.inputs}
         return tuple(t.id for op in self.ops for t in op.outputs if t.id not in read)
 
     def with_given(self, tensors: Tensors, *, kept: Collection[int] = ()) -> Graph:
-        """Return the graph finalized with these arrays given, and these ids kept: what was unknown may follow."""
+        """Return a copy of the graph, finalized with these arrays and kept ids: they may determine unknown shapes."""
         graph = Graph(self.ops, outputs=self._outputs, header=self.header)
         graph.finalize(tensors, kept=kept)
         return graph
 
     def partitions(self) -> tuple[Partition, ...]:
-        """Return the partitions in an order they can run in, one per call; needs a finalized graph.
+        """Return the partitions in running order, one per op or chain of fused ops; needs a finalized graph.
 
-        A BiasAdd or ReLU that is fused into the call of an op is in the partition of this op.
+        A BiasAdd or ReLU that is fused into the call of another op is in the partition of that op.
         """
         found = self.inference
         return tuple(
@@ -156,7 +156,7 @@ class Graph:
 
     @property
     def computed(self) -> frozenset[int]:
-        """Ids of the tensors that ops of the family make, which a run cannot be given; ReLU's can be."""
+        """Ids of the outputs of supported ops except ReLU; you cannot give these tensors to ``run``."""
         return self.inference.computed
 
     def run(
@@ -167,13 +167,13 @@ class Graph:
         observe_skipped: Callable[[Op, str], None] = lambda op, reason: None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> Outcome:
-        """Run every op of the family whose inputs are there and return the outputs; needs a finalized graph.
+        """Run every supported op whose inputs are available, and return the outputs; needs a finalized graph.
 
-        ``tensors`` are arrays by id or name: the graph's inputs, and what ops outside the family make. The output of a
-        ReLU may be given, too; the ReLU does not run then. Results are released once no op that is still to run reads
-        them; one that an op would read which does not run is an output. ``observe`` sees every call that ran,
-        ``observe_skipped`` every op that did not run and why, in running order. A ReLU that is not fused into a call is
-        not observed. Raises GraphError where there are supported ops and none of them has its inputs.
+        ``tensors`` are arrays by id or name: the graph's inputs, and outputs of unsupported ops. You can also give the
+        output of a ReLU: this ReLU does not run then. A result is released when no later op reads it. If a skipped op
+        reads a result, this result is returned too. In running order, ``observe`` receives every call that ran, and
+        ``observe_skipped`` receives every skipped op with the reason. A ReLU that is not fused into a call is not
+        observed. Raises GraphError if no op can run although the graph has supported ops other than ReLU.
         """
         values = by_id(self.tensors.values(), tensors)
         producers, found = producers_of(self.ops), self.inference
@@ -182,7 +182,7 @@ class Graph:
         kept, held = set(self.outputs), 0
         made: dict[int, Array] = {}
         results: dict[int, Array] = {}
-        hands: dict[int, Callable[[Array], Any]] = {}  # each tensor that ops make over, in its library
+        hands: dict[int, Callable[[Array], Any]] = {}  # by tensor id: returns a result in its library
         skipped: dict[int, str] = {}
 
         def why_not(op: Op) -> str:
@@ -202,7 +202,7 @@ class Graph:
                     observe_skipped(op, why)
                     continue
                 row, output = operator_of(op), op.outputs[0].id
-                assert row is not None  # or the op would have a reason
+                assert row is not None  # otherwise the op has a reason
                 first = op.inputs[0].id
                 hands[output] = hands.get(first) or like(values[first])
                 left = limits.memory_bytes - held

@@ -1,4 +1,4 @@
-"""What a whole graph says: who makes each tensor, an order ops can run in, and every shape that follows."""
+"""Inference over a whole graph: the producer of each tensor, a running order of the ops, and every shape."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from convgrad.graph.resolve import Posed, Resolved, check_ports, rectified, reso
 
 @dataclass(frozen=True)
 class Inference:
-    """Ops in running order, tensors with all that follows; by op id what is resolved, or why it cannot run.
+    """The ops in running order, all tensors by id, and by op id the resolved call or the reason why it cannot run.
 
-    ``steps`` are the same ops as they run: some at once. ``released`` are, by op id, the tensors that no op reads after
-    it; ``computed`` those that ops of the family make, which cannot be given.
+    ``steps`` has the same ops; fused ops are one step. ``released`` has by op id the inputs and outputs that no later
+    op reads. ``computed`` has the tensors that cannot be given: the outputs of supported ops except ReLU.
     """
 
     order: tuple[Op, ...]
@@ -31,14 +31,14 @@ class Inference:
 
     @cached_property
     def fused(self) -> dict[int, Op]:
-        """By the id of each op that is fused into the call of another one, this other op."""
+        """The op whose call computes each fused op, by the id of the fused op."""
         return {op.id: step.ops[0] for step in self.steps for op in step.ops[1:]}
 
 
 def infer(ops: Sequence[Op], values: Mapping[int, object], kept: Collection[int] = ()) -> Inference:
-    """Check a graph as a whole and infer every shape from it and the arrays given by tensor id, or raise GraphError.
+    """Check a whole graph and infer every shape from it and from arrays by tensor id, or raise GraphError.
 
-    Tensors of ``kept`` are made although ops could be fused.
+    Tensors of ``kept`` are always stored: no op that reads one is fused into the call that makes it.
     """
     if not ops:
         raise GraphError("a graph must have at least one op; got none")
@@ -79,7 +79,7 @@ def infer(ops: Sequence[Op], values: Mapping[int, object], kept: Collection[int]
 
 
 def tensors_of(ops: Sequence[Op]) -> dict[int, LogicalTensor]:
-    """Return every tensor by id, or raise where one id has two descriptions, or one name two ids."""
+    """Return every tensor by id; raise GraphError if one id has two descriptions, or one name has two ids."""
     tensors: dict[int, LogicalTensor] = {}
     names: dict[str, int] = {}
     for op in ops:
@@ -98,7 +98,7 @@ def tensors_of(ops: Sequence[Op]) -> dict[int, LogicalTensor]:
 
 
 def producers_of(ops: Sequence[Op]) -> dict[int, Op]:
-    """Return the op that makes each tensor, or raise where two do."""
+    """Return the op that makes each tensor, by tensor id; raise GraphError if two ops make one tensor."""
     producers: dict[int, Op] = {}
     for op in ops:
         for tensor in op.outputs:
@@ -109,22 +109,22 @@ def producers_of(ops: Sequence[Op]) -> dict[int, Op]:
 
 
 def inputs_of(ops: Sequence[Op]) -> tuple[int, ...]:
-    """Return the ids of the tensors that ops read and none makes, in order of first use."""
+    """Return the ids of the tensors that ops read and no op makes, in order of first use."""
     made = producers_of(ops)
     return tuple(dict.fromkeys(tensor.id for op in ops for tensor in op.inputs if tensor.id not in made))
 
 
 def in_order(ops: Sequence[Op]) -> tuple[Op, ...]:
-    """Return the ops so that each stands behind those it waits for, otherwise as given; raise where they form a cycle.
+    """Return the ops in the given order, but each after the ops it reads from; raise GraphError for a cycle.
 
-    Depth first with a stack of its own: a graph may be deeper than Python's.
+    The depth-first search has its own stack, because a graph can be deeper than Python's stack.
     """
     producers = producers_of(ops)
     placed: dict[int, Op] = {}
     for root in ops:
         if root.id in placed:
             continue
-        begun = {root.id: root}  # each waits for the next
+        begun = {root.id: root}  # each op waits for the next one
         stack = [(root, iter(root.inputs))]
         while stack:
             op, inputs = stack[-1]
@@ -147,7 +147,7 @@ def _waits(tensor: int, producers: Mapping[int, Op], placed: Mapping[int, Op]) -
 
 
 def released_after(order: Sequence[Op]) -> dict[int, tuple[int, ...]]:
-    """Return by op id the tensors it reads, or makes, that no later op reads."""
+    """Return by op id the inputs and outputs of the op that no later op reads."""
     read: set[int] = set()
     released = {}
     for op in reversed(order):

@@ -1,4 +1,4 @@
-"""How large a graph may be: what a hostile file cannot exceed. Every limit is an argument."""
+"""Limits of the size of graphs, against hostile files. Every limit is an argument."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """The most of everything: bytes and nesting of a file, ops, bytes of one op and of all that is around the ops.
+    """The limits of a file: its bytes, its nesting, its ops, and the bytes of one op and of everything around the ops.
 
-    ``memory_bytes`` are those that tensors, and computing an op, may take at one time, and what a file of tensors may
-    expand to: what it announces is held against that.
+    ``memory_bytes`` limits the memory that tensors and the computation of an op take at one time. It also limits the
+    expanded size of a file of tensors, as the file announces it.
     """
 
     file_bytes: int = 64 << 20

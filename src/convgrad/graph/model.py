@@ -1,4 +1,4 @@
-"""The values of a graph: logical tensors, and ops over them that are connected where tensor ids are equal."""
+"""The elements of a graph: logical tensors, and ops over them that are connected by equal tensor ids."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROPERTY_TYPES = ("undef", "variable", "constant", "host_scalar")
 LARGEST_ID = 2**64 - 1
 LONGEST_SENTENCE = 1000
 
-RELU = Operator(  # of graphs only: the functions have ``activation``
+RELU = Operator(  # in graphs only: the functions have ``activation`` instead
     "ReLU", ("G3",), "bias_add", False,
     (Port("src", "src"),), Port("dst", "dst"), (), "dst has the shape of src", "ReLU (oneDNN developer guide)",
 )  # fmt: skip
@@ -42,12 +42,12 @@ Dims = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class LogicalTensor:
-    """A tensor described: equal ids are the same tensor, and must carry equal descriptions.
+    """The description of a tensor. Equal ids mean the same tensor, and require equal descriptions.
 
-    ``dims`` is None where the rank is unknown, and an entry is None, or any negative number, where that extent is; a
-    single unknown extent counts as an unknown rank, as the file format cannot tell them apart. ``strides`` are in
-    elements; a strided tensor of known extents is dense and row-major by default. ``name`` is for Python only: the file
-    format has none.
+    ``dims`` is None if the rank is unknown, and has None or any negative number for an unknown extent. A single unknown
+    extent counts as an unknown rank, because the file format cannot distinguish them. ``strides`` are in elements; a
+    strided tensor of known extents is dense and row-major by default. ``name`` is for Python only: the file format has
+    no names.
 
     >>> print(LogicalTensor(0, "f32", (8, 56, -1, 64), name="src"))
     0 src: f32 8x56x?x64
@@ -64,7 +64,7 @@ class LogicalTensor:
     name: str = ""
 
     def __post_init__(self) -> None:
-        """Check every field and bring dims and strides into their one form."""
+        """Check every field, and bring ``dims`` and ``strides`` into canonical form."""
         _check_id("a tensor", self.id)
         if self.name.isdecimal():
             raise GraphError(f"a tensor's name must not be a number, as ids are; got {self.name!r:.80}")
@@ -94,22 +94,22 @@ class LogicalTensor:
 
     @property
     def shape(self) -> Shape | None:
-        """The extents, if all are known."""
+        """The extents, or None if not all are known."""
         return None if self.dims is None or None in self.dims else cast(Shape, self.dims)
 
     @property
     def format(self) -> Format | None:
-        """The number format, if it is one that the operators take."""
+        """The number format, or None if the operators do not take it."""
         return FORMATS[self.dtype] if self.dtype in FLOAT_DTYPES else None
 
     def span(self, shape: Shape) -> int:
-        """Return the elements of memory from the first to the last of ``shape`` with the tensor's strides, if any."""
+        """Return how many elements of memory ``shape`` spans with the tensor's strides, dense by default."""
         strides = dense_strides(shape) if self.strides is None else self.strides
         steps = (max(extent - 1, 0) * stride for extent, stride in zip(shape, strides, strict=True))
         return 0 if 0 in shape else 1 + sum(steps)
 
     def known(self, shape: Shape, dtype: str) -> LogicalTensor | None:
-        """Return the tensor with these extents and this type, or None where they contradict what is known."""
+        """Return the tensor with these extents and this type, or None if they contradict its description."""
         dims = shape if self.dims is None else self.dims
         if self.strides is not None and len(self.strides) != len(shape):
             return None
@@ -121,7 +121,7 @@ class LogicalTensor:
 
     @property
     def label(self) -> str:
-        """The id, and the name if it has one."""
+        """The id, and the name if the tensor has one."""
         return f"{self.id} {printable(self.name)}".strip()
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ class LogicalTensor:
 
 @dataclass(frozen=True)
 class Verbatim:
-    """An attribute as JSON, kept as it came: one of none of the six types, as an op outside the family may have."""
+    """An attribute as its JSON text, for an op outside the family whose attribute has none of the six types."""
 
     json: str
 
@@ -143,11 +143,11 @@ class Verbatim:
 
 @dataclass(frozen=True)
 class Op:
-    """An operator of a graph: its kind, what it reads and makes, in the operator's order, and its attributes.
+    """An op of a graph: its kind, its inputs and outputs in the operator's order, and its attributes.
 
-    ``kind`` is a name of any generation, with or without its version; the attributes' names tell generations apart that
-    share a kind. ``where`` is the op's place in the file it came from. ``max_error`` is that of the functions, of this
-    op alone; it is ours: no file says it, and none that is written does.
+    ``kind`` is a name of any generation, with or without its version. If generations share a kind, the attributes'
+    names distinguish them. ``where`` is the op's place in its file. ``max_error`` is the option of the functions, for
+    this op alone; files do not contain it.
     """
 
     id: int
@@ -160,7 +160,7 @@ class Op:
     max_error: float | None = None
 
     def __post_init__(self) -> None:
-        """Check the id and what the op is over; attributes become plain Python values, those of None are absent."""
+        """Check the id and the tensors, convert attributes to plain Python values, and remove attributes of None."""
         _check_id("an op", self.id)
         if self.max_error is not None:
             try:
@@ -191,19 +191,19 @@ class Op:
 
     @property
     def label(self) -> str:
-        """What messages call it, which is its name, or its kind and id."""
+        """The op in messages: its name, or its kind and id if it has none."""
         return printable(self.name or f"{self.kind} {self.id}")
 
     def refuse(self, sentence: str) -> GraphError:
-        """Return a GraphError that says where, and of which op."""
+        """Return a GraphError with the op's place in its file and the op's label."""
         return GraphError(f"{self.where} {self.label}: {printable(sentence, LONGEST_SENTENCE)}".strip())
 
 
 def operator_of(op: Op) -> Operator | None:
-    """Return the row of the operator table that an op means; None where it is not of the family.
+    """Return the operator of an op: its row of the operator table, or ``RELU``; None for any other op.
 
-    A kind has no version: of the rows of that kind, the first that has all the attributes is meant. The older order of
-    ConvolutionBackpropFilters is told by its second input, a tensor of integers.
+    A kind without its version can have several rows: the first row that has all attributes of the op is returned.
+    A second input of integers selects the older input order of ConvolutionBackpropFilters.
     """
     rows = rows_of(op.kind)
     if not rows:
@@ -215,7 +215,7 @@ def operator_of(op: Op) -> Operator | None:
 
 
 def rows_of(kind: str) -> Sequence[Operator]:
-    """Return the rows of the operator table that have a kind, with or without its version; none outside the family."""
+    """Return the operators of a kind, with or without its version; none if the kind is unknown."""
     return _ROWS.get(kind.removesuffix(VERSION), ())
 
 
@@ -224,7 +224,7 @@ def _second_is_shape(row: Operator) -> bool:
 
 
 def dense_strides(shape: Shape) -> Shape:
-    """Return the row-major strides, in elements; empty extents count as 1.
+    """Return the row-major strides, in elements; an extent of 0 counts as 1.
 
     >>> dense_strides((2, 0, 4))
     (4, 4, 1)
@@ -234,7 +234,7 @@ def dense_strides(shape: Shape) -> Shape:
 
 
 def _integers(values: Sequence[Any]) -> tuple[int, ...] | None:
-    """Return integers as ``as_integers`` does, sooner where they are plain."""
+    """Return integers as ``as_integers`` does, but faster if they are plain ints."""
     return tuple(values) if set(map(type, values)) <= {int} else as_integers(values)
 
 

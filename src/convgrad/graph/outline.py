@@ -1,7 +1,7 @@
-"""How a JSON text is built, seen before anything is made of it: how deep it nests, and where each op of a graph lies.
+"""The outline of a JSON text before it is decoded: its nesting depth, and the position of each op of a graph.
 
-Only brackets, commas and quotes are looked at, a block of bytes at a time, so that 64 MB of anything take a second and
-a few times the block. What is not JSON has some outline too; reading the parts finds it out.
+Only brackets, commas and quotes are examined, one block of bytes at a time. Therefore 64 MB of any text take a second,
+and the memory of a few blocks. A text that is not JSON also has an outline; decoding its parts finds the error.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ Array = NDArray[Any]
 _OPEN, _CLOSE, _COMMA, _QUOTE = 1, 2, 3, 4
 _KINDS = np.zeros(256, np.uint8)
 _KINDS[list(b'[{]},"')] = _OPEN, _OPEN, _CLOSE, _CLOSE, _COMMA, _QUOTE
-_STEPS = np.array([0, 1, -1, 0, 0], np.int64)  # what each kind adds to the depth
-_LIST_OF_OPS = re.compile(rb'"graph"\s*:\s*\[')  # found by its first letters; behind a backslash it is of another key
+_STEPS = np.array([0, 1, -1, 0, 0], np.int64)  # the change of the depth by each kind
+# The literal prefix makes the search fast. A match after a backslash is inside another key.
+_LIST_OF_OPS = re.compile(rb'"graph"\s*:\s*\[')
 _BLOCK = 1 << 18
 
 _Block = tuple[Array, Array, Array]
@@ -33,7 +34,7 @@ _Block = tuple[Array, Array, Array]
 
 @dataclass(frozen=True)
 class Outline:
-    """The bytes of the list of ops, without its brackets, and of each op; none, and no ops, where no list was found."""
+    """The byte ranges of the list of ops, without its brackets, and of each op; empty if there is no list."""
 
     begin: int
     end: int
@@ -41,14 +42,14 @@ class Outline:
 
 
 def outline(data: bytes, limits: Limits) -> Outline:
-    """Return the outline of a text, or raise GraphError where it nests deeper or holds more than the limits.
+    """Return the outline of a text, or raise GraphError if its nesting or its ops exceed the limits.
 
     >>> outline(b'{"version": "[,", "graph": [{"id": 0}, {"id": 1}]}', Limits())
     Outline(begin=28, end=48, ops=((28, 37), (38, 48)))
     """
     blocks = _blocks(data, limits.nesting)
     begin, cuts = _list_of_ops(data, blocks)
-    deque(blocks, maxlen=0)  # the rest may nest too deep
+    deque(blocks, maxlen=0)  # checks the nesting of the remainder
     end = int(cuts[-1]) if len(cuts) else 0
     if len(cuts) <= 1 and not data[begin:end].strip():
         return Outline(begin, end, ())
@@ -63,7 +64,7 @@ def outline(data: bytes, limits: Limits) -> Outline:
 
 
 def _list_of_ops(data: bytes, blocks: Iterator[_Block]) -> tuple[int, Array]:
-    """Return where the list of ops begins, behind its bracket, and where each op ends; 0 and none without a list."""
+    """Return where the list of ops starts, after its bracket, and where each op ends; 0 and no ends without a list."""
     found = (match for match in _LIST_OF_OPS.finditer(data) if data[match.start() - 1 : match.start()] != b"\\")
     candidates = np.fromiter((match.end() - 1 for match in found), np.int64)
     begin, cuts = 0, [np.empty(0, np.int64)]
@@ -83,9 +84,9 @@ def _list_of_ops(data: bytes, blocks: Iterator[_Block]) -> tuple[int, Array]:
 
 
 def _blocks(data: bytes, nesting: int) -> Iterator[_Block]:
-    """Yield, block by block, where brackets and commas stand outside of strings, their kinds, and the depth then.
+    """Yield per block the positions of brackets and commas outside strings, their kinds, and the depth after each.
 
-    Raise GraphError where it is larger than ``nesting``.
+    Raises GraphError if the depth exceeds ``nesting``.
     """
     text = np.frombuffer(_without_escaped_quotes(data), np.uint8)
     quotes = depth = 0

@@ -1,4 +1,4 @@
-"""Partitions: what of a graph runs at once, an op or fused ones; compiled with known extents, called with arrays."""
+"""Partitions: single ops, or fused ops that run together; compiled with known extents and called with arrays."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Execution:
-    """One call that ran: checked, its result, its time, and that of planning and compiling kernels before.
+    """A call that ran: the checked call, its result, its time, and the time to plan it and compile its kernels before.
 
-    ``op`` is the call; ``ops`` are those that it computed, more than one where they were fused.
+    ``op`` describes the call. ``ops`` are the ops that the call computed, more than one if they were fused.
     """
 
     op: Op
@@ -45,7 +45,10 @@ class Execution:
 
 @dataclass(frozen=True)
 class CompiledPartition:
-    """A partition with known extents, callable any number of times; nothing is resolved where a shape input decides."""
+    """A partition with known extents that you can call many times.
+
+    ``resolved`` is None for a ReLU, or if only the values of a shape input determine the problem.
+    """
 
     op: Op
     ops: Chain
@@ -54,13 +57,13 @@ class CompiledPartition:
     resolved: Resolved | None
 
     def query_logical_tensor(self, tensor_id: int) -> LogicalTensor:
-        """Return a tensor's description with all that compiling made known."""
+        """Return a tensor's description, with the extents and type that compiling determined."""
         if tensor_id not in self.tensors:
             raise self.op.refuse(f"has no tensor {tensor_id}; it has {', '.join(map(str, self.tensors))}")
         return self.tensors[tensor_id]
 
     def __call__(self, tensors: Tensors) -> dict[int, Any]:
-        """Return the output by tensor id, in the first input's library, from inputs given by tensor id or name."""
+        """Return the output by tensor id, in the first input's library, for inputs by tensor id or name."""
         values = by_id(self.tensors.values(), tensors)
         if self.op.outputs[0].id in values:
             raise self.op.refuse(f"it makes tensor {self.op.outputs[0].label}, which cannot be given")
@@ -73,7 +76,7 @@ class CompiledPartition:
 
 @dataclass(frozen=True)
 class Partition:
-    """A part of a graph that runs at once. ``reason`` says by name what is unsupported, where it is."""
+    """An op of a graph, or fused ops that run together. ``reason`` names the unsupported feature, or is None."""
 
     id: int
     ops: tuple[Op, ...]
@@ -82,34 +85,34 @@ class Partition:
 
     @property
     def op(self) -> Op:
-        """Its op, or the op that computes its fused ones in one call."""
+        """The op, or the op that computes the fused ops in one call, without their activation."""
         return called(self.ops)
 
     @property
     def row(self) -> Operator | None:
-        """Its row of the operator table; None outside the family."""
+        """The op's row of the operator table, or ``RELU``; None for any other op."""
         return operator_of(self.op)
 
     @property
     def is_supported(self) -> bool:
-        """Whether it can run."""
+        """Whether the partition can run."""
         return self.reason is None
 
     @property
     def inputs(self) -> tuple[LogicalTensor, ...]:
-        """What it reads, with all known extents."""
+        """The input tensors, with all known extents."""
         return tuple(self.tensors[tensor.id] for tensor in self.op.inputs)
 
     @property
     def outputs(self) -> tuple[LogicalTensor, ...]:
-        """What it makes, with all known extents."""
+        """The output tensors, with all known extents."""
         return tuple(self.tensors[tensor.id] for tensor in self.op.outputs)
 
     def compile(self, inputs: Sequence[LogicalTensor] = (), outputs: Sequence[LogicalTensor] = ()) -> CompiledPartition:
         """Return the partition ready to be called. ``inputs`` and ``outputs`` replace the graph's descriptions by id.
 
-        Every input must be fully known then, there or in the graph; outputs may be unknown. Raises GraphError
-        otherwise, and for a partition that is not supported.
+        The arguments or the graph must give the type and extents of every input except a shape input; outputs can be
+        unknown. Raises GraphError otherwise, and if the partition is not supported.
 
         >>> import numpy as np
         >>> from convgrad.graph import Graph
@@ -156,7 +159,7 @@ def rectify(
     values: Mapping[int, object],
     memory_bytes: int = DEFAULT_LIMITS.memory_bytes,
 ) -> Array:
-    """Run a ReLU of its own, in NumPy."""
+    """Return the output of a ReLU that is not fused, computed by NumPy."""
     given = _given(op, RELU, tensors, values)
     (src,) = given.arrays.values()
     dst = rectified(op, {**tensors, **given.tensors})
@@ -175,7 +178,7 @@ def _given(op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], values: 
 
 
 def _within(problem: Problem, step: Step) -> Problem:
-    """Return the problem in the variant that an accuracy admits without a fused bias: fusion does not change bits."""
+    """Return the problem with the algorithm that its accuracy admits without the fused bias: fusion keeps the bits."""
     fused = len(step.op.inputs) > len(step.ops[0].inputs)
     alone = replace(problem, operands=problem.operands[:-1]) if fused else problem
     return only(replace(problem, variant=engines.within(alone, step.op.max_error).variant))
@@ -188,9 +191,9 @@ def execute(
     values: Mapping[int, object],
     memory_bytes: int = DEFAULT_LIMITS.memory_bytes,
 ) -> Execution:
-    """Run one call on inputs by tensor id; the output lies in memory as its description says.
+    """Run one call on inputs by tensor id. The output has the strides of its description.
 
-    The step has what the descriptions alone pose; arrays that are given settle the rest.
+    If ``step.resolved`` is None, or a shape input is given, the arrays determine the problem.
     """
     op, resolved = step.op, step.resolved
     given = _given(op, row, tensors, values)
@@ -218,7 +221,7 @@ def execute(
 
 
 def memory_of(array: Array) -> int:
-    """Return the bytes from an array's first element to its last, gaps counted; strides are not negative."""
+    """Return the bytes from an array's first element to its last, including gaps; strides are not negative."""
     spans = ((extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True))
     return array.itemsize + sum(spans) if array.size else 0
 
@@ -226,11 +229,11 @@ def memory_of(array: Array) -> int:
 def allocate(
     op: Op, tensor: LogicalTensor, shape: Shape, fmt: Format, memory_bytes: int = DEFAULT_LIMITS.memory_bytes
 ) -> Array:
-    """Return an uninitialised array for a tensor, with the strides described; row-major where none are."""
+    """Return an uninitialised array with the strides of a tensor, or row-major if the tensor has none."""
     elements, size = tensor.span(shape), fmt.dtype.itemsize
     if elements * size > memory_bytes:
         sentence = f"tensors must fit the memory_bytes that are left, {memory_bytes}; got {tensor}"
         raise op.refuse(f"{sentence}, {elements * size} bytes with its strides")
     in_bytes = [stride * size for stride in tensor.strides or dense_strides(shape)]
-    in_bytes = [step if step <= S64_MAX else 0 for step in in_bytes]  # of axes of at most one position, by the check
+    in_bytes = [step if step <= S64_MAX else 0 for step in in_bytes]  # of one position, unless the array is empty
     return strided(arrays.aligned((elements,), fmt.dtype), shape, in_bytes, writeable=True)

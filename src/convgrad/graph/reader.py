@@ -1,4 +1,4 @@
-"""A graph from JSON as oneDNN dumps it and benchdnn reads it. Whatever is wrong is a GraphError with its JSON path."""
+"""The reader of graph JSON, as oneDNN dumps it and benchdnn reads it. Errors are GraphErrors with a JSON path."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def from_json(text: str | bytes, limits: Limits = DEFAULT_LIMITS) -> Graph:
 
 
 def _frame(document: Any) -> tuple[Header, dict[str, list[int] | None], list[Any]]:
-    """Return what stands around the ops, and the list of them, which may have been left empty."""
+    """Return the header, the ports, and the list of ops, which is empty if an iterator decodes the ops."""
     if not isinstance(document, dict):
         raise Refusal(f"must be an object with a list of ops under graph; got {words(document)}")
     header = _value(
@@ -97,7 +97,7 @@ def _op(entry: object, path: str, number: int) -> Op:
 
 
 def _is_foreign(entry: Mapping[str, Any]) -> bool:
-    """Tell whether an op as it stands in a file is not of the family."""
+    """Return whether an op of a file, before conversion, has a kind outside the family."""
     kind = entry.get("kind")
     return isinstance(kind, str) and not rows_of(kind)
 
@@ -119,7 +119,7 @@ def _tensor(entry: object) -> Any:
 
 @lru_cache(maxsize=4096)
 def _described(*fields: Any) -> LogicalTensor:
-    """Return a tensor: what one op makes and the next one reads is made once."""
+    """Return a tensor. The cache returns one object for equal descriptions in several ops."""
     return LogicalTensor(*fields)
 
 
@@ -132,7 +132,7 @@ def _attribute(entry: object) -> Any:
 
 
 def _foreign_attribute(entry: object) -> Any:
-    """Return an attribute of an op outside the family: what is none of the six types is kept as it came."""
+    """Return an attribute of an op outside the family, as Verbatim if it has none of the six types."""
     try:
         return _attribute(entry)
     except Refusal:
@@ -140,7 +140,7 @@ def _foreign_attribute(entry: object) -> Any:
 
 
 def _field(entry: Mapping[str, Any], key: str, convert: Callable[[Any], Any], default: Any) -> Any:
-    """Return a field converted, or its default; one whose default is None is required."""
+    """Return a converted field, or its default; a field is required if its default is None."""
     if key not in entry:
         if default is None:
             raise Refusal(f"must have {key}; it has {printable(', '.join(entry)) or 'no keys'}")
@@ -152,7 +152,7 @@ def _field(entry: Mapping[str, Any], key: str, convert: Callable[[Any], Any], de
 
 
 def _value(kind: Callable[..., Any], *fields: Any) -> Any:
-    """Return a value of a kind that looks at its fields itself."""
+    """Return ``kind(*fields)``, which checks its fields, but raise Refusal instead of GraphError."""
     try:
         return kind(*fields)
     except GraphError as error:

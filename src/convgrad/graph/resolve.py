@@ -1,4 +1,4 @@
-"""One op of a graph made a problem: a shape input beats the attribute, which beats known dims of the output."""
+"""The problem of one op. A shape comes from the shape input, else from the attribute, else from the output's dims."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from convgrad.spec.problem import Problem
 from convgrad.words import meant, printable
 
 SHAPE_MEANINGS = ("weights_shape", "dst_shape")
-NOT_GIVEN = (0,) * 12  # the default of oneDNN's schema, which its files carry
+NOT_GIVEN = (0,) * 12  # oneDNN's default for absent attributes, which it writes to files
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """An op as a call: its attributes, shape and pads of old dumps settled, these checked, the problem they pose."""
+    """An op as a call: its attributes with resolved shape and pads, the checked attributes, and the problem."""
 
     attributes: Mapping[str, Any]
     checked: Attributes
     problem: Problem
 
     def within(self, op: Op) -> Problem:
-        """Return the problem in the variant that the op's accuracy, or the context's, admits."""
+        """Return the problem with the algorithm that the accuracy of the op or of the context admits."""
         return engines.within(self.problem, op.max_error)
 
     def made(self, output: LogicalTensor) -> LogicalTensor:
-        """Return the description of the output, which is known not to contradict, with extents and type settled."""
+        """Return the checked description of the output, with the extents and type of the problem."""
         return output.known(self.problem.output_shape, self.problem.output_format.name) or output
 
 
 def unsupported(op: Op, row: Operator | None) -> str | None:
-    """Return why an op cannot run, by name; None where it can."""
+    """Return the reason why an op cannot run, which names the op or tensor, or None if it can run."""
     if row is None:
         kind = printable(op.kind) or "an op without a kind"
         return f"{kind} is not an operator of the convolution family{_hint(op.kind[:80])}"
@@ -62,7 +62,7 @@ def _hint(kind: str) -> str:
 
 
 def check_ports(op: Op, row: Operator) -> None:
-    """Refuse inputs, outputs and attributes that the operator does not have."""
+    """Raise GraphError if the operator does not have these inputs, outputs or attributes."""
     if len(op.inputs) not in row.operand_counts or len(op.outputs) != 1:
         takes = ", ".join(port.name if port.required else f"[{port.name}]" for port in row.operands)
         got = f"{len(op.inputs)} inputs and {len(op.outputs)} outputs"
@@ -82,10 +82,10 @@ Posed = dict[object, tuple[Attributes, Problem]]
 def resolve(
     op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], shapes: Mapping[int, Shape], posed: Posed | None = None
 ) -> Resolved | None:
-    """Return the problem of an op, or None as long as an extent, a type or the values of a shape input are unknown.
+    """Return an op with its problem, or None if an extent, the type or the values of a shape input are unknown.
 
-    ``shapes`` are the values of shape inputs, by tensor id; ``posed`` gathers problems, for ops that are alike. Raises
-    GraphError where the operator refuses the call, and where the result disagrees with what is known of the output.
+    ``shapes`` are the values of shape inputs, by tensor id. ``posed`` caches problems for equal calls. Raises
+    GraphError if the operator refuses the call, or if the result contradicts the description of the output.
     """
     inputs = [tensors[tensor.id] for tensor in op.inputs]
     output = tensors[op.outputs[0].id]
@@ -104,7 +104,7 @@ def resolve(
     cropped = _cropped(attributes)
     attributes_given = {**attributes, **cropped}
     posed = {} if posed is None else posed
-    alike = (row, fmt, *operands, repr(attributes_given))  # as text: True is 1, and is no integer
+    alike = (row, fmt, *operands, repr(attributes_given))  # as text: True == 1, but only 1 is an integer
     try:
         if alike not in posed:
             posed[alike] = problem_of_row(row, tuple(operands), attributes_given, fmt)
@@ -121,7 +121,7 @@ def resolve(
 
 
 def rectified(op: Op, tensors: Mapping[int, LogicalTensor]) -> LogicalTensor:
-    """Return the output of a ReLU with the extents and the type of its input; raise GraphError where it has others."""
+    """Return a ReLU's output with its input's extents and type; raise GraphError if its description differs."""
     src, dst = tensors[op.inputs[0].id], tensors[op.outputs[0].id]
     _check_types(op, (src, dst))
     if src.shape is None or src.format is None:
@@ -149,10 +149,10 @@ def _arrays(row: Operator, inputs: Sequence[LogicalTensor]) -> list[LogicalTenso
 
 
 def _attributes(op: Op, row: Operator, output: LogicalTensor, axes: int) -> dict[str, Any]:
-    """Return the attributes without those that stand for absent ones, and the output's known dims for an absent shape.
+    """Return the attributes without oneDNN's placeholders, and with the output's known dims for an absent shape.
 
-    oneDNN writes what was not given as twelve zeros. A shape of zeros, however many, is of no tensor; zeros of
-    output_padding, one per axis, are given, and only twelve that do not fit the axes are absent.
+    oneDNN writes twelve zeros for an absent attribute. A shape attribute counts as absent if all its values are 0.
+    An output_padding of twelve zeros counts as absent unless there are twelve axes.
     """
     attributes = dict(op.attributes)
     shape_input = any(port.is_shape for port in row.operands[: len(op.inputs)])
@@ -169,7 +169,7 @@ def _attributes(op: Op, row: Operator, output: LogicalTensor, axes: int) -> dict
 
 
 def _cropped(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the negative pads_end of old dumps replaced by zeros, or nothing where none is negative."""
+    """Return ``pads_end`` of an old dump with zeros for negative pads; an empty dict if no pad is negative."""
     pads = as_integers(attributes.get("pads_end"))
     if pads is None or min(pads, default=0) >= 0:
         return {}
@@ -177,7 +177,7 @@ def _cropped(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_cropped(op: Op, row: Operator, problem: Problem, attributes: Mapping[str, Any]) -> None:
-    """Refuse a negative pads_end that crops more than positions nobody reads."""
+    """Raise GraphError if a negative pads_end crops positions that are read: every extent must be as with 0."""
     assert isinstance(problem.geometry, Conv)  # only convolutions have pads
     given = attributes["pads_end"]
     for axis, pad_end in zip(problem.geometry.axes, given, strict=True):

@@ -1,4 +1,4 @@
-"""A graph as JSON that oneDNN's reader takes: current kinds and attribute names, type before value, plain ASCII."""
+"""The writer of JSON for oneDNN's reader: current kinds and attribute names, type before value, plain ASCII."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from convgrad.spec.check import as_integers
 from convgrad.spec.operators import OPERATORS, Operator
 
 AUTO_PADS = {"none": "None", "same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
-_ESCAPES = re.compile(r"(?:\\u[0-9a-f]{4})+|\\.|\x7f")  # of JSON in ASCII, two to a character beyond 16 bits
-_OUTSIDE = re.compile(r"[^ !#-\[\]-~]")  # what needs an escape in JSON, or is not ASCII
+_ESCAPES = re.compile(r"(?:\\u[0-9a-f]{4})+|\\.|\x7f")  # of ASCII JSON; characters beyond 16 bits have two
+_OUTSIDE = re.compile(r"[^ !#-\[\]-~]")  # all except printable ASCII that JSON does not escape
 
 
 def to_json(graph: Graph) -> str:
-    """Return a finalized graph as JSON. Reading it back gives the ops of ``current(graph)``, and the same text again.
+    """Return a finalized graph as JSON. Reading it gives the ops of ``current(graph)``, which have the same JSON.
 
     >>> from convgrad.graph import from_json
     >>> src, weights = LogicalTensor(0, "f32", (1, 5, 1)), LogicalTensor(1, "f32", (3, 1, 1))
@@ -53,7 +53,7 @@ def write(path: str | Path, graph: Graph) -> None:
 
 
 def current(graph: Graph) -> tuple[Op, ...]:
-    """Return the ops of a finalized graph in the current generation of names, with all that follows filled in."""
+    """Return the ops of a finalized graph with the current generation of names, and with all inferred values."""
     return tuple(_current_op(op, graph) for op in graph.ops)
 
 
@@ -151,7 +151,7 @@ def _tensor(tensor: LogicalTensor) -> dict[str, Any]:
 
 
 def _attribute(value: Any) -> Mapping[str, Any] | Verbatim:
-    """Return an attribute with its type in front, which the reader needs first; a bool is 0 or 1, all that it reads."""
+    """Return an attribute, its type first and a bool as 0 or 1: oneDNN's reader requires both."""
     if isinstance(value, Verbatim):
         return value
     integers = as_integers(value)
@@ -164,7 +164,7 @@ def _attribute(value: Any) -> Mapping[str, Any] | Verbatim:
 
 
 def _text(value: Any, line: str = "\n") -> str:
-    """Return values as JSON, indented by 2; what is verbatim as it stands."""
+    """Return values as JSON, indented by 2, with the text of Verbatim values unchanged."""
     if isinstance(value, Verbatim):
         return value.json
     if not value or not isinstance(value, dict | list):
@@ -181,5 +181,5 @@ def _text(value: Any, line: str = "\n") -> str:
 
 
 def _ascii(text: str) -> str:
-    """Return a text with each character that is not plain ASCII, or that JSON would escape, as its code."""
+    """Return a text with ``_u`` and the code for each character that JSON escapes or that is not printable ASCII."""
     return _OUTSIDE.sub(lambda found: f"_u{ord(found.group()):04x}", text)
