@@ -1,4 +1,4 @@
-"""The operators on PyTorch's tensors, with derivatives of any order; needs PyTorch: pip install "convgrad[torch]"."""
+"""The operators on PyTorch's tensors, with derivatives of any order. Needs PyTorch: pip install "convgrad[torch]"."""
 
 try:
     import torch as _torch  # noqa: F401

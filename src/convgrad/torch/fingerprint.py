@@ -15,17 +15,17 @@ from convgrad.errors import InvalidDataTypeError
 
 
 def fingerprint(model: Any) -> str:
-    """Return SHA-256 over names, types, shapes and bytes: of a module's ``state_dict``, of one, or of tensors.
+    """Return the SHA-256 hash of a module, a ``state_dict`` or tensors: of their names, types, shapes and bytes.
 
-    Each tensor is a line of JSON, ``["layer.weight", "float32", [8, 3, 3, 3]]``, then its elements in C order, little
-    endian; tensors follow one another sorted by name, and tensors without names are called "0", "1" and so on. So two
-    models agree if and only if all bits do, wherever their tensors lie, with whatever strides, in whatever order they
-    were registered. What a ``state_dict`` leaves out, such as buffers that are not persistent, is not counted. The
-    result has 64 digits; the first 12 will do for the eye.
+    The hash reads the tensors sorted by name. Tensors without names are called "0", "1" and so on. Each tensor is a
+    line of JSON, ``["layer.weight", "float32", [8, 3, 3, 3]]``, then its elements in C order, little endian. So two
+    models have the same hash if and only if all their bits agree. Devices, strides and the order of registration do
+    not matter. Tensors outside the ``state_dict``, such as buffers that are not persistent, are not included. The
+    result has 64 digits; the first 12 are enough to compare by eye.
 
     Raises:
-        InvalidDataTypeError: a value that is no tensor, or a tensor whose bytes cannot be read: on the meta device,
-            sparse, or of a lazy module that was never called.
+        InvalidDataTypeError: A value is not a tensor, or its bytes cannot be read. Tensors without readable bytes are
+            on the meta device, sparse, or in a lazy module that was never called.
 
     >>> fingerprint({"weight": torch.tensor([1.0, 2.0])})[:12]
     '1ef39e54f98b'
@@ -39,7 +39,7 @@ def fingerprint(model: Any) -> str:
 
 
 def _named(model: Any) -> dict[str, Any]:
-    """Return the tensors by name; refuse what is none."""
+    """Return the tensors by name, or raise if a value is not a tensor with readable bytes."""
     if isinstance(model, torch.nn.Module):
         model = model.state_dict()
     elif isinstance(model, torch.Tensor):
@@ -56,7 +56,7 @@ def _named(model: Any) -> dict[str, Any]:
 
 
 def _why_not(name: Any, value: Any) -> str | None:
-    """Return why a value has no bytes to read."""
+    """Return why the bytes of a value cannot be read; None if they can."""
     if not isinstance(value, torch.Tensor):
         return type(value).__name__
     return next((words for words, holds in _REFUSED.items() if holds(name, value)), None)
@@ -73,10 +73,10 @@ _REFUSED: dict[str, Callable[[Any, Any], bool]] = {
 def _bytes(tensor: Any) -> Any:
     """Return a tensor's elements in C order, little endian, as bytes."""
     here = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    number = here.real if here.is_complex() else here  # the parts of a complex number are turned one by one
+    number = here.real if here.is_complex() else here  # swap bytes in each part of a complex number
     return little_endian(here.reshape(-1).view(torch.uint8).numpy(), number.element_size(), sys.byteorder)
 
 
 def little_endian(array: Any, item_bytes: int, order: str) -> Any:
-    """Return the bytes of numbers of a size, which lie in a byte order, as little endian ones."""
+    """Return the bytes of an array as little endian; ``order`` is the byte order of its numbers."""
     return array if order == "little" else array.reshape(-1, item_bytes)[:, ::-1].tobytes()

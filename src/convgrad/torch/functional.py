@@ -32,7 +32,7 @@ def conv1d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """``convolution`` of one spatial axis, with the arguments of torch.nn.functional.conv1d.
+    """Return ``convolution`` with one spatial axis, with the arguments of torch.nn.functional.conv1d.
 
     >>> conv1d(torch.ones(1, 1, 5), torch.ones(1, 1, 3), padding=1).tolist()
     [[[2.0, 3.0, 3.0, 3.0, 2.0]]]
@@ -53,7 +53,7 @@ def conv2d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """``convolution`` of two spatial axes, with the arguments of torch.nn.functional.conv2d.
+    """Return ``convolution`` with two spatial axes, with the arguments of torch.nn.functional.conv2d.
 
     >>> conv2d(torch.ones(1, 1, 2, 3), torch.ones(1, 1, 2, 2), padding="same").tolist()
     [[[[4.0, 4.0, 2.0], [2.0, 2.0, 1.0]]]]
@@ -74,7 +74,7 @@ def conv3d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """``convolution`` of three spatial axes, with the arguments of torch.nn.functional.conv3d.
+    """Return ``convolution`` with three spatial axes, with the arguments of torch.nn.functional.conv3d.
 
     >>> conv3d(torch.ones(1, 4, 3, 3, 3), torch.ones(2, 2, 3, 3, 3), groups=2).shape
     torch.Size([1, 2, 1, 1, 1])
@@ -96,7 +96,7 @@ def conv_transpose1d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """``conv_transpose`` of one spatial axis, with the arguments of torch.nn.functional.conv_transpose1d.
+    """Return ``conv_transpose`` with one spatial axis, with the arguments of torch.nn.functional.conv_transpose1d.
 
     >>> conv_transpose1d(torch.ones(1, 1, 3), torch.ones(1, 1, 2), stride=2, output_padding=1).tolist()
     [[[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]]]
@@ -118,7 +118,7 @@ def conv_transpose2d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """``conv_transpose`` of two spatial axes, with the arguments of torch.nn.functional.conv_transpose2d.
+    """Return ``conv_transpose`` with two spatial axes, with the arguments of torch.nn.functional.conv_transpose2d.
 
     >>> conv_transpose2d(torch.ones(1, 1, 1, 2), torch.ones(1, 1, 1, 2)).tolist()
     [[[[1.0, 2.0, 1.0]]]]
@@ -140,7 +140,7 @@ def conv_transpose3d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """``conv_transpose`` of three spatial axes, with the arguments of torch.nn.functional.conv_transpose3d.
+    """Return ``conv_transpose`` with three spatial axes, with the arguments of torch.nn.functional.conv_transpose3d.
 
     >>> conv_transpose3d(torch.ones(1, 2, 2, 2, 2), torch.ones(2, 1, 2, 2, 2), stride=2).shape
     torch.Size([1, 1, 4, 4, 4])
@@ -164,15 +164,15 @@ def convolution(
 ) -> Tensor:
     """Return out[n, o, p] = bias[o] + sum over c, k of weight[o, c, k] * input[n, c, p*stride + k*dilation - begin].
 
-    Of any number of spatial axes: input is (N, C, I...) or (C, I...), weight (O, C/groups, K...), bias (O,). An extent
-    of the result is floor((I + begin + end - E)/stride) + 1 with E = dilation*(K - 1) + 1. ``padding_end`` is
-    ``padding_begin`` where it is not given; "same" and "valid" stand for both. Results are those of
-    ``convgrad.convolution``, bit for bit, and so are derivatives of any order. ``max_error`` admits faster sums by
-    tiles, in the result and in its derivatives: as ``convgrad.max_error`` around the call, which it beats.
-    ``activation="relu"`` makes results below 0 a 0; the derivative is that of torch.relu.
+    The number of spatial axes is not limited. Shapes: input (N, C, I...) or (C, I...), weight (O, C/groups, K...),
+    bias (O,). The result's extents are floor((I + begin + end - E)/stride) + 1, where E = dilation*(K - 1) + 1. The
+    default of ``padding_end`` is ``padding_begin``. "same" or "valid" as ``padding_begin`` sets both. Results and
+    derivatives of any order have the bits of ``convgrad.convolution``. ``max_error`` allows Winograd in the result and
+    in its derivatives, and takes precedence over ``convgrad.max_error``. ``activation="relu"`` replaces results below
+    0 with 0; its derivative is the derivative of torch.relu.
 
-    Raises InvalidShapeError, InvalidAttributeError or InvalidDataTypeError, all of them ValueError or TypeError, where
-    the arguments are no layer; UnsupportedError, a NotImplementedError, of tensors that are not in the CPU's memory.
+    Raises InvalidShapeError, InvalidAttributeError or InvalidDataTypeError, each a ValueError or TypeError, if the
+    arguments do not make a layer. Raises UnsupportedError, a NotImplementedError, if a tensor is not in CPU memory.
 
     >>> convolution(torch.ones(1, 1, 3), torch.ones(1, 1, 3), padding_begin=2, padding_end=0).tolist()
     [[[1.0, 2.0, 3.0]]]
@@ -197,12 +197,13 @@ def conv_transpose(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return the transposed layer: what a convolution of these attributes hands back to its input, and a bias.
+    """Return the transposed layer: the data gradient of a convolution with these attributes, plus a bias.
 
-    Of any number of spatial axes: input is (N, C, l...) or (C, l...), weight (C, O/groups, K...), bias (O,). An extent
-    of the result is L = stride*(l - 1) + E - begin - end + output_padding with E = dilation*(K - 1) + 1;
-    output_padding < max(stride, dilation). ``padding_end`` is ``padding_begin`` where it is not given. Results are
-    those of ``convgrad.conv_transpose``, bit for bit, and so are derivatives of any order. Errors: as ``convolution``.
+    The number of spatial axes is not limited. Shapes: input (N, C, l...) or (C, l...), weight (C, O/groups, K...),
+    bias (O,). The result's extents are L = stride*(l - 1) + E - begin - end + output_padding, where
+    E = dilation*(K - 1) + 1 and output_padding < max(stride, dilation). The default of ``padding_end`` is
+    ``padding_begin``. Results and derivatives of any order have the bits of ``convgrad.conv_transpose``. The errors
+    are the same as in ``convolution``.
 
     >>> conv_transpose(torch.ones(1, 1, 2), torch.ones(1, 1, 3), padding_begin=1, padding_end=0).tolist()
     [[[2.0, 2.0, 1.0]]]
@@ -215,9 +216,9 @@ def conv_transpose(
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return out[..., o] = bias[o] + sum over c of weight[o, c] * input[..., c], as a convolution with one tap.
 
-    Shapes and arguments are those of torch.nn.functional.linear: input (..., C) with any leading axes, weight (O, C),
-    bias (O,). The first axis counts as the batch and the other leading axes as positions. Results and gradients have
-    the same bits on any number of threads and any instruction set. Errors: as ``convolution``.
+    Shapes and arguments are the same as in torch.nn.functional.linear: input (..., C) with any leading axes, weight
+    (O, C), bias (O,). The first axis counts as the batch and the other leading axes as positions. Results and gradients
+    have the same bits on any number of threads and any instruction set. The errors are the same as in ``convolution``.
 
     >>> linear(torch.ones(2, 3), torch.ones(1, 3), torch.ones(1)).tolist()
     [[4.0], [4.0]]
@@ -238,7 +239,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return result.permute(0, 2, 3, 1).reshape(*leading, shape[0]).contiguous()
 
 
-# -- what they share -----------------------------------------------------------------------------------------------
+# -- shared helpers ------------------------------------------------------------------------------------------------
 
 
 def _convolution(
@@ -265,7 +266,7 @@ def _convolution(
             begins, ends = _by_name(name, begin, weight.shape[2:], strides, dilations)
         else:
             begins, ends = _spread(begin, axes), _spread(cast(PerAxis, end), axes)
-        if min(ends) < 0:  # A4: the operator knows what that means, but it is no layer
+        if min(ends) < 0:  # A4: the operator accepts negative pads, a layer does not
             refuse("A4", name, f"pads_end must be at least 0; got {ends}")
         last = lies_last(input) or lies_last(weight)
         most = accuracy(max_error, name)
@@ -300,7 +301,7 @@ def _transpose(
         begins, ends = _spread(begin, axes), _spread(end, axes)
         if isinstance(begin, str):  # A2
             refuse("A2", name, f"pads_begin must be integers; got {begin!r:.200}")
-        if len(rests) != axes or len(ends) != axes:  # A6: the operator sees no more of them than extents
+        if len(rests) != axes or len(ends) != axes:  # A6: the operator gets only the extents made of them
             what, given = ("pads_end", ends) if len(rests) == axes else ("output_padding", rests)
             refuse("A6", name, f"{what} must have one value per spatial axis, {axes} here; got {given}")
         extents = []
@@ -323,9 +324,9 @@ def _transpose(
 def _taken(
     name: str, axes: int | None, input: Tensor, weight: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None, int, bool]:
-    """Return the tensors as computed with, in autocast's type and with a batch; the axes; whether a batch was there.
+    """Return the tensors in autocast's type and with a batch, the number of axes, and whether input had a batch.
 
-    Without ``axes`` there are as many as the weights have.
+    If ``axes`` is None, ``weight`` sets the number of spatial axes.
     """
     if torch.is_autocast_enabled("cpu"):
         to = torch.get_autocast_dtype("cpu")
@@ -343,21 +344,21 @@ def _taken(
 
 
 def _cast(tensor: Tensor | None, to: Any) -> Tensor | None:
-    """Return a tensor in autocast's type, if that takes it: what PyTorch's own convolutions decide."""
+    """Return a tensor in autocast's type if PyTorch's own convolutions would cast it."""
     if tensor is None or not tensor.is_cpu or not tensor.is_floating_point() or tensor.dtype is torch.float64:
         return tensor
     return tensor.to(to)
 
 
 def _spread(value: PerAxis, axes: int) -> Ints:
-    """Return one value per axis: one int stands for all of them, and so does a list of one."""
+    """Return one value per axis; an int, or the only value of a list, is used for all axes."""
     if not isinstance(value, tuple | list):
         return (cast(int, value),) * axes
     return tuple(value) if len(value) != 1 else tuple(value) * axes
 
 
 def _by_name(name: str, padding: str, kernel: Sequence[int], strides: Ints, dilations: Ints) -> tuple[Ints, Ints]:
-    """Return the pads that "same" and "valid" stand for; an odd one of "same" goes to the end."""
+    """Return the pads for "same" or "valid"; if the total of "same" is odd, the end gets one more."""
     if padding == "valid":
         return (0,) * len(strides), (0,) * len(strides)
     if padding != "same":  # A5

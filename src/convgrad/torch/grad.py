@@ -1,15 +1,15 @@
-"""The gradients of a layer by its input and by its weight, with the names and arguments of torch.nn.grad.
+"""The gradients of layers with respect to input and weight, with the names and arguments of torch.nn.grad.
 
-Position p of the smaller tensor meets position i = p*stride + k*dilation - padding of the larger one under tap k::
+Tap k connects position p of the smaller tensor with position i = p*stride + k*dilation - padding of the larger one::
 
     conv            grad_input[n, c, i]  = sum over o, k of grad_output[n, o, p] weight[o, c, k]
                     grad_weight[o, c, k] = sum over n, p of grad_output[n, o, p] input[n, c, i]
     conv_transpose  grad_input[n, c, p]  = sum over o, k of grad_output[n, o, i] weight[c, o, k]
                     grad_weight[c, o, k] = sum over n, p of grad_output[n, o, i] input[n, c, p]
 
-The sizes decide what attributes leave open: positions that no tap met get zeros. So none asks for an
-``output_padding``, of the transposed layers either, which torch.nn.grad lacks. All are differentiable. Sizes that are
-of no such layer raise InvalidShapeError, types that differ InvalidDataTypeError.
+The sizes determine the output padding, so no function has an ``output_padding``. Positions that no tap meets get
+zeros. All functions are differentiable. torch.nn.grad lacks the functions of transposed layers. Sizes that fit no such
+layer raise InvalidShapeError; different types raise InvalidDataTypeError.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def conv1d_input(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Return the gradient of conv1d by its input (N, C, I); weight (O, C/groups, K), grad_output (N, O, P).
+    """Return the gradient of conv1d with respect to its input (N, C, I).
+
+    Shapes: weight (O, C/groups, K), grad_output (N, O, P).
 
     >>> import torch
     >>> conv1d_input((1, 1, 4), torch.ones(1, 1, 1), torch.ones(1, 1, 2), stride=2).tolist()
@@ -59,7 +61,9 @@ def conv1d_weight(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Return the gradient of conv1d by its weight (O, C/groups, K); input (N, C, I), grad_output (N, O, P).
+    """Return the gradient of conv1d with respect to its weight (O, C/groups, K).
+
+    Shapes: input (N, C, I), grad_output (N, O, P).
 
     >>> import torch
     >>> conv1d_weight(torch.ones(1, 1, 4), (1, 1, 3), torch.ones(1, 1, 4), padding=1).tolist()
@@ -77,9 +81,9 @@ def conv2d_input(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Return the gradient of conv2d by its input (N, C, H, W).
+    """Return the gradient of conv2d with respect to its input (N, C, H, W).
 
-    Weight is (O, C/groups, height, width), grad_output (N, O, H', W').
+    Shapes: weight (O, C/groups, height, width), grad_output (N, O, H', W').
 
     >>> import torch
     >>> conv2d_input((1, 2, 1, 3), torch.ones(2, 1, 1, 2), torch.ones(1, 2, 1, 2), groups=2).tolist()
@@ -97,9 +101,9 @@ def conv2d_weight(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Return the gradient of conv2d by its weight (O, C/groups, height, width).
+    """Return the gradient of conv2d with respect to its weight (O, C/groups, height, width).
 
-    Input is (N, C, H, W), grad_output (N, O, H', W').
+    Shapes: input (N, C, H, W), grad_output (N, O, H', W').
 
     >>> import torch
     >>> conv2d_weight(torch.ones(2, 1, 3, 4), (1, 1, 2, 2), torch.ones(2, 1, 1, 2), stride=2).tolist()
@@ -117,9 +121,9 @@ def conv3d_input(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Return the gradient of conv3d by its input (N, C, D, H, W).
+    """Return the gradient of conv3d with respect to its input (N, C, D, H, W).
 
-    Weight is (O, C/groups, depth, height, width), grad_output (N, O, D', H', W').
+    Shapes: weight (O, C/groups, depth, height, width), grad_output (N, O, D', H', W').
 
     >>> import torch
     >>> conv3d_input((1, 1, 3, 2, 1), torch.ones(1, 1, 2, 1, 1), torch.ones(1, 1, 2, 2, 1)).ravel().tolist()
@@ -137,9 +141,9 @@ def conv3d_weight(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Return the gradient of conv3d by its weight (O, C/groups, depth, height, width).
+    """Return the gradient of conv3d with respect to its weight (O, C/groups, depth, height, width).
 
-    Input is (N, C, D, H, W), grad_output (N, O, D', H', W').
+    Shapes: input (N, C, D, H, W), grad_output (N, O, D', H', W').
 
     >>> import torch
     >>> conv3d_weight(torch.ones(1, 1, 3, 2, 2), (1, 1, 2, 1, 1), torch.ones(1, 1, 2, 2, 2)).ravel().tolist()
@@ -157,7 +161,9 @@ def conv_transpose1d_input(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Return the gradient of conv_transpose1d by its input (N, C, l); weight (C, O/groups, K), grad_output (N, O, L).
+    """Return the gradient of conv_transpose1d with respect to its input (N, C, l).
+
+    Shapes: weight (C, O/groups, K), grad_output (N, O, L).
 
     >>> import torch
     >>> conv_transpose1d_input((1, 1, 2), torch.ones(1, 1, 2), torch.ones(1, 1, 5), stride=2).tolist()
@@ -175,7 +181,9 @@ def conv_transpose1d_weight(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Return the gradient of conv_transpose1d by its weight (C, O/groups, K); input (N, C, l), grad_output (N, O, L).
+    """Return the gradient of conv_transpose1d with respect to its weight (C, O/groups, K).
+
+    Shapes: input (N, C, l), grad_output (N, O, L).
 
     >>> import torch
     >>> conv_transpose1d_weight(torch.ones(1, 1, 2), (1, 1, 3), torch.ones(1, 1, 4)).tolist()
@@ -193,9 +201,9 @@ def conv_transpose2d_input(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Return the gradient of conv_transpose2d by its input (N, C, h, w).
+    """Return the gradient of conv_transpose2d with respect to its input (N, C, h, w).
 
-    Weight is (C, O/groups, height, width), grad_output (N, O, H, W).
+    Shapes: weight (C, O/groups, height, width), grad_output (N, O, H, W).
 
     >>> import torch
     >>> conv_transpose2d_input((1, 1, 1, 2), torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 3)).tolist()
@@ -213,9 +221,9 @@ def conv_transpose2d_weight(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Return the gradient of conv_transpose2d by its weight (C, O/groups, height, width).
+    """Return the gradient of conv_transpose2d with respect to its weight (C, O/groups, height, width).
 
-    Input is (N, C, h, w), grad_output (N, O, H, W).
+    Shapes: input (N, C, h, w), grad_output (N, O, H, W).
 
     >>> import torch
     >>> conv_transpose2d_weight(torch.ones(3, 1, 1, 2), (1, 1, 1, 2), torch.ones(3, 1, 1, 4), stride=2).tolist()
@@ -233,9 +241,9 @@ def conv_transpose3d_input(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Return the gradient of conv_transpose3d by its input (N, C, d, h, w).
+    """Return the gradient of conv_transpose3d with respect to its input (N, C, d, h, w).
 
-    Weight is (C, O/groups, depth, height, width), grad_output (N, O, D, H, W).
+    Shapes: weight (C, O/groups, depth, height, width), grad_output (N, O, D, H, W).
 
     >>> import torch
     >>> conv_transpose3d_input((1, 2, 1, 1, 1), torch.ones(2, 3, 1, 1, 2), torch.ones(1, 3, 1, 1, 2)).ravel().tolist()
@@ -253,9 +261,9 @@ def conv_transpose3d_weight(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Return the gradient of conv_transpose3d by its weight (C, O/groups, depth, height, width).
+    """Return the gradient of conv_transpose3d with respect to its weight (C, O/groups, depth, height, width).
 
-    Input is (N, C, d, h, w), grad_output (N, O, D, H, W).
+    Shapes: input (N, C, d, h, w), grad_output (N, O, D, H, W).
 
     >>> import torch
     >>> conv_transpose3d_weight(torch.ones(1, 1, 1, 1, 3), (1, 1, 1, 1, 2), torch.ones(1, 1, 1, 1, 4)).ravel().tolist()
@@ -264,7 +272,7 @@ def conv_transpose3d_weight(
     return _by_transposed_weight(3, input, weight_size, grad_output, stride, padding, dilation, groups)
 
 
-# -- what they share -----------------------------------------------------------------------------------------------
+# -- shared helpers ------------------------------------------------------------------------------------------------
 
 
 def _by_input(
@@ -306,7 +314,7 @@ def _by_transposed_input(
     try:
         strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
         large, kernel, small = tuple(grad.shape), tuple(weight.shape), tuple(size)
-        # The data gradient's own rules need no input_size; the weight gradient's hold all three sizes together.
+        # The rules of the data gradient need no input_size; the rules of the weight gradient check all three sizes.
         _check("ConvTransposeBackwardWeights", (small, large, kernel), strides, pads, dilations, groups)
         ends = tuple(-rest for rest in rests_of(large[2:], small[2:], kernel[2:], strides, pads, dilations))
         last = lies_last(grad) or lies_last(weight)
@@ -333,7 +341,7 @@ def _by_transposed_weight(
 
 @lru_cache(maxsize=REMEMBERED)
 def _check(operator: str, shapes: tuple[Ints, ...], strides: Ints, pads: Ints, dilations: Ints, groups: int) -> None:
-    """Raise, as the operator does, where these are the sizes of no such layer."""
+    """Raise the operator's error if no such layer has these sizes."""
     attributes = {
         "strides": list(strides),
         "pads_begin": list(pads),

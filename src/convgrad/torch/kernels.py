@@ -1,4 +1,4 @@
-"""What the engines make of PyTorch's tensors: a problem for each role, settled once a kind of call, and its result."""
+"""The kernel calls on PyTorch's tensors: one problem per pass, prepared once per kind of call."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
 
-Tensor = Any  # torch.Tensor, which type checkers see only where PyTorch is
+Tensor = Any  # torch.Tensor; type checkers see it only if PyTorch is installed
 Ints = tuple[int, ...]
-Kind = tuple[Any, Ints]  # of a tensor: type and shape
+Kind = tuple[Any, Ints]  # a tensor's type and shape
 Lying = tuple[Any, Ints, Ints]  # type, shape, and strides in elements
 
 FORMATS = formats_of(torch)
-LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by rank: memory whose channels are neighbours
+LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by rank
 _CPU = torch.device("cpu")
-_LOW = 1 << 32  # of memory that was given back nothing but the offset of a view is left as its address
+_LOW = 1 << 32  # the data_ptr of freed memory is only the offset of a view
 _LAYOUTS = {"data_format": "NCX"}
-_WEIGHTS = {False: "OIX", True: "IOX"}  # of a layer, and of a transposed one: the same memory
+_WEIGHTS = {False: "OIX", True: "IOX"}  # by whether the layer is transposed: the memory is the same
 
 
 def forward(
@@ -49,7 +49,7 @@ def forward(
     most: float = DIRECT,
     activation: str | None = None,
 ) -> Tensor:
-    """Return dst; a pad at the end may be negative, in derivatives of transposes: so many positions are not met."""
+    """Return dst. In derivatives of transposed layers a negative pad at the end makes taps skip positions there."""
     layer = strides, pads_begin, pads_end, dilations, groups
     given = (src, weights) if bias is None else (src, weights, bias)
     return _known(dst_problem, layer, channels_last, *_lying(given), most, activation)(given)
@@ -68,7 +68,7 @@ def data_gradient(
     most: float = DIRECT,
     activation: str | None = None,
 ) -> Tensor:
-    """Return diff_src, of these spatial extents; what a transposed layer is, to which a bias may be added."""
+    """Return diff_src with these spatial extents; with an optional bias, this is a transposed layer."""
     layer = extents, strides, pads_begin, dilations, groups
     given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
     return _known(src_problem, layer, channels_last, *_lying(given), most, activation)(given)
@@ -85,7 +85,7 @@ def weight_gradient(
     channels_last: bool,
     most: float = DIRECT,
 ) -> Tensor:
-    """Return diff_weights, of these spatial extents."""
+    """Return diff_weights with these spatial extents."""
     layer, given = (kernel, strides, pads_begin, dilations, groups), (diff_dst, src)
     return _known(weights_problem, layer, channels_last, *_lying(given), most)(given)
 
@@ -110,7 +110,7 @@ def gradients(
     channels_last: bool,
     most: float,
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients of a forward that are wanted, of src, weights and bias: known as one call."""
+    """Return the wanted gradients of a forward pass by src, weights and bias; they are cached as one call."""
     layer = extents, kernel, strides, pads_begin, dilations, groups
     of_src, of_weights, of_bias = _known_gradients(wanted[:3], layer, channels_last, *_lying((v, src, weights)), most)
     return (
@@ -124,7 +124,7 @@ def gradients(
 
 
 class _Call:
-    """A problem on tensors of one type that lie in one way: what is left to do is to compute."""
+    """A prepared call: a problem on tensors with fixed types and strides."""
 
     __slots__ = ("call", "dtype", "problem", "shape", "strides")
 
@@ -137,7 +137,7 @@ class _Call:
         self.problem, self.call = problem, engines.ready(problem, strides, threads)
 
     def __call__(self, given: tuple[Tensor, ...]) -> Tensor:
-        """Return the result in memory of PyTorch's, from memory of PyTorch's."""
+        """Return the result as a new tensor."""
         out = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=_CPU)
         operands = [tensor.data_ptr() for tensor in given]
         if min(operands) < _LOW:
@@ -150,7 +150,7 @@ class _Call:
 
 
 class KernelCall(NamedTuple):
-    """One call of a kernel: its problem, whether its first operand is channels last, and how long it took."""
+    """One call of a kernel: its problem, whether its first operand is channels last, and its time."""
 
     problem: Problem
     channels_last: bool
@@ -208,13 +208,13 @@ def _known_gradients(
 
 
 def _lying(given: tuple[Tensor | None, ...]) -> tuple[tuple[Any, ...], int, str]:
-    """Return what decides how a call is computed: types, shapes, strides; threads, instruction set's cap."""
+    """Return the key of a prepared call: types, shapes and strides, threads, and the instruction set's cap."""
     lying = tuple([None if one is None else (one.dtype, one.shape, one.stride()) for one in given])
     return lying, _threads(), cap()
 
 
 def _see_memory(given: tuple[Tensor, ...]) -> None:
-    """Refuse tensors whose memory was given back."""
+    """Raise by rule D1 if the memory of a tensor was freed."""
     for tensor in given:
         if tensor.numel() and not tensor.untyped_storage().data_ptr():  # D1
             refuse(
@@ -231,7 +231,7 @@ def _see_memory(given: tuple[Tensor, ...]) -> None:
 def dst_problem(
     given: tuple[Kind, ...], strides: Ints, pads_begin: Ints, pads_end: Ints, dilations: Ints, groups: int
 ) -> Problem:
-    """Return the problem of ``forward`` for tensors of these kinds, or raise as Convolution does."""
+    """Return the problem of ``forward`` for tensors of these kinds, or raise the errors of Convolution."""
     if not pads_end or min(pads_end) >= 0:
         return _problem("Convolution", given, strides, pads_begin, pads_end, dilations, groups)
     ends, rest = _behind([-end for end in pads_end])
@@ -242,7 +242,7 @@ def dst_problem(
 def src_problem(
     given: tuple[Kind, ...], extents: Ints, strides: Ints, pads_begin: Ints, dilations: Ints, groups: int
 ) -> Problem:
-    """Return the problem of ``data_gradient``, or raise as ConvTranspose does."""
+    """Return the problem of ``data_gradient``, or raise the errors of ConvTranspose."""
     (_, small), (_, weights) = given[:2]
     ends, rest = _behind(rests_of(extents, small[2:], weights[2:], strides, pads_begin, dilations))
     return _problem("ConvTranspose", given, strides, pads_begin, ends, dilations, groups, rest)
@@ -252,7 +252,7 @@ def src_problem(
 def weights_problem(
     given: tuple[Kind, ...], kernel: Ints, strides: Ints, pads_begin: Ints, dilations: Ints, groups: int
 ) -> Problem:
-    """Return the problem of ``weight_gradient``, or raise as ConvTransposeBackwardWeights does."""
+    """Return the problem of ``weight_gradient``, or raise the errors of ConvTransposeBackwardWeights."""
     (_, small), (_, large) = given
     ends, rest = _behind(rests_of(large[2:], small[2:], kernel, strides, pads_begin, dilations))
     shape = (*small[1:2], *(channels // groups for channels in large[1:2]), *kernel)
@@ -262,7 +262,7 @@ def weights_problem(
 
 @lru_cache(maxsize=REMEMBERED)
 def bias_problem(given: tuple[Kind, ...]) -> Problem:
-    """Return the problem of ``bias_gradient``, or raise as BiasAddBackward does."""
+    """Return the problem of ``bias_gradient``, or raise the errors of BiasAddBackward."""
     op = find("BiasAddBackward")
     return problem_of_row(op, (given[0][1],), _LAYOUTS, common("BiasAddBackward", given))[1]
 
@@ -271,9 +271,9 @@ def rests_of(
     large: Sequence[int], small: Sequence[int], kernel: Sequence[int],
     strides: Sequence[int], pads_begin: Sequence[int], dilations: Sequence[int],
 ) -> Ints:  # fmt: skip
-    """Return L + pad_begin - (s(l - 1) + E) of each axis: what lies behind the last position that a tap may meet.
+    """Return L + pad_begin - (s(l - 1) + E) per axis: the number of positions after the last one that a tap can meet.
 
-    Of negative values it is the pad at the end.
+    A negative value is minus the pad at the end.
     """
     axes = zip(large, small, kernel, strides, pads_begin, dilations, strict=False)
     return tuple(
@@ -283,7 +283,7 @@ def rests_of(
 
 
 def _behind(rests: Sequence[int]) -> tuple[Ints, dict[str, Any]]:
-    """Return what lies behind the last position met as attributes: a pad at the end, or an output_padding."""
+    """Return the results of ``rests_of`` as attributes: pads at the end and an output_padding."""
     return tuple(max(0, -rest) for rest in rests), {"output_padding": [max(0, rest) for rest in rests]}
 
 
@@ -312,7 +312,7 @@ def _problem(
 
 
 def common(name: str, given: tuple[Kind, ...]) -> Format:
-    """Return the one format of all tensors."""
+    """Return the common format of all tensors, or raise by rule T1 or T2."""
     names = find(name).array_names
     for operand, (dtype, _) in zip(names, given, strict=False):
         if dtype not in FORMATS:  # T1
@@ -327,12 +327,12 @@ def common(name: str, given: tuple[Kind, ...]) -> Format:
 
 
 def kinds(given: tuple[Tensor, ...]) -> tuple[Kind, ...]:
-    """Return what the checks see of tensors."""
+    """Return the types and shapes of tensors."""
     return tuple([(tensor.dtype, tensor.shape) for tensor in given])
 
 
 def _threads() -> int:
-    """Return how many threads are asked of convgrad, or how many PyTorch would take, but no more than we would."""
+    """Return the number of threads set in convgrad, else PyTorch's number, at most convgrad's default."""
     if asked := asked_of_us():
         return asked
     theirs: int = torch.get_num_threads()
@@ -340,9 +340,9 @@ def _threads() -> int:
 
 
 def lies_last(tensor: Tensor) -> bool:
-    """Tell whether channels are neighbours in memory, as PyTorch does: of two layouts that agree it means NCX.
+    """Return whether PyTorch considers a tensor channels last. If strides fit both memory formats, it is not.
 
-    It is asked of tensors of two and three spatial axes; no other has such a layout there.
+    Only tensors with two or three spatial axes have this memory format.
     """
     strides, shape = tensor.stride(), tensor.shape
     if len(shape) not in LAST or strides[1] > strides[-1] or strides[1] == 0:

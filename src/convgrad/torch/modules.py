@@ -1,4 +1,4 @@
-"""A model whose layers are this library's: the class that makes a module one, and the way back."""
+"""The functions that make the layers of a model reproducible and undo it. They exchange the classes of modules."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from convgrad.libraries.torch import formats_of
 from convgrad.torch import functional
 
 _SHOWN = 8  # classes that a warning lists
-Model = TypeVar("Model")  # so that editors know what comes back
-_FORMATS = {dtype: fmt.name for dtype, fmt in formats_of(torch).items() if fmt is not F64}  # that have kernels
+Model = TypeVar("Model")  # so that editors know the type of the result
+_FORMATS = {dtype: fmt.name for dtype, fmt in formats_of(torch).items() if fmt is not F64}  # with kernels
 _CONVOLUTION = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 _TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
 
 
 def _conv_forward(self: Any, input: Any, weight: Any, bias: Any) -> Any:
-    """Convolve as ``torch.nn.Conv1d``, ``2d`` and ``3d`` do."""
+    """Return the convolution that ``torch.nn.Conv1d``, ``2d`` or ``3d`` computes."""
     padding = self.padding
     if self.padding_mode != "zeros":
         pads = self._reversed_padding_repeated_twice
@@ -39,7 +39,7 @@ def _conv_forward(self: Any, input: Any, weight: Any, bias: Any) -> Any:
 
 
 def _transposed_forward(self: Any, input: Any, output_size: list[int] | None = None) -> Any:
-    """Convolve as ``torch.nn.ConvTranspose1d``, ``2d`` and ``3d`` do."""
+    """Return the convolution that ``torch.nn.ConvTranspose1d``, ``2d`` or ``3d`` computes."""
     axes = len(self.kernel_size)
     rest = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, axes, self.dilation)
     layer = self.stride, self.padding, rest, self.groups, self.dilation
@@ -47,11 +47,11 @@ def _transposed_forward(self: Any, input: Any, output_size: list[int] | None = N
 
 
 def _linear_forward(self: Any, input: Any) -> Any:
-    """Compute what ``torch.nn.Linear`` does."""
+    """Return the product that ``torch.nn.Linear`` computes."""
     return functional.linear(input, self.weight, self.bias)
 
 
-# By PyTorch's class: the methods that tell what its forward is, and what takes the place of the last of them.
+# By PyTorch's class: the methods that define its forward, and the function that replaces the last of them.
 _CONVOLUTIONS = {kind: (("forward", "_conv_forward"), _conv_forward) for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d)} | {
     kind: (("forward",), _transposed_forward) for kind in (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 }
@@ -61,26 +61,26 @@ _METHODS = _CONVOLUTIONS | {nn.Linear: (("forward",), _linear_forward)}
 def reproducible(model: Model, *, linear: bool = False, max_error: float | None = None) -> Model:
     """Let this library compute every convolution of a model, in place; return the model.
 
-    Each ``Conv1d``, ``2d``, ``3d`` and ``ConvTranspose1d``, ``2d``, ``3d`` stays the module that it is, with its
-    parameters, hooks and names, and gets a class derived from its own, whose forward and gradients are this library's:
-    optimisers, checkpoints and ``isinstance`` go on as before. The bits of a convolution and of its gradients then
-    depend on numbers alone, neither on threads nor on the instruction set. `report` names what else a model has, and
-    whether PyTorch computes it in the same bits. `original` is the way back. Call it again for modules added later.
+    Each ``Conv1d``, ``2d``, ``3d`` and ``ConvTranspose1d``, ``2d``, ``3d`` remains the same module, with its
+    parameters, hooks and names. It gets a class derived from its own, whose forward and gradients are this library's.
+    Optimisers, checkpoints and ``isinstance`` work as before. The bits of a convolution and of its gradients then
+    depend only on numbers, not on threads or the instruction set. `report` lists all other modules, and whether their
+    bits may vary. `original` undoes the change. Call `reproducible` again for modules added later.
 
-    With ``linear=True`` each ``Linear`` is computed by this library too, as a convolution with one tap. PyTorch's own
-    may have different bits on different numbers of threads. ``MultiheadAttention`` computes its projections itself.
+    ``linear=True`` lets this library also compute each ``Linear``, as a convolution with one tap. The bits of PyTorch's
+    own may depend on the number of threads. ``MultiheadAttention`` computes its projections itself.
 
-    ``max_error`` admits faster sums by tiles, in the forward and all gradients of each convolution: as
-    ``convgrad.max_error`` around the forward, which it beats. Convolutions keep their value when this is called again
-    without one. Those that have none follow the context that is open in their forward, in their gradients too.
+    ``max_error`` allows Winograd in the forward pass and all gradients of each convolution. It takes precedence over
+    ``convgrad.max_error``. Convolutions keep their value if you call `reproducible` again without one. Convolutions
+    without a value use the context that is open in their forward pass, also for their gradients.
 
-    A warning names the layers that are left out, and why: those whose forward is their own, lazy ones before
-    their first call, f64 and complex ones, modules compiled by TorchScript. Convolutions that a forward calls as
-    functions, such as ``torch.nn.functional.conv2d``, are no modules and cannot be seen: `convgrad.torch.functional`
-    has functions of the same names. Where nothing is found, a warning lists the classes of the model's modules.
+    A warning names the layers that are left out, with the reason. Reasons are a forward of their own, a lazy layer
+    before its first call, f64 or complex parameters, and modules compiled by TorchScript. Convolutions that a forward
+    calls as functions, such as ``torch.nn.functional.conv2d``, are not modules and cannot be found. Use the functions
+    with the same names in `convgrad.torch.functional`. If no layer is found, a warning lists the classes of modules.
 
-    Raises InvalidDataTypeError where the model is no ``torch.nn.Module``, and InvalidAttributeError where ``max_error``
-    is not a number, 1 at least.
+    Raises InvalidDataTypeError if the model is not a ``torch.nn.Module``, and InvalidAttributeError if ``max_error`` is
+    not a number of at least 1.
 
     >>> model = reproducible(torch.nn.Sequential(torch.nn.Conv1d(1, 1, 2, bias=False), torch.nn.ReLU()))
     >>> model[0]
@@ -108,7 +108,7 @@ def reproducible(model: Model, *, linear: bool = False, max_error: float | None 
 
 
 def _found(model: Any, linear: bool) -> str:
-    """Return what a model has in the place of convolutions, those first whose names say that they are some."""
+    """Return the text of a warning that lists the classes of a model's modules, first the names with "conv"."""
     kinds = dict.fromkeys(f"{kind.__module__}.{kind.__qualname__}" for kind in map(type, model.modules()))
     names = sorted(kinds, key=lambda kind: "conv" not in kind.rpartition(".")[2].lower())
     shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
@@ -134,14 +134,14 @@ def original(model: Model) -> Model:
 
 
 def named_modules(function: str, model: Any) -> Iterator[tuple[str, Any]]:
-    """Return the modules of a model, each once, by qualified name; refuse what is no model."""
+    """Return the modules of a model, each once, by qualified name; raise if the model is not a module."""
     if not isinstance(model, nn.Module):
         raise InvalidDataTypeError(f"{function}: model must be a torch.nn.Module; got {type(model).__name__}")
     return cast(Iterator[tuple[str, Any]], model.named_modules())
 
 
 def is_convolution(module: Any) -> bool:
-    """Tell whether a module is a convolution by its class, compiled ones included."""
+    """Return whether a module's class is a convolution, possibly compiled by TorchScript."""
     return isinstance(module, _ConvNd) or _compiled_name(module) in {kind.__name__ for kind in _CONVOLUTIONS}
 
 
@@ -150,7 +150,7 @@ def _is_linear(module: Any) -> bool:
 
 
 def _compiled_name(module: Any) -> str:
-    """Return the name of the class that TorchScript has compiled a module from; none, "", of other modules."""
+    """Return the name of the class that TorchScript compiled a module from; "" for other modules."""
     return str(module.original_name) if isinstance(module, torch.jit.ScriptModule) else ""
 
 
@@ -160,7 +160,7 @@ def is_reproducible(module: Any) -> bool:
 
 
 def why_left_out(module: Any) -> str | None:
-    """Return why a convolution or a linear layer stays PyTorch's; None if it need not."""
+    """Return why PyTorch must compute a convolution or a linear layer; None if convgrad can."""
     if is_reproducible(module):
         return None
     kind = type(module)
@@ -181,9 +181,9 @@ def why_left_out(module: Any) -> str | None:
 
 
 def unsupported(module: Any) -> str | None:
-    """Return why a layer has no kernel that keeps the order of sums; None if it has.
+    """Return why a layer has no kernel with a fixed order of sums; None if it has one.
 
-    Parameters are asked, as asking for a weight that is computed may change what it is computed from.
+    The function reads parameters, because reading a computed weight may change the values that it depends on.
     """
     others = {parameter.dtype: None for parameter in module.parameters() if parameter.dtype not in _FORMATS}
     if not others:
@@ -193,10 +193,10 @@ def unsupported(module: Any) -> str | None:
 
 
 def _swapped(module: Any, exchange: Callable[[Any], Any]) -> Any:
-    """Return a module's class with its convolution's exchanged for another.
+    """Return a module's class with the convolution's class exchanged for another.
 
-    A parametrized module has a class of its own, made for it alone, in front of the convolution's: that one is made
-    anew, so that a parametrization can be removed as before.
+    PyTorch derives a separate class from the convolution's for each parametrized module. A copy of that class with the
+    new base is returned, so that parametrizations can still be removed.
     """
     kind = type(module)
     if not is_parametrized(module):
@@ -207,16 +207,16 @@ def _swapped(module: Any, exchange: Callable[[Any], Any]) -> Any:
 
 @cache
 def _derived(kind: type) -> type:
-    """Return the class whose instances this library computes."""
+    """Return the derived class whose instances this library computes."""
     base = next(base for base in kind.__mro__ if base in _METHODS)
     names, forward = _METHODS[base]
     members = {
-        "__module__": kind.__module__,  # a leaf to torch.fx, as it was
+        "__module__": kind.__module__,  # torch.fx still treats it as a leaf
         "__doc__": f"A {kind.__name__} that convgrad computes.",
         "__reduce_ex__": _reduce,
         "__prepare_scriptable__": _not_scripted,
         "_is_reproducible": True,
-        "convgrad_max_error": None,  # of an instance whatever `reproducible` was told
+        "convgrad_max_error": None,  # `reproducible` sets it on instances
         "extra_repr": _extra_repr,
         names[-1]: forward,
     }
@@ -224,19 +224,19 @@ def _derived(kind: type) -> type:
 
 
 def _extra_repr(self: Any) -> str:
-    """Return what a printed model has of a module: what it had, and its accuracy."""
+    """Return the module's text in a printed model: the original text and ``max_error``."""
     most, kind = self.convgrad_max_error, _reproducible_class(self)
     words: str = super(kind, self).extra_repr()
     return words if most is None else f"{words}, max_error={most:g}"
 
 
 def _reproducible_class(module: Any) -> Any:
-    """Return the class that `reproducible` made, of which a module's own may be derived."""
+    """Return the class that `reproducible` made; the module's own class may be derived from it."""
     return next(kind for kind in type(module).__mro__ if "_is_reproducible" in vars(kind))
 
 
 def _not_scripted(self: Any) -> NoReturn:
-    """Refuse a module that torch.jit.script is about to compile, before it has changed anything."""
+    """Raise if torch.jit.script is about to compile a module, before TorchScript changes anything."""
     raise UnsupportedError(
         f"torch.jit.script: TorchScript cannot compile a {type(self).__name__}. Use torch.jit.trace or torch.export, or"
         " call convgrad.torch.original(model) first, so that PyTorch computes the model again."
@@ -244,7 +244,7 @@ def _not_scripted(self: Any) -> NoReturn:
 
 
 def _reduce(self: Any, protocol: Any) -> tuple[Any, ...]:
-    """Return how a module is pickled and copied: by the class it had, as its own cannot be imported."""
+    """Return a module's pickled form: it names the original class, because the derived one cannot be imported."""
     state = cast(tuple[Any, ...], object.__reduce_ex__(self, protocol))[2:]
     return _rebuilt, (_reproducible_class(self).__bases__[0],), *state
 

@@ -1,4 +1,4 @@
-"""The operators as PyTorch's: what is called, dispatched, differentiated; one a role, and closed under derivatives."""
+"""The operators registered with PyTorch, one per pass. Each derivative of an operator is again a call of one."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ Gradients = tuple[Tensor | None, ...]
 
 
 class _Role(torch.autograd.Function):  # type: ignore[misc]
-    """An operator: its kernel, what tracing sees of it, and its derivatives, which are calls of the others."""
+    """An operator: its name, schema and derivatives, which are calls of the operators."""
 
     name: ClassVar[str]
     schema: ClassVar[str]
-    tensors: ClassVar[int]  # so many arguments, the first, are tensors
+    tensors: ClassVar[int]  # the number of leading arguments that are tensors
 
     @classmethod
     def forward(cls, ctx: Any, *args: Any) -> Tensor:
-        """Compute, and keep what derivatives read."""
+        """Return the result, and save the values that derivatives need."""
         result = getattr(kernels, cls.name)(*args)
         cls.keep(ctx, args, result)
         return result
 
     @classmethod
     def keep(cls, ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep each of the two factors if the other's derivative is wanted, which reads it; shapes and attributes."""
+        """Save shapes and attributes, and each of the two factors if the derivative by the other needs it."""
         first, second, wanted = inputs[0], inputs[1], ctx.needs_input_grad
         ctx.save_for_backward(first if wanted[1] else None, second if wanted[0] else None)
         if forward_ad._current_level >= 0:
@@ -48,7 +48,7 @@ class _Role(torch.autograd.Function):  # type: ignore[misc]
 
     @classmethod
     def jvp(cls, ctx: Any, *tangents: Tensor | None) -> Tensor:
-        """Return the tangent: the operator is linear in each of the two factors, and adds the bias."""
+        """Return the tangent. The operator is linear in each of its two factors and adds the bias."""
         (first, second), (u, v, *bias) = ctx.saved_tensors, tangents[: cls.tensors]
         rest = (*[None] * len(bias), *ctx.attributes)
         parts = [] if u is None else [call(cls.name, u, second, *rest)]
@@ -58,14 +58,14 @@ class _Role(torch.autograd.Function):  # type: ignore[misc]
 
 
 class Forward(_Role):
-    """dst of src and weights."""
+    """The forward pass: dst from src and weights."""
 
     name, tensors = "forward", 3
     schema = f"Tensor src, Tensor weights, Tensor? bias, {_ENDS}"
 
     @staticmethod
     def backward(ctx: Any, v: Tensor | None) -> Gradients:
-        """Return what the cotangent becomes at each input that asks for it."""
+        """Return the cotangents of the inputs that need one."""
         made: list[Tensor | None] = [None] * 10
         if v is not None:
             (src, weights), (extents, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
@@ -83,14 +83,14 @@ class Forward(_Role):
 
 
 class DataGradient(_Role):
-    """diff_src of diff_dst and weights; with a bias a transposed layer."""
+    """The backward_data pass: diff_src from diff_dst and weights. With a bias it is a transposed layer."""
 
     name, tensors = "data_gradient", 3
     schema = f"Tensor diff_dst, Tensor weights, Tensor? bias, SymInt[] extents, {_GEOMETRY}"
 
     @staticmethod
     def backward(ctx: Any, v: Tensor | None) -> Gradients:
-        """Return what the cotangent becomes at each input that asks for it."""
+        """Return the cotangents of the inputs that need one."""
         made: list[Tensor | None] = [None] * 10
         if v is not None:
             (diff_dst, weights), (small, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
@@ -106,14 +106,14 @@ class DataGradient(_Role):
 
 
 class WeightGradient(_Role):
-    """diff_weights of src and diff_dst."""
+    """The backward_weights pass: diff_weights from src and diff_dst."""
 
     name, tensors = "weight_gradient", 2
     schema = f"Tensor src, Tensor diff_dst, SymInt[] kernel, {_GEOMETRY}"
 
     @staticmethod
     def backward(ctx: Any, v: Tensor | None) -> Gradients:
-        """Return what the cotangent becomes at each input that asks for it."""
+        """Return the cotangents of the inputs that need one."""
         made: list[Tensor | None] = [None] * 9
         if v is not None:
             (src, diff_dst), (large, small), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
@@ -127,37 +127,37 @@ class WeightGradient(_Role):
 
 
 class BiasGradient(_Role):
-    """diff_bias of diff_dst."""
+    """The gradient of the bias: diff_bias from diff_dst."""
 
     name, tensors = "bias_gradient", 1
     schema = "Tensor diff_dst"
 
     @classmethod
     def keep(cls, ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep the shape: the sum is linear in its only operand."""
+        """Save only the shape, because the sum is linear in its only operand."""
         ctx.shape = inputs[0].shape
 
     @classmethod
     def jvp(cls, ctx: Any, *tangents: Tensor | None) -> Tensor:
-        """Return the tangent's sum."""
+        """Return the sum of the tangent."""
         return call(cls.name, *tangents)
 
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> Tensor:
-        """Return the cotangent, at every position."""
+        """Return the cotangent, repeated at every position."""
         return _everywhere(v, ctx.shape)
 
 
 def _everywhere(channels: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return a value per channel, at every position of a tensor of this shape."""
+    """Return values per channel, repeated at every position of a tensor of this shape."""
     return channels.reshape(-1, *[1] * (len(shape) - 2)).expand(shape)
 
 
-_keys = torch._C._dispatch_keys  # what PyTorch's dispatcher would look at: the device, and what is more than memory
+_keys = torch._C._dispatch_keys  # of PyTorch's dispatcher: the device and all special properties
 
 
 def _of_memory() -> frozenset[Any]:
-    """Return the keys of tensors that are nothing but memory of the CPU, without and with a history."""
+    """Return the dispatch keys of plain CPU tensors, without and with autograd."""
     with torch.inference_mode():
         alone = _keys(torch.empty(0, device="cpu")).raw_repr()
     with torch.inference_mode(False):
@@ -168,10 +168,10 @@ _OF_MEMORY = _of_memory()
 
 
 def _straight(*tensors: Tensor | None) -> bool:
-    """Return whether nobody looks on, and tensors are nothing but memory: then a kernel may be called at once."""
+    """Return whether a kernel can be called directly: tensors are plain, and PyTorch records or transforms nothing."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state():
         return False
-    if torch._C._autograd._profiler_enabled():  # which sees what the dispatcher calls
+    if torch._C._autograd._profiler_enabled():  # it records the dispatcher's calls
         return False
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return False
@@ -182,7 +182,7 @@ def _straight(*tensors: Tensor | None) -> bool:
 
 
 def call(name: str, *args: Any) -> Tensor:
-    """Call an operator: its kernel, where nobody looks on; else by PyTorch's dispatcher, which takes longer."""
+    """Call an operator: its kernel directly if possible, else through PyTorch's dispatcher, which is slower."""
     if torch.compiler.is_compiling():
         return _OPS[name](*args) if forward_ad._current_level < 0 else _uncompiled(call, name, *args)
     role = _ROLES[name]
@@ -197,13 +197,13 @@ def call(name: str, *args: Any) -> Tensor:
         return _uncompiled(_TRANSFORMED[name].apply, *args)
     if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():
         return _uncompiled(role.apply, *args)  # the dispatcher would lose tangents
-    if torch._C._get_tracing_state():  # where sizes are tensors, which the dispatcher takes for none
+    if torch._C._get_tracing_state():  # its sizes are tensors, which the dispatcher refuses as integers
         args = tuple([tuple(map(int, value)) if isinstance(value, tuple) else value for value in args])
     return _OPS[name](*args)
 
 
 def call_activated(activation: str | None, name: str, *args: Any) -> Tensor:
-    """Call a forward, and activate its results: as the kernel stores them where nobody looks on or differentiates."""
+    """Call a forward pass with an activation: in the kernel's epilogue if it is called directly without derivatives."""
     if activation is not None and not torch.compiler.is_compiling():
         given = args[: _ROLES[name].tensors]
         differentiated = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in given)
@@ -214,7 +214,7 @@ def call_activated(activation: str | None, name: str, *args: Any) -> Tensor:
 
 
 def activate(activation: str | None, name: str, result: Tensor) -> Tensor:
-    """Return a result after its activation. torch.relu would keep a -0."""
+    """Return an activated result. torch.relu is not used, because it keeps -0."""
     if activation not in (None, RELU):  # D13
         refuse("D13", name, f'activation must be None or "relu"; got {activation!r:.200}')
     return result if activation is None else torch.where(result <= 0, 0.0, result)
@@ -222,7 +222,7 @@ def activate(activation: str | None, name: str, result: Tensor) -> Tensor:
 
 @torch._disable_dynamo  # type: ignore[untyped-decorator]
 def _uncompiled(function: Any, *args: Any) -> Any:
-    """Call a function that is not to be compiled: what is around it is cut there."""
+    """Call a function that must not be compiled; torch.compile breaks the graph here."""
     return function(*args)
 
 
@@ -230,23 +230,23 @@ def _uncompiled(function: Any, *args: Any) -> Any:
 
 
 def _settled(args: Sequence[Any]) -> tuple[Any, ...]:
-    """Return arguments as they are between functions: the dispatcher makes lists of tuples."""
+    """Return arguments with tuples again instead of the dispatcher's lists."""
     return tuple([tuple(value) if isinstance(value, list) else value for value in args])
 
 
 def _kernel(role: type[_Role]) -> Any:
-    """Return what computes, as the dispatcher calls it."""
+    """Return the kernel in the form that the dispatcher calls."""
     kernel = getattr(kernels, role.name)
     return lambda *args: kernel(*_settled(args))
 
 
 def _keeper(role: type[_Role]) -> Any:
-    """Return what keeps what derivatives read, as the dispatcher calls it."""
+    """Return ``keep`` in the form that the dispatcher calls."""
     return lambda ctx, inputs, output: role.keep(ctx, _settled(inputs), output)
 
 
 def _each(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
-    """Do what vmap asks: the operator on each in turn, so each result has the bits that it has alone."""
+    """Call the operator on each element of a vmap in turn, so that each result has the bits of a separate call."""
 
     def one(at: int) -> Tensor:
         pairs = zip(_settled(args), in_dims, strict=True)
@@ -256,7 +256,7 @@ def _each(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tup
 
 
 def _transformed(role: type[_Role]) -> type[_Role]:
-    """Return the role as torch.func's transformations want it."""
+    """Return the operator in the form that torch.func's transformations need."""
     rules: dict[str, Any] = {
         "forward": partial(call, role.name),
         "setup_context": role.keep,
@@ -266,7 +266,7 @@ def _transformed(role: type[_Role]) -> type[_Role]:
 
 
 def _register(role: type[_Role]) -> Any:
-    """Make the role an operator of PyTorch's dispatcher, and return that."""
+    """Register an operator with PyTorch's dispatcher, and return the registered operator."""
     name = f"convgrad::{role.name}"
     _library.define(f"{role.name}({role.schema}) -> Tensor", tags=_TAGS)
     _library.impl(role.name, _kernel(role), "CPU")
@@ -278,10 +278,10 @@ def _register(role: type[_Role]) -> Any:
 
 
 _library = torch.library.Library("convgrad", "DEF")
-# The engines read any strides, so nothing that is compiled around an operator need copy to change them.
+# The engines read any strides, so compiled code need not copy operands to change their strides.
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 _ROLES: dict[str, type[_Role]] = {r.name: r for r in (Forward, DataGradient, WeightGradient, BiasGradient)}
-# Function.apply without what it does for tensors that functorch wraps, of which there are none where it is called.
+# Function.apply without its handling of functorch's wrapped tensors, because `call` uses it only without them.
 _APPLIED: dict[str, Any] = {name: super(torch.autograd.Function, role).apply for name, role in _ROLES.items()}
 _TRANSFORMED = {name: _transformed(role) for name, role in _ROLES.items()}
 _OPS = {name: _register(role) for name, role in _ROLES.items()}

@@ -1,4 +1,4 @@
-"""The layers as PyTorch's own operators, which ONNX has: what an export to ONNX records of ours."""
+"""The layers as PyTorch's own operators, for exports to ONNX, which has no operators of convgrad."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PerAxis = int | Sequence[int]
 
 
 def wanted() -> bool:
-    """Return whether the caller is being exported to ONNX, by either of PyTorch's exporters; both of them trace."""
+    """Return whether one of PyTorch's two ONNX exporters is tracing the caller."""
     traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
     return traced and bool(torch.onnx.is_in_onnx_export())
 
@@ -24,7 +24,7 @@ def convolution(
     name: str, input: Tensor, weight: Tensor, bias: Tensor | None, stride: PerAxis, begin: PerAxis | str,
     end: PerAxis | str, dilation: PerAxis, groups: int,
 ) -> Tensor:  # fmt: skip
-    """Return what ``torch.nn.functional.conv1d``, ``2d``, ``3d`` do; pads that differ are added before."""
+    """Return the result of ``torch.nn.functional.conv1d``, ``2d`` or ``3d``; pads that differ are added before."""
     function = _function("conv", name, weight)
     if begin != end:
         pads = [pad for both in zip(_each(begin, weight), _each(end, weight), strict=True) for pad in reversed(both)]
@@ -36,7 +36,7 @@ def transposed(
     name: str, input: Tensor, weight: Tensor, bias: Tensor | None, stride: PerAxis, begin: PerAxis, end: PerAxis,
     output_padding: PerAxis, dilation: PerAxis, groups: int,
 ) -> Tensor:  # fmt: skip
-    """Return what ``torch.nn.functional.conv_transpose1d``, ``2d``, ``3d`` do; pads that differ are cut off after."""
+    """Return the result of ``torch.nn.functional.conv_transpose1d``, ``2d`` or ``3d``, cropped if pads differ."""
     function = _function("conv_transpose", name, weight)
     if begin == end:
         return function(input, weight, bias, stride, begin, output_padding, groups, dilation)

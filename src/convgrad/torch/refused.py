@@ -1,4 +1,4 @@
-"""Why a layer is refused, in PyTorch's words: tensors and arguments by the names that its functions give them."""
+"""The error messages of layers in PyTorch's words: with the names of its functions, tensors and arguments."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from convgrad.torch.kernels import FORMATS
 
 Words = tuple[tuple[str, str], ...]
 
-# What stands in a message of the operators, and what PyTorch's functions say for it; of two that match the first.
+# Patterns in the operators' messages, and PyTorch's words for them. If two patterns match, the first is used.
 _COMMON = (
     (r"\bweights\b", "weight"),
     (r"\bstrides\b", "stride"),
     (r"\bdilations\b", "dilation"),
     (r"\bpads_begin\b", "padding"),
     (r"\bpads_end\b", "padding"),
-    (r" \((?:OIX|IOX)\)", ""),  # of layouts there is but this one
-    (r"; th(?:ese shapes|ey would) fit .*(?= \[)", ""),  # and none of those
+    (r" \((?:OIX|IOX)\)", ""),  # there is only one layout
+    (r"; th(?:ese shapes|ey would) fit .*(?= \[)", ""),  # nor are there other layouts to suggest
     (r" \(in the functions also one for all\)", " or one for all"),
 )
 LAYER = ((r"\bsrc\b", "input"), (r"\bdst\b", "the output"), *_COMMON)
@@ -31,14 +31,14 @@ OF_ANY_AXES = ((r"\bpads_begin\b", "padding_begin"), (r"\bpads_end\b", "padding_
 
 
 def of_gradient(**names: str) -> Words:
-    """Return the words of a gradient's function, from what its operator calls the three that it takes."""
+    """Return the words of a gradient's function; ``names`` maps its operator's three names to PyTorch's."""
     return *((rf"\b{ours}\b", theirs) for ours, theirs in names.items()), *_COMMON
 
 
 def refused(name: str, error: Exception, tensors: Mapping[str, Any], words: Words) -> NoReturn:
-    """Raise an error again as one of the function of this name and its arguments.
+    """Raise an error again with the names of this function and of its arguments.
 
-    Errors of PyTorch's stay what they are where no tensor is to blame. To be called while the error is handled.
+    PyTorch's errors are raised unchanged unless a tensor is the cause. Call this in an ``except`` block.
     """
     given = {what: tensor for what, tensor in tensors.items() if tensor is not None or what != "bias"}
     for what, tensor in given.items():
@@ -56,7 +56,7 @@ def refused(name: str, error: Exception, tensors: Mapping[str, Any], words: Word
 
 
 def _no_memory(name: str, given: Mapping[str, Any]) -> None:
-    """Refuse the first tensor that is no dense one in the CPU's memory; what stands for others may say where it is."""
+    """Raise by rule D1 for the first tensor that is not dense in CPU memory; skip functorch's wrapped tensors."""
     for what, tensor in given.items():
         if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
             continue
@@ -66,7 +66,7 @@ def _no_memory(name: str, given: Mapping[str, Any]) -> None:
 
 
 def _types(name: str, given: Mapping[str, Any]) -> None:
-    """Refuse types that there is no operator for, or that differ."""
+    """Raise by rule T1 for an unsupported type, else by rule T2 for different types."""
     for what, tensor in given.items():
         if tensor.dtype not in FORMATS:  # T1
             refuse("T1", name, f"{what} must be a tensor of {', '.join(map(str, FORMATS))}; got {tensor.dtype}")

@@ -1,4 +1,4 @@
-"""Which layers of a model have the same bits everywhere, and which may not; how long its training step takes."""
+"""The report on a model: the layers with the same bits everywhere, other layers, and times of training steps."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from convgrad.words import counted
 _UNSEEN = "functions that a forward calls, such as torch.nn.functional.conv2d or torch.matmul, are no modules: unseen"
 _COMPUTED = "layers of convgrad, with the same bits on any threads and instruction set"
 _VARYING = "modules of PyTorch that may have different bits"
-_WIDTH = 60  # of the names on a line, which ends with how many there are if they are more
+_WIDTH = 60  # characters of the names in a line; further names are left out
 
 
 @dataclass(frozen=True)
 class Report:
-    """The modules of a model, by what their bits may depend on; each as its qualified name and its class.
+    """The modules of a model in groups, by the dependence of their bits. Keys are qualified names.
 
-    ``reproducible`` are this library's layers, ``left_out`` those that PyTorch computes, with the reason. ``varying``
-    are modules of PyTorch's own with what they were measured to vary with, forward or backward: a set of "threads",
-    "instruction set" and "memory format". ``steady`` are those that never varied. ``unknown`` are modules without
-    children that were not measured. ``steps`` has the times of a training step, if the report was given inputs.
+    ``reproducible`` has the classes of this library's layers. ``left_out`` has layers that PyTorch computes, with the
+    reason. ``varying`` has PyTorch's modules whose bits varied when measured, forward or backward: the class, and a set
+    of "threads", "instruction set" and "memory format". ``steady`` has modules that never varied. ``unknown`` has
+    modules without children that were not measured. ``steps`` has the times of training steps if you passed inputs.
 
-    ``print`` shows at most 25 lines. ``details()`` has all names.
+    ``print`` shows at most 25 lines. ``details()`` returns all names.
     """
 
     reproducible: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Report:
         return "\n".join(self._lines(_all))
 
     def _lines(self, shown: Callable[[Mapping[str, list[str]], int], Iterable[str]]) -> Iterator[str]:
-        """Yield the report's lines; ``shown`` makes lines of names by kind, so many at most."""
+        """Yield the report's lines; ``shown`` yields lines of names by kind, up to a maximum."""
         if self.reproducible:
             yield f"{_COMPUTED}: {len(self.reproducible)}"
             yield from shown(_by(self.reproducible), 2)
@@ -70,21 +70,21 @@ class Report:
 
 
 def report(model: Any, *inputs: Any) -> Report:
-    """Return what the bits of a model's modules depend on, by qualified name; ``print`` it.
+    """Return a report on the settings that may change the bits of each module of a model; ``print`` it.
 
-    With ``inputs``, which the model is called with, the report also runs training steps and shows their times: the step
-    as it is and the share of convgrad's kernels in it, the step in the other memory format, and the step with
-    ``max_error=64``. The loss is the sum of the squares of all floating outputs. The model is in the mode that you left
-    it in. Afterwards its parameters, buffers, gradients and modes, and the states of random number generators, are what
-    they were. Hooks of the model run.
+    If you pass ``inputs``, the report also runs training steps of ``model(*inputs)`` and shows their times. The steps
+    are the unchanged one, with the share of convgrad's kernels, one in the other memory format, and one with
+    ``max_error=64``. The loss is the sum of
+    the squares of all floating outputs. The model runs in its current mode, with its hooks. Afterwards the report
+    restores its parameters, buffers, gradients and modes, and the states of random number generators.
 
     Args:
-        model: any ``torch.nn.Module``.
-        inputs: tensors, or tuples, lists and dicts of tensors.
+        model: Any ``torch.nn.Module``.
+        inputs: Tensors, or tuples, lists and dicts of tensors.
 
     Raises:
-        InvalidDataTypeError: the model is no ``torch.nn.Module``; with inputs also if it has a lazy module that was
-            never called, or returns no floating output with a gradient.
+        InvalidDataTypeError: The model is not a ``torch.nn.Module``. If you pass inputs: the model has a lazy module
+            that was never called, or returns no floating output with a gradient.
 
     >>> import torch
     >>> from convgrad.torch.modules import reproducible
@@ -106,7 +106,7 @@ def report(model: Any, *inputs: Any) -> Report:
         kind = type(module).__name__
         known = _measured(module)
         if is_convolution(module) or is_reproducible(module):
-            reason = why_left_out(module) or unsupported(module)  # the types may have changed since
+            reason = why_left_out(module) or unsupported(module)  # the types may have changed after `reproducible`
             if is_reproducible(module) and reason is None:
                 made["reproducible"][name] = kind
             else:
@@ -121,7 +121,7 @@ def report(model: Any, *inputs: Any) -> Report:
 
 
 def _measured(module: Any) -> str:
-    """Return which measured class of PyTorch's computes a module's forward; "" if none does."""
+    """Return the measured class of PyTorch that defines a module's forward; "" if there is none."""
     kind = type(module)
     forward = getattr(kind, "forward", None)
     if "forward" in vars(module):
@@ -135,7 +135,7 @@ def _measured(module: Any) -> str:
 
 
 def _words(on: frozenset[str]) -> str:
-    """Return what a class varies with, in words.
+    """Return the dependences of a class in words.
 
     >>> _words(frozenset(["memory format", "threads"]))
     'threads and memory format'
@@ -153,7 +153,7 @@ def _by(kinds: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _few(found: Mapping[str, list[str]], most: int) -> Iterator[str]:
-    """Yield lines with the first names of each kind; the last of ``most`` lines has the kinds that are left."""
+    """Yield at most ``most`` lines with the first names of each kind; the last one may join the remaining kinds."""
     kinds = list(found)
     alone = kinds if len(kinds) <= most else kinds[: most - 1]
     for kind in alone:
@@ -164,7 +164,7 @@ def _few(found: Mapping[str, list[str]], most: int) -> Iterator[str]:
 
 
 def _beginning(names: list[str]) -> str:
-    """Return the first names, as many as a line has room for.
+    """Return the first names, as many as fit in a line.
 
     >>> _beginning(["a", "b"]), _beginning(["a" * 50, "b" * 50])
     ('a, b', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa, ...')

@@ -1,4 +1,4 @@
-"""A training step of a model: how long it takes, how much of it convgrad's kernels take, and what would be faster."""
+"""The times of a model's training step: of convgrad's kernels in it, and of possibly faster variants."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from convgrad.errors import InvalidDataTypeError
 from convgrad.torch.kernels import LAST, KernelCall, timed
 from convgrad.words import LONGEST, counted, printable
 
-_TILES = 64.0  # the max_error that admits every Winograd tile
-_SECONDS, _FEWEST, _MOST = 4.0, 3, 10  # all ways are measured for so long, and each so many times
-_GRADIENTS = {"weights": "weight gradients", "bias": "bias gradients"}  # by what a kernel of the backward solves for
+_TILES = 64.0  # the max_error that allows every Winograd tile
+_SECONDS, _FEWEST, _MOST = 4.0, 3, 10  # seconds for all variants; min and max steps of each
+_GRADIENTS = {"weights": "weight gradients", "bias": "bias gradients"}  # by the output of a kernel in the backward pass
 
 
 @dataclass(frozen=True)
 class Step:
-    """A training step, forward and backward: its seconds, and the kernel calls of each."""
+    """A training step: its seconds, and the kernel calls of the forward and of the backward pass."""
 
     seconds: float
     forward: tuple[KernelCall, ...]
@@ -40,22 +40,22 @@ class Step:
 
     @property
     def tiled(self) -> int:
-        """How many layers have a forward that is computed with Winograd tiles."""
+        """The number of layers whose forward pass uses Winograd."""
         return sum(bool(call.problem.variant) for call in self.forward)
 
 
 @dataclass(frozen=True)
 class Steps:
-    """A model's training step as it is, and changed in one thing at a time.
+    """A model's training step unchanged, and with one change at a time.
 
-    ``others`` has by the name of the change the fastest step, or the error that the model raised.
+    ``others`` maps the name of each change to the fastest step, or to the error that the model raised.
     """
 
     as_is: Step
     others: Mapping[str, Step | str]
 
     def lines(self) -> Iterator[str]:
-        """Yield what was measured as lines of text."""
+        """Yield the measurements as lines of text."""
         step, inside = self.as_is, self.as_is.kernel_seconds
         share = f"{_ms(inside)}, {inside / step.seconds:.0%}, are in convgrad's kernels"
         yield f"a training step takes {_ms(step.seconds)}" + (f"; {share}" if step.forward else "")
@@ -70,7 +70,7 @@ class Steps:
             yield f"  {self._compared(change, other)}"
 
     def _compared(self, change: str, other: Step | str) -> str:
-        """Return what a change makes of the step, in words."""
+        """Return the effect of a change on the step, in words."""
         if isinstance(other, str):
             return f"{change}: the model refuses it: {other}"
         times = f"a step takes {_ms(other.seconds)} instead of {_ms(self.as_is.seconds)}"
@@ -85,7 +85,7 @@ _ADMITTING = f"max_error={_TILES:.0f}"
 
 
 def measured(model: Any, inputs: Sequence[Any]) -> Steps:
-    """Run training steps of a model, as it is and changed; afterwards the model is what it was before."""
+    """Return the times of a model's training step, unchanged and changed; the model is restored afterwards."""
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(tensor):
             raise InvalidDataTypeError(
@@ -98,7 +98,7 @@ def measured(model: Any, inputs: Sequence[Any]) -> Steps:
         for change, run in list(changed.items()):
             try:
                 run()  # compiles kernels
-            except Exception as error:  # a model may be unable to run in a memory format: the report shows its error
+            except Exception as error:  # some models cannot run in a memory format: the report shows the error
                 others[change] = printable(f"{type(error).__name__}: {error}".splitlines()[0], LONGEST)
                 del changed[change]
         found = _fastest({"": _way(model, inputs)} | changed)
@@ -107,7 +107,7 @@ def measured(model: Any, inputs: Sequence[Any]) -> Steps:
 
 
 def _fastest(ways: Mapping[str, Callable[[], Step]]) -> dict[str, Step]:
-    """Return the fastest step of each way; they run in turns, so that other work of the machine slows all of them."""
+    """Return the fastest step of each variant. They run in turns, so that other load slows all of them alike."""
     began, found, rounds = perf_counter(), dict[str, Step](), 0
     while rounds < _FEWEST or (rounds < _MOST and perf_counter() - began < _SECONDS):
         for change, run in ways.items():
@@ -118,7 +118,7 @@ def _fastest(ways: Mapping[str, Callable[[], Step]]) -> dict[str, Step]:
 
 
 def _changes(model: Any, inputs: Sequence[Any], step: Step) -> dict[str, Callable[[], Step]]:
-    """Return the ways to run a step that differ from one in the memory format or in the accuracy."""
+    """Return the variants of a step: in the other memory format, and with a larger ``max_error``."""
     made = {}
     stored = Counter(call.channels_last for call in step.forward if len(call.problem.output_shape) in LAST)
     if stored:
@@ -130,9 +130,9 @@ def _changes(model: Any, inputs: Sequence[Any], step: Step) -> dict[str, Callabl
 
 
 def _way(model: Any, inputs: Sequence[Any], last: bool | None = None, most: float | None = None) -> Callable[[], Step]:
-    """Return what runs a step on copies of a model's parameters and of inputs, in a memory format and an accuracy.
+    """Return a function that runs a step on copies of parameters and inputs.
 
-    None stands for what they are.
+    ``last`` sets their memory format and ``most`` the ``max_error``; None changes nothing.
     """
     parameters = [(parameter, _copy(parameter.data, last)) for parameter in model.parameters()]
 
@@ -153,7 +153,7 @@ def _way(model: Any, inputs: Sequence[Any], last: bool | None = None, most: floa
 
 
 def _copy(tensor: Any, last: bool | None) -> Any:
-    """Return a copy of a tensor, whose history begins anew."""
+    """Return a copy of a tensor without its autograd history."""
     formats = {True: LAST.get(tensor.dim(), torch.preserve_format), False: torch.contiguous_format}
     memory = torch.preserve_format if last is None else formats[last]
     return tensor.detach().clone(memory_format=memory).requires_grad_(tensor.requires_grad)
@@ -176,9 +176,9 @@ def _loss(outputs: Any) -> Any:
 
 @contextmanager
 def _restored(model: Any) -> Iterator[None]:
-    """Give a model back its parameters, buffers, gradients and modes after a ``with`` block, and PyTorch its seeds.
+    """Restore a model's parameters, buffers, gradients and modes, and all random states, after a ``with`` block.
 
-    What runs in the block changes copies.
+    The block must change copies of parameters. Buffers are copied here.
     """
     parameters = [(one, one.data, one.grad) for one in model.parameters()]
     buffers = [(one, one.data) for one in model.buffers()]
@@ -210,7 +210,7 @@ def _restored(model: Any) -> Iterator[None]:
 
 
 def _passes(step: Step) -> dict[str, float]:
-    """Return the seconds in kernels by pass."""
+    """Return the seconds in kernels per pass."""
     found = {"forward": sum(call.seconds for call in step.forward)}
     for call in step.backward:
         name = _GRADIENTS.get(call.problem.solves_for, "data gradients")
@@ -227,7 +227,7 @@ def _format(channels_last: bool) -> str:
 
 
 def _counts(found: Counter[str]) -> str:
-    """Return how many there are of each, in words.
+    """Return the number of each, in words.
 
     >>> _counts(Counter(["direct", "direct", "tiles"]))
     '2 direct, 1 tiles'

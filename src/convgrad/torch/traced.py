@@ -1,4 +1,4 @@
-"""What tracing sees of the operators: the shape, type and memory of a result, of sizes that may be symbols."""
+"""The operators for tracing: they return a result's shape, type and memory format, also from symbolic sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def forward(
     channels_last: bool,
     most: float = DIRECT,
 ) -> Tensor:
-    """See ``kernels.forward``."""
+    """Return an empty result of ``kernels.forward``."""
     given = (src, weights) if bias is None else (src, weights, bias)
     if _known(given, strides, pads_begin, pads_end, dilations, groups):
         problem = kernels.dst_problem(
@@ -57,7 +57,7 @@ def data_gradient(
     channels_last: bool,
     most: float = DIRECT,
 ) -> Tensor:
-    """See ``kernels.data_gradient``."""
+    """Return an empty result of ``kernels.data_gradient``."""
     given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
     if _known(given, extents, strides, pads_begin, dilations, groups):
         problem = kernels.src_problem(
@@ -84,7 +84,7 @@ def weight_gradient(
     channels_last: bool,
     most: float = DIRECT,
 ) -> Tensor:
-    """See ``kernels.weight_gradient``."""
+    """Return an empty result of ``kernels.weight_gradient``."""
     given = (diff_dst, src)
     if _known(given, kernel, strides, pads_begin, dilations, groups):
         problem = kernels.weights_problem(
@@ -96,13 +96,13 @@ def weight_gradient(
 
 
 def bias_gradient(diff_dst: Tensor) -> Tensor:
-    """See ``kernels.bias_gradient``."""
+    """Return an empty result of ``kernels.bias_gradient``."""
     _agree("BiasAddBackward", (diff_dst,), True, "")
     return _empty((diff_dst,), (diff_dst.shape[1],), False)
 
 
 def _known(given: tuple[Tensor, ...], *numbers: Any) -> bool:
-    """Return whether all sizes are integers: then the operator's own rules are asked."""
+    """Return whether all sizes are integers, so that the operator's own rules can check them."""
     sizes = [number for one in numbers for number in (one if isinstance(one, Sequence) else (one,))]
     sizes += [extent for tensor in given for extent in tensor.shape]
     return all(type(size) is int for size in sizes)
@@ -113,7 +113,7 @@ def _settled(given: tuple[Tensor, ...]) -> tuple[kernels.Kind, ...]:
 
 
 def _agree(name: str, given: tuple[Tensor, ...], holds: Any, sentence: str) -> None:
-    """Ask of symbols what can be: one type of ours, and what they would have to be equal to."""
+    """Check operands with symbolic sizes: one supported type, and the condition ``holds``."""
     kernels.common(name, kinds(given))
     torch._check(holds, lambda: f"{name}: {sentence}")
 
