@@ -1,4 +1,4 @@
-"""The way of every call on JAX's arrays: what is known while a function is traced is checked as any call is."""
+"""The calls on JAX's arrays: shapes, types and attributes are checked while a function is traced."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def call(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Traced:
-    """Return the result of a call whose operands are JAX's arrays, or become such; shapes are known."""
+    """Return the result of a call. Operands are converted to JAX's arrays; their shapes must be known."""
     check_options(operator, None, False, threads)
     op = find(operator, shape_second=len(operands) > 1 and is_shape(operands[1]))
     for port, value in zip(op.operands, operands, strict=False):
@@ -59,7 +59,7 @@ def call(
     arrays = [value for (shape, _), value in zip(ports, given, strict=True) if not shape and value is not None]
     alike = [value if shape or value is None else _alike(value) for (shape, _), value in zip(ports, given, strict=True)]
     problem = prepare(operator, (*alike, *operands[len(ports) :]), attributes, _named(dtype), lenient=lenient).problem
-    activated(problem, activation)  # refused by rule D13, or done after the one rounding, which changes no bit
+    activated(problem, activation)  # checks rule D13; the activation follows the one rounding, which changes no bit
     if problem.note:
         warnings.warn(problem.note, UserWarning, stacklevel=3)
     result = solve(problem, arrays, How(threads, accuracy(max_error, op.name)))
@@ -67,9 +67,9 @@ def call(
 
 
 def array(value: Any) -> Traced:
-    """Return an operand as an array; NumPy's of a type that JAX keeps goes on as it is, as into jax.lax.
+    """Return an operand as an array. NumPy arrays of a type that JAX keeps are returned unchanged.
 
-    For each shape anew JAX compiles what makes them its own.
+    A conversion would be slower, because JAX compiles one for each shape.
     """
     if isinstance(value, jax.Array) or (type(value) is np.ndarray and value.dtype in KEPT):
         return value
@@ -77,12 +77,12 @@ def array(value: Any) -> Traced:
 
 
 def _alike(operand: Traced) -> Any:
-    """Return an array of NumPy's of the same shape and type, which takes no memory: its elements are all one."""
+    """Return a NumPy array of the same shape and type that needs no memory: all elements share one address."""
     return np.ndarray(operand.shape, operand.dtype, _ANY, strides=(0,) * operand.ndim)
 
 
 def _named(dtype: Any) -> object:
-    """Return NumPy's own for a type of JAX, such as jax.numpy.float32; what is none is refused with the others."""
+    """Return NumPy's type for a type of JAX, such as jax.numpy.float32; return other values unchanged."""
     if dtype is None or isinstance(dtype, str):
         return dtype
     try:

@@ -1,6 +1,6 @@
-"""The frame by which XLA calls a foreign function: its structures, as version 0.x of its C interface lays them out.
+"""The structures of the frame that XLA passes to a foreign function, in version 0.x of its C interface.
 
-Nothing here is JAX's: a frame points at the operands' and the result's memory, and no array is made of them.
+This module does not use JAX. A frame has pointers to the memory of the operands and the result, not arrays.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import ctypes
 from ctypes import POINTER, Structure, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_void_p, sizeof
 from typing import Any
 
-MAJOR, MINOR = 0, 3  # the interface that these structures are of: a higher minor one may only add behind their ends
-OLDEST = 1  # where XLA does not tell its own when it asks
-METADATA = 1  # the extension by which XLA asks a handler for its version, instead of calling it
+MAJOR, MINOR = 0, 3  # the version of these structures; later minor versions may only append fields
+OLDEST = 1  # assumed if XLA does not send its minor version
+METADATA = 1  # the extension that asks a handler for its version instead of calling it
 CANCELLED, INTERNAL = 1, 13  # codes of errors
 
 
@@ -31,7 +31,7 @@ _make_error = ctypes.CFUNCTYPE(c_void_p, POINTER(ErrorArguments))
 
 
 class Api(Structure):
-    """XLA_FFI_Api, as far as it is needed."""
+    """The leading fields of XLA_FFI_Api."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -43,13 +43,13 @@ class Api(Structure):
 
 
 class Metadata(Structure):
-    """XLA_FFI_Metadata, as far as it is needed."""
+    """The leading fields of XLA_FFI_Metadata."""
 
     _fields_ = [("struct_size", c_size_t), ("version", Version), ("traits", c_uint32)]
 
 
 class Extension(Structure):
-    """XLA_FFI_Extension_Base, and what follows it where it is of METADATA."""
+    """XLA_FFI_Extension_Base, and the field after it if the type is METADATA."""
 
 
 Extension._fields_ = [
@@ -92,7 +92,7 @@ class Buffers(Structure):
 
 
 class Attributes(Structure):
-    """XLA_FFI_Attrs, all of which are texts here."""
+    """XLA_FFI_Attrs; all attributes are texts here."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -119,13 +119,13 @@ class Frame(Structure):
     ]
 
 
-Handler = ctypes.CFUNCTYPE(c_void_p, POINTER(Frame))  # takes the GIL, on whichever thread XLA calls it
+Handler = ctypes.CFUNCTYPE(c_void_p, POINTER(Frame))  # takes the GIL on the thread that XLA calls it on
 
 
 def asks_version(frame: Any) -> bool:
-    """Tell whether XLA asks for the handler's version, and answer if so: it refuses the one that it does not support.
+    """Return whether XLA asks for the handler's version, and answer if so; XLA refuses unsupported versions.
 
-    An older minor version has all that is used here, so the answer is then its own.
+    Older minor versions have all fields used here, so an older XLA gets the answer that its own version is supported.
     """
     extension = frame.extension
     while extension and extension.contents.type != METADATA:
@@ -139,7 +139,7 @@ def asks_version(frame: Any) -> bool:
 
 
 def error(frame: Any, code: int, sentence: str) -> int | None:
-    """Return an error for XLA to raise, which owns it from now on."""
+    """Return the address of an error for XLA to raise; XLA owns the error."""
     arguments = ErrorArguments(sizeof(ErrorArguments), None, sentence.encode(), code)
     address: int | None = frame.api.contents.make_error(ctypes.byref(arguments))
     return address

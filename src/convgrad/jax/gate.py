@@ -1,7 +1,7 @@
-"""The gate before the handler: XLA's threads pass it without the interpreter, so that it can be shut when that ends.
+"""The gate in front of the handler: XLA's threads pass it without the interpreter, and it is shut at exit.
 
-A thread that asks an ending interpreter for the GIL never comes back, and XLA would wait for it forever. The gate also
-answers where a handler does not: an interrupt may be raised before its first line.
+If a thread asks an ending interpreter for the GIL, it never returns, and XLA would wait for it forever. The gate also
+answers if the handler does not, because an interrupt may be raised before the handler's first line.
 """
 
 from __future__ import annotations
@@ -15,41 +15,41 @@ from typing import Any
 from convgrad.engines.starting import loaded
 from convgrad.jax.frame import CANCELLED, Api, ErrorArguments, Frame
 
-LOOK_S = 0.0005  # between looks whether all have left
-NOTHING = 1  # what is no address, and stands where a handler has not put its answer
+LOOK_S = 0.0005  # between checks whether all threads have left
+NOTHING = 1  # not an address: the slot's initial value, before a handler stores its answer
 _REFUSAL = b"convgrad: interrupted, or the process is ending"
-Answers = ctypes.CFUNCTYPE(None, ctypes.POINTER(Frame), ctypes.POINTER(ctypes.c_void_p))  # a handler behind a gate
+Answers = ctypes.CFUNCTYPE(None, ctypes.POINTER(Frame), ctypes.POINTER(ctypes.c_void_p))  # a handler that a gate calls
 
 
 class Gate:
-    """What calls go through to a handler, until it is shut: from then on they are answered with an error, at once."""
+    """A gate that passes calls to a handler until it is shut, and then answers them with an error immediately."""
 
     def __init__(self, isa: Any, jit: ModuleType, handler: Any) -> None:
-        self.words = (ctypes.c_int64 * 2)()  # whether it is shut, how many are inside
+        self.words = (ctypes.c_int64 * 2)()  # whether the gate is shut, the number of threads inside
         self.error = ErrorArguments(ctypes.sizeof(ErrorArguments), None, _REFUSAL, CANCELLED)
         self.handler = handler
         shut, error = ctypes.addressof(self.words), ctypes.addressof(self.error)
         target = ctypes.cast(handler, ctypes.c_void_p).value
         pointers = (ctypes.c_void_p, ctypes.c_void_p)
-        # a local function, which is never kept in a file: its addresses are this process's
+        # never stored in a file, because its addresses are valid only in this process
         (self.entry,) = jit.functions(isa, lambda: _module(shut, error, target or 0), enter=pointers)
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # outlives the interpreter: threads may still come by
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # outlives the interpreter, because threads may still enter
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self.empty)
 
     def empty(self) -> None:
-        """Count nobody in: in a child that was forked, the threads that were inside are not there."""
+        """Reset the number of threads inside, because a forked child does not have them."""
         self.words[1] = 0
 
     def shut(self) -> None:
-        """Let nobody in any more, and wait until all have left."""
+        """Refuse all further calls, and wait until all threads have left."""
         self.words[0] = 1
         while self.words[1]:
             time.sleep(LOOK_S)
 
 
 def gate(handler: Any) -> Gate | None:
-    """Return a gate before a handler; None where no code may run that is made at run time."""
+    """Return a gate in front of a handler; None if the system does not run code made at run time."""
     isa = loaded("convgrad.engines.llvm.engine").isas.isa()
     return isa and Gate(isa, loaded("convgrad.engines.llvm.jit"), handler)
 

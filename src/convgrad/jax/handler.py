@@ -1,7 +1,7 @@
-"""The function that XLA calls: it computes in XLA's own memory, on XLA's own threads, and makes no array of JAX's.
+"""The function that XLA calls: it computes in XLA's own memory, on XLA's own threads, without JAX arrays.
 
-A callback of JAX's gets arrays, and to read these may wait for the very threads that the callbacks have taken. This one
-gets addresses.
+JAX's own callbacks get arrays. Reading an array may wait for a thread that another callback occupies. This function
+gets addresses instead.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ TARGET = "convgrad"
 
 
 def answer(pointer: Any) -> int | None:
-    """Compute what a frame asks for, or say our version; return the address of an error, None where there is none."""
+    """Compute a frame's problem or answer its version query; return the address of an error, or None."""
     frame = pointer.contents
     try:
         if not asks_version(frame):
             _compute(frame)
     except KeyboardInterrupt:
         return error(frame, CANCELLED, "convgrad: interrupted")
-    except BaseException as problem:  # nothing may be raised through XLA
+    except BaseException as problem:  # exceptions must not pass through XLA
         return error(frame, INTERNAL, f"{type(problem).__name__}: {problem}")
     return None
 
@@ -49,11 +49,11 @@ def _put(pointer: Any, slot: Any) -> None:
     slot[0] = answer(pointer)
 
 
-_alone, _behind = Handler(answer), Answers(_put)  # live as long as the process: XLA may call them to the end
+_alone, _behind = Handler(answer), Answers(_put)  # kept until the process ends, because XLA may call them until then
 
 
 def register() -> None:
-    """Have XLA know the handler, for the CPU; XLA asks for its version before the first program that calls it."""
+    """Register the handler with XLA for the CPU; XLA asks for its version before the first program that calls it."""
     before = gate(_behind)
     if before is not None:
         atexit.register(before.shut)

@@ -1,4 +1,4 @@
-"""jax.lax's two convolutions, in its own words: what of them the operators compute; the rest is refused by name."""
+"""The two convolutions of jax.lax, with the same arguments. Unsupported arguments raise errors that name them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convgrad.jax.call import Array, array, call
 from convgrad.spec.geometry import effective_kernel
 from convgrad.spec.layouts import axis_order
 
-Pads = Sequence[tuple[int, int]]  # (low, high) of each axis
+Pads = Sequence[tuple[int, int]]  # (low, high) per axis
 AUTO_PADS = {"SAME": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
 DATA, WEIGHTS = ("NCX", "NXC"), ("OIX", "XIO")
 
@@ -36,20 +36,20 @@ def conv_general_dilated(
 ) -> Array:
     """Convolve as jax.lax.conv_general_dilated does: out[n, o, p] = sum over k, c of lhs[n, c, i] rhs[o, c, k].
 
-    Here i = p*stride + k*rhs_dilation - low, in an lhs with ``lhs_dilation`` - 1 zeros between its positions; where
-    that is above 1 it is a transposed convolution. Shapes (dimension_numbers None): lhs (N, C, I...), rhs
-    (O, C/groups, K...), result (N, O, O...). ``padding`` has a pair (low, high) for each axis, of which either may be
-    negative, or is SAME, SAME_LOWER or VALID. Arrays of the orders NCHW, NHWC, OIHW and HWIO, of any number of axes,
-    are taken as they lie, others are transposed first. Sums are kept in f32, in f64 of f64, whatever ``precision``
-    says. With ``batch_group_count`` that many batches lie one after the other in lhs, each convolved to its own share
-    of the outputs. ``out_sharding`` must be None: each device computes its own shard under ``jax.shard_map``. The bits
-    are those of :func:`convgrad.convolution`, or :func:`convgrad.conv_transpose`.
+    Here i = p*stride + k*rhs_dilation - low. The lhs has ``lhs_dilation`` - 1 zeros between its positions; if
+    ``lhs_dilation`` is above 1, this is a transposed convolution. Shapes (dimension_numbers None): lhs (N, C, I...),
+    rhs (O, C/groups, K...), result (N, O, O...). ``padding`` is SAME, SAME_LOWER or VALID, or one pair (low, high) per
+    axis, where either may be negative. Arrays in the orders NCHW, NHWC, OIHW and HWIO, with any number of axes, are
+    used directly; others are transposed first. Sums are computed in f32, or in f64 for f64 operands. ``precision`` is
+    ignored. If ``batch_group_count`` is above 1, lhs is that many consecutive batches, and each is convolved to its
+    own share of the outputs. ``out_sharding`` must be None: under ``jax.shard_map`` each device computes its own shard.
+    The bits are the same as from :func:`convgrad.convolution` or :func:`convgrad.conv_transpose`.
 
     Raises:
-        UnsupportedError: lhs_dilation and window_strides above 1; an out_sharding.
-        InvalidAttributeError: padding is none of those names, or a name where lhs_dilation is above 1;
-            batch_group_count divides not both batch and outputs, or stands beside feature_group_count.
-        InvalidShapeError, InvalidDataTypeError: as those functions raise them.
+        UnsupportedError: Both lhs_dilation and window_strides are above 1, or out_sharding is not None.
+        InvalidAttributeError: padding is an unknown name, or a name although lhs_dilation is above 1.
+            batch_group_count does not divide both batch and outputs, or both group counts are above 1.
+        InvalidShapeError, InvalidDataTypeError: The same as in :func:`convgrad.convolution`.
 
     Follows jax.lax.conv_general_dilated.
 
@@ -119,13 +119,13 @@ def conv_transpose(
     preferred_element_type: DType | None = None,
     use_consistent_padding: bool = False,
 ) -> Array:
-    """Convolve transposed as jax.lax.conv_transpose does: a convolution of an lhs that has gaps of ``strides`` - 1.
+    """Convolve transposed as jax.lax.conv_transpose does: a convolution of an lhs with gaps of ``strides`` - 1 zeros.
 
-    Shapes (dimension_numbers None): lhs (N, l..., C), rhs (K..., C, O), result (N, L..., O). With E = dilation*(K - 1)
-    + 1, SAME makes L = stride*l, VALID L = stride*(l - 1) + max(E, stride); pairs pad the lhs with its gaps, or with
-    ``use_consistent_padding`` they are those of the convolution whose gradient this is: L = stride*l + E - 1 - P.
-    ``transpose_kernel`` reverses the taps and exchanges the channels of rhs. The rest is as for
-    :func:`convgrad.jax.conv_general_dilated`.
+    Shapes (dimension_numbers None): lhs (N, l..., C), rhs (K..., C, O), result (N, L..., O). The extents use
+    E = dilation*(K - 1) + 1. SAME makes L = stride*l. VALID makes L = stride*(l - 1) + max(E, stride). Pairs pad the
+    lhs with its gaps. If ``use_consistent_padding`` is true, pairs are the pads of the convolution whose gradient this
+    is: L = stride*(l - 1) + E - P, where P = low + high. ``transpose_kernel`` reverses the taps and exchanges the
+    channels of rhs. Everything else is the same as in :func:`convgrad.jax.conv_general_dilated`.
 
     Follows jax.lax.conv_transpose.
 
@@ -153,7 +153,7 @@ def conv_transpose(
 
 
 def _around(reach: int, stride: int, pad: str | tuple[int, int]) -> tuple[int, int]:
-    """Return what pads an lhs with gaps, of what pads the convolution that this one transposes."""
+    """Return the pads of an lhs with gaps, from the pads of the convolution that this one transposes."""
     if not isinstance(pad, str):
         return reach - pad[0], reach - pad[1]
     if pad == "SAME":
@@ -169,7 +169,7 @@ def _around(reach: int, stride: int, pad: str | tuple[int, int]) -> tuple[int, i
 
 
 def _beside(lhs: Array, rhs: Array, numbers: Any, groups: int, batches: int) -> Array:
-    """Return an lhs whose batches of a group, each with weights of its own, are channels side by side."""
+    """Return an lhs whose consecutive batches are groups of channels, because each batch has its own weights."""
     batch, outputs = lhs.shape[numbers.lhs_spec[0]], rhs.shape[numbers.rhs_spec[0]]
     if groups != 1 or batches < 1 or batch % batches or outputs % batches:
         raise InvalidAttributeError(
@@ -184,7 +184,7 @@ def _beside(lhs: Array, rhs: Array, numbers: Any, groups: int, batches: int) -> 
 
 
 def _of_transposed(strides: Sequence[int], grown: Sequence[int], padding: str | Pads) -> Pads:
-    """Return the padding of a transposed convolution, where it is one."""
+    """Return the padding of a transposed convolution, or raise if the arguments are not supported."""
     if any(stride != 1 for stride in strides):
         raise UnsupportedError(
             "conv_general_dilated: window_strides must be 1 where lhs_dilation is above 1, as in a transposed"
@@ -199,7 +199,7 @@ def _of_transposed(strides: Sequence[int], grown: Sequence[int], padding: str | 
 
 
 def _nothing_met(extents: Sequence[int], grown: Sequence[int], reach: Sequence[int], padding: str | Pads) -> bool:
-    """Tell whether along some axis no output is, or none meets more than padding: negative pads may cut all off."""
+    """Return whether an axis has no outputs, or only outputs of padding: negative pads may remove all of lhs."""
     pads = [(0, 0)] * len(extents) if isinstance(padding, str) else padding
     valid = padding if isinstance(padding, str) else "VALID"
     for extent, gap, most, (low, high) in zip(extents, grown or [1] * len(extents), reach, pads, strict=True):
@@ -211,7 +211,7 @@ def _nothing_met(extents: Sequence[int], grown: Sequence[int], reach: Sequence[i
 
 
 def _pads(padding: str | Pads) -> dict[str, Any]:
-    """Return padding as attributes; what is negative pads nothing, and is cut off beside."""
+    """Return padding as attributes. Negative pads become 0, because the caller handles them separately."""
     if isinstance(padding, str):
         if padding.upper() not in AUTO_PADS:
             names = ", ".join(AUTO_PADS)
@@ -231,7 +231,7 @@ def _at(spec: Sequence[int], pads: Pads) -> list[tuple[int, int, int]]:
 
 
 def _laid(array: Array, spec: Sequence[int], layouts: Sequence[str]) -> tuple[Array, str]:
-    """Return an array in a layout that the operators have: as it is, where it lies in one."""
+    """Return an array in a layout of the operators, and the layout; the array is transposed only if necessary."""
     for layout in layouts:
         if axis_order(layout, array.ndim) == tuple(spec):
             return array, layout
@@ -239,7 +239,7 @@ def _laid(array: Array, spec: Sequence[int], layouts: Sequence[str]) -> tuple[Ar
 
 
 def _turned(weights: Array, groups: int) -> Array:
-    """Return canonical weights of a convolution as the transposed one has them, IOX: its taps run the other way."""
+    """Return a convolution's canonical weights as the transposed convolution needs them: IOX, with reversed taps."""
     outputs, inputs, *kernel = weights.shape
     if outputs % groups == 0:
         split = weights.reshape(groups, outputs // groups, inputs, *kernel).swapaxes(1, 2)

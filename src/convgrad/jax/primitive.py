@@ -1,7 +1,7 @@
-"""The one primitive of JAX behind every function: its shape, its derivatives of any order, its batches, its lowering.
+"""The JAX primitive of all functions: its shape, its derivatives of any order, its batches, its lowering.
 
-An operator is linear in each operand, and its derivative by each is an operator again (``spec/derivatives.py``): there
-are a rule forward and a rule backward, and neither knows more than that table.
+An operator is linear in each operand, and its derivative by each operand is again an operator. So one forward and one
+backward rule are enough. Both use only the table of ``spec/derivatives.py``.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from convgrad.spec.derivatives import COTANGENT, ZEROS, Derivative, derivative
 from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.rules import refuse
 
-Traced = Any  # an array of JAX, or what stands for one while a function is traced
+Traced = Any  # an array of JAX, or a tracer
 
 primitive = Primitive("convgrad")
 
 
 class How(NamedTuple):
-    """How a problem and its derivatives are solved: on how many threads, and by which ``max_error``."""
+    """The number of threads and the ``max_error`` of a problem and of its derivatives."""
 
     threads: int | None = None
     max_error: float = 1.0
@@ -42,10 +42,10 @@ def solve(problem: Problem, operands: Sequence[Traced], how: How) -> Traced:
 
 
 def _on_devices(operands: Sequence[Traced]) -> list[Traced]:
-    """Return operands of which each device has all that it computes with, by steps that JAX can transpose.
+    """Return operands that are complete on each device, by steps that JAX can transpose.
 
-    Where arrays are cut along the axes of an explicit mesh, they are joined. In a shard_map, what all devices share is
-    made each one's own where another operand is: so its cotangents are summed over the devices.
+    Arrays that are sharded over an explicit mesh are gathered. If some operands of a shard_map vary over the devices,
+    the shared operands are marked as varying too, so that their cotangents are summed over the devices.
     """
     found = []
     for operand in operands:
@@ -65,12 +65,12 @@ def _whole(kind: Any, rank: int) -> Any:
 
 
 def _varying(kind: Any) -> frozenset[Any]:
-    """Return the axes of a mesh along which an operand is not the same on all devices; vma, as JAX 0.9 calls them."""
+    """Return the mesh axes along which an operand differs between devices; JAX 0.9 calls them vma."""
     return frozenset(kind.vma if hasattr(kind, "vma") else kind.manual_axis_type.varying)
 
 
 def _shape(*operands: Traced, problem: Problem, how: How) -> Traced:
-    """Return what kind of array the result is: over a mesh it varies as the operands do."""
+    """Return the abstract value of the result; over a mesh it varies as the operands do."""
     kind, shape, dtype = operands[0], problem.output_shape, problem.output_format.dtype
     return kind.update(shape=shape, dtype=dtype, weak_type=False, sharding=_whole(kind, len(shape)))
 
@@ -79,7 +79,7 @@ def _computed(*operands: Traced, problem: Problem, how: How) -> Traced:
     program = _program(problem, how)
     if not jax.config.jax_disable_jit:
         return program(*operands)
-    with jax.disable_jit(False):  # a program of one call is what is left of it: nothing in it could be looked into
+    with jax.disable_jit(False):  # harmless, because the program is a single call without inner steps
         return program(*operands)
 
 
@@ -98,7 +98,7 @@ primitive.def_abstract_eval(_shape)
 def _forward(
     primals: Sequence[Traced], tangents: Sequence[Traced], *, problem: Problem, how: How
 ) -> tuple[Traced, Traced]:
-    """Return the result, and its tangent: a term for each operand that has one, but that bias joins another's."""
+    """Return the result and its tangent: one term per operand with a tangent, but bias joins another term if it can."""
     terms: list[Traced] = []
     bias = None
     plain = problem
@@ -122,14 +122,14 @@ def _forward(
 
 
 def _by_bias(problem: Problem, bias: Traced, how: How) -> Traced:
-    """Return the derivative by bias alone, each of its values all over its channel: that of the sums over channels."""
+    """Return the term of bias alone, its values at all positions: the derivative of the sums per channel."""
     sums = derivative(problem, len(problem.operands) - 1).problem
     assert sums is not None, "a bias gradient is an operator"
     return _followed(derivative(sums, 0), bias, (), problem.operand_format, problem.output_format, how)
 
 
 def _backward(cotangent: Traced, *operands: Traced, problem: Problem, how: How) -> list[Traced]:
-    """Return the cotangents of the operands that are varied."""
+    """Return the cotangents of the operands that are differentiated; None for the others."""
     found: list[Traced] = []
     common = _common(problem.operand_format, problem.output_format)
     for number, operand in enumerate(operands):
@@ -146,7 +146,7 @@ def _backward(cotangent: Traced, *operands: Traced, problem: Problem, how: How) 
 def _followed(
     by: Derivative, cotangent: Traced, operands: Sequence[Traced], common: Format, to: Format, how: How
 ) -> Traced:
-    """Return what a derivative computes, of operands in a format that holds them all."""
+    """Return the result of a derivative on operands converted to a common format."""
     if by.problem is None:
         return _as(cotangent, to)
     problem = replace(by.problem, operand_format=common, output_format=to)
@@ -163,7 +163,7 @@ def _is_zero(tangent: Traced) -> bool:
 
 
 def _common(one: Format, other: Format) -> Format:
-    """Return the format that holds every number of both."""
+    """Return a format that represents every number of both formats."""
     return one if one is other else F64 if F64 in (one, other) else F32
 
 
@@ -179,7 +179,10 @@ ad.primitive_transposes[primitive] = _backward
 
 
 def _batched(operands: Sequence[Traced], at: Sequence[int | None], *, problem: Problem, how: How) -> tuple[Traced, int]:
-    """Return a batch of results, of the same bits: of data alone as more images, else one after the other."""
+    """Return a batch of results with the same bits as single calls.
+
+    If only data has a batch axis, the batch becomes more images; otherwise the calls run one after the other.
+    """
     given = [x if axis is None else jax.numpy.moveaxis(x, axis, 0) for x, axis in zip(operands, at, strict=True)]
     mapped = [axis is not None for axis in at]
     if problem.output in ("src", "dst") and mapped == [tensor in ("src", "dst") for tensor in problem.operands]:

@@ -1,4 +1,4 @@
-"""A function whose convolutions are this library's: its equations are rewritten, and nothing in JAX is replaced."""
+"""The function ``reproducible``: it replaces convolutions in a traced program, and nothing in JAX itself."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 Program = Any  # a Jaxpr or a ClosedJaxpr
 
-_SEARCHED = (conv_general_dilated_p, primitive, custom_vjp_call_p)  # the last one's rules may have convolutions
-_ARRAY = object()  # where a result has an array: keeping a tracer would be a leak
-_MANUAL_AXES = ("newly_manual_axes", "manual_axes")  # of a shard_map, by version of JAX
-_rewritten_programs: WeakKeyDictionary[Program, Program] = WeakKeyDictionary()  # XLA compiles each of them once
+_SEARCHED = (conv_general_dilated_p, primitive, custom_vjp_call_p)  # the rules of the last one may have convolutions
+_ARRAY = object()  # replaces arrays in the stored result: a stored tracer would be a leak
+_MANUAL_AXES = ("newly_manual_axes", "manual_axes")  # parameters of shard_map, by version of JAX
+_rewritten_programs: WeakKeyDictionary[Program, Program] = WeakKeyDictionary()  # so that XLA compiles each once
 
 
 def reproducible(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Return a function that computes what ``function`` does, with this library's convolutions in place of XLA's.
 
-    `convgrad.jax.lax.conv_general_dilated` computes each ``jax.lax.conv_general_dilated`` in ``function`` and its
-    gradients, those of layers of Flax, Equinox and Haiku included. The bits of a convolution and of its gradients then
-    depend on numbers alone, neither on threads nor on the instruction set. Other operations stay XLA's. Nothing in JAX
-    is replaced: ``function`` itself, its callers and other threads are not affected.
+    `convgrad.jax.lax.conv_general_dilated` computes each ``jax.lax.conv_general_dilated`` in ``function``, and its
+    gradients. This includes layers of Flax, Equinox and Haiku. The bits of a convolution and of its gradients then
+    depend only on numbers, not on threads or the instruction set. XLA still computes all other operations. Nothing in
+    JAX is replaced: ``function`` itself, its callers and other threads are not affected.
 
     Differentiate the result: ``jax.grad(reproducible(loss))``. If ``function`` calls ``jax.grad`` itself, as a training
-    step does, JAX has turned gradients into other convolutions. These are computed here too, but slower and in
+    step does, JAX turns gradients into other convolutions. This library computes those too, but more slowly and with
     different bits.
 
-    ``function`` is traced in each call, as by ``jax.jit`` in its first, so ``jax.jit`` around the result saves time.
-    Arguments and results are pytrees, whose leaves may be of any type.
+    Each call traces ``function``, as the first call of ``jax.jit`` does, so ``jax.jit`` around the result saves time.
+    Arguments and results are pytrees with leaves of any type.
 
     Args:
         function: Any callable that JAX can trace, such as a loss or a method ``model.apply``.
@@ -83,9 +83,9 @@ def reproducible(function: Callable[Arguments, Result]) -> Callable[Arguments, R
 
 
 def _traced(function: Callable[[], Any]) -> tuple[Any, Callable[[list[Any]], Any]]:
-    """Return a function as a program without arguments, and what makes its result of the program's arrays.
+    """Return a function as a program without arguments, and a function that rebuilds its result from arrays.
 
-    Its arguments are constants of the program: JAX differentiates and maps those as well.
+    The arguments are constants of the program; JAX also differentiates and maps constants.
     """
     found: list[Any] = []
 
@@ -113,13 +113,13 @@ def _is_program(value: object) -> bool:
 
 
 def _has_convolution(program: Program) -> bool:
-    """Return whether a program may have a convolution, in whatever its equations call."""
+    """Return whether a program, or a program that it calls, may have a convolution."""
     found = any(equation.primitive in _SEARCHED for equation in program.eqns)
     return found or any(map(_has_convolution, subjaxprs(program)))
 
 
 def _rewritten(program: Program) -> Program:
-    """Return a program that calls this library; the same one each time, and as it was if it has no convolution."""
+    """Return a cached program that calls this library; a program without convolutions is returned unchanged."""
     if not _has_convolution(program):
         return program
     known = _rewritten_programs.get(program)
@@ -136,7 +136,7 @@ def _rewritten_equation(equation: Any) -> Any:
     params = equation.params
     if equation.primitive is conv_general_dilated_p:
         return _call(equation, partial(jax.jit(conv_general_dilated, static_argnames=tuple(params)), **params))
-    if equation.primitive.name == "shard_map":  # traced anew: convolutions in it must know the axes of its mesh
+    if equation.primitive.name == "shard_map":  # traced again, because convolutions in it need the axes of its mesh
         if not _has_convolution(params["jaxpr"]):
             return equation
         mapped = jax.shard_map(
@@ -157,7 +157,7 @@ def _rewritten_equation(equation: Any) -> Any:
 
 
 def _call(equation: Any, function: Callable[..., Any]) -> Any:
-    """Return an equation that calls a function, which JAX traces to a single one, in the place of another."""
+    """Return an equation that calls a function in place of another equation; JAX must trace it to one equation."""
     with jax.disable_jit(False), equation.ctx.manager:
         (call,) = jax.make_jaxpr(function)(*[operand.aval for operand in equation.invars]).eqns
     return call.replace(invars=equation.invars, outvars=equation.outvars, source_info=equation.source_info)
@@ -168,7 +168,7 @@ def _in_parameters(value: Any) -> Any:
 
 
 def _forward_rule(rule: Any) -> Any:
-    """Return a rule of a custom derivative that makes a program, and what goes with it."""
+    """Return a custom derivative's forward rule whose program calls this library."""
 
     def changed(*zeros: Any) -> Any:
         program, *others = rule.call_wrapped(*zeros)
@@ -178,7 +178,7 @@ def _forward_rule(rule: Any) -> Any:
 
 
 def _backward_rule(rule: Any) -> Any:
-    """Return a rule of a custom derivative that computes cotangents."""
+    """Return a custom derivative's backward rule whose program calls this library."""
 
     def changed(*operands: Any) -> Any:
         program, rebuild = _traced(partial(rule.call_wrapped, *operands))

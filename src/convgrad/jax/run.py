@@ -15,9 +15,9 @@ def run(
     activation: str | None = None,
     **attributes: object,
 ) -> Array:
-    """Run any operator of the table by its versioned name, strictly by its document, and return its one output.
+    """Run any operator of the table by its versioned name, strictly by its document; return its only output.
 
-    Inputs, attributes, errors and bits are those of :func:`convgrad.run`; a shape input holds values, not tracers.
+    Inputs, attributes, errors and bits are the same as in :func:`convgrad.run`. A shape input must not have tracers.
 
     Follows the document of the operator named.
 

@@ -1,4 +1,4 @@
-"""A call site in a program of XLA: its problem, as a text, so that the program means the same in any process."""
+"""The call sites in XLA's programs: problems are stored as text, so that programs are valid in any process."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem, canonical_shapes, only, posed
 
-REMEMBERED = 4096  # sites whose text is not read again
+REMEMBERED = 4096  # sites in the cache
 
 
 @lru_cache(maxsize=REMEMBERED)
 def written(problem: Problem, threads: int | None) -> str:
-    """Return a problem as a text, with the threads that it may take."""
+    """Return a problem and its maximum number of threads as text."""
     said = {
         "solves_for": problem.solves_for,
         "transposed": find(problem.operator).transposed,
@@ -44,7 +44,7 @@ def _geometry(**said: Any) -> Conv | Channels:
 
 
 def read(text: bytes) -> tuple[Problem, int | None]:
-    """Return the problem and the threads that a text says."""
+    """Return the problem and the number of threads from a text."""
     said = json.loads(text)
     problem = posed(
         said["solves_for"],
@@ -71,17 +71,17 @@ def _strides(shape: tuple[int, ...], item: int, order: tuple[int, ...]) -> tuple
 
 @dataclass(frozen=True)
 class Site:
-    """What is computed at a call site, and of what memory."""
+    """The problem of a call site, its threads, and the strides of its memory."""
 
     problem: Problem
     threads: int | None
     strides: tuple[tuple[int, ...], ...]
 
     def compute(self, operands: Sequence[int | None], result: int | None) -> None:
-        """Compute a problem from operands that lie at these addresses into a result at that one.
+        """Compute the problem from the operands' addresses, and store the result at its address.
 
-        XLA has made the memory of these shapes, and none of it overlaps: there is nothing left to check. It holds it
-        till the call is over, whatever happens to that.
+        XLA allocates memory of the right shapes without overlap, so no checks are needed. XLA keeps the memory until
+        the call ends, even if the call fails.
         """
         call = ready(self.problem, self.strides, self.threads)
         call.at([address or 0 for address in operands], result or 0, None)
@@ -89,7 +89,7 @@ class Site:
 
 @lru_cache(maxsize=REMEMBERED)
 def site(text: bytes) -> Site:
-    """Return the site that a text says."""
+    """Return the site from its text."""
     problem, threads = read(text)
     shapes, item = operand_shapes(problem), problem.operand_format.dtype.itemsize
     operands = (_strides(*each) for each in zip(shapes, repeat(item), problem.operand_orders, strict=False))
