@@ -1,4 +1,4 @@
-"""What a wrong result tells of its defect: where it lies, and its name where it is recognised."""
+"""The diagnosis of a wrong result: where its wrong elements are, and the defect's name if it is recognised."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Where a result is wrong, in words, and the defects recognised."""
+    """The places where a result is wrong, in words, and the defects recognised."""
 
     where: str = ""
     found: tuple[Defect, ...] = ()
@@ -40,19 +40,19 @@ def diagnose(
 ) -> Diagnosis:
     """Return the diagnosis of a canonical result whose elements ``beyond`` are wrong.
 
-    ``old`` is what the result held before; ``accumulator`` the format its sums are said to be kept in.
+    ``old`` is the result's previous contents. ``accumulator`` is the declared format of its sums.
     """
     with np.errstate(all="ignore"):
         near = beside(beyond, np.abs(got.astype(np.float64) - reference.value), problem)
     where = "; ".join(filter(None, (place(beyond, reference.terms, problem), near)))
     keep = accumulator or problem.operand_format.accumulator
-    with np.errstate(all="ignore"):  # of a wrong result anything may overflow or be no number
+    with np.errstate(all="ignore"):  # wrong results may overflow or contain NaN
         found, left_out = _found(Scene(got, beyond, reference, problem, operands, old, keep))
     return Diagnosis(f"{where}; not tried on operands so large: {left_out}" if left_out else where, found)
 
 
 def _found(scene: Scene) -> tuple[tuple[Defect, ...], str]:
-    """Return the defects recognised; where there is none, what was not tried."""
+    """Return the defects recognised; if there are none, also the rows of the table that were not tried."""
     fits = recognised(scene)
     if not fits:
         found = tuple(marked(scene))

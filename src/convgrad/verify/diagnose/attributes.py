@@ -1,4 +1,4 @@
-"""Defects of attributes: strides, dilations, pads and the kernel's direction taken otherwise than asked."""
+"""Defects of attributes: strides, dilations, pads or the kernel's direction misread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _moved(by: int) -> Misread:
     return lambda axis: replace(axis, pad_begin=axis.pad_begin + by)
 
 
-# How an axis is misread, by the defect's name. Extents stay: what the misread axis does not reach has no terms.
+# How an axis is misread, by the defect's name. Extents do not change: positions out of the axis's reach have no terms.
 MISREAD: Mapping[str, Misread] = {
     "stride ignored": lambda axis: replace(axis, stride=1),
     "dilation ignored": lambda axis: replace(axis, dilation=1),
@@ -37,7 +37,7 @@ ODD = "odd pad on the wrong side"
 
 
 def misread(scene: Scene) -> Iterator[Explanation]:
-    """Yield each misreading on all axes, then on one axis alone."""
+    """Yield each misreading on all axes, then on each axis alone."""
     if scene.conv is None:
         return
     axes = scene.conv.axes
@@ -55,7 +55,7 @@ def misread(scene: Scene) -> Iterator[Explanation]:
 
 
 def axes_exchanged(scene: Scene) -> Iterator[Explanation]:
-    """Yield attributes of one axis taken for another's."""
+    """Yield attributes applied to the axes in reverse order."""
     if scene.conv is None:
         return
     axes = scene.conv.axes
@@ -68,7 +68,7 @@ def axes_exchanged(scene: Scene) -> Iterator[Explanation]:
 
 
 def kernel_flipped(scene: Scene) -> Iterator[Explanation]:
-    """Yield taps counted from the other end, on all axes, then on one."""
+    """Yield taps counted from the other end, on all axes, then on each axis alone."""
     if scene.conv is None:
         return
     at = [axis for axis, extent in enumerate(scene.conv.kernel) if extent > 1]
@@ -79,7 +79,7 @@ def kernel_flipped(scene: Scene) -> Iterator[Explanation]:
 
 
 def pads_filled(scene: Scene) -> Iterator[Explanation]:
-    """Yield padding read from somewhere: as edge values, mirrored, around the end, or in the row beside."""
+    """Yield padding read as data: as edge values, mirrored values, or values from the other end."""
     conv = scene.conv
     if conv is None or scene.problem.solves_for == "src" or not any(a.pad_begin or a.pad_end for a in conv.axes):
         return
@@ -90,7 +90,7 @@ def pads_filled(scene: Scene) -> Iterator[Explanation]:
 
 
 def padding_multiplied(scene: Scene) -> Iterator[Explanation]:
-    """Yield sums over the padding too, as 0 times what it meets: NaN where that is not finite."""
+    """Yield sums that include the padding: 0 times an operand's value is NaN if the value is not finite."""
     if scene.conv is None or all(np.isfinite(a.astype(np.float32)).all() for a in scene.operands):
         return
     sums = between(scene) if scene.problem.solves_for == "src" else padded(scene, scene.conv, "constant")

@@ -1,4 +1,4 @@
-"""Defects of groups and of memory order: channels of another group, axes permuted, strides of a view not followed."""
+"""Defects of groups and memory order: channels of another group, permuted axes, ignored strides of a view."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from convgrad.verify.diagnose.sums import Instead, Scene
 Array = NDArray[Any]
 RANK = 5  # permutations of more axes are not tried
 
-# Which block of a grouped axis is taken for each: a permutation, or the same one for all.
+# The block of a grouped axis that is used for each group: a permutation, or the same block for all.
 BLOCKS: dict[str, tuple[str, Callable[[NDArray[np.intp]], NDArray[np.intp]]]] = {
     "group 0 for all": ("group offset wrong", np.zeros_like),
     "in reverse order": ("groups exchanged", lambda g: g[::-1]),
@@ -28,7 +28,7 @@ BLOCKS: dict[str, tuple[str, Callable[[NDArray[np.intp]], NDArray[np.intp]]]] = 
 
 
 def groups(scene: Scene) -> Iterator[Explanation]:
-    """Yield an operand's or the result's groups taken from elsewhere, or channels dealt to groups one by one."""
+    """Yield groups of an operand or the result taken from another group, or with their channels interleaved."""
     conv = scene.conv
     if conv is None or conv.groups == 1:
         return
@@ -61,7 +61,7 @@ def _taken(order: NDArray[np.intp], axis: int) -> Change:
 
 
 def layouts(scene: Scene) -> Iterator[Explanation]:
-    """Yield an operand read, or the result written, as though its axes lay in another order."""
+    """Yield an operand read, or the result written, with its axes in another memory order."""
     tensors = [(t, layout) for t, layout in zip(scene.problem.operands, scene.problem.layouts, strict=False)]
     for tensor, layout in [(scene.problem.output, scene.problem.layouts[-1]), *tensors]:
         rank = scene.got.ndim if tensor == scene.problem.output else scene.given[tensor].ndim
@@ -85,7 +85,7 @@ def layouts(scene: Scene) -> Iterator[Explanation]:
 
 
 def _as_if(order: tuple[int, ...], layout: str, rank: int) -> Change:
-    """Return how an array reads whose memory, in its layout, is taken to have its axes in another order."""
+    """Return the change that reads an array's memory as if its axes were in another order."""
 
     def change(canonical: Array) -> Array:
         back = np.argsort(axis_order(layout, rank))
@@ -97,7 +97,7 @@ def _as_if(order: tuple[int, ...], layout: str, rank: int) -> Change:
 
 
 def _undone(order: tuple[int, ...], layout: str, rank: int) -> Change:
-    """Return how a result reads that was written with its axes in another order."""
+    """Return the change of a result that was written with its axes in another order."""
 
     def change(canonical: Array) -> Array:
         lying = canonical.transpose(np.argsort(axis_order(layout, rank)))
@@ -108,7 +108,7 @@ def _undone(order: tuple[int, ...], layout: str, rank: int) -> Change:
 
 
 def strides(scene: Scene) -> Iterator[Explanation]:
-    """Yield a view read as though it were contiguous, from its own start or from that of its memory."""
+    """Yield a view read as if it were contiguous, from its own start or from the start of its memory."""
     for tensor, layout, view in zip(scene.problem.operands, scene.problem.layouts, scene.operands, strict=False):
         rank = view.ndim
         lying = view if tensor == "bias" else view.transpose(np.argsort(axis_order(layout, rank)))
@@ -139,7 +139,7 @@ def _owner(array: Array) -> Array:
 
 
 def roles(scene: Scene) -> Iterator[Explanation]:
-    """Yield src and diff_dst exchanged, and the forward in place of the data gradient or the reverse."""
+    """Yield src and diff_dst exchanged, and the forward pass computed instead of backward_data or the reverse."""
     conv = scene.conv
     if conv is None:
         return
@@ -162,7 +162,7 @@ def _replaced(scene: Scene, solves_for: Any, operands: tuple[Any, ...]) -> Inste
 
 
 def shifted(scene: Scene) -> Iterator[Explanation]:
-    """Yield results one place off along an axis: around the end, or with zeros moved in."""
+    """Yield results shifted by one index along an axis: around the end, or with zeros moved in."""
     for axis in range(scene.got.ndim):
         if scene.got.shape[axis] < 2:
             continue

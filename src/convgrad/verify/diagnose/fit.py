@@ -1,4 +1,4 @@
-"""Whether what a defect would have computed is what was got: inside that result's own bound, and not by chance."""
+"""Fits of explanations: whether a result is inside the bound of a defect's own sums, and not by chance."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from convgrad.verify.diagnose.sums import FEW, F64Array, Scene, Sums, Where
 
 Rounding = Callable[[F64Array], F64Array]
 
-WHOLE = 2**27  # multiply-adds up to which another problem is computed whole; beyond, at SAMPLED elements of each kind
-# Bits by which the wrong elements must speak for a name: some 2^9 explanations are tried, so chance names 1 in 2^15.
+WHOLE = 2**27  # multiply-adds; larger problems are computed at SAMPLED elements of each kind, not at all
+# The bits of evidence that a name needs, and the most per element. Some 2^9 explanations are tried: chance names 1 in
+# 2^15.
 ENOUGH, MOST = 24.0, 24.0
-FIRST = 2  # elements at which all are looked at
-LEFT = 0.25  # of the errors, at most, by an explanation
-FAR = 1e6  # of the noise, beyond which errors count alike
+FIRST = 2  # elements at which every explanation is computed
+LEFT = 0.25  # the share of the errors that an explanation may leave
+FAR = 1e6  # multiples of the noise; larger errors count as this
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """What a defect would have done: its sums, and how they become results.
+    """The effect of a defect: its sums, and how they become results.
 
-    ``grain`` is how many of the output's numbers ``rounding`` can give, as a share; ``chosen`` counts the bits that
-    were read off the result to choose the explanation.
+    ``grain`` is the share of the output format's numbers that ``rounding`` can give. ``chosen`` is the number of bits
+    read from the result to choose the explanation.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Fit:
-    """An explanation that fits, and how far the result lies from it: the root mean square error over the bound."""
+    """An explanation that fits, and the result's distance from it: the root mean square of error over noise."""
 
     name: str
     detail: str
@@ -50,12 +51,12 @@ class Fit:
 
 
 def fits(scene: Scene, explanations: Iterable[Explanation]) -> list[Fit]:
-    """Return the explanations that are near as any and fit, in their order: of equals the simplest comes first.
+    """Return the explanations that fit and are about as near as the nearest, the simplest first.
 
-    What was read off the result, a constant, comes last.
+    Explanations by a constant that was read from the result come last.
 
-    All are looked at in two elements, which tell the least distance that each can have; then the nearest are computed,
-    until no other can be as near as one that fits. Where sums are long, most lie inside their bound and few are near.
+    Each is first computed at two elements, which give a lower bound of its distance. Then the nearest are computed in
+    full, until no other can be as near as one that fits. If sums are long, most are inside their bound and few near.
     """
     waiting: list[tuple[float, int, Explanation]] = []
     for at, one in enumerate(explanations):
@@ -78,9 +79,9 @@ def _near(nearest: float) -> float:
 
 
 def _fit(scene: Scene, one: Explanation) -> Fit | None:
-    """Return the fit of an explanation that every element lies inside of, and that enough of the wrong ones speak for.
+    """Return the fit of an explanation if all elements are inside its bound and the wrong ones give enough evidence.
 
-    Where sums are long their bound is wide, so it must leave less than a quarter of the errors, too.
+    The bound of long sums is wide, so an explanation must also leave at most a quarter of the errors.
     """
     answer = one.sums.at(scene.few)
     if not _inside(scene, one, scene.few, answer)[0].all():
@@ -97,7 +98,7 @@ def _fit(scene: Scene, one: Explanation) -> Fit | None:
 
 
 def _explains(scene: Scene, one: Explanation, where: Where, answer: Answer) -> bool:
-    """Tell whether results lie less than a quarter as far from what an explanation gives as from the right ones."""
+    """Return whether results are at most a quarter as far from an explanation's results as from the right ones."""
     got, exact = scene.actual[where], scene.exact.value.ravel()[where]
     noise = np.maximum(
         _noise(scene, exact, scene.exact.magnitude.ravel()[where]),
@@ -122,12 +123,12 @@ def _noise(scene: Scene, value: F64Array, magnitude: F64Array) -> F64Array:
 
 
 def _inside(scene: Scene, one: Explanation, where: Where, answer: Answer) -> tuple[NDArray[np.bool_], float]:
-    """Return which elements lie inside an explanation's bound, and by how many bits they speak for it.
+    """Return which elements are inside an explanation's bound, and their bits of evidence for it.
 
-    They speak in two ways, of which the better counts. An element that is wrong, or that is no correctly rounded exact
-    value but the only one the explanation admits, has as many bits as its error is longer than what is admitted. And
-    where errors are symmetric, an element lies nearer to an unrelated value than to the exact one in half of all cases
-    at most: k of m that do have m (1 - H(k / m)) bits, by Chernoff's bound.
+    The larger of two counts is returned. First, an element gives log2(1 + error / width of the bound) bits if it is
+    wrong. A right element does too if it is not the rounded exact value but the only one that the explanation admits.
+    Second, if errors are symmetric, an element is nearer to an unrelated value than to the exact one in at most half
+    of all cases. If k of m elements are nearer, this gives m (1 - H(k / m)) bits, by Chernoff's bound.
     """
     answer = Answer(answer.value.ravel(), answer.magnitude.ravel(), answer.terms.ravel(), answer.integral)
     fmt, got, exact = scene.problem.output_format, scene.actual[where], scene.exact.value.ravel()[where]
@@ -159,9 +160,9 @@ def _surprise(k: int, m: int) -> float:
 
 
 def _distance(scene: Scene, one: Explanation, answer: Answer) -> float:
-    """Return the root mean square error over the noise at some wrong elements, or the least it can be.
+    """Return the root mean square of error over noise at some wrong elements, or a lower bound of it.
 
-    ``answer`` is of the first of ``scene.few``; those of which it says nothing count as 0.
+    ``answer`` covers the first elements of ``scene.few``; the errors of all others count as 0.
     """
     count = min(FEW, scene.wrong.size)
     seen = min(count, answer.value.size)

@@ -1,4 +1,4 @@
-"""Other problems made of one: with other axes, with operands changed, with padding among the operands."""
+"""Variants of a problem: with other axes, with changed operands, or with padding as part of the operands."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Change = Callable[[Array], Array]
 
 
 def spatial(axes: Sequence[int]) -> tuple[int, ...]:
-    """Return where spatial axes lie in a canonical tensor."""
+    """Return the numbers of spatial axes in a canonical tensor."""
     return tuple(axis + 2 for axis in axes)
 
 
 def edited(scene: Scene, changes: Mapping[str, Change]) -> Sums:
-    """Return the sums of the problem with operands changed, by tensor."""
+    """Return the sums of the problem with changed operands; ``changes`` is by tensor."""
 
     def operands() -> tuple[Array, ...]:
         return tuple(changes[t](array) if t in changes else array for t, array in scene.given.items())
@@ -37,7 +37,7 @@ def with_axes(scene: Scene, conv: Conv, axes: tuple[Axis, ...]) -> Sums:
 
 
 def padded(scene: Scene, conv: Conv, mode: str) -> Sums:
-    """Return the sums over padding too, which holds what ``numpy.pad`` puts there."""
+    """Return the sums that include padding, filled by ``numpy.pad`` in this mode."""
     wide, src = _filled(conv, scene.given["src"], mode)
     given = {**scene.given, "src": src}
     return Instead(replace(scene.problem, geometry=wide), tuple(given.values()), scene.got.shape, _old(scene))
@@ -48,7 +48,7 @@ def _old(scene: Scene) -> Array | None:
 
 
 def _filled(conv: Conv, src: Array, mode: str) -> tuple[Conv, Array]:
-    """Return a convolution without padding and the src that it reads, of what ``numpy.pad`` puts there."""
+    """Return a convolution without padding and its src, padded by ``numpy.pad`` in this mode."""
     lows = [axis.pad_begin for axis in conv.axes]
     highs = [max(0, axis.span - axis.pad_begin - axis.src) for axis in conv.axes]
     widths = [(0, 0), (0, 0), *zip(lows, highs, strict=True)]
@@ -58,7 +58,7 @@ def _filled(conv: Conv, src: Array, mode: str) -> tuple[Conv, Array]:
 
 
 def between(scene: Scene) -> Sums | None:
-    """Return a data gradient as a forward over diff_dst with zeros between and around: taps on zeros are multiplied."""
+    """Return a data gradient's sums as a forward pass over diff_dst with zeros between and around its values."""
     conv = scene.conv
     if conv is None or scene.problem.solves_for != "src":
         return None
@@ -86,32 +86,32 @@ def between(scene: Scene) -> Sums | None:
 
 
 def _exchanged(conv: Conv, weights: Array) -> Array:
-    """Return weights (O, C/g, K...) as those of the convolution with both ends exchanged: (C, O/g, K...)."""
+    """Return weights (O, C/g, K...) with input and output channels exchanged: (C, O/g, K...)."""
     g, o, c = conv.groups, conv.dst_channels // conv.groups, conv.src_channels // conv.groups
     grouped = weights.reshape(g, o, c, *conv.kernel)
     return np.moveaxis(grouped, 1, 2).reshape(g * c, o, *conv.kernel)
 
 
 def flipped(scene: Scene, tensor: str, axes: tuple[int, ...]) -> Sums:
-    """Return the sums with a tensor, operand or result, counted from the other end of some axes."""
+    """Return the sums with an operand or the result flipped along some axes."""
     if tensor == scene.problem.output:
         return picked(scene, lambda places: np.flip(places, axes))
     return edited(scene, {tensor: lambda array: np.flip(array, axes)})
 
 
 def picked(scene: Scene, change: Callable[[NDArray[np.intp]], NDArray[np.intp]]) -> Picked:
-    """Return the exact sums in other places: ``change`` maps an array of the places; -1 is a 0."""
+    """Return the exact sums at other places: ``change`` maps the array of flat indices; -1 means 0."""
     shape = scene.got.shape
     return Picked(scene.exact, lambda: change(np.arange(scene.got.size).reshape(shape)))
 
 
 def zeroed(array: Array, index: Any) -> Array:
-    """Return a copy with zeros at an index."""
+    """Return a copy of an array with zeros at an index."""
     other = np.array(array)
     other[index] = 0
     return other
 
 
 def along(axis: int, what: Any) -> tuple[Any, ...]:
-    """Return an index that takes ``what`` along an axis and all of the axes before it."""
+    """Return an index that selects ``what`` along an axis and everything along the axes before it."""
     return (*(slice(None),) * axis, what)

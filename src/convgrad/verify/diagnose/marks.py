@@ -1,4 +1,4 @@
-"""Defects told by what the wrong elements are: left alone, not finite, where no tap reaches."""
+"""Defects that the wrong elements alone show: not written, not finite, or out of reach of all taps."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from convgrad.verify.diagnose.fit import ENOUGH
 from convgrad.verify.diagnose.sums import Scene
 from convgrad.verify.verdict import Defect
 
-HUGE = 2.0**64  # what memory holds by chance; no sum of ordinary operands
+HUGE = 2.0**64  # uninitialised memory may be so large; sums of ordinary operands are not
 
 
 def no_terms(scene: Scene) -> Iterator[Defect]:
-    """Elements without terms that are not 0: rows that no tap reaches, taps that see only padding."""
+    """Yield a defect if only elements without terms are wrong: rows that no tap reaches, taps that meet padding."""
     empty, wrong = int(np.count_nonzero(scene.exact.terms == 0)), scene.wrong.size
     if scene.exact.terms[scene.beyond].any():
         return
     if (
         wrong < empty and wrong * np.log2(scene.got.size / empty) < ENOUGH
-    ):  # some of few wrong ones may lie there by chance
+    ):  # a few wrong elements may have no terms by chance
         return
     if scene.problem.solves_for == "src":
         yield Defect("remainder rows written", f"{wrong} of {empty} elements that no tap reaches are not 0")
@@ -30,7 +30,7 @@ def no_terms(scene: Scene) -> Iterator[Defect]:
 
 
 def left_alone(scene: Scene) -> Iterator[Defect]:
-    """Wrong elements that are 0, or hold what was there before, or all the same."""
+    """Yield a defect if all wrong elements are 0 or have their old contents."""
     got = scene.actual[scene.wrong]
     before = None if scene.old is None else np.ascontiguousarray(scene.old, np.float64).ravel()[scene.wrong]
     if scene.wrong.size < 2:
@@ -42,13 +42,13 @@ def left_alone(scene: Scene) -> Iterator[Defect]:
 
 
 def not_finite(scene: Scene) -> Iterator[Defect]:
-    """Wrong elements that are NaN, infinite or huge though nothing in their sums is."""
+    """Yield a defect if wrong elements are NaN, infinite or huge, but their exact sums are finite."""
     got = scene.actual[scene.wrong]
     exact, magnitude = scene.exact.value.ravel()[scene.wrong], scene.exact.magnitude.ravel()[scene.wrong]
     if not np.isfinite(exact).all():
         return
     strange = ~np.isfinite(got) | (np.abs(got) > HUGE * np.maximum(magnitude, 1.0))
-    small = magnitude < F16.largest / 2  # of which no partial sum overflows in any format
+    small = magnitude < F16.largest / 2  # no partial sum of these overflows in any format
     how_many = f"{np.count_nonzero(strange)} elements are NaN or huge"
     if not all(np.isfinite(operand.astype(np.float64)).all() for operand in scene.operands):
         if strange.all():
@@ -65,5 +65,5 @@ MARKS: tuple[Callable[[Scene], Iterator[Defect]], ...] = (no_terms, left_alone, 
 
 
 def marked(scene: Scene) -> list[Defect]:
-    """Return what the wrong elements show by themselves: the first that does."""
+    """Return the defects of the first mark that the wrong elements show."""
     return next((found for mark in MARKS if (found := list(mark(scene)))), [])

@@ -1,4 +1,4 @@
-"""Defects of bounds: rows, images, channels, taps or groups that were not read, not summed or not written."""
+"""Defects of loop bounds: rows, images, channels, taps or groups that were not read, not summed or not written."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from convgrad.verify.diagnose.place import axis_words
 from convgrad.verify.diagnose.sums import Scene
 
 VECTORS = (2, 4, 8, 16, 32, 64, 128)
-TAPS = 128  # one missing tap is looked for among so many
+TAPS = 128  # kernels with more taps are not searched for a missing one
 
 
 def unread(scene: Scene) -> Iterator[Explanation]:
-    """Yield the first or last position of an operand's axis not read, and positions beyond whole vectors of it."""
+    """Yield the first, the last, or the positions after whole vectors of an operand's axis not read."""
     if scene.conv is None:
         return
     for tensor in ("src", "dst"):
@@ -42,7 +42,7 @@ def _without(scene: Scene, name: str, detail: str, tensor: str, index: Any) -> E
 
 
 def _tails(extent: int) -> Iterator[tuple[int, str]]:
-    """Yield where what is beyond whole vectors begins, where that is more than the last one alone."""
+    """Yield the start of the remainder after whole vectors, unless it is empty, the last index alone or all."""
     seen = {extent, extent - 1, 0}
     for vector in VECTORS:
         first = extent // vector * vector
@@ -56,7 +56,7 @@ def _spatial(axis: int, rank: int) -> str:
 
 
 def unsummed(scene: Scene) -> Iterator[Explanation]:
-    """Yield images, or channels of each group, left out of sums: the last, the first, those beyond whole vectors."""
+    """Yield images, or channels of each group, left out of sums: the last, the first, or all after whole vectors."""
     conv = scene.conv
     if scene.problem.solves_for in ("weights", "bias"):
         tensor, extent, name, of = "dst", scene.given["dst"].shape[0], "image", 1
@@ -87,7 +87,7 @@ def unsummed(scene: Scene) -> Iterator[Explanation]:
 
 
 def unsummed_positions(scene: Scene) -> Iterator[Explanation]:
-    """Yield positions of an image left out of a weight or bias gradient's sums beyond whole vectors of them."""
+    """Yield positions after whole vectors, or the last of an image, left out of a weight or bias gradient's sums."""
     if scene.problem.solves_for not in ("weights", "bias"):
         return
     extents = scene.given["dst"].shape[2:]
@@ -102,7 +102,7 @@ def unsummed_positions(scene: Scene) -> Iterator[Explanation]:
 
 
 def tap_missing(scene: Scene) -> Iterator[Explanation]:
-    """Yield one tap left out: of the weights read, or of the result."""
+    """Yield one tap, or one row of taps, left out of the sums, or left 0 in a weight gradient."""
     if scene.conv is None or scene.conv.taps > TAPS or scene.conv.taps == 1:
         return
     for tap in np.ndindex(scene.conv.kernel):
@@ -121,7 +121,7 @@ def tap_missing(scene: Scene) -> Iterator[Explanation]:
 
 
 def unwritten(scene: Scene) -> Iterator[Explanation]:
-    """Yield results left 0: all, or, along one axis, from the first to the last index where one is wrong."""
+    """Yield results left 0: all of them, or from the first to the last wrong index along one axis."""
     yield Explanation("result all 0", "", picked(scene, lambda places: np.full_like(places, -1)))
     axes = range(scene.got.ndim)
     for axis, words in enumerate(axis_words(scene.problem)):
@@ -152,7 +152,7 @@ def _zero(scene: Scene, name: str, detail: str, index: Any) -> Explanation:
 
 
 def output_padding_dropped(scene: Scene) -> Iterator[Explanation]:
-    """Yield what output_padding adds, from s(O - 1) + E - P on, left 0 or not read: on all axes, or on one."""
+    """Yield positions added by output_padding, from s(O - 1) + E - P on, left 0 or not read: on all axes, or on one."""
     if scene.conv is None or not find(scene.problem.operator).transposed:
         return
     firsts = {at: axis.span - axis.pad_begin - axis.pad_end for at, axis in enumerate(scene.conv.axes)}

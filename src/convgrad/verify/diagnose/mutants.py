@@ -1,4 +1,4 @@
-"""The defects that are recognised, a row each: simplest first, and what each would have computed."""
+"""The table of recognised defects, the simplest first, with the function that yields each row's explanations."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from convgrad.verify.diagnose.sums import Scene
 
 Rows = Callable[[Scene], Iterator[Explanation]]
 
-# Of two that fit alike, the first is the name. A row's function lists the ways in which its defects may lie; rows that
-# copy operands are left out where these are larger than LARGE.
+# If two rows fit equally well, the first gives the name. A row's function yields all variants of its defects. The flag
+# marks rows that copy operands; they are skipped if an operand is larger than LARGE.
 TABLE: tuple[tuple[str, Rows, bool], ...] = (
     ("what is not finite multiplied by padding", attributes.padding_multiplied, True),
     ("what is not finite left out", numbers.swallowed, True),
@@ -39,7 +39,7 @@ LARGE = 2**24  # elements of an operand
 
 
 def explanations(scene: Scene) -> Iterator[Explanation]:
-    """Yield every explanation that is tried of a wrong result."""
+    """Yield every explanation to try for a wrong result."""
     large = _large(scene)
     for _, rows, copies in TABLE:
         if not (copies and large):
@@ -47,7 +47,7 @@ def explanations(scene: Scene) -> Iterator[Explanation]:
 
 
 def not_tried(scene: Scene) -> tuple[str, ...]:
-    """Return the rows that are left out."""
+    """Return the names of the rows that are skipped."""
     return tuple(what for what, _, copies in TABLE if copies and _large(scene))
 
 
@@ -56,5 +56,5 @@ def _large(scene: Scene) -> bool:
 
 
 def recognised(scene: Scene) -> list[Fit]:
-    """Return the defects that explain a result, nearest and simplest first."""
+    """Return the defects that explain a result, the simplest first."""
     return fits(scene, explanations(scene))

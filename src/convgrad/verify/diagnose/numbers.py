@@ -1,4 +1,4 @@
-"""Defects of arithmetic: scales and signs, bias and old contents, roundings, what is flushed."""
+"""Defects of arithmetic: scales, signs, bias, old contents, roundings, and flushed subnormal numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from convgrad.verify.judge.statistics.grid import multiples, to_multiples
 
 
 def scaled(scene: Scene) -> Iterator[Explanation]:
-    """Yield the exact sums times a constant: by name, or read off the wrong elements."""
+    """Yield the exact sums times a constant: a likely one with a name, or one fitted to the wrong elements."""
     geometry = scene.problem.geometry
     counts = {"images": geometry.batch, "positions": geometry.positions}
     counts["images times positions"] = geometry.batch * geometry.positions
@@ -44,7 +44,7 @@ def _times(scene: Scene, factor: float, name: str, detail: str, chosen: float = 
 
 
 def _factor(scene: Scene) -> float | None:
-    """Return got over exact, by least squares: a fraction of small numbers where one is as near as can be told."""
+    """Return the factor from exact to got, by least squares: a simple fraction if one is within the precision."""
     value, got = scene.exact.value.ravel()[scene.wrong], scene.actual[scene.wrong]
     finite = np.isfinite(value) & np.isfinite(got)
     factor = float(np.sum(got[finite] * value[finite]) / np.sum(value[finite] ** 2))
@@ -55,12 +55,12 @@ def _factor(scene: Scene) -> float | None:
 
 
 def _sharp(scene: Scene) -> float:
-    """Return how precisely a constant can be read off the wrong elements: four deviations of the rounding's mean."""
+    """Return the relative precision of a constant fitted to wrong elements: four deviations of the mean rounding."""
     return max(float(4 * scene.problem.output_format.unit / np.sqrt(scene.wrong.size)), 1e-5)
 
 
 def added(scene: Scene) -> Iterator[Explanation]:
-    """Yield bias and old contents added not at all, twice, or where none was asked for; and a constant."""
+    """Yield bias and old contents omitted, added twice, subtracted or added without request, and an added constant."""
     bias = None
     if "bias" in scene.given:
         shape = (1, -1, *[1] * (scene.got.ndim - 2))
@@ -93,7 +93,7 @@ def _plus(scene: Scene, extra: F64Array, name: str, detail: str, chosen: float =
 
 
 def _constant(scene: Scene) -> float | None:
-    """Return the mean of got less exact: to few digits where that is as near as can be told."""
+    """Return the weighted mean of got - exact, with few digits if that is within the precision."""
     difference = (scene.actual - scene.exact.value.ravel())[scene.wrong]
     weights = 1 / (scene.exact.magnitude.ravel()[scene.wrong] + scene.problem.output_format.tiny)
     found = float(np.sum(difference * weights) / np.sum(weights))
@@ -104,7 +104,7 @@ def _constant(scene: Scene) -> float | None:
     return next((one for one in short if abs(one - found) <= _sharp(scene) * max(size, abs(found))), found)
 
 
-# How a result is rounded otherwise: monotone, so what lies between the rounded ends of a bound is what may be got.
+# Other roundings of a result are monotone, so possible results are between the rounded ends of a bound.
 def _truncated(fmt: Format) -> Rounding:
     def rounding(values: F64Array) -> F64Array:
         _, exponent = np.frexp(values)
@@ -117,7 +117,7 @@ def _truncated(fmt: Format) -> Rounding:
 
 
 def rounded(scene: Scene) -> Iterator[Explanation]:
-    """Yield results rounded to a coarser format, rounded twice, truncated, or saturated."""
+    """Yield results rounded to a coarser format or grid, rounded twice, truncated, saturated, or flushed."""
     out = scene.problem.output_format
     exact = Changed(scene.exact, lambda value, magnitude, _: (value, magnitude), integral=True)
     roundings: list[tuple[str, str, Rounding, float]] = [("output truncated", f"to {out}", _truncated(out), 1.0)]
@@ -160,7 +160,7 @@ Convert = Callable[[F64Array], F64Array]
 
 
 def operands(scene: Scene) -> Iterator[Explanation]:
-    """Yield operands rounded or truncated to a narrower format, and subnormal ones flushed."""
+    """Yield operands rounded or truncated to a narrower format, and subnormal operands flushed."""
     own = scene.problem.operand_format
     for fmt in (TF32, BF16, F16):
         if fmt.significand_bits < own.significand_bits:
@@ -175,7 +175,7 @@ def operands(scene: Scene) -> Iterator[Explanation]:
 
 
 def swallowed(scene: Scene) -> Iterator[Explanation]:
-    """Yield what is not finite among the operands taken as 0."""
+    """Yield non-finite operand values taken as 0."""
     if not all(np.isfinite(a.astype(np.float64)).all() for a in scene.operands):
         detail = "what is not finite counts as 0"
         yield _converted(scene, "NaN swallowed", lambda a: np.where(np.isfinite(a), a, 0.0), detail)

@@ -1,4 +1,4 @@
-"""Where wrong elements lie, in the words of the operator: taps, channels, groups, images, rows and columns."""
+"""The places of wrong elements in the operator's words: taps, channels, groups, images, rows and columns."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ LISTED = 4
 
 @dataclass(frozen=True)
 class AxisWords:
-    """What an axis of a canonical result is called, and how many groups of indices it has."""
+    """The name of an axis of a canonical result, and its number of groups."""
 
     one: str
-    after: str = ""  # behind the index
+    after: str = ""  # follows the index
     groups: int = 1
 
     @property
     def many(self) -> str:
-        """The plural."""
+        """The plural of the name."""
         return f"{self.one}s"
 
 
 def axis_words(problem: Problem) -> tuple[AxisWords, ...]:
-    """Return what the canonical axes of a problem's result are called.
+    """Return the names of the canonical axes of a problem's result.
 
     >>> from convgrad.notation import problem
     >>> [w.one + w.after for w in axis_words(problem("BWD_W f32 NXC mb1ic2ih4oc2oh4kh3ph1"))]
@@ -56,10 +56,10 @@ def axis_words(problem: Problem) -> tuple[AxisWords, ...]:
 
 
 def place(beyond: Mask, terms: NDArray[np.int64], problem: Problem) -> str:
-    """Return where the wrong elements of a canonical result lie, as one sentence; "" where none is wrong.
+    """Return a sentence that locates the wrong elements of a canonical result, or "" if none is wrong.
 
-    The strongest that holds: every element; exactly those of some indices; all within some indices; all of those that
-    meet padding; a share.
+    The sentence is the strongest true one of this list: all elements are wrong, exactly the elements of some indices,
+    exactly those without terms or at padding, elements of some indices, elements at padding, or a share.
 
     >>> from convgrad.notation import problem
     >>> one = problem("BWD_W f32 NXC mb1ic2ih4oc2oh4kh3ph1")
@@ -89,9 +89,9 @@ def place(beyond: Mask, terms: NDArray[np.int64], problem: Problem) -> str:
 
 
 def beside(beyond: Mask, error: NDArray[np.float64], problem: Problem) -> str:
-    """Return, in words, that more elements err where the wrong ones lie than are beyond the bound; "" if they do not.
+    """Return a phrase if more elements at the wrong indices have large errors than are beyond the bound, else "".
 
-    A bound is wide: of a tap that is off, most elements may lie inside it, and still err more than all other taps do.
+    Bounds are wide: most elements of a wrong tap may be inside their bounds and still err more than all other taps.
     """
     names = axis_words(problem)
     told = [
@@ -122,7 +122,7 @@ def _kinds(terms: NDArray[np.int64]) -> list[tuple[Mask, str]]:
 
 
 def _indices(met: NDArray[np.intp], extent: int, words: AxisWords) -> str:
-    """Return indices along an axis in words: a group, one, a run, an even step, a few."""
+    """Return indices along an axis in words: groups, one index, a range, an even step, a short list, or a count."""
     groups = _groups(met, extent, words.groups)
     if groups:
         return groups

@@ -1,4 +1,4 @@
-"""A wrong result and all that is known of it; the sums that a defect would have made in its place."""
+"""A wrong result with all known facts about it, and the sums that a defect would have computed instead."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from convgrad.verify.terms import terms_of
 
 Array = NDArray[Any]
 F64Array = NDArray[np.float64]
-Where = NDArray[np.intp]  # places in a canonical result, flat
+Where = NDArray[np.intp]  # flat indices of a canonical result
 
-SAMPLED, FEW = 128, 16  # elements of each kind, wrong and other, that are looked at
+SAMPLED, FEW = 128, 16  # elements of each kind, wrong and right, that are examined
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A wrong result and all that is known of it; canonical. ``old`` may be there though nothing was to be added."""
+    """A wrong result and all known facts about it, canonical. ``old`` may be given even if it is not to be added."""
 
     got: Array
     beyond: NDArray[np.bool_]
@@ -44,12 +44,12 @@ class Scene:
         return dict(zip(self.problem.operands, self.operands, strict=True))
 
     def said(self, tensor: str) -> str:
-        """Return an operand's name in the caller's words."""
+        """Return the operator's name of an operand."""
         return next(port.name for port in find(self.problem.operator).operands if port.tensor == tensor)
 
     @cached_property
     def conv(self) -> Conv | None:
-        """The convolution, where there is one."""
+        """The convolution, if the problem has one."""
         return self.problem.geometry if isinstance(self.problem.geometry, Conv) else None
 
     @cached_property
@@ -59,7 +59,7 @@ class Scene:
 
     @cached_property
     def exact(self) -> Answer:
-        """The exact answer."""
+        """The exact result."""
         one = self.reference
         return Answer(one.value, one.magnitude, one.terms, one.integral)
 
@@ -70,12 +70,12 @@ class Scene:
 
     @cached_property
     def few(self) -> Where:
-        """Some wrong elements, then some others: what most explanations fail at."""
+        """Some wrong elements, then some right ones: most explanations fail at these."""
         return np.concatenate([_spread(self.wrong, FEW), _spread(np.flatnonzero(~self.beyond), FEW)])
 
     @cached_property
     def many(self) -> Where:
-        """More of both."""
+        """More wrong elements, then more right ones."""
         return np.concatenate([_spread(self.wrong, SAMPLED), _spread(np.flatnonzero(~self.beyond), SAMPLED)])
 
 
@@ -89,22 +89,22 @@ def _spread(where: Where, count: int) -> Where:
 
 
 class Sums(Protocol):
-    """What a defect would have summed: at some elements, or at all."""
+    """The sums that a defect would have computed, at some elements or at all."""
 
     @property
     def work(self) -> int:
-        """Multiply-adds of all."""
+        """Multiply-adds of all sums."""
 
     def at(self, where: Where) -> Answer:
-        """Return the answer at some elements, flat."""
+        """Return the sums at some elements, flat."""
 
     def whole(self) -> Answer:
-        """Return the answer at all elements, canonical."""
+        """Return the sums at all elements, canonical."""
 
 
 @dataclass(frozen=True, eq=False)
 class Instead:
-    """Another problem's sums, of the same shape; operands that are copies are made when they are asked for."""
+    """The sums of another problem, of the same shape. Operands that are copies are made when they are needed."""
 
     problem: Problem
     operands: tuple[Array, ...] | Callable[[], tuple[Array, ...]]
@@ -113,12 +113,12 @@ class Instead:
 
     @property
     def work(self) -> int:
-        """Multiply-adds of all."""
+        """Multiply-adds of all sums."""
         geometry = self.problem.geometry
         return geometry.multiply_adds if isinstance(geometry, Conv) else 0
 
     def at(self, where: Where) -> Answer:
-        """Return the answer at some elements, term by term."""
+        """Return the sums at some elements, product by product."""
         operands, rows, integral = self._made(), np.zeros((3, where.size)), True
         for at, index in enumerate(zip(*np.unravel_index(where, self.shape), strict=True)):
             terms = terms_of(self.problem, operands, tuple(int(i) for i in index), self.old)
@@ -129,7 +129,7 @@ class Instead:
         return Answer(rows[0], rows[1], rows[2].astype(np.int64), integral)
 
     def whole(self) -> Answer:
-        """Return the answer at all elements."""
+        """Return the sums at all elements."""
         return oracle.evaluate(self.problem, self._made(), self.old)
 
     def _made(self) -> tuple[Array, ...]:
@@ -138,7 +138,7 @@ class Instead:
 
 @dataclass(frozen=True, eq=False)
 class Picked:
-    """The exact sums in other places: ``places`` has where each element's sum comes from, flat; -1 where it is 0."""
+    """The exact sums at other places: ``places`` returns each element's source as a flat index, or -1 for 0."""
 
     exact: Answer
     places: Callable[[], Where]
@@ -149,11 +149,11 @@ class Picked:
         return np.ascontiguousarray(self.places()).ravel()
 
     def at(self, where: Where) -> Answer:
-        """Return the answer at some elements."""
+        """Return the sums at some elements."""
         return self._of(self._places[where])
 
     def whole(self) -> Answer:
-        """Return the answer at all elements."""
+        """Return the sums at all elements."""
         return self._of(self._places)
 
     def _of(self, places: Where) -> Answer:
@@ -164,7 +164,7 @@ class Picked:
 
 @dataclass(frozen=True, eq=False)
 class Changed:
-    """The exact sums, each changed in its place: ``change`` takes flat sums and magnitudes, and where they lie."""
+    """The exact sums, each changed: ``change`` takes flat sums, their magnitudes and their flat indices."""
 
     exact: Answer
     change: Callable[[F64Array, F64Array, Where], tuple[F64Array, F64Array]]
@@ -172,11 +172,11 @@ class Changed:
     work: int = 0
 
     def at(self, where: Where) -> Answer:
-        """Return the answer at some elements."""
+        """Return the sums at some elements."""
         one = self.exact
         value, magnitude = self.change(one.value.ravel()[where], one.magnitude.ravel()[where], where)
         return Answer(value, magnitude, one.terms.ravel()[where], self.integral and one.integral)
 
     def whole(self) -> Answer:
-        """Return the answer at all elements."""
+        """Return the sums at all elements."""
         return self.at(np.arange(self.exact.value.size))
