@@ -1,8 +1,8 @@
-"""The statistical half of a verdict: whether errors inside the bound are those of the declared arithmetic.
+"""The statistical half of a verdict: whether errors inside the bound are typical of the declared arithmetic.
 
-A result inside its bound may still be that of another arithmetic: the bound of any order of 25,000 terms is wide
-enough for partial sums in bf16. How large errors are, whether they lean, whether they follow what rounded operands
-would cause, is told by ``statistics``, each with a threshold that right results of any order stay below.
+A result inside its bound may still come from another arithmetic: the bound for 25,000 terms in any order is wide
+enough for partial sums in bf16. ``statistics`` measure the size of the errors, their bias, and their correlation with
+the effect of rounded operands. Right results of any order stay below the threshold of each statistic.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from convgrad.verify.verdict import Defect, Evidence
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the statistics say: alarms, defects named by them, why nothing can be said, figures, detection limits."""
+    """The findings of the statistics: alarms, named defects, a reason if undecided, figures, and detection limits."""
 
     evidence: tuple[Evidence, ...] = ()
     found: tuple[Defect, ...] = ()
@@ -44,12 +44,12 @@ def judge(
     old: NDArray[Any] | None = None,
     origin: Sequence[int] = (),
 ) -> Judgement:
-    """Return the judgement on a canonical result, of ``problem.output_format``, that lies inside its bound.
+    """Return the judgement on a canonical result, in ``problem.output_format``, that is inside its bound.
 
-    Undecided, with a reason, are sums so long for their format that additions lose whole terms, and results of a
-    declared algorithm other than sums of products whose errors are larger than those of a sum in any order. The same
-    call has the same judgement: the sampled elements are always the same. ``origin`` is where a result that is a part
-    of a larger one begins there: places are named as they are in the larger one.
+    Two kinds of results are undecided, with a reason. The first are sums so long for their format that additions lose
+    whole terms. The second are results of an algorithm other than sums of products whose errors exceed those of a sum
+    in any order. Equal calls return equal judgements, because the sampled elements are always the same. ``origin`` is
+    the first index of a result that is part of a larger one: places are named by the larger one's indices.
     """
     with np.errstate(all="ignore"):
         errors = errors_of(got, reference, problem, operands, declared, old, origin)
@@ -74,7 +74,7 @@ def judge(
 
 
 def _other(errors: Errors, algorithm: str, reason: str) -> Judgement:
-    """Return the judgement on an algorithm without a model: ok where a sum's errors could be as large."""
+    """Return the judgement on an algorithm without a model: ok if a sum's errors could be as large."""
     findings = [statistic(errors) for statistic in SIZES]
     figures = {name: value for finding in findings for name, value in finding.figures.items()}
     larger = [one for finding in findings for one in finding.evidence]

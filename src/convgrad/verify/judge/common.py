@@ -1,7 +1,7 @@
-"""What all results have in common that are wrong as a whole: a factor, an added constant, truncated products.
+"""Changes that all results have in common: a factor, an added constant, truncated products or additions.
 
-The factor or the constant is fitted to the errors. It is a name only if nothing is left to be seen of the errors
-after it is taken out.
+The factor or the constant is fitted to the errors. It is named only if no statistic raises an alarm after it is
+removed from the errors.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from convgrad.verify.verdict import Defect
 
 F64Array = NDArray[np.float64]
 
-LEANING = 0.8  # of the errors, where all additions are truncated
-# Truncation takes half of a last place, 0.5 to 1 u of a number and 0.72 u on average: of each product, or of each of n
-# partial sums, which are half of the result on average.
+LEANING = 0.8  # share of the errors that are towards 0 if all additions are truncated
+# Truncation subtracts half of a last place, 0.5 to 1 u of a number and 0.72 u on average. It affects each product, or
+# each of n partial sums, which are half of the result on average.
 PRODUCTS, ADDITIONS = (0.4, 1.25), (0.2, 0.6)
 
 
 def common_change(errors: Errors) -> tuple[Defect, ...]:
-    """Return what was done to all results alike, and what would do the same to them; nothing where it is not told."""
+    """Return the change that all results have in common, with its alternatives, or nothing if none is recognised."""
     fits = [one for one in (_factor(errors), _constant(errors)) if _clean(errors.against(one.values))]
     truncated = _additions_truncated(errors)
     if not fits:
@@ -49,7 +49,7 @@ def common_change(errors: Errors) -> tuple[Defect, ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Change:
-    """A change of all results: its name, how large it is, and the values that it makes of the exact ones."""
+    """A change of all results: its name, its size in words, the changed exact values, and its relative size."""
 
     name: str
     detail: str
@@ -68,7 +68,7 @@ def _constant(errors: Errors) -> _Change:
 
 
 def _fitted(errors: Errors, pattern: F64Array) -> float:
-    """Return how much of a pattern the errors hold, by least squares."""
+    """Return the coefficient of a pattern in the errors, by least squares."""
     noise = np.square(errors.deviation)
     if errors.narrow:
         noise = noise + np.square(last_place(errors.value, errors.fmt)) / 12
@@ -79,13 +79,13 @@ def _fitted(errors: Errors, pattern: F64Array) -> float:
 
 
 def _clean(errors: Errors) -> bool:
-    """Return whether no statistic of sizes and leanings sees anything."""
+    """Return whether no statistic of size or bias raises an alarm."""
     seen = any(statistic(errors).evidence for statistic in (root_mean_square, largest, sizes, leanings))
     return not seen and leaning(errors) <= UPRIGHT
 
 
 def _additions_truncated(errors: Errors) -> bool:
-    """Return whether errors are such as truncated additions make: of at most 2 u of a partial sum each, towards 0."""
+    """Return whether errors may come from truncated additions: towards 0, at most 2 u of a partial sum each."""
     most = 2 * errors.accumulator.unit * errors.terms * errors.magnitude
     towards = (errors.z * np.sign(errors.value))[errors.alone]
     lean = np.count_nonzero(towards < 0) > LEANING * np.count_nonzero(towards)

@@ -1,4 +1,4 @@
-"""The errors of a result beside what the declared arithmetic may show: all that the statistics know."""
+"""The errors of a result and the variance that the declared arithmetic gives them: the input of all statistics."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-LOST = 1.5  # the curve is a sample's: so much of it may be an error's deviation, twice of it a bias
-GRAIN = 0.25  # of a term, from which on additions lose whole terms
+LOST = 1.5  # times the curve, which is a sample's, is added to an error's deviation; twice the curve may be a bias
+GRAIN = 0.25  # of a term; if a sum's last place is larger, additions lose whole terms
 
 
 @dataclass(frozen=True, eq=False)
 class Errors:
-    """Canonical arrays, an entry per element; figures of elements that are not ``judged`` mean nothing.
+    """Canonical arrays with one entry per element; entries of elements that are not ``judged`` have no meaning.
 
-    ``plain`` is the value without the old one. ``error`` is got - value; of an output narrower than the accumulator it
-    is the least error before the last rounding that explains the result, mostly 0. ``doubt`` is how far all may be off
-    together, ``variance`` what an error may have, ``z`` the error over its deviation. ``kappas`` are those of the
-    sampled elements, ``kappa`` what counts for all.
+    ``plain`` is the value without the old contents. ``error`` is got - value. If the output is narrower than the
+    accumulator, ``error`` is the smallest error before the last rounding that explains the result, mostly 0. ``doubt``
+    bounds the error that all elements may have in common. ``variance`` is an error's variance by the model. ``z`` is
+    the error over its deviation. ``kappas`` are those of the sampled elements, ``kappa`` is used for all elements.
     """
 
     problem: Problem
@@ -59,7 +59,7 @@ class Errors:
     kappas: F64Array
     kappa: float
     curve: Curve
-    origin: Index  # of the first element, where these are a part of a result
+    origin: Index  # index of the first element, if the arrays are a part of a result
 
     @property
     def fmt(self) -> Format:
@@ -78,7 +78,7 @@ class Errors:
 
     @cached_property
     def z(self) -> F64Array:
-        """The errors in deviations; 0 where nothing is judged."""
+        """The errors in deviations; 0 at elements that are not judged."""
         return np.where(self.judged, self.error / self.deviation, 0.0)
 
     @cached_property
@@ -88,25 +88,25 @@ class Errors:
 
     @cached_property
     def shared(self) -> float:
-        """How many of the elements alone have in the mean one error, because they share products; at least 1."""
+        """The mean number of elements that have one error, because they share products; at least 1."""
         chosen = self.alone
         leaning = float(np.square(self.plain[chosen] / self.magnitude[chosen]).mean()) if chosen.any() else 0.0
         return shared(self.problem, self.operands, float(self.terms[chosen].sum()), min(leaning, 1.0))
 
     @property
     def spread(self) -> F64Array:
-        """Q - S^2/n, what the partial sums of many parts vary by."""
+        """Q - S^2/n, the scale of the variance of partial sums."""
         return np.maximum(self.squares - np.square(self.value) / self.terms, 0)
 
     @cached_property
     def observed(self) -> float:
-        """The variance of the errors about their mean towards the value, over the model's."""
+        """The variance of z, signed by the value, about its mean: the observed variance over the model's."""
         towards = (self.z * np.sign(self.value))[self.alone]
         return max(float(towards.var()), 1e-30) if towards.size else 1.0
 
     @cached_property
     def allowance(self) -> F64Array:
-        """The bias, in deviations, that nearest rounding may have: the curve, and for flat densities V / rms(p)."""
+        """The bias, in deviations, that nearest rounding may have: from the curve, or V / rms(p) for flat densities."""
         observed = self.observed * self.variance
         lost = 2 * self.curve.of(2 * np.sqrt(12 * observed / self.terms), self.magnitude, self.terms)
         flat = 2 * observed / rms_term(self.squares, self.terms)
@@ -114,15 +114,15 @@ class Errors:
         return allowed
 
     def only(self, mask: Mask) -> Errors:
-        """Return the same with fewer elements judged."""
+        """Return the errors with only the judged elements of a mask judged."""
         return replace(self, judged=self.judged & mask)
 
     def against(self, other: F64Array) -> Errors:
-        """Return the same errors, counted from other values than the exact ones."""
+        """Return the errors relative to other values than the exact ones."""
         return replace(self, error=np.where(self.judged, _error(self.got, other, self.fmt, self.narrow), 0.0))
 
     def own_share(self, at: Sequence[Index]) -> F64Array:
-        """Return by how much the variance of elements rises by their own kappa: the second look at suspects."""
+        """Return the factors by which elements' own kappas raise their variance, for a second look at suspects."""
         return np.maximum(_kappas(take(self.problem, self.operands, at).products) / self.kappa, 1.0)
 
     def place(self, index: Index) -> str:
@@ -132,7 +132,7 @@ class Errors:
 
 
 def rms_term(squares: F64Array, terms: F64Array) -> F64Array:
-    """Return the root of the mean square of an element's products."""
+    """Return the root mean square of each element's products."""
     size: F64Array = np.sqrt(np.maximum(squares / terms, np.finfo(np.float64).tiny))
     return size
 
@@ -146,9 +146,9 @@ def errors_of(
     old: Array | None,
     origin: Sequence[int] = (),
 ) -> Errors | None:
-    """Return the errors of a canonical result; None where all are exact, not finite, or sums of zeros.
+    """Return the errors of a canonical result; None if all elements are exact, not finite, or sums of zeros.
 
-    Squares of large f64 terms may overflow: there is no model of errors at such elements.
+    Squares of large f64 terms may overflow: elements with such terms are not judged.
     """
     accumulator = declared.accumulation
     actual = got.astype(np.float64)
@@ -199,12 +199,12 @@ def errors_of(
 
 
 def _kappas(products: F64Array) -> F64Array:
-    """Return by how much elements' variance rises over that of unlike terms in exchangeable order."""
+    """Return the ratio of elements' variance to the variance of distinct terms in exchangeable order."""
     return conspiracies(products) * repeats(products)
 
 
 def grain(errors: Errors) -> F64Array:
-    """Return the last place of each sum, as a share of its terms: from ``GRAIN`` on additions lose whole terms."""
+    """Return the last place of each sum as a share of its terms; above ``GRAIN``, additions lose whole terms."""
     size = np.sqrt(np.square(errors.value) + errors.squares)
     share: F64Array = errors.accumulator.unit * size / rms_term(errors.squares, errors.terms)
     return np.where(errors.judged, share, 0.0)
@@ -219,7 +219,7 @@ def _variance(
     problem: Problem,
     added: F64Array | float,
 ) -> F64Array:
-    """Return V of the model. What is added, bias and old value, may come first where no order is declared."""
+    """Return V of the model. If no order is declared, bias and old contents may be added first."""
     a, b = tree(declared, terms)
     total = np.maximum(np.abs(value), np.abs(value - added))
     energy = kappa * partial_sums(a, b, total, np.maximum(squares - np.square(value) / terms, 0)) + squares
@@ -240,14 +240,14 @@ def _added(problem: Problem, operands: Sequence[Array], old: Array | None, value
 
 
 def _common(added: F64Array | float, value: F64Array, accumulator: Format) -> F64Array:
-    """Return what one addition of a bias loses: the same at all elements of a channel whose sums have the same grid."""
+    """Return the loss of one addition of a bias: equal at all elements of a channel whose sums have the same grid."""
     grid = last_place(value, accumulator)
     lost: F64Array = np.abs(np.rint(added / grid) * grid - added)
     return lost
 
 
 def _error(actual: F64Array, value: F64Array, fmt: Format, narrow: bool) -> F64Array:
-    """Return the errors of results; for a narrow format the smallest errors before the last rounding."""
+    """Return the errors of results, or for a narrow format the smallest errors before the last rounding."""
     if not narrow:
         return actual - value
     low, high = cell(actual, fmt)

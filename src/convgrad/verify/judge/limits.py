@@ -1,4 +1,4 @@
-"""The smallest defects that would have been seen in this result: figures by name, of this problem and these errors."""
+"""Detection limits: the smallest defects that the statistics would have detected in a result, by name."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ PARTIALS = "bits of rounded partial sums"
 
 
 def detection_limits(errors: Errors) -> dict[str, float]:
-    """Return the limits: an element of median size, all of them or a group scaled, partial sums rounded to p bits.
+    """Return the limits for one element of median size, all elements, a group, and partial sums rounded to p bits.
 
-    Partial sums rounded to so many bits, or fewer, are seen: about log2(1 / (1.2 u sqrt n)) for data of mean 0.
+    Partial sums rounded to this many bits or fewer are detected: about log2(1 / (1.2 u sqrt n)) for data of mean 0.
     """
     chosen = errors.alone & (errors.value != 0)
     if not chosen.any():
@@ -33,7 +33,7 @@ def detection_limits(errors: Errors) -> dict[str, float]:
     limits = {ELEMENT: float(np.median((largest_threshold(count) * deviation + half) / value))}
     size = sqrt(float(np.square(errors.z[chosen]).mean()))
     relative = float(np.median(deviation / value))
-    if errors.narrow:  # what moves a sum by a share of its last place moves that share of the results
+    if errors.narrow:  # a shift by a share of the last place changes that share of the results
         expected = float(expected_mismatches(errors).sum())
         share = (
             float(mismatch_threshold(0.0, errors.shared) + mismatch_threshold(expected, errors.shared) - expected)

@@ -1,23 +1,23 @@
-"""How large the errors of a sum are: their variance, of two numbers a and b of its tree and two of its terms.
+"""A model of a sum's errors: their variance, from two numbers a and b of its tree and two numbers of its terms.
 
-A sum is a tree. Its node v holds a partial sum s_v and rounds it, by at most u s_v, so that the error of the whole is
-about the sum of these roundings. Taken as independent, with mean 0 and mean square c u^2 s_v^2, their variance is
-c u^2 sum s_v^2. Where terms stand in exchangeable order, a node over k of the n terms holds in the mean
+A sum is a tree. Its node v rounds a partial sum s_v, by at most u s_v. The error of the whole sum is about the sum of
+these roundings. If they are independent, with mean 0 and mean square c u^2 s_v^2, their variance is c u^2 sum s_v^2.
+If terms are in exchangeable order, a node over k of the n terms has on average
 
     E s_v^2 = (k/n)^2 S^2 + k (n - k) / (n (n - 1)) (Q - S^2/n)
 
-with S the sum of the products and Q that of their squares, so that any tree is two numbers, a = sum of (k/n)^2 over its
-nodes and b = sum of k (n - k) / (n (n - 1)):
+where S is the sum of the products and Q the sum of their squares. So two numbers describe any tree: a = sum of (k/n)^2
+over its nodes and b = sum of k (n - k) / (n (n - 1)):
 
     V = c u^2 (a S^2 + b (Q - S^2/n) + Q)
 
-with the last Q for products that are rounded too.
+The last Q is for products, which may be rounded, too.
 
-| order                  | a                                     | b                                     |
-|------------------------|---------------------------------------|---------------------------------------|
-| any: one chain is most | (n + 1) (2n + 1) / (6n)               | (n + 1) / 6                           |
-| of height h            | h                                     | h                                     |
-| blocks                 | its chains' and the joining chain's   | its chains' and the joining chain's   |
+| order                    | a                               | b                               |
+|--------------------------|---------------------------------|---------------------------------|
+| any: at most one chain's | (n + 1) (2n + 1) / (6n)         | (n + 1) / 6                     |
+| rounding depth h         | h                               | h                               |
+| blocks                   | sum over the chains and joins   | sum over the chains and joins   |
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from convgrad.verify.declared import Declared
 
 F64Array = NDArray[np.float64]
 
-# The mean square of a rounding over (u s)^2: 1/3 averaged over a binade, 0.154 where sums are log-uniform and larger
-# ones weigh more, 0.143 to 0.2 where a sum grows linearly.
+# The mean square of a rounding over (u s)^2: 1/3 averaged over a binade, 0.154 if sums are log-uniform and larger sums
+# have more weight, 0.143 to 0.2 if a sum grows linearly.
 ROUNDING = 0.2
 
 
 def tree(declared: Declared, terms: F64Array) -> tuple[Any, Any]:
-    """Return a and b of the declared order, for elements of so many terms; never more than one chain's.
+    """Return a and b of the declared order, for elements with these numbers of terms; never more than one chain's.
 
     >>> from convgrad.formats import F32
     >>> tree(Declared(F32), np.array([1.0, 2.0]))
@@ -54,7 +54,7 @@ def tree(declared: Declared, terms: F64Array) -> tuple[Any, Any]:
 
 
 def _blocks(sizes: F64Array) -> tuple[float, float]:
-    """Return a and b of chains of these sizes, joined one after the other: of k = 1 .. size each, then of each join."""
+    """Return a and b of chains of these sizes, joined one after the other: over k = 1 .. size, then over the joins."""
     total = sizes.sum()
     squares = (sizes * (sizes + 1) * (2 * sizes + 1) / 6).sum() / total**2
     shares = (sizes * (sizes + 1) / 2).sum() / total
@@ -64,13 +64,13 @@ def _blocks(sizes: F64Array) -> tuple[float, float]:
 
 
 def partial_sums(a: Any, b: Any, total: F64Array, spread: F64Array) -> F64Array:
-    """Return what the squares of all partial sums add up to, of exchangeable terms: ``spread`` is Q - S^2/n."""
+    """Return the sum of the squares of all partial sums of exchangeable terms; ``spread`` is Q - S^2/n."""
     energy: F64Array = a * np.square(total) + b * spread
     return energy
 
 
 def last_place(values: F64Array, fmt: Format) -> F64Array:
-    """Return the distance of neighbours in a format, at values that need not be of it.
+    """Return the distance of neighbouring numbers of a format, at any values.
 
     >>> from convgrad.formats import BF16, F16
     >>> last_place(np.array([1.0, 1.99, -2.0]), BF16).tolist(), float(last_place(np.array([0.0]), F16)[0]) == F16.tiny

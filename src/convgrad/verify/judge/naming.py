@@ -1,4 +1,4 @@
-"""What the alarms together are called: the strongest explanation first, and none where it is another's consequence."""
+"""Names for all alarms together: the strongest explanation first, without those that follow from another."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from convgrad.verify.verdict import Defect
 
 F64Array = NDArray[np.float64]
 
-MOST = 0.9  # of the results that a last rounding towards 0 changes
+MOST = 0.9  # share of the results that a last rounding towards 0 changes
 LEANINGS = tuple(f"{name} of the errors" for name in ("bias", "slope", "mean"))
 
 
 def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
-    """Return the defect that alarms tell: of the operands, the result, single elements, a group, or partial sums."""
+    """Return the defect that the alarms show: in operands, the result, single elements, a group, or partial sums."""
     told = tuple(defect for finding in findings for defect in finding.named)
     rms = any(one.statistic.startswith("R,") for finding in findings for one in finding.evidence)
     partials = rounded_partials(errors) if rms else None
@@ -40,7 +40,7 @@ def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
 
 
 def _of_either(told: Defect, partials: Defect, above: bool) -> tuple[Defect, ...]:
-    """Return what results on a grid are: few partial sums of its format, or of a coarser one; none if both may be."""
+    """Return the defect of results on a grid: partial sums in its format, or in a coarser one, or none if unclear."""
     if told.name == ACCUMULATED.format(partials.name.rpartition(" ")[2]):
         return (partials,)
     if not above or TENS in partials.detail:
@@ -49,7 +49,7 @@ def _of_either(told: Defect, partials: Defect, above: bool) -> tuple[Defect, ...
 
 
 def last_truncated(errors: Errors) -> bool:
-    """Tell whether results are the exact values truncated, where that is not the nearest."""
+    """Return whether results are the truncated exact values where these are not the nearest."""
     value, got = errors.value[errors.alone], errors.got[errors.alone]
     nearest = round_to(value, errors.fmt)
     truncated = np.where(np.abs(nearest) > np.abs(value), _towards_zero(nearest, errors), nearest)

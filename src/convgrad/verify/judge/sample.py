@@ -1,4 +1,4 @@
-"""The sample: some elements' own terms, from which is learned what their values and squares alone do not tell."""
+"""The sample: the terms of some elements, because some statistics need more than sums and sums of squares."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from convgrad.verify.terms import Index
 F64Array = NDArray[np.float64]
 
 ELEMENTS, FEWEST = 48, 8
-TERMS = 2**22  # of all the sampled elements
+TERMS = 2**22  # of all sampled elements together
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """The terms of some elements, ``x`` and ``y`` of shape [element, summed beside, spatial...].
+    """The terms of some elements: ``x`` and ``y`` have the shape [element, summed images or channels, spatial...].
 
-    Elements at a border have fewer terms: the arrays end in zeros there, and a product that is 0 takes part in nothing.
+    Elements at a border have fewer terms. Their rows end in zeros, and products that are 0 do not count.
     """
 
     at: tuple[Index, ...]
@@ -32,7 +32,7 @@ class Sample:
 
     @property
     def products(self) -> F64Array:
-        """The products, 0 where an operand is not finite."""
+        """The products, 0 where they are not finite."""
         return np.nan_to_num(self.x * self.y, nan=0.0, posinf=0.0, neginf=0.0)
 
 
@@ -43,7 +43,7 @@ def take(problem: Problem, operands: Sequence[NDArray[Any]], at: Sequence[Index]
 
 
 def sampled(judged: NDArray[np.bool_], terms: NDArray[np.int64]) -> list[Index]:
-    """Return the indices of a sample of the elements that are judged: always the same ones."""
+    """Return the indices of a sample of the judged elements, always the same."""
     candidates = np.flatnonzero(judged)
     count = min(ELEMENTS, max(FEWEST, TERMS // max(1, int(terms.max(initial=1)))), candidates.size)
     chosen = np.random.default_rng(0).choice(candidates, count, replace=False)
