@@ -47,9 +47,9 @@ def judge(
     """Return the judgement on a canonical result, in ``problem.output_format``, that is inside its bound.
 
     Two kinds of results are undecided, with a reason. The first are sums so long for their format that additions lose
-    whole terms. The second are results of an algorithm other than sums of products whose errors exceed those of a sum
-    in any order. Equal calls return equal judgements, because the sampled elements are always the same. ``origin`` is
-    the first index of a result that is part of a larger one: places are named by the larger one's indices.
+    whole terms. The second are results of an algorithm other than sums of products, if their errors are larger than a
+    sum in any order can have. Equal calls return equal judgements, because the sampled elements are always the same.
+    If a result is part of a larger one, ``origin`` is its first index there, and places are named by indices there.
     """
     with np.errstate(all="ignore"):
         errors = errors_of(got, reference, problem, operands, declared, old, origin)

@@ -1,9 +1,10 @@
-"""Kappa: how much larger an order's partial sums may be than those of terms in exchangeable order.
+"""Kappa: the ratio of an order's squared partial sums to their expectation for terms in exchangeable order.
 
-Data has structure, and orders follow the same axes: where the first half of the images pushes up and the second half
-down, a chain over the images climbs far above what its terms would reach in random order. For the terms of an element,
-kappa is the largest sum of squared partial sums over chains along every order of its axes, from either end, in 2 and
-in 8 parts and in 8 and 16 interleaved lanes, over what exchangeable terms would have. It is 1 to 2 on ordinary data.
+Data has structure, and orders follow the same axes. If the first half of the images is positive and the second half
+negative, a chain over the images has much larger partial sums than in random order. Kappa is computed from an
+element's terms. It is the largest sum of squared partial sums, divided by its expectation for exchangeable terms. The
+maximum is over chains along every order of the axes, from either end, in 2 and in 8 parts, and in 8 and 16 interleaved
+lanes. Kappa is 1 to 2 on ordinary data.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from convgrad.verify.judge.model import partial_sums
 F64Array = NDArray[np.float64]
 
 PARTS, LANES = (2, 8), (8, 16)
-AT_ONCE = 2**17  # products, so that what is computed of them stays in a cache or near it
-PERMUTED = 3  # axes up to which all permutations are tried; of more, those that take one axis innermost or outermost
+AT_ONCE = 2**17  # products that are processed together, so that temporary arrays fit in a cache
+PERMUTED = 3  # axes; more axes are not tried in all orders, but with each axis innermost or outermost
 
 
 def conspiracies(products: F64Array) -> F64Array:
-    """Return kappa of each element, of products [element, axes...]; at least 1.
+    """Return kappa of each element, from products [element, axes...]; at least 1.
 
     >>> halves = np.repeat([1.0, -1.0], 100).reshape(1, 2, 100)
     >>> float(conspiracies(halves)[0].round(1))
@@ -51,7 +52,7 @@ def _of(products: F64Array) -> F64Array:
 
 
 def _orders(products: F64Array) -> Iterator[F64Array]:
-    """Yield the products of each element in every order of their axes, as rows."""
+    """Yield the products of each element in each order of their axes, as rows."""
     squeezed = products.reshape(len(products), *(extent for extent in products.shape[1:] if extent > 1))
     axes = range(1, squeezed.ndim)
     if len(axes) <= PERMUTED:
@@ -64,7 +65,7 @@ def _orders(products: F64Array) -> Iterator[F64Array]:
 
 
 def _energy(rows: F64Array) -> F64Array:
-    """Return the largest sum of squared partial sums over chains in this order; products that are 0 add nothing."""
+    """Return each row's largest sum of squared partial sums over chains in this order; zero products do not count."""
     live = None if rows.all() else (rows != 0).astype(np.float64)
     sums = np.cumsum(rows, 1)
     most = np.maximum(_squares(sums, live), _squares(sums[:, -1:] - sums + rows, live))
@@ -76,13 +77,13 @@ def _energy(rows: F64Array) -> F64Array:
         most = np.maximum(most, _squares(apart, live))
     for lanes in LANES:
         if rows.shape[1] >= 4 * lanes:
-            length = rows.shape[1] // lanes * lanes  # what is left over changes nothing much
+            length = rows.shape[1] // lanes * lanes  # the remainder matters little
             own = np.cumsum(rows[:, :length].reshape(len(rows), -1, lanes), 1).reshape(len(rows), -1)
             most = np.maximum(most, _squares(own, None if live is None else live[:, :length]))
     return most
 
 
 def _squares(sums: F64Array, live: F64Array | None) -> F64Array:
-    """Return the sums of squares by row, of what is live: all where there is no mask."""
+    """Return each row's sum of squares over the live products, or over all if there is no mask."""
     total: F64Array = np.einsum("ij,ij->i", sums, sums) if live is None else np.einsum("ij,ij,ij->i", sums, sums, live)
     return total

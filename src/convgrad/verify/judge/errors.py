@@ -39,7 +39,7 @@ class Errors:
     ``plain`` is the value without the old contents. ``error`` is got - value. If the output is narrower than the
     accumulator, ``error`` is the smallest error before the last rounding that explains the result, mostly 0. ``doubt``
     bounds the error that all elements may have in common. ``variance`` is an error's variance by the model. ``z`` is
-    the error over its deviation. ``kappas`` are those of the sampled elements, ``kappa`` is used for all elements.
+    the error over its deviation. ``kappas`` has one kappa per sampled element; ``kappa`` is used for all elements.
     """
 
     problem: Problem

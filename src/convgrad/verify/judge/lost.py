@@ -1,10 +1,10 @@
-"""What nearest rounding loses: the bias of long sums of terms that are small beside them.
+"""The loss of nearest rounding: the bias of long sums whose terms are small compared with the sum.
 
-A sum lies on its own grid, of spacing g, so adding p to it rounds p to that grid. Terms of many g lose nothing in the
-mean. Of those of less than a few g the density is not even near 0, so more is lost than won: errors of mean 0 are a
-model that right results leave, at 200,000 positive terms by one standard deviation, on heavy tails by sixteen. The
-curve is measured: of the sampled elements' products, sum of round(p to g) - p over |p| < 4 g, as a share of A = sum|p|
-and signed towards the sum, by g in units of the mean |p|.
+A sum is a multiple of its grid's spacing g, so adding p to it rounds p to that grid. Terms of many g lose nothing on
+average. The density of terms below a few g is not uniform near 0, so more is lost than gained. Right results thus
+deviate from errors of mean 0: 200,000 positive terms by one standard deviation, heavy tails by sixteen. The curve is
+measured with the sampled elements' products, as a function of g in units of the mean |p|. It is the sum of
+round(p to g) - p over |p| < 4 g, as a share of A = sum |p| and signed towards the sum.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from convgrad.verify.judge.conspire import AT_ONCE
 
 F64Array = NDArray[np.float64]
 
-REACH = 4.0  # grids, beyond which a term loses nothing in the mean
-OCTAVES = (-24, 8)  # of g over the mean term; below is nothing, above nothing but stagnation
+REACH = 4.0  # in units of g: larger terms lose nothing on average
+OCTAVES = (-24, 8)  # log2 of g over the mean term: nothing is lost below, and sums only stagnate above
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The share of A that additions on a grid may lose, at most: mean and two standard errors, monotone in the grid."""
+    """The largest share of A that additions may lose: the mean and two standard errors, monotone in the grid."""
 
     octaves: F64Array
     shares: F64Array
 
     def of(self, grid: F64Array, magnitude: F64Array, terms: F64Array) -> F64Array:
-        """Return what is lost on grids of this spacing by sums of this magnitude and number of terms."""
+        """Return the loss on grids of this spacing of sums with this magnitude and number of terms."""
         with np.errstate(divide="ignore", invalid="ignore"):
             octave = np.nan_to_num(np.log2(grid * terms / magnitude), nan=OCTAVES[0], neginf=OCTAVES[0])
         lost: F64Array = magnitude * np.interp(octave, self.octaves, self.shares)
@@ -38,7 +38,7 @@ class Curve:
 
 
 def curve(products: F64Array, lowest: float, highest: float) -> Curve:
-    """Return the curve of sampled products [element, axes...], over the grids asked for, in units of the mean term."""
+    """Return the curve of sampled products [element, axes...], for grids from ``lowest`` to ``highest`` mean terms."""
     low, high = (int(np.clip(np.floor(np.log2(max(end, 2.0**-40))), *OCTAVES)) for end in (lowest, highest))
     octaves = np.arange(max(low - 2, OCTAVES[0]), min(high + 2, OCTAVES[1]) + 1)
     flat = products.reshape(len(products), -1)

@@ -1,4 +1,4 @@
-"""The names of what the statistics recognise."""
+"""The names of the defects that the statistics recognise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names for all alarms together: the strongest explanation first, without those that follow from another."""
+"""Names for all alarms together: the strongest explanation first, without consequences of another."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _of_either(told: Defect, partials: Defect, above: bool) -> tuple[Defect, ...
 
 
 def last_truncated(errors: Errors) -> bool:
-    """Return whether results are the truncated exact values where these are not the nearest."""
+    """Return whether results are the truncated exact values where truncation and nearest rounding differ."""
     value, got = errors.value[errors.alone], errors.got[errors.alone]
     nearest = round_to(value, errors.fmt)
     truncated = np.where(np.abs(nearest) > np.abs(value), _towards_zero(nearest, errors), nearest)

@@ -1,8 +1,11 @@
-"""Partial sums that were rounded: to which format, about how many, once each or as a running sum.
+"""Rounded partial sums: their format, about how many there are, and whether they are rounded once or as a running sum.
 
-K partial sums of n/K terms, each rounded once to a format of unit roundoff v, err by 0.17 v^2 (alpha S^2 + beta (Q -
-S^2/n)) in mean square with alpha = 1/K and beta = 1 - 1/K; alpha and beta are fitted to the squares of all errors. A
-running sum of them is rounded K times at up to the whole sum: alpha is about 1/2 + K/3.
+K partial sums of n/K terms are each rounded once to a format of unit roundoff v. Their mean square error is
+
+    0.17 v^2 (alpha S^2 + beta (Q - S^2/n))
+
+with alpha = 1/K and beta = 1 - 1/K. Alpha and beta are fitted to the squares of all errors. A running sum of them is
+rounded K times at up to the whole sum: alpha is about 1/2 + K/3.
 """
 
 from __future__ import annotations
@@ -19,26 +22,26 @@ from convgrad.verify.verdict import Defect
 F64Array = NDArray[np.float64]
 
 MEAN_SQUARE = 0.17  # of a rounding over (v s)^2
-FEWEST, MANY = 64, 10_000  # elements that a fit needs; that tell how many there are of narrow results
+FEWEST, MANY = 64, 10_000  # elements that a fit needs; elements of a narrow result that show the number of sums
 ROUNDS = 6
 RUNNING, TENS, UNTOLD = "a running sum", "tens of them", "their number is not told by so few"
-FULL = 8.0  # alpha of some 20 partial sums: beyond, every addition was rounded
-NEXT_TO_NONE, SPARED = 0.1, 0.25  # of the error to be expected; of the elements, three times what chance leaves
-TOLD = 0.25  # of a rounding's mean square, so well are alpha and beta to be known
+FULL = 8.0  # alpha of a running sum of some 20 partial sums; if alpha is larger, every addition was rounded
+NEXT_TO_NONE, SPARED = 0.1, 0.25  # share of the expected error; share of the elements, three times that of chance
+TOLD = 0.25  # of a rounding's mean square: the precision required of alpha and beta
 UNSURE = ", as far as their sizes tell"
-SHARP = 0.1  # so well the size of such errors is known
-QUANTILES = (-1.47, -0.79, -0.37, 0.0, 0.37, 0.79, 1.47)  # of a Gaussian, all as likely
-CONSPIRING = 4.0  # kappa, from which on partial sums are not those of exchangeable terms
+SHARP = 0.1  # relative precision of the size of errors
+QUANTILES = (-1.47, -0.79, -0.37, 0.0, 0.37, 0.79, 1.47)  # of a Gaussian, equally likely
+CONSPIRING = 4.0  # kappa; if it is larger, partial sums are not typical of exchangeable terms
 
 
 def rounded_partials(errors: Errors) -> Defect | None:
-    """Return what was done to partial sums, where the errors tell it."""
+    """Return the defect of partial sums if the errors show one."""
     chosen = errors.alone
     if np.count_nonzero(chosen) < FEWEST or errors.kappa > CONSPIRING:
         return None
     square = np.square(errors.got - errors.value)[chosen]
     if errors.narrow:
-        square = square - np.square(last_place(errors.got, errors.fmt)[chosen]) / 12  # of the last rounding
+        square = square - np.square(last_place(errors.got, errors.fmt)[chosen]) / 12  # the last rounding's share
     of_total, of_spread = np.square(errors.value[chosen]), errors.spread[chosen]
     alpha, beta = _fit(square, of_total, of_spread)
     above = far_above(errors)
@@ -60,15 +63,15 @@ def rounded_partials(errors: Errors) -> Defect | None:
 
 
 def _told(errors: Errors, fmt: Format) -> bool:
-    """Tell whether errors of a format stand out from the noise of a narrow result's last rounding."""
+    """Return whether a format's errors are visible above the noise of a narrow result's last rounding."""
     count = np.count_nonzero(errors.alone)
     return not errors.narrow or bool((errors.fmt.unit / fmt.unit) ** 2 < TOLD * np.sqrt(count))
 
 
 def _of_narrow(alpha: float, beta: float, terms: float, many: bool) -> Defect | None:
-    """Return what was done to sums in bf16; nothing where f16 throughout would do the same, as no grid tells.
+    """Return the defect of sums in bf16, or nothing if one chain in f16 fits too, because no grid separates the two.
 
-    One chain in f16 has alpha n/3 and beta n/6 in its own units, which are 64 times as small.
+    One chain in f16 has alpha n/3 and beta n/6 in units of f16, which are 64 times as small.
     """
     words, chain = _words(alpha, beta), 0.25 * alpha < beta < 1.2 * alpha
     in_f16 = (alpha + beta) * (BF16.unit / F16.unit) ** 2 / (terms / 2)
@@ -83,13 +86,13 @@ def _of_narrow(alpha: float, beta: float, terms: float, many: bool) -> Defect | 
 
 
 def far_above(errors: Errors) -> bool:
-    """Tell whether values are far above what their partial sums vary by, as those of positive data are."""
+    """Return whether values are far larger than the variation of their partial sums: true of positive data."""
     of_total, of_spread = np.square(errors.value[errors.alone]), errors.spread[errors.alone]
     return bool(np.median(of_total / np.maximum(of_total + of_spread, 1e-300)) > 0.95)
 
 
 def _fit(square: F64Array, of_total: F64Array, of_spread: F64Array) -> tuple[float, float]:
-    """Return alpha and beta in units of the squares, by least squares weighted with the variance they tell."""
+    """Return alpha and beta in units of the squares, by least squares, weighted by the inverse of the fitted values."""
     weight, fitted = np.ones_like(square), np.zeros(2)
     for _ in range(ROUNDS):
         columns = np.stack([of_total, of_spread], 1) * weight[:, None]
@@ -102,12 +105,12 @@ def _fit(square: F64Array, of_total: F64Array, of_spread: F64Array) -> tuple[flo
 
 
 def _spared(square: F64Array, told: F64Array) -> bool:
-    """Tell whether so many elements have next to no error that something else hit the others alone."""
+    """Return whether so many elements have almost no error that another defect must affect only the others."""
     return bool(np.mean(square < NEXT_TO_NONE**2 * told) > SPARED)
 
 
 def _words(alpha: float, beta: float) -> str:
-    if abs(alpha + beta - 1) < 0.3 and beta > 0.2:  # alpha alone is a result that was rounded
+    if abs(alpha + beta - 1) < 0.3 and beta > 0.2:  # alpha alone means a rounded result
         return _about((alpha + beta) / max(alpha, 1e-3))
     if 0.6 < alpha < FULL and 0.25 < beta / alpha < 1.2:
         return RUNNING
@@ -115,9 +118,9 @@ def _words(alpha: float, beta: float) -> str:
 
 
 def _once_of_large(errors: Errors, square: F64Array, of_total: F64Array, fmt: Format) -> str:
-    """Return how many there are where values are far above their spread, so that only alpha is seen.
+    """Return the number of partial sums in words, if values are far above their spread and only alpha is visible.
 
-    K sums in p bits have alpha 4^-p / K, and their total has p + log2 K bits: both together tell p.
+    K sums in p bits have alpha 4^-p / K, and their total has p + log2 K bits: the two together determine p.
     """
     alpha = float(square.mean() / of_total.mean()) / MEAN_SQUARE
     if errors.narrow or alpha <= 0:
@@ -133,14 +136,14 @@ def _once_of_large(errors: Errors, square: F64Array, of_total: F64Array, fmt: Fo
 
 
 def _as_equal_parts(errors: Errors, square: F64Array, fmt: Format, parts: int) -> bool:
-    """Tell whether errors have the size that roundings of so many about equal parts have, where these lie."""
+    """Return whether errors have the size of the roundings of this many about equal partial sums."""
     chosen = errors.alone
     value, varied = np.abs(errors.value[chosen]) / parts, np.sqrt(errors.spread[chosen] * (1 - 1 / parts) / parts)
     places = [float(np.square(last_place(value + one * varied, fmt)).mean()) for one in QUANTILES]
     return abs(12 * float(square.mean()) / (parts * float(np.mean(places))) - 1) < SHARP
 
 
-# Estimates scatter by a factor of 2, more where there are many: words, not numbers.
+# Estimates scatter by a factor of 2, or more for many partial sums: the result says so in words, not numbers.
 _SEEN: tuple[tuple[float, str], ...] = ((3.0, "about 2 of them"), (5.5, "about 4 of them"), (14.0, "about 8 of them"))
 
 

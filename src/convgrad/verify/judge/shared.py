@@ -1,9 +1,9 @@
-"""Shared products: equal products are rounded alike, so errors of sums that share them are no strangers to each other.
+"""Shared products: equal products are rounded alike, so the errors of sums that share products are correlated.
 
-A sum lies on its grid, so adding p to it loses round(p) - p on that grid, whatever the sum is. Of a filter whose
-weights are all 1/9 the windows of neighbours share most of their products, and most of their errors; where one operand
-is 0 or 1 and the other 0.1 all products are one. Both are counted: how often a product comes again in its own sum, by
-which the variance grows, and how many elements' errors are in the mean one, by which fewer of them count.
+A sum is a multiple of its grid's spacing, so adding p to it loses round(p) - p on that grid, for any sum. If all
+weights of a filter are 1/9, the windows of neighbours share most of their products and most of their errors. If one
+operand is 0 or 1 and the other 0.1, all products are equal. Two effects are counted. Products that are repeated in one
+sum increase its variance. Products that several sums share reduce the number of independent errors.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from convgrad.spec.problem import Problem
 
 F64Array = NDArray[np.float64]
 
-VALUES = 2**18  # of an operand, at most, among which equal ones are looked for
+VALUES = 2**18  # the most values of an operand that are searched for equal values
 
 
 def repeats(products: F64Array) -> F64Array:
-    """Return by how much the variance of elements' errors rises, of products [element, axes...]; at least 1.
+    """Return the factor on the variance of each element's error, from products [element, axes...]; at least 1.
 
-    A product that comes m times in a sum of n loses m times the same: sum m^2 takes the place of n. One with the
-    other sign wins it back.
+    A product that occurs m times in a sum of n products loses the same amount m times: sum m^2 replaces n. An equal
+    product of the other sign cancels one of these losses.
 
     >>> repeats(np.array([[0.1, 0.1, 0.1, 0.1], [0.1, -0.1, 0.2, 0.3]])).tolist()
     [4.0, 1.0]
@@ -42,11 +42,11 @@ def _repeats(row: F64Array) -> float:
 
 
 def shared(problem: Problem, operands: Sequence[NDArray[Any]], products: float, leaning: float) -> float:
-    """Return how many elements' errors are in the mean one, of so many products that are not 0; at least 1.
+    """Return how many elements share one error on average, if ``products`` of all products are not 0; at least 1.
 
-    Two products are equal where both have the same value of one operand, at one place, and equal ones of the other; or
-    equal ones of both, at any places: then they have the sign of their sums only so far as these lean, which is
-    (S / A)^2.
+    Two products are equal in two cases. They may share one element of an operand and have equal values of the other.
+    Or they have equal values of both operands, at any places. In the second case their losses agree in sign only if
+    the sums lean to one side: ``leaning`` is the mean (S / A)^2.
     """
     factors = [np.ravel(one) for name, one in zip(problem.operands, operands, strict=True) if name != "bias"]
     sizes = [max(1, int(np.count_nonzero(one))) for one in factors]
@@ -58,7 +58,7 @@ def shared(problem: Problem, operands: Sequence[NDArray[Any]], products: float, 
 
 
 def _equal(values: NDArray[Any]) -> float:
-    """Return the probability that two values, neither of them 0, have the same size."""
+    """Return the probability that two nonzero values have the same magnitude."""
     if values.size > VALUES:
         drawn = np.sort(np.random.default_rng(0).integers(values.size, size=VALUES))
         values = values[drawn[np.append(True, drawn[1:] != drawn[:-1])]]  # np.unique takes ten times as long

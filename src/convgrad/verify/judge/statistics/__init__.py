@@ -1,19 +1,18 @@
-"""The statistics of a judgement, as a table: what each is of, its threshold and why.
+"""The statistics of a judgement, as a table: each with its threshold and the reason.
 
-N is the number of elements that count, L that of a group, G the number of groups.
-Where sums share products, so that I elements' errors are in the mean one, N / I and L / I count, and mismatches and
-coarse results come I at a time.
+N is the number of elements that count, L the number in a group, G the number of groups. Sums that share products may
+have one error for I elements on average. Then N / I and L / I count, and mismatches and coarse results come I at a time.
 
 | statistic     | threshold                          | why                                                            |
 |---------------|------------------------------------|----------------------------------------------------------------|
-| R, rms of z   | 1.3 (1 + 6 / sqrt N)               | at most 1 by the model; few elements have a heavy tail          |
+| R, rms of z   | 1.3 (1 + 6 / sqrt N)               | at most 1 by the model; small samples have a heavy tail         |
 | R of a group  | 1.3 (1 + 14 / sqrt L)              | the same, the largest of many                                   |
 | max of z      | 2 + 0.6 ln(N / 1e-5)               | an error's tail is exp(-1.28 z): partial sums are a random walk |
 | bias, slope,  | t = 5.5                            | self-normalised: 2 exp(-t^2 / 2), whatever the order            |
 | mean          |                                    |                                                                 |
 | of a group    | t = sqrt(2 ln(4 G / 1e-5)) + 1     | the same, the largest of many                                   |
-| mismatches    | 1.2 M + 6 sqrt M + 10              | Poisson, of a mean M at R = 1.3; of a narrow output             |
-| coarse grids  | 1.5 C + 6 sqrt C + 8               | cancellation alone makes C of them                              |
+| mismatches    | 1.2 M + 6 sqrt M + 10              | Poisson with mean M at R = 1.3; narrow outputs only             |
+| coarse grids  | 1.5 C + 6 sqrt C + 8               | cancellation alone makes C results coarse                       |
 | filters       | t = 6, coefficient 0.25            | self-normalised                                                 |
 """
 
@@ -30,7 +29,7 @@ from convgrad.verify.judge.statistics.groups import leanings, sizes
 from convgrad.verify.judge.statistics.narrow import mismatches
 from convgrad.verify.judge.statistics.size import largest, root_mean_square
 
-# Those that hold for any algorithm whose errors are no larger than a sum's come first.
+# The first two apply to any algorithm whose errors are at most a sum's.
 SIZES: tuple[Callable[[Errors], Finding], ...] = (root_mean_square, largest)
 STATISTICS: tuple[Callable[[Errors], Finding], ...] = (
     *SIZES,

@@ -1,7 +1,7 @@
-"""Errors that lean: towards or away from 0, in proportion to the value, or all to one side.
+"""Statistics of biased errors: towards or away from 0, in proportion to the value, or all to one side.
 
-t = sum d / sqrt(sum d^2), whose tail is below 2 exp(-t^2/2) for symmetric independent errors of any scales: no order
-has to be known. What nearest rounding itself may lose is taken off first; elements that share products count as one.
+The tail of t = sum d / sqrt(sum d^2) is below 2 exp(-t^2/2) for symmetric independent errors of any scales: no order
+has to be known. The bias of nearest rounding itself is subtracted first. Elements that share products count as one.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ FEWEST = 16
 
 
 def bias(errors: Errors) -> Finding:
-    """Return t of z sign(S): below 0 where results are too small."""
+    """Return t of z sign(S): below 0 if results are too small."""
     return _leaning(errors, np.sign(errors.value), "bias", "towards 0", "away from 0")
 
 
 def slope(errors: Errors) -> Finding:
-    """Return t of z S / deviation: of errors that grow with the value, as a wrong scale's do."""
+    """Return t of z S / deviation: large if errors grow with the value, for instance after a wrong scale."""
     return _leaning(errors, errors.value / errors.deviation, "slope", "towards 0, by the value", "by the value")
 
 
 def mean(errors: Errors) -> Finding:
-    """Return t of z / deviation: of errors that are all to one side, as an added constant's are."""
+    """Return t of z / deviation: large if all errors are to one side, for instance after an added constant."""
     return _leaning(errors, errors.deviation[errors.alone].min(initial=np.inf) / errors.deviation, "mean", "down", "up")
 
 
 def leaning(errors: Errors) -> float:
-    """Return the largest t of bias, slope and mean, without a sign."""
+    """Return the largest absolute t of bias, slope and mean."""
     return max(
         (abs(value) for one in (bias, slope, mean) for value in one(errors).figures.values()),
         default=0.0,

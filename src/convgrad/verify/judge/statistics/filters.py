@@ -1,9 +1,9 @@
-"""Matched filters: the errors that operands of fewer bits would cause, looked for in the errors there are.
+"""Matched filters: a search for the errors that operands of fewer bits would cause.
 
-The error that operands rounded to a format cause is known exactly, element by element. What follows the value is taken
-out of it, and of the errors; then t = sum d / sqrt(sum d^2) of d = error x filter is self-normalised, and the
-coefficient is 1 where the operands were so rounded: it detects and names at once, even what is smaller than the errors
-beside it.
+The error that operands rounded to a format cause is known exactly for each element. The component proportional to the
+value is removed from this filter and from the errors. Then t = sum d / sqrt(sum d^2) of d = error x filter is
+self-normalised, and the coefficient is 1 if the operands were rounded in this way. A filter detects and names a defect
+at once, even if its errors are smaller than all others.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from convgrad.verify.verdict import Defect, Evidence
 
 F64Array = NDArray[np.float64]
 
-THRESHOLD, COEFFICIENT, LARGE = 6.0, 0.25, 2.0  # of a larger one that follows by chance there is no name
-FEWEST = 64  # elements that a correlation is taken of
-MULTIPLY_ADDS = 2**31  # up to which all elements are computed, a second or so; beyond, a sample is
-ELEMENTS, TERMS = 4096, 2**27  # of that sample, at most
+THRESHOLD, COEFFICIENT, LARGE = 6.0, 0.25, 2.0  # a coefficient above LARGE is a correlation by chance and gives no name
+FEWEST = 64  # elements that a correlation needs
+MULTIPLY_ADDS = 2**31  # about a second; up to these, all elements are computed, otherwise a sample
+ELEMENTS, TERMS = 4096, 2**27  # the largest sample
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ FILTERS = tuple(Filter(fmt, truncated) for fmt in (TF32, BF16, F16, F32) for tru
 
 
 def coarser(values: F64Array, one: Filter) -> F64Array:
-    """Return values rounded to a format's bits, to nearest even or towards 0; infinite where they are beyond it.
+    """Return values rounded to a format's bits, to nearest even or towards 0; f16 overflows to infinity.
 
     >>> coarser(np.array([1 + 2**-8, 1 + 2**-7 + 2**-9]), Filter(BF16, False)).tolist()
     [1.0, 1.0078125]
@@ -69,7 +69,7 @@ def coarser(values: F64Array, one: Filter) -> F64Array:
 
 
 def matched_filters(errors: Errors) -> Finding:
-    """Return t of each filter that the size of the errors leaves possible, and the one that explains most of them."""
+    """Return t of each filter that is possible for errors of this size, and the filter that explains most of them."""
     chosen = errors.alone
     if np.count_nonzero(chosen) < FEWEST:
         return Finding()
@@ -85,7 +85,7 @@ def matched_filters(errors: Errors) -> Finding:
     if not found:
         return Finding(figures)
     least = min(row[0] for row in found)
-    (_, best, coefficient), *others = [row for row in found if row[0] <= 1.02 * least]  # on these operands the same
+    (_, best, coefficient), *others = [row for row in found if row[0] <= 1.02 * least]  # equivalent for these operands
     t = figures[f"t of {best.name}"]
     evidence = Evidence(f"correlation with {best.name}", t, THRESHOLD)
     if coefficient > LARGE:
@@ -95,7 +95,7 @@ def matched_filters(errors: Errors) -> Finding:
 
 
 def _possible(errors: Errors, one: Filter) -> bool:
-    """Tell from the sample whether a coefficient of any weight can be: it is at most rms(error) / rms(filter)."""
+    """Return whether the sample admits a relevant coefficient: it is at most rms(error) / rms(filter)."""
     sample = errors.sample
     count = max(1, AT_ONCE // max(1, sample.x[:1].size))
     parts = [slice(begin, begin + count) for begin in range(0, len(sample.x), count)]
@@ -109,14 +109,14 @@ def _possible(errors: Errors, one: Filter) -> bool:
 
 
 def _changes(x: F64Array, y: F64Array, one: Filter) -> F64Array:
-    """Return by how much sums of products [element, ...] change."""
+    """Return the changes of sums of products [element, ...] if the operands lose bits."""
     with np.errstate(invalid="ignore", over="ignore"):
         changes: F64Array = (coarser(x, one) * coarser(y, one) - x * y).reshape(len(x), -1).sum(1)
     return changes
 
 
 def _caused(errors: Errors, one: Filter) -> tuple[Any, F64Array]:
-    """Return indices of elements, and the errors there that operands so rounded cause."""
+    """Return indices of elements, and the errors that operands rounded by the filter cause there."""
     problem = errors.problem
     rounded = [
         operand if tensor == "bias" else coarser(np.asarray(operand, np.float64), one)
@@ -141,7 +141,7 @@ def _sums(problem: Any, operands: Sequence[Any], at: Any) -> F64Array:
 
 
 def _matched(errors: Errors, at: Any, caused: F64Array) -> tuple[float, float, float]:
-    """Return t, the coefficient, and the mean square of what the filter leaves of the errors."""
+    """Return t, the coefficient, and the mean square of the errors less the filter."""
     deviation = errors.deviation[at]
     z, value = errors.z[at], errors.value[at] / deviation
     filtered = _beside(caused / deviation, value)
@@ -154,6 +154,6 @@ def _matched(errors: Errors, at: Any, caused: F64Array) -> tuple[float, float, f
 
 
 def _beside(filtered: F64Array, value: F64Array) -> F64Array:
-    """Return a filter without what follows the value."""
+    """Return a filter without its component proportional to the value."""
     square = float(value @ value)
     return filtered - value * (float(filtered @ value) / square) if square else filtered

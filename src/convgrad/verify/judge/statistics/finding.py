@@ -1,4 +1,4 @@
-"""What a statistic finds: its figures, and its alarms."""
+"""The findings of a statistic: its figures and its alarms."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from convgrad.verify.verdict import Defect, Evidence
 
 @dataclass(frozen=True)
 class Finding:
-    """Figures by name, what is beyond its threshold, and names where the alarm itself tells them."""
+    """Figures by name, the statistics beyond their thresholds, and the defects that these alone name."""
 
     figures: Mapping[str, float] = field(default_factory=dict)
     evidence: tuple[Evidence, ...] = ()
     named: tuple[Defect, ...] = ()
 
 
-# The level of one result's verdict, which thresholds that know a tail are made for.
+# The level of one result's verdict, used by thresholds whose tail is known.
 LEVEL = 1e-5

@@ -1,8 +1,8 @@
-"""Results on a coarser grid than their format's: rounded to fewer bits on the way.
+"""Statistics of results on a coarser grid than their format's: rounded to fewer bits on the way.
 
-A right result is a multiple of its last partial sums' last place, so cancellation alone makes low bits 0: as many as
-the largest partial sum tells are expected. An exact value nearer to a coarse grid than that place may end there by any
-order: of data with few bits many do, so these do not count.
+A right result is a multiple of its largest partial sum's last place, so cancellation alone can make low bits 0. The
+expected number of such results follows from that place. If an exact value is nearer to a coarse grid than that place,
+any order may round it to the grid. Such values, frequent in data with few bits, do not count.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from convgrad.verify.verdict import Defect, Evidence
 
 F64Array = NDArray[np.float64]
 
-# Significand bits, and the formats that have so many: what a result is most likely to have passed through.
+# Significand bits, and the format of this precision that results most likely passed through.
 GRIDS = ((8, "bf16"), (11, "f16"), (16, ""), (20, ""))
-MOST, ALL = 0.9, 0.99  # of the results on a grid
+MOST, ALL = 0.9, 0.99  # shares of the results on a grid
 SMALL = 2.0**-100
 DIGITS = range(10)  # after the decimal point
 
 
 def coarse_grids(errors: Errors) -> Finding:
-    """Return how many results lie on each coarser grid whose exact value, rounded, does not."""
+    """Return the number of results on each coarser grid whose rounded exact values are not on that grid."""
     figures: dict[str, float] = {}
     evidence: list[Evidence] = []
     named: list[Defect] = []
@@ -43,7 +43,7 @@ def coarse_grids(errors: Errors) -> Finding:
     for grid, fmt in GRIDS:
         if grid >= bits:
             continue
-        away = np.abs(value - _rounded(value, grid)) > largest  # nearer ones may end there
+        away = np.abs(value - _rounded(value, grid)) > largest  # nearer values may be rounded to the grid
         eligible = away & (_rounded(rounded, grid) != rounded) & (np.abs(got) >= SMALL)
         count = int(np.count_nonzero((_rounded(got, grid) == got) & eligible))
         expected = float(np.minimum(1, largest / _place(value, grid))[eligible].sum())
@@ -56,14 +56,14 @@ def coarse_grids(errors: Errors) -> Finding:
                 was = np.count_nonzero((_rounded(value, grid) == got) & eligible) > MOST * every
                 if not was and (step := multiples(got, value, errors.fmt)):
                     named.append(Defect(MULTIPLES, f"of {step:g}"))
-                elif was or count > ALL * every:  # of sums of two that were rounded to fewer bits, most are on it too
+                elif was or count > ALL * every:  # most sums of two coarse partial sums are on the grid, too
                     name = (RESULT if was else ACCUMULATED).format(fmt)
                     named.append(Defect(name, f"{count} of {every} lie on a grid of {grid} bits{_or(fmt)}"))
     return Finding(figures, tuple(evidence), tuple(named))
 
 
 def multiples(got: F64Array, value: F64Array, fmt: Format) -> float:
-    """Return the number whose multiples results are, if they are the exact values rounded to these; otherwise 0.
+    """Return the number to whose multiples the exact values were rounded, or 0 if there is none.
 
     >>> from convgrad.formats import F32
     >>> values = np.sqrt(np.array([2.0, 3.0, 5.0, 7.0]))
@@ -84,7 +84,7 @@ def multiples(got: F64Array, value: F64Array, fmt: Format) -> float:
 
 
 def to_multiples(step: float, fmt: Format) -> Callable[[F64Array], F64Array]:
-    """Return what rounds to multiples of a number, and then to a format."""
+    """Return the function that rounds to multiples of a number, and then to a format."""
     return lambda values: round_to(np.rint(values / step) * step, fmt)
 
 

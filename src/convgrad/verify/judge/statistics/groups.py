@@ -1,4 +1,4 @@
-"""The same statistics by group: an output channel, a tap and its channel, a row of an image, a column."""
+"""Statistics by group of elements: an output channel, a tap and its channel, a row of an image, or a column."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from convgrad.verify.verdict import Defect, Evidence
 
 F64Array = NDArray[np.float64]
 FEWEST = 8
-UPRIGHT = 3.0  # t of errors that do not lean; larger ones may have a cause that all elements share
+UPRIGHT = 3.0  # t of unbiased errors; a larger t may have a cause that all elements share
 REST = 99  # and all axes that follow
 
-# What groups there are, by what is solved for: their name, and the axes of the canonical output that tell them apart.
+# The groups of each solved tensor: their name, and the axes of the canonical output that distinguish them.
 _DATA = (("{} channel", (1,)), ("row of an image", (0, 2)), ("column", (-1,)))
 _GROUPS: Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]] = {
     "weights": (("destination channel", (0,)), ("source channel and tap", (1, REST)), ("tap", (2, REST))),
@@ -37,7 +37,7 @@ _GROUPS: Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]] = {
 
 @dataclass(frozen=True)
 class Grouping:
-    """One way to group: its name, the axes that are kept and those that are summed over, where the kept ones begin."""
+    """A way to group elements: its name, the axes kept, the axes summed over, and the first index of each kept axis."""
 
     name: str
     kept: tuple[int, ...]
@@ -55,7 +55,7 @@ class Grouping:
 
 
 def groupings(errors: Errors) -> Iterator[tuple[Grouping, F64Array]]:
-    """Yield the groupings of an output that have several groups, with the number of elements alone in each."""
+    """Yield the groupings of an output that have several groups, with the number of elements that count in each."""
     rank = errors.value.ndim
     seen = set()
     for name, axes in _GROUPS[errors.problem.solves_for]:
@@ -75,7 +75,7 @@ def groupings(errors: Errors) -> Iterator[tuple[Grouping, F64Array]]:
 
 
 def sizes(errors: Errors) -> Finding:
-    """Return R by group; a second look takes elements of the worst by their own kappas."""
+    """Return the largest R of a group; a second look at the worst group uses its elements' own kappas."""
     figures, evidence, named = {}, [], []
     squared = np.square(np.where(errors.alone, errors.z, 0.0))
     for grouping, counts in groupings(errors):
@@ -113,13 +113,13 @@ def _inside(errors: Errors, grouping: Grouping, group: Index) -> NDArray[np.bool
 
 
 def _several(errors: Errors, grouping: Grouping, group: Index, threshold: float) -> bool:
-    """Tell whether a group is off without its worst element, too: else that one is."""
+    """Return whether a group is wrong even without its worst element: otherwise only that element is wrong."""
     z = np.sort(np.abs(errors.z[errors.alone & _inside(errors, grouping, group)]))[:-1]
     return bool(z.size and np.square(z).mean() > threshold**2)
 
 
 def _rest_is_fine(errors: Errors, grouping: Grouping, group: Index) -> bool:
-    """Return whether the errors outside a group are small and do not lean: otherwise more than the group is off."""
+    """Return whether the errors outside a group are small and unbiased: otherwise more than the group is wrong."""
     others = errors.only(~_inside(errors, grouping, group))
     rest = others.z[others.alone]
     small = np.square(rest).mean() <= size_threshold(rest.size) ** 2 if rest.size else True
@@ -127,7 +127,7 @@ def _rest_is_fine(errors: Errors, grouping: Grouping, group: Index) -> bool:
 
 
 def leanings(errors: Errors) -> Finding:
-    """Return the largest t of a group's errors, with and without the value's sign; self-normalised, as ``bias``."""
+    """Return the largest t of a group's errors, with and without the value's sign, self-normalised like ``bias``."""
     figures, evidence, named = {}, [], []
     masked = np.where(errors.alone, errors.z, 0.0)
     allowance = np.where(errors.alone, errors.allowance, 0.0)

@@ -1,7 +1,7 @@
-"""Results of a narrow format that are not the exact value rounded: more of them than errors can push over a boundary.
+"""The number of results of a narrow format that are not the rounded exact value, compared with the expected number.
 
-Of errors of the model, an element's sum crosses the boundary between two results with a known probability; the number
-of crossings is about Poisson's.
+With errors of the model, an element's sum crosses the boundary between two results with a known probability. The
+number of crossings has about a Poisson distribution.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from convgrad.verify.judge.statistics.groups import groupings
 from convgrad.verify.verdict import Evidence
 
 F64Array = NDArray[np.float64]
-WIDENED = 1.3  # deviations, as R may be that large
-FAR = 7.0  # deviations, from which on a crossing is not counted on
+WIDENED = 1.3  # deviations, because R may be that large
+FAR = 7.0  # deviations; crossings from this distance are not expected
 
 _erfc = np.frompyfunc(erfc, 1, 1)
 
@@ -29,12 +29,12 @@ _erfc = np.frompyfunc(erfc, 1, 1)
 def mismatch_threshold(
     expected: Any, shared: float, slack: float = 1.2, deviations: float = 6.0, least: float = 10.0
 ) -> Any:
-    """Return what the number of mismatches stays below, of so many expected, which come ``shared`` at a time."""
+    """Return the threshold of the number of mismatches, if ``expected`` are expected and come ``shared`` at a time."""
     return slack * expected + deviations * np.sqrt(shared * expected) + least * shared
 
 
 def expected_mismatches(errors: Errors) -> F64Array:
-    """Return the probability that each element's sum lies beyond a boundary of its rounded exact value."""
+    """Return the probability that each element's sum is rounded to a different result than the exact value."""
     low, high = cell(round_to(errors.value, errors.fmt), errors.fmt)
     deviation = WIDENED * errors.deviation
     crossing = _tail((high - errors.value) / deviation) + _tail((errors.value - low) / deviation)
@@ -49,7 +49,7 @@ def _tail(distance: F64Array) -> F64Array:
 
 
 def mismatches(errors: Errors) -> Finding:
-    """Return the number of results that are not the exact value rounded, of all and by group."""
+    """Return the number of results that are not the rounded exact value, in total and by group."""
     if not errors.narrow:
         return Finding()
     crossing = expected_mismatches(errors)

@@ -1,4 +1,4 @@
-"""The size of the errors: their root mean square in deviations, R, and the largest of them."""
+"""Statistics of the size of errors: their root mean square in deviations, R, and the largest error."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from convgrad.verify.judge.names import SINGLE
 from convgrad.verify.judge.statistics.finding import LEVEL, Finding
 from convgrad.verify.verdict import Defect, Evidence
 
-SUSPECTS, TERMS = 64, 2**22  # elements, and their terms, of which a second look is taken
-SHOWN = 8  # elements of a group that would be off, where the group were: more than chance hides
+SUSPECTS, TERMS = 64, 2**22  # the most elements, and the most terms of these, for a second look
+SHOWN = 8  # elements that would differ if their whole group were wrong: more than chance hides
 LARGEST = "the largest error"
-FEW = 4  # elements, at most, that are called single, where no other comes near
+FEW = 4  # the most elements that are called single; all others must be far below the threshold
 
 
 def size_threshold(elements: float, slack: float = 6.0) -> float:
-    """Return what R stays below: it is at most 1 by the model, and few elements have a heavy tail."""
+    """Return the threshold of R: R is at most 1 by the model, but has a heavy tail if elements are few."""
     return 1.3 * (1 + slack / sqrt(max(elements, 1)))
 
 
 def largest_threshold(elements: int) -> float:
-    """Return what the largest error stays below, in deviations.
+    """Return the threshold of the largest error, in deviations.
 
-    Given an order, the sum of squared partial sums is that of a random walk's bridge, whose tail is exp(-pi^2 x / 12):
-    an error's tail is exp(-1.28 z), not a Gaussian's.
+    In a given order, the sum of squared partial sums is that of a random walk's bridge. Its tail is exp(-pi^2 x / 12),
+    so an error's tail is exp(-1.28 z), not a Gaussian's.
     """
     return 2 + 0.6 * log(max(elements, 2) / LEVEL)
 
 
 def root_mean_square(errors: Errors) -> Finding:
-    """Return R of all elements; a second look takes the sampled elements by their own kappas."""
+    """Return R of all elements; a second look uses the sampled elements' own kappas."""
     z = errors.z[errors.alone]
     size, threshold = sqrt(float(np.square(z).mean())), size_threshold(z.size / errors.shared)
     if threshold < size < 6 * threshold:
@@ -45,7 +45,7 @@ def root_mean_square(errors: Errors) -> Finding:
 
 
 def largest(errors: Errors) -> Finding:
-    """Return the largest error in deviations; a second look takes the suspects by their own kappas."""
+    """Return the largest error in deviations; a second look uses the suspects' own kappas."""
     z, judged = np.abs(errors.z), int(np.count_nonzero(errors.judged))
     threshold, most = largest_threshold(judged), float(z.max())
     if most <= threshold / 2:
@@ -69,7 +69,7 @@ def largest(errors: Errors) -> Finding:
 
 
 def _others_would_show(errors: Errors, ratio: float) -> bool:
-    """Tell whether others of a group, off by the same share, would be seen: most of a narrow result's would not."""
+    """Return whether other elements of a group, wrong by the same share, would show: few do in a narrow result."""
     if not errors.narrow:
         return True
     crossing = float(
