@@ -1,4 +1,4 @@
-"""How good an answer is: exact results, and verdicts on any implementation's result."""
+"""Verification: exact results, and verdicts on results of any implementation."""
 
 from convgrad.verify.check import check
 from convgrad.verify.exact import exact

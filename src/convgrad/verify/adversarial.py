@@ -1,8 +1,9 @@
-"""Operands that sums find hard: terms that cancel, sizes from end to end of the format, zeros of both signs.
+"""Operands that are hard to sum: terms that cancel, the format's whole range of exponents, zeros of both signs.
 
-What two operands share, channels or images, has factors 2^k in one of them and 2^-k in the other, with k up to where
-the format ends: numbers are as large and as small as it holds, while their products are not, so that results are
-finite. Every second one of some pairs of these meets nearly the opposite of the first.
+The two operands share an axis: channels or images. One operand is scaled by 2^k along this axis and the other by 2^-k,
+where k reaches the limits of the format. So numbers are as large and as small as the format allows, but their products
+are not, and results are finite. In about half of the pairs of neighbours along this axis, the products of the second
+are nearly the opposite of those of the first.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ Shape = tuple[int, ...]
 
 # Shares of values by kind: normal numbers, those scaled by a random power of 2, few bits, zeros of either sign.
 KINDS: Mapping[str, float] = {"normal": 0.4, "scaled": 0.2, "few bits": 0.3, "zeros": 0.1}
-SCALES = {127: (-30, 12), 15: (-12, 2), 8: (-6, -1)}  # exponents of "scaled", by that of the largest result
-NORMAL_BITS = 3  # a normal number is less than 2^3 in size, once in 10^15 more
+SCALES = {127: (-30, 12), 15: (-12, 2), 8: (-6, -1)}  # exponents of "scaled", by the exponent of the largest result
+NORMAL_BITS = 3  # a normal number is at least 2^3 in size once in 10^15
 
 
 class Shared(NamedTuple):
-    """What a role's two operands share: the axis of each, and its period, the channels of a group."""
+    """The shared axis of a pass's two operands, and its period: the channels of a group, or the images."""
 
     axes: Mapping[Tensor, int]
     period: int
 
 
 def adversarial(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generator) -> Iterator[Array]:
-    """Yield canonical operands of canonical shapes."""
+    """Yield canonical operands of these canonical shapes."""
     fmt, shared = problem.operand_format, _shared(problem, shapes)
     exponents = SCALES[min(fmt.max_exponent, problem.output_format.max_exponent, 127)]
     reach = max(0, fmt.max_exponent - exponents[1] - NORMAL_BITS - 2)
     powers = np.resize((reach, -reach, 0, 0, reach // 2), shared.period)
-    opposite = rng.random(shared.period) < 0.5  # second ones of pairs that meet the opposite of the first
+    opposite = rng.random(shared.period) < 0.5  # the second of a pair whose products cancel
     opposite[::2] = False
     last_bits = 1 + 4 * fmt.unit
     for at, (tensor, shape) in enumerate(zip(problem.operands, shapes, strict=True)):
@@ -68,7 +69,7 @@ def _shared(problem: Problem, shapes: Sequence[Shape]) -> Shared:
 
 
 def _mixed(shape: Shape, exponents: tuple[int, int], problem: Problem, rng: np.random.Generator) -> F64Array:
-    """Return numbers of all kinds; those of few bits, 1 and 1.5 and u of the result, have sums that are exact ties."""
+    """Return numbers of all kinds. Numbers of few bits (1, 1.5 and the result's u) have sums that are exact ties."""
     normal = np.clip(rng.standard_normal(shape), -(2.0**NORMAL_BITS), 2.0**NORMAL_BITS)
     signs = rng.choice((-1.0, 1.0), shape)
     kinds = rng.choice(len(KINDS), shape, p=list(KINDS.values()))

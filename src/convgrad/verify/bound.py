@@ -39,26 +39,34 @@ def error_bound(
     bound: str = PATHS,
     **attributes: object,
 ) -> Any:
-    """Return how far any correct result of a call of ``convgrad.run`` may lie from the exact sums, per element.
+    """Return the largest error of each element of a correct result of a call of ``convgrad.run``.
 
-    For n terms, ``A = sum |x||y|`` and the exact sum S it is B = gamma_h A + n tiny/2 (1 + gamma_h), where
-    gamma_h = h u / (1 - h u), and one rounding of a number of size ``|S| + B`` to the output's type. u is the unit
-    roundoff and tiny the smallest number of ``accumulation``, the format sums are kept in (f32, bf16, f16, tf32, f64,
-    f8_e4m3, f8_e5m2, f8_e4m3fnuz, f8_e5m2fnuz; by default f32, f64 for f64). h is ``height``, the most roundings
-    that a term goes through, or the blocks of an order. By default, and at most, it is the number of products that are
-    not 0, and one for bias, which holds for every order. ``algorithm`` is "sum", or "winograd:M,R", M outputs of R taps
-    at a time along each axis (then h is not asked, and the bound is one on norms), or "fft", of which nothing is
-    promised. ``max_error`` is that of the call: where it admits tiles, the bound is that of ours in one of three forms,
-    ``bound``: "paths", the tightest, of all ways of an element's terms; "norms", of norms of the values at each point;
-    "kappa", gamma_H kappa times two norms of operands, which ``max_error`` promises beforehand. Elsewhere ``bound``
-    changes nothing.
+    For n terms, ``A = sum |x||y|`` and the exact sum S, the bound on the sum is B = gamma_h A + n tiny/2 (1 + gamma_h),
+    where gamma_h = h u / (1 - h u). One rounding of a number of size ``|S| + B`` to the output's type is added. u is
+    the unit roundoff and tiny the smallest number of ``accumulation``.
 
-    The bound is infinite where nothing can be promised: where sums or results may overflow, where h u >= 1, where
-    operands are not finite. Of integers so small that sums are exact only the output's rounding is left.
+    ``accumulation`` is the format of sums: f32, bf16, f16, tf32, f64, f8_e4m3, f8_e5m2, f8_e4m3fnuz or f8_e5m2fnuz.
+    The default is f32, and f64 for f64 operands. ``height`` is h, the rounding depth: the largest number of roundings
+    of a term, or the blocks of an order. The default and the maximum is the number of products that are not 0, plus
+    one for bias, which is valid for every order. ``algorithm`` is one of:
+
+    - "sum";
+    - "winograd:M,R", M outputs of R taps at a time along each axis: the bound uses norms, and ``height`` is not used;
+    - "fft": the bound is infinite.
+
+    ``max_error`` is the argument of the call. If it admits Winograd tiles, the bound is for convgrad's tiles, and
+    ``bound`` selects its form (otherwise ``bound`` changes nothing):
+
+    - "paths": the tightest, over all paths of an element's terms;
+    - "norms": norms of the values at each point of the Winograd domain;
+    - "kappa": gamma_H kappa times two norms of operands, which ``max_error`` promises before the call.
+
+    The bound is infinite where nothing can be promised: if sums or results may overflow, if h u >= 1, or if operands
+    are not finite. If operands are integers so small that sums are exact, only the output's rounding remains.
 
     The result is f64, in the layout of the output and the library of the first input. Attributes are as for
-    ``convgrad.verify.check``. Raises as ``convgrad.run`` does, and InvalidAttributeError of what is declared.
-    Follows the document of the operator named.
+    ``convgrad.verify.check``. Raises as ``convgrad.run`` does, and InvalidAttributeError for an invalid declaration.
+    Follows the document of the named operator.
 
     >>> src, diff_dst = np.ones((2, 6, 1), np.float32), np.ones((2, 3, 1), np.float32)
     >>> call = {"strides": 2, "weights_shape": [2, 1, 1]}
@@ -76,7 +84,7 @@ def error_bound(
     how = declared(operator, problem.operand_format, accumulation, height, algorithm)
     result = arrays.aligned(problem.output_shape, F64.dtype)
     out = prepared.canonical_output(result)
-    most = PART if how.filtering is None else out.size  # of filtering, a bound is of all that its tiles may reach
+    most = PART if how.filtering is None else out.size  # a Winograd bound needs all outputs of a tile
     for part, reference in references(parts_of(problem, operands, most=most), out.size):
         out[part.index] = _total(reference, part, how, bound)
     return libraries.like(inputs[0])(result)
@@ -94,7 +102,7 @@ def _total(reference: Reference, part: Part, how: Declared, bound: str) -> F64Ar
 def bound_of(
     answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[Array], bound: str = PATHS
 ) -> F64Array:
-    """Return the bound before the output's rounding; what the exact value itself misses is in it."""
+    """Return the bound before the output's rounding. It includes the error of the reference value itself."""
     if problem.variant and how.algorithm == SUM:
         own = sum_bound(answer, how.accumulation, np.zeros_like(answer.terms))
         by_tiles: F64Array = variant_bound(problem, operands, how.accumulation, bound) + own
@@ -113,19 +121,19 @@ def bound_of(
 def bounded_by(
     got: Array, answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[Array] = ()
 ) -> Verdict:
-    """Return the verdict of the bound alone on a canonical result; of sums nothing is asked of ``operands``."""
+    """Return the verdict of the bound alone on a canonical result; direct sums do not need ``operands``."""
     with np.errstate(all="ignore"):
         bound = bound_of(answer, problem, how, operands)
     return compare(got, answer, problem, 0, bound=bound)
 
 
 def rounded_terms(answer: Answer | Reference) -> NDArray[np.int64]:
-    """Return how many products of each element can be rounded: a product that is exactly 0 changes no sum."""
+    """Return how many products of each element can cause a rounding: a product that is exactly 0 changes no sum."""
     return answer.nonzero if isinstance(answer, Reference) else answer.terms
 
 
 def heights(terms: NDArray[np.int64], problem: Problem, how: Declared) -> NDArray[np.int64]:
-    """Return the most roundings that a term of each element goes through: its number of products, or less."""
+    """Return the rounding depth of each element: at most its number of products and last additions."""
     last = last_additions(problem)
     own = terms + last
     if how.blocks:

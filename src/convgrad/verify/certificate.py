@@ -23,30 +23,30 @@ Array = NDArray[Any]
 def certificate(
     prepared: Prepared, index: Sequence[int], got: object, declared: Declared, old: Array | None = None
 ) -> dict[str, Any]:
-    """Return what JSON holds of an element of a result ``got``, at ``index`` in the caller's layout.
+    """Return a JSON object that certifies one element of a result ``got``, at ``index`` in the caller's layout.
 
-    With products x y of the terms and what is added without one, the exact value is S = sum x y + sum added, A the sum
-    of their magnitudes, n the number of products, and h the declared height, at most the number of terms that are not
-    products of 0:
+    The exact value is S = sum x y + sum added, for the products x y of the terms and the added values. A is the sum of
+    their magnitudes and n the number of products. h is the declared rounding depth, at most the number of terms that
+    are not products of 0:
 
         bound = gamma_h A + n tiny/2 (1 + gamma_h),  gamma_h = h u / (1 - h u)
 
-    with u and tiny of the format that sums are kept in; 0 where all terms are integers and A is at most 1/u. Inside is
-    what lies from S - bound to S + bound, both rounded to the result's type. Numbers are hexadecimal floats, bits, or
-    fractions, so nothing is lost. ``old``, in the caller's layout, is what the result was added to. Such a file is
-    checked by ``check_certificate.py``, which imports nothing of convgrad.
+    u and tiny belong to the format of sums. The bound is 0 if all terms are integers and A is at most 1/u. A value is
+    inside from S - bound to S + bound, both rounded to the result's type. Numbers are hexadecimal floats, bits, or
+    fractions, so no digit is lost. ``old``, in the caller's layout, is the array to which the result was added.
+    ``check_certificate.py``, which imports nothing from convgrad, checks such a file.
 
-    | key                           | holds                                                                      |
+    | key                           | value                                                                      |
     |-------------------------------|----------------------------------------------------------------------------|
-    | operator, attributes, index   | the call, and which element of its result                                  |
+    | operator, attributes, index   | the call, and the element of its result                                    |
     | operands                      | by name: type, shape, SHA-256 of the bytes in C order                      |
-    | terms                         | x and y; what is added: bias, the old value                                |
+    | terms                         | x and y; added: bias, the old value                                        |
     | declared                      | the format of sums; height: a number, an order's blocks, null for any      |
     | output_type, candidate        | the result's type, the bits of its element                                 |
-    | conclusions                   | exact, rounded, magnitude, bound, candidate, error, share (of the error in |
-    |                               | bound and last rounding), verdict: inside, beyond, undecided               |
+    | conclusions                   | exact, rounded, magnitude, bound, candidate, error, share (error divided   |
+    |                               | by bound + last rounding), verdict: inside, beyond, undecided              |
 
-    Raises InvalidShapeError for an index of no element, UnsupportedError for declared arithmetic that is no sum.
+    Raises InvalidShapeError if no element has the index, UnsupportedError if the declared arithmetic is not a sum.
 
     >>> from convgrad.functional.call import prepare
     >>> from convgrad.verify.declared import declared

@@ -1,4 +1,4 @@
-"""The verdict on somebody's result of any call: the bound first, then the statistics, then the defect's name."""
+"""The verdict on a given result of any call: first the bound, then the statistics, then the defect's name."""
 
 from __future__ import annotations
 
@@ -40,18 +40,21 @@ def check(
 ) -> Verdict:
     """Return the verdict on a result that any implementation computed for a call of ``convgrad.run``.
 
-    ``result`` is the array, whose type is the output's, or a function that is called as ``convgrad.run`` is, with the
-    operator, its inputs and its attributes, and returns it: one that raises, or answers in another shape or type, is
-    wrong. ``old`` is what it was accumulated into. Tensors are taken whether or not they require gradients.
+    ``result`` is an array, whose type is the output's type, or a function that returns the array. The function gets the
+    arguments of ``convgrad.run``: the operator, its inputs and its attributes. The function is wrong if it raises, or
+    returns another shape or type. ``old`` is the array to which the result was added. Tensors may require gradients.
 
-    Declared is the arithmetic it is judged by: ``accumulation``, the format sums are kept in (f32, bf16, f16, tf32,
-    f64; by default f32, f64 for f64); ``height``, the most roundings a term went through, those of adding bias and
-    ``old`` counted, or the blocks of an order that ``convgrad probe`` revealed; by default any order of each element's
-    own terms. ``max_error`` is that of the call that computed the result: where it admits Winograd tiles, the result is
-    judged by the bound of convgrad's tiles. A function that is judged is called without it.
+    The verdict assumes the declared arithmetic:
 
-    Attributes are as for ``convgrad.run``, or as the functions take them: one int for all axes, strides and dilations 1
-    where nothing is said of them; a function is given them spelled out. Raises as ``convgrad.run`` does of the inputs.
+    - ``accumulation``: the format of sums (f32, bf16, f16, tf32 or f64). The default is f32, and f64 for f64 operands.
+    - ``height``: the rounding depth, the largest number of roundings of a term, including the additions of bias and
+      ``old``; or the blocks of an order that ``convgrad probe`` revealed. The default is any order of each element's
+      terms.
+    - ``max_error``: the argument of the call that computed the result. If it admits Winograd tiles, the bound is for
+      convgrad's tiles. A function is called without it.
+
+    Attributes are as for ``convgrad.run``, or as for its functions: one int for all axes, and strides and dilations 1
+    by default. A function gets all of them in full. Raises as ``convgrad.run`` does for these inputs.
 
     >>> import numpy as np
     >>> src, diff_dst = np.ones((2, 6, 1), np.float32), np.ones((2, 3, 1), np.float32)
@@ -77,7 +80,7 @@ def check(
 
 
 def _format_of(result: object) -> Format | None:
-    """Return the format of a result; None of one that is none, which is wrong and not to be refused."""
+    """Return the format of a result; None if it has no format, because such a result is wrong but not an error."""
     try:
         return None if isinstance(result, Verdict) else arrays.take(result, "", "result")[1]
     except ConvgradError:
@@ -93,10 +96,10 @@ def verdict_on(
     progress: Progress = lambda share: None,
     most: int = PART,
 ) -> Verdict:
-    """Return the verdict on what is said to be the result of a prepared call, in the caller's layout.
+    """Return the verdict on a claimed result of a prepared call, in the caller's layout.
 
-    Its own type counts, whatever output type the problem names. ``old`` and ``reference`` are canonical; a reference
-    that is at hand is not computed again, and the result is judged as one part.
+    The type of the result counts, not the output type of the problem. ``old`` and ``reference`` are canonical. If
+    ``reference`` is given, it is not computed again, and the result is judged as one part.
     """
     if reference is None:
         return verdicts_of([(result, how)], prepared, old, progress, most)[0]
@@ -111,7 +114,7 @@ def verdicts_of(
     progress: Progress = lambda share: None,
     most: int = PART,
 ) -> list[Verdict]:
-    """Return the verdicts on results of one call, each with what is declared of it, in parts of ``most`` elements."""
+    """Return the verdicts on results of one call, each with its declaration, in parts of ``most`` elements."""
     claims = [_claim(result, prepared, how, old) for result, how in results]
     left = [claim for claim in claims if isinstance(claim, Claim)]
     if left:
@@ -125,7 +128,7 @@ def verdicts_of(
 
 
 def _claim(result: object, prepared: Prepared, how: Declared, old: Array | None) -> Claim | Verdict:
-    """Return the claim that this is the result, or the verdict on what cannot be."""
+    """Return the claim that this is the result, or the verdict if it cannot be the result."""
     if isinstance(result, Verdict):
         return result
     try:
@@ -137,7 +140,7 @@ def _claim(result: object, prepared: Prepared, how: Declared, old: Array | None)
 
 
 def as_result(value: object, problem: Problem, name: str = "result") -> tuple[Array, Format]:
-    """Return an array that may be a result of a problem, with its format; refuse any other by rules T1, T4 and D2."""
+    """Return a possible result of a problem, with its format; refuse any other value by rules T1, T4 and D2."""
     array, fmt = arrays.take(value, problem.operator, name)
     if fmt is F64 and problem.operand_format is not F64:  # T4
         sums = f"sums of {problem.operand_format} operands are kept in f32 and rounded to f32 or to fewer bits"

@@ -1,4 +1,4 @@
-"""A claim that an array is the result of a call: judged part by part, and the verdict on the whole."""
+"""Claims that an array is the result of a call: each is judged part by part, with a verdict on the whole."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, WRONG, Defect, Evid
 
 Array = NDArray[Any]
 
-PLACED = (SINGLE, ONE_GROUP.partition("{}")[0])  # names of defects that are somewhere in particular
-DIAGNOSED = 1 << 22  # elements of a result, at most, that is looked at whole where it is not right
+PLACED = (SINGLE, ONE_GROUP.partition("{}")[0])  # names of defects in one place
+DIAGNOSED = 1 << 22  # elements: a wrong result of at most this size is diagnosed as a whole
 
 
 @dataclass
 class Claim:
-    """The canonical ``got`` is said to be a problem's result, computed as declared; ``old`` is what it adds to.
+    """A claim: the canonical ``got`` is a problem's result, computed as declared and added to ``old``.
 
-    ``add`` takes the parts of the output in order; ``verdict`` is on all of them. The bound of each element is that of
-    the whole result, counts add up, and the worst element is the worst of all parts. The statistics are each part's
-    own: a part is judged as a result is.
+    ``add`` takes the parts of the output in order; ``verdict`` is on all of them. The bound of each element is the same
+    as in the whole result. Counts of parts are added, and the worst element is the worst of all parts. Statistics are
+    computed per part: each part is judged like a whole result.
     """
 
     got: Array
@@ -52,7 +52,7 @@ class Claim:
 
     @property
     def is_one_part(self) -> bool:
-        """Whether the bound of an element is one of all that tiles may reach, so that no part has it."""
+        """Whether an element's bound needs all outputs of a Winograd tile, so that the output cannot be split."""
         return self.how.filtering is not None
 
     def whole(self, reference: Reference) -> Verdict:
@@ -61,7 +61,7 @@ class Claim:
         bounded = bounded_by(got, reference, problem, how, operands)
         if bounded.outcome == WRONG and bounded.mask is not None:
             beyond = bounded.mask.transpose(problem.output_order)
-            if problem.activation:  # errors of sums are not seen where results are 0: a defect has no certain name
+            if problem.activation:  # results of 0 hide errors of sums: no certain name
                 return replace(bounded, where=place(beyond, reference.terms, problem))
             diagnosis = diagnose(got, beyond, reference, problem, operands, old, how.accumulation)
             found = diagnosis.found or judge(got, reference, problem, operands, how, old).found  # arithmetic, place
@@ -73,19 +73,20 @@ class Claim:
         verdict = _with_judgement(bounded, judge(got, reference, problem, operands, how, old))
         if verdict.outcome != DEGRADED or verdict.found:
             return verdict
-        unequal = got != reference.rounded(problem.output_format)  # a bound of long sums is wide: zeros, a transposed
-        if not unequal.any():  # result may lie inside
+        unequal = got != reference.rounded(problem.output_format)
+        if not unequal.any():
             return verdict
+        # The bound of long sums is wide: zeros, or a transposed result, may be inside.
         found = diagnose(got, unequal, reference, problem, operands, old, how.accumulation).found
         return replace(verdict, found=found)
 
     def _is_to_be_judged(self, bounded: Verdict) -> bool:
-        """Return whether statistics are asked: the bound is all that is known of tiles and of activated results."""
+        """Return whether statistics are computed: results by tiles and activated results have only a bound."""
         bound_alone = self.problem.variant or self.problem.activation
         return bounded.outcome == OK and bounded.elements > 0 and not bound_alone
 
     def add(self, part: Part, reference: Reference) -> None:
-        """Judge the next part, of which this is the reference."""
+        """Judge the next part; ``reference`` is the part's reference."""
         if part.elements == self.got.size:
             self._whole = self.whole(reference)
             return
@@ -104,7 +105,7 @@ class Claim:
             self._judged.append(judge(got, reference, problem, part.operands, self.how, part.old, part.origin))
 
     def _joined(self, one: Verdict, other: Verdict) -> Verdict:
-        """Return what the bound says of the elements of both."""
+        """Return the verdict of the bound on the elements of both."""
         if not one.elements:
             return other
         first = max(
@@ -142,7 +143,7 @@ class Claim:
 
 
 def _explained(bounded: Verdict, how: Declared) -> Verdict:
-    """Return the verdict of the bound, with the reason where no element has one."""
+    """Return the verdict of the bound, with the reason if no element has a bound."""
     if bounded.undecided == bounded.elements > 0 and how.algorithm != SUM:
         unknown = f"no bound is known of the errors of {how.algorithm} in this problem"
         return replace(bounded, reason=f"{unknown}; declare {SUM} to hold it to that")
@@ -163,10 +164,10 @@ def _with_judgement(bounded: Verdict, judged: Judgement) -> Verdict:
 
 
 def _of_all(parts: Sequence[Judgement], elements: int) -> Judgement:
-    """Return the judgement on all parts of so many elements: the strongest alarm of each kind, the largest figures.
+    """Return the judgement on all parts: the strongest alarm of each kind and the largest figures.
 
-    The largest error of many parts has the threshold of all elements: that of the others hardly depends on how many
-    parts there are. A defect has a name if all parts that name one agree on it.
+    The largest error is compared with the threshold for all ``elements``. The thresholds of other statistics hardly
+    depend on the number of parts. A defect has a name if all parts that name a defect agree.
     """
     alarms: dict[str, Evidence] = {}
     found: list[Defect] = []
@@ -194,7 +195,7 @@ def _strength(one: Evidence) -> float:
 
 
 def _agreed(found: Sequence[Defect]) -> tuple[Defect, ...]:
-    """Return the one defect that parts name: none if they name several, or one channel, row or element each."""
+    """Return the defect on which parts agree: none if the parts name several, or one place each."""
     names, details = {one.name for one in found}, {one.detail for one in found}
     alone = len(names) == 1 and (len(details) == 1 or not next(iter(names)).startswith(PLACED))
     return tuple(found[:1]) if alone else ()

@@ -1,4 +1,4 @@
-"""An array against the exact answer: the largest error as a share of the proved bound, element by element."""
+"""Comparison of an array with the exact result: each element's error as a share of the proved bound."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def compare(
     height: int | NDArray[np.int64],
     bound: F64Array | None = None,
 ) -> Verdict:
-    """Compare a canonical result, computed with sums of ``height``, for each element or all, with the exact answer.
+    """Compare a canonical result with the exact result; ``height`` is the rounding depth, per element or for all.
 
-    Sums are kept in the operands' accumulator; ``bound`` stands in place of the bound of such sums.
+    Sums are computed in the operands' accumulator; ``bound`` replaces the bound of such sums.
 
-    A result may be any value between the rounded ends of [exact - bound, exact + bound]. The bound counts the roundings
-    of the sum and of the oracle's own float64 sum; it is 0 where integers add exactly in any order.
+    A result may be any value between the rounded ends of [exact - bound, exact + bound]. The bound includes the
+    roundings of the sum and of the float64 sum of the exact result. It is 0 if integers add exactly in any order.
 
     | the exact value  | what is right                                                            |
     |------------------|--------------------------------------------------------------------------|
@@ -80,7 +80,7 @@ def compare(
 
 
 def sum_bound(answer: Answer | Reference, accumulator: Format, height: int | NDArray[np.int64]) -> F64Array:
-    """Return the bound before output rounding, the oracle's own error included; infinite where a sum may overflow."""
+    """Return the bound before output rounding, with the exact result's own error; infinite if a sum may overflow."""
     with np.errstate(all="ignore"):
         if isinstance(answer, Reference):
             own = answer.error
@@ -93,7 +93,7 @@ def sum_bound(answer: Answer | Reference, accumulator: Format, height: int | NDA
 
 
 def _rounding(values: F64Array, fmt: Format) -> F64Array:
-    """Return the most that rounding numbers up to ``values`` in size can change them."""
+    """Return the largest error of rounding numbers whose magnitude is at most ``values``."""
     rounding: F64Array = np.maximum(values * fmt.unit, fmt.tiny / 2)
     return rounding
 

@@ -1,4 +1,4 @@
-"""Copies of arrays that lie as the arrays do: with their strides, and NaN in what lies between their elements."""
+"""Copies of arrays with the same strides, and with NaN in the memory between the elements."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from convgrad import arrays
 
 Array = NDArray[Any]
-BETWEEN = 0xFF  # in every byte: a NaN in every format, which what reads beside an array meets
+BETWEEN = 0xFF  # in every byte: a NaN in every format, for code that reads outside the elements
 
 
 def laid(array: Array) -> tuple[Array, int]:
-    """Return memory in which a copy of an array lies with its strides, and where in it the first element lies."""
+    """Return memory that contains a copy of an array with its strides, and the byte offset of the first element."""
     spans = [stride * (extent - 1) for stride, extent in zip(array.strides, array.shape, strict=True)]
     size = sum(map(abs, spans)) + array.itemsize if array.size else 0
     offset = -sum(span for span in spans if span < 0) if size else 0
@@ -26,7 +26,7 @@ def laid(array: Array) -> tuple[Array, int]:
 
 
 def copied(array: Array) -> Array:
-    """Return a copy with the same strides, in memory of its own.
+    """Return a copy with the same strides, in new memory.
 
     >>> copied(np.arange(6.0)[::-2]).strides
     (-16,)
@@ -36,6 +36,6 @@ def copied(array: Array) -> Array:
 
 
 def same_bits(a: Array, b: Array) -> bool:
-    """Tell whether two arrays of one shape and type hold the same bits, NaNs and signs of zeros included."""
+    """Return whether two arrays of one shape and type have the same bits, including NaNs and signs of zeros."""
     words = f"u{a.itemsize}"
     return bool(np.array_equal(a.view(words), b.view(words)))

@@ -1,4 +1,4 @@
-"""What a caller declares of the arithmetic behind a result: the format its sums are kept in, and their order."""
+"""Declared arithmetic of a result: the format of its sums, their order, and the algorithm."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from convgrad.errors import InvalidAttributeError
 from convgrad.formats import ACCUMULATIONS, F64, Format
 from convgrad.spec.check import as_integer
 
-SUM = "sum"  # of products, one by one or fused, in the declared order
-FFT = "fft"  # no bound is known of it
-MOST_ROUNDINGS = 2**F64.significand_bits  # no bound holds beyond, in any format
+SUM = "sum"  # of products, each rounded or fused, in the declared order
+FFT = "fft"  # without a known bound
+MOST_ROUNDINGS = 2**F64.significand_bits  # no format has a bound for more roundings
 _WINOGRAD = re.compile(r"winograd:([1-9]\d*),([1-9]\d*)")
-_MOST_POINTS = 16  # of minimal filtering: beyond, its bound is no use, and its matrices are no longer of moderate size
+_MOST_POINTS = 16  # Winograd tiles with more points have useless bounds and large matrix entries
 
 
 @dataclass(frozen=True)
 class Declared:
-    """The arithmetic that a result is judged by.
+    """The arithmetic by which a result is judged.
 
-    ``height`` is the most roundings a term goes through, the last additions of bias and old value counted; ``blocks``
-    are the sizes of the chains of a revealed order, which are joined one after the other. Neither: any order.
+    ``height`` is the rounding depth, including the last additions of bias and old value. ``blocks`` are the lengths of
+    the accumulation chains of a revealed order, whose sums are added in sequence. Without both, any order is allowed.
     """
 
     accumulation: Format
@@ -44,7 +44,7 @@ def declared(
     height: int | Sequence[int] | None = None,
     algorithm: str = SUM,
 ) -> Declared:
-    """Return what is declared, or refuse it: by default sums in the format that the operands' document names."""
+    """Return the declared arithmetic, or refuse it; the default accumulation is the operands' accumulator format."""
     fmt = operands.accumulator if accumulation is None else ACCUMULATIONS.get(str(accumulation))
     if fmt is None:
         wanted = f"accumulation must be one of {', '.join(ACCUMULATIONS)}"

@@ -1,4 +1,4 @@
-"""Any call in the caller's own layout: its exact result."""
+"""Exact results of calls, in the caller's layout."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from convgrad.verify.reference import Progress
 
 
 def exact(operator: str, *inputs: object, dtype: object = None, **attributes: object) -> Any:
-    """Return what ``convgrad.run`` computes, from the exact sums, each rounded once to the output's type.
+    """Return the exact result of a call of ``convgrad.run``: exact sums, each rounded once to the output's type.
 
-    Of operands other than f64 every element is certified; of f64 ones sums are exact where there are few terms.
+    Every element is certified, except for f64 operands: their sums are exact if there are few terms.
 
-    It comes in the library of the first input. Attributes are as for ``check``. Raises as ``convgrad.run`` does.
-    Follows the document of the operator named.
+    The result is an array of the library of the first input. Attributes are as for ``check``. Raises as
+    ``convgrad.run`` does. Follows the document of the named operator.
 
     >>> import numpy as np
     >>> src, diff_dst = np.ones((2, 6, 1), np.float32), np.ones((2, 3, 1), np.float32)

@@ -1,4 +1,4 @@
-"""Operands made up for a problem: integers that any order adds exactly, normal numbers, and two harder kinds."""
+"""Generated operands for a problem: integers that add exactly in any order, normal numbers, and two harder kinds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from convgrad.verify.truncation import truncation
 
 Array = NDArray[Any]
 
-# Largest magnitudes by format: of the source, the weights, the destination's gradient.
+# Largest magnitudes of integers, by format and tensor.
 _RANGES: Mapping[str, Mapping[Tensor, int]] = {
     "f32": {"src": 32, "weights": 32, "dst": 8, "bias": 32},
     "f64": {"src": 32, "weights": 32, "dst": 8, "bias": 32},
@@ -35,17 +35,17 @@ Shape = tuple[int, ...]
 
 
 def fill(problem: Problem, shapes: Sequence[Shape], kind: Kind, seed: int | Sequence[int]) -> tuple[Array, ...]:
-    """Return operands of these shapes, in the problem's layouts; the same for the same problem, kind and seed.
+    """Return operands of these shapes, in the problem's layouts; problem, kind and seed determine the values.
 
     | kind        | operands                                                                                         |
     |-------------|--------------------------------------------------------------------------------------------------|
-    | integers    | small, and one operand is thinned so far that f32 adds them exactly in any order                 |
+    | integers    | small; one operand has enough zeros that f32 adds exactly in any order                           |
     | normal      | normal numbers                                                                                   |
-    | truncation  | of sums whose last bits, cut off and not rounded, make another result; any order may be right    |
-    | adversarial | terms that cancel, sizes from end to end of the format, subnormals, zeros of both signs, ties    |
+    | truncation  | sums whose result changes if their last bits are truncated, not rounded; any order may be right  |
+    | adversarial | terms that cancel, the format's whole range, subnormals, zeros of both signs, ties               |
 
-    Of integers and a weight gradient, the destination's gradient keeps at most 2^b / (src range x weights range) values
-    a channel, where b is the smaller number of significand bits of output and accumulator; for the others, at most
+    The integers of a weight gradient keep at most 2^b / (src range x weights range) values of diff_dst per channel,
+    where b is the smaller number of significand bits of output and accumulator. In the other passes, at most
     2^23 / (product of the ranges) values enter one sum.
     """
     rng = np.random.default_rng(seed)
@@ -75,7 +75,7 @@ def _integers(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generato
 
 
 def _thinning(problem: Problem, ranges: Mapping[Tensor, int]) -> tuple[Tensor, int, int]:
-    """Return which operand is thinned, how many values it keeps for each index of which axis."""
+    """Return the operand to thin, how many values it keeps per index of an axis, and this axis."""
     exact: int = 2 ** (_F32_BITS - 1)
     if isinstance(problem.geometry, Channels):
         return "dst", exact // ranges["dst"], 1
@@ -87,7 +87,7 @@ def _thinning(problem: Problem, ranges: Mapping[Tensor, int]) -> tuple[Tensor, i
 
 
 def _thin(values: Array, axis: int, keep: int, rng: np.random.Generator) -> None:
-    """Zero all but at most ``keep`` values for each index of ``axis``: one at random in each of equal stretches."""
+    """Zero all but at most ``keep`` values per index of ``axis``: keep a random one of each segment of equal length."""
     rows = np.moveaxis(values, axis, 0)
     length = prod(rows.shape[1:])
     if length <= keep:

@@ -1,4 +1,4 @@
-"""A foreign function: how it is found by its name, what it is called with, and what its answer is."""
+"""Foreign functions: loading by name, their arguments, and their answers."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ RAISED, WRONG_KIND, WROTE = "raised an error", "wrong shape or type", "operand o
 
 
 def load(name: str) -> Function:
-    """Return the function named ``module:function``, which is looked for in the working directory first.
+    """Return the function named ``module:function``; the working directory is searched first.
 
-    Raises NotationError of a name of another form, UnsupportedError where there is no such function.
+    Raises NotationError for a name of another form, UnsupportedError if there is no such function.
 
     >>> load("convgrad:run").__name__
     'run'
@@ -41,11 +41,11 @@ def load(name: str) -> Function:
     if not all(word.isidentifier() for word in (*module_name.split("."), *path.split("."))):
         raise NotationError(f"a function is named module:function, such as convgrad:run; got {name!r:.200}")
     here = os.getcwd()
-    if sys.path[:1] not in ([""], [here]):  # as python -m has it
+    if sys.path[:1] not in ([""], [here]):  # as python -m does
         sys.path.insert(0, here)
     try:
         function = attrgetter(path)(importlib.import_module(module_name))
-    except (Exception, SystemExit) as error:  # whatever a module does when it is imported
+    except (Exception, SystemExit) as error:  # an import may raise anything
         raise UnsupportedError(f"{name} cannot be loaded: {_said(error)}") from error
     if not callable(function):
         raise UnsupportedError(f"{name} must be a function; got {type(function).__name__}")
@@ -54,7 +54,7 @@ def load(name: str) -> Function:
 
 
 def resolved(prepared: Prepared) -> dict[str, Any]:
-    """Return a call's attributes as the operator used them, under its own names: pads found, defaults filled in.
+    """Return a call's attributes under the operator's names, with computed pads and defaults.
 
     >>> from convgrad.functional.call import prepare
     >>> ones = np.ones((1, 5, 1), np.float32)
@@ -84,10 +84,10 @@ def resolved(prepared: Prepared) -> dict[str, Any]:
 
 
 def arguments(prepared: Prepared) -> tuple[Inputs, dict[str, Any]]:
-    """Return what ``function(operator, *inputs, **attributes)`` is called with for a prepared call.
+    """Return the arguments of ``function(operator, *inputs, **attributes)`` for a prepared call.
 
-    Inputs stand in the operator's order and layouts, shape operands as tuples in their place; attributes are resolved,
-    ``dtype`` among them where the result's type is not the operands'. ``convgrad.run`` takes the same.
+    Inputs are in the operator's order and layouts; shape operands are tuples. Attributes are resolved, and include
+    ``dtype`` if the result's type differs from the operands' type. ``convgrad.run`` takes the same arguments.
     """
     problem, taken = prepared.problem, prepared.taken
     inputs: list[object] = []
@@ -98,17 +98,17 @@ def arguments(prepared: Prepared) -> tuple[Inputs, dict[str, Any]]:
             inputs.append(taken[port.name])
     attributes = resolved(prepared)
     if "auto_pad" in attributes:
-        attributes["auto_pad"] = "none"  # its pads are found
+        attributes["auto_pad"] = "none"  # the pads are computed
     if problem.output_format is not problem.operand_format:
         attributes["dtype"] = problem.output_format.name
     return tuple(inputs), attributes
 
 
 def answer(function: Function, operator: str, inputs: Inputs, attributes: Mapping[str, Any]) -> Array | Verdict:
-    """Return the array that a function answers with, or the verdict on one that has no answer.
+    """Return the array that a function returns, or the verdict if it returns none.
 
-    It is given copies, which are held against the inputs after it: a function that writes to its operands is wrong,
-    and spoils no operand of ours. What it prints goes to standard error.
+    The function gets copies, which are compared with the inputs after the call: a function that writes to its operands
+    is wrong, and cannot change the caller's arrays. Its standard output goes to standard error.
     """
     ours = [value if isinstance(value, np.ndarray) else libraries.opened(value) for value in inputs]
     given = [
@@ -118,7 +118,7 @@ def answer(function: Function, operator: str, inputs: Inputs, attributes: Mappin
     try:
         with redirect_stdout(sys.stderr):
             value = function(operator, *given, **attributes)
-    except (Exception, SystemExit) as error:  # whatever foreign code raises is its answer
+    except (Exception, SystemExit) as error:  # any exception counts as the answer
         return Verdict(outcome=WRONG, reason=f"it raised {_said(error)}", found=(Defect(RAISED),))
     for number, (before, value_after) in enumerate(zip(ours, given, strict=True)):
         after = value_after if isinstance(value_after, np.ndarray) else libraries.opened(value_after)
@@ -132,9 +132,9 @@ def answer(function: Function, operator: str, inputs: Inputs, attributes: Mappin
 
 
 def _said(error: BaseException) -> str:
-    """Return an error's type, words, and the line of the file that it comes from."""
+    """Return an error's type and message, and the file and line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     last = frames[-1]
-    there = len(frames) > 1 and not last.filename.startswith("<")  # the first is ours
+    there = len(frames) > 1 and not last.filename.startswith("<")  # the first frame is in this file
     return f"{words} ({os.path.basename(last.filename)}, line {last.lineno})" if there else words

@@ -1,14 +1,14 @@
-"""An output piece by piece, and the terms of a piece as matrices whose products are its sums.
+"""Parts of an output (here pieces), and the terms of each piece as matrices whose products are its sums.
 
-| role     | a piece                  | group    | rows            | terms                       | columns         |
+| pass     | a piece                  | group    | rows            | terms                       | columns         |
 |----------|--------------------------|----------|-----------------|-----------------------------|-----------------|
 | dst      | positions of some images | group    | channels of dst | channels of src, tap by tap | positions       |
 | src      | positions of some images | group    | channels of src | channels of dst, tap by tap | positions       |
-| weights  | a tap                    | group    | channels of dst | positions, some at a time   | channels of src |
-| bias     | all                      | one      | channels        | positions, some at a time   | one             |
+| weights  | a tap                    | group    | channels of dst | blocks of positions         | channels of src |
+| bias     | all                      | one      | channels        | blocks of positions         | one             |
 | bias_add | positions of some images | channels | one             | one                         | positions       |
 
-Only what exists is gathered: under each tap the positions that meet.
+For each tap, only the existing positions are gathered: padding has no terms.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ F64Array = NDArray[np.float64]
 Given = Mapping[Tensor, Array]
 Met = tuple[F64Array, F64Array, Any]  # (group, row, term), (group, term, column); which elements of the piece
 Slices = tuple[slice, ...]
-Tap = tuple[tuple[int, ...], Slices, Slices]  # where it is, and the positions that meet under it
+Tap = tuple[tuple[int, ...], Slices, Slices]  # its index, and the positions that meet it
 
-NUMBERS = 1 << 18  # of a gathered matrix, about: several of them fit a cache
-TERMS = 64  # of a tap: of fewer, several taps are met at a time
+NUMBERS = 1 << 18  # elements of a gathered matrix, about: several matrices fit a cache
+TERMS = 64  # taps with fewer terms are gathered together
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Elements of the canonical output, those at ``index``; their sums are kept as (group, row, column...).
+    """The elements of the canonical output at ``index``; their sums have the axes (group, row, column...).
 
-    Columns of a ``batched`` piece are images and positions.
+    The columns of a ``batched`` piece are images and positions.
     """
 
     index: tuple[Any, ...]
@@ -50,13 +50,13 @@ class Piece:
     met: Iterator[Met]
 
     def canonical(self, sums: Array) -> Array:
-        """Return sums as the part of the canonical output that they are."""
+        """Return the sums in the shape of their part of the canonical output."""
         flat = sums.reshape(self.shape[0] * self.shape[1], *self.shape[2:])
         return flat.swapaxes(0, 1) if self.batched else flat
 
 
 def pieces(problem: Problem, operands: Sequence[Array]) -> Iterator[Piece]:
-    """Yield the pieces of a problem's output, on canonical operands without NaN and infinities; bias is left out."""
+    """Yield the pieces of a problem's output, without bias; operands are canonical, without NaN and infinities."""
     yield from _PIECES[problem.solves_for](problem.geometry, dict(zip(problem.operands, operands, strict=True)))
 
 
@@ -121,9 +121,9 @@ _PIECES: Mapping[str, Any] = {
 
 
 def _under_taps(weights: Array, data: Array, taps: Iterator[Tap], columns: tuple[int, ...]) -> Iterator[Met]:
-    """Yield the weights of taps, the data that they meet, and which of a piece's columns meet it.
+    """Yield the weights of taps, the data that the taps meet, and the columns of the piece that meet the data.
 
-    Few channels make few terms a tap, and so several taps are met at a time: where a column has none, zeros are.
+    A tap of few channels has few terms, so several taps are gathered together: missing data is 0.
     """
     groups, rows, channels = weights.shape[-3:]
     if channels >= TERMS:
@@ -141,7 +141,7 @@ def _under_taps(weights: Array, data: Array, taps: Iterator[Tap], columns: tuple
 
 
 def _by_tap(conv: Conv, weights: Array) -> Array:
-    """Return the weights as (tap..., group, dst channel, src channel), so that those of a tap lie together."""
+    """Return the weights as (tap..., group, dst channel, src channel): the weights of a tap are contiguous."""
     grouped = weights.reshape(conv.groups, conv.dst_channels // conv.groups, *weights.shape[1:])
     return np.ascontiguousarray(np.moveaxis(grouped, (0, 1, 2), (-3, -2, -1)))
 
@@ -159,7 +159,7 @@ def _grouped(values: Array, groups: int) -> Array:
 
 
 def _blocks(conv: Conv, extents: Sequence[int]) -> Iterator[tuple[slice, range]]:
-    """Yield images and positions of the first axis, at most so many that their channels are ``NUMBERS``, or one row."""
+    """Yield blocks of images and of first-axis positions, of at most ``NUMBERS`` elements or one row."""
     row = max(conv.src_channels, conv.dst_channels) * max(1, prod(extents[1:]))
     rows = max(1, min(extents[0], NUMBERS // row))
     images = max(1, NUMBERS // (row * max(1, extents[0])))
@@ -183,7 +183,7 @@ def _slice(positions: range) -> slice:
 
 
 def _taps(conv: Conv, src: Sequence[range], dst: Sequence[range], only: tuple[int, ...] | None = None) -> Iterator[Tap]:
-    """Yield the taps, or one, that meet positions of these ranges; which in src and dst, from the ranges' starts."""
+    """Yield the taps (or one) that meet positions of these ranges, with these positions relative to the ranges."""
     taps = [range(a.kernel) for a in conv.axes] if only is None else [range(k, k + 1) for k in only]
     for met in product(*map(_meetings, conv.axes, taps, src, dst)):
         yield tuple(k for k, _, _ in met), tuple(i for _, i, _ in met), tuple(p for _, _, p in met)

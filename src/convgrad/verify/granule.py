@@ -1,7 +1,7 @@
-"""How fine the terms of a sum are: the largest power of two that all of them are multiples of.
+"""Granules of sums: the largest power of two that divides all terms of a sum.
 
-A sum whose magnitudes add up to at most 2^53 such powers is exact in float64, in any order, fused or not: each partial
-sum is a multiple of that power, and fits 53 bits.
+A float64 sum is exact, in any order, fused or not, if its magnitudes add up to at most 2^53 granules: each partial sum
+is a multiple of the granule and fits 53 bits.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Array = NDArray[Any]
 Exponents = NDArray[np.int32]
 
 COARSE = 1 << 20  # the exponent of zeros, which are multiples of any power
-NUMBERS = 1 << 20  # looked at together
+NUMBERS = 1 << 20  # elements, at most, per step
 
 
 def granules(problem: Problem, operands: Sequence[Array]) -> Exponents:
     """Return exponents e, broadcastable to the canonical output: all terms of an element are multiples of 2^e.
 
-    Operands are canonical. Bias is a term too.
+    Operands are canonical. Bias is also a term.
     """
     given = dict(zip(problem.operands, operands, strict=True))
     lines: dict[Tensor, Exponents] = {t: _lines(array) for t, array in given.items() if t != "bias"}
@@ -46,7 +46,7 @@ def _rank(problem: Problem) -> int:
 
 
 def _of_products(conv: Conv, solves_for: str, lines: Mapping[Tensor, Exponents]) -> Exponents:
-    """Return the exponents by the first two axes of the output, of those of the operands."""
+    """Return the exponents along the first two axes of the output, from the operands' exponents."""
     g, inner, outer = conv.groups, conv.src_channels // conv.groups, conv.dst_channels // conv.groups
     if solves_for == "weights":
         src = lines["src"].min(axis=0, initial=COARSE).reshape(g, 1, inner)
@@ -63,7 +63,7 @@ def _of_products(conv: Conv, solves_for: str, lines: Mapping[Tensor, Exponents])
 
 
 def _lines(array: Array) -> Exponents:
-    """Return the least exponent of each line along the third axis and later ones."""
+    """Return the smallest exponent over the third and later axes."""
     found = np.full(array.shape[:2], COARSE, np.int32)
     if array.size > NUMBERS and len(array) > 1:
         step = max(1, NUMBERS // array[:1].size)
@@ -79,7 +79,7 @@ def _lines(array: Array) -> Exponents:
 
 
 def lowest_bits(values: Array) -> Exponents:
-    """Return the exponent of the lowest bit that is set in each number; ``COARSE`` of 0, NaN and infinities.
+    """Return the exponent of the lowest set bit of each number; ``COARSE`` for 0, NaN and infinities.
 
     >>> lowest_bits(np.array([1.0, 6.0, 0.75, 5e-324])).tolist(), int(lowest_bits(np.zeros(1))[0]) == COARSE
     ([0, 1, -2, -1074], True)

@@ -1,4 +1,4 @@
-"""A foreign function in a process of its own, where a crash or a hang is its answer: one child serves many calls."""
+"""Isolation of foreign functions in a child process: a crash or a hang is an answer; one child serves many calls."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from convgrad.verify.verdict import WRONG, Defect, Verdict
 Array = NDArray[Any]
 
 CRASHED, HUNG = "crashed", "did not return"
-ENDS_WITHIN_S = 5.0  # a child that was told to end
-LOOKS_EVERY_S = 1.0  # whether the child still is there
+ENDS_WITHIN_S = 5.0  # the time that a child has to end by itself
+LOOKS_EVERY_S = 1.0  # the interval of checks that the child is alive
 
 
 class Isolated:
-    """Calls ``module:function`` in a child process, which is started anew after a crash or a hang.
+    """A caller of ``module:function`` in a child process, which is restarted after a crash or a hang.
 
-    The function is imported in the child only. ``seconds`` is what a call may take, None for any time.
+    The function is imported in the child only. ``seconds`` limits the time of a call; None means no limit.
     """
 
     def __init__(self, name: str, seconds: float | None = None) -> None:
         self._name, self._seconds = name, seconds
         self._child: tuple[BaseProcess, Connection] | None = None
-        self._served = 0  # calls, by this child
-        self.took_s = 0.0  # the last call alone, without sending arrays
+        self._served = 0  # calls by this child
+        self.took_s = 0.0  # time of the last call, without sending arrays
 
     def __enter__(self) -> Isolated:
         """Start the child, so that a function that cannot be loaded is refused before any work."""
@@ -50,9 +50,9 @@ class Isolated:
         self._end(at_once=kind is not None)
 
     def answer(self, operator: str, inputs: Inputs, attributes: Mapping[str, Any]) -> Array | Verdict:
-        """Return what the function answers, as ``foreign.answer`` does, or the verdict on one that does not.
+        """Return the function's answer, as ``foreign.answer`` does, or the verdict on a crash or a hang.
 
-        What crashed behind other calls is called once more, alone: one of them may have damaged the memory.
+        If a call crashes after other calls, it is repeated in a new child: an earlier call may have damaged the memory.
         """
         child, pipe = self._child or self._start()
         started = time.perf_counter()
@@ -116,9 +116,9 @@ def _how(code: int) -> str:
 
 
 def _serve(pipe: Connection, name: str) -> None:
-    """Answer calls until nobody asks any more; what any library prints goes to standard error."""
+    """Answer calls until the pipe closes; standard output of any library goes to standard error."""
     os.dup2(2, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops the child
     try:
         function = load(name)
     except ConvgradError as error:
@@ -137,7 +137,7 @@ def _serve(pipe: Connection, name: str) -> None:
 
 
 class _Lying(tuple[Any, ...]):
-    """An array as memory and how it lies there, as its elements would be neighbours after pickling it alone."""
+    """An array as memory, offset and strides, because pickling the array itself would lose its strides."""
 
     __slots__ = ()
 

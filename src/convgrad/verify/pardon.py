@@ -1,6 +1,6 @@
-"""What else a wrong result would be right by: another format of its sums, or subnormal operands that count as 0.
+"""Assumptions that make a wrong result right: another format of its sums, or subnormal operands that count as 0.
 
-Neither is a name: a name needs that chance is excluded, which few wrong elements cannot. Both are facts.
+These are facts, not names of defects: a name must exclude chance, and a few wrong elements cannot exclude it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def pardoned(
     how: Declared,
     old: Array | None,
 ) -> Iterator[str]:
-    """Yield, in words, by what no element of a canonical result would be wrong."""
+    """Yield, in words, each assumption under which no element of a canonical result is wrong."""
     fmt = problem.operand_format
     if how.algorithm == SUM and fmt.significand_bits < how.accumulation.significand_bits:
         other = replace(how, accumulation=fmt)

@@ -1,4 +1,4 @@
-"""A large output in parts: each is a problem of its own, whose exact sums are certified with what is known of all."""
+"""Parts of a large output: each is a sub-problem, whose exact sums are certified with facts about the whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PART = 1 << 20  # elements: verdicts on parts of this size take 0.3 GB, and larg
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Some elements of the canonical output, those at ``index``, and the problem whose output they are."""
+    """The elements of the canonical output at ``index``, and the sub-problem that computes these elements."""
 
     index: Region
     problem: Problem
@@ -40,12 +40,12 @@ class Part:
         return prod(run.stop - run.start for run in self.index)
 
     def certify(self, progress: Progress = lambda share: None) -> Reference:
-        """Return the reference of the part, with the values that the whole output's has here."""
+        """Return the reference of the part, with the same values as in the reference of the whole output."""
         return certify(self.problem, self.operands, self.old, progress, self.facts)
 
 
 def parts_of(problem: Problem, operands: Sequence[Array], old: Array | None = None, most: int = PART) -> Iterator[Part]:
-    """Yield parts of ``most`` elements, or of one position, on canonical operands; together they are the output.
+    """Yield parts that together are the output, of at most ``most`` elements or one position; operands are canonical.
 
     Sums over positions, and results by Winograd tiles, are one part.
     """
