@@ -33,12 +33,12 @@ def compare(
     A result may be any value between the rounded ends of [exact - bound, exact + bound]. The bound includes the
     roundings of the sum and of the float64 sum of the exact result. It is 0 if integers add exactly in any order.
 
-    | the exact value  | what is right                                                            |
+    | the exact value  | right results                                                            |
     |------------------|--------------------------------------------------------------------------|
-    | finite           | from one rounded end to the other; infinity where that end rounds to it  |
+    | finite           | from one rounded end to the other; infinity if that end rounds to it     |
     | infinite         | the same infinity                                                        |
-    | NaN              | NaN, which stands for infinities too in a format without them            |
-    | of a sum that may overflow | undecided, whatever was got                                    |
+    | NaN              | NaN, which also encodes infinities in a format without them              |
+    | of a sum that may overflow | undecided for every result                                     |
     """
     if got.size == 0:
         return Verdict(mask=np.zeros(problem.output_shape, np.bool_))

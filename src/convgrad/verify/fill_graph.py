@@ -1,4 +1,4 @@
-"""Tensors made up for a graph: what nobody else makes of what its ops read, laid out as the graph describes."""
+"""Generated tensors for a graph: the inputs that are neither given nor computed, in the graph's memory format."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Array = NDArray[Any]
 def fill_graph(
     graph: Graph, kind: Kind, seed: int, given: Container[int] = (), memory_bytes: int = DEFAULT_LIMITS.memory_bytes
 ) -> dict[int, Array]:
-    """Return by id every tensor that ops of the family read and that is neither ``given`` nor computed by one of them.
+    """Return by id every tensor that convolution ops read and that is neither ``given`` nor computed by such an op.
 
-    Each is made for the first op that reads it, from ``seed`` and that op's id: integers that this op adds exactly, for
-    instance. Shape inputs get the output's known dims. An op of unknown extents gets nothing. Raises GraphError where
-    all together would take more than ``memory_bytes``.
+    Each tensor is generated for the first op that reads it, from ``seed`` and the op's id: for example, integers that
+    this op adds exactly. Shape inputs get the output's known dims. An op of unknown extents gets nothing. Raises
+    GraphError if all tensors together would take more than ``memory_bytes``.
     """
     found, computed = graph.inference, set(graph.computed)
     made: dict[int, Array] = {}

@@ -64,7 +64,7 @@ def parts_of(problem: Problem, operands: Sequence[Array], old: Array | None = No
 
 
 def at_once(problem: Problem, most: int = PART) -> int:
-    """Return how many elements the largest part has, at most.
+    """Return an upper bound on the number of elements of a part.
 
     >>> from convgrad.notation import problem
     >>> at_once(problem("FWD_D f32 NXC mb1ic3ih99oc16oh99kh3ph1"), 1000)
@@ -79,7 +79,7 @@ def at_once(problem: Problem, most: int = PART) -> int:
 def references(
     parts: Iterator[Part], elements: int, progress: Progress = lambda share: None
 ) -> Iterator[tuple[Part, Reference]]:
-    """Yield parts of so many elements in all with their references; tell how much of these is certified."""
+    """Yield parts with their references; report the certified share of ``elements`` to ``progress``."""
     done = 0
 
     def tell(share: float) -> None:
@@ -91,7 +91,7 @@ def references(
 
 
 def _boxes(extents: Sequence[int], most: int) -> Iterator[Box]:
-    """Yield boxes of at most ``most`` positions, in order: runs along the first axis, or less than one step of it."""
+    """Yield boxes of at most ``most`` positions, in order: ranges of the first axis, or less than one index of it."""
     first, *others = extents
     step = most // prod(others)
     if step or not others:

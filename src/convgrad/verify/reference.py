@@ -1,4 +1,4 @@
-"""The certified reference: per output element what a verdict has to know of the exact sum."""
+"""The certified reference: for each output element, the facts about the exact sum that a verdict needs."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 Progress = Callable[[float], None]
 
-F64_TERMS = 1 << 16  # so many in all are added exactly, one by one, of f64 operands
-_LOWEST = -1074  # of the granules of float64
-_SLACK = 1 + 2.0**-40  # what computing a bound in float64 can lose
+F64_TERMS = 1 << 16  # f64 problems of at most so many terms in all are added exactly
+_LOWEST = -1074  # the smallest granule's exponent in float64
+_SLACK = 1 + 2.0**-40  # covers the roundings of a bound that is computed in float64
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
     """Canonical arrays, one entry per output element; bias and old value are part of the sums.
 
-    Where the problem has an activation, ``value`` is that of S, and all else is of the sums before.
-    ``value`` is the exact sum S in float64, ``error`` a rigorous bound on what that misses. ``magnitude`` is sum |x||y|
-    (A, or slightly more), ``squares`` sum (xy)^2 (Q; good to 1 %), ``terms`` the number of products n, ``nonzero`` of
-    those that are not 0. ``integral``: all operands are integers, so that sums of magnitude below 2^p are exact in p
-    bits in any order.
+    ``value`` is the exact sum S in float64, and ``error`` a rigorous bound on its error. If the problem has an
+    activation, ``value`` is the activation of S, and the other fields describe the sums before it. ``magnitude`` is
+    A = sum |x||y|, or slightly more. ``squares`` is Q = sum (xy)^2, accurate to 1 %. ``terms`` is the number of
+    products n, and ``nonzero`` the number of products that are not 0. ``integral``: all operands are integers, so sums
+    of magnitude below 2^p are exact in p bits in any order.
 
-    Of operands other than f64, ``value`` rounded to f32 or to fewer bits is S correctly rounded.
+    For operands other than f64, ``value`` rounded to f32 or to fewer bits is S correctly rounded.
     """
 
     value: F64Array
@@ -58,10 +58,10 @@ class Reference:
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """What is known of all terms of a problem: a part of its output is certified by them as the whole is.
+    """Facts about all terms of a problem: with them, a part of its output is certified like the whole.
 
-    ``granule`` has the exponents e of ``granules``; ``integral``: all operands are integers; ``finite``: all operands
-    are finite; ``few``: the terms of f64 operands are so few that all are added exactly.
+    ``granule`` has the exponents e of ``granules``. ``integral``: all operands are integers. ``finite``: all operands
+    are finite. ``few``: f64 operands have so few terms that all are added exactly.
     """
 
     granule: NDArray[np.int32]
@@ -70,7 +70,7 @@ class Facts:
     few: bool
 
     def of_images(self, images: slice) -> Facts:
-        """Return the same for some images of the output."""
+        """Return the facts about these images of the output."""
         return self if len(self.granule) == 1 else replace(self, granule=self.granule[images])
 
 
@@ -92,7 +92,7 @@ def _is_integral(values: Array) -> NDArray[np.bool_]:
 
 
 def _all(holds: Callable[[Array], Array], array: Array) -> bool:
-    """Return whether something holds of all numbers of an array; some of a large one are looked at at a time."""
+    """Return whether a predicate is true for all numbers of an array; a large array is checked in steps."""
     array = np.asarray(array)
     if array.size <= NUMBERS:
         return bool(holds(array).all())
@@ -109,12 +109,12 @@ def certify(
     progress: Progress = lambda share: None,
     facts: Facts | None = None,
 ) -> Reference:
-    """Return the reference of a problem on canonical operands; ``old`` is what an accumulating problem adds to.
+    """Return the reference of a problem on canonical operands; an accumulating problem adds to ``old``.
 
-    Sums in float64 have a bound on their error. Where it does not decide to what an element rounds, in f32, bf16 and
-    f16, its terms are added exactly. NaN and infinities reach the elements whose terms they are in, and count as 0
-    in all else. Of f64 operands a value is the sum correctly rounded where there are few terms in all. ``facts`` are
-    those of a larger problem, of which this one is a part.
+    Sums in float64 have a bound on their error. If the bound does not decide how an element rounds to a narrower
+    format, its terms are added exactly. NaN and infinities make ``value`` NaN or infinite where they are terms, and
+    count as 0 in the other fields. For f64 operands, values are correctly rounded sums if there are few terms in all.
+    If this problem is part of a larger one, ``facts`` are the facts about the larger problem.
     """
     if problem.accumulate and old is None:
         raise ValueError("an accumulating problem needs the old value it adds to")
@@ -140,7 +140,7 @@ def certify(
 
 
 def _activated(sums: Reference, problem: Problem) -> Reference:
-    """Return the reference after the problem's activation, which moves no two sums further apart; 0 has no error."""
+    """Return the reference after the problem's activation, which increases no error; a certain 0 has no error."""
     if not problem.activation:
         return sums
     error = np.where(sums.value + sums.error <= 0, 0.0, sums.error)
@@ -148,7 +148,7 @@ def _activated(sums: Reference, problem: Problem) -> Reference:
 
 
 def _finite(array: Array) -> Array:
-    """Return the array itself, or one with 0 in place of NaN and infinities."""
+    """Return the array itself, or a copy with 0 instead of NaN and infinities."""
     array = np.asarray(array)
     finite = np.isfinite(array)
     return array if finite.all() else np.where(finite, array, array.dtype.type(0))
@@ -157,7 +157,7 @@ def _finite(array: Array) -> Array:
 def _in_float64(
     problem: Problem, operands: Sequence[Array], old: Array | None, progress: Progress, facts: Facts
 ) -> Reference:
-    """Return the reference as float64 sums tell it, on finite operands."""
+    """Return the reference from float64 sums of finite operands."""
     shape = canonical_shape(problem.geometry, problem.output)
     value, error, magnitude, squares = (np.zeros(shape) for _ in range(4))
     terms = oracle.count_terms(problem, shape)
@@ -195,11 +195,11 @@ def _in_float64(
 def _bounds(
     sums: Sums, value: F64Array, size: F64Array, terms: Array, underflow: F64Array | float, granule: Array
 ) -> tuple[F64Array, F64Array]:
-    """Return bounds on the error of sums and on their magnitudes, of which ``size`` is what float64 says.
+    """Return bounds on the error of sums and on their magnitudes; ``size`` has the magnitudes as computed in float64.
 
-    A term goes through at most ``chunk`` roundings before its chunk is added, and through fewer where an element has
-    fewer terms: zeros stand for the others. What chunks, bias and old value miss is added in float64, and so is the
-    last of it. Sums of few bits have no error.
+    A term has at most ``chunk`` roundings before its chunk is added, and fewer if an element has fewer terms: zeros
+    replace the others. The rounding errors of adding chunks, bias and old value are themselves summed in float64.
+    Sums of few bits have no error.
     """
     upper = size * (1 + 2 * gamma(sums.chunk + sums.adds + 3, F64.unit)) + underflow
     missing = gamma(np.minimum(terms, sums.chunk), F64.unit) + 2 * (F64.unit * (sums.joins + 2)) ** 2
@@ -212,8 +212,8 @@ def _bounds(
 def _undecided(value: F64Array, error: F64Array) -> NDArray[np.bool_]:
     """Return where value - error and value + error round to different numbers of a format other than f64.
 
-    What separates the numbers of a format narrower than f32 are numbers of f32 whose last 12 bits are 0: where both
-    ends round to one number of f32, and it is no such one, neither lies between them.
+    The midpoints of formats narrower than f32 are f32 numbers whose last 12 bits are 0. If both ends round to the same
+    f32 number, and its last 12 bits are not all 0, no midpoint is between the ends.
     """
     low, high = (end.astype(np.float32).view(np.uint32) for end in (value - error, value + error))
     open_ones: NDArray[np.bool_] = (error > 0) & ((low != high) | (low & 0xFFF == 0))

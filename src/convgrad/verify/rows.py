@@ -1,4 +1,4 @@
-"""The terms of many output elements at once: a row each, padded with zeros to the longest."""
+"""The terms of many output elements at once: one row per element, padded with zeros to the longest row."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 
-LONG = 1 << 12  # terms from which on a row is quicker gathered by itself
+LONG = 1 << 12  # terms: longer rows are gathered faster one at a time
 
 
 def rows_of(problem: Problem, operands: Sequence[Array], at: Sequence[Index]) -> tuple[F64Array, F64Array]:
-    """Return x and y of the elements at these indices, [element, summed beside, spatial...], as ``terms_of`` has them.
+    """Return x and y of the elements at these indices, with an element axis before the axes of ``terms_of``.
 
-    Along each axis come the existing terms first, in order, then zeros.
+    Along each axis, the existing terms come first, in order, then zeros.
 
     >>> from convgrad.notation import problem
     >>> one = problem("BWD_W f32 NXC mb1ic1iw3oc1ow3kw3pw1")
@@ -52,7 +52,7 @@ def _most_terms(problem: Problem, conv: Conv) -> int:
 def _together(
     problem: Problem, conv: Conv, operands: Sequence[Array], at: Sequence[Index]
 ) -> tuple[F64Array, F64Array]:
-    """Return the rows of a convolution's elements, gathered all at once."""
+    """Return the rows of a convolution's elements, gathered together."""
     role = problem.solves_for
     rank, given = 2 + len(conv.axes), dict(zip(problem.operands, operands, strict=True))
     first, second, *positions = np.array(at, np.intp).T
@@ -83,7 +83,7 @@ def _together(
 
 
 def _meetings(role: str, axis: Axis, places: Sequence[int]) -> tuple[Places, Places, NDArray[np.bool_]]:
-    """Return where along an axis the factors of elements at these places lie, and which of them exist."""
+    """Return the indices, along an axis, of the factors of elements at these places, and which factors exist."""
     found = {place: MEETINGS[role](axis, place) for place in set(places)}
     longest = max(1, *(x.size for x, _ in found.values()))
     xs, ys = np.zeros((2, len(places), longest), np.intp)
@@ -95,7 +95,7 @@ def _meetings(role: str, axis: Axis, places: Sequence[int]) -> tuple[Places, Pla
 
 
 def _onto(rank: int, array: Array, *axes: int) -> Array:
-    """Return an array of this rank whose own axes lie at these."""
+    """Return the array reshaped to this rank, with its own axes at ``axes``."""
     shape = [1] * rank
     for axis, extent in zip(axes, array.shape, strict=True):
         shape[axis] = extent

@@ -1,7 +1,8 @@
-"""Sums of products in float64 and what bounds their error: S in two parts, sum |x||y|, sum (xy)^2, products not 0.
+"""Sums of products in float64, and the figures that bound their error.
 
-BLAS adds at most ``CHUNK`` terms, in whatever order, fused or not. What it returns is added to the sum so far without
-an error: a rounded sum, and what that missed.
+The figures are S in two parts, sum |x||y|, sum (xy)^2, and the number of products that are not 0. BLAS adds a chunk of
+at most ``CHUNK`` terms, in any order, fused or not. Chunks are added without an error: as a rounded sum, and the
+rounding error.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from numpy.typing import NDArray
 
 F64Array = NDArray[np.float64]
 
-CHUNK = 256  # terms whose order is not known
+CHUNK = 256  # terms that BLAS adds in an unknown order
 
 
 class Sums:
-    """The sums of some output elements, of ``shape``; ``counted``: products that are not 0 are counted."""
+    """The sums of output elements, of ``shape``; ``counted``: products that are not 0 are counted."""
 
     def __init__(self, shape: tuple[int, ...], counted: bool) -> None:
         self.high, self.low, self.magnitude, self.squares = (np.zeros(shape) for _ in range(4))
         self.nonzero = np.zeros(shape) if counted else None
-        self.chunk = self.joins = self.adds = 0  # the most terms of a chunk; chunks; what was added to the others
+        self.chunk = self.joins = self.adds = 0  # terms of the longest chunk; chunks; additions to other sums
         self._part, self._pending = np.zeros(shape), 0
 
     def add(self, x: F64Array, y: F64Array, at: Any = ...) -> None:
-        """Add the products of (group, row, term) and (group, term, column) to the elements at an index."""
+        """Add the products of x (group, row, term) and y (group, term, column) to the elements at an index."""
         kinds = [(x, y, self._part), (np.abs(x), np.abs(y), self.magnitude), (x * x, y * y, self.squares)]
         if self.nonzero is not None:
             kinds.append(((x != 0).astype(np.float64), (y != 0).astype(np.float64), self.nonzero))
@@ -55,7 +56,7 @@ class Sums:
 
 
 def two_sum(a: F64Array, b: F64Array) -> tuple[F64Array, F64Array]:
-    """Return a + b rounded, and exactly what that misses (Knuth).
+    """Return a + b rounded, and the exact rounding error (Knuth).
 
     >>> [float(part) for part in two_sum(np.float64(1), np.float64(2**-60))] == [1.0, 2**-60]
     True
@@ -67,6 +68,6 @@ def two_sum(a: F64Array, b: F64Array) -> tuple[F64Array, F64Array]:
 
 
 def _products(x: F64Array, y: F64Array) -> F64Array:
-    """Return the matrix products; of one term they are products alone."""
+    """Return the matrix products, by plain multiplication if there is one term."""
     products: F64Array = x * y if x.shape[-1] == 1 else x @ y
     return products

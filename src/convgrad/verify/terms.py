@@ -1,4 +1,4 @@
-"""The terms of one output element: which values of the operands meet in it, and where."""
+"""The terms of one output element: the values of the operands that are multiplied, and their indices."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Met = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """The products of one output element: ``x * y``, element by element, in float64, exact of all types but f64.
+    """The products of one output element: ``x * y``, element by element, in float64; exact for all types but f64.
 
-    Both arrays have one axis for what is summed beside the spatial axes (images of a weight or bias gradient, channels
-    of a group otherwise), then one for each spatial axis (positions; taps), with existing taps only, in order.
-    ``added`` are the values that enter without a product: bias, then the old value.
+    The first axis of both arrays has the images of a weight or bias gradient, otherwise the channels of a group. One
+    axis per spatial axis follows: positions or taps, in order, if they exist. ``added`` are the values that are added
+    without a product: bias, then the old value.
     """
 
     x: F64Array
@@ -33,12 +33,12 @@ class Terms:
 
     @property
     def products(self) -> F64Array:
-        """The products, as they lie."""
+        """The products, with the axes of x and y."""
         return self.x * self.y
 
 
 def terms_of(problem: Problem, operands: Sequence[Array], index: Index, old: Array | None = None) -> Terms:
-    """Return the terms of the canonical output element at ``index``, of canonical operands.
+    """Return the terms of the canonical output element at ``index``; operands are canonical.
 
     >>> from convgrad.notation import problem
     >>> one = problem("BWD_W f32 NXC mb1ic1iw3oc1ow3kw3pw1")
@@ -92,20 +92,20 @@ def _bias_add(channels: Channels, given: dict[str, Array], index: Index) -> tupl
 
 
 def _group(channel: int, of: int, others: int, groups: int) -> tuple[int, int]:
-    """Return the first and the number of the other end's channels that meet a channel."""
+    """Return the first and the number of the other tensor's channels in the group of a channel."""
     per_group = others // groups
     return channel // (of // groups) * per_group, per_group
 
 
 def _at(array: Array, met: Sequence[Met]) -> Array:
-    """Return the values of the last axes at what is met along each."""
+    """Return the values at these indices of the last axes."""
     indices: Any = (..., *map(_slice, met))
     picked: Array = array[indices]
     return picked
 
 
 def _slice(met: Met) -> slice:
-    """Return as a slice what is met along an axis: it is equally spaced."""
+    """Return the indices along an axis as a slice: they are equally spaced."""
     if met.size < 2:
         return slice(int(met[0]), int(met[0]) + 1) if met.size else slice(0)
     step, stop = int(met[1] - met[0]), int(2 * met[-1] - met[-2])
@@ -113,7 +113,7 @@ def _slice(met: Met) -> slice:
 
 
 def _positions_of(axis: Axis, k: int) -> tuple[Met, Met]:
-    """Return the source and destination positions that meet under a tap."""
+    """Return the source and destination positions that a tap connects."""
     p = np.arange(axis.dst)
     i = p * axis.stride + k * axis.dilation - axis.pad_begin
     exists = (i >= 0) & (i < axis.src)
@@ -121,7 +121,7 @@ def _positions_of(axis: Axis, k: int) -> tuple[Met, Met]:
 
 
 def _taps_of_dst(axis: Axis, p: int) -> tuple[Met, Met]:
-    """Return the source positions that a destination position meets, and the existing taps under which it does."""
+    """Return the source positions that a destination position meets, and the taps that connect them."""
     k = np.arange(axis.kernel)
     i = p * axis.stride - axis.pad_begin + k * axis.dilation
     exists = (i >= 0) & (i < axis.src)
@@ -129,14 +129,14 @@ def _taps_of_dst(axis: Axis, p: int) -> tuple[Met, Met]:
 
 
 def _taps_of_src(axis: Axis, i: int) -> tuple[Met, Met]:
-    """Return the destination positions that a source position meets, and the existing taps under which it does."""
+    """Return the destination positions that a source position meets, and the taps that connect them."""
     k = np.arange(axis.kernel)
     p, off = np.divmod(i + axis.pad_begin - k * axis.dilation, axis.stride)
     exists = (off == 0) & (p >= 0) & (p < axis.dst)
     return p[exists], k[exists]
 
 
-# Along one axis: where the factors x and y of an output element's terms lie, by where the element does.
+# By pass: the indices of the factors x and y of an output element's terms along one axis, from the element's index.
 MEETINGS: Mapping[str, Callable[[Axis, int], tuple[Met, Met]]] = {
     "dst": _taps_of_dst,
     "src": _taps_of_src,

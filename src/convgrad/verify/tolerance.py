@@ -1,4 +1,4 @@
-"""The tolerance that a case deserves: the least atol and rtol that refuse no right result, and what they let pass."""
+"""The tolerance of a case: the smallest atol and rtol that accept every right result, and the defects that pass."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from convgrad.verify.reference import Reference, certify
 Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 
-DIGITS = 3  # that atol and rtol are rounded up to
-SLACK = 1 + 2.0**-20  # what evaluating atol + rtol |expected| in f32 may lose
+DIGITS = 3  # atol and rtol are rounded up to so many digits
+SLACK = 1 + 2.0**-20  # covers the roundings of atol + rtol |expected| in f32
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """``atol`` and ``rtol`` of numpy.allclose and torch.testing.assert_close for one case, and what they cannot see.
+    """``atol`` and ``rtol`` of numpy.allclose and torch.testing.assert_close for one case, and undetected defects.
 
-    ``unbounded`` elements, whose sums may overflow or are not finite, are left out. At ``zeros`` of the elements a 0
-    would pass. ``seen`` has, by planted defect, how many elements would lie outside: 0 where it would pass.
+    ``unbounded`` elements, whose sums may overflow or are not finite, are excluded. ``zeros`` counts the elements where
+    a 0 would pass. ``seen`` has, by planted defect, how many elements would be outside: 0 if the defect would pass.
     """
 
     atol: float
@@ -57,11 +57,11 @@ class Tolerance:
 
 
 def tolerance(prepared: Prepared, how: Declared, reference: Reference | None = None) -> Tolerance:
-    """Return the least tolerance, |got - expected| <= atol + rtol |expected|, that no right result of a call exceeds.
+    """Return the smallest tolerance, |got - expected| <= atol + rtol |expected|, that no right result exceeds.
 
-    Expected is the exact result rounded to the output's type. Right is what lies between the rounded ends of
-    [S - bound, S + bound]; of all pairs that cover this for each element, the one whose tolerance is least on average.
-    To be evaluated in f32 or wider.
+    ``expected`` is the exact result rounded to the output's type. A right result is between the rounded ends of
+    [S - bound, S + bound]. The pair of atol and rtol covers these ends for each element, with the smallest average
+    tolerance. Evaluate it in f32 or wider.
 
     >>> from convgrad.functional.call import prepare
     >>> from convgrad.verify.declared import declared
@@ -108,7 +108,7 @@ def _least(size: F64Array, off: F64Array) -> tuple[float, float]:
 
 
 def _upper_left(size: F64Array, off: F64Array) -> list[tuple[float, float]]:
-    """Return the corners of the convex hull that lines of slope 0 and more rest on, by rising size."""
+    """Return the corners of the upper convex hull where its slope is not negative, by ascending size."""
     order = np.lexsort((-off, size))
     size, off = size[order], off[order]
     higher = np.concatenate(([True], off[1:] > np.maximum.accumulate(off)[:-1]))
@@ -125,7 +125,7 @@ def _turns_left(a: tuple[float, float], b: tuple[float, float], c: tuple[float, 
 
 
 def _up(value: float) -> float:
-    """Return the next number of few digits that is not below."""
+    """Return the smallest number of ``DIGITS`` digits that is not below ``value``."""
     if value == 0:
         return 0.0
     step = 10.0 ** (floor(log10(value)) + 1 - DIGITS)
@@ -138,7 +138,7 @@ def _beyond(got: F64Array, expected: F64Array, atol: float, rtol: float) -> int:
 
 
 def _planted(problem: Problem, operands: tuple[Array, ...], reference: Reference) -> Iterator[tuple[str, Array]]:
-    """Give results with a defect each, by name: those that a tolerance can let through without anybody noticing."""
+    """Yield results with one defect each, by name: defects that a tolerance can fail to detect."""
     for fmt in (TF32, BF16):
         if fmt.significand_bits < problem.operand_format.significand_bits:
             yield f"operands rounded to {fmt}", _computed(problem, tuple(_rounded(a, fmt) for a in operands))

@@ -1,14 +1,14 @@
-"""Operands whose exact sums lie between two results, so that rounding to nearest and cutting off are told apart.
+"""Operands whose exact sums are between two results, which distinguishes rounding to nearest from truncation.
 
-A result keeps p bits, a sum q = 24 (53 of f64). There are two ways, either of which any right order of sums answers
-with the exact sum rounded once to nearest, whereas about half of the elements differ where bits are cut off instead.
+A result has p bits, and a sum q = 24 bits (53 for f64). There are two constructions. In both, any right order of sums
+gives the exact sum rounded once to nearest. If bits are truncated instead, about half of the elements differ.
 
-p < q, as of bf16 and f16 results: all terms are integers, times one power of 2, and sum |x||y| is at most 2^q, so that
-every partial sum is exact; most sums have some bits more than p, as terms are as large as that lets them be.
+p < q, for bf16 and f16 results: all terms are integers times one power of 2, and sum |x||y| is at most 2^q. So every
+partial sum is exact. Terms are as large as this limit allows, so most sums have more than p bits.
 
-p = q: of each sum two products are not 0. Both are exact, as a factor of each is a power of 2, and the second is so
-much smaller that its last bits are behind the p bits of the first: their sum is the one addition that rounds. Where
-only one product is there, both factors have all their bits, and the product itself is rounded.
+p = q: two products of each sum are not 0. Both are exact, because one factor of each is a power of 2. The second is so
+much smaller that its last bits are below the p bits of the first: their sum is the only addition that rounds. If only
+one product exists, both factors have all their bits, and the product itself is rounded.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 Shape = tuple[int, ...]
 
-LEAST = 8  # the largest magnitude of operands whose sums are longer than 2^q / LEAST^2: the others of their terms are 0
-SHIFT = 8  # bits of the second product behind the last one of the result, where its factor has as many
+LEAST = 8  # the minimum of the operands' largest magnitude; sums of more than 2^q / LEAST^2 terms get zeros
+SHIFT = 8  # bits of the second product below the last bit of the result, if its factor has so many
 
 
 def truncation(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generator) -> Iterator[Array]:
-    """Yield canonical operands of canonical shapes."""
+    """Yield canonical operands of these canonical shapes."""
     result, sums = problem.output_format.significand_bits, problem.operand_format.accumulator.significand_bits
     whole = result < sums and problem.solves_for != "bias_add"
     values = _integers(problem, shapes, rng, sums) if whole else _pairs(problem, shapes, rng)
@@ -49,9 +49,9 @@ def _integers(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generato
     most = 2**sums // max(1, _terms(problem) + ("bias" in problem.operands))  # of a product
     largest = most if problem.solves_for == "bias" else isqrt(most)
     largest = max(LEAST, min(largest, 2**problem.operand_format.significand_bits))
-    share = min(1.0, most / largest**2 / 2)  # of the thinned operand: twice as many would still be exact on average
+    share = min(1.0, most / largest**2 / 2)  # values of the thinned operand: half of the average limit
     range_bits = min(problem.operand_format.max_exponent, problem.output_format.max_exponent)
-    scale = 2.0 ** -max(0, -(-(sums - range_bits) // 2))  # of both factors: a sum is below the largest number
+    scale = 2.0 ** -max(0, -(-(sums - range_bits) // 2))  # of both factors: keeps sums below the largest number
     for tensor, shape in zip(problem.operands, shapes, strict=True):
         values = rng.integers(-largest, largest + 1, shape).astype(np.float64)
         if most < LEAST**2 and tensor == _thinned(problem):
@@ -60,7 +60,7 @@ def _integers(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generato
 
 
 def _terms(problem: Problem) -> int:
-    """Return the most terms of a sum."""
+    """Return the largest number of terms of a sum."""
     conv = problem.geometry
     if isinstance(conv, Channels) or problem.solves_for == "weights":
         return conv.batch * conv.positions
@@ -69,7 +69,7 @@ def _terms(problem: Problem) -> int:
 
 
 def _thinned(problem: Problem) -> Tensor:
-    """Return the operand that decides how many terms of a sum are not 0."""
+    """Return the operand whose zeros limit the number of terms that are not 0."""
     return "weights" if problem.solves_for in ("dst", "src") else "dst"
 
 
@@ -92,7 +92,7 @@ def _pairs(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generator) 
 
 
 def _full(shape: Shape, fmt: Format, rng: np.random.Generator) -> F64Array:
-    """Return numbers of all bits of a format, 1 to 2 in size."""
+    """Return numbers that use all bits of a format, with magnitudes from 1 to 2."""
     bits = fmt.significand_bits
     integers = rng.integers(2 ** (bits - 1), 2**bits, shape) * rng.choice((-1, 1), shape)
     full: F64Array = np.ldexp(integers.astype(np.float64), 1 - bits)
@@ -100,19 +100,19 @@ def _full(shape: Shape, fmt: Format, rng: np.random.Generator) -> F64Array:
 
 
 def _two_of_each_sum(problem: Problem, shape: Shape, shift: int, rng: np.random.Generator) -> F64Array:
-    """Return an operand of which each sum meets two values that are not 0, where it meets two at all.
+    """Return an operand with two values that are not 0 per sum, if the sum has two terms.
 
-    The likelier a tap or position is theirs, the more often it exists beside what it meets; and both are of one, of two
-    channels or images, where there are several: so pads leave few sums a single one.
+    A tap or position is drawn more often if it exists in more sums. Both values usually share one tap or position, in
+    different channels or images. So padding removes one of the two values from few sums.
     """
     fmt, factors = problem.operand_format, 2.0 ** (shift // 2 - np.array([0, shift]))
     values = np.zeros(prod(shape))
     if not values.size:
         return values.reshape(shape)
     signs = _full(shape, fmt, rng) if problem.solves_for == "bias" else rng.choice((-1.0, 1.0), shape)
-    beside = 1 if problem.solves_for == "dst" else 0  # the axis that is summed and is no spatial one
+    beside = 1 if problem.solves_for == "dst" else 0  # the summed axis that is not spatial
     alike = [1 if axis == beside else extent for axis, extent in enumerate(shape)]
-    with np.errstate(divide="ignore"):  # the largest two are a draw by these chances; -inf: never
+    with np.errstate(divide="ignore"):  # the two largest are a draw by these chances; -inf: never
         drawn = np.log(rng.random(alike)) / _chances(problem) * (1 + 1e-9 * rng.random(shape))
     rows = _rows(problem, shape)
     drawn = drawn.ravel()[rows]
@@ -129,7 +129,7 @@ def _two_of_each_sum(problem: Problem, shape: Shape, shift: int, rng: np.random.
 
 
 def _rows(problem: Problem, shape: Shape) -> NDArray[np.intp]:
-    """Return an operand's flat indices, a row for those that the sums of one channel of the output meet."""
+    """Return an operand's flat indices, with one row for the sums of each channel of the output."""
     flat = np.arange(prod(shape)).reshape(shape)
     if problem.solves_for == "src":
         groups = problem.geometry.groups if isinstance(problem.geometry, Conv) else 1
@@ -140,7 +140,7 @@ def _rows(problem: Problem, shape: Shape) -> NDArray[np.intp]:
 
 
 def _phases(problem: Problem, shape: Shape, rows: NDArray[np.intp]) -> Iterator[NDArray[np.bool_]]:
-    """Yield which of the rows meet each other in a sum: of a data gradient, the taps of one phase of the strides."""
+    """Yield which entries of the rows share a sum: for a data gradient, the taps of one phase of the strides."""
     conv = problem.geometry
     if problem.solves_for != "src" or isinstance(conv, Channels):
         yield np.ones(rows.shape, np.bool_)
@@ -155,7 +155,7 @@ def _phases(problem: Problem, shape: Shape, rows: NDArray[np.intp]) -> Iterator[
 
 
 def _chances(problem: Problem) -> NDArray[np.int64]:
-    """Return how often each tap, or each position of dst, meets an existing position, or tap."""
+    """Return how many existing positions each tap meets, or how many taps each position of dst."""
     conv = problem.geometry
     counts = np.ones((1, 1), np.int64)
     if isinstance(conv, Conv):

@@ -1,4 +1,4 @@
-"""A verdict: the outcome, what speaks for it, the names of defects, and the figures behind it."""
+"""Verdicts: the outcome, its evidence, the names of defects, and the figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNDECIDED: Outcome = "undecided"
 
 @dataclass(frozen=True)
 class Evidence:
-    """A statistic beyond its threshold: what *degraded* rests on; ``where``, if anywhere in particular."""
+    """A statistic beyond its threshold, which is the reason for *degraded*; ``where`` is its place, if it has one."""
 
     statistic: str
     value: float
@@ -28,7 +28,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Defect:
-    """A defect recognised: its name, from the table of names, and a sentence with the figures that speak for it."""
+    """A recognised defect: its name, from the table of names, and a sentence with the figures that support it."""
 
     name: str
     detail: str = ""
@@ -36,23 +36,24 @@ class Defect:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is said of a result.
+    """The verdict on a result.
 
     =========  ======================================================================================================
     outcome    means
     =========  ======================================================================================================
-    wrong      an element lies beyond the rigorous bound of the declared arithmetic, or there is no such result
-    degraded   every element lies inside, but the errors are not those of the declared arithmetic: ``evidence``
-    undecided  no claim can be made: ``reason``
+    wrong      an element is beyond the rigorous bound of the declared arithmetic, or the result cannot be one
+    degraded   every element is inside, but the errors do not fit the declared arithmetic: see ``evidence``
+    undecided  no claim can be made: see ``reason``
     ok         none of these
     =========  ======================================================================================================
 
-    ``share`` is the largest error over its bound, ``worst`` its place in the result; it is infinite where a result is
-    finite and must not be, or the reverse. ``equal`` counts equal bits, ``beyond`` elements beyond the bound, which
-    ``mask`` marks in the caller's layout. ``undecided`` elements have no bound, because their sums may overflow or are
-    too long. ``blind`` counts elements so small beside their bound that a 0 would pass. ``nonfinite`` counts those
-    whose exact value is, or rounds to, an infinity or NaN. ``found`` are the defects recognised. ``statistics`` and
-    ``limits``, the smallest defects that would have been seen, are figures by name.
+    ``share`` is the largest error divided by its bound, and ``worst`` its place in the result. ``share`` is infinite if
+    a result is finite and must not be, or the reverse. ``equal`` counts elements with equal bits. ``beyond`` counts
+    elements beyond the bound, which ``mask`` marks in the caller's layout. ``undecided`` elements have no bound,
+    because their sums may overflow or are too long. ``blind`` counts undetectable zeros: elements so small compared
+    with their bound that a 0 would pass. ``nonfinite`` counts elements whose exact value is, or rounds to, an infinity
+    or NaN. ``found`` has the recognised defects. ``statistics`` has figures by name, and ``limits`` the smallest
+    defects that would have been detected.
     """
 
     elements: int = 0
@@ -82,7 +83,7 @@ class Verdict:
 
     @property
     def defects(self) -> tuple[str, ...]:
-        """The names of the defects recognised."""
+        """The names of the recognised defects."""
         return tuple(defect.name for defect in self.found)
 
     @property
@@ -108,7 +109,7 @@ class Verdict:
 
     @property
     def _alarms(self) -> str:
-        """What speaks most against the result, and how much more does."""
+        """The strongest evidence against the result, and the number of other statistics."""
         first, *others = sorted(self.evidence, key=lambda one: -abs(one.value) / max(one.threshold, 1e-300))
         statistics = "statistic" if len(others) == 1 else "statistics"
         more = f", and {len(others)} {statistics} more" if others else ""

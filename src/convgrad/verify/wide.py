@@ -1,4 +1,4 @@
-"""The exact sum of one element's terms: the nearest float64, and on which side of it the sum lies."""
+"""The exact sum of one element's terms: the nearest float64, and the sign of its error."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from convgrad.verify.terms import Terms
 F64Array = NDArray[np.float64]
 
 _SPLITTER = 2.0**27 + 1
-_SAFE = 2.0**450  # of float64 between this and its reciprocal the products, and what they miss, are float64
+_SAFE = 2.0**450  # products of numbers between this and its reciprocal, and their errors, fit float64
 
 
 def exact_sum(terms: Terms) -> tuple[float, float]:
-    """Return the sum of the terms rounded to nearest, and a number of the sign of what that misses.
+    """Return the sum of the terms rounded to nearest, and a number with the sign of the remainder.
 
     >>> exact_sum(Terms(np.array([1.0, 1.0]), np.array([1.0, 2**-60]))) == (1.0, 2**-60)
     True
@@ -32,9 +32,9 @@ def exact_sum(terms: Terms) -> tuple[float, float]:
 
 
 def to_odd(nearest: float, rest: float) -> float:
-    """Return the sum rounded to odd: itself where it is a float64, else the neighbour whose last bit is 1.
+    """Return the sum rounded to odd: the sum if it is a float64, else the neighbour whose last bit is 1.
 
-    What rounds this to a format of at most 51 bits rounds the sum itself, as only sums that are float64 can be ties.
+    Rounding this number to at most 51 bits gives the sum correctly rounded, because only float64 sums can be ties.
 
     >>> to_odd(1.0, 1e-30) == 1 + 2**-52, to_odd(1.0, -1e-30) == 1 - 2**-53, to_odd(1.0, 0.0)
     (True, True, 1.0)
@@ -50,7 +50,7 @@ def _is_safe(values: F64Array) -> bool:
 
 
 def _products(x: F64Array, y: F64Array) -> list[float]:
-    """Return numbers that add up to the products: these in float64, and what they miss (Veltkamp, Dekker)."""
+    """Return numbers that add up to the products: float64 products and their errors (Veltkamp, Dekker)."""
     products = x * y
     (a, b), (c, d) = _halves(x), _halves(y)
     missed = b * d - (((products - a * c) - b * c) - a * d)
@@ -58,7 +58,7 @@ def _products(x: F64Array, y: F64Array) -> list[float]:
 
 
 def _halves(x: F64Array) -> tuple[F64Array, F64Array]:
-    """Return two numbers of at most 26 bits that add up to each."""
+    """Return two numbers of at most 26 bits whose sum is x, for each x."""
     scaled = x * _SPLITTER
     high = scaled - (scaled - x)
     return high, x - high

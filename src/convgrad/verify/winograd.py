@@ -2,9 +2,10 @@
 
     y = A^T [(G g) * (B^T d)]          y[a] = sum over k of g[k] d[a + k],    a < M, k < R
 
-Its paths from an operand to an output have coefficients that cancel, so what is proved is normwise: the roundings of a
-path times the sum of what all paths carry, with the largest operand in reach in place of each. Points are 0, 1, -1, 2,
--2, 1/2, -1/2, ... and infinity; another scaling of the rows of A, G and B leaves the paths as they are.
+The paths from an operand to an output have coefficients that cancel, so the bound is normwise. It is the number of
+roundings of a path times the sum of the magnitudes along all paths, where the largest operand in reach replaces each
+operand. Points are 0, 1, -1, 2, -2, 1/2, -1/2, ... and infinity. Scaling the rows of A, G and B differently does not
+change the paths.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ F64Array = NDArray[np.float64]
 Matrix = tuple[tuple[Fraction, ...], ...]  # a row per point
 
 COEFFICIENT_BITS = 16  # entries of A, G and B are 0 or of sizes from 2^-16 to 2^16
-_UP = 1 + 2.0**-30  # what computing the bound in float64 can lose
+_UP = 1 + 2.0**-30  # covers the roundings of the bound in float64
 
 
 def points(number: int) -> tuple[Fraction, ...]:
@@ -47,7 +48,7 @@ def points(number: int) -> tuple[Fraction, ...]:
 
 @lru_cache(maxsize=64)
 def matrices(outputs: int, taps: int) -> tuple[Matrix, Matrix, Matrix]:
-    """Return A, G and B of F(outputs, taps), a row for each point, infinity last."""
+    """Return A, G and B of F(outputs, taps), with one row per point, infinity last."""
     finite = points(outputs + taps - 2)
     a, g, b = [], [], []
     for s in finite:
@@ -63,7 +64,7 @@ def matrices(outputs: int, taps: int) -> tuple[Matrix, Matrix, Matrix]:
 
 
 def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
-    """Return the coefficients of the product of x - root, lowest first."""
+    """Return the coefficients of the product of all x - root, lowest first."""
     found = [Fraction(1)]
     for root in roots:
         found = [low - root * high for low, high in zip([Fraction(0), *found], [*found, Fraction(0)], strict=True)]
@@ -72,7 +73,7 @@ def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
 
 @lru_cache(maxsize=64)
 def carried(outputs: int, taps: int) -> tuple[float, ...]:
-    """Return for each tap what all paths from it to an output carry, of data of 1: the most of any output.
+    """Return for each tap the sum of magnitudes along all its paths to an output, for data of 1: the maximum.
 
     >>> carried(1, 3), carried(2, 3)
     ((3.0, 1.0, 3.0), (4.0, 2.0, 4.0))
@@ -89,10 +90,10 @@ def carried(outputs: int, taps: int) -> tuple[float, ...]:
 def winograd_bound(
     problem: Problem, operands: Sequence[Array], outputs: int, taps: int, magnitude: F64Array, accumulator: Format
 ) -> F64Array:
-    """Return the bound before the output's rounding on canonical operands; infinite where nothing is proved.
+    """Return the bound before the output's rounding on canonical operands; infinite if nothing is proved.
 
-    ``outputs`` and ``taps`` are M and R along every axis: R is the kernel of a forward or a data gradient, M that of a
-    weight gradient. ``magnitude`` is sum |x||y|, bias and old value counted in, which bounds what those add.
+    ``outputs`` and ``taps`` are M and R along every axis. R is the kernel size of a forward or backward_data pass, and
+    M the kernel size of a backward_weights pass. ``magnitude`` is sum |x||y|, including bias and old value.
     """
     geometry = problem.geometry
     if isinstance(geometry, Channels) or not _fits(geometry, problem.solves_for, outputs, taps):
@@ -130,13 +131,16 @@ def _fits(conv: Conv, solves_for: str, outputs: int, taps: int) -> bool:
 
 
 def _sizes(array: Array) -> F64Array:
-    """Return magnitudes; infinite where a number is not finite, as transforms spread it."""
+    """Return magnitudes; infinite for numbers that are not finite, because transforms spread them."""
     sizes = np.abs(np.asarray(array).astype(np.float64))
     return np.where(np.isfinite(sizes), sizes, np.inf)
 
 
 def _paths(conv: Conv, solves_for: str, most: F64Array, others: F64Array, outputs: int, taps: int) -> F64Array:
-    """Return what all paths to each output carry, of the most data in reach and the other operand: canonical."""
+    """Return the canonical sums of magnitudes along all paths to each output.
+
+    ``most`` has the largest data in reach; ``others`` has the magnitudes of the other operand.
+    """
     g, inner, outer = conv.groups, conv.src_channels // conv.groups, conv.dst_channels // conv.groups
     channels, positions = outer if solves_for == "src" else inner, prod(most.shape[2:])
     columns = most.reshape(conv.batch, g, channels, positions)
@@ -153,9 +157,10 @@ def _paths(conv: Conv, solves_for: str, most: F64Array, others: F64Array, output
 
 
 def _reach(axis: Axis, solves_for: str, outputs: int, taps: int) -> tuple[int, int, int]:
-    """Return how many positions an output, or a tap of a weight gradient, has; from where to where its data may lie.
+    """Return the number of positions along an axis, and the range of offsets of the data that a position can use.
 
-    Whatever tile a position is in: one of M outputs, or of R terms of a weight gradient, begins at most so much before.
+    The range covers every tile that may contain a position: a tile of M outputs, or R terms of a weight gradient,
+    begins at most so many positions before.
     """
     length = outputs + taps - 1
     if solves_for == "src":
@@ -166,7 +171,7 @@ def _reach(axis: Axis, solves_for: str, outputs: int, taps: int) -> tuple[int, i
 
 
 def _in_reach(sizes: F64Array, reaches: Sequence[tuple[int, int, int]]) -> F64Array:
-    """Return for each position the largest of the sizes that lie in reach of it along all axes; 0 beyond the ends."""
+    """Return for each position the largest magnitude in its reach along all axes; 0 beyond the ends."""
     for at, (number, first, last) in enumerate(reaches, start=2):
         lines = np.moveaxis(sizes, at, -1)
         most = np.zeros((*lines.shape[:-1], number))
