@@ -1,4 +1,4 @@
-"""The order of sums of a foreign function, revealed by calling it: as a tree, its blocks, its height."""
+"""The order of sums of a foreign function, revealed by calls: its tree, its blocks, its rounding depth."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from convgrad.verify.probe.tree import Tree, along, confirm, grow
 
 Array = NDArray[Any]
 
-MOST_BLOCKS = 16  # more are declared by their height
-CONFIRMED = 128  # pairs asked about again, at most, and in four calls
+MOST_BLOCKS = 16  # orders of more blocks are declared by their rounding depth
+CONFIRMED = 128  # pairs, at most, that are checked again, in at most four calls
 
 
 @dataclass(frozen=True)
 class Order:
-    """The order of a sum as its answers reveal it, printable.
+    """The revealed order of a sum, printable.
 
-    ``tree`` is the sum's chains and joins over ``terms``, of which ``seen`` were looked at; None where the answers are
-    those of no tree, and ``impossible`` says why. ``height`` is the most roundings that a term goes through, of terms
-    not seen the most possible. ``channels`` share the order, ``others`` do not. Ones are counted exactly up to
-    ``resolution``: where that is less than ``terms``, sums or results were rounded to fewer bits than f32 has.
-    ``accumulation`` is the format in which the tree, carried out on random terms, gives the function's own bits; None
-    where none does, or not all terms were seen.
+    ``tree`` has the sum's chains and joins over ``terms``, of which ``seen`` were examined. It is None if no tree gives
+    the answers, and ``impossible`` has the reason. ``height`` is the rounding depth: the largest number of roundings of
+    a term, or the largest possible number if the term was not seen. ``channels`` share the order, ``others`` do not.
+    Ones are counted exactly up to ``resolution``. If it is less than ``terms``, sums or results were rounded to fewer
+    bits than f32 has. ``accumulation`` is the format in which the tree gives the function's bits on random terms. It is
+    None if no format does, or if not all terms were seen.
     """
 
     operator: str
@@ -63,12 +63,12 @@ class Order:
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """The sizes of the chains, by their first terms."""
+        """The sizes of the chains, ordered by their first terms."""
         return () if self.tree is None else tuple(chain.size for chain in chains(self.tree))
 
     @property
     def declared(self) -> int | tuple[int, ...]:
-        """What to hand to ``check(height=...)``: blocks where few are joined one after the other, else the height."""
+        """The argument for ``check(height=...)``: blocks if few are added in sequence, else the rounding depth."""
         tree = self.tree
         if isinstance(tree, Join) and tree.one_by_one and len(tree.parts) <= MOST_BLOCKS:
             sizes = tuple(part.size for part in tree.parts)
@@ -79,11 +79,11 @@ class Order:
 
     @property
     def name(self) -> str:
-        """What kind of order this is, in a few words."""
+        """The kind of order, in a few words."""
         return "impossible" if self.tree is None else name(self.tree, self.height)
 
     def __str__(self) -> str:
-        """Return what was revealed, with a drawing."""
+        """Return a description of the order, with a drawing."""
         head = f"{self.operator} {self.format}, {self.terms} term{'s' * (self.terms != 1)}"
         if self.tree is None:
             why = "the answers are those of no tree of additions of single products, as Winograd's and FFT's are not"
@@ -129,15 +129,16 @@ def probe(
     dtype: DType | None = None,
     **attributes: Any,
 ) -> Order:
-    """Return the order of the sums that a function makes of a call of ``convgrad.run``, found by calling it.
+    """Return the order of a function's sums for a call of ``convgrad.run``, found by calling the function.
 
-    ``function(operator, *inputs, **attributes)`` is called as ``convgrad.run`` may be, with attributes resolved, and
-    returns one array. ``shapes`` has a shape per operand, of a shape operand its values; ``operand_type`` is their
-    type, ``dtype`` the result's, handed on where it is another. All terms of a sum are 1, but one is +M and another -M,
-    with M so large that it swallows what is added to it: n - result is the number of terms under their join. Every
-    channel has another pair.
+    ``function(operator, *inputs, **attributes)`` takes the arguments of ``convgrad.run``, with resolved attributes, and
+    returns one array. ``shapes`` has one shape per operand, or the values of a shape operand. ``operand_type`` is the
+    type of the operands. ``dtype`` is the type of the result, passed to the function if it differs.
 
-    Raises as ``convgrad.run`` does of the shapes; UnsupportedError where there are no sums, or the function raises.
+    All n terms of a sum are 1, except one +M and one -M. M is so large that additions to it are lost. So n - result is
+    the number of terms under the join of +M and -M. Every channel tests a different pair.
+
+    Raises as ``convgrad.run`` does for these shapes; UnsupportedError if there are no sums, or the function raises.
 
     >>> from convgrad import run
     >>> layer = {"strides": [1, 1], "dilations": [1, 1]}
@@ -159,7 +160,7 @@ def probe(
 
 
 def _revealed(asker: Asker, problem: Problem) -> Order:
-    """Return what a function that is asked reveals."""
+    """Return the order that a function's answers reveal."""
     found = Order(problem.operator, problem.operand_format, asker.terms)
     why = ""
     for bits in RESOLUTIONS:
@@ -190,7 +191,7 @@ def _revealed(asker: Asker, problem: Problem) -> Order:
 
 
 def _grown(asker: Asker) -> Tree:
-    """Return the tree of a sum: most are told from neighbours alone, as random pairs confirm."""
+    """Return the tree of a sum: neighbours alone usually determine it, and random pairs confirm it."""
     pairs = min(CONFIRMED, 4 * asker.columns.size)
     seen, joins = sample(asker.joins, asker.terms)
     tree = along(asker.terms, seen, joins)
@@ -209,7 +210,7 @@ def _answer(function: Function, prepared: Prepared) -> NDArray[np.float64]:
     inputs, attributes = arguments(prepared)
     try:
         value = function(operator, *inputs, **attributes)
-    except Exception as error:  # whatever foreign code raises
+    except Exception as error:  # foreign code may raise anything
         raise UnsupportedError(f"{operator}: the function raised {type(error).__name__}: {error}") from error
     array, _ = as_result(value, prepared.problem)
     result: NDArray[np.float64] = prepared.canonical_output(array).astype(np.float64)

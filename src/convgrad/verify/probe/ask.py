@@ -1,8 +1,8 @@
-"""What is asked of a function: how many leaves lie under the join of two terms, many pairs in a call.
+"""Queries to a function: the number of leaves under the join of two terms, for many pairs per call.
 
-Of the n terms of a sum all are 1, but one is +M and one is -M, where M is so large that it swallows what is added to
-it. What is added to either before the two meet is lost; what comes later is counted. So n - result is the number of
-leaves under their join in the tree of the sum.
+All n terms of a sum are 1, except one +M and one -M, where M is so large that additions to it are lost. Ones that are
+added to either before the two meet are lost; later ones are counted. So n - result is the number of leaves under their
+join in the tree of the sum.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 Int = NDArray[np.int64]
 
-RESOLUTIONS = (24, 11, 8, 4)  # bits of formats that sums, or results, may be rounded to on the way
-MOST_VALUES = 2**24  # of all columns that are asked in a call
+RESOLUTIONS = (24, 11, 8, 4)  # bits of formats to which sums or results may be rounded
+MOST_VALUES = 2**24  # of all columns of a call
 
 
 class Impossible(Exception):
-    """The answers are those of no tree of additions; what speaks against it."""
+    """The error if no tree of additions gives the answers; its message is the contradiction."""
 
 
 @dataclass
 class Asker:
-    """Asks a function, which returns a canonical result of the operands it is given, and counts the calls.
+    """A counter of calls and a source of answers: ``function`` returns a canonical result for given operands.
 
-    ``open`` comes first. ``columns`` are those whose sums are taken in one order; ``others`` the rest. Where ones can
-    be counted up to ``resolution`` only, the terms are cut into ``parts``, and each is counted by itself.
+    Call ``open`` first. The sums of ``columns`` have the same order; ``others`` are the remaining columns. If ones can
+    be counted up to ``resolution`` only, the terms are split into ``parts``, and each part is counted separately.
     """
 
     function: Callable[[tuple[Array, ...]], F64Array]
@@ -50,13 +50,13 @@ class Asker:
         return int(self.masks.terms.size)
 
     def open(self, bits: int) -> None:
-        """Count ones up to ``2^bits`` and find the columns that share an order; Impossible where ones do not add up."""
+        """Count ones up to ``2^bits``, find the columns that share an order; raise Impossible if counts are wrong."""
         n = self.terms
         width = min(self.masks.columns, max(1, MOST_VALUES // n))
         self.columns = np.linspace(0, self.masks.columns - 1, width).astype(np.int64)
         term, mask = self.masks.values
-        self.resolution = int(min(n, 2**bits, mask / term / 2**26))  # no more than sums of f32 lose beside a mask
-        ones = self.resolution - 1 + self.resolution % 2  # an odd number has as many bits as any up to it
+        self.resolution = int(min(n, 2**bits, mask / term / 2**26))  # no more than f32 sums lose next to a mask
+        ones = self.resolution - 1 + self.resolution % 2  # odd: it needs at least as many bits as smaller counts
         if not self._counted(ones):
             raise Impossible(f"{ones} ones do not add up to that number")
         self.parts = -(-n // self.resolution)
@@ -80,7 +80,7 @@ class Asker:
         return found
 
     def random(self, seed: int = 3) -> tuple[F64Array, F64Array]:
-        """Return random terms, a row for each column, and what the function makes of them."""
+        """Return random terms, one row per column, and the function's sums."""
         term, _ = self.masks.values
         dtype = self.masks.problem.operand_format.dtype
         shape = (self.columns.size, self.terms)
@@ -88,7 +88,7 @@ class Asker:
         return values, self._sums(self.columns, values) * term
 
     def steady(self) -> bool:
-        """Tell whether a function gives the same answers thrice."""
+        """Return whether the function gives the same answers three times."""
         n = self.terms
         values = np.full((self.masks.columns, n), self.masks.values[0])
         values[:, 0], values[:, n // 2] = self.masks.values[1], -self.masks.values[1]
@@ -97,7 +97,7 @@ class Asker:
         return all(np.array_equal(first, self._sums(columns, values), equal_nan=True) for _ in range(2))
 
     def _counted(self, ones: int) -> bool:
-        """Tell whether sums of so many ones, spread evenly, give their number in every column."""
+        """Return whether sums of so many evenly spread ones give their number in every column."""
         if ones < 1:
             return True
         values = np.zeros(self.terms)
@@ -129,7 +129,7 @@ class Asker:
         return joins
 
     def _sums(self, columns: Int, values: Array) -> F64Array:
-        """Return what the columns sum, counted in terms."""
+        """Return the sums of the columns, in units of one term."""
         self.calls += 1
         result = self.function(self.masks.operands(columns, values))
         got: F64Array = np.array([result[self.masks.elements[column]] for column in columns])

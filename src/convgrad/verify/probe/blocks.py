@@ -1,4 +1,4 @@
-"""The parts of a tree: chains, what joins them, and the name of the whole where it has one."""
+"""The parts of a tree: chains, joins, and a name of the whole order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convgrad.verify.probe.tree import Tree
 
 @dataclass(frozen=True)
 class Chain:
-    """Terms added one by one, in the order in which they are added: of ``size`` terms those seen; or one term."""
+    """Terms added one by one, in order: the seen terms of ``size`` terms, or one term."""
 
     size: int
     terms: tuple[int, ...]
@@ -23,14 +23,14 @@ class Chain:
 
     @property
     def key(self) -> object:
-        """What chains that are drawn alike have in common."""
+        """The key that equally drawn chains share."""
         return self.size
 
     @property
     def step(self) -> int:
-        """How far terms lie from each other, negative where the last comes first; 0 where that differs."""
+        """The distance between terms, negative if the order is descending; 0 if distances differ."""
         steps = {b - a for a, b in zip(self.terms, self.terms[1:], strict=False)}
-        if len(self.terms) < self.size:  # terms between those seen may have been left out
+        if len(self.terms) < self.size:  # some terms were not seen
             span = abs(self.terms[-1] - self.terms[0])
             ordered = all(step > 0 for step in steps) or all(step < 0 for step in steps)
             return (1 if self.terms[-1] > self.terms[0] else -1) if ordered and span < self.size else 0
@@ -39,19 +39,19 @@ class Chain:
 
 @dataclass(frozen=True)
 class Join:
-    """Parts joined step by step: those of the first with each other, those of each later one with the sum so far."""
+    """Parts joined in steps: the first step adds its parts to each other, each later one its parts to the sum."""
 
     size: int
     steps: tuple[tuple[Part, ...], ...]
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """All parts in the order in which they are joined."""
+        """All parts, in the order of addition."""
         return tuple(part for step in self.steps for part in step)
 
     @property
     def one_by_one(self) -> bool:
-        """Whether no addition joins more than two."""
+        """Whether no addition of the steps joins more than two parts."""
         return len(self.steps[0]) == 2 and all(len(step) == 1 for step in self.steps[1:])
 
     @cached_property
@@ -61,7 +61,7 @@ class Join:
 
     @cached_property
     def key(self) -> object:
-        """What joins that are drawn alike have in common."""
+        """The key that equally drawn joins share."""
         return tuple(tuple(part.key for part in step) for step in self.steps)
 
 
@@ -71,8 +71,9 @@ Part = Chain | Join
 def parts_of(tree: Tree) -> Part:
     """Return a tree's chains and joins.
 
-    The path from a node down its largest subtrees is one join, or a chain where it meets single terms only. It turns to
-    a chain where there is nothing else, and ends where two subtrees are equally large, as these are parts of a kind.
+    The path from a node down its largest subtrees is one join, or a chain if it meets single terms only. The path takes
+    a chain only if there is no other subtree. It ends where two subtrees are equally large, because these are equal
+    parts.
     """
     nodes: list[list[int]] = [[] for _ in tree.sizes]
     leaves: list[list[int]] = [[] for _ in tree.sizes]
@@ -90,8 +91,8 @@ def parts_of(tree: Tree) -> Part:
 def _part(
     node: int, sizes: Sequence[int], chained: Sequence[bool], nodes: list[list[int]], leaves: list[list[int]]
 ) -> Part:
-    """Return the part at a node. Subtrees beside a path are chains or at most half as large, so this is not deep."""
-    path: list[tuple[int, tuple[Part, ...]]] = []  # from the top: a node's size, what is joined there beside the path
+    """Return the part at a node. Recursion is shallow: subtrees off the path are chains or at most half as large."""
+    path: list[tuple[int, tuple[Part, ...]]] = []  # from the top: a node's size, and the other parts joined there
     while True:
         below = sorted(nodes[node], key=lambda n: (chained[n], -sizes[n]))
         ends = not below or (len(below) > 1 and (chained[below[0]] or sizes[below[0]] == sizes[below[1]]))
@@ -104,7 +105,7 @@ def _part(
 
 
 def _told(path: Sequence[tuple[int, tuple[Part, ...]]]) -> Part:
-    """Return a path, the lowest node first, as a chain or a join that begins with what chain there is."""
+    """Return a path, lowest node first, as a chain, or as a join that begins with the path's chain, if any."""
     top = path[-1][0]
     run = 0
     if len(path[0][1]) <= 2 and all(part.size == 1 for part in path[0][1]):
@@ -115,7 +116,7 @@ def _told(path: Sequence[tuple[int, tuple[Part, ...]]]) -> Part:
     if not run:
         return Join(top, tuple(steps))
     terms = [part.first for _, step in path[:run] for part in step]
-    if len(terms) > 2 and terms[2] < terms[0]:  # nothing tells the two that are added first apart
+    if len(terms) > 2 and terms[2] < terms[0]:  # the first two added are interchangeable
         terms[:2] = terms[1::-1]
     chain = Chain(path[run - 1][0] if steps else top, tuple(terms))
     if not steps:
@@ -131,12 +132,12 @@ def chains(part: Part) -> tuple[Chain, ...]:
 
 
 def binary(part: Part) -> bool:
-    """Tell whether no addition of a part joins more than two."""
+    """Return whether no addition of a part joins more than two."""
     return isinstance(part, Chain) or (part.one_by_one and all(binary(p) for p in part.parts))
 
 
 def name(part: Part, height: int) -> str:
-    """Return what kind of order this is, in a few words.
+    """Return the kind of order, in a few words.
 
     >>> name(Join(8, ((Chain(4, (0, 2, 4, 6)), Chain(4, (1, 3, 5, 7))),)), 5)
     '2 lanes, joined one after the other'

@@ -1,10 +1,10 @@
-"""Operands with masks: one output of each channel sums terms that may be chosen at will.
+"""Operands with masks: one output element of each channel sums arbitrary chosen terms.
 
-One operand, the **carrier**, holds the values of the terms, channel by channel. The other holds random signs, which the
-carrier's values have, too: products are what was chosen, exactly, but an algorithm that adds operands before it
-multiplies, as Winograd's does, is given away. A **column** is a channel of the carrier, with the one output element
-that is looked at there, whose terms stand in the specified order: images and positions of a weight or bias gradient,
-taps and channels of a forward or a data gradient.
+One operand, the **carrier**, has the values of the terms, channel by channel. The other operand has random signs, and
+the carrier's values are multiplied by them. So products are exactly the chosen terms, but an algorithm that adds
+operands before it multiplies, such as Winograd, is detected. A **column** is a channel of the carrier with its one
+observed output element. The element's terms have the specified order: images and positions of a weight or bias
+gradient, taps and channels of a forward or a data gradient.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from convgrad.verify.terms import Index, terms_of
 Array = NDArray[Any]
 Int = NDArray[np.int64]
 
-# By the operands' format: the value of a term, and of a mask, which hides any number of terms in sums of f32 and f64.
-# Of f16 it hides 2^14 terms in sums of f32, and none in sums of f64. Formats of 8 bits have no number that hides any.
+# By the operands' format: the values of a term and of a mask, which hides any number of terms in f32 and f64 sums.
+# An f16 mask hides 2^14 terms in f32 sums, and none in f64 sums. No number of an 8-bit format hides any term.
 VALUES: Mapping[str, tuple[float, float]] = {
     "f32": (1.0, 2.0**100),
     "bf16": (1.0, 2.0**100),
@@ -40,9 +40,9 @@ VALUES: Mapping[str, tuple[float, float]] = {
 
 @dataclass(frozen=True, eq=False)
 class Masks:
-    """Where in the carrier the terms of each column lie (``first + terms``), and the element that sums them.
+    """The flat indices of each column's terms in the carrier (``first + terms``), and the element that sums them.
 
-    ``signs`` are the other operand's, ``signed`` those that the terms meet; of a bias gradient there is no other.
+    ``signs`` are the other operand's values, ``signed`` the signs of the terms. A bias gradient has no other operand.
     """
 
     problem: Problem
@@ -60,11 +60,11 @@ class Masks:
 
     @property
     def values(self) -> tuple[float, float]:
-        """The value of a term and that of a mask."""
+        """The value of a term and the value of a mask."""
         return VALUES[self.problem.operand_format.name]
 
     def operands(self, columns: Int, values: Array) -> tuple[Array, ...]:
-        """Return operands in the caller's layouts whose ``columns`` sum these values, a row each; others sum zeros."""
+        """Return operands in the caller's layouts: ``columns`` sum these values, one row each; others sum zeros."""
         dtype = self.problem.operand_format.dtype
         made = []
         for tensor, order in zip(self.problem.operands, self.problem.operand_orders, strict=True):
@@ -82,9 +82,9 @@ class Masks:
 
 
 def masks_of(problem: Problem) -> Masks:
-    """Return the masks of a problem: of its carriers the one with the most channels, at the element with most terms.
+    """Return the masks of a problem, for the carrier with the most channels and the elements with the most terms.
 
-    Raises UnsupportedError where a problem has no sums.
+    Raises UnsupportedError if a problem has no sums.
 
     >>> from convgrad.notation import problem
     >>> masks = masks_of(problem("BWD_W f32 NXC mb2ic4iw8oc6ow8kw3pw1"))
@@ -124,7 +124,7 @@ def _masks(problem: Problem, carrier: Tensor, elements: list[Index]) -> Masks:
 
 
 def _signs(problem: Problem, tensor: Tensor) -> Array:
-    """Return signs for a tensor of data, the same in every group, so that all columns meet the same."""
+    """Return signs for a data tensor, equal in every group, so that all columns have the same signs."""
     batch, channels, *extents = _shape(problem, tensor)
     groups = problem.geometry.groups if isinstance(problem.geometry, Conv) else 1
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (batch, channels // groups, *extents))
@@ -139,7 +139,7 @@ def _shape(problem: Problem, tensor: Tensor) -> tuple[int, ...]:
 
 
 def _met(axis: Axis) -> tuple[Int, Int, Int]:
-    """Return taps, dst and src positions of all that meet along an axis."""
+    """Return the taps, dst positions and src positions of all meetings along an axis."""
     k, p = (index.ravel() for index in np.indices((axis.kernel, axis.dst)))
     i = p * axis.stride + k * axis.dilation - axis.pad_begin
     exists = (i >= 0) & (i < axis.src)
@@ -147,7 +147,7 @@ def _met(axis: Axis) -> tuple[Int, Int, Int]:
 
 
 def _middle(met: Int, extent: int) -> int:
-    """Return the index that is met most often, the middle one of several."""
+    """Return the index that is met most often, or the middle one of several."""
     count = np.bincount(met, minlength=extent)
     most = np.flatnonzero(count == count.max())
     return int(most[most.size // 2])
@@ -180,7 +180,7 @@ _ELEMENTS: Mapping[str, Callable[[Conv], list[tuple[Tensor, list[Index]]]]] = {
 
 
 def hidden_by(fmt: Format) -> str:
-    """Return a mask in words.
+    """Return how many terms a mask is worth, in words.
 
     >>> from convgrad.formats import F16
     >>> hidden_by(F16)

@@ -1,4 +1,4 @@
-"""A revealed tree carried out on numbers: where the bits are the function's, so are order and format."""
+"""Evaluation of a revealed tree on numbers: equal bits confirm the function's order and format."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Rounded = Callable[[Array], Array]
 
 
 def kept_in(tree: Tree, values: Array, sums: Array, to: Format, first: Format) -> Format | None:
-    """Return the format in which the tree's additions give these sums, rounded to ``to``; None where none does.
+    """Return the format in which the tree's additions give these sums, rounded to ``to``; None if no format does.
 
-    ``values`` has a row of terms for each sum, in float64. ``first`` is tried before the others. A tree not all seen,
-    or one that joins more than two at once, cannot be carried out.
+    ``values`` has one row of terms per sum, in float64. ``first`` is tried before the other formats. A tree with unseen
+    terms, or with additions of more than two, cannot be evaluated.
     """
     if tree.seen.size < tree.terms or tree.below.max() > 2:
         return None
@@ -30,7 +30,7 @@ def kept_in(tree: Tree, values: Array, sums: Array, to: Format, first: Format) -
 
 
 def added(tree: Tree, values: Array, fmt: Format) -> NDArray[np.float64]:
-    """Return the sums of rows of terms, each addition rounded to a format.
+    """Return the sums of rows of terms; each addition is rounded to a format.
 
     >>> from convgrad.verify.probe.tree import along
     >>> chain = along(3, np.arange(3), np.array([2, 3]))
@@ -55,7 +55,7 @@ def added(tree: Tree, values: Array, fmt: Format) -> NDArray[np.float64]:
 
 
 def _round(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
-    """Round sums of two numbers of a format, that float64 rounded to more than 2 x 24 + 1 bits: as if once."""
+    """Round float64 sums of two numbers of a format: 53 bits exceed 2 x 24 + 1, so this equals one rounding."""
     if fmt is F64:
         return values
     if fmt is F32:

@@ -1,4 +1,4 @@
-"""Which terms of a long sum to look at: some all over it, and those where parts of its tree end and others begin."""
+"""Sampling of a long sum's terms: some spread over the sum, and those where parts of its tree begin or end."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from convgrad.verify.probe.tree import Ask
 Int = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 
-ALL = 4096  # terms of which each is looked at
-FIRST = 256  # of longer sums, the terms looked at first
-MOST = 4096  # of longer sums, the terms looked at in all
+ALL = 4096  # terms: in sums of at most this length, all terms are examined
+FIRST = 256  # terms of longer sums that are examined first
+MOST = 4096  # terms of longer sums that are examined in all
 
 
 def sample(ask: Ask, terms: int, seed: int = 2) -> tuple[Int, Int]:
-    """Return the terms to look at, in order, all of a short sum; and the joins of neighbours among them.
+    """Return the terms to examine, in order (all terms of a short sum), and the joins of neighbours among them.
 
-    Neighbours of the sample whose join has as many leaves more than their neighbours' as lie between them are taken to
-    belong to one chain. Between others, the farthest joined first, a term is looked at where a chain beside them would
-    begin or end, or in the middle, until there is none. Then what looks like a chain is looked into once, next to its
-    end: blocks that end where the sample has terms grow as chains do.
+    Neighbours are assumed to belong to one chain if their join is larger than the adjacent join by the distance between
+    them. Between other neighbours, those with the largest joins first, a term is added where an adjacent chain would
+    begin or end, or else in the middle. This is repeated until no such neighbours are left. Then each assumed chain is
+    checked once, near its end, because blocks that end at sampled terms grow like chains.
     """
     if terms <= ALL:
         seen = np.arange(terms)
         return seen, ask(np.stack([seen[:-1], seen[1:]], 1))
     rng = np.random.default_rng(seed)
-    edges = np.linspace(0, terms, FIRST + 1).astype(np.int64)  # unevenly apart, as blocks lie evenly
+    edges = np.linspace(0, terms, FIRST + 1).astype(np.int64)  # random distances, because blocks are regular
     seen = np.unique(np.concatenate([[0, terms - 1], rng.integers(edges[:-1], edges[1:])]))
     joins = ask(np.stack([seen[:-1], seen[1:]], 1))
     believed = True
@@ -49,17 +49,17 @@ def sample(ask: Ask, terms: int, seed: int = 2) -> tuple[Int, Int]:
 
 
 def _as_chains(seen: Int, joins: Int) -> tuple[Bool, Bool]:
-    """Return which neighbours seem to have the next terms of a chain between them: one that grows, one that shrinks."""
+    """Return which neighbours seem to have a chain's next terms between them: a growing or a shrinking chain."""
     gaps = np.diff(seen)
     grown = np.diff(joins)
     grows = joins == gaps + 1
-    grows[1:] |= np.abs(grown - gaps[1:]) <= 1  # one off where chains take their terms in pairs
+    grows[1:] |= np.abs(grown - gaps[1:]) <= 1  # off by one if chains take terms in pairs
     shrinks = np.append(np.abs(grown + gaps[:-1]) <= 1, False)
     return grows, shrinks
 
 
 def _strange(seen: Int, joins: Int) -> Int:
-    """Return which neighbours have terms between them that no chain accounts for, and join as late as those beside."""
+    """Return the neighbours whose gap no chain explains, if their join is no smaller than those of adjacent gaps."""
     grows, shrinks = _as_chains(seen, joins)
     strange = np.where(~grows & ~shrinks & (np.diff(seen) > 1), joins, 0)
     beside = np.maximum(np.append(strange[1:], 0), np.append(0, strange[:-1]))
@@ -67,13 +67,13 @@ def _strange(seen: Int, joins: Int) -> Int:
 
 
 def _doubtful(seen: Int, joins: Int, at: Int) -> Int:
-    """Return a term between each of these neighbours whose join tells a whole block from the next terms of a chain."""
+    """Return a term between each of these neighbours whose join distinguishes a whole block from a chain's terms."""
     low, high = seen[at], seen[at + 1]
     return np.where(_as_chains(seen, joins)[0][at], np.maximum(high - 3, low + 1), np.minimum(low + 3, high - 1))
 
 
 def _between(seen: Int, joins: Int, at: Int) -> Int:
-    """Return a term to look at between each of these neighbours."""
+    """Return a term to examine between each of these neighbours."""
     low, high = seen[at], seen[at + 1]
     chosen = (low + high) // 2
     before, after = np.maximum(at - 1, 0), np.minimum(at + 1, joins.size - 1)

@@ -1,9 +1,9 @@
-"""The tree of a sum, grown from how many leaves lie under the joins of pairs of terms.
+"""The tree of a sum, built from the numbers of leaves under the joins of pairs of terms.
 
-One term is asked about with all others of its subtree: equal answers are the terms of subtrees that join the path from
-this term up to the root at one node, and are asked about in the same way. Terms are picked at random, so that some
-n log n pairs are enough, whatever the tree (FPRev, USENIX ATC 2025, has the method). Where subtrees are neighbours, as
-they are most often, the n - 1 pairs of neighbours are.
+One term is queried with all other terms of its subtree. Terms with equal answers form subtrees that join the path from
+this term to the root at one node, and each group is queried in the same way. Terms are picked at random, so about
+n log n pairs are enough for any tree (the method of FPRev, USENIX ATC 2025). If every subtree has contiguous terms, the
+usual case, the n - 1 pairs of neighbours are enough.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from convgrad.verify.probe.ask import Impossible
 Int = NDArray[np.int64]
 Ask = Callable[[Int], Int]  # pairs of terms to sizes of joins
 
-STALE = 64  # terms that all meet at one node: beyond, the rest is taken to do so, which samples then confirm
+STALE = 64  # after so many terms that meet at one node, the others are assumed to; random pairs confirm it
 
 
 @dataclass(frozen=True, eq=False)
 class Tree:
     """A tree over the terms ``seen``, some or all of ``terms``, in order.
 
-    Node 0 is the root; ``sizes`` are the leaves under each node, unseen ones counted; ``above`` has the node above each
-    node, and ``over`` that above each term seen. A node comes after the one above it.
+    Node 0 is the root. ``sizes`` has the number of leaves under each node, including unseen leaves. ``above`` has the
+    parent of each node, and ``over`` the parent of each seen term. A node comes after its parent.
     """
 
     terms: int
@@ -39,28 +39,28 @@ class Tree:
 
     @cached_property
     def unseen(self) -> Int:
-        """The leaves under each node that lie under none of the nodes and seen terms below it."""
+        """The number of leaves of each node that are neither seen children nor leaves of child nodes."""
         found = self.sizes - np.bincount(self.over, minlength=self.sizes.size)
         np.subtract.at(found, self.above[1:], self.sizes[1:])
         return found
 
     @cached_property
     def below(self) -> Int:
-        """The number of nodes and seen terms right below each node."""
+        """The number of children of each node: nodes and seen terms."""
         count = np.bincount(self.over, minlength=self.sizes.size)
         np.add.at(count, self.above[1:], 1)
         return count
 
     @property
     def inconsistent(self) -> Int:
-        """The nodes that have more leaves below them than under them; or fewer, where all are seen."""
+        """The nodes whose children have more leaves than the node; or fewer, if all terms are seen."""
         return np.flatnonzero(self.unseen < 0 if self.seen.size < self.terms else self.unseen != 0)
 
     @property
     def height(self) -> int:
-        """The most roundings a term goes through, its product's counted: exact, or of unseen leaves the most possible.
+        """The rounding depth, including the product's rounding; with unseen leaves, the largest possible depth.
 
-        A node that joins k at once counts for k - 1 roundings, each unseen leaf below it for one.
+        A node that adds k children at once counts as k - 1 roundings, and each of its unseen leaves as one.
         """
         own = self.unseen + self.below - 1
         own[0] = max(own[0], 0)
@@ -70,7 +70,7 @@ class Tree:
         return int(highest[0] + own[0]) + 1
 
     def join(self, first: int, second: int) -> int:
-        """Return the number of leaves under the join of two seen terms, by their places in ``seen``."""
+        """Return the number of leaves under the join of two seen terms, given by their indices in ``seen``."""
         a, b = int(self.over[first]), int(self.over[second])
         while a != b:
             if a > b:
@@ -81,7 +81,7 @@ class Tree:
 
 
 def grow(ask: Ask, terms: int, seen: Int, seed: int = 0) -> Tree:
-    """Return the tree over the terms ``seen``; Impossible where the answers contradict each other.
+    """Return the tree over the terms ``seen``; raise Impossible if the answers contradict each other.
 
     >>> chain = lambda pairs: pairs.max(axis=1) + 1
     >>> tree = grow(chain, 5, np.arange(5))
@@ -91,7 +91,7 @@ def grow(ask: Ask, terms: int, seen: Int, seed: int = 0) -> Tree:
     rng = np.random.default_rng(seed)
     sizes, above = [terms], [-1]
     over = np.zeros(seen.size, np.int64)
-    todo = [(np.arange(seen.size), 0, 0)] if seen.size > 1 else []  # places in seen, the node above, how often in vain
+    todo = [(np.arange(seen.size), 0, 0)] if seen.size > 1 else []  # indices in seen, parent, fruitless rounds
     while todo:
         picks = [int(rng.integers(places.size)) for places, _, _ in todo]
         rests = [np.delete(places, pick) for (places, _, _), pick in zip(todo, picks, strict=True)]
@@ -125,17 +125,17 @@ def grow(ask: Ask, terms: int, seen: Int, seed: int = 0) -> Tree:
 
 
 def along(terms: int, seen: Int, joins: Int) -> Tree | None:
-    """Return the tree whose subtrees are neighbours, from the joins of neighbours alone; None where they do not tell.
+    """Return the tree with contiguous subtrees, from the joins of neighbours alone; None if it is not determined.
 
-    Between two terms it has the largest join that any neighbours between them have. All leaves of such a node lie under
-    the sum's node of that size; where they are as many, they are all that do, so the node is one of the sum's. Where
-    each joins two, and all terms are seen, there is no room for other nodes. Nodes that join more tell nothing of what
-    these do among themselves.
+    The join of two terms is the largest join of neighbours between them. All leaves of such a node are under the sum's
+    node of the same size. If both have equally many leaves, the two nodes are the same. If each node has two children
+    and all terms are seen, no other nodes are possible. The joins do not show how more than two children of a node are
+    added.
 
     >>> along(5, np.arange(5), np.array([2, 5, 2, 3])).height
     4
     """
-    above: dict[int, int] = {}  # by the neighbours that stand for a node
+    above: dict[int, int] = {}  # by the neighbours that represent a node
     node = list(range(joins.size))
     size = joins.tolist()
     path: list[int] = []
@@ -149,7 +149,7 @@ def along(terms: int, seen: Int, joins: Int) -> Tree | None:
             path.append(at)
     above |= dict(zip(path[1:], path, strict=False))
     order = sorted(set(node), key=lambda at: -size[at])
-    virtual = not order or size[order[0]] < terms  # above what was seen
+    virtual = not order or size[order[0]] < terms  # a root above the seen terms
     number = {at: place + virtual for place, at in enumerate(order)}
     sides = [[joins[at] if at >= 0 else terms + 1 for at in range(-1, joins.size)], [*size, terms + 1]]
     over = [at - 1 if sides[0][at] <= sides[1][at] else at for at in range(seen.size)]
@@ -165,7 +165,7 @@ def along(terms: int, seen: Int, joins: Int) -> Tree | None:
 
 
 def confirm(ask: Ask, tree: Tree, number: int, seed: int = 1) -> None:
-    """Ask about random pairs, and of a tree not all seen about the next but one; Impossible where one disagrees."""
+    """Query random pairs (and each next but one seen term if some are unseen); raise Impossible if a pair disagrees."""
     places = np.random.default_rng(seed).integers(tree.seen.size, size=(number, 2))
     if tree.seen.size < tree.terms:
         places = np.concatenate([places, np.arange(tree.seen.size - 2)[:, None] + [0, 2]])
