@@ -16,9 +16,9 @@ from convgrad.verify.diagnose.sums import FEW, F64Array, Scene, Sums, Where
 
 Rounding = Callable[[F64Array], F64Array]
 
-WHOLE = 2**27  # multiply-adds; larger problems are computed at SAMPLED elements of each kind, not at all
-# The bits of evidence that a name needs, and the most per element. Some 2^9 explanations are tried: chance names 1 in
-# 2^15.
+WHOLE = 2**27  # multiply-adds; larger problems are computed only at SAMPLED elements of each kind
+# Bits of evidence: needed for a name, and the most per element. Chance names 1 in 2^15, because some 2^9 explanations
+# are tried.
 ENOUGH, MOST = 24.0, 24.0
 FIRST = 2  # elements at which every explanation is computed
 LEFT = 0.25  # the share of the errors that an explanation may leave
@@ -53,10 +53,11 @@ class Fit:
 def fits(scene: Scene, explanations: Iterable[Explanation]) -> list[Fit]:
     """Return the explanations that fit and are about as near as the nearest, the simplest first.
 
-    Explanations by a constant that was read from the result come last.
+    Explanations with a constant that was read from the result come last.
 
-    Each is first computed at two elements, which give a lower bound of its distance. Then the nearest are computed in
-    full, until no other can be as near as one that fits. If sums are long, most are inside their bound and few near.
+    Each explanation is first computed at two elements, which give a lower bound of its distance. Then the nearest are
+    computed in full, until no other can be as near as one that fits. If sums are long, most explanations are inside
+    their bound, but few are near.
     """
     waiting: list[tuple[float, int, Explanation]] = []
     for at, one in enumerate(explanations):
@@ -126,9 +127,10 @@ def _inside(scene: Scene, one: Explanation, where: Where, answer: Answer) -> tup
     """Return which elements are inside an explanation's bound, and their bits of evidence for it.
 
     The larger of two counts is returned. First, an element gives log2(1 + error / width of the bound) bits if it is
-    wrong. A right element does too if it is not the rounded exact value but the only one that the explanation admits.
-    Second, if errors are symmetric, an element is nearer to an unrelated value than to the exact one in at most half
-    of all cases. If k of m elements are nearer, this gives m (1 - H(k / m)) bits, by Chernoff's bound.
+    wrong. An element that is not wrong gives them, too, if it differs from the rounded exact value and is the only
+    value that the explanation admits. Second, if errors are symmetric, an element is nearer to an unrelated value than
+    to the exact one in at most half of all cases. If k of m elements are nearer, this gives m (1 - H(k / m)) bits, by
+    Chernoff's bound.
     """
     answer = Answer(answer.value.ravel(), answer.magnitude.ravel(), answer.terms.ravel(), answer.integral)
     fmt, got, exact = scene.problem.output_format, scene.actual[where], scene.exact.value.ravel()[where]

@@ -58,8 +58,8 @@ def axis_words(problem: Problem) -> tuple[AxisWords, ...]:
 def place(beyond: Mask, terms: NDArray[np.int64], problem: Problem) -> str:
     """Return a sentence that locates the wrong elements of a canonical result, or "" if none is wrong.
 
-    The sentence is the strongest true one of six: all elements are wrong, exactly the elements of some indices, exactly
-    the elements without terms or at padding, elements of some indices, elements at padding, or a share.
+    The sentence is the strongest true one. All elements are wrong, or exactly the elements of some indices, or exactly
+    those without terms or at padding. Otherwise it names indices or padding common to all wrong ones, or their share.
 
     >>> from convgrad.notation import problem
     >>> one = problem("BWD_W f32 NXC mb1ic2ih4oc2oh4kh3ph1")

@@ -49,7 +49,7 @@ def common_change(errors: Errors) -> tuple[Defect, ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Change:
-    """A change of all results: its name, its size in words, the changed exact values, and its relative size."""
+    """A change of all results: its name, its size in words, the changed exact values, and the fitted coefficient."""
 
     name: str
     detail: str

@@ -28,7 +28,7 @@ Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-LOST = 1.5  # times the curve, which is a sample's, is added to an error's deviation; twice the curve may be a bias
+LOST = 1.5  # times the curve, which is a sample's, counts as deviation; twice the curve is allowed as bias
 GRAIN = 0.25  # of a term; if a sum's last place is larger, additions lose whole terms
 
 
@@ -114,7 +114,7 @@ class Errors:
         return allowed
 
     def only(self, mask: Mask) -> Errors:
-        """Return the errors with only the judged elements of a mask judged."""
+        """Return the errors with only those judged elements that a mask selects."""
         return replace(self, judged=self.judged & mask)
 
     def against(self, other: F64Array) -> Errors:

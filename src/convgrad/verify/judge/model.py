@@ -11,7 +11,7 @@ over its nodes and b = sum of k (n - k) / (n (n - 1)):
 
     V = c u^2 (a S^2 + b (Q - S^2/n) + Q)
 
-The last Q is for products, which may be rounded, too.
+The last Q is for the roundings of the products.
 
 | order                    | a                               | b                               |
 |--------------------------|---------------------------------|---------------------------------|

@@ -1,7 +1,7 @@
 """The statistics of a judgement, as a table: each with its threshold and the reason.
 
-N is the number of elements that count, L the number in a group, G the number of groups. Sums that share products may
-have one error for I elements on average. Then N / I and L / I count, and mismatches and coarse results come I at a time.
+N is the number of elements that count, L the number in a group, G the number of groups. If sums share products,
+I elements have one error on average. Then N / I and L / I count, and mismatches and coarse results come I at a time.
 
 | statistic     | threshold                          | why                                                            |
 |---------------|------------------------------------|----------------------------------------------------------------|

@@ -1,6 +1,6 @@
 """The number of results of a narrow format that are not the rounded exact value, compared with the expected number.
 
-With errors of the model, an element's sum crosses the boundary between two results with a known probability. The
+If errors follow the model, an element's sum crosses the boundary between two results with a known probability. The
 number of crossings has about a Poisson distribution.
 """
 
