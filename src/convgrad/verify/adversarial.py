@@ -2,8 +2,8 @@
 
 The two operands share an axis: channels or images. One operand is scaled by 2^k along this axis and the other by 2^-k,
 where k reaches the limits of the format. So numbers are as large and as small as the format allows, but their products
-are not, and results are finite. In about half of the pairs of neighbours along this axis, the products of the second
-are nearly the opposite of those of the first.
+are not, and results are finite. In about half of the pairs of neighbours along this axis, the two products nearly
+cancel.
 """
 
 from __future__ import annotations

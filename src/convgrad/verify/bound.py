@@ -41,9 +41,9 @@ def error_bound(
 ) -> Any:
     """Return the largest error of each element of a correct result of a call of ``convgrad.run``.
 
-    For n terms, ``A = sum |x||y|`` and the exact sum S, the bound on the sum is B = gamma_h A + n tiny/2 (1 + gamma_h),
-    where gamma_h = h u / (1 - h u). One rounding of a number of size ``|S| + B`` to the output's type is added. u is
-    the unit roundoff and tiny the smallest number of ``accumulation``.
+    For n terms with ``A = sum |x||y|``, the bound on the sum is B = gamma_h A + n tiny/2 (1 + gamma_h), where
+    gamma_h = h u / (1 - h u). For the exact sum S, one rounding of a number of size ``|S| + B`` to the output's type is
+    added. u is the unit roundoff and tiny the smallest number of ``accumulation``.
 
     ``accumulation`` is the format of sums: f32, bf16, f16, tf32, f64, f8_e4m3, f8_e5m2, f8_e4m3fnuz or f8_e5m2fnuz.
     The default is f32, and f64 for f64 operands. ``height`` is h, the rounding depth: the largest number of roundings
@@ -59,7 +59,7 @@ def error_bound(
 
     - "paths": the tightest, over all paths of an element's terms;
     - "norms": norms of the values at each point of the Winograd domain;
-    - "kappa": gamma_H kappa times two norms of operands, which ``max_error`` promises before the call.
+    - "kappa": gamma_H kappa times two norms of operands, the bound that ``max_error`` promises before the call.
 
     The bound is infinite where nothing can be promised: if sums or results may overflow, if h u >= 1, or if operands
     are not finite. If operands are integers so small that sums are exact, only the output's rounding remains.

@@ -26,8 +26,8 @@ def certificate(
     """Return a JSON object that certifies one element of a result ``got``, at ``index`` in the caller's layout.
 
     The exact value is S = sum x y + sum added, for the products x y of the terms and the added values. A is the sum of
-    their magnitudes and n the number of products. h is the declared rounding depth, at most the number of terms that
-    are not products of 0:
+    their magnitudes. n is the number of products. h is the declared rounding depth. It is at most the number of terms,
+    without products that are 0:
 
         bound = gamma_h A + n tiny/2 (1 + gamma_h),  gamma_h = h u / (1 - h u)
 

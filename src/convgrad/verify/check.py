@@ -47,9 +47,9 @@ def check(
     The verdict assumes the declared arithmetic:
 
     - ``accumulation``: the format of sums (f32, bf16, f16, tf32 or f64). The default is f32, and f64 for f64 operands.
-    - ``height``: the rounding depth, the largest number of roundings of a term, including the additions of bias and
-      ``old``; or the blocks of an order that ``convgrad probe`` revealed. The default is any order of each element's
-      terms.
+    - ``height``: the rounding depth, or the blocks of an order that ``convgrad probe`` revealed. The rounding depth is
+      the largest number of roundings of a term, including the additions of bias and ``old``. The default is any order
+      of each element's terms.
     - ``max_error``: the argument of the call that computed the result. If it admits Winograd tiles, the bound is for
       convgrad's tiles. A function is called without it.
 

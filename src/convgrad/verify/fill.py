@@ -44,9 +44,9 @@ def fill(problem: Problem, shapes: Sequence[Shape], kind: Kind, seed: int | Sequ
     | truncation  | sums whose result changes if their last bits are truncated, not rounded; any order may be right  |
     | adversarial | terms that cancel, the format's whole range, subnormals, zeros of both signs, ties               |
 
-    The integers of a weight gradient keep at most 2^b / (src range x weights range) values of diff_dst per channel,
-    where b is the smaller number of significand bits of output and accumulator. In the other passes, at most
-    2^23 / (product of the ranges) values enter one sum.
+    For a weight gradient, diff_dst keeps at most 2^b / (src range x weights range) integers per channel. b is the
+    smaller of the output's significand bits and 24. In the other passes, at most 2^23 / (product of the ranges) values
+    enter one sum.
     """
     rng = np.random.default_rng(seed)
     made: list[Array] = []

@@ -1,7 +1,7 @@
 """Granules of sums: the largest power of two that divides all terms of a sum.
 
-A float64 sum is exact, in any order, fused or not, if its magnitudes add up to at most 2^53 granules: each partial sum
-is a multiple of the granule and fits 53 bits.
+A float64 sum is exact, in any order, fused or not, if its magnitudes add up to at most 2^53 granules. Each partial sum
+is then a multiple of the granule and fits 53 bits.
 """
 
 from __future__ import annotations

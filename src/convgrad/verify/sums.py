@@ -23,7 +23,7 @@ class Sums:
     def __init__(self, shape: tuple[int, ...], counted: bool) -> None:
         self.high, self.low, self.magnitude, self.squares = (np.zeros(shape) for _ in range(4))
         self.nonzero = np.zeros(shape) if counted else None
-        self.chunk = self.joins = self.adds = 0  # terms of the longest chunk; chunks; additions to other sums
+        self.chunk = self.joins = self.adds = 0  # the longest chunk's terms, the chunks, the additions to other sums
         self._part, self._pending = np.zeros(shape), 0
 
     def add(self, x: F64Array, y: F64Array, at: Any = ...) -> None:

@@ -73,7 +73,7 @@ def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
 
 @lru_cache(maxsize=64)
 def carried(outputs: int, taps: int) -> tuple[float, ...]:
-    """Return for each tap the sum of magnitudes along all its paths to an output, for data of 1: the maximum.
+    """Return for each tap the sum of magnitudes along its paths to an output, for data of 1; the maximum of outputs.
 
     >>> carried(1, 3), carried(2, 3)
     ((3.0, 1.0, 3.0), (4.0, 2.0, 4.0))
@@ -105,7 +105,7 @@ def winograd_bound(
     joined = geometry.batch * geometry.positions
     if problem.solves_for != "weights":
         joined = (geometry.src_channels if problem.solves_for == "dst" else geometry.dst_channels) // geometry.groups
-    least = accumulator.tiny / 2 * 2.0 ** (COEFFICIENT_BITS * (axes + 1) + 1)  # of an operand, moves as underflow does
+    least = accumulator.tiny / 2 * 2.0 ** (COEFFICIENT_BITS * (axes + 1) + 1)  # in operands: covers underflow
     data: Tensor = "dst" if problem.solves_for == "src" else "src"
     other: Tensor = "dst" if problem.solves_for == "weights" else "weights"
     most = _in_reach(given[data], [_reach(axis, problem.solves_for, outputs, taps) for axis in geometry.axes])
@@ -119,7 +119,7 @@ def winograd_bound(
     roundings = axes * (2 * (length + 1) + max(outputs, taps) + 1) + 1 + joined + last_additions(problem)
     g = gamma(roundings, accumulator.unit)
     bound = (g * (carry + magnitude) + (1 + g) * (moved + lost)) * _UP
-    room = 2.0 ** (2 * COEFFICIENT_BITS * axes) * length ** (2 * axes)  # what transforms may grow by on the way
+    room = 2.0 ** (2 * COEFFICIENT_BITS * axes) * length ** (2 * axes)  # the largest growth of values in transforms
     largest = max(float(np.max(a, initial=0.0, where=np.isfinite(a))) for a in (most, given[other]))
     fits = np.maximum(carry + moved + magnitude, largest) * room <= accumulator.largest
     return np.where(fits & np.isfinite(bound), bound, np.inf)

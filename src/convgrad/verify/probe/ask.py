@@ -30,7 +30,7 @@ class Impossible(Exception):
 
 @dataclass
 class Asker:
-    """A counter of calls and a source of answers: ``function`` returns a canonical result for given operands.
+    """Queries to ``function``, which returns a canonical result for given operands, with a count of the calls.
 
     Call ``open`` first. The sums of ``columns`` have the same order; ``others`` are the remaining columns. If ones can
     be counted up to ``resolution`` only, the terms are split into ``parts``, and each part is counted separately.

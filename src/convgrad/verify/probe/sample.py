@@ -59,7 +59,7 @@ def _as_chains(seen: Int, joins: Int) -> tuple[Bool, Bool]:
 
 
 def _strange(seen: Int, joins: Int) -> Int:
-    """Return the neighbours whose gap no chain explains, if their join is no smaller than those of adjacent gaps."""
+    """Return the neighbours whose gap no chain explains, if no adjacent unexplained gap has a larger join."""
     grows, shrinks = _as_chains(seen, joins)
     strange = np.where(~grows & ~shrinks & (np.diff(seen) > 1), joins, 0)
     beside = np.maximum(np.append(strange[1:], 0), np.append(0, strange[:-1]))
