@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import conv_flop_count, register_flop_formula
 
-from convgrad.torch import operators as _registered  # noqa: F401  (registers the operators)
+from convgrad.torch import operators as _registered  # noqa: F401  (there are no operators before)
 
 Shape = Sequence[int]
 _OPS = torch.ops.convgrad

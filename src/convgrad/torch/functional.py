@@ -266,7 +266,7 @@ def _convolution(
             begins, ends = _by_name(name, begin, weight.shape[2:], strides, dilations)
         else:
             begins, ends = _spread(begin, axes), _spread(cast(PerAxis, end), axes)
-        if min(ends) < 0:  # A4: the operator accepts negative pads, a layer does not
+        if min(ends) < 0:  # A4: the operator knows what that means, but it is no layer
             refuse("A4", name, f"pads_end must be at least 0; got {ends}")
         last = lies_last(input) or lies_last(weight)
         most = accuracy(max_error, name)
@@ -301,7 +301,7 @@ def _transpose(
         begins, ends = _spread(begin, axes), _spread(end, axes)
         if isinstance(begin, str):  # A2
             refuse("A2", name, f"pads_begin must be integers; got {begin!r:.200}")
-        if len(rests) != axes or len(ends) != axes:  # A6: the operator gets only the extents made of them
+        if len(rests) != axes or len(ends) != axes:  # A6: the operator sees no more of them than extents
             what, given = ("pads_end", ends) if len(rests) == axes else ("output_padding", rests)
             refuse("A6", name, f"{what} must have one value per spatial axis, {axes} here; got {given}")
         extents = []
