@@ -1,4 +1,4 @@
-"""Larger than memory: operators on arrays that slice, computed piece by piece to the bits of one call."""
+"""Operators on arrays larger than memory, computed piece by piece, with the bits of one call."""
 
 from convgrad.scale.plan import Plan
 from convgrad.scale.progress import Progress

@@ -1,4 +1,4 @@
-"""A call in pieces: checked as every call is, cut, and what is done with a piece that was read."""
+"""Calls in pieces: a call is checked and cut, then each piece is read, computed, and added or written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A call that was checked and cut: where its operands are read, where its result goes, if that is known."""
+    """A checked call and its plan, with the sources of its operands and, if known, the target of its result."""
 
     sources: tuple[Source, ...]
     target: Target | None
@@ -39,17 +39,17 @@ class Call:
 
     @property
     def problem(self) -> Problem:
-        """The problem of the whole."""
+        """The problem of the whole call."""
         return self.plan.problem
 
     @property
     def is_sum(self) -> bool:
-        """Whether pieces are parts of a sum, which is written at the end, and not of the result."""
+        """Whether pieces are added up and the sum is written at the end. Otherwise, each piece writes a region."""
         return self.problem.solves_for in SUMMED
 
     @contextmanager
     def pieces(self, done: State, waited: Waited) -> Iterator[Iterator[Slot]]:
-        """Read what is not done, piece by piece, in order."""
+        """Give an iterator over the pieces that are not done, read in order."""
         operands = zip(self.sources, self.problem.operands, strict=True)
         sources = tuple(source.of(source.read_whole()) if name in ONCE else source for source, name in operands)
         number = buffers(self.problem, self.plan.cut, self.sources)
@@ -62,14 +62,14 @@ class Call:
         return remaining(self.problem, self.plan.slabs(), done.images, done.rows)
 
     def step(self, slot: Slot, done: State) -> State:
-        """Compute a piece, and return what is done then."""
+        """Compute a piece and return the state after it."""
         return self.add(slot, done) if self.is_sum else self.write(slot, done)
 
     def add(self, slot: Slot, done: State) -> State:
-        """Return what is done of a sum once a piece is added to it."""
+        """Add a piece to the sum and return the state after it."""
         problem, slab = self.problem, slot.slab
         if _has_all_rows(problem, slab):
-            part = slab.problem  # its operands may end where no more of them is read
+            part = slab.problem  # its operands may be shorter: they end where the piece reads no more
             before = as_partials(part, 0, done.images, done.sums)
             images = partials_of(part, _canonical(slab, slot.given), slab.images.start, self.threads, before=before)
             return State(images.end, 0, images.sums)
@@ -81,7 +81,7 @@ class Call:
         return State(sums.end, 0, sums.sums)
 
     def write(self, slot: Slot, done: State) -> State:
-        """Compute what a piece writes, and return what is done then."""
+        """Compute a piece, write its region, and return the state after it."""
         slab, target = slot.slab, self.target
         assert target is not None, "a call that is run has somewhere to write"
         room = target.room(slab.writes)
@@ -93,7 +93,7 @@ class Call:
         return State(slab.images.start, slab.box[0].stop)
 
     def finish(self, done: State) -> None:
-        """Write the sum of all pieces; what is no sum was written by each."""
+        """Write the sum of all pieces. If the call is not a sum, each piece has already been written."""
         if not self.is_sum:
             return
         problem, target = self.problem, self.target
@@ -128,9 +128,9 @@ def called(
     threads: int | None,
     to_run: bool,
 ) -> Call:
-    """Check a call as every call is checked, on arrays that stand in for its operands, and cut it.
+    """Check a call on placeholders of its operands, as every call is checked, and cut it.
 
-    A call that is not ``to_run`` has no result yet, where it has no ``out``.
+    Without ``to_run``, no result is allocated: the target is None if there is no ``out``.
     """
     check_options(operator, out, accumulate, threads)
     prepared = prepare(operator, stand_ins(operator, inputs), attributes, dtype, accumulate, lenient=True)

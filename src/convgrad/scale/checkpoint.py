@@ -1,4 +1,4 @@
-"""What is finished of a call in pieces, in a file: a call that was left goes on from there, to the same bits."""
+"""Checkpoints: files with the finished part of a call. An interrupted call resumes there, with the same bits."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from convgrad.spec.rules import refuse
 
 Array = NDArray[Any]
 
-EVERY_S = 10.0  # what a process that is killed may have done in vain
-LINE = b"convgrad checkpoint 2\n"  # to be changed with the order of sums, too: those of two orders cannot be joined
+EVERY_S = 10.0  # the work that a killed process may lose
+LINE = b"convgrad checkpoint 2\n"  # change it with the order of sums, too: sums of two orders cannot be joined
 
 
 @dataclass(frozen=True)
 class State:
-    """What is finished: the first ``images``, and the first ``rows`` of the image behind them.
+    """The finished part of a call: the first ``images``, and the first ``rows`` of the next image.
 
-    Of a weight or bias gradient ``sums`` are those that ``Partials`` of these images have, and ``started`` those of
-    ``Rows`` of these rows. What is finished of a forward or data gradient lies in ``out``.
+    For a weight or bias gradient, ``sums`` are the sums in ``Partials`` of these images, and ``started`` are the sums
+    in ``Rows`` of these rows. For a forward or data gradient, ``out`` contains the finished results.
     """
 
     images: int = 0
@@ -46,16 +46,16 @@ class State:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The file of a call's state: of a problem, of the words that tell the call from others, of its ``out``."""
+    """The checkpoint file of a call with this problem, these identifying words, and this ``out``."""
 
     path: Path
     problem: Problem
     identity: Words
     out: Any = None
-    parts: list[Part] = field(default_factory=list)  # of out, that were found or saved
+    parts: list[Part] = field(default_factory=list)  # finished parts of out, loaded or saved
 
     def load(self) -> State | None:
-        """Return the state that was saved, None where there is none yet; refuse that of another call."""
+        """Return the saved state, or None if there is no file yet. Raise FileError if another call saved it."""
         check_new(self.path, force=True)
         if not self.path.exists():
             return None
@@ -74,7 +74,7 @@ class Checkpoint:
         return State(*place, tuple(arrays[:of_sums]), tuple(arrays[of_sums:]))
 
     def save(self, state: State) -> None:
-        """Write to the disk what out has, then the state, with a checksum of what out has besides the last one's."""
+        """Flush ``out`` to the disk, then write the state, with a checksum of the results since the last state."""
         if flush := getattr(self.out, "flush", None):
             flush()
         place = state.images, state.rows
@@ -86,13 +86,13 @@ class Checkpoint:
         durable.write(self.path, LINE, says, [*state.sums, *state.started])
 
     def remove(self) -> None:
-        """Remove the file, where there is one."""
+        """Remove the file if it exists."""
         self.path.unlink(missing_ok=True)
 
     @contextmanager
     def kept(self) -> Iterator[Callable[[State], None]]:
-        """Give who is told of each state: it is saved now and then, and where the call is left; at the end removed."""
-        unsaved: State | None = None  # and no other: what was saved may have sums that nobody else holds any more
+        """Give a function that saves states now and then. An error saves the last state; success removes the file."""
+        unsaved: State | None = None  # only an unsaved state: a saved one would keep its sums in memory
         saved_s = time.monotonic()
 
         def keep(state: State) -> None:
@@ -118,11 +118,11 @@ class Checkpoint:
 
     @property
     def _is_in_out(self) -> bool:
-        """Whether what is finished lies in ``out``, and is something."""
+        """Whether ``out`` contains the finished results, and is not empty."""
         return self.out is not None and self.problem.solves_for not in SUMMED and 0 not in self.problem.output_shape
 
     def _compare(self, parts: Sequence[Part]) -> None:
-        """Check that ``out`` holds what was finished there: all of it."""
+        """Raise FileError if ``out`` does not contain all finished results."""
         begin = (0, 0)
         for part in parts:
             if checksum(self.problem, self.out, begin, part.end) != part.crc:

@@ -1,4 +1,4 @@
-"""Ways to cut a problem into slabs: by images, or, where an image is too large, by rows; and what is left of one."""
+"""Ways to cut a problem into slabs: by images, or by rows if an image is too large. Also the unfinished slabs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from convgrad.spec.problem import Problem
 from convgrad.spec.slabs import Slab, positions, slab_of, whole
 from convgrad.words import counted
 
-ONCE = ("weights", "bias")  # operands that are not cut: read once, and kept
-GOOD_BYTES = 16 << 20  # of a piece's operands: it is in a cache still when it is computed (benchmarks/scale.py)
-MOST_BYTES = 32 << 20  # of a piece that may be larger to be a node of the tree, and of an image that is not cut
+ONCE = ("weights", "bias")  # operands that are read once, whole, and kept
+GOOD_BYTES = 16 << 20  # of a piece's operands: they are still in a cache when computed (benchmarks/scale.py)
+MOST_BYTES = 32 << 20  # of a larger piece that is a node of the tree, or of an image that is not cut
 
 
 def height(problem: Problem) -> int:
-    """Return the rows of an image of the swept tensor: those of a bias may have no axes."""
+    """Return the number of rows of an image of the swept tensor; 1 if it has no spatial axes, as for a bias."""
     return positions(problem)[0] if positions(problem) else 1
 
 
 @dataclass(frozen=True)
 class Runs(Sequence[range]):
-    """An extent in runs of equal size, of which the last may be smaller; there may be as many as positions."""
+    """The ranges that divide an extent into runs of equal size, computed on access. The last may be smaller."""
 
     extent: int
     size: int
@@ -51,21 +51,21 @@ class Runs(Sequence[range]):
 
 @dataclass(frozen=True)
 class Cut:
-    """Pieces of so many images, or of so many rows of one image: the last of a batch or of an image may have fewer."""
+    """A size of pieces: a number of images, or of rows of one image. The last piece may be smaller."""
 
     images: int
     rows: int | None = None
 
     def batches(self, problem: Problem) -> Runs:
-        """Return the images of pieces, from first to last."""
+        """Return the ranges of images, one per piece, in order."""
         return Runs(problem.geometry.batch, self.images)
 
     def bands(self, problem: Problem) -> Runs:
-        """Return the rows that an image is cut into, from first to last."""
+        """Return the ranges of rows that an image is cut into, in order."""
         return Runs(height(problem), self.rows or max(1, height(problem)))
 
     def slab(self, problem: Problem, images: range, rows: range) -> Slab:
-        """Return the piece of some images and rows."""
+        """Return the slab of a range of images and a range of rows."""
         if self.rows is not None:
             return slab_of_rows(problem, images.start, rows)
         return slab_of(problem, images, whole(problem))
@@ -79,7 +79,7 @@ class Cut:
                     yield self.slab(problem, images, rows)
 
     def pieces(self, problem: Problem) -> int:
-        """Return how many pieces there are: none where there are no images or no positions."""
+        """Return the number of pieces; 0 if there are no images or no positions."""
         if 0 in positions(problem):
             return 0
         return len(self.batches(problem)) * len(self.bands(problem))
@@ -91,15 +91,16 @@ class Cut:
 
 
 def cuts(problem: Problem, image_bytes: int, image_chunk: int, row_chunk: int) -> Iterator[tuple[Cut, str]]:
-    """Yield ways to cut, the better ones first, the smallest last, each with why it is of that size.
+    """Yield ways to cut, each with the reason for its size. Better ones come first, the smallest last.
 
-    Images and rows have so many bytes of operands; chunks are those that operands lie in, of 1 where there are none.
+    ``image_bytes`` are the bytes of an image's operands. ``image_chunk`` and ``row_chunk`` are the extents of the
+    operands' chunks, or 1 if there are none.
     """
     sums, batch = problem.solves_for in SUMMED, problem.geometry.batch
     leaf = leaf_images(problem.geometry) if sums else 1
     rows, step = height(problem), row_step(positions(problem)) if sums else 1
     by_rows = step if leaf == 1 and positions(problem) else None
-    if by_rows is None or image_bytes <= MOST_BYTES:  # nothing hides the reading of one large piece
+    if by_rows is None or image_bytes <= MOST_BYTES:  # reading one large piece overlaps no computation
         for size, why in _sizes(batch, leaf, image_chunk, image_bytes, sums, "images"):
             yield Cut(size), why
     if by_rows is not None:
@@ -108,7 +109,7 @@ def cuts(problem: Problem, image_bytes: int, image_chunk: int, row_chunk: int) -
 
 
 def _sizes(extent: int, least: int, chunk: int, each_bytes: int, sums: bool, things: str) -> Iterator[tuple[int, str]]:
-    """Yield sizes of pieces of an extent: multiples of what is best to be one of first, of each a good size first."""
+    """Yield sizes of pieces: multiples of units. The best unit comes first, and its size that suits a cache first."""
     nodes = [least]
     while sums and nodes[-1] < extent:
         nodes.append(nodes[-1] * FAN_IN)
@@ -126,7 +127,7 @@ def _sizes(extent: int, least: int, chunk: int, each_bytes: int, sums: bool, thi
 
 
 def _why(node: int, least: int, chunk: int, sums: bool, things: str) -> str:
-    """Return words on what a piece is a multiple of.
+    """Return a text that names the units whose multiple a piece is.
 
     >>> _why(80, 5, 32, True, "images"), _why(4, 4, 1, True, "rows"), _why(1, 1, 1, False, "images")
     ('80 images are a node of the tree, 32 a chunk', '4 rows are a block', 'images are by themselves')
@@ -138,10 +139,10 @@ def _why(node: int, least: int, chunk: int, sums: bool, things: str) -> str:
 
 
 def remaining(problem: Problem, slabs: Iterable[Slab], images: int, rows: int) -> Iterator[Slab]:
-    """Yield what of slabs in order is not among the first ``images``, nor the first ``rows`` of the image behind them.
+    """Yield the unfinished slabs in order, if the first ``images`` and the first ``rows`` of the next are finished.
 
-    Rows are those of the swept tensor's first axis, fewer than an image has. A slab that is cut through by what is
-    finished is cut there.
+    Rows are positions of the swept tensor's first axis, fewer than an image has. A partly finished slab is cut, and
+    its unfinished part is yielded.
 
     >>> from convgrad.notation import problem
     >>> from convgrad.spec.slabs import whole

@@ -1,7 +1,7 @@
-"""A file of a JSON text and f32 arrays that is found whole or refused: it takes its name when it lies on the disk.
+"""Files with a JSON text and f32 arrays. A file gets its name once it is on the disk; a damaged file is refused.
 
-It is a line that names it, the length of the text, the numbers of an array, all of which have as many, the text, the
-arrays, and the SHA-256 of all that.
+A file begins with a line that names the format, the length of the text, and the number of elements per array, which is
+equal for all arrays. Then follow the text, the arrays, and the SHA-256 of everything before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def write(path: Path, line: bytes, text: Any, arrays: Sequence[Array]) -> None:
-    """Write the file, in place of the one before, whatever interrupts this."""
+    """Write the file, or replace it. An interrupted write leaves the old file unchanged."""
     head = json.dumps(text).encode()
     lengths = _LENGTHS.pack(len(head), arrays[0].size if arrays else 0)
     parts: list[Array] = [np.frombuffer(line + lengths + head, np.uint8)]
@@ -48,7 +48,7 @@ def write(path: Path, line: bytes, text: Any, arrays: Sequence[Array]) -> None:
 
 
 def read(path: Path, line: bytes) -> tuple[Any, list[Array]]:
-    """Return the text and the arrays, flat and each in memory of its own, or say what is wrong with the file."""
+    """Return the text and the arrays, each flat and in its own memory. Raise FileError if the file is damaged."""
     with opened(path) as file:
         try:
             if (found := file.read(len(line))) != line:
@@ -80,7 +80,7 @@ def read(path: Path, line: bytes) -> tuple[Any, list[Array]]:
 
 
 def _sync(directory: Path) -> None:
-    """Have a directory's names on the disk, where the system can be asked for that."""
+    """Write a directory's names to the disk, if the system supports it."""
     if hasattr(os, "O_DIRECTORY"):
         opened_directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -1,4 +1,4 @@
-"""The parts of an ``out`` that are finished, each with a checksum: whether it holds what was written there."""
+"""The finished parts of an ``out``, with checksums that show whether it still contains the written results."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from convgrad.scale.source import chunks_of
 from convgrad.spec.problem import Problem
 from convgrad.spec.slabs import Region, Slab, slab_of, whole
 
-STEP_BYTES = 1 << 20  # read at a time, or one row of an image, or a chunk of a store, where that has more
+STEP_BYTES = 1 << 20  # read at a time; more if a row of an image or a chunk is larger
 
-Place = tuple[int, int]  # what is finished: so many images, and rows of the next
+Place = tuple[int, int]  # the number of finished images, and of finished rows of the next
 
 
 class Part(NamedTuple):
-    """Where a part ends, which begins where the one before ends, and the CRC-32 of what it holds."""
+    """The end of a part and the CRC-32 of its contents. It begins at the end of the part before."""
 
     images: int
     rows: int
@@ -28,12 +28,12 @@ class Part(NamedTuple):
 
     @property
     def end(self) -> Place:
-        """Where it ends."""
+        """The place where the part ends."""
         return self.images, self.rows
 
 
 def checksum(problem: Problem, out: Any, begin: Place, end: Place) -> int:
-    """Return the CRC-32 of what ``out`` holds from one place to another."""
+    """Return the CRC-32 of the contents of ``out`` from one place to another."""
     crc = 0
     step_bytes = max(STEP_BYTES, prod(chunks_of(out)) * problem.output_format.dtype.itemsize)
     for region in _regions(problem, begin, end, step_bytes):
@@ -42,7 +42,7 @@ def checksum(problem: Problem, out: Any, begin: Place, end: Place) -> int:
 
 
 def _regions(problem: Problem, begin: Place, end: Place, step_bytes: int) -> Iterator[Region]:
-    """Yield the regions of the result from one place to another, of some bytes each, in order."""
+    """Yield the regions of the result from one place to another, in order, each of about ``step_bytes``."""
     (images, rows), box = end, whole(problem)
     slabs = [slab_of(problem, range(images), box)] if images else []
     if rows:

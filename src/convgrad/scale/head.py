@@ -1,4 +1,4 @@
-"""What the head of a checkpoint says, read with distrust: its hash tells that it is whole, not who wrote it."""
+"""Readers of a checkpoint's head that check every value. The hash proves only that the file is complete."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ CRCS = 1 << 32
 
 
 class Misfit(Exception):
-    """A head says what no call in pieces saves."""
+    """An error in a head: no call in pieces saves such values."""
 
 
 def written(identity: Words, place: Place, sums: tuple[int, int], parts: Sequence[Part]) -> Mapping[str, Any]:
-    """Return the head of a state: what is finished, how many sums there are of images and of rows, what ``out`` has."""
+    """Return the head of a state: identity, finished place, numbers of image and row sums, and parts of ``out``."""
     return dict(zip(NAMES, (dict(identity), *place, list(sums), [list(part) for part in parts]), strict=True))
 
 
 def identity_in(head: Any) -> Words:
-    """Return the words that tell the call from others."""
+    """Return the words that identify the call."""
     if not isinstance(head, dict) or set(head) != set(NAMES):
         raise Misfit(f"it must have {', '.join(NAMES)}; got {_names(head)}")
     words = head["identity"]
@@ -39,7 +39,7 @@ def identity_in(head: Any) -> Words:
 
 
 def place_in(head: Mapping[str, Any], problem: Problem) -> Place:
-    """Return what is finished, of a head of this problem."""
+    """Return the finished images and rows in a head of this problem."""
     images, rows = (_number(head[name], name) for name in ("images", "rows"))
     batch, height = problem.geometry.batch, next(iter(positions(problem)), 0)
     if images > batch or rows >= max(1, height) or (rows and images == batch):
@@ -48,7 +48,7 @@ def place_in(head: Mapping[str, Any], problem: Problem) -> Place:
 
 
 def sums_in(head: Mapping[str, Any], problem: Problem, place: Place, sizes: Sequence[int]) -> int:
-    """Return how many of the arrays, of such sizes, are sums of images; the others are sums of rows."""
+    """Return how many arrays are sums of images; the others are sums of rows. ``sizes`` has one size per array."""
     of_images, of_rows = _sums_of(problem, place)
     if _list(head["sums"], "sums") != [of_images, of_rows]:
         raise Misfit(f"sums must be {[of_images, of_rows]} at this place; got {_short(head['sums'])}")
@@ -59,7 +59,7 @@ def sums_in(head: Mapping[str, Any], problem: Problem, place: Place, sizes: Sequ
 
 
 def _sums_of(problem: Problem, place: Place) -> tuple[int, int]:
-    """Return how many sums are known of images and of rows, if a call may be left there."""
+    """Return the numbers of image sums and row sums at a place. Raise Misfit if no call saves there."""
     if problem.solves_for not in SUMMED:
         return 0, 0
     images, rows = place
@@ -76,7 +76,7 @@ def _sums_of(problem: Problem, place: Place) -> tuple[int, int]:
 
 
 def parts_in(head: Mapping[str, Any], problem: Problem, place: Place, has_out: bool) -> list[Part]:
-    """Return the parts of ``out`` that are finished, which follow one another up to the place."""
+    """Return the finished parts of ``out``, which are adjacent and end at the place."""
     parts = []
     for each in _list(head["out"], "out"):
         if len(numbers := _list(each, "a part of out")) != len(Part._fields):
@@ -108,6 +108,6 @@ def _names(head: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    """Return a value as a text of one line that is not long."""
+    """Return a value as a text of at most 60 characters."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

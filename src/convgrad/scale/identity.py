@@ -1,4 +1,4 @@
-"""What tells one call in pieces from another: its problem and the files its arrays lie in, as words by name."""
+"""The identity of a call in pieces: its problem and the files of its arrays, as named texts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Words = Mapping[str, str]
 
 
 def identity_of(problem: Problem, inputs: Sequence[Any], out: Any = None) -> Words:
-    """Return the words of a call: they differ where its result does, or may.
+    """Return the words of a call: its problem, and the location of each array.
 
-    Of a map of a file they have its name, size and time of change, of ``out`` the name alone, as it is written to; of
-    other arrays shapes and types, as to look into them is to read them. Nothing of how it is cut, or by how many
-    threads or which kernels it is computed: the bits are the same.
+    For a mapped operand, the words contain its file's name, size, time of change and mapped part. For a mapped ``out``,
+    they contain only the name, because the call changes the file. Contents of other arrays are not compared, because
+    that would read them. The cut, threads and kernels are not included, because they do not change the bits.
     """
     names = [port.name for port in find(problem.operator).operands if not port.is_shape]
     return {
@@ -41,7 +41,7 @@ def identity_of(problem: Problem, inputs: Sequence[Any], out: Any = None) -> Wor
 
 
 def _lies(name: str, array: Any, read: bool) -> Iterator[tuple[str, str]]:
-    """Yield where an array lies, and of one that is read what tells that it is as it was."""
+    """Yield an array's location. If it is mapped and read, also yield facts that show whether its file has changed."""
     part = part_of(array)
     if part is None:
         yield (
@@ -61,7 +61,7 @@ def _lies(name: str, array: Any, read: bool) -> Iterator[tuple[str, str]]:
 
 
 def _time(since_ns: int) -> str:
-    """Return a file's time as a text that does not depend on where it is read.
+    """Return a file's time as a text that is the same in every time zone.
 
     >>> _time(1_500_000_000_000_000_070)
     '2017-07-14 02:40:00.000000070 UTC'
@@ -71,7 +71,7 @@ def _time(since_ns: int) -> str:
 
 
 def difference(one: Words, other: Words) -> str:
-    """Return the first name under which two calls differ, and how; nothing where they are the same.
+    """Return a text on the first word that differs between two calls; an empty text if none differs.
 
     >>> difference({"strides": "1", "pads": "0"}, {"strides": "1", "pads": "2"})
     'pads was 0 and is 2'

@@ -1,4 +1,4 @@
-"""Texts of bytes: what a caller may say of memory, and how a number of bytes is said."""
+"""Conversions between numbers of bytes and texts such as "512MiB"."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from decimal import Decimal
 from convgrad.spec.check import as_integer
 from convgrad.spec.rules import refuse
 
-DEFAULT = "1GiB"  # fixed: how a call is cut is no matter of the machine
+DEFAULT = "1GiB"  # fixed, so that a call is cut the same on every machine
 UNITS = {"": 1} | {
     prefix + middle: base**power for power, prefix in enumerate("KMGT", 1) for middle, base in (("", 1000), ("i", 1024))
 }
@@ -16,7 +16,7 @@ _TEXT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([KMGT]I?)?B?\s*", re.IGNORECASE | r
 
 
 def bytes_of(memory: object, operator: str) -> int:
-    """Return the bytes that a number or a text says, by rule M1; None is ``DEFAULT``.
+    """Return a number or a text as a number of bytes, by rule M1; None means ``DEFAULT``.
 
     >>> bytes_of("1GB", "run"), bytes_of("1.5 MiB", "run"), bytes_of(None, "run") == 1 << 30
     (1000000000, 1572864, True)
@@ -42,6 +42,6 @@ def words(number: int) -> str:
     ('512 B', '67.1 MB', '1 GB')
     """
     for prefix, unit in (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 1000)):
-        if number >= 0.9995 * unit:  # which three digits say is one
+        if number >= 0.9995 * unit:  # it rounds to one unit or more in three digits
             return f"{number / unit:.3g} {prefix}B"
     return f"{number} B"

@@ -1,4 +1,4 @@
-"""How a call is cut so that its arrays fit in so many bytes, and what that reads, as a value that can be printed."""
+"""Plans of calls in pieces: the cut whose arrays fit in memory, and the bytes read, as a printable value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from convgrad.spec.slabs import Slab, swept
 
 @dataclass(frozen=True)
 class Plan:
-    """A call in pieces: its problem, the cut and why it, what is read, and what it takes in memory at most, by what."""
+    """A call in pieces: its problem, the cut with its reason, the bytes read, and the maximum memory per use."""
 
     problem: Problem
     cut: Cut
@@ -34,12 +34,12 @@ class Plan:
 
     @property
     def pieces(self) -> int:
-        """How many slabs there are."""
+        """The number of pieces."""
         return self.cut.pieces(self.problem)
 
     @property
     def peak_bytes(self) -> int:
-        """The bytes of all arrays that the call makes, at most, at any time."""
+        """The maximum bytes, at any time, of all arrays that the call makes."""
         return _total(self.takes)
 
     def slabs(self) -> Iterator[Slab]:
@@ -56,11 +56,11 @@ class Plan:
         return "\n".join([*lines, f"  why: {self.why}"])
 
 
-Way = tuple[Cut, str, Takes]  # a cut, why it is of that size, what it takes
+Way = tuple[Cut, str, Takes]  # a cut, the reason for its size, its memory
 
 
 def ways(problem: Problem, sources: tuple[Source, ...], target: Target | None, threads: int | None) -> Iterator[Way]:
-    """Yield the ways to cut a call, the better ones first; without a target its result is one of its arrays."""
+    """Yield the ways to cut a call, better ones first. Without a target, the result counts as memory of the call."""
     streamed = [source for source, tensor in zip(sources, problem.operands, strict=True) if tensor not in ONCE]
     image_bytes = sum(source.nbytes for source in streamed) // max(1, problem.geometry.batch)
     for cut, why in cuts(problem, image_bytes, *_chunks(problem, sources, target)):
@@ -70,7 +70,7 @@ def ways(problem: Problem, sources: tuple[Source, ...], target: Target | None, t
 def plan_of(
     problem: Problem, sources: tuple[Source, ...], target: Target | None, memory_bytes: int, threads: int | None
 ) -> Plan:
-    """Return the plan of the best way whose arrays fit in memory, by rule M2."""
+    """Return the plan of the best cut whose arrays fit in memory, by rule M2."""
     seen: list[Way] = []
     for cut, why, takes in ways(problem, sources, target, threads):
         if _total(takes) <= memory_bytes:
@@ -98,7 +98,7 @@ def _words_of(source: Source, once: bool) -> str:
 
 
 def _chunks(problem: Problem, sources: Sequence[Source], target: Target | None) -> tuple[int, int]:
-    """Return the images and the rows of chunks: of several arrays those that suit all, of what a piece writes, too."""
+    """Return the images and rows per chunk: the common multiples of all chunked operands and a chunked result."""
     tensors = (*problem.operands, problem.output)
     chunks = [source.chunks for source in sources]
     if target is not None and problem.solves_for not in SUMMED:
@@ -114,7 +114,7 @@ def _chunks(problem: Problem, sources: Sequence[Source], target: Target | None) 
 
 
 def _reads(problem: Problem, cut: Cut, sources: Sequence[Source]) -> tuple[int, int]:
-    """Return the bytes that are read, and of them those that had been read before, whole chunks where there are any."""
+    """Return the bytes that are read, and how many of these are read again. Chunks are read whole."""
     read = once = 0
     if cut.pieces(problem):
         batches, bands = cut.batches(problem), cut.bands(problem)
@@ -137,7 +137,7 @@ def _reads(problem: Problem, cut: Cut, sources: Sequence[Source]) -> tuple[int, 
 
 
 def _touched(source: Source, region: Sequence[slice]) -> list[range]:
-    """Return what is read of a region, axis by axis: whole chunks."""
+    """Return the range that is read along each axis of a region, extended to whole chunks."""
     if not source.chunks:
         return [range(one.start, one.stop) for one in region]
     return [
@@ -147,7 +147,7 @@ def _touched(source: Source, region: Sequence[slice]) -> list[range]:
 
 
 def _union(ranges: Sequence[range]) -> int:
-    """Return how many numbers are in any of some ranges."""
+    """Return how many numbers the union of some ranges has."""
     number = end = 0
     for one in sorted(ranges, key=lambda one: one.start):
         number += max(0, one.stop - max(one.start, end))

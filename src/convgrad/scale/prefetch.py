@@ -1,4 +1,4 @@
-"""Pieces read ahead: while one is computed, a thread reads the next into the other of two slots."""
+"""Prefetching: a thread reads the next piece into a second slot while a piece is computed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from convgrad.scale.source import Source, Stopped
 from convgrad.spec.slabs import Slab
 
 Array = NDArray[Any]
-STACK_BYTES = 1 << 20  # a source may be any library's, which may call much
+STACK_BYTES = 1 << 20  # a source may be of any library, with deep calls
 
 
 class Slot:
-    """Memory for what one piece reads, made once, and what is in it: used again for piece after piece."""
+    """Memory for the operands of one piece, allocated once and reused for later pieces, and its contents."""
 
     def __init__(self, room_bytes: Iterable[int]) -> None:
         self._rooms = [arrays.aligned((size,), np.dtype(np.uint8)) if size else None for size in room_bytes]
@@ -32,7 +32,7 @@ class Slot:
         self.read_bytes = 0
 
     def fill(self, slab: Slab, sources: Iterable[Source], stopped: Callable[[], bool]) -> Slot:
-        """Read what a slab does."""
+        """Read the operands of a slab."""
         self.slab, self.read_bytes = slab, 0
         for source, region, room in zip(sources, slab.reads, self._rooms, strict=True):
             self.given.append(source.read(region, room, stopped))
@@ -42,24 +42,24 @@ class Slot:
 
 @dataclass
 class Waited:
-    """The seconds that computing waited for reading."""
+    """The seconds that the computation waited for operands."""
 
     seconds: float = 0.0
 
 
 @dataclass
 class _Ahead:
-    """What the reading thread and its caller share."""
+    """The data that the reading thread and its caller share."""
 
     sources: tuple[Source, ...]
     slabs: Iterator[Slab]
     free: SimpleQueue[Slot | None] = field(default_factory=SimpleQueue)
     filled: SimpleQueue[Slot | BaseException | None] = field(default_factory=SimpleQueue)
     ended: bool = False
-    thread: threading.Thread | None = None  # as it says itself: whoever starts it may be interrupted there
+    thread: threading.Thread | None = None  # set by the thread: its start may be interrupted
 
     def read(self) -> None:
-        """Read slab after slab, until there are no more or somebody says so."""
+        """Read the slabs in order, until the last one or until ``ended`` is set."""
         self.thread = threading.current_thread()
         try:
             for slab in self.slabs:
@@ -70,11 +70,11 @@ class _Ahead:
             self.filled.put(None)
         except Stopped:
             pass
-        except BaseException as error:  # raised where the piece is waited for
+        except BaseException as error:  # raised again in the caller
             self.filled.put(error)
 
     def pieces(self, waited: Waited) -> Iterator[Slot]:
-        """Yield what was read: a slot is free again when the next is asked for."""
+        """Yield filled slots in order. A slot is free again once the next one is requested."""
         while True:
             begin = time.perf_counter()
             slot = self.filled.get()
@@ -92,10 +92,10 @@ class _Ahead:
 def ahead(
     sources: tuple[Source, ...], slabs: Iterable[Slab], slots: list[Slot], waited: Waited
 ) -> Iterator[Iterator[Slot]]:
-    """Read slabs one after another: with two slots by a thread, ahead of whoever asks, which is over at the end.
+    """Give an iterator over slabs that are read in order. With two slots, a thread reads them ahead of the caller.
 
-    The thread ends with the context, whatever ends that; of a source that is no array in memory, when it has answered.
-    Where the system has no thread, or the interpreter is ending, a piece is read when it is asked for.
+    The thread ends with the context, even after an error. If it is reading from another library's source, the context
+    waits for that read. If no thread can start, each piece is read when it is requested.
     """
     if len(slots) == 1:
         yield _one_by_one(sources, slabs, slots[0], waited)

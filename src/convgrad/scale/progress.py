@@ -1,4 +1,4 @@
-"""How far a call in pieces is: what was done, read and waited for, as a value, and as a line on a terminal."""
+"""The progress of a call in pieces: work done, bytes read and time waited, as a value and as a terminal line."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MB = 1e6
 
 @dataclass(frozen=True)
 class Progress:
-    """Pieces done of so many, and what that took; ``resumed`` are those of them that were done before the call.
+    """The number of pieces done, and the bytes and seconds used. ``resumed`` pieces were done before this call.
 
-    ``waiting_s`` is the time of ``elapsed_s`` in which nothing was computed, as its operands were still read.
+    ``waiting_s`` is the part of ``elapsed_s`` in which the computation waited for operands.
     """
 
     done: int
@@ -35,12 +35,12 @@ class Progress:
 
     @property
     def bytes_per_s(self) -> float:
-        """The bytes read in a second of this call."""
+        """The bytes that this call reads per second."""
         return self.read_bytes / self.elapsed_s if self.elapsed_s else 0.0
 
     @property
     def left_s(self) -> float | None:
-        """The seconds that are left if pieces go on taking as long; None before one is done."""
+        """The estimated seconds left, from this call's mean time per piece; None before its first piece is done."""
         now = self.done - self.resumed
         return self.elapsed_s / now * (self.pieces - self.done) if now else None
 
@@ -59,7 +59,7 @@ Told = Callable[[Progress], object]
 
 @contextmanager
 def told(operator: str, progress: Told | bool | None) -> Iterator[Told]:
-    """Give who is told of progress: a callable itself; of True a line on a terminal, which is taken away at the end."""
+    """Give a function that takes each progress: the given callable, or one that shows and finally clears a line."""
     if progress is True:
         stream = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
         try:
@@ -77,7 +77,7 @@ def told(operator: str, progress: Told | bool | None) -> Iterator[Told]:
 
 
 def _show(stream: IO[str] | None, text: str) -> None:
-    """Write a line in place of the one before; a terminal that was closed is nobody to tell."""
+    """Replace the line on a terminal. Do nothing if there is no terminal or it was closed."""
     if stream is not None:
         with suppress(OSError):
             stream.write(f"\r\x1b[K{text}")

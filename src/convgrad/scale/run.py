@@ -1,4 +1,4 @@
-"""An operator on arrays larger than memory: read, computed and written piece by piece, to the bits of one call."""
+"""The functions ``run`` and ``plan``, for operators on arrays larger than memory."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def plan(
     threads: int | None = None,
     **attributes: object,
 ) -> Plan:
-    """Return how :func:`run` would cut a call, what it would read and what its arrays would take, without doing it.
+    """Return the plan of a call of :func:`run`, without running it: the cut, the bytes read and the memory used.
 
-    Arguments and errors are those of :func:`run`. The value prints as a few lines.
+    Arguments and errors are those of :func:`run`. ``print`` shows the plan in a few lines.
 
     >>> import numpy as np
     >>> src, diff_dst = np.ones((64, 32, 32, 4), np.float32), np.ones((64, 32, 32, 8), np.float32)
@@ -51,34 +51,35 @@ def run(
     progress: Told | bool | None = None,
     **attributes: object,
 ) -> Any:
-    """Run an operator on arrays larger than memory, piece by piece, and return its output, with the bits of one call.
+    """Run an operator on arrays larger than memory, piece by piece; return its output, with the bits of one call.
 
         diff_weights = sum over images n, positions p of src[n, c, i] * diff_dst[n, o, p]
 
-    for instance is added up as its tree over the batch has it, some images at a time, or some rows of an image that is
-    too large. The next piece is read while the present one is computed.
+    For example, this sum is added in the order of its tree over the batch: some images at a time, or some rows of an
+    image that is too large. The next piece is read while a piece is computed.
 
-    ``inputs`` are whatever has ``shape`` and ``dtype`` and slices: maps of files (``numpy.memmap``), arrays of zarr,
-    h5py and Dask, and arrays in memory, which are computed where they lie. ``attributes`` are as for
-    :func:`convgrad.run`; one int stands for all axes. ``out`` is an array, also a map of a file, or anything that takes
-    ``out[region] = array``; without it the result is a new NumPy array. ``accumulate`` adds the old value last.
+    ``inputs`` are objects with ``shape``, ``dtype`` and slicing: maps of files (``numpy.memmap``), arrays of zarr, h5py
+    and Dask, and arrays in memory, which are used in place. ``attributes`` are the same as for :func:`convgrad.run`;
+    one int applies to all axes. ``out`` is an array, a map of a file, or an object that takes ``out[region] = array``.
+    Without ``out``, the result is a new NumPy array. ``accumulate`` adds the old value last.
 
-    ``memory`` is what the arrays that the call makes may take at any time, as bytes or as a text, ``"1GB"`` or
-    ``"512MiB"``: pieces of operands, scratch, sums, and the result where it is new. It is 1 GiB where nothing is said,
-    on any machine. What a source takes to read itself, and pages of files that the system keeps, are not counted.
+    ``memory`` limits the arrays that the call makes, at any time: pieces of operands, scratch, sums, and a new result.
+    It is a number of bytes or a text such as ``"1GB"`` or ``"512MiB"``; the default is 1 GiB on any machine. Memory
+    that a source uses to read, and the system's cache of file pages, are not counted.
 
-    ``checkpoint`` is the path of a file that keeps what is finished of a call that is left, so that the same call goes
-    on from there; it is removed at the end. ``progress`` is called with a ``Progress`` after every piece; True shows a
-    line on a terminal.
+    ``checkpoint`` is the path of a file with the finished part of an interrupted call. The same call resumes from it,
+    and removes it at the end. ``progress`` is called with a ``Progress`` after every piece; True shows a line on a
+    terminal.
 
     Raises:
-        InvalidAttributeError: ``memory`` is no number of bytes, or too small for one piece; the message has the least.
-        UnsupportedError: f64, or a machine without kernels, as sums in pieces have no order there.
-        FileError: an operand cannot be read, or gives something else than its shape and type say, or a result cannot be
-            handed over; operand and region are named. A checkpoint of another call.
+        InvalidAttributeError: ``memory`` is not a number of bytes, or is too small for one piece. The message names the
+            smallest number.
+        UnsupportedError: f64, or a machine without kernels, because sums have no specified order there.
+        FileError: an operand cannot be read or returns a wrong shape or type, a result cannot be written, or the
+            checkpoint is of another call. Errors of operands and results name the region.
         ConvgradError: otherwise, as :func:`convgrad.run` raises it.
 
-    Follows the document of the operator named.
+    Follows the document of the named operator.
 
     >>> import numpy as np
     >>> src, diff_dst = np.ones((20, 40, 40, 1), np.float32), np.ones((20, 40, 40, 2), np.float32)
@@ -98,7 +99,7 @@ def run(
         done = _all(call, done, keep, tell)
         if not accumulate:
             call.finish(done)
-    if accumulate:  # what was kept is gone by then: it would be added twice
+    if accumulate:  # after the checkpoint is removed: a resumed call would add the sum twice
         call.finish(done)
     return target.handed_over()
 
@@ -111,10 +112,10 @@ def _nobody() -> AbstractContextManager[Keep]:
 
 
 def _all(call: Call, done: State, keep: Keep, tell: Told) -> State:
-    """Return what is done once all pieces are, of which some were before."""
+    """Compute all pieces that are not done, and return the final state."""
     begin, waited = time.perf_counter(), Waited()
     left = call.plan.pieces if done == State() else sum(1 for _ in call.left(done))
-    resumed = max(0, call.plan.pieces - left)  # of a piece that another cut began there may be two that are left
+    resumed = max(0, call.plan.pieces - left)  # a piece begun by another cut may leave two
     now = Progress(resumed, resumed + left, done.images, 0, 0.0, 0.0, resumed=resumed)
     if resumed and not left:
         tell(now)

@@ -1,4 +1,4 @@
-"""An operand that is read region by region: what slices, and what it must give."""
+"""Sources: operands that are read region by region, with checks of the arrays that they return."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from convgrad.spec.slabs import Region
 Array = NDArray[Any]
 How = Literal["in place", "copied", "sliced"]
 
-STEP_BYTES = 4 << 20  # copied at a time: a reader that is told to stop does so after one
+STEP_BYTES = 4 << 20  # copied at a time: a stopped reader ends after one step
 
 
 class Stopped(Exception):
-    """A reader was told to stop."""
+    """The end of a read, because its caller stopped it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """An operand: what slices, how it is read, and the chunks that it lies in, if they are equal.
+    """An operand: the object to slice, how it is read, and the extents of its chunks if they are equal.
 
-    Arrays in memory are computed where they lie (``in place``); those of files, or of foreign byte order, are copied
-    into memory that is used again (``copied``); of all others a slice is an array of its own (``sliced``).
+    Arrays in memory are used ``in place``. Arrays that map files or have foreign byte order are ``copied`` into memory
+    that is reused. All other objects are ``sliced``, and each slice is a new array.
     """
 
     operator: str
@@ -49,7 +49,7 @@ class Source:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the whole."""
+        """The bytes of the whole operand."""
         return prod(self.shape) * self.format.dtype.itemsize
 
     def bytes_of(self, region: Region) -> int:
@@ -57,16 +57,16 @@ class Source:
         return prod(len(range(one.start, one.stop)) for one in region) * self.format.dtype.itemsize
 
     def of(self, given: Array) -> Source:
-        """Return the same operand where it was read whole."""
+        """Return a source of the same operand after it was read whole into an array."""
         return replace(self, given=given, how="in place", chunks=())
 
     def read_whole(self) -> Array:
-        """Return all of it, in memory."""
+        """Return the whole operand, in memory."""
         room = arrays.aligned((self.nbytes,), np.dtype(np.uint8)) if self.how == "copied" else None
         return self.read(tuple(slice(0, extent) for extent in self.shape), room, lambda: False)
 
     def read(self, region: Region, room: Array | None, stopped: Callable[[], bool]) -> Array:
-        """Return a region, in ``room`` (flat bytes) if it is copied; whatever goes wrong names operand and region."""
+        """Return a region, in ``room`` (flat bytes) if it is copied. Errors name the operand and the region."""
         if self.how == "in place":
             view: Array = self.given[region]
             return view
@@ -92,19 +92,19 @@ class Source:
 
 
 def words_of(name: str, region: Region) -> str:
-    """Return a region of an array as it is written."""
+    """Return a region of an array as text, for example ``src[0:2, 3:5]``."""
     return f"{name}[{', '.join(f'{one.start}:{one.stop}' for one in region)}]"
 
 
 def is_sliced(value: Any) -> bool:
-    """Tell whether a value is no array in memory, but slices like one."""
+    """Return whether a value is not an array in memory, but can be sliced like one."""
     if value is None or isinstance(value, np.ndarray | np.generic | list | tuple) or libraries.library_of(value):
         return False
     return all(hasattr(value, name) for name in ("shape", "dtype", "__getitem__"))
 
 
 def stand_in(value: Any, operator: str, name: str) -> Any:
-    """Return what checks see of an operand: an array of its type and shape that takes no memory; shapes as they are."""
+    """Return a placeholder for checks: an array of an operand's type and shape, without memory. Keep shapes as is."""
     sliced = is_sliced(value)
     known = type(value) is np.ndarray or isinstance(value, np.memmap) or sliced
     if not known or arrays.is_shape(value):
@@ -119,7 +119,7 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def stand_ins(operator: str, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return what checks see of the operands of an operator."""
+    """Return placeholders of an operator's operands, for checks."""
     names = [port.name for port in find(operator).operands]
     return tuple(
         stand_in(value, operator, names[at] if at < len(names) else f"operand {at}") for at, value in enumerate(values)
@@ -127,7 +127,7 @@ def stand_ins(operator: str, values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def announced(value: Any, operator: str, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return the shape and the type that something says that slices, by rules G9 and T1."""
+    """Return the ``shape`` and ``dtype`` of an object that can be sliced, by rules G9 and T1."""
     said = value.shape
     extents = [as_integer(extent) for extent in said] if isinstance(said, Iterable) else [None]
     shape = tuple(extent for extent in extents if extent is not None and extent >= 0)
@@ -140,7 +140,7 @@ def announced(value: Any, operator: str, name: str) -> tuple[tuple[int, ...], np
 
 
 def source_of(operator: str, name: str, value: Any, shape: tuple[int, ...], fmt: Format) -> Source:
-    """Return the source of an operand that was checked."""
+    """Return the source of a checked operand."""
     if is_sliced(value):
         return Source(operator, name, value, shape, fmt, "sliced", chunks_of(value))
     array, _ = arrays.take(value, operator, name)
@@ -149,7 +149,7 @@ def source_of(operator: str, name: str, value: Any, shape: tuple[int, ...], fmt:
 
 
 def chunks_of(value: Any) -> tuple[int, ...]:
-    """Return the extents of the chunks that a value says it lies in, one an axis; none where they are not equal.
+    """Return the extents of a value's chunks, one per axis; an empty tuple if there are none or they are not equal.
 
     >>> from types import SimpleNamespace
     >>> chunks_of(SimpleNamespace(shape=(7, 5), chunks=((3, 3, 1), (5,)))), chunks_of(SimpleNamespace(chunks=None))
@@ -163,7 +163,7 @@ def chunks_of(value: Any) -> tuple[int, ...]:
 
 
 def _chunk(extents: Any) -> int:
-    """Return the extent of an axis's chunks, of which the last may be smaller; 0 where they differ."""
+    """Return the extent of an axis's chunks, or 0 if they differ. The last chunk may be smaller."""
     if not isinstance(extents, Sequence):
         return int(extents)
     ends = [0, *accumulate(extents)]
@@ -172,8 +172,8 @@ def _chunk(extents: Any) -> int:
 
 
 def _copy(given: Array, into: Array, stopped: Callable[[], bool]) -> None:
-    """Copy some lines of the first axis that has several at a time: NumPy lets go of the interpreter meanwhile."""
-    if given.dtype == into.dtype and into.dtype.isbuiltin != 1:  # of bf16 and f8 NumPy would copy elements one by one
+    """Copy an array in steps along its first axis longer than 1. NumPy releases the GIL in each step."""
+    if given.dtype == into.dtype and into.dtype.isbuiltin != 1:  # NumPy copies bf16 and f8 one by one
         given, into = given.view(f"u{into.itemsize}"), into.view(f"u{into.itemsize}")
     axis = next((axis for axis, extent in enumerate(into.shape) if extent > 1), 0)
     lead = (slice(None),) * axis

@@ -1,4 +1,4 @@
-"""What the arrays of a call in pieces take in memory at most, by what they are."""
+"""The maximum memory of a call in pieces, by use: operands, scratch, sums and result."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from convgrad.spec.problem import Problem, of_images, only
 from convgrad.spec.slabs import positions, slab_of, whole
 
 Array = NDArray[Any]
-Takes = tuple[tuple[str, int], ...]  # of what, so many bytes
+Takes = tuple[tuple[str, int], ...]  # uses of memory, each with its bytes
 
-LOOKED_AT = 512  # pieces that are looked at: what others have comes again, or is one sum more a level of the tree
+LOOKED_AT = 512  # pieces examined: later ones repeat these, or add one sum per level of the tree
 
 
 def buffers(problem: Problem, cut: Cut, sources: Sequence[Source]) -> int:
-    """Return how many pieces are held: while one is computed the next is read, where anything is read."""
+    """Return how many pieces are in memory: 2 if the next one is read while a piece is computed, else 1."""
     streamed = any(s.how != "in place" for s, t in zip(sources, problem.operands, strict=True) if t not in ONCE)
     return 2 if streamed and cut.pieces(problem) > 1 else 1
 
 
 def room_bytes(problem: Problem, cut: Cut, sources: Sequence[Source], how: Sequence[str]) -> list[int]:
-    """Return the bytes of each operand that a piece takes at most, of those that are read so."""
+    """Return the maximum bytes per piece of each operand; 0 if it is not read in one of the ways ``how``."""
     if not cut.pieces(problem):
         return [0] * len(sources)
     first, bands = cut.batches(problem)[0], cut.bands(problem)
-    middle = max(0, (len(bands) - LOOKED_AT) // 2)  # at the ends less is read, and between by the stride's phases
+    middle = max(0, (len(bands) - LOOKED_AT) // 2)  # end bands read less; others differ by the phase of the stride
     slabs = [cut.slab(problem, first, rows) for rows in (bands[0], *bands[middle : middle + LOOKED_AT], bands[-1])]
     return [
         max(source.bytes_of(slab.reads[at]) for slab in slabs) if source.how in how and tensor not in ONCE else 0
@@ -51,7 +51,7 @@ def room_bytes(problem: Problem, cut: Cut, sources: Sequence[Source], how: Seque
 def takes_of(
     problem: Problem, cut: Cut, sources: Sequence[Source], target: Target | None, threads: int | None
 ) -> Takes:
-    """Return what arrays a cut needs, and their bytes at most."""
+    """Return the arrays that a cut needs, each with its maximum bytes."""
     kept = sum(s.nbytes for s, t in zip(sources, problem.operands, strict=True) if t in ONCE and s.how != "in place")
     number = buffers(problem, cut, sources)
     piece = sum(room_bytes(problem, cut, sources, ("copied", "sliced")))
@@ -77,23 +77,23 @@ def _written_bytes(problem: Problem, cut: Cut) -> int:
 
 
 def _sums(problem: Problem, cut: Cut) -> int:
-    """Return how many sums are alive at most, while pieces are computed onto those before them, or all are joined."""
+    """Return the largest number of sums in memory, while pieces are added to earlier sums or all sums are joined."""
     if not cut.pieces(problem):
         return 0
     leaf, batches = leaf_images(problem.geometry), cut.batches(problem)
     joined = len(nodes_of(0, -(-problem.geometry.batch // leaf)))
-    joining = joined + min(2, max(0, joined - 2))  # the last of them are added into the result
+    joining = joined + min(2, max(0, joined - 2))  # the last sums are added into the result
     most = max(alive(batches, lambda some: range(some.start // leaf, -(-some.stop // leaf))), joining)
     if cut.rows is None:
         return most
     extents = positions(problem)
-    return most + alive(cut.bands(problem), lambda rows: blocks_of(extents, rows)) + 1  # that of a whole image
+    return most + alive(cut.bands(problem), lambda rows: blocks_of(extents, rows)) + 1  # the sum of a whole image
 
 
 def alive(pieces: Runs, leaves_of: Callable[[range], range]) -> int:
-    """Return how many sums are alive at most, of pieces that are neighbouring runs of leaves.
+    """Return the largest number of sums in memory while pieces, which are neighbouring runs of leaves, are computed.
 
-    Behind those that are looked at each level that begins has one more, and so has one that goes up into such a level.
+    After the examined pieces, each level that begins adds one sum. A sum that is pushed into such a level adds another.
     """
     looked = [leaves_of(piece) for piece in pieces[:LOOKED_AT]]
     begun, last = looked[-1].stop, leaves_of(pieces[-1]).stop
@@ -105,18 +105,18 @@ def alive(pieces: Runs, leaves_of: Callable[[range], range]) -> int:
 def _scratch_bytes(
     problem: Problem, cut: Cut, sources: Sequence[Source], target: Target | None, threads: int | None
 ) -> int:
-    """Return what kernels take beside operands and results, at most, of the pieces whose shapes tell."""
+    """Return the maximum scratch of kernels, from pieces with representative shapes."""
     lies = None if target is None or target.array is None or problem.solves_for in SUMMED else target.array.strides
     return max((_scratch_of(part, sources, lies, threads) for part in _computed(problem, cut)), default=0)
 
 
 def _computed(problem: Problem, cut: Cut) -> Iterator[Problem]:
-    """Yield the problems of calls that pieces are computed by, the largest among them."""
+    """Yield problems of the calls that compute the pieces, including the largest."""
     if not cut.pieces(problem):
         return
     batches, bands = cut.batches(problem), cut.bands(problem)
     if problem.solves_for not in SUMMED:
-        for images in {len(batches[0]), len(batches[-1])}:  # fewer may take more: it is other kernels that suit them
+        for images in {len(batches[0]), len(batches[-1])}:  # fewer may use a kernel with more scratch
             for rows in {bands[0], bands[len(bands) // 2], bands[-1]}:
                 yield cut.slab(problem, range(images), rows).problem
         return
@@ -125,7 +125,7 @@ def _computed(problem: Problem, cut: Cut) -> Iterator[Problem]:
 
 
 def _summed(unrounded: Problem, cut: Cut) -> Iterator[Problem]:
-    """Yield the problems of calls that pieces of a sum are computed by: to a new one, or onto one that has begun."""
+    """Yield problems of the calls that compute pieces of a sum: new sums, or additions to unfinished sums."""
     batches, bands = cut.batches(unrounded), cut.bands(unrounded)
     if cut.rows is None:
         leaf = leaf_images(unrounded.geometry)
@@ -141,7 +141,7 @@ def _summed(unrounded: Problem, cut: Cut) -> Iterator[Problem]:
 
 
 def _scratch_of(problem: Problem, sources: Sequence[Source], lies: tuple[int, ...] | None, threads: int | None) -> int:
-    """Return the scratch of one call, on operands that lie as they are read and an output in rows, or by strides."""
+    """Return the scratch of one call on the operands as read. The output is dense, or has the strides ``lies``."""
     images = slab_of(problem, range(problem.geometry.batch), whole(problem))
     views = [
         _lying(source, tuple(one.stop - one.start for one in region)).transpose(order)
@@ -159,5 +159,5 @@ def _lying(source: Source, shape: tuple[int, ...]) -> Array:
 
 
 def _dense(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return an array of no memory that lies as a dense one: only its strides are looked at."""
+    """Return an array with the strides of a dense one that takes no memory. Only its strides are used."""
     return strided(np.empty((), dtype), shape, [dtype.itemsize * step for step in dense(shape)])

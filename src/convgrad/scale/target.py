@@ -1,4 +1,4 @@
-"""Where a result is written, region by region: an array in memory or in a file, or anything that takes regions."""
+"""Targets of results, written region by region: arrays in memory or files, and objects that take regions."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """What was given as ``out``, if anything, and the array that it is; None where it only takes regions.
+    """The given ``out`` or a new array, and the memory to write to. ``array`` is None if ``out`` only takes regions.
 
-    Then its old values are ``read`` as those of an operand are.
+    In this case, ``read`` is a source that reads the old values like an operand.
     """
 
     out: Any
@@ -33,16 +33,16 @@ class Target:
 
     @property
     def is_staged(self) -> bool:
-        """Whether results are computed beside it and handed over."""
+        """Whether results are computed in other memory and then assigned to ``out``."""
         return self.array is None
 
     @property
     def is_strided(self) -> bool:
-        """Whether it is an array that no sum is written to as it is."""
+        """Whether the target is an array that is not C-contiguous. A sum is not written to it directly."""
         return self.array is not None and not self.array.flags.c_contiguous
 
     def room(self, region: Region) -> Array:
-        """Return memory for a region of the result, with the old value where that is added to."""
+        """Return memory for a region of the result. It contains the old values if the result is added to these."""
         if self.read is None:
             assert self.array is not None, "what is not read from is an array"
             view: Array = self.array[region]
@@ -52,7 +52,7 @@ class Target:
         return arrays.empty(tuple(one.stop - one.start for one in region), self.read.format.dtype)
 
     def write(self, region: Region, result: Array) -> None:
-        """Hand over what was computed in a room; whatever goes wrong names the region."""
+        """Assign a result that was computed in other memory to a region of ``out``. Errors name the region."""
         if self.read is None:
             return
         try:
@@ -64,14 +64,14 @@ class Target:
             raise FileError(f"{where} failed: {type(error).__name__}: {error}") from error
 
     def handed_over(self) -> Any:
-        """Return it as the caller has it."""
+        """Return the result as the object that the caller passed, or the new array."""
         if self.array is not None and self.array is not self.out:
             libraries.written(self.out)
         return self.out
 
 
 def target_of(problem: Problem, out: Any, sources: Sequence[Source]) -> Target:
-    """Return where a problem's result goes, by rules D2 to D4, T5: nowhere that an operand lies."""
+    """Return the target of a problem's result, by rules D2 to D4 and T5. It must not overlap an operand."""
     shape, fmt, operator = problem.output_shape, problem.output_format, problem.operator
     if out is None:
         made = arrays.empty(shape, fmt.dtype)
