@@ -1,6 +1,6 @@
-"""The convolution operators on Dask arrays: the bits of one call, whatever the chunks and whoever computes them.
+"""The convolution operators on Dask arrays. Results have the bits of one call, for any chunks and any workers.
 
-Needs Dask, the extra ``convgrad[dask]``; ``import convgrad`` alone does not load it.
+This module needs Dask, the extra ``convgrad[dask]``. ``import convgrad`` alone does not load it.
 """
 
 try:

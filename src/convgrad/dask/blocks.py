@@ -1,4 +1,4 @@
-"""Which blocks of a chunked array a region is of, and what of each; how they make it up again."""
+"""Blocks of chunked arrays: the parts of blocks that a region consists of, and their assembly into the region."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from convgrad.spec.slabs import Region
 
 Array = NDArray[Any]
-Chunks = tuple[tuple[int, ...], ...]  # of each axis the extents of its blocks
+Chunks = tuple[tuple[int, ...], ...]  # per axis, the extents of its blocks
 
 
 class Part(NamedTuple):
-    """A block, and what of it is read."""
+    """A block's index, the region of the block that is read, and whether this is the whole block."""
 
     block: tuple[int, ...]
     within: Region
@@ -25,7 +25,7 @@ class Part(NamedTuple):
 
 
 class Read(NamedTuple):
-    """The blocks that make a region, row-major, and the extents of what is read of them along each axis."""
+    """The parts of blocks that form a region, row-major, and the extents of these parts along each axis."""
 
     parts: tuple[Part, ...]
     extents: Chunks
@@ -43,7 +43,7 @@ class Blocks:
         self._ends = [list(accumulate(axis)) for axis in chunks]
 
     def read(self, region: Region) -> Read:
-        """Return what a region is made of, where no extent of it is 0."""
+        """Return the parts that form a region without an extent of 0."""
         axes = [list(self._along(axis, one)) for axis, one in enumerate(region)]
         parts = []
         for at in product(*axes):
@@ -52,7 +52,7 @@ class Blocks:
         return Read(tuple(parts), tuple(tuple(within.stop - within.start for _, within, _ in axis) for axis in axes))
 
     def _along(self, axis: int, region: slice) -> Iterator[tuple[int, slice, bool]]:
-        """Yield of one axis the blocks that a slice meets, what of each, and whether that is all of it."""
+        """Yield the blocks along an axis that overlap a slice, the part of each, and whether it is the whole extent."""
         chunks, ends = self.chunks[axis], self._ends[axis]
         for block in range(bisect_right(ends, region.start), bisect_left(ends, region.stop) + 1):
             begin = ends[block] - chunks[block]
@@ -62,7 +62,7 @@ class Blocks:
 
 
 def assembled(extents: Chunks, blocks: Sequence[Array]) -> Array:
-    """Return the array that blocks make whose extents along each axis are these: the block itself where it is one.
+    """Return the array that blocks with these extents along each axis form. A single block is returned itself.
 
     >>> assembled(((1, 2), (1,)), [np.zeros((1, 1)), np.ones((2, 1))]).ravel().tolist()
     [0.0, 1.0, 1.0]

@@ -1,4 +1,4 @@
-"""The way of a call on dask arrays: posed and checked at once as any call is, computed when Dask does."""
+"""Calls on dask arrays: a call is checked at once, as any call is, and computed when Dask computes its array."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from convgrad.functional.types import DType
 from convgrad.spec.operators import Operator, Tensor, find
 from convgrad.spec.rules import refuse
 
-Operand = Any  # a dask array, or what convgrad takes: NumPy's, or of a library that it knows
+Operand = Any  # a dask array, a NumPy array, or an array of a supported library
 
 
 def call(
@@ -32,7 +32,7 @@ def call(
     threads: int = 1,
     activation: str | None = None,
 ) -> Any:
-    """Return the dask array of a call, at least one of whose operands is one."""
+    """Return the dask array of a call with at least one dask array as operand."""
     check_options(operator, None, False, threads)
     op = find(operator, shape_second=len(operands) > 1 and arrays.is_shape(operands[1]))
     stand_ins = tuple(_stand_in(op, at, value) for at, value in enumerate(operands))
@@ -53,9 +53,9 @@ def call(
 
 
 def _dask_array(tensor: Tensor, value: Any, array: Any, batch: object) -> Any:
-    """Return an operand as a dask array: another's in the chunks of the batch, and what belongs to all of it in one.
+    """Return an operand as a dask array. Other arrays get the batch's chunks; weights and biases get a single chunk.
 
-    That one is of a layer that Dask fuses with nothing, or each task would make its weights anew.
+    Dask weights and biases become a delayed layer. Dask does not fuse it, so tasks do not recompute the weights.
     """
     if not _is_array(value):
         return da.from_array(array, chunks=(batch, *(-1,) * (array.ndim - 1)) if tensor in BATCHED else -1)
@@ -70,7 +70,7 @@ def _is_array(value: object) -> bool:
 
 
 def _stand_in(op: Operator, at: int, value: Any) -> object:
-    """Return an operand as the checks see it: of a dask array its shape and type, in an array that takes no memory."""
+    """Return an operand for the checks. A dask array is replaced by an array of its shape and type without memory."""
     name = op.operands[at].name if at < len(op.operands) else f"operand {at}"
     if not _is_array(value):
         if type(value).__module__.partition(".")[0] == "xarray":  # T1

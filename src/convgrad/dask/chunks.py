@@ -1,4 +1,4 @@
-"""Where a problem is cut: pieces from the chunks of its operands. All here is values, and Dask is not needed."""
+"""The pieces of a problem, computed from the chunks of its operands. This module does not need Dask."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from convgrad.spec.pieces import leaf_images, nodes_of
 from convgrad.spec.problem import Problem, canonical_shapes
 from convgrad.spec.slabs import Box, positions, swept, whole
 
-SUM_BYTES = 4  # of an element of a sum, which is f32
-SPATIAL = 2  # the axes before the spatial ones in canonical data
+SUM_BYTES = 4  # bytes of an element of a sum, which is f32
+SPATIAL = 2  # the number of axes before the spatial axes in canonical data
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some images of a sum over the batch, and the boxes of their positions: one, or rows that follow one another."""
+    """Some images of a sum over the batch, and their boxes: one box of all positions, or adjacent boxes of rows."""
 
     images: range
     boxes: tuple[Box, ...]
@@ -31,22 +31,22 @@ class Piece:
 
 @dataclass(frozen=True)
 class Written:
-    """The boxes of a forward or data gradient: runs of images, and of positions along each spatial axis."""
+    """The boxes of a forward or data gradient: runs of images, and runs of positions along each spatial axis."""
 
     images: tuple[range, ...]
     axes: tuple[tuple[range, ...], ...]
 
     @property
     def boxes(self) -> list[tuple[range, Box]]:
-        """Images and box of each, row-major in canonical order."""
+        """The images and the box of each block, row-major in canonical order."""
         return [(images, box) for images, *box in product(self.images, *self.axes)]  # type: ignore[misc]
 
 
 def summed(problem: Problem, given: Mapping[Tensor, Chunks]) -> tuple[Piece, ...]:
-    """Return the pieces of a weight or bias gradient, none of whose operands is empty, from the chunks of its data.
+    """Return the pieces of a weight or bias gradient from the chunks of its data. No operand may be empty.
 
-    Images are cut between leaves near the ends of chunks; positions, where chunks cut their first axis and the order of
-    the sum has a place for it there (``spec.boxes.row_step``).
+    Images are cut between leaves, near the ends of chunks. Positions are cut near the ends of chunks of their first
+    axis, if the order of the sum permits it (``spec.boxes.row_step``).
 
     >>> from convgrad.notation import problem
     >>> one, chunks = problem("BWD_W f32 NCX mb50ic4ih7oc4oh7kh3ph1"), ((8,) * 6 + (2,), (4,), (7,), (7,))
@@ -65,7 +65,7 @@ def summed(problem: Problem, given: Mapping[Tensor, Chunks]) -> tuple[Piece, ...
 
 
 def coincide(problem: Problem, given: Mapping[Tensor, Chunks]) -> bool:
-    """Return whether the blocks of several operands have the same indices and, wherever one lies, the same positions.
+    """Return whether several operands have the same number of blocks, and blocks of equal index have equal positions.
 
     >>> from convgrad.notation import problem
     >>> half, dst = problem("BWD_W f32 NCX mb8ic3iw20oc4ow10kw3sw2pw1"), ((4, 4), (4,), (5, 5))
@@ -82,7 +82,7 @@ def coincide(problem: Problem, given: Mapping[Tensor, Chunks]) -> bool:
 
 
 def _rows(problem: Problem, canonical: Mapping[Tensor, Chunks], image_bytes: int, output_bytes: int) -> tuple[Box, ...]:
-    """Return the boxes of rows that the positions of every image are cut into."""
+    """Return the boxes of rows that every image is cut into."""
     extents, everything = positions(problem), whole(problem)
     step = row_step(extents)
     if step is None:
@@ -94,9 +94,9 @@ def _rows(problem: Problem, canonical: Mapping[Tensor, Chunks], image_bytes: int
 
 
 def written(problem: Problem, tensor: Tensor, chunks: Chunks) -> Written:
-    """Return the boxes of a forward or data gradient: those of the output follow the chunks of its data.
+    """Return the boxes of a forward or data gradient, which follow the chunks of its data operand ``tensor``.
 
-    An output position belongs to the chunk where the middle of its taps lies.
+    An output position belongs to the chunk that contains the middle of its taps.
 
     >>> from convgrad.notation import problem
     >>> one = problem("FWD_D f32 NCX mb3ic4iw20oc4ow10kw3sw2pw1")
@@ -116,7 +116,7 @@ def to_canonical_chunks(chunks: Chunks, layout: str) -> Chunks:
 
 
 def ends_of(chunks: Sequence[int]) -> tuple[int, ...]:
-    """Return where chunks end that are not empty.
+    """Return the ends of the chunks that are not empty.
 
     >>> ends_of((2, 0, 3))
     (2, 5)
@@ -125,12 +125,12 @@ def ends_of(chunks: Sequence[int]) -> tuple[int, ...]:
 
 
 def runs(ends: Sequence[int]) -> tuple[range, ...]:
-    """Return the runs that end so, the first of which begins with 0."""
+    """Return the adjacent runs with these ends. The first run begins at 0."""
     return tuple(range(*run) for run in pairwise((0, *ends)))
 
 
 def _ends_of_positions(problem: Problem, tensor: Tensor, canonical: Chunks, axis: int) -> tuple[int, ...]:
-    """Return where the positions of the swept tensor end that belong to the chunks of a tensor along an axis."""
+    """Return, for each chunk of a tensor along an axis, the end of the swept tensor's positions that belong to it."""
     geometry, ends, extent = problem.geometry, ends_of(canonical[SPATIAL + axis]), positions(problem)[axis]
     if not isinstance(geometry, Channels) and tensor != swept(problem):
         met = _src_before if tensor == "dst" else _dst_before
@@ -151,12 +151,12 @@ def _src_before(axis: Axis, end: int) -> int:
 def cuts(
     ends: Sequence[int], each: int, leaf_at: Callable[[int], int], unit_bytes: int, sum_bytes: int
 ) -> tuple[int, ...]:
-    """Return where to cut near ``ends``, the last of which is the end of all: at the nearest multiples of a grain.
+    """Return cuts at the multiples of a grain nearest to the chunks' ``ends``, of which the last is the total extent.
 
-    That is ``each``, 16 of it, or 256. A cut elsewhere than at the end of a chunk moves bytes between blocks; behind
-    one elsewhere than at a multiple of 16 leaves, or of 256, sums wait for those before them, each an array that is
-    moved. The grain that moves least is taken, but none so large that pieces were many fewer than chunks. ``leaf_at``
-    tells how many leaves end at a cut.
+    The grain is ``each``, or ``each`` times 16, 256 and so on. A cut that is not the end of a chunk moves bytes between
+    blocks. After a cut that is not a multiple of 16 leaves, or of 256, more sums remain unfinished, and each is an
+    array that is moved. The grain that moves the fewest bytes is used. Grains that give far fewer pieces than chunks
+    are excluded. ``leaf_at`` returns the number of leaves before a cut.
 
     >>> cuts((24, 48, 72, 96), 1, int, 10, 1), cuts((24, 48, 72, 96), 1, int, 1, 100)
     ((24, 48, 72, 96), (32, 48, 80, 96))

@@ -1,7 +1,7 @@
-"""Layers of whole blocks, which Dask fuses with what reads or makes the blocks, so that none of them is moved.
+"""Layers on whole blocks, which Dask fuses with the layers that read or make the blocks, so that no block is moved.
 
-A task of its own for each block of each operand is run by any worker; of two operands, about half the blocks then move
-to where the other is.
+Without fusion, any worker may run the task of each block. Then about half the blocks of two operands move to another
+worker.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from convgrad.dask.tasks import Cut
 from convgrad.spec.operators import Tensor
 
 Array = NDArray[Any]
-BATCHED = ("src", "dst")  # tensors of which each image is a position of the first axis
+BATCHED = ("src", "dst")  # tensors whose first axis is the batch
 
 
 @dataclass(frozen=True)
 class OnCuts:
-    """A task that reads but a part of some blocks, as where no tap meets the rest."""
+    """A task that reads only a part of some blocks, for example if no tap meets the remainder."""
 
     task: Callable[..., Any]
     cuts: tuple[Cut | None, ...]
 
     def __call__(self, *blocks: Array) -> Any:
-        """Call it."""
+        """Cut the blocks and call the task."""
         return self.task(*(cut(block) if cut else block for cut, block in zip(self.cuts, blocks, strict=True)))
 
 
 def are_blocks(operands: Mapping[Tensor, Any], images: Sequence[range]) -> bool:
-    """Return whether runs of images, which make the batch up, are the blocks of operands that nothing else cuts."""
+    """Return whether the operands are cut into exactly these runs of images, and along no other axis."""
     batch = tuple(map(len, images))
     return all(
         array.chunks[0] == (batch if tensor in BATCHED else array.shape[:1]) and set(array.numblocks[1:]) <= {1}
@@ -43,7 +43,7 @@ def are_blocks(operands: Mapping[Tensor, Any], images: Sequence[range]) -> bool:
 
 
 def beside(name: str, arrays: Sequence[Any]) -> Blockwise:
-    """Return the layer whose key (``name``, index) is the tuple of the blocks of that index of some arrays."""
+    """Return the layer whose value at (``name``, index) is the tuple of the arrays' blocks with this index."""
     axes = tuple(range(arrays[0].ndim))
     pairs = [one for array in arrays for one in (array.name, axes)]
     return blockwise(_beside, name, axes, *pairs, numblocks={array.name: array.numblocks for array in arrays})
@@ -54,9 +54,9 @@ def _beside(*blocks: Array) -> tuple[Array, ...]:
 
 
 def on_blocks(name: str, rank: int, tasks: Sequence[Callable[..., Any]], operands: Mapping[Tensor, Any]) -> Blockwise:
-    """Return the layer whose key (``name``, n, 0, ...), of ``rank`` numbers, is task n called with the blocks n.
+    """Return the layer whose value at (``name``, n, 0, ...) is task n called with blocks n. A key has ``rank`` numbers.
 
-    The numbers of blocks along all axes but the batch's are 1: one index stands for any of them.
+    All axes except the batch have one block, so they share one index.
     """
     each = BlockwiseDepDict({(n,): task for n, task in enumerate(tasks)}, numblocks=(len(tasks),))
     indices = tuple(range(rank))

@@ -1,4 +1,4 @@
-"""The graph of a call: its tasks, which read the blocks of the operands' layers."""
+"""The graph of a call: its tasks, which read blocks of the operands' layers."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from convgrad.spec.problem import Problem
 from convgrad.spec.slabs import Box, slab_of, whole
 
 Key = tuple[Any, ...]
-Given = Any  # what stands for a value that a task is given: a TaskRef, or a Task within it
-Data = Mapping[Tensor, Any]  # dask arrays, by which operand they are
+Given = Any  # an argument of a task: a TaskRef, or a nested Task
+Data = Mapping[Tensor, Any]  # dask arrays by operand
 CHANNELS = 1  # the axis of canonical data
 
 
 class Graph:
-    """Tasks by key, and layers of those on whole blocks.
+    """Tasks by key, and layers of tasks on whole blocks.
 
-    What is read of a block lies beside it, under a key of its own, and is read once.
+    Each part of a block that is read is a task with its own key, so it is read only once.
     """
 
     def __init__(self, problem: Problem, operands: Data, threads: int) -> None:
@@ -43,18 +43,18 @@ class Graph:
         self.token = tokenize(repr(problem), [array.name for array in operands.values()], threads)
         self.name = f"{self.label}-{self.token}"
         self.tasks: dict[Key, Task] = {}
-        # Of tasks on whole blocks: where there are any, ``tasks`` read these alone
+        # Layers of tasks on whole blocks. If there are any, ``tasks`` read only these layers.
         self.layers: dict[str, Blockwise] = {}
-        self._beside = ""  # the layer of these that has the blocks of all operands
+        self._beside = ""  # the name of the layer with the blocks of all operands
         self._names = dict(zip(problem.operands, find(problem.operator).array_names, strict=False))
         self._blocks = {tensor: Blocks(array.chunks) for tensor, array in operands.items()}
 
     def put(self, kind: str, at: tuple[int, ...], task: Callable[..., Any], given: Sequence[Given]) -> TaskRef:
-        """Enter a task that is called with what is given, and return what stands for its value."""
+        """Add a task that is called with the given arguments, and return a reference to its value."""
         return self._put((f"{self.label}-{kind}-{self.token}", *at), task, given)
 
     def put_result(self, at: tuple[int, ...], task: Callable[..., Any], given: Sequence[Given]) -> TaskRef:
-        """Enter a task whose value is a block of the result."""
+        """Add a task whose value is a block of the result, and return a reference to it."""
         return self._put((self.name, *at), task, given)
 
     def _put(self, key: Key, task: Callable[..., Any], given: Sequence[Given]) -> TaskRef:
@@ -64,7 +64,7 @@ class Graph:
     def reading(
         self, task: type[Write | Sum | SumRows], images: range, box: Box
     ) -> tuple[Write | Sum | SumRows, list[Given]]:
-        """Return a task on images and a box, and the blocks that it reads."""
+        """Return a task on images and a box, and references to the blocks or parts that it reads."""
         blocks: list[Given] = []
         extents: list[Chunks] = []
         regions = slab_of(self.problem, images, box).reads
@@ -75,7 +75,7 @@ class Graph:
         return task(self.problem, images, box, tuple(extents), self.threads), blocks
 
     def _part(self, tensor: Tensor, block: tuple[int, ...], within: tuple[slice, ...], is_whole: bool) -> Given:
-        """Return what stands for a block, or for what is read of it."""
+        """Return a reference to a block, or to a part of it."""
         whole_block = self._block(tensor, block)
         if is_whole:
             return whole_block
@@ -88,7 +88,7 @@ class Graph:
         return Task(None, itemgetter(list(self.operands).index(tensor)), TaskRef((self._beside, *block)))
 
     def read_beside(self) -> None:
-        """Have one task read the blocks of all operands that have the same index, for all tasks that are to come."""
+        """Add a layer in which one task reads all operands' blocks of equal index. Tasks added later use it."""
         self._beside = f"{self.label}-read-{self.token}"
         self.layers[self._beside] = beside(self._beside, list(self.operands.values()))
 
@@ -98,7 +98,7 @@ class Graph:
         return Cut(self.problem, self._names[tensor], shape, within)
 
     def put_on_blocks(self, kind: str, rank: int, task: type[Write | Sum], images: Sequence[range]) -> list[TaskRef]:
-        """Enter a layer of tasks on images that are whole blocks of the operands; ``kind`` is empty for the result."""
+        """Add a layer of tasks on images that are whole blocks of the operands. ``kind`` is empty for the result."""
         name = f"{self.label}-{kind}-{self.token}" if kind else self.name
         everything, tasks = whole(self.problem), []
         for some in images:
@@ -112,7 +112,7 @@ class Graph:
         return [TaskRef((name, n, *[0] * (rank - 1))) for n in range(len(images))]
 
     def array(self, chunks: Chunks) -> Any:
-        """Return the dask array whose blocks are the results."""
+        """Return the dask array whose blocks are the result tasks."""
         graph = HighLevelGraph.merge(*(array.dask for array in self.operands.values()))
         names = {array.name for array in self.operands.values()}
         layers, dependencies = dict(graph.layers), dict(graph.dependencies)
@@ -128,14 +128,14 @@ class Graph:
 
 def array_of(problem: Problem, operands: Data, threads: int) -> Any:
     """Return the dask array of a problem whose operands are dask arrays of its shapes and type."""
-    if any(0 in array.shape for array in operands.values()):  # sums of nothing
+    if any(0 in array.shape for array in operands.values()):  # empty sums
         return da.zeros(problem.output_shape, dtype=problem.output_format.dtype, chunks=-1)
     graph = Graph(problem, operands, threads)
     return _sum(graph) if problem.solves_for in SUMMED else _write(graph)
 
 
 def _sum(graph: Graph) -> Any:
-    """Return the sum over the batch: of pieces, then of 16 neighbours at a time, as the order of the sum has them."""
+    """Return the sum over the batch. Pieces are summed, then combined 16 at a time, in the order of the sum."""
     problem = graph.problem
     chunks = {tensor: array.chunks for tensor, array in graph.operands.items()}
     pieces = summed(problem, chunks)
@@ -153,7 +153,7 @@ def _sum(graph: Graph) -> Any:
 
 
 def _part(graph: Graph, at: int, piece: Piece) -> TaskRef:
-    """Return what stands for the unfinished sums of a piece."""
+    """Return a reference to the unfinished sums of a piece."""
     if piece.boxes == (whole(graph.problem),):
         return graph.put("part", (at,), *graph.reading(Sum, piece.images, piece.boxes[0]))
     rows = [
@@ -165,7 +165,7 @@ def _part(graph: Graph, at: int, piece: Piece) -> TaskRef:
 def _climbed(
     graph: Graph, kind: str, at: tuple[int, ...], sums: list[TaskRef], task: Callable[..., Any]
 ) -> list[TaskRef]:
-    """Return at most 16 sums that stand for many."""
+    """Combine neighbouring sums, 16 at a time, until at most 16 sums remain; return references to these."""
     level = 0
     while len(sums) > FAN_IN:
         groups = [sums[first : first + FAN_IN] for first in range(0, len(sums), FAN_IN)]
@@ -175,7 +175,7 @@ def _climbed(
 
 
 def _write(graph: Graph) -> Any:
-    """Return a forward or a data gradient: a task for each block of the result."""
+    """Return a forward or data gradient, with one task for each block of the result."""
     problem = graph.problem
     data = problem.operands[0]
     boxes = written(problem, data, graph.operands[data].chunks)

@@ -1,4 +1,4 @@
-"""The functions of the operators on dask arrays: convgrad's own, computed by the tasks of a graph."""
+"""The functions of the operators on dask arrays, with convgrad's signatures, computed by the tasks of a graph."""
 
 from __future__ import annotations
 

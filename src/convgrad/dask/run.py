@@ -1,4 +1,4 @@
-"""Any operator of the table by its versioned name, on dask arrays."""
+"""The function ``run``: any operator by its versioned name, on dask arrays."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ def run(
     activation: str | None = None,
     **attributes: object,
 ) -> Any:
-    """Return the dask array that any operator of the table, by its versioned name, makes of dask arrays.
+    """Return the result of an operator, given by its versioned name, on dask arrays. The result is a dask array.
 
-    Inputs, attributes and errors are those of :func:`convgrad.run`, but that one int stands for all axes. Shapes and
-    attributes are checked at once. Bits are those of the plain call, whatever the chunks and whoever computes them. A
-    task computes with ``threads`` threads, as a worker runs several tasks. Some inputs may be NumPy's.
+    Inputs, attributes and errors are those of :func:`convgrad.run`, but one int applies to all axes. Shapes and
+    attributes are checked at once. Results have the bits of the plain call, for any chunks and any workers. Each task
+    uses ``threads`` threads; the default is 1 because a worker runs several tasks. Some inputs may be NumPy arrays.
 
     Raises:
-        UnsupportedError: f64, or a machine without kernels, there or here: NumPy adds, in no order that is specified.
-        InvalidShapeError: chunks whose sizes are not known.
+        UnsupportedError: f64, or a machine without kernels, here or at a worker, because NumPy's order of sums is not
+            specified.
+        InvalidShapeError: chunks of unknown size.
         ConvgradError: otherwise, as :func:`convgrad.run` raises it.
 
-    Follows the document of the operator named.
+    Follows the document of the named operator.
 
     >>> import dask.array as da
     >>> src, diff_dst = da.ones((9, 6, 1), dtype="f4", chunks=2), da.ones((9, 3, 1), dtype="f4", chunks=4)

@@ -1,6 +1,6 @@
-"""What a worker runs: blocks become regions, regions sums or results, and sums those of more images.
+"""Tasks that workers run: they assemble blocks into regions, compute sums or results, and add sums.
 
-A task is a value that is called with blocks, so that what is known of it is not taken for a task of its own.
+A task is a callable value with its parameters as fields, so Dask does not treat the parameters as tasks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class OnSlab:
-    """Images and a box of a problem, and how the blocks lie that make its operands up: one extent an axis and block."""
+    """Images and a box of a problem, and for each operand the extents of its blocks along each axis."""
 
     problem: Problem
     images: range
@@ -40,7 +40,7 @@ class OnSlab:
     threads: int
 
     def given(self, blocks: Sequence[object]) -> list[Array]:
-        """Return the operands, as the caller has them, of blocks that are what Dask was told of them."""
+        """Return the operands in the caller's order of axes, from blocks that are checked."""
         check_order(self.problem)
         left, names = iter(blocks), find(self.problem.operator).array_names
         found = []
@@ -51,7 +51,7 @@ class OnSlab:
 
 
 def _checked(block: object, shape: tuple[int, ...], problem: Problem, name: str) -> Array:
-    """Return a block as an array of the shape and type that its dask array promised, by rules D7 and T6."""
+    """Return a block as an array. Its shape and type must match its dask array, by rules D7 and T6."""
     array, fmt = arrays.take(block, problem.operator, name)
     if array.shape != shape:  # D7
         must = f"a block of {name} must be {shape_words(shape)}, as its array's chunks say"
@@ -64,7 +64,7 @@ def _checked(block: object, shape: tuple[int, ...], problem: Problem, name: str)
 
 @dataclass(frozen=True)
 class Cut:
-    """What of a block of an operand is read by another: a copy, as a view would keep all of the block."""
+    """A task that copies a part of an operand's block. A view would keep the whole block in memory."""
 
     problem: Problem
     name: str
@@ -72,26 +72,26 @@ class Cut:
     within: Region
 
     def __call__(self, block: object) -> Array:
-        """Return it."""
+        """Return the copy."""
         return _checked(block, self.shape, self.problem, self.name)[self.within].copy()
 
 
 @dataclass(frozen=True)
 class Write(OnSlab):
-    """A box of a forward or a data gradient."""
+    """A task that computes a box of a forward or data gradient."""
 
     def __call__(self, *blocks: Array) -> Array:
-        """Return it."""
+        """Return the box of the result."""
         part = slab_of(self.problem, self.images, self.box).problem
         return solve(part, self.given(blocks), threads=self.threads)
 
 
 @dataclass(frozen=True)
 class Sum(OnSlab):
-    """The unfinished sums of some images."""
+    """A task that computes the unfinished sums of some images."""
 
     def __call__(self, *blocks: Array) -> Partials:
-        """Return them."""
+        """Return the sums."""
         part = of_images(self.problem, len(self.images))
         operands = canonical(part, dict(zip(part.operands, self.given(blocks), strict=True)))
         return partials_of(part, operands, self.images.start, self.threads)
@@ -99,10 +99,10 @@ class Sum(OnSlab):
 
 @dataclass(frozen=True)
 class SumRows(OnSlab):
-    """The unfinished sums of some rows of each of some images."""
+    """A task that computes the unfinished sums of some rows of each of some images."""
 
     def __call__(self, *blocks: Array) -> tuple[Rows, ...]:
-        """Return them, image by image."""
+        """Return the sums, image by image."""
         given, found = self.given(blocks), []
         for n, image in enumerate(self.images):
             slab = slab_of_rows(self.problem, image, self.box[0])
@@ -111,27 +111,27 @@ class SumRows(OnSlab):
 
 
 def add_rows(*parts: tuple[Rows, ...]) -> tuple[Rows, ...]:
-    """Return the sums of rows that follow one another, image by image."""
+    """Return the combined sums of adjacent rows, image by image."""
     return tuple(reduce(add, rows) for rows in zip(*parts, strict=True))
 
 
 def whole_images(*parts: tuple[Rows, ...]) -> Partials:
-    """Return the sums of images all of whose rows are given."""
+    """Return the sums of whole images from the sums of all their rows."""
     return add_parts(*(rows.partials() for rows in add_rows(*parts)))
 
 
 def add_parts(*parts: Partials) -> Partials:
-    """Return the sums of images that follow one another."""
+    """Return the combined sums of adjacent runs of images."""
     return reduce(add, parts)
 
 
 @dataclass(frozen=True)
 class Join:
-    """The gradient, of a type."""
+    """A task that joins all sums to the gradient, in a data type."""
 
     dtype: str
 
     def __call__(self, *parts: Partials) -> Array:
-        """Return it."""
+        """Return the gradient."""
         gradient: Array = join(parts, dtype=self.dtype)
         return gradient
