@@ -1,7 +1,8 @@
 """The outline of a JSON text before it is decoded: its nesting depth, and the position of each op of a graph.
 
-Only brackets, commas and quotes are examined, one block of bytes at a time. Therefore 64 MB of any text take a second,
-and the memory of a few blocks. A text that is not JSON also has an outline; decoding its parts finds the error.
+Only brackets, commas and quotes are examined, one block of bytes at a time. Therefore 64 MB of ops take about a second.
+Memory is needed for a few blocks, for the end of each op, and for a copy of the text if it has backslashes. A text
+that is not JSON also has an outline; decoding its parts finds the error.
 """
 
 from __future__ import annotations
