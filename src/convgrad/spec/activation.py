@@ -24,14 +24,19 @@ def activated(problem: Problem, activation: object) -> Problem:
     >>> activated(problem("FWD_D f32 NXC mb1ic1iw3oc1ow3kw3pw1"), "relu").activation
     'relu'
     """
-    if activation is None:
+    if not is_relu(activation, problem.operator):
         return problem
-    if not isinstance(activation, str) or activation != RELU:  # D13
-        refuse("D13", problem.operator, f'activation must be None or "relu"; got {activation!r:.200}')
     if not activates(problem.operator):  # D13
         allowed = f"activation belongs to {', '.join(ACTIVATED)}"
         refuse("D13", problem.operator, f"{allowed}; a part of a sum, or a gradient, has none; got {activation!r}")
-    return _with(problem, activation)
+    return _with(problem, RELU)
+
+
+def is_relu(activation: object, operator: str) -> bool:
+    """Return whether an activation is "relu" and not None, by rule D13."""
+    if activation is not None and not (isinstance(activation, str) and activation == RELU):  # D13
+        refuse("D13", operator, f'activation must be None or "relu"; got {activation!r:.200}')
+    return activation is not None
 
 
 def activates(operator: str) -> bool:

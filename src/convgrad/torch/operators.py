@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch.autograd import forward_ad
 
-from convgrad.spec.activation import RELU
-from convgrad.spec.rules import refuse
+from convgrad.spec.activation import is_relu
 from convgrad.torch import kernels, traced
 from convgrad.torch.kernels import Tensor, rests_of
 
@@ -181,6 +180,15 @@ def _straight(*tensors: Tensor | None) -> bool:
     return True
 
 
+def _differentiated(given: Sequence[Tensor | None]) -> bool:
+    """Return whether autograd records a call on these tensors."""
+    if torch.is_grad_enabled():
+        for tensor in given:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False
+
+
 def call(name: str, *args: Any) -> Tensor:
     """Call an operator: its kernel directly if possible, else through PyTorch's dispatcher, which is slower."""
     if torch.compiler.is_compiling():
@@ -188,11 +196,7 @@ def call(name: str, *args: Any) -> Tensor:
     role = _ROLES[name]
     given = args[: role.tensors]
     if _straight(*given):
-        if torch.is_grad_enabled():
-            for tensor in given:
-                if tensor is not None and tensor.requires_grad:
-                    return _APPLIED[name](*args)
-        return getattr(kernels, name)(*args)
+        return _APPLIED[name](*args) if _differentiated(given) else getattr(kernels, name)(*args)
     if torch._C._are_functorch_transforms_active() and not torch._C._len_torch_dispatch_stack():
         return _uncompiled(_TRANSFORMED[name].apply, *args)
     if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():
@@ -206,8 +210,7 @@ def call_activated(activation: str | None, name: str, *args: Any) -> Tensor:
     """Call a forward pass with an activation: in the kernel's epilogue if it is called directly without derivatives."""
     if activation is not None and not torch.compiler.is_compiling():
         given = args[: _ROLES[name].tensors]
-        differentiated = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in given)
-        if not differentiated and _straight(*given):
+        if _straight(*given) and not _differentiated(given):
             result: Tensor = getattr(kernels, name)(*args, activation)
             return result
     return activate(activation, name, call(name, *args))
@@ -215,9 +218,7 @@ def call_activated(activation: str | None, name: str, *args: Any) -> Tensor:
 
 def activate(activation: str | None, name: str, result: Tensor) -> Tensor:
     """Return an activated result. torch.relu is not used, because it keeps -0."""
-    if activation not in (None, RELU):  # D13
-        refuse("D13", name, f'activation must be None or "relu"; got {activation!r:.200}')
-    return result if activation is None else torch.where(result <= 0, 0.0, result)
+    return torch.where(result <= 0, 0.0, result) if is_relu(activation, name) else result
 
 
 @torch._disable_dynamo  # type: ignore[untyped-decorator]
