@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,22 @@ from convgrad.spec.rules import refuse
 OPERATORS = {False: "ConvolutionBackwardWeights", True: "ConvTransposeBackwardWeights"}
 
 
-def operator_of(transposed: object, attributes: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the operator and its attributes. The checks refuse an output_padding that is not for a transposed one."""
-    output_padding = attributes.pop("output_padding")
-    if not isinstance(transposed, bool | np.bool_):  # A2
-        refuse("A2", OPERATORS[False], f"transposed must be a bool; got {transposed!r:.200}")
-    padding = {"output_padding": output_padding} if transposed or output_padding is not None else {}
-    return OPERATORS[bool(transposed)], attributes | padding
+def of_either(compute: Callable[..., Array]) -> Callable[..., Array]:
+    """Return ``compute`` for the weight gradient that the option ``transposed`` selects.
+
+    The checks refuse an output_padding of a plain convolution.
+    """
+
+    def computed(
+        _: str, operands: tuple[object, ...], attributes: dict[str, Any], *, transposed: object, **options: Any
+    ) -> Array:
+        output_padding = attributes.pop("output_padding")
+        if not isinstance(transposed, bool | np.bool_):  # A2
+            refuse("A2", OPERATORS[False], f"transposed must be a bool; got {transposed!r:.200}")
+        padding = {"output_padding": output_padding} if transposed or output_padding is not None else {}
+        return compute(OPERATORS[bool(transposed)], operands, attributes | padding, **options)
+
+    return computed
 
 
 def norms2(operator: str, operands: tuple[object, ...], attributes: Mapping[str, Any], threads: int | None) -> Array:
@@ -37,14 +46,7 @@ def norms2(operator: str, operands: tuple[object, ...], attributes: Mapping[str,
     return result
 
 
-def _weights_norms2(
-    _: str, operands: tuple[object, ...], attributes: dict[str, Any], threads: int | None, transposed: bool
-) -> Array:
-    operator, attributes = operator_of(transposed, attributes)
-    return norms2(operator, operands, attributes, threads)
-
-
-@computed_by(_weights_norms2, OPERATORS[False])
+@computed_by(of_either(norms2), OPERATORS[False])
 def per_sample_weights_norm2(
     src: ArrayLike,
     diff_dst: ArrayLike,

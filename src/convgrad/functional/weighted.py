@@ -11,26 +11,17 @@ from numpy.typing import ArrayLike
 from convgrad import arrays, libraries
 from convgrad.functional.call import check_options, prepare, room
 from convgrad.functional.declared import computed_by
-from convgrad.functional.samples import OPERATORS, norms2, operator_of
+from convgrad.functional.samples import OPERATORS, norms2, of_either
 from convgrad.functional.scaled_sum import weighted_sum
 from convgrad.functional.types import Array, DType, PerAxis, ShapeLike
 from convgrad.spec import samples
 from convgrad.spec.rules import refuse
 
 
-def _weighted(
-    operator: str, operands: tuple[object, ...], attributes: dict[str, Any], *, transposed: bool = False, **options: Any
-) -> Array:
-    if operator in OPERATORS.values():
-        operator, attributes = operator_of(transposed, attributes)
-    return weighted_sum(operator, operands, attributes, **options)
-
-
 def _clipped(
-    _: str, operands: tuple[object, ...], attributes: dict[str, Any], *, max_norm: float, transposed: bool,
+    operator: str, operands: tuple[object, ...], attributes: dict[str, Any], *, max_norm: float,
     dtype: DType | None, out: Array | None, accumulate: bool, threads: int | None,
 ) -> Array:  # fmt: skip
-    operator, attributes = operator_of(transposed, attributes)
     check_options(operator, out, accumulate, threads)
     most, prepared = _norm(operator, max_norm), prepare(operator, operands, attributes, dtype, accumulate, lenient=True)
     if out is not None:
@@ -48,7 +39,7 @@ def _norm(operator: str, max_norm: object) -> float:
     return float(min(number, sys.float_info.max))
 
 
-@computed_by(_weighted, OPERATORS[False])
+@computed_by(of_either(weighted_sum), OPERATORS[False])
 def weighted_weights_sum(
     src: ArrayLike,
     diff_dst: ArrayLike,
@@ -94,7 +85,7 @@ def weighted_weights_sum(
     """
 
 
-@computed_by(_weighted, "BiasAddBackward")
+@computed_by(weighted_sum, "BiasAddBackward")
 def weighted_bias_sum(
     diff_dst: ArrayLike,
     *,
@@ -143,7 +134,7 @@ def clip_scales(norm2: ArrayLike, max_norm: float) -> Array:
     return result
 
 
-@computed_by(_clipped, OPERATORS[False])
+@computed_by(of_either(_clipped), OPERATORS[False])
 def clipped_weights_sum(
     src: ArrayLike,
     diff_dst: ArrayLike,
