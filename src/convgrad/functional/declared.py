@@ -22,7 +22,7 @@ OPERANDS = (
     "is an array of the first operand's library."
 )
 WIDTH = 112  # of lines that are wrapped
-KEYWORDS = {
+KEYWORDS: Mapping[str, Any] = {  # texts, or texts by default
     "strides": "the step of the kernel, one int for all spatial axes or one per axis.",
     "pads_begin": "zeros before the first element of each axis, one int or one per axis.",
     "pads_end": "zeros after the last element of each axis, one int or one per axis.",
@@ -44,7 +44,10 @@ KEYWORDS = {
     "dtype": "the type of the result; the default is the type of the operands.",
     "out": "the array that the result is written to; it is also returned.",
     "accumulate": "True adds the old value of out to the result, before the only rounding.",
-    "threads": "the largest number of threads; ``convgrad.threads`` sets the default.",
+    "threads": {
+        None: "the largest number of threads; ``convgrad.threads`` sets the default.",
+        1: "the largest number of threads of each task.",
+    },
     "max_error": (
         "the largest error allowed, as a multiple of the direct sum's bound by norms. 1 computes the direct sum, which "
         "also has a bound per element. Larger values allow Winograd for f32 layers of 3x3 taps, stride 1 and at least "
@@ -131,7 +134,7 @@ def _documented(text: str, note: str, keywords: Mapping[str, Any]) -> str:
     """Return a docstring with a note and a section of keywords inserted before "Raises:"."""
     lines = [*textwrap.wrap(note, WIDTH), "", "Keyword Args:"]
     for name, default in keywords.items():
-        words: Any = KEYWORDS[name]
+        words = KEYWORDS[name]
         words = words[default] if isinstance(words, dict) else words
         shown = "" if default is None or default is Parameter.empty else f" Default: {default!r}."
         lines += textwrap.wrap(f"{name}: {words}{shown}", WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8)

@@ -10,7 +10,7 @@ _made = on(
     call,
     "convgrad.jax",
     "Operands are arrays of JAX, and so is the result. Shapes and attributes are checked while a function is traced. "
-    "The bits are those of :func:`convgrad.run`.",
+    "The bits are those of :func:`convgrad.run`. ``convgrad.threads`` does not apply to XLA's threads.",
 )
 
 convolution = _made(operators.convolution)

@@ -20,6 +20,7 @@ from convgrad import engines
 from convgrad.formats import F32, F64, Format
 from convgrad.jax.handler import TARGET
 from convgrad.jax.site import operand_shapes, written
+from convgrad.spec.chosen import DIRECT
 from convgrad.spec.derivatives import COTANGENT, ZEROS, Derivative, derivative
 from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.rules import refuse
@@ -33,7 +34,7 @@ class How(NamedTuple):
     """The number of threads and the ``max_error`` of a problem and of its derivatives."""
 
     threads: int | None = None
-    max_error: float = 1.0
+    max_error: float = DIRECT
 
 
 def solve(problem: Problem, operands: Sequence[Traced], how: How) -> Traced:
