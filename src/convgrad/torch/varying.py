@@ -1,4 +1,4 @@
-"""What PyTorch's own modules vary with, as ``benchmarks/torch_varies.py --classes`` writes it from measured rows.
+"""The settings that change the bits of PyTorch's modules. ``benchmarks/torch_varies.py --classes`` writes this file.
 
 A class varies with a setting if any pass had different bits, on any processor that was measured, in f32.
 Settings: 1, 2, 3 and 8 threads; AVX-512, AVX2 and neither; contiguous and channels-last operands.
