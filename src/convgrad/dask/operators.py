@@ -9,8 +9,8 @@ from convgrad.functional.declared import on
 _made = on(
     call,
     "convgrad.dask",
-    "One operand at least is a dask array, and so is the result. Shapes and attributes are checked at once. The bits "
-    "are those of one call, whatever the chunks.",
+    "At least one operand is a dask array, and so is the result. Shapes and attributes are checked immediately. The "
+    "bits do not depend on the chunks: they are those of the NumPy function.",
 )
 
 convolution = _made(operators.convolution)

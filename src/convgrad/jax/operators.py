@@ -9,8 +9,8 @@ from convgrad.jax.call import call
 _made = on(
     call,
     "convgrad.jax",
-    "Operands are arrays of JAX, and so is the result. Shapes and attributes are checked while a function is traced. "
-    "The bits are those of :func:`convgrad.run`. ``convgrad.threads`` does not apply to XLA's threads.",
+    "Operands and result are JAX arrays. Shapes and attributes are checked when a function is traced. The bits are "
+    "those of the NumPy function. ``convgrad.threads`` does not apply to XLA's threads.",
 )
 
 convolution = _made(operators.convolution)
