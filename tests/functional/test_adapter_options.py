@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,16 @@ LAYER: dict[str, Any] = {"pads_begin": 1, "pads_end": 1}
 ACCURACIES = [None, 8, 64]
 
 
+def adapter(library: str) -> Any:
+    """Return convgrad's module for a library, or skip the test if the library is not installed."""
+    pytest.importorskip({"dask": "dask.array"}.get(library, library))
+    return importlib.import_module(f"convgrad.{library}")
+
+
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_activation_of_jax_arrays(dtype: str) -> None:
     """Activated after the one rounding: the same bits, as rounding keeps the sign."""
-    jax = pytest.importorskip("convgrad.jax")
+    jax = adapter("jax")
     for name, operands in (("convolution", (SRC, WEIGHTS, BIAS)), ("bias_add", (SRC, BIAS))):
         options = {"dtype": dtype, "activation": "relu"} | (LAYER if name == "convolution" else {})
         ours = getattr(convgrad, name)(*operands, **options)
@@ -34,7 +41,7 @@ def test_activation_of_jax_arrays(dtype: str) -> None:
 @pytest.mark.parametrize("most", ACCURACIES)
 def test_max_error_of_jax_arrays(most: float | None) -> None:
     """Of a result, and of its derivatives."""
-    jax, ours = pytest.importorskip("jax"), pytest.importorskip("convgrad.jax")
+    jax, ours = pytest.importorskip("jax"), adapter("jax")
     options = {**LAYER, "max_error": most, "activation": "relu"}
     dst, pullback = convgrad.vjp("Convolution", SRC, WEIGHTS, BIAS, **options)
     theirs, gradients = jax.vjp(lambda *operands: ours.convolution(*operands, **options), SRC, WEIGHTS, BIAS)
@@ -51,7 +58,7 @@ def test_max_error_of_jax_arrays(most: float | None) -> None:
 
 
 def test_activation_of_dask_arrays() -> None:
-    ours, array = pytest.importorskip("convgrad.dask"), pytest.importorskip("dask.array")
+    ours, array = adapter("dask"), pytest.importorskip("dask.array")
     lazy = array.from_array(SRC, chunks=(2, 5, -1, -1))
     expected = convgrad.convolution(SRC, WEIGHTS, BIAS, **LAYER, activation="relu")
     assert_same_bits(ours.convolution(lazy, WEIGHTS, BIAS, **LAYER, activation="relu").compute(), expected, "function")
@@ -63,7 +70,7 @@ def test_activation_of_dask_arrays() -> None:
 
 @pytest.mark.parametrize("library", ["jax", "dask"])
 def test_options_that_a_library_lacks_are_refused(library: str) -> None:
-    module = pytest.importorskip(f"convgrad.{library}")
+    module = adapter(library)
     with pytest.raises(InvalidAttributeError, match=r"'out'; this function returns a new array \[A1\]"):
         module.convolution(SRC, WEIGHTS, out=SRC)
     array = SRC if library == "jax" else pytest.importorskip("dask.array").from_array(SRC)
@@ -87,7 +94,7 @@ TORCH = {
 def test_activation_of_torch_tensors(name: str, dtype: str) -> None:
     """Stored by the kernel or applied afterwards: the same bits, and the derivative of torch.relu."""
     torch = pytest.importorskip("torch")
-    ours = getattr(pytest.importorskip("convgrad.torch").functional, name)
+    ours = getattr(adapter("torch").functional, name)
     data, weights, layer = TORCH[name]
     x, w = (torch.from_numpy(RNG.standard_normal(n, np.float32)).to(getattr(torch, dtype)) for n in (data, weights))
     expected = torch.relu(ours(x, w, **layer)) + 0.0  # no -0
@@ -106,7 +113,7 @@ def test_activation_of_torch_tensors(name: str, dtype: str) -> None:
 
 
 def test_other_activations_of_torch_tensors_are_refused() -> None:
-    torch, ours = pytest.importorskip("torch"), pytest.importorskip("convgrad.torch").functional
+    torch, ours = pytest.importorskip("torch"), adapter("torch").functional
     for gradients in (True, False):
         with pytest.raises(ValueError, match=r"activation must be None or \"relu\"; got 'gelu' \[D13\]"):
             ours.conv1d(torch.ones(1, 1, 5), torch.ones(1, 1, 3, requires_grad=gradients), activation="gelu")
