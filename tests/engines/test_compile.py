@@ -148,8 +148,9 @@ def test_the_inner_loop_is_ideal(isa: str, shape: tuple[int, int], place: bool) 
     assert len(loop) - multiplies - rows - vectors <= limit, loop
 
 
-@pytest.mark.parametrize(("isa", "shape"), [(isa, shape) for isa, shape in TILES if shape[1] <= 2])
-@pytest.mark.parametrize("b_in_place", [False, True])
+@tiers(
+    "isa, shape, b_in_place", [(*tile, place) for tile in TILES if tile[1][1] <= 2 for place in (False, True)], every=3
+)
 def test_the_inner_loop_of_positions_is_ideal(isa: str, shape: tuple[int, int], b_in_place: bool) -> None:
     """Rows are a step apart that is told at run time: its multiples take few registers, and no sum leaves its own."""
     rows, vectors = shape

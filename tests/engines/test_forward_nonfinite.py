@@ -85,7 +85,7 @@ UNMET = [
 ]
 
 
-@pytest.mark.parametrize(("name", "role"), UNMET)
+@tiers("name, role", UNMET, every=4)
 def test_what_no_tap_meets_is_never_multiplied(name: str, role: str) -> None:
     """All taps that never exist, and all positions that no tap meets, are NaN: results are as they were, finite."""
     number = FEW[name, role]

@@ -148,7 +148,7 @@ def test_one_hash_of_200(seed: int) -> None:
     run_chunk(seed)
 
 
-@tiers("number", range(len(SHAPES)), every=4)
+@tiers("number", range(len(SHAPES)), every=len(SHAPES))
 def test_one_hash_of_layers(number: int) -> None:
     conv = problem(f"BWD_W f32 NXC {SHAPES[number]}").geometry
     assert isinstance(conv, Conv)

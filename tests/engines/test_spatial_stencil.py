@@ -18,6 +18,7 @@ from tests.support.engine_helpers import HOST
 from tests.support.forward_problems import MIXED, PROBLEMS, ROLES, plans_of, posed, recut
 from tests.support.hash_problems import lying, shape_of, values
 from tests.support.helpers import assert_same_bits
+from tests.support.tiers import tiers
 
 CHOSEN = (
     "FWD_D f32 NCX g32mb4ic256ih28oc256oh28kh3ph1",
@@ -66,7 +67,7 @@ def test_lanes_count_positions_in_32_bits() -> None:
 
 
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
-@pytest.mark.parametrize(("number", "name", "role"), [(n, *case) for n, case in enumerate(product(SMALL, ROLES))])
+@tiers("number, name, role", [(n, *case) for n, case in enumerate(product(SMALL, ROLES))], every=3)
 def test_planes_give_the_bits_of_the_order(number: int, name: str, role: str) -> None:
     """Old values and bias too, among guard pages: nothing beside a plane is read."""
     one = posed(PROBLEMS[name], role, number % 4 == 3, MIXED[4 * number % 9], "NCX OIX", number % 3 == 2, bias=True)

@@ -14,6 +14,7 @@ from convgrad.functional.call import prepare
 from convgrad.spec.layouts import axis_order
 from convgrad.spec.operators import Operator, find
 from tests.support.helpers import Case, assert_same_bits, operands_of, random_case
+from tests.support.tiers import tiers
 
 SEEDS = range(60)
 
@@ -48,8 +49,7 @@ def inner(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.vdot(a.astype(np.float64), b.astype(np.float64)))
 
 
-@pytest.mark.parametrize("name", ["Convolution", "ConvTranspose"])
-@pytest.mark.parametrize("seed", SEEDS)
+@tiers("name, seed", ["Convolution", "ConvTranspose"], SEEDS, every=3)
 def test_adjoint_identity_over_all_three_roles(seed: int, name: str) -> None:
     """<dst, diff_dst> = <src, diff_src> = <weights, diff_weights>."""
     t, _ = forward_and_gradients(f32_case(seed, name), seed)
@@ -71,7 +71,7 @@ def test_linearity(seed: int, name: str) -> None:
     assert_same_bits(f(src, np.add(weights, other_weights)), f(src, weights) + f(src, other_weights) + 0, case)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@tiers("seed", SEEDS, every=2)
 def test_layouts_agree(seed: int) -> None:
     """A result in another layout is the same result, moved."""
     case = random_case(np.random.default_rng([7, seed]))

@@ -26,6 +26,7 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
 from tests.support.classes import CLASSES, draw
 from tests.support.forward_problems import LIES, MIXED, ROLES, AnyPlan, posed
+from tests.support.tiers import tiers
 
 LARGE = (
     "FWD_D f32 NXC mb1ic16ih100oc16oh100kh70ph35",
@@ -182,7 +183,7 @@ def test_a_long_row_has_tables_of_its_edges() -> None:
         assert calls_of(one, threads) < CALLS
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@tiers("name", list(CLASSES), every=3)
 def test_tables_are_as_long_as_axes(name: str) -> None:
     rng = np.random.default_rng(95)
     for number, conv in enumerate(islice(draw(CLASSES[name], rng, 1 << 26), PROBLEMS)):

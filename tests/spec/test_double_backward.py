@@ -12,6 +12,7 @@ import convgrad
 from convgrad.spec.operators import OPERATORS, Operator
 from tests.spec.derivative_rows import CELLS, CURRENT, LAYER, PAGE, ROWS, Call, calls, names_of, row_of
 from tests.support.helpers import assert_same_bits
+from tests.support.tiers import tiers
 
 QUICK, LONG = range(6), range(100, 140)
 DIRECTIONS = 5  # single elements of an input, beside one direction of all of them
@@ -77,7 +78,7 @@ def assert_rows(op: Operator, seeds: range) -> None:
     assert all(3 * sum(each) >= len(each) > 0 for each in some.values()), some
 
 
-@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: f"{op.name}-{op.operands[-1].name}")
+@tiers("op", OPERATORS, every=2)
 def test_each_row_is_the_derivative(op: Operator) -> None:
     assert_rows(op, QUICK)
 

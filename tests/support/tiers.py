@@ -10,9 +10,13 @@ import pytest
 
 
 def tiers(names: str, *axes: Sequence[Any], every: int) -> pytest.MarkDecorator:
-    """Parametrize by all combinations: of them every so many in the quick tier, the others in the long one.
+    """Parametrize by all combinations, or by one list of tuples. Every so many are quick, the others in the long tier.
 
     So each value of each axis is met in the quick tier, where ``every`` shares no factor with an axis's length.
     """
-    cases = [pytest.param(*case, marks=[pytest.mark.long] * bool(at % every)) for at, case in enumerate(product(*axes))]
+    of_tuples = len(axes) == 1 and "," in names
+    cases = [
+        pytest.param(*case, marks=[pytest.mark.long] * bool(at % every))
+        for at, case in enumerate(axes[0] if of_tuples else product(*axes))
+    ]
     return pytest.mark.parametrize(names, cases)
