@@ -34,9 +34,9 @@ from convgrad.dask.chunks import summed
 from convgrad.engines.llvm import isas
 from convgrad.functional.partials import SUMMED
 from convgrad.host import cpu_model
-from convgrad.spec.boxes import blocks_of
+from convgrad.spec.image_cuts import blocks_of
 from convgrad.spec.pieces import leaf_images, nodes_of
-from convgrad.spec.slabs import positions, whole
+from convgrad.spec.subproblems import positions, whole
 
 CHUNKS, WORKERS, ROUNDS = (1, 3, 7, 16, 64), (1, 2, 3, 4), 5
 
@@ -75,10 +75,10 @@ def sums_bytes(job: Job, arrays: Sequence[Any]) -> int:
     pieces = summed(problem, {t: array.chunks for t, array in zip(problem.operands, arrays, strict=True)})
     extents, each, sums = positions(problem), leaf_images(problem.geometry), 0
     for piece in pieces:
-        if piece.boxes == (whole(problem),):
+        if piece.nodes_with_ranges == (whole(problem),):
             sums += len(nodes_of(piece.images.start // each, -(-piece.images.stop // each)))
             continue
-        for box in piece.boxes:
+        for box in piece.nodes_with_ranges:
             blocks = blocks_of(extents, box[0])
             sums += len(piece.images) * len(nodes_of(blocks.start, blocks.stop))
     return sums * 4 * prod(problem.output_shape)

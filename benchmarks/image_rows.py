@@ -21,11 +21,11 @@ from rows import asked, write_rows
 
 from convgrad import notation
 from convgrad.functional.partials import sum_of
-from convgrad.functional.rows import rows_of, slab_of_rows
+from convgrad.functional.rows import rows_of, subproblem_of_rows
 from convgrad.host import cpu_model
-from convgrad.spec.boxes import blocks_of, boxes, row_step
+from convgrad.spec.image_cuts import blocks_of, nodes_with_ranges, row_step
 from convgrad.spec.problem import canonical_shapes
-from convgrad.spec.slabs import positions
+from convgrad.spec.subproblems import positions
 
 IMAGES = {  # extents, by words
     "512x512": (512, 512), "1024x1024": (1024, 1024), "500x500": (500, 500),
@@ -33,7 +33,7 @@ IMAGES = {  # extents, by words
     "128^3": (128,) * 3, "150^3": (150,) * 3, "160^3": (160,) * 3, "10^6": (1_000_000,),
 }  # fmt: skip
 CHANNELS, CUTS, ROUNDS, SAMPLE_MS = (16, 64), (1, 4, 16), 5, 50.0
-MOST = 1 << 35  # multiply-adds of a problem: larger ones are not measured
+MAXIMUM = 1 << 35  # multiply-adds of a problem: larger ones are not measured
 
 
 def line_of(extents: Sequence[int], channels: int) -> str:
@@ -68,7 +68,7 @@ def measured(words: str, channels: int, pieces: Sequence[int], threads: int, rou
     def in_rows(at: Sequence[int]) -> Any:
         rows = None
         for begin, end in pairwise(at):
-            slab = slab_of_rows(one, 0, range(begin, end))
+            slab = subproblem_of_rows(one, 0, range(begin, end))
             read = [array[region] for array, region in zip(given, slab.reads, strict=True)]
             rows = rows_of(slab, one, read, threads, rows)
         assert rows is not None
@@ -88,7 +88,7 @@ def measured(words: str, channels: int, pieces: Sequence[int], threads: int, rou
             apart, _ = timed(lambda at=at: in_rows(at), times)  # type: ignore[misc]
             ratios.append((whole, apart / whole))
         whole_ms, ratio = (median(each) for each in zip(*ratios, strict=True))
-        calls = sum(len(boxes(extents, blocks_of(extents, range(a, b)))) for a, b in pairwise(at))
+        calls = sum(len(nodes_with_ranges(extents, blocks_of(extents, range(a, b)))) for a, b in pairwise(at))
         found.append({
             "image": words, "channels": channels, "threads": threads, "slabs": len(at) - 1,
             "cut": ("anywhere", "nodes")[level], "calls": calls, "plain_ms": f"{whole_ms:.4g}", "ratio": f"{ratio:.3f}",
@@ -112,8 +112,8 @@ def main() -> None:
     for words in options.images:
         for channels in options.channels:
             work = notation.problem(line_of(IMAGES[words], channels)).geometry.multiply_adds  # type: ignore[union-attr]
-            if work <= MOST:
-                rows += measured(words, channels, options.slabs, options.threads, options.rounds)
+            if work <= MAXIMUM:
+                rows += measured(words, channels, options.subproblems, options.threads, options.rounds)
     if options.output:
         write_rows(options.output, rows)
 

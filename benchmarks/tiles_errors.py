@@ -24,7 +24,7 @@ import convgrad
 from convgrad.bench.suites import suite
 from convgrad.host import cpu_model
 from convgrad.notation import problem as problem_of
-from convgrad.spec.chosen import in_variant
+from convgrad.spec.chosen import with_algorithm
 from convgrad.spec.geometry import Conv
 
 Array = NDArray[Any]
@@ -97,7 +97,7 @@ def errors(line: str, name: str) -> list[dict[str, Any]]:
     rows = []
     for way in WAYS:
         most = ACCURACIES.get(way, 1)
-        if way in ACCURACIES and (in_variant(one, most).variant or "direct") != way:
+        if way in ACCURACIES and (with_algorithm(one, most).algorithm or "direct") != way:
             continue
         got = theirs(role, arrays, TORCH[way]) if way in TORCH else role.ours(*arrays, max_error=most)
         share = np.abs(got - exact) / size

@@ -196,7 +196,7 @@ def variants(batch: int, extent: int, channels: int, most: float) -> str:
         ("Convolution", (data, kernel)), ("ConvolutionBackwardData", (data, kernel)),
         ("ConvolutionBackwardWeights", (data, data, kernel)),
     )  # fmt: skip
-    found = [convgrad.explain(name, *shapes, max_error=most, **SAME).problem.variant for name, shapes in calls]
+    found = [convgrad.explain(name, *shapes, max_error=most, **SAME).problem.algorithm for name, shapes in calls]
     return " ".join(each or "direct" for each in found)
 
 

@@ -33,8 +33,8 @@ from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem, canonical_shapes, posed
-from convgrad.spec.toom_cook import VARIANTS
-from convgrad.spec.toom_cook_bound import BOUNDS, variant_bound
+from convgrad.spec.toom_cook import ALGORITHMS
+from convgrad.spec.toom_cook_bound import BOUNDS, toom_cook_bound
 from tests.support.engine_helpers import HOST, Array, empty
 
 CHANNELS = (32, 40, 64)
@@ -88,7 +88,7 @@ def posed_by_tiles(rng: np.random.Generator, conv: Conv, layout: str, role: Solv
     """Return the problem of a convolution, by tiles of any size."""
     layouts = {"src": layout, "dst": layout, "weights": WEIGHTS[layout]}
     one = posed(role, False, conv, layouts, F32, F32)  # type: ignore[arg-type]
-    return replace(one, variant=list(VARIANTS)[rng.integers(len(VARIANTS))])
+    return replace(one, algorithm=list(ALGORITHMS)[rng.integers(len(ALGORITHMS))])
 
 
 def values(shape: Sequence[int], layout: str, mixed: bool, rng: np.random.Generator) -> Array:
@@ -130,7 +130,7 @@ def bits(numbers: Iterable[int], draw: Callable[[np.random.Generator], Problem])
             if out.tobytes() != expected.tobytes():
                 wrong += 1
                 print(f"problem {number}: other bits on {name}: {one}", flush=True)
-        done.update([one.solves_for, one.variant, one.layouts[0]])
+        done.update([one.solves_for, one.algorithm, one.layouts[0]])
     told = {"problems": done.total() // 3, "wrong": wrong, **done, "seconds": round(time.monotonic() - begun)}
     print(json.dumps(told | {"instruction_sets": HOST}))
     return int(wrong > 0)
@@ -151,12 +151,12 @@ def bounds(numbers: Sequence[int], draw: Callable[[np.random.Generator], Problem
         out, exact = empty(one), np.empty(result)
         lies = (*[each.strides for each in operands], out.strides)
         tiled(one, lies, machine, int(rng.integers(1, 3))).execute(operands, out)
-        wide = replace(one, variant="", operand_format=F64, output_format=F64)
+        wide = replace(one, algorithm="", operand_format=F64, output_format=F64)
         execute(wide, [each.astype(np.float64) for each in operands], exact)
         off = np.abs(out - exact)
-        done.update([one.solves_for, one.variant, one.layouts[0], "mixed" if mixed else "normal"])
+        done.update([one.solves_for, one.algorithm, one.layouts[0], "mixed" if mixed else "normal"])
         for bound in BOUNDS:
-            share = float((off / variant_bound(one, operands, bound=bound)).max())
+            share = float((off / toom_cook_bound(one, operands, bound=bound)).max())
             shares[bound].append(share)
             if not share <= 1:
                 beyond[bound] += 1

@@ -77,11 +77,11 @@ def _tokens(text: str) -> tuple[dict[str, int], str]:
             continue
         token = _TOKEN.match(text, at)
         if token is None:
-            rest, hint = text[at:], ""
-            if re.match(r"(auto_pad|same|valid)", rest):
+            remainder, hint = text[at:], ""
+            if re.match(r"(auto_pad|same|valid)", remainder):
                 hint = "; the notation cannot say auto_pad: give the pads"
             rule = "a descriptor is keys with numbers, such as ic64 or kh3"
-            raise NotationError(f"{rule}; cannot read {rest!r:.100} in {text!r:.100}{hint}")
+            raise NotationError(f"{rule}; cannot read {remainder!r:.100} in {text!r:.100}{hint}")
         if token[3]:
             return numbers, token[4].strip().strip('"')
         if token[1] in numbers:

@@ -41,11 +41,11 @@ def opened(path: str | Path, links: bool = True) -> IO[bytes]:
     return file
 
 
-def read_bytes(path: str | Path, most: int) -> bytes:
-    """Return the start of a regular file: at most ``most`` bytes."""
+def read_bytes(path: str | Path, maximum: int) -> bytes:
+    """Return the start of a regular file: at most ``maximum`` bytes."""
     with opened(path) as file:
         try:
-            return file.read(most)
+            return file.read(maximum)
         except OSError as error:
             raise FileError(f"{path}: cannot be read: {why(error)}") from error
 
@@ -110,12 +110,12 @@ def left(path: Path, force: bool, kept: Path, place: str = "") -> Iterator[IO[by
     unfinished = target.with_name(target.name + UNFINISHED)
     try:
         check_new(unfinished, force=True)
-        is_new, told = not unfinished.exists(), _mark(kept)
+        is_new, mark = not unfinished.exists(), _mark(kept)
         try:
             with open(unfinished, "x+b" if is_new else "r+b") as file:
                 yield file
         except BaseException:
-            if is_new and _mark(kept) == told:
+            if is_new and _mark(kept) == mark:
                 unfinished.unlink(missing_ok=True)
             raise
         if before := _status(target):

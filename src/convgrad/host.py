@@ -58,10 +58,10 @@ def environment(name: bytes, default: str = "") -> str:
     >>> environment(b"CONVGRAD_NOTHING_OF_THE_KIND")
     ''
     """
-    ask = _getenv()
-    if ask is None:
+    function = _getenv()
+    if function is None:
         return os.environ.get(os.fsdecode(name), default)
-    found = ask(name)
+    found = function(name)
     return default if found is None else os.fsdecode(found)
 
 
@@ -89,8 +89,8 @@ def _getcpu() -> Callable[[], int] | None:
 
 def present_core() -> int | None:
     """Return the number of the core that this thread runs on at present; None if the system does not report it."""
-    ask = _getcpu()
-    return None if ask is None else ask()
+    function = _getcpu()
+    return None if function is None else function()
 
 
 def move_thread(thread: threading.Thread, cores: Collection[int]) -> None:

@@ -12,7 +12,7 @@ from convgrad.descriptor import Descriptor
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare, problem_from_shapes
 from convgrad.notation import Line, calls
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from convgrad.spec.layouts import axis_order
 from convgrad.verify.fill import fill
 from tests.support.descriptor_files import read_descriptors
@@ -46,7 +46,7 @@ def run_all(d: Descriptor) -> int:
                 operands = (*made, *call.shapes[2:])
                 prepared = prepare(call.operator, operands, call.attributes)
                 if expected is None:
-                    answer = oracle.evaluate(prepared.problem, prepared.operands)
+                    answer = exact_result.evaluate(prepared.problem, prepared.operands)
                     expected = answer.rounded(prepared.problem)
                 for threads in counts:
                     got = convgrad.run(call.operator, *operands, threads=threads, **call.attributes)

@@ -57,7 +57,7 @@ def test_rows_are_cut_where_the_image_can_be() -> None:
     one = problem("BWD_W f32 NCX mb2ic4ih113iw112oc4oh56ow56kh3kw3sh2sw2ph0pw0")
     src = ((2,), (4,), (14, 20, 79), (112,))
     found = summed(one, {"src": src, "dst": ((2,), (4,), (56,), (56,))})
-    assert [[box[0] for box in piece.boxes] for piece in found] == [[range(0, 8), range(8, 16), range(16, 56)]]
+    assert [[box[0] for box in piece.regions] for piece in found] == [[range(0, 8), range(8, 16), range(16, 56)]]
 
 
 def test_boxes_of_a_result_tile_it_in_any_chunks() -> None:

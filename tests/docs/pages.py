@@ -16,7 +16,7 @@ import convgrad
 from convgrad.errors import ConvgradError
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import CONV_WEIGHTS, GENERATIONS, OPERATORS, TRANSPOSE_WEIGHTS, Attribute, Operator
 from convgrad.spec.rules import RULES
@@ -147,7 +147,7 @@ def _green(case: Case, accumulate: bool) -> bool:
     prepared = prepare(case.op.name, operands, case.attributes, case.dtype, accumulate=True)
     old = np.arange(np.prod(prepared.problem.output_shape)).reshape(prepared.problem.output_shape) % 5
     out = old.astype(prepared.problem.output_format.dtype)
-    answer = oracle.evaluate(prepared.problem, prepared.operands, old=prepared.canonical_output(out.copy()))
+    answer = exact_result.evaluate(prepared.problem, prepared.operands, old=prepared.canonical_output(out.copy()))
     convgrad.run(case.op.name, *operands, dtype=case.dtype, out=out, accumulate=True, **case.attributes)
     return prepared.canonical_output(out).tobytes() == answer.rounded(prepared.problem).tobytes()
 

@@ -11,7 +11,7 @@ import pytest
 
 from convgrad.engines import height
 from convgrad.graph import Execution, read, to_json
-from convgrad.spec.oracle import evaluate
+from convgrad.spec.exact_result import evaluate
 from convgrad.verify.compare import compare
 from tests.support.places import EXAMPLES
 

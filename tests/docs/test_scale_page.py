@@ -9,7 +9,7 @@ import numpy as np
 
 from convgrad import partials
 from convgrad.scale.checkpoint import EVERY_S
-from convgrad.scale.cut import GOOD_BYTES, MOST_BYTES
+from convgrad.scale.cut import GOOD_BYTES, MAX_BYTES
 from convgrad.spec.pieces import nodes_of
 from tests.support.places import DOCS
 
@@ -29,7 +29,7 @@ def known(first: int, end: int) -> int:
 
 def test_sizes_and_times_are_those_of_the_code() -> None:
     assert f"pieces have {GOOD_BYTES >> 20} MiB" in PAGE
-    assert f"has at most {MOST_BYTES >> 20} MiB of operands" in PAGE
+    assert f"has at most {MAX_BYTES >> 20} MiB of operands" in PAGE
     for page in (PAGE, (DOCS / "resume.md").read_text(encoding="utf-8")):
         assert f"every {EVERY_S:.0f} seconds" in page
 

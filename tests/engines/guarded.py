@@ -22,7 +22,7 @@ from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm.execute import executable_of
 from convgrad.functional.call import prepare
 from convgrad.plan.recipe import Chosen
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from convgrad.spec.problem import Problem
 from tests.support.classes import ALL_TYPES, NAMES, layer_case
 from tests.support.helpers import assert_same_bits, operands_of
@@ -162,7 +162,7 @@ def run_one(rng: np.random.Generator, name: str, operand: str, output: str, done
     prepared = prepare(case.op.name, plain, case.attributes, case.dtype, accumulate)
     problem = prepared.problem
     old = values_of(rng, problem.output_shape, problem.output_format.dtype, accumulate)
-    answer = oracle.evaluate(problem, prepared.operands, prepared.canonical_output(old) if accumulate else None)
+    answer = exact_result.evaluate(problem, prepared.operands, prepared.canonical_output(old) if accumulate else None)
     expected = answer.rounded(problem)
     shapes = [port.is_shape for port in case.op.operands[: len(plain)]]
     arrays = [np.asarray(a) for a, is_shape in zip(plain, shapes, strict=True) if not is_shape]

@@ -16,7 +16,7 @@ import numpy as np
 
 from convgrad.engines.llvm import isas
 from convgrad.plan.forward.recipe import ForwardPlan
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import axis_order, from_canonical
 from convgrad.spec.problem import Problem
@@ -62,7 +62,7 @@ def run_one(rng: np.random.Generator, name: str, seed: int, done: Counter[str]) 
     problem = posed(conv_of(name, rng), role, transposed, types, lies, accumulate, bias=True)
     plain = made(problem, rng)
     views = [canonical(array, layout) for array, layout in zip(plain, problem.layouts, strict=True)]
-    answer = oracle.evaluate(problem, views[:-1], views[-1] if accumulate else None)
+    answer = exact_result.evaluate(problem, views[:-1], views[-1] if accumulate else None)
     assert answer.magnitude.max(initial=0) <= 2**24
     expected = answer.rounded(problem)
     strided = [bool(rng.random() < 0.25) for _ in plain]

@@ -102,11 +102,11 @@ def _alternating(shape: tuple[int, ...], bits: Bits) -> Array:
     return words.astype(np.uint16).view(ml_dtypes.bfloat16)
 
 
-LEAST = MIN_EXPONENT_SUM // 2
+MINIMUM = MIN_EXPONENT_SUM // 2
 KINDS = (  # of the first operand, and of the second
     (_of_exponents(110, 134), _of_exponents(100, 130)),
-    (_of_exponents(LEAST, 75), _of_exponents(LEAST, 73)),  # sums of 142
-    (_of_exponents(LEAST - 1, 75), _of_exponents(LEAST, 73)),  # of 141
+    (_of_exponents(MINIMUM, 75), _of_exponents(MINIMUM, 73)),  # sums of 142
+    (_of_exponents(MINIMUM - 1, 75), _of_exponents(MINIMUM, 73)),  # of 141
     (_alternating, _alternating),
     (_banded, _of_exponents(100, 134)),
     (_any_bits, _any_bits),
@@ -156,7 +156,7 @@ def result(
     plan = next((plan for plan in found if getattr(plan.spec, "step", 1) == 2), found[0])
     run = executable_of(plan, one, operands, out)
     if run.paths is not None:
-        run.arguments[run.names.index("least_sum")] = way.limit
+        run.arguments[run.names.index("min_sum")] = way.limit
     run.execute(operands, out)
     pairs, single = (0, 0) if run.paths is None else run.paths.tolist()
     return np.ascontiguousarray(out).tobytes(), (pairs, single)

@@ -18,7 +18,7 @@ import numpy as np
 import convgrad
 from convgrad import engines
 from convgrad.functional.call import prepare
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from tests.support.classes import ALL_TYPES, NAMES, layer_case
 from tests.support.helpers import operands_of
 
@@ -42,7 +42,7 @@ def run_one(name: str, number: int, told: dict[str, Any]) -> None:
     got = convgrad.run(
         case.op.name, *operands, dtype=case.dtype, out=old, accumulate=accumulate, threads=2, **case.attributes
     )
-    expected = oracle.evaluate(problem, prepared.operands, before).rounded(problem)
+    expected = exact_result.evaluate(problem, prepared.operands, before).rounded(problem)
     if np.ascontiguousarray(prepared.canonical_output(got)).tobytes() != expected.tobytes():
         told["wrong"].append(f"{name}: {case} number {number}")
     told["engines"][name] = sorted({*told["engines"].get(name, ()), engines.choose(problem).engine})

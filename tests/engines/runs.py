@@ -11,7 +11,7 @@ from convgrad import engines
 from convgrad.engines import numpy as by_numpy
 from convgrad.formats import F32
 from convgrad.functional.call import Prepared, prepare
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from convgrad.spec.bound import error_bound
 from convgrad.verify.compare import compare
 from convgrad.verify.fill import Kind
@@ -39,7 +39,7 @@ class Ran:
     words: str
     prepared: Prepared
     result: Array
-    answer: oracle.Answer
+    answer: exact_result.Answer
 
 
 def run_anyhow(case: Case, rng: np.random.Generator, kind: Kind, isa: str) -> Ran:
@@ -66,7 +66,7 @@ def run_anyhow(case: Case, rng: np.random.Generator, kind: Kind, isa: str) -> Ra
     choice = engines.choose(problem)
     assert (choice.engine, choice.detail) == ("generated", isa), words
     result = np.ascontiguousarray(prepared.canonical_output(prepared.execute(out, threads)))
-    return Ran(words, prepared, result, oracle.evaluate(problem, prepared.operands, old))
+    return Ran(words, prepared, result, exact_result.evaluate(problem, prepared.operands, old))
 
 
 def assert_bounded(one: Ran) -> float:

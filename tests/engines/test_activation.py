@@ -18,7 +18,7 @@ from convgrad.errors import ConvgradError, InvalidAttributeError
 from convgrad.formats import FORMATS, store
 from convgrad.functional.call import prepare
 from convgrad.spec.activation import activate
-from convgrad.spec.oracle import evaluate
+from convgrad.spec.exact_result import evaluate
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from convgrad.verify.check import verdict_on
@@ -274,9 +274,9 @@ def test_verdicts_on_activated_results() -> None:
     early = np.maximum(convgrad.convolution(src, weights, **attributes), 0) + bias
     assert verdict_on(np.maximum(plain, 0), posed, how).outcome == OK
     for most in (1 << 20, 1 << 10):
-        assert verdict_on(np.maximum(plain, 0), posed, how, most=most).outcome == OK
-        assert verdict_on(plain, posed, how, most=most).outcome == WRONG
-        assert verdict_on(early, posed, how, most=most).outcome == WRONG
+        assert verdict_on(np.maximum(plain, 0), posed, how, maximum=most).outcome == OK
+        assert verdict_on(plain, posed, how, maximum=most).outcome == WRONG
+        assert verdict_on(early, posed, how, maximum=most).outcome == WRONG
     tiny = np.maximum(plain, 0)
     tiny[plain < 0] = -1e-6  # inside the bound of the sum, but no value of ReLU
     assert verdict_on(tiny, posed, how).outcome == WRONG

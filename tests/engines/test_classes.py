@@ -29,7 +29,7 @@ from tests.support.tiers import tiers
 pytestmark = pytest.mark.usefixtures("eight_cores")  # so many threads run
 
 PAIRS = (("f32", "f32"), ("bf16", "f32"), ("f16", "f32"), ("bf16", "bf16"), ("f16", "f16"), ("f32", "bf16"))
-MOST = 1_000_000  # multiply-adds of a problem that the oracle solves
+MAXIMUM = 1_000_000  # multiply-adds of a problem that the oracle solves
 CUT, LARGE = 3_500_000, 8_000_000  # from the first on, calls are cut for threads
 TERMS = 3000  # of a sum that is executed in the specified order
 QUICK = 16  # problems of a class: as many as a field has choices, at most
@@ -62,7 +62,7 @@ def quick_seed(name: str) -> int:
     return QUICK_SEEDS[number_of(name) % len(QUICK_SEEDS)]
 
 
-def problems(name: str, seed: int, count: int, most: int = MOST, least: int = 0) -> list[Conv]:
+def problems(name: str, seed: int, count: int, most: int = MAXIMUM, least: int = 0) -> list[Conv]:
     """Return the problems of one chunk of a class."""
     return list(islice(draw(CLASSES[name], np.random.default_rng([61, number_of(name), seed]), most, least), count))
 
@@ -243,7 +243,7 @@ def test_the_quick_problems_have_every_choice(name: str) -> None:
     assert {axis.kernel for axis in axes} == set(one.kernel)
     assert {axis.dilation for axis in axes} == set(one.dilations)
     assert {axis.stride for axis in axes} == set(one.kernel if one.patches else one.strides)
-    assert all(conv.multiply_adds <= MOST or conv.batch * conv.positions == 1 for conv in convs)
+    assert all(conv.multiply_adds <= MAXIMUM or conv.batch * conv.positions == 1 for conv in convs)
 
 
 @classes

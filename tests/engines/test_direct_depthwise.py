@@ -15,7 +15,7 @@ from convgrad.formats import FORMATS
 from convgrad.notation import problem
 from convgrad.plan.backward_weights.recipe import Plan
 from convgrad.plan.machine import ISAS
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
@@ -113,7 +113,7 @@ def test_what_is_not_finite_stays_where_it_belongs(line: str, isa: str) -> None:
         array = operands[number % 2]
         index = tuple(int(rng.integers(n)) if rng.random() < 0.5 else int(rng.choice([0, n - 1])) for n in array.shape)
         before, array[index] = array[index], (np.nan, np.inf, -np.inf)[number % 3]
-        answer = oracle.evaluate(one, operands, None)
+        answer = exact_result.evaluate(one, operands, None)
         strange = ~np.isfinite(answer.value)
         expected = np.where(strange, answer.rounded(one), clean)
         for call in calls:

@@ -14,7 +14,7 @@ from convgrad.formats import FORMATS
 from convgrad.notation import problem
 from convgrad.plan.backward_weights.recipe import GEMM, Plan
 from convgrad.plan.machine import ISAS
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
@@ -125,7 +125,7 @@ def assert_poison_stays(number: int) -> tuple[int, int]:
     for other in others:
         assert_same_bits(other, clean, SHAPES[number // 2])
     for words in poisoned(operands if old is None else [*operands, old]):
-        answer = oracle.evaluate(one, operands, old)
+        answer = exact_result.evaluate(one, operands, old)
         strange = ~np.isfinite(answer.value)
         expected = np.where(strange, answer.rounded(one), clean)  # a NaN is the canonical one
         for way, result in enumerate(results()):

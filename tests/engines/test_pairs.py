@@ -50,7 +50,7 @@ def taken(plan: Chosen, problem: Problem, operands: Sequence[Array], limit: int)
     out = empty(problem)
     one = executable_of(plan, problem, operands, out)
     one = replace(one, arguments=type(one.arguments).from_buffer_copy(one.arguments), free=[])
-    one.arguments[one.names.index("least_sum")] = limit
+    one.arguments[one.names.index("min_sum")] = limit
     one.execute(operands, out)
     return np.ascontiguousarray(out).tobytes(), one.paths.tolist()
 

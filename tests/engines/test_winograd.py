@@ -21,13 +21,13 @@ from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.winograd import PositionsPlan
 from convgrad.spec import tiles
 from convgrad.spec.bound import gamma
-from convgrad.spec.chosen import guarantee, in_variant, kappa, why_not_of
+from convgrad.spec.chosen import guarantee, kappa, why_not_of, with_algorithm
+from convgrad.spec.exact_result import evaluate
 from convgrad.spec.operators import SolvesFor
-from convgrad.spec.oracle import evaluate
 from convgrad.spec.order import height_of, order_of
 from convgrad.spec.ordered import evaluate_in_order
-from convgrad.spec.toom_cook import VARIANTS
-from convgrad.spec.toom_cook_bound import BOUNDS, variant_bound
+from convgrad.spec.toom_cook import ALGORITHMS
+from convgrad.spec.toom_cook_bound import BOUNDS, toom_cook_bound
 from tests.support.engine_helpers import HOST, empty
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
@@ -56,7 +56,7 @@ LINES = (
 @pytest.mark.parametrize("name", NAMES)
 def test_transforms_are_the_sums_of_a_tile(name: str, solves_for: SolvesFor) -> None:
     """A weight is the sum over j of dst[j] src[j + k], a position that over k of weights[k] src[j + k], exactly."""
-    variant = VARIANTS[name]
+    variant = ALGORITHMS[name]
     met, other, back = matrices(variant, solves_for)
     for number, row in enumerate(back):
         made = (met.T * row) @ other / variant.divisor
@@ -71,7 +71,7 @@ SHARES = {"2x2": ((0.29290, 1), (0, 1), (0, 0.70710)), "4x4": ((0.19200, 1), (0,
 @pytest.mark.parametrize("name", NAMES)
 def test_kappa_bounds_the_paths_to_a_weight(name: str) -> None:
     """The norm of the paths' coefficients, whatever shares are chosen: docs/numerics.md derives it."""
-    variant, norms = VARIANTS[name], []
+    variant, norms = ALGORITHMS[name], []
     source, destination, weights = (np.abs(each).astype(float) for each in matrices(variant))
     for k, (first, second) in enumerate(SHARES[name]):
         paths = (source.T * weights[k]) @ destination / variant.divisor
@@ -87,7 +87,7 @@ def test_kappa_bounds_the_paths_to_a_weight(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_kappa_bounds_the_paths_to_a_position(name: str) -> None:
     """The norm of the coefficients of what a tile meets and of the weights, for each position of the tile."""
-    variant = VARIANTS[name]
+    variant = ALGORITHMS[name]
     met, other, back = (np.abs(each).astype(float) for each in matrices(variant, "dst"))
     norms = [np.linalg.norm((met.T * row) @ other / variant.divisor, 2) for row in back]
     assert variant.of_positions.kappa * 0.9999 <= max(norms) <= variant.of_positions.kappa
@@ -132,8 +132,8 @@ def test_every_tile_has_its_turn(images: int, rows: int, columns: int) -> None:
     assert one.each == 1 or (one.each + 1) * one.length > tiles.BLOCK
     blocks = -(-one.stretches // one.each)
     assert (one.units - 1) * one.blocks < blocks <= one.units * one.blocks
-    assert one.blocks <= tiles.MOST_BLOCKS
-    assert one.units <= tiles.UNITS or blocks > tiles.UNITS * tiles.MOST_BLOCKS
+    assert one.blocks <= tiles.MAX_BLOCKS
+    assert one.units <= tiles.UNITS or blocks > tiles.UNITS * tiles.MAX_BLOCKS
 
 
 def has_specified_bits(direction: str, line: str, name: str, isa: str) -> None:
@@ -166,11 +166,11 @@ def test_few_tiles_are_computed_by_blocks_of_results(direction: str) -> None:
     assert not call.plan.by_rows
     assert call.plan.tasks > 1
     got, exact = computed(one, operands, empty(one), HOST[0], 2), evaluate(one, operands).value
-    assert (np.abs(got - exact) <= variant_bound(one, operands)).all()
+    assert (np.abs(got - exact) <= toom_cook_bound(one, operands)).all()
     src, dst = (512, 32) if direction == "FWD_D" else (32, 512)
     part = problem_of(f"{direction} f32 NXC mb1ic{src}ih4oc{dst}oh4kh3ph1")
     weights = operands[1][-32:] if direction == "FWD_D" else operands[1][:, -32:]
-    last = evaluate_in_order(replace(part, variant="4x4"), [operands[0], weights])
+    last = evaluate_in_order(replace(part, algorithm="4x4"), [operands[0], weights])
     assert_same_bits(np.ascontiguousarray(got[:, -32:]), np.ascontiguousarray(last), direction)
 
 
@@ -178,16 +178,16 @@ def test_few_tiles_are_computed_by_blocks_of_results(direction: str) -> None:
 def test_biases_are_added_to_what_tiles_give() -> None:
     """Those that are not finite too, to their own channel alone."""
     layer = problem_of("FWD_D f32 NXC mb2ic32ih9oc33oh9kh3ph1")
-    one = replace(layer, operands=("src", "weights", "bias"), layouts=("NXC", "XIO", "NCX", "NXC"), variant="4x4")
+    one = replace(layer, operands=("src", "weights", "bias"), layouts=("NXC", "XIO", "NCX", "NXC"), algorithm="4x4")
     for value in (1.5, np.inf):
-        operands = [*drawn(replace(layer, variant="4x4"), 3), np.arange(66, dtype=np.float32)[::2]]
+        operands = [*drawn(replace(layer, algorithm="4x4"), 3), np.arange(66, dtype=np.float32)[::2]]
         operands[2][5] = value
         expected = evaluate_in_order(one, operands)
         assert np.isfinite(expected[:, :5]).all()
         got = computed(one, operands, empty(one), HOST[0], 2)
         assert_same_bits(np.ascontiguousarray(got), np.ascontiguousarray(expected), value)
         off = np.abs(got[:, :5] - evaluate(one, operands).value[:, :5])
-        assert (off <= variant_bound(one, operands)[:, :5]).all()
+        assert (off <= toom_cook_bound(one, operands)[:, :5]).all()
 
 
 @runs
@@ -210,7 +210,7 @@ def test_what_is_not_finite_is_the_direct_sum_s(name: str, direction: str, value
     operands = drawn(one, 5)
     operands[0][0, 3, 2, 4] = value
     expected = evaluate_in_order(one, operands)
-    direct = evaluate_in_order(replace(one, variant=""), operands)
+    direct = evaluate_in_order(replace(one, algorithm=""), operands)
     if not np.isfinite(value):
         assert_same_bits(np.ascontiguousarray(expected), np.ascontiguousarray(direct), (name, value))
     got = computed(one, operands, empty(one), HOST[0], 1)
@@ -235,16 +235,16 @@ def test_errors_lie_within_the_bound(seed: int) -> None:
         each * np.float32(10) ** rng.integers(-9, 9, each.shape).astype(np.float32) for each in drawn(one, seed)
     ]
     exact, got = evaluate(one, operands).value, evaluate_in_order(one, operands)
-    assert (np.abs(got - exact) <= variant_bound(one, operands)).all()
+    assert (np.abs(got - exact) <= toom_cook_bound(one, operands)).all()
 
 
 def test_an_accuracy_admits_what_keeps_it() -> None:
     """The variant is a function of the problem and the accuracy, however operands lie."""
     for layout, direction in product(("NXC", "NCX"), DIRECTIONS):
         one = problem_of(f"{direction} f32 {layout} mb8ic128ih28oc128oh28kh3ph1")
-        assert [in_variant(one, most).variant for most in (1, 4, 8, 27, 64)] == ["", "2x2", "2x2", "2x2", "4x4"]
+        assert [with_algorithm(one, most).algorithm for most in (1, 4, 8, 27, 64)] == ["", "2x2", "2x2", "2x2", "4x4"]
         for name in NAMES:
-            held = replace(one, variant=name)
+            held = replace(one, algorithm=name)
             factor = kappa(held) * gamma(height_of(held), F32.unit) / gamma(height_of(one), F32.unit)
             assert factor == pytest.approx(guarantee(one, name), rel=1e-4)
     for line, why in (
@@ -255,7 +255,7 @@ def test_an_accuracy_admits_what_keeps_it() -> None:
         ("BWD_W bf16 NXC mb8ic128ih28oc128oh28kh3ph1", "these are bf16"),
     ):  # fmt: skip
         one = problem_of(line)
-        assert in_variant(one, 1e9) is one
+        assert with_algorithm(one, 1e9) is one
         assert why in why_not_of(one)
 
 
@@ -270,8 +270,8 @@ def test_a_group_s_sums_are_no_longer_than_its_channels(name: str, direction: st
     axes = [0 if tensor == "weights" else 1 for tensor in (*one.operands, one.output)]
     whole = [np.concatenate([each] * 4, axis) for each, axis in zip(operands, axes, strict=False)]
     for bound in BOUNDS:
-        wanted = np.concatenate([variant_bound(one, operands, bound=bound)] * 4, axes[-1])
-        assert (variant_bound(all_of, whole, bound=bound) == wanted).all()
+        wanted = np.concatenate([toom_cook_bound(one, operands, bound=bound)] * 4, axes[-1])
+        assert (toom_cook_bound(all_of, whole, bound=bound) == wanted).all()
 
 
 @runs

@@ -133,7 +133,7 @@ def test_numpy_s_engine_sums_directly(monkeypatch: pytest.MonkeyPatch) -> None:
         "ConvolutionBackwardWeights", (8, 28, 28, 64), (8, 28, 28, 64), (3, 3, 64, 64), auto_pad="same_upper",
         max_error=64,
     )  # fmt: skip
-    assert explained.problem.variant == ""
+    assert explained.problem.algorithm == ""
     assert "sum |x||y|" in str(explained)
 
 

@@ -25,7 +25,7 @@ from convgrad.functional.samples import OPERATORS
 from convgrad.plan.backward_weights.schedule import CALL
 from convgrad.plan.machine import ISAS
 from convgrad.plan.records import FLAGS
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from convgrad.spec import samples as specified
 from convgrad.spec.bound import error_bound
 from convgrad.spec.order import height_of
@@ -70,7 +70,7 @@ def test_norms_keep_their_bound(seed: int, monkeypatch: pytest.MonkeyPatch) -> N
     one, got = of_one(problem), batch.norms2()
     height = by_numpy.NUMPY.height(one) if problem.operand_format is F64 else height_of(one)
     for n in range(batch.batch):
-        answer = oracle.evaluate(one, [operand[n : n + 1] for operand in operands])
+        answer = exact_result.evaluate(one, [operand[n : n + 1] for operand in operands])
         gradient = answer.value
         off = error_bound(height + 1, answer.terms, answer.magnitude, problem.operand_format.accumulator)
         exact = sum(int(x * 2.0**200) ** 2 for x in gradient.ravel().tolist()) / 2**400

@@ -18,7 +18,7 @@ from convgrad.formats import F64, FORMATS
 from convgrad.functional import scaled_sum
 from convgrad.functional.call import prepare
 from convgrad.plan.machine import ISAS
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from convgrad.spec.ordered_samples import weighted_in_order
 from convgrad.spec.samples import scaled_operand, weighted_bound
 from tests.functional.sample_cases import BIAS, Samples, samples_of
@@ -87,9 +87,9 @@ def test_sums_keep_their_bound(seed: int) -> None:
     given, number = [operand.astype(np.float64) for operand in operands], scaled_operand(problem)
     factors = scale.astype(fmt.dtype).astype(np.float64).reshape(-1, *[1] * (given[0].ndim - 1))
     scaled = [x * factors if at == number else x for at, x in enumerate(given)]
-    exact = oracle.evaluate(problem, scaled)  # products of 24 bits: exact but for f64
+    exact = exact_result.evaluate(problem, scaled)  # products of 24 bits: exact but for f64
     beside = [np.ones_like(x) if at == number else np.abs(x) for at, x in enumerate(given)]
-    others = oracle.evaluate(problem, beside).value
+    others = exact_result.evaluate(problem, beside).value
     height = by_numpy.NUMPY.height(problem) + 1 if problem.operand_format is F64 else None
     bound = weighted_bound(problem, exact.terms, exact.magnitude, others, height)
     got = weighted_sum(batch, scale, dtype=fmt.name).transpose(problem.output_order)
@@ -114,7 +114,7 @@ def batch_of(name: str, samples: int | None = None) -> tuple[Array, Array, tuple
 def test_a_batch_scaled_in_pieces_has_the_bits_of_the_whole(
     name: str, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scaled_sum, "CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(scaled_sum, "BATCH_BYTES", chunk_bytes)
     src, diff_dst, shape, layer = batch_of(name)
     scale = np.random.default_rng(1).standard_normal(len(src)).astype(np.float32)
     scaled = src * scale.reshape(-1, *[1] * (src.ndim - 1))  # of 3 channels, where diff_dst has 5
@@ -127,7 +127,7 @@ def test_a_batch_scaled_in_pieces_has_the_bits_of_the_whole(
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_without_kernels_pieces_are_added_one_after_the_other(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONVGRAD_MAX_ISA", "numpy")
-    monkeypatch.setattr(scaled_sum, "CHUNK_BYTES", 0)
+    monkeypatch.setattr(scaled_sum, "BATCH_BYTES", 0)
     src, diff_dst, shape, layer = batch_of("larger images")
     src, diff_dst = np.rint(src).astype(dtype), np.rint(diff_dst).astype(dtype)
     scale = np.arange(len(src)) - 7.0
@@ -153,7 +153,7 @@ def peak_bytes(samples: int) -> int:
 
 def test_memory_knows_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 16 times the images, in 16 times the pieces, hardly more: the sums that wait for others are few."""
-    monkeypatch.setattr(scaled_sum, "CHUNK_BYTES", 0)
+    monkeypatch.setattr(scaled_sum, "BATCH_BYTES", 0)
     few, many = [(peak_bytes(samples), peak_bytes(samples))[1] for samples in (160, 2560)]
     assert few > 80 * 49 * 5 * 4
     assert many < few + 20_000

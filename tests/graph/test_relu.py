@@ -13,7 +13,7 @@ from convgrad import GraphError
 from convgrad.formats import FORMATS
 from convgrad.graph import Execution, Graph, LogicalTensor, Op, explain, from_json, to_json
 from convgrad.notation import problem
-from convgrad.spec.chosen import guarantee, in_variant
+from convgrad.spec.chosen import guarantee, with_algorithm
 from tests.graph.ops import PADDED, B, W, X, chain, graph_of, integers, lt
 from tests.support.helpers import assert_same_bits
 from tests.support.roles import Array, same
@@ -129,7 +129,7 @@ def test_fusion_does_not_choose_another_algorithm(variant: str) -> None:
     """A tile has another guarantee with a bias: of an accuracy between both, the layer without a bias decides."""
     with_bias, without = (problem(f"{kind} f32 NXC mb1ic64ih28oc64oh28kh3ph1") for kind in ("FWD_B", "FWD_D"))
     max_error = (guarantee(with_bias, variant) + guarantee(without, variant)) / 2
-    assert in_variant(with_bias, max_error).variant != in_variant(without, max_error).variant
+    assert with_algorithm(with_bias, max_error).algorithm != with_algorithm(without, max_error).algorithm
     inputs = (lt(0, 1, 28, 28, 64), lt(1, 3, 3, 64, 64))
     attributes = {"strides": [1, 1], "dilations": [1, 1], "auto_pad": "same_upper"}
     made = lt(3, 1, 28, 28, 64)
@@ -141,7 +141,7 @@ def test_fusion_does_not_choose_another_algorithm(variant: str) -> None:
     given = normal(ops, (0, 1, 2))
     results, calls = ran(graph_of(*ops), given)
     expected, apart = ran(graph_of(*ops, outputs=[3, 4, 9]), given)
-    assert calls[0].prepared.problem.variant == apart[0].prepared.problem.variant
+    assert calls[0].prepared.problem.algorithm == apart[0].prepared.problem.algorithm
     assert (len(calls), len(apart)) == (1, 2)
     assert_same_bits(results[9], expected[9], "fused")
 

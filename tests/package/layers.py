@@ -54,8 +54,8 @@ ORDERS = {
         "order",
         "chosen",
         "pieces",
-        "slabs",
-        "boxes",
+        "subproblems",
+        "image_cuts",
         "bound",
         "samples",
         "chains",
@@ -64,7 +64,7 @@ ORDERS = {
         "toom_cook_bound",
         "ordered",
         "ordered_samples",
-        "oracle",
+        "exact_result",
     ),
     "cases": (
         "case",
@@ -179,7 +179,7 @@ ORDERS = {
         "mutants",
         "marks",
     ),
-    "verify.probe": ("masks", "ask", "tree", "replay", "sample", "blocks", "draw"),
+    "verify.probe": ("masks", "asker", "tree", "replay", "sample", "blocks", "draw"),
     "plan": (
         "reach",
         "constants",

@@ -16,7 +16,7 @@ from tests.support.places import SOURCES
 PACKAGES = sorted(path.parent.name for path in SOURCES.glob("*/__init__.py"))
 SUBJECT, WORD, LONG, SEMICOLONS = "a clause is the subject", "a vague word", "over 30 words", "two semicolons"
 LIMITS = {SUBJECT: 0.005, WORD: 0.015, LONG: 0.02, SEMICOLONS: 0.01}  # shares of a package's sentences
-LEAST = 3  # sentences of a kind that every package may have
+MINIMUM = 3  # sentences of a kind that every package may have
 LATER = {"dask"}  # packages whose sentences are still to be rewritten: error messages with two semicolons
 SECTIONS = re.compile(r"\n\s*(?:>>>|Keyword Args:|Raises:)")
 NO_COMMENT = re.compile(r"(type:|noqa|fmt:|pyright|[A-Z]+\d+\b|--)")
@@ -77,7 +77,7 @@ def test_shares_of_faults(package: str) -> None:
                 for kind in faults(sentence):
                     found[kind].append(f"{path.relative_to(SOURCES)}:{line}: {sentence}")
     for kind, where in found.items():
-        assert len(where) <= max(LEAST, LIMITS[kind] * count), f"{package}, {kind}:\n" + "\n".join(where)
+        assert len(where) <= max(MINIMUM, LIMITS[kind] * count), f"{package}, {kind}:\n" + "\n".join(where)
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,14 @@ import pytest
 
 from convgrad import FileError, join
 from convgrad.functional.partials import as_partials, partials_of
-from convgrad.functional.rows import rows_of, slab_of_rows
+from convgrad.functional.rows import rows_of, subproblem_of_rows
 from convgrad.notation import problem
 from convgrad.scale import checkpoint, finished
 from convgrad.scale.checkpoint import Checkpoint, State
 from convgrad.scale.cut import remaining
 from convgrad.scale.identity import identity_of
 from convgrad.spec.problem import of_images
-from convgrad.spec.slabs import positions, slab_of, whole
+from convgrad.spec.subproblems import positions, subproblem_of, whole
 from tests.support.helpers import assert_same_bits
 
 Array = np.ndarray
@@ -37,7 +37,7 @@ def operands() -> list[Array]:
 
 
 def rows_from(begin: int, end: int, image: int, given: list[Array]) -> Any:
-    slab = slab_of_rows(SUM, image, range(begin, end))
+    slab = subproblem_of_rows(SUM, image, range(begin, end))
     return rows_of(slab, SUM, [a[region] for a, region in zip(given, slab.reads, strict=True)])
 
 
@@ -281,17 +281,17 @@ def test_what_remains_of_any_cut_is_what_is_not_finished() -> None:
     inner = [(rows[0], range(b, b + 2)) for rows in band for b in range(0, width, 2)]
     images = [range(n, n + 1) for n in range(5)]
     cuts = {
-        "images": [slab_of(WRITTEN, some, whole(WRITTEN)) for some in (range(2), range(2, 5))],
-        "rows": [slab_of(WRITTEN, n, box) for n in images for box in band],
-        "boxes": [slab_of(WRITTEN, n, box) for n in images for box in inner],
+        "images": [subproblem_of(WRITTEN, some, whole(WRITTEN)) for some in (range(2), range(2, 5))],
+        "rows": [subproblem_of(WRITTEN, n, box) for n in images for box in band],
+        "boxes": [subproblem_of(WRITTEN, n, box) for n in images for box in inner],
     }
     for name, slabs in cuts.items():
         for images_done in range(6):
             for rows in range(height if images_done < 5 else 1):
                 count = np.zeros((5, height, width), int)
                 for slab in remaining(WRITTEN, slabs, images_done, rows):
-                    assert slab == slab_of(WRITTEN, slab.images, slab.box)
-                    ranges = (slab.images, *slab.box)
+                    assert slab == subproblem_of(WRITTEN, slab.images, slab.ranges)
+                    ranges = (slab.images, *slab.ranges)
                     count[tuple(slice(each.start, each.stop) for each in ranges)] += 1
                 done = np.arange(5 * height).reshape(5, height, 1) < images_done * height + rows
                 assert np.array_equal(count, np.broadcast_to(~done, count.shape)), (name, images_done, rows)

@@ -19,7 +19,7 @@ from convgrad.scale import cut as cuts
 from convgrad.scale import takes
 from convgrad.scale.memory import bytes_of
 from convgrad.scale.plan import Plan
-from convgrad.spec.pieces import most_sums, nodes_of
+from convgrad.spec.pieces import max_sums, nodes_of
 from tests.scale.sources import Slices, memories
 from tests.support.helpers import within
 
@@ -52,7 +52,7 @@ def fetched(source: Slices, plan: Plan, at: int) -> tuple[int, int]:
     extents = [np.diff([*range(0, extent, c), extent]) for c, extent in zip(chunks, source.shape, strict=True)]
     each = 4 * functools.reduce(np.multiply.outer, extents)
     times = np.zeros_like(each)
-    for slab in plan.slabs():
+    for slab in plan.subproblems():
         times[tuple(slice(r.start // c, -(-r.stop // c)) for r, c in zip(slab.reads[at], chunks, strict=True))] += 1
     return int((times * each).sum()), int((each * (times > 0)).sum())
 
@@ -88,7 +88,7 @@ def test_no_chunk_of_images_is_read_twice_where_memory_allows() -> None:
 def test_pieces_are_nodes_of_the_tree_where_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images of 7 x 7 positions: leaves of 5 images, nodes of 80."""
     monkeypatch.setattr(cuts, "GOOD_BYTES", 100 * 7 * 7 * 8 * 4)
-    monkeypatch.setattr(cuts, "MOST_BYTES", 200 * 7 * 7 * 8 * 4)
+    monkeypatch.setattr(cuts, "MAX_BYTES", 200 * 7 * 7 * 8 * 4)
     sources = [zeros((1000, 7, 7, 3)), zeros((1000, 7, 7, 5))]
     found = memories(WEIGHTS, *sources, weights_shape=(1, 1, 3, 5))
     assert [cut.images for cut in found] == [5, 10, 20, 40, 80]
@@ -198,15 +198,17 @@ def test_scratch_is_that_of_the_last_piece_too_and_a_result_that_lies_otherwise_
 @pytest.mark.parametrize("size", [1, 3, 5, 16, 17, 48, 200])
 def test_the_sums_of_many_pieces_are_known_from_the_first(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for extent in (1, 15, 17, 256, 300, 4097, 5000):
-        exact = most_sums(nodes_of(run.start, run.stop) for run in cuts.Runs(extent, size))
+        exact = max_sums(nodes_of(run.start, run.stop) for run in cuts.EvenRanges(extent, size))
         for looked in (18, 512):
             monkeypatch.setattr(takes, "LOOKED_AT", looked)
-            assert 0 <= takes.alive(cuts.Runs(extent, size), lambda run: run) - exact <= 2 * (extent > looked * size)
+            assert (
+                0 <= takes.alive(cuts.EvenRanges(extent, size), lambda run: run) - exact <= 2 * (extent > looked * size)
+            )
 
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_an_image_that_is_no_good_piece_is_cut_in_rows_also_where_memory_would_hold_it(more: int) -> None:
     plane = (128, 128, 16)
-    volume = zeros((1, cuts.MOST_BYTES // (2 * 4 * math.prod(plane)) + more, *plane))
+    volume = zeros((1, cuts.MAX_BYTES // (2 * 4 * math.prod(plane)) + more, *plane))
     plan = scale.plan(WEIGHTS, volume, volume, weights_shape=(3, 3, 3, 16, 16), memory="1GB", **SAME)
     assert (plan.pieces > 1) == bool(more), "else all is read first, and only then computed"

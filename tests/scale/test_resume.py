@@ -20,7 +20,7 @@ from convgrad.engines.llvm.isas import host_isas
 from convgrad.scale import checkpoint, durable
 from convgrad.scale.checkpoint import LINE
 from convgrad.scale.cut import Cut
-from convgrad.spec.slabs import Slab
+from convgrad.spec.subproblems import SubProblem
 from tests.scale.sources import memories
 from tests.support.helpers import assert_same_bits
 
@@ -116,9 +116,9 @@ class Call:
         return count, told[-1] if told else None
 
     @cached_property
-    def cut(self) -> list[Slab]:
+    def cut(self) -> list[SubProblem]:
         options = {"memory": self.memory_bytes, "threads": 1, "out": None if self.out is None else Counted(self.out)}
-        return list(scale.plan(self.operator, *self.sources(), **options, **self.attributes).slabs())
+        return list(scale.plan(self.operator, *self.sources(), **options, **self.attributes).subproblems())
 
     def finished(self, pieces: int) -> Array:
         """Return which elements of what is swept the first pieces have."""

@@ -13,7 +13,7 @@ from convgrad import scale
 from convgrad.engines import openmp
 from convgrad.notation import problem
 from convgrad.scale.checkpoint import checkpoint_of
-from convgrad.scale.progress import told
+from convgrad.scale.progress import reporting
 from tests.spec.rule_breaks import BIAS, CONV, F32, WEIGHTS, Row, W, X, Y
 
 pieces = (lambda *given, **rest: convgrad.partials(BIAS, *given, **rest), BIAS)
@@ -29,7 +29,7 @@ forked = (patch.object(openmp, "_process", 0)(threads[0]), "threads")
 larger = (lambda *given, **rest: scale.run(BIAS, *given, **rest), BIAS)
 larger_forward = (lambda *given, **rest: scale.run(CONV, *given, **rest), CONV)
 SOME = np.zeros(1)
-told_of = (lambda progress: told(CONV, progress).__enter__(), CONV)
+told_of = (lambda progress: reporting(CONV, progress).__enter__(), CONV)
 kept = (
     lambda path="place", out=SOME, accumulate=False: checkpoint_of(
         replace(problem("FWD_D f32 NXC mb1ic1iw3oc1ow3kw1"), accumulate=accumulate), path, [], out

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from convgrad.functional.partials import partials_of
-from convgrad.functional.rows import rows_of, slab_of_rows
+from convgrad.functional.rows import rows_of, subproblem_of_rows
 from convgrad.notation import problem
-from convgrad.spec.boxes import blocks_of, boxes, row_step
+from convgrad.spec.image_cuts import blocks_of, nodes_with_ranges, row_step
 from convgrad.spec.order import FAN_IN, over_positions
-from convgrad.spec.pieces import most_sums, nodes_of
+from convgrad.spec.pieces import max_sums, nodes_of
 from convgrad.spec.problem import canonical_shapes, of_images
-from convgrad.spec.slabs import positions
+from convgrad.spec.subproblems import positions
 
 RANDOM = 300
 
@@ -65,7 +65,7 @@ def test_boxes_are_nodes_from_left_to_right_and_have_every_position_of_the_rows(
         taken, begins, at = range(cuts[first], cuts[end]), begins_of(extents), cuts[first] * prod(extents[1:])
         blocks = blocks_of(extents, taken)
         assert (begins[blocks.start], begins[blocks.stop]) == (at, taken.stop * prod(extents[1:]))
-        for nodes, box in boxes(extents, blocks):
+        for nodes, box in nodes_with_ranges(extents, blocks):
             inside = np.ravel_multi_index(np.ix_(*map(np.array, box)), extents).ravel()
             assert inside.tolist() == list(
                 range(begins[nodes.leaves.start], begins[min(nodes.leaves.stop, len(begins) - 1)])
@@ -89,7 +89,7 @@ def test_boxes_are_nodes_from_left_to_right_and_have_every_position_of_the_rows(
     ],
 )
 def test_few_calls_make_what_rows_know(extents: tuple[int, ...], taken: range, calls: int) -> None:
-    assert len(boxes(extents, blocks_of(extents, taken))) == calls
+    assert len(nodes_with_ranges(extents, blocks_of(extents, taken))) == calls
 
 
 # -- how many arrays of sums there are ---------------------------------------------------------------------------------
@@ -114,12 +114,12 @@ def sums_at_most(call: Callable[[], object]) -> int:
 @pytest.mark.parametrize("taken", [range(12), range(1, 11), range(5, 12)])
 def test_rows_hold_no_more_sums_than_stay_apart(taken: range) -> None:
     one = problem(LINE)
-    slab = slab_of_rows(one, 0, taken)
+    slab = subproblem_of_rows(one, 0, taken)
     given = [
         np.ones(shape, np.float32).transpose(0, 2, 3, 1)[cut]
         for shape, cut in zip(canonical_shapes(one), slab.reads, strict=False)
     ]
-    expected = most_sums([[nodes for nodes, _ in boxes(positions(one), blocks_of(positions(one), taken))]])
+    expected = max_sums([[nodes for nodes, _ in nodes_with_ranges(positions(one), blocks_of(positions(one), taken))]])
     assert sums_at_most(lambda: rows_of(slab, one, given, 1)) == expected
 
 
@@ -134,4 +134,4 @@ def test_sums_that_grow_from_run_to_run_take_as_many_as_is_said(each: int) -> No
             some = [np.broadcast_to(array, (len(run), *array.shape[1:])) for array in given]
             part = partials_of(of_images(one, len(run)), some, run.start, 1, before=part)
 
-    assert sums_at_most(grow) == most_sums(nodes_of(run.start, run.stop) for run in runs)
+    assert sums_at_most(grow) == max_sums(nodes_of(run.start, run.stop) for run in runs)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from convgrad.functional.call import prepare
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from convgrad.spec.geometry import Conv
 from tests.support.helpers import operands_of, random_case
 
@@ -54,7 +54,7 @@ def test_by_loops_over_everything(seed: int) -> None:
     if bias is not None:
         column = bias.astype(np.float64).reshape(1, -1, *[1] * len(conv.axes))
         value, magnitude = value + column, magnitude + np.abs(column)
-    answer = oracle.evaluate(prepared.problem, prepared.operands)
+    answer = exact_result.evaluate(prepared.problem, prepared.operands)
     assert np.array_equal(answer.value, value)
     assert np.array_equal(answer.magnitude, magnitude)
     assert np.array_equal(answer.terms, terms)
@@ -62,7 +62,7 @@ def test_by_loops_over_everything(seed: int) -> None:
 
 def test_accumulate_counts_the_old_value() -> None:
     prepared = prepare("BiasAddBackward", (np.array([[1.0, -2.0], [3.0, 4.0]], np.float32),), {}, accumulate=True)
-    answer = oracle.evaluate(prepared.problem, prepared.operands, old=np.array([10.0, -10.0], np.float32))
+    answer = exact_result.evaluate(prepared.problem, prepared.operands, old=np.array([10.0, -10.0], np.float32))
     assert answer.value.tolist() == [14.0, -8.0]
     assert answer.magnitude.tolist() == [14.0, 16.0]
     assert answer.terms.tolist() == [2, 2]
@@ -72,7 +72,7 @@ def test_progress_runs_to_the_end() -> None:
     shares: list[float] = []
     x, w = np.ones((1, 9, 1), np.float32), np.ones((5, 1, 1), np.float32)
     prepared = prepare("Convolution", (x, w), {"strides": [1], "dilations": [1]})
-    oracle.evaluate(prepared.problem, prepared.operands, progress=shares.append)
+    exact_result.evaluate(prepared.problem, prepared.operands, progress=shares.append)
     assert shares == sorted(shares)
     assert shares[0] == 0
     assert shares[-1] == 0.9

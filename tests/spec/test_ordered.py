@@ -10,7 +10,7 @@ import pytest
 from convgrad.formats import BF16, F32, F64
 from convgrad.functional.call import Prepared, prepare
 from convgrad.notation import problem
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of
 from convgrad.spec.ordered import evaluate_in_order
@@ -35,14 +35,14 @@ def prepared_case(seed: int, kind: str) -> tuple[Case, Prepared]:
 @pytest.mark.parametrize("seed", range(60))
 def test_integers_are_exact(seed: int) -> None:
     case, prepared = prepared_case(seed, "integers")
-    expected = oracle.evaluate(prepared.problem, prepared.operands).rounded(prepared.problem)
+    expected = exact_result.evaluate(prepared.problem, prepared.operands).rounded(prepared.problem)
     assert_same_bits(evaluate_in_order(prepared.problem, prepared.operands), expected, case)
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_normal_numbers_keep_the_bound_of_the_height(seed: int) -> None:
     case, prepared = prepared_case(seed, "normal")
-    answer = oracle.evaluate(prepared.problem, prepared.operands)
+    answer = exact_result.evaluate(prepared.problem, prepared.operands)
     got = evaluate_in_order(prepared.problem, prepared.operands)
     verdict = compare(got, answer, prepared.problem, height_of(prepared.problem))
     assert verdict.ok, (case, str(verdict))
@@ -55,7 +55,7 @@ def test_accumulate_enters_last(seed: int) -> None:
     plain = evaluate_in_order(prepared.problem, prepared.operands)
     old = np.random.default_rng(seed).standard_normal(plain.shape).astype(plain.dtype)
     got = evaluate_in_order(accumulating, prepared.operands, old)
-    answer = oracle.evaluate(accumulating, prepared.operands, old)
+    answer = exact_result.evaluate(accumulating, prepared.operands, old)
     assert compare(got, answer, accumulating, height_of(accumulating)).ok
     with pytest.raises(ValueError, match="needs the old value"):
         evaluate_in_order(accumulating, prepared.operands)
@@ -221,5 +221,5 @@ def test_lines_keep_the_bound(line: str) -> None:
     shapes = {"src": conv.src_shape, "dst": conv.dst_shape, "weights": conv.weights_shape, "bias": (conv.dst_channels,)}
     canonical = replace(one, layouts=("NCX",) * len(one.layouts))
     operands = fill(canonical, [shapes[t] for t in one.operands], "normal", 0)
-    answer = oracle.evaluate(one, operands)
+    answer = exact_result.evaluate(one, operands)
     assert compare(evaluate_in_order(one, operands), answer, canonical, height_of(one)).ok

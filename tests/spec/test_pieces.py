@@ -12,7 +12,7 @@ from convgrad.notation import problem
 from convgrad.spec.chains import tree
 from convgrad.spec.geometry import Channels
 from convgrad.spec.order import FAN_IN, order_of, over_positions
-from convgrad.spec.pieces import Nodes, chunk_images, climb, leaf_images, nodes_of, total
+from convgrad.spec.pieces import Nodes, chunk_images, combine, leaf_images, nodes_of, total
 
 RUNS = 2000
 LEAVES = 1200  # three levels
@@ -67,7 +67,7 @@ def test_neighbours_join_to_what_their_run_is_in_any_grouping() -> None:
         parts = [[(n, None) for n in nodes_of(a, b)] for a, b in pairwise(cuts(rng, first, end))]
         while len(parts) > 1:
             at = int(rng.integers(len(parts) - 1))
-            parts[at : at + 2] = [climb([*parts[at], *parts[at + 1]], lambda *_: None)]
+            parts[at : at + 2] = [combine([*parts[at], *parts[at + 1]], lambda *_: None)]
         assert tuple(nodes for nodes, _ in parts[0]) == nodes_of(first, end)
 
 
@@ -80,7 +80,7 @@ def test_every_length_of_batch_gives_the_tree_of_all_its_leaves(every: int) -> N
         regular = [*range(0, end, every), end]
         for at in (regular, cuts(rng, 0, end)):
             parts = [one for a, b in pairwise(at) for one in known(a, b)]
-            assert total(climb(parts, added), added).text == expected, (end, at)
+            assert total(combine(parts, added), added).text == expected, (end, at)
 
 
 def test_chains_go_on_left_to_right_and_not_otherwise() -> None:

@@ -12,16 +12,16 @@ from operator import add
 import numpy as np
 import pytest
 
-from campaigns.slab import BIAS, LAYERS, Tally, run_chunk
+from campaigns.subproblems import BIAS, LAYERS, Tally, run_chunk
 from convgrad import engines
 from convgrad.functional.join import join
-from convgrad.functional.rows import Rows, rows_of, slab_of_rows
+from convgrad.functional.rows import Rows, rows_of, subproblem_of_rows
 from convgrad.notation import problem
-from convgrad.spec import slabs
-from convgrad.spec.boxes import blocks_of, row_step
+from convgrad.spec import subproblems
+from convgrad.spec.image_cuts import blocks_of, row_step
 from convgrad.spec.layouts import axis_order, from_canonical
-from convgrad.spec.problem import Problem, canonical_shapes, of_images, only
-from convgrad.spec.slabs import Region, positions, slab_of, whole
+from convgrad.spec.problem import Problem, canonical_shapes, intern, of_images
+from convgrad.spec.subproblems import Region, positions, subproblem_of, whole
 from tests.support.helpers import assert_same_bits
 
 Array = np.ndarray
@@ -69,7 +69,7 @@ def test_a_box_of_results_has_the_bits_of_the_whole(line: str) -> None:
     expected = computed(one, operands)
     for _ in range(10):
         box = tuple(range(*sorted(chance.sample(range(extent + 1), 2))) for extent in positions(one))
-        slab = slab_of(one, range(*sorted(chance.sample(range(4), 2))), box)
+        slab = subproblem_of(one, range(*sorted(chance.sample(range(4), 2))), box)
         read = [a[canonical(r, lie)] for a, r, lie in zip(operands, slab.reads, one.layouts, strict=False)]
         assert [a.shape for a in read] == list(canonical_shapes(slab.problem)[:-1])
         assert all(min(axis.pad_begin, axis.pad_end) >= 0 for axis in slab.problem.geometry.axes)
@@ -79,10 +79,10 @@ def test_a_box_of_results_has_the_bits_of_the_whole(line: str) -> None:
 @pytest.mark.parametrize("line", [*SUMS, *WRITTEN])
 def test_all_positions_are_the_problem_itself(line: str) -> None:
     """So what is known of images that were read whole joins what is known of rows."""
-    for remembered in (only, of_images, slab_of, slabs._with):
+    for remembered in (intern, of_images, subproblem_of, subproblems._with):
         remembered.cache_clear()  # each forgets by itself: after other tests' problems it may be another, equal one
     one = problem(line)
-    slab = slab_of(one, range(1), whole(one))
+    slab = subproblem_of(one, range(1), whole(one))
     assert slab.problem is of_images(one, 1)
     shapes = [
         from_canonical(shape, lie) for shape, lie in zip(canonical_shapes(slab.problem), one.layouts, strict=True)
@@ -101,8 +101,10 @@ def test_rows_of_images_are_joined_to_the_bits_of_the_whole(line: str) -> None:
     parts = []
     for image in range(one.geometry.batch):
         cuts = sorted({0, height, *chance.sample(range(0, height, row_step(positions(one)) or height), 3)})
-        slabs = [slab_of_rows(one, image, range(a, b)) for a, b in pairwise(cuts)]
-        rows = [rows_of(slab, one, [a[region] for a, region in zip(given, slab.reads, strict=True)]) for slab in slabs]
+        subproblems = [subproblem_of_rows(one, image, range(a, b)) for a, b in pairwise(cuts)]
+        rows = [
+            rows_of(slab, one, [a[region] for a, region in zip(given, slab.reads, strict=True)]) for slab in subproblems
+        ]
         assert all(sys.getsizeof(some) > sum(array.nbytes for array in some.sums) for some in rows)
         parts.append(reduce(add, rows).partials())
     joined = join(parts, dtype=one.output_format.name)
@@ -115,7 +117,7 @@ APART = problem("BWD_W f32 NXC mb1ic1id41ih7iw64oc1od41oh7ow64kd1kh1kw1")
 
 
 def some_rows(one: Problem, image: int, begin: int, end: int, before: Rows | None = None) -> Rows:
-    slab = slab_of_rows(one, image, range(begin, end))
+    slab = subproblem_of_rows(one, image, range(begin, end))
     given = [np.ones([cut.stop - cut.start for cut in region], np.float32) for region in slab.reads]
     return rows_of(slab, one, given, before=before)
 
@@ -124,15 +126,21 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: some_rows(SQUARE, 0, 0, 6), "56x56 positions may be cut at multiples of 4 rows; got rows 0 to before 6"),
     (lambda: some_rows(SQUARE, 0, 2, 56), "got rows 2 to before 56"),
     (lambda: some_rows(APART, 0, 0, 3), "41x7x64 positions may be cut nowhere; got rows 0 to before 3"),
-    (lambda: some_rows(APART, 0, 0, 41), "block 15 of an image of 41x7x64 positions is no box: it is computed whole"),
+    (
+        lambda: some_rows(APART, 0, 0, 41),
+        "block 15 of an image of 41x7x64 positions has no ranges: it is computed whole",
+    ),
     (lambda: some_rows(SQUARE, 0, 0, 4) + some_rows(SQUARE, 0, 8, 12), "one another .* 0 to before 4 and .* rows 8 to"),
     (lambda: some_rows(SQUARE, 0, 0, 4) + some_rows(SQUARE, 1, 4, 8), "one another .* image 0, .* and image 1, "),
     (lambda: some_rows(SQUARE, 0, 0, 4) + some_rows(TALL, 0, 4, 8), "must be of one problem"),
     (lambda: some_rows(SQUARE, 0, 4, 8, some_rows(SQUARE, 1, 0, 4)), "one another .* image 1, .* and image 0, rows 4 "),
     (lambda: blocks_of((56, 56), range(4, 4)), "multiples of 4 rows; got rows 4 to before 4"),
     (lambda: some_rows(SQUARE, 1, 0, 4).partials(), "all its rows, 56; got image 1, rows 0 to before 4"),
-    (lambda: rows_of(slab_of(SQUARE, range(2), whole(SQUARE)), SQUARE, []), "of one image; got images range.0, 2"),
-    (lambda: rows_of(slab_of(SQUARE, range(1), (range(56), range(8))), SQUARE, []), "got images .* and the box"),
+    (
+        lambda: rows_of(subproblem_of(SQUARE, range(2), whole(SQUARE)), SQUARE, []),
+        "of one image; got images range.0, 2",
+    ),
+    (lambda: rows_of(subproblem_of(SQUARE, range(1), (range(56), range(8))), SQUARE, []), "got images .* and ranges"),
 ]
 
 

@@ -17,12 +17,12 @@ from convgrad.formats import ACCUMULATIONS, F32
 from convgrad.notation import problem as problem_of
 from convgrad.spec.bound import gamma
 from convgrad.spec.chosen import guarantee
+from convgrad.spec.exact_result import evaluate
 from convgrad.spec.operators import SolvesFor
-from convgrad.spec.oracle import evaluate
 from convgrad.spec.order import height_of
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem, canonical_shapes
-from convgrad.spec.toom_cook import AXES, VARIANTS
+from convgrad.spec.toom_cook import ALGORITHMS, AXES
 from convgrad.spec.toom_cook_bound import (
     BOUNDS,
     GROWTH,
@@ -32,7 +32,7 @@ from convgrad.spec.toom_cook_bound import (
     UNDERFLOW,
     direct_height,
     may_be_direct,
-    variant_bound,
+    toom_cook_bound,
 )
 from convgrad.spec.toom_cook_sizes import InMagnitudes, ways
 from convgrad.verify.bound import bound_of
@@ -60,7 +60,7 @@ def sized(one: Problem, operands: list[Array]) -> Array:
 def test_no_value_takes_two_ways_of_opposite_signs(name: str, solves_for: SolvesFor) -> None:
     """In sizes a transform is its matrix of absolute coefficients: no coefficient is the difference of two ways."""
     for (line, count), coefficients in zip(
-        VARIANTS[name].lines(solves_for), matrices(VARIANTS[name], solves_for), strict=True
+        ALGORITHMS[name].lines(solves_for), matrices(ALGORITHMS[name], solves_for), strict=True
     ):
         units = [[Fraction(int(i == j)) for j in range(count)] for i in range(count)]
         found = np.array([line(InFractionSizes(), unit) for unit in units], object).T
@@ -90,7 +90,7 @@ class InLosses(InMagnitudes):
 @pytest.mark.parametrize(("name", "solves_for"), list(product(NAMES, ROLES)))
 def test_what_underflows_is_counted(name: str, solves_for: SolvesFor) -> None:
     """Along both axes: of operands, of which a value may be in four tiles; of a term of a sum; of a result."""
-    variant, sizes, lost = VARIANTS[name], [], []
+    variant, sizes, lost = ALGORITHMS[name], [], []
     for (line, count), coefficients in zip(variant.lines(solves_for), matrices(variant, solves_for), strict=True):
         sizes.append(np.kron(*[np.abs(coefficients).astype(float)] * 2))
         once = line(InLosses(), [np.float64(0)] * count)
@@ -104,7 +104,7 @@ def test_what_underflows_is_counted(name: str, solves_for: SolvesFor) -> None:
 @pytest.mark.parametrize(("name", "solves_for"), list(product(NAMES, ROLES)))
 def test_values_grow_by_less_than_is_counted(name: str, solves_for: SolvesFor) -> None:
     """A value that is added on the way is at most 4 times what it is added to, an axis."""
-    met, other, back = (float(np.abs(each).sum(1).max()) ** AXES for each in matrices(VARIANTS[name], solves_for))
+    met, other, back = (float(np.abs(each).sum(1).max()) ** AXES for each in matrices(ALGORITHMS[name], solves_for))
     assert 4**AXES * met * other * back <= GROWTH
 
 
@@ -119,7 +119,7 @@ def test_each_bound_is_at_most_what_it_is_derived_from(direction: str, line: str
     rng, operands = np.random.default_rng(3), drawn(one, 3)
     if mixed:
         operands = [each * np.float32(10) ** rng.integers(-8, 9, each.shape).astype(np.float32) for each in operands]
-    by_paths, by_norms, by_kappa = (variant_bound(one, operands, bound=bound) for bound in BOUNDS)
+    by_paths, by_norms, by_kappa = (toom_cook_bound(one, operands, bound=bound) for bound in BOUNDS)
     of_ways = gamma(height_of(one), F32.unit) * sized(one, operands)
     nearly, underflow = 1 + 1e-9, 1e-28
     assert (by_paths <= of_ways * nearly + underflow).all()
@@ -132,8 +132,8 @@ def shares(line: str, direction: str, name: str) -> list[float]:
     """Return the medians, in gamma_h sum |x||y|, of each bound on normal numbers, gamma_H W before them."""
     one = posed(line, name, direction=direction)
     operands = drawn(one, 1)
-    direct = gamma(direct_height(one), F32.unit) * evaluate(replace(one, variant=""), operands).magnitude
-    bounds = [variant_bound(one, operands, bound=bound) for bound in BOUNDS]
+    direct = gamma(direct_height(one), F32.unit) * evaluate(replace(one, algorithm=""), operands).magnitude
+    bounds = [toom_cook_bound(one, operands, bound=bound) for bound in BOUNDS]
     of_ways = gamma(height_of(one), F32.unit) * sized(one, operands)
     return [float(np.median(each / direct)) for each in (of_ways, *bounds)]
 
@@ -165,7 +165,7 @@ def test_the_page_has_what_usual_layers_ask() -> None:
 def test_integers_are_exact_up_to_the_proved_size(direction: str, name: str, seed: int) -> None:
     """Where W times the scale is at most 2^24, of operands as large as that lets them be: two thirds of it at least."""
     one = posed(f"mb1ic32ih{3 + seed}oc32oh{3 + seed}kh3ph1", name, direction=direction)
-    rng, scale = np.random.default_rng([24, seed]), VARIANTS[name].scale(one.solves_for)
+    rng, scale = np.random.default_rng([24, seed]), ALGORITHMS[name].scale(one.solves_for)
     shapes = canonical_shapes(one)[:-1]
     most = 2**24 // scale
     for few in (1, 2, 4, 8, 16, 32, 64):
@@ -178,10 +178,10 @@ def test_integers_are_exact_up_to_the_proved_size(direction: str, name: str, see
     largest = sized(one, operands).max() * scale
     assert 2 / 3 * 2**24 <= largest <= 2**24
     assert (evaluate_in_order(one, operands) == evaluate(one, operands).value).all()
-    assert not variant_bound(one, operands).any()
-    assert variant_bound(one, operands, bound=NORMS).any()
+    assert not toom_cook_bound(one, operands).any()
+    assert toom_cook_bound(one, operands, bound=NORMS).any()
     operands[0] *= np.float32(2)
-    assert variant_bound(one, operands).any()
+    assert toom_cook_bound(one, operands).any()
 
 
 def test_a_verdict_holds_integers_to_the_exact_sums() -> None:
@@ -209,7 +209,7 @@ def test_what_may_not_be_finite_has_the_direct_sum_s_bound_too(direction: str) -
     operands[0][0, 3, 2, 4] = np.inf
     operands[1] *= np.float32(1e-3)
     assert may_be_direct(one, operands)
-    answer = evaluate(replace(one, variant=""), operands)
+    answer = evaluate(replace(one, algorithm=""), operands)
     bound, finite = bound_of(answer, one, how, operands), np.isfinite(answer.value)
     assert 0 < finite.sum() < finite.size
     terms = np.minimum(answer.terms, direct_height(one))
@@ -223,7 +223,7 @@ def test_what_may_not_be_finite_has_the_direct_sum_s_bound_too(direction: str) -
 def test_nothing_is_promised_of_sums_in_few_bits() -> None:
     one = posed(LINES[2], "2x2")
     for bound in (PATHS, NORMS, KAPPA):
-        assert np.isinf(variant_bound(one, drawn(one, 1), ACCUMULATIONS["f8_e5m2"], bound)).all()
+        assert np.isinf(toom_cook_bound(one, drawn(one, 1), ACCUMULATIONS["f8_e5m2"], bound)).all()
 
 
 @pytest.mark.parametrize("bound", ["path", "", None, 1])

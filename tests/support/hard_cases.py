@@ -10,7 +10,7 @@ import pytest
 import convgrad
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from convgrad.spec.geometry import Axis
 
 Array = np.ndarray
@@ -111,7 +111,7 @@ def solve(row: Row, role: str, tensors: dict[str, Array], layout: str = "NCX", *
 def answer(row: Row, role: str, tensors: dict[str, Array]) -> Array:
     operator, inputs, attributes = call(row, role, tensors, "NCX")
     prepared = prepare(operator, tuple(inputs), attributes)
-    return oracle.evaluate(prepared.problem, prepared.operands).rounded(prepared.problem)
+    return exact_result.evaluate(prepared.problem, prepared.operands).rounded(prepared.problem)
 
 
 def axes_of(row: Row) -> tuple[Axis, ...]:

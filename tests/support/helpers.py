@@ -14,7 +14,7 @@ import convgrad
 from convgrad import engines
 from convgrad.formats import FORMATS, Format
 from convgrad.functional.call import Prepared, prepare
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from convgrad.spec.check import check_attributes
 from convgrad.spec.geometry import effective_kernel, forward_extent, transposed_extent
 from convgrad.spec.layouts import from_canonical
@@ -63,11 +63,11 @@ def operands_of(case: Case, kind: Kind, seed: int) -> tuple[object, ...]:
     return tuple(np.array(s, np.int32) if p.is_shape else next(made) for p, s in zip(ports, case.shapes, strict=True))
 
 
-def run_case(case: Case, operands: tuple[object, ...]) -> tuple[Prepared, np.ndarray, oracle.Answer]:
+def run_case(case: Case, operands: tuple[object, ...]) -> tuple[Prepared, np.ndarray, exact_result.Answer]:
     """Run a case and the oracle; return the prepared call, the canonical result, the answer."""
     prepared = prepare(case.op.name, operands, case.attributes, case.dtype)
     result = convgrad.run(case.op.name, *operands, dtype=case.dtype, **case.attributes)
-    return prepared, prepared.canonical_output(result), oracle.evaluate(prepared.problem, prepared.operands)
+    return prepared, prepared.canonical_output(result), exact_result.evaluate(prepared.problem, prepared.operands)
 
 
 def assert_same_bits(got: np.ndarray, expected: np.ndarray, what: object) -> None:

@@ -15,10 +15,10 @@ from convgrad.plan.machine import ISAS, Machine
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.problem import Problem, canonical_shapes
-from convgrad.spec.toom_cook import VARIANTS, Transform, Variant
+from convgrad.spec.toom_cook import ALGORITHMS, Algorithm, Transform
 from tests.support.engine_helpers import Array
 
-NAMES = [*VARIANTS]
+NAMES = [*ALGORITHMS]
 DIRECTIONS = ("BWD_W", "FWD_D", "BWD_D")
 
 
@@ -44,13 +44,13 @@ def matrix(transform: Transform, size: int) -> np.ndarray[Any, Any]:
     return np.array([transform(InFractions(), unit) for unit in units], object).T
 
 
-def matrices(variant: Variant, solves_for: SolvesFor = "weights") -> tuple[np.ndarray[Any, Any], ...]:
+def matrices(variant: Algorithm, solves_for: SolvesFor = "weights") -> tuple[np.ndarray[Any, Any], ...]:
     way = variant.way(solves_for)
     return matrix(way.met, variant.axis_points), matrix(way.other, way.others), matrix(way.back, variant.axis_points)
 
 
 def posed(line: str, name: str, layout: str = "NXC", direction: str = "BWD_W") -> Problem:
-    return replace(problem_of(f"{direction} f32 {layout} {line}"), variant=name)
+    return replace(problem_of(f"{direction} f32 {layout} {line}"), algorithm=name)
 
 
 def lying(values: Array, layout: str) -> Array:

@@ -99,7 +99,7 @@ def test_which_channels_lie_last(shape: tuple[int, ...], make: str) -> None:
     x = x.contiguous(memory_format=torch.channels_last) if make in ("last", "sliced") else x
     x = {"sliced": lambda: x[:, :1], "expanded": lambda: x[:1].expand(shape)}.get(make, lambda: x)()
     theirs = torch._prims_common.suggest_memory_format(x) is torch.channels_last
-    assert kernels.lies_last(x) == theirs
+    assert kernels.is_channels_last(x) == theirs
 
 
 def test_no_operand_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from campaigns.certified import DATA, ROUNDING, Tally, check_orders, check_reference, kind_of, main, rounded
 from convgrad.formats import BF16, F16, F32, Format
 from convgrad.functional.call import Prepared, prepare
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from convgrad.verify import gather, reference, sums
 from convgrad.verify.reference import certify
 from convgrad.verify.terms import Terms
@@ -95,7 +95,7 @@ def test_nan_and_infinities_reach_what_the_oracle_says(seed: int) -> None:
             operand.reshape(-1)[rng.integers(operand.size, size=2)] = rng.choice([nan, inf, -inf], 2)
     prepared = prepare(case.op.name, operands, case.attributes, case.dtype)
     found = certify(prepared.problem, prepared.operands)
-    answer = oracle.evaluate(prepared.problem, prepared.operands)
+    answer = exact_result.evaluate(prepared.problem, prepared.operands)
     spoiled = ~np.isfinite(answer.value)
     assert np.array_equal(found.value[spoiled], answer.value[spoiled], equal_nan=True)
     assert np.isfinite(found.value[~spoiled]).all()
@@ -149,7 +149,9 @@ def test_values_of_few_bits_are_exact_without_a_second_look(monkeypatch: pytest.
     prepared = prepare("ConvolutionBackwardWeights", (src, diff_dst), call)
     found = certify(prepared.problem, prepared.operands)
     assert not found.error.any()
-    assert np.array_equal(found.value * 2.0**140, oracle.evaluate(prepared.problem, prepared.operands).value * 2.0**140)
+    assert np.array_equal(
+        found.value * 2.0**140, exact_result.evaluate(prepared.problem, prepared.operands).value * 2.0**140
+    )
 
 
 def test_what_chunks_miss_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

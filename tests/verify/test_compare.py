@@ -13,7 +13,7 @@ from convgrad.engines import numpy as engine
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
 from convgrad.notation import problem
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 from convgrad.verify.bound import bounded_by
@@ -25,7 +25,7 @@ from convgrad.verify.fill import fill
 SHAPE = (2, 9, 4)
 
 
-def verdict_on(result: np.ndarray, answer: oracle.Answer, one: Problem, height: int | None = None):
+def verdict_on(result: np.ndarray, answer: exact_result.Answer, one: Problem, height: int | None = None):
     """The bound's verdict on a result in the caller's layout, of whatever type."""
     array, fmt = as_result(result, one)
     how = declared(one.operator, one.operand_format, height=height)
@@ -38,7 +38,7 @@ def setup(type_name: str, scale: float = 1.0, dtype: str | None = None):
     src, diff_dst = ((scale * rng.standard_normal(SHAPE)).astype(fmt.dtype) for _ in range(2))
     attributes = {"strides": [1], "dilations": [1], "pads_begin": [1], "pads_end": [1], "weights_shape": [3, 4, 4]}
     prepared = prepare("ConvolutionBackwardWeights", (src, diff_dst), attributes, dtype)
-    return prepared.problem, oracle.evaluate(prepared.problem, prepared.operands)
+    return prepared.problem, exact_result.evaluate(prepared.problem, prepared.operands)
 
 
 @pytest.mark.parametrize("type_name", FORMATS)
@@ -119,10 +119,10 @@ def test_nothing_is_right_where_sums_may_overflow(type_name: str, value: float, 
     assert compare(result, answer_of(value, fmt.accumulator.largest * (1 - 1e-5)), one, 4).undecided == 0
 
 
-def answer_of(value: float, magnitude: float) -> oracle.Answer:
+def answer_of(value: float, magnitude: float) -> exact_result.Answer:
     """The exact answer of one element, of four terms."""
     one = (1, 1, 1)
-    return oracle.Answer(np.full(one, value), np.full(one, magnitude), np.full(one, 4), integral=False)
+    return exact_result.Answer(np.full(one, value), np.full(one, magnitude), np.full(one, 4), integral=False)
 
 
 def test_beyond_the_largest_number_of_f8_e4m3_is_nan() -> None:
@@ -153,7 +153,7 @@ def test_no_claim_where_f32_sums_may_overflow() -> None:
 def test_nothing_to_compare() -> None:
     attributes = {"strides": [1], "dilations": [1]}
     prepared = prepare("Convolution", (np.ones((0, 5, 1)), np.ones((3, 1, 1))), attributes)
-    answer = oracle.evaluate(prepared.problem, prepared.operands)
+    answer = exact_result.evaluate(prepared.problem, prepared.operands)
     verdict = compare(answer.rounded(prepared.problem), answer, prepared.problem, 3)
     assert verdict.ok
     assert verdict.elements == 0
@@ -194,7 +194,7 @@ def test_wrong_results_of_long_sums_are_found(wrong: str, kind: str) -> None:
     """200,000 terms a sum: the engine's own height is small enough to tell right from plainly wrong."""
     one = problem(LONG_SUMS)
     operands = fill(replace(one, layouts=("NCX",) * 3), [one.geometry.src_shape, one.geometry.dst_shape], kind, 0)  # type: ignore[arg-type,union-attr]
-    answer = oracle.evaluate(one, operands)
+    answer = exact_result.evaluate(one, operands)
     right = answer.rounded(one)
     height = engine.NUMPY.height(one)
     assert height < 2048 + 300
@@ -206,7 +206,7 @@ def test_wrong_results_of_long_sums_are_found(wrong: str, kind: str) -> None:
 def test_integers_leave_no_room_at_all() -> None:
     one = problem("BWD_W f32 NXC mb8ic16ih56oc16oh56kh3ph1")
     shapes = [one.geometry.src_shape, one.geometry.dst_shape]  # type: ignore[union-attr]
-    answer = oracle.evaluate(one, fill(replace(one, layouts=("NCX",) * 3), shapes, "integers", 0))
+    answer = exact_result.evaluate(one, fill(replace(one, layouts=("NCX",) * 3), shapes, "integers", 0))
     right = answer.rounded(one)
     wrong = right.copy()
     wrong[1, 2, 0, 0] += 1
@@ -231,7 +231,7 @@ def test_blind_elements_are_counted() -> None:
 
 def test_minus_zero_is_not_equal() -> None:
     prepared = prepare("BiasAddBackward", (np.zeros((1, 2), np.float32),), {})
-    answer = oracle.evaluate(prepared.problem, prepared.operands)
+    answer = exact_result.evaluate(prepared.problem, prepared.operands)
     assert compare(np.array([0.0, -0.0], np.float32), answer, prepared.problem, 1).equal == 1
 
 
@@ -240,11 +240,11 @@ def test_f64_underflow_and_overflow() -> None:
     x, y = np.array([[[t], [1.5 * t]]]), np.array([[[t], [t]]])
     attributes = {"strides": [1], "dilations": [1], "weights_shape": [1, 1, 1]}
     prepared = prepare("ConvolutionBackwardWeights", (x, y), attributes)
-    answer = oracle.evaluate(prepared.problem, prepared.operands)
+    answer = exact_result.evaluate(prepared.problem, prepared.operands)
     assert compare(np.full((1, 1, 1), 2 * 2.0**-1074), answer, prepared.problem, 2).ok
     big = np.array([[[1.5e308], [1.5e308], [-1.5e308]]])
     prepared = prepare("ConvolutionBackwardWeights", (big, np.ones_like(big)), attributes)
-    answer = oracle.evaluate(prepared.problem, prepared.operands)
+    answer = exact_result.evaluate(prepared.problem, prepared.operands)
     assert compare(np.full((1, 1, 1), 1.5e308), answer, prepared.problem, 3).undecided == 1
 
 
@@ -360,7 +360,7 @@ def test_a_result_of_any_byte_order() -> None:
     assert verdict_on(right.astype(">f4"), answer, one) == verdict_on(right, answer, one)
 
 
-def from_canonical_result(answer: oracle.Answer, one: Problem, type_name: str) -> np.ndarray:
+def from_canonical_result(answer: exact_result.Answer, one: Problem, type_name: str) -> np.ndarray:
     """The answer rounded once to a type, in the caller's layout, which has the two channel axes last."""
     return answer.rounded(replace(one, output_format=FORMATS[type_name])).transpose(2, 1, 0)
 

@@ -9,8 +9,8 @@ import pytest
 
 from convgrad.notation import calls, problem, read
 from convgrad.spec.check import check_attributes
+from convgrad.spec.exact_result import count_terms
 from convgrad.spec.operators import find
-from convgrad.spec.oracle import count_terms
 from convgrad.spec.problem import Problem, canonical_shape, problem_of
 from convgrad.verify import check
 from convgrad.verify.diagnose import mutants

@@ -15,7 +15,7 @@ from convgrad.cli import main
 from convgrad.formats import BF16, F16, F32, Format
 from convgrad.functional.call import Prepared, prepare
 from convgrad.spec.operators import OPERATORS
-from convgrad.spec.toom_cook import VARIANTS
+from convgrad.spec.toom_cook import ALGORITHMS
 from convgrad.verify.bound import error_bound
 from convgrad.verify.check import verdicts_of
 from convgrad.verify.declared import Declared, declared
@@ -70,14 +70,14 @@ def test_parts_have_the_sums_of_the_whole(number: int) -> None:
     case, prepared = case_of(number)
     whole = certify(prepared.problem, prepared.operands)
     most = max(1, whole.value.size // (2 + number % 5))
-    for part, reference in references(parts_of(prepared.problem, prepared.operands, most=most), whole.value.size):
+    for part, reference in references(parts_of(prepared.problem, prepared.operands, maximum=most), whole.value.size):
         assert part.elements <= max(most, prepared.problem.output_shape[-1] * whole.value.shape[1])
         for fmt in (F32, BF16, F16):
             assert_same_bits(reference.rounded(fmt), whole.rounded(fmt)[part.index], case)
         assert np.array_equal(reference.terms, whole.terms[part.index])
         assert np.array_equal(reference.nonzero, whole.nonzero[part.index])
         assert reference.integral == whole.integral
-    assert_same_bits(exact_of(prepared, most=most), exact_of(prepared), case)
+    assert_same_bits(exact_of(prepared, maximum=most), exact_of(prepared), case)
 
 
 @tiers("number", range(12), every=3)
@@ -92,7 +92,7 @@ def test_parts_have_the_verdict_of_the_whole(number: int, monkeypatch: pytest.Mo
         off[1].reshape(-1)[place] = inf
     given = [(each, how) for each in (result, *off)]
     most = max(1, result.size // (2 + number % 5))
-    for one, other in zip(verdicts_of(given, prepared), verdicts_of(given, prepared, most=most), strict=True):
+    for one, other in zip(verdicts_of(given, prepared), verdicts_of(given, prepared, maximum=most), strict=True):
         assert said(other) == said(one), case
         assert one.mask is not None
         assert other.mask is not None
@@ -132,12 +132,14 @@ def test_what_is_not_cut() -> None:
     weights = prepare("ConvolutionBackwardWeights", (src, diff_dst), {**given, "weights_shape": [3, 3, 32, 32]})
     kernel = rng.standard_normal((3, 3, 32, 32)).astype(np.float32)
     direct = prepare("Convolution", (src, kernel), given)
-    tiles = direct._replace(problem=replace(direct.problem, variant=next(iter(VARIANTS))))
-    assert [len(list(parts_of(one.problem, one.operands, most=99))) for one in (weights, tiles)] == [1, 1]
-    assert len(list(parts_of(direct.problem, direct.operands, most=99))) == 2 * 16 * 6  # three positions of 32 channels
+    tiles = direct._replace(problem=replace(direct.problem, algorithm=next(iter(ALGORITHMS))))
+    assert [len(list(parts_of(one.problem, one.operands, maximum=99))) for one in (weights, tiles)] == [1, 1]
+    assert (
+        len(list(parts_of(direct.problem, direct.operands, maximum=99))) == 2 * 16 * 6
+    )  # three positions of 32 channels
     how = replace(how_of(direct), algorithm="winograd:2,3")
     result = direct.execute()
-    assert said(verdicts_of([(result, how)], direct, most=999)[0]) == said(verdicts_of([(result, how)], direct)[0])
+    assert said(verdicts_of([(result, how)], direct, maximum=999)[0]) == said(verdicts_of([(result, how)], direct)[0])
 
 
 def test_places_are_those_of_the_whole() -> None:
@@ -146,12 +148,12 @@ def test_places_are_those_of_the_whole() -> None:
     how, right = how_of(prepared), prepared.execute()
     off = right.copy()
     off[1, 17, 4, 2] *= 1 + 2.0**-10
-    one = verdicts_of([(off, how)], prepared, most=600)[0]
+    one = verdicts_of([(off, how)], prepared, maximum=600)[0]
     assert (one.outcome, one.defects) == (DEGRADED, ("single elements off",))
     assert {"element (1, 17, 4, 2)"} == {each.where for each in one.evidence if each.statistic == claims.LARGEST}
     off = right.copy()
     off[1, 16] *= np.float32(1 + 2.0**-12)
-    verdict = verdicts_of([(off, how)], prepared, most=600)[0]
+    verdict = verdicts_of([(off, how)], prepared, maximum=600)[0]
     assert "row of an image 1, 16" in {each.where for each in verdict.evidence}
 
 
@@ -160,11 +162,11 @@ def test_a_large_result_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     prepared = forward()
     how, off = how_of(prepared), prepared.execute()
     off *= -1
-    small = verdicts_of([(off, how)], prepared, most=600)[0]
+    small = verdicts_of([(off, how)], prepared, maximum=600)[0]
     assert small == verdicts_of([(off, how)], prepared)[0]
     assert small.defects == ("sign",)
     monkeypatch.setattr(claims, "DIAGNOSED", 0)
-    large = verdicts_of([(off, how)], prepared, most=600)[0]
+    large = verdicts_of([(off, how)], prepared, maximum=600)[0]
     assert (large.outcome, large.defects, large.beyond) == (WRONG, (), small.beyond)
     assert large.where.startswith(small.where.partition("; ")[0])
 
@@ -175,7 +177,7 @@ def test_defects_of_all_parts_have_their_name(monkeypatch: pytest.MonkeyPatch) -
     src, weights = (np.ascontiguousarray(a) for a in prepared.taken.values())
     src = (src.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     rounded = prepare("Convolution", (src, weights), ONES).execute()
-    verdict = verdicts_of([(rounded, how_of(prepared))], prepared, most=600)[0]
+    verdict = verdicts_of([(rounded, how_of(prepared))], prepared, maximum=600)[0]
     assert verdict.outcome == DEGRADED
     assert len({each.statistic for each in verdict.evidence}) == len(verdict.evidence)
     assert set(verdict.defects) <= {"operands truncated to tf32"}
@@ -186,7 +188,7 @@ def test_sums_that_may_overflow_are_undecided() -> None:
     large = prepare("Convolution", tuple(a * np.float32(1e19) for a in prepared.taken.values()), ONES)
     with np.errstate(all="ignore"):
         result = large.execute()
-    one, other = (verdicts_of([(result, how_of(large))], large, most=most)[0] for most in (200, 10**6))
+    one, other = (verdicts_of([(result, how_of(large))], large, maximum=most)[0] for most in (200, 10**6))
     assert one.outcome == UNDECIDED
     assert said(one) == said(other)
 
@@ -196,7 +198,7 @@ def test_claims_share_the_exact_sums() -> None:
     prepared, shares = forward(), list[float]()
     how, result = how_of(prepared), prepared.execute()
     given: Sequence[tuple[object, Declared]] = [(result, how), (result[:1], how), (result.astype(BF16.dtype), how)]
-    found = verdicts_of(given, prepared, progress=shares.append, most=600)
+    found = verdicts_of(given, prepared, progress=shares.append, maximum=600)
     assert [one.outcome for one in found] == [OK, WRONG, OK]
     assert shares == sorted(shares)
     assert shares[-1] == 1
@@ -208,7 +210,7 @@ def test_parts_take_the_memory_of_a_part() -> None:
 
     def peak(most: int) -> int:
         tracemalloc.start()
-        verdict = verdicts_of([(result, how)], prepared, most=most)[0]
+        verdict = verdicts_of([(result, how)], prepared, maximum=most)[0]
         assert verdict.ok
         try:
             return tracemalloc.get_traced_memory()[1]

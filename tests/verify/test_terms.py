@@ -9,7 +9,7 @@ import pytest
 
 from convgrad.functional.call import prepare
 from convgrad.notation import calls, read
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from convgrad.verify import rows
 from convgrad.verify.terms import terms_of
 
@@ -35,7 +35,7 @@ def test_every_element_is_the_sum_of_its_terms(line: str, monkeypatch: pytest.Mo
             made[2] = shapes[2]  # type: ignore[call-overload]
         prepared = prepare(call.operator, tuple(made), dict(call.attributes))
         problem, operands = prepared.problem, prepared.operands
-        answer = oracle.evaluate(problem, operands)
+        answer = exact_result.evaluate(problem, operands)
         places = list(np.ndindex(answer.value.shape))
         x, y = rows.rows_of(problem, operands, places)
         for row, index in enumerate(places):

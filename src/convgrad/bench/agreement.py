@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.bench.work import Work
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from convgrad.spec.bound import error_bound
 from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import Tensor
@@ -67,7 +67,7 @@ def judge(work: Work, result: Array, place: Sequence[int]) -> Verdict:
     channel, source channel of its group).
     """
     problem, operands = _channel(work, *place[:2])
-    answer = oracle.evaluate(problem, operands)
+    answer = exact_result.evaluate(problem, operands)
     return compare(result[_one(place[0]), _one(place[1])], answer, problem, terms(problem))
 
 

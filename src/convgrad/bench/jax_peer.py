@@ -58,7 +58,7 @@ def _function(work: Work) -> Callable[..., Any]:
         zeros = jax.numpy.zeros(from_canonical(canonical_shape(conv, name), _LAYOUTS[name]), dtype)
         return jax.vjp(function, zeros)[1](dst)[0]
 
-    roles: dict[str, Callable[[dict[str, Any]], Any]] = {
+    gradients: dict[str, Callable[[dict[str, Any]], Any]] = {
         "dst": lambda t: forward(t["src"], t["weights"]),
         "src": lambda t: transposed("src", lambda src: forward(src, t["weights"]), t["dst"]),
         "weights": lambda t: transposed("weights", lambda weights: forward(t["src"], weights), t["dst"]),
@@ -66,7 +66,7 @@ def _function(work: Work) -> Callable[..., Any]:
 
     def function(*given: Any) -> Any:
         tensors = dict(zip(work.problem.operands, given, strict=True))
-        result = roles[work.problem.solves_for](tensors)
+        result = gradients[work.problem.solves_for](tensors)
         return result + tensors["bias"] if "bias" in tensors else result
 
     return function

@@ -83,7 +83,7 @@ def row(outcome: Outcome, roofs: Roofs) -> Row:
         "share_of_floor": floor_ms / mine.median_ms,
         "predicted_ms": predicted_ms(problem, outcome.bytes, roofs),
         "max_error": accuracy(None),
-        "variant": problem.variant or "direct",
+        "variant": problem.algorithm or "direct",
         "needed_gflop": outcome.needed_flops / 1e9,
     }
     notes = list(outcome.notes)

@@ -48,7 +48,7 @@ def read(path: Path, limits: Limits) -> Iterator[Case]:
     formats, shapes = _described(((key, array(key, limits.memory_bytes)) for key in operands), path)
     attributes = _attributes(header, len(shapes["weight"]) - 2, path)
     for case in _cases(header, shapes, attributes, formats, path):
-        read_in, made = _ROLES[case.operator]
+        read_in, made = _TENSORS[case.operator]
         names = [key for key in read_in if key in keys]
         yield replace(case, arrays=partial(_arrays, array, names, made if made in keys else None, limits.memory_bytes))
 
@@ -58,7 +58,7 @@ _OPERATORS: Mapping[bool, tuple[str, str, str]] = {
     True: ("ConvTransposeBackwardData", "ConvTransposeBackwardWeights", "BiasAddBackward"),
 }
 # PyTorch's names of the tensors that each operator reads, in its order, and of its result.
-_ROLES: Mapping[str, tuple[tuple[str, ...], str]] = {
+_TENSORS: Mapping[str, tuple[tuple[str, ...], str]] = {
     **{operators[0]: (("grad_output", "weight"), "grad_input") for operators in _OPERATORS.values()},
     **{operators[1]: (("input", "grad_output"), "grad_weight") for operators in _OPERATORS.values()},
     "BiasAddBackward": (("grad_output",), "grad_bias"),
@@ -76,11 +76,11 @@ def _cases(
         mask = header.output_mask
         operators = [name for name, wanted in zip(_OPERATORS[header.transposed], mask, strict=True) if wanted]
     # The tensor that gives an operator's shape operand: the gradient has the tensor's shape.
-    told = {"ConvolutionBackwardData": "input"}
-    told |= {operators[1]: "weight" for operators in _OPERATORS.values()}
+    shape_operands = {"ConvolutionBackwardData": "input"}
+    shape_operands |= {operators[1]: "weight" for operators in _OPERATORS.values()}
     for operator in operators:
-        given = [shapes[key] for key in _ROLES[operator][0] if key in shapes]
-        given += [shapes[told[operator]]] if operator in told else []
+        given = [shapes[key] for key in _TENSORS[operator][0] if key in shapes]
+        given += [shapes[shape_operands[operator]]] if operator in shape_operands else []
         said: Mapping[str, object] = attributes
         if operator == "BiasAddBackward":
             said = {"data_format": "NCX"}

@@ -69,11 +69,11 @@ def _hint(name: str, value: object) -> str:
     return ": crop input instead" if name == "padding" and negative else ""
 
 
-def _integers(least: int) -> Callable[[object], tuple[int, ...]]:
+def _integers(minimum: int) -> Callable[[object], tuple[int, ...]]:
     def check(value: object) -> tuple[int, ...]:
         values = value if isinstance(value, list) and value else [value]
-        if not all(type(item) is int and least <= item <= S64_MAX for item in values):
-            raise ValueError(f"integers of at least {least}")
+        if not all(type(item) is int and minimum <= item <= S64_MAX for item in values):
+            raise ValueError(f"integers of at least {minimum}")
         return tuple(values)
 
     return check

@@ -132,7 +132,7 @@ class Reader:
         for values in product(*self.knobs.values()):
             chosen = dict(zip(self.knobs, values, strict=True))
             of_batch = replace(descriptor, batch=chosen["mb"] or descriptor.batch)
-            if self.wanted and not self.wanted.search(_told(of_batch, self.transposed, chosen)):
+            if self.wanted and not self.wanted.search(_words_of(of_batch, self.transposed, chosen)):
                 continue
             for case in _chosen(of_batch, self.transposed, chosen, word.place):
                 alike = case.name, case.operand_format, case.output_format, case.unsupported
@@ -141,10 +141,10 @@ class Reader:
                     yield case
 
 
-def _told(d: Descriptor, transposed: bool, knobs: dict[str, Any]) -> str:
+def _words_of(d: Descriptor, transposed: bool, knobs: dict[str, Any]) -> str:
     """Return the problem as benchdnn prints it, the text that --match filters: non-default knobs and the descriptor.
 
-    >>> _told(read_descriptor("ic4ih6oc6kh3ph1"), False, {"dir": "BWD_W", "dt": ("f32",) * 3, "mb": 0})
+    >>> _words_of(read_descriptor("ic4ih6oc6kh3ph1"), False, {"dir": "BWD_W", "dt": ("f32",) * 3, "mb": 0})
     '--dir=BWD_W ic4ih6oc6oh6kh3ph1'
     """
     said = {name: value for name, value in knobs.items() if name != "mb" and value not in DEFAULTS.get(name, ("",))}
@@ -161,12 +161,12 @@ def _types(names: Sequence[str], between: str = ":") -> str:
 def _chosen(d: Descriptor, transposed: bool, knobs: dict[str, Any], place: Place) -> list[Case]:
     """Return the cases of a descriptor for one value of each knob, or an unsupported case with the reason."""
     direction = knobs["dir"]
-    role = direction[:5] if direction.startswith("BWD") else "FWD"
+    direction_kind = direction[:5] if direction.startswith("BWD") else "FWD"
     if knobs["bia-dt"] != UNDEF and direction in ("FWD_D", "FWD_I", "BWD_W"):
         direction = {"BWD_W": "BWD_WB"}.get(direction, "FWD_B")
     types = knobs["dt"]
     said = _types(types, "-")
-    reads, makes = [types[at] for at in _READS[role]], types[_MAKES[role]]
+    reads, makes = [types[at] for at in _READS[direction_kind]], types[_MAKES[direction_kind]]
     why = _why_types(reads, makes) or _why_attributes(knobs)
     data, weights = _layouts(d, transposed, knobs)
     if not why and not (data and weights):

@@ -36,7 +36,7 @@ from convgrad.functional.call import problem_from_shapes
 from convgrad.notation import OperatorCall
 
 NAMES = ("hard", "edges", "shapes", "large")
-ROLES = "FWD_D,BWD_D,BWD_W"
+DIRECTIONS = "FWD_D,BWD_D,BWD_W"
 KINDS: tuple[tuple[str, ...], ...] = (("f32", "NXC"), ("f32", "NCX"), ("bf16", "NXC"), ("f16", "NCX"))
 WORDS = ("roles", "types", "layouts", "auto_pad", "pads_end", "output_padding", "view", *VALUES)
 
@@ -90,7 +90,7 @@ def _cases(name: str, geometry: list[str], options: Mapping[str, str], place: st
         types, layouts = options.get("types", "f32,bf16,f16"), options.get("layouts", "NXC,NCX")
         kinds = tuple(product(types.split(","), layouts.split(",")))
     *deconv, descriptor = geometry
-    for direction, (type_name, layout) in product(options.get("roles", ROLES).split(","), kinds):
+    for direction, (type_name, layout) in product(options.get("roles", DIRECTIONS).split(","), kinds):
         line = " ".join([*deconv, direction, type_name, layout, descriptor])
         for call in notation.calls(notation.read(line)):
             attributes = _attributes(call, options)

@@ -122,8 +122,8 @@ def read_flags(words: tuple[Word, ...], line: Place) -> Flags:
 
 def _pairs(words: tuple[Word, ...]) -> Iterator[tuple[str, Place, str, Place]]:
     """Yield each flag's long name, its place, its value and the value's place."""
-    rest = iter(words)
-    for word in rest:
+    words_left = iter(words)
+    for word in words_left:
         text = _unquoted(word.text)
         name, equals, value = text.removeprefix("--").partition("=")
         if not text.startswith("--"):
@@ -137,7 +137,7 @@ def _pairs(words: tuple[Word, ...]) -> Iterator[tuple[str, Place, str, Place]]:
         if equals:
             yield name, word.place, value, word.place
             continue
-        following = next(rest, None)
+        following = next(words_left, None)
         if following is None:
             raise word.place.refuse(f"{word} must be followed by its value; the line ends")
         yield name, word.place, _unquoted(following.text), following.place

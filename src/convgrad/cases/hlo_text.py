@@ -170,8 +170,8 @@ def _mlir(text: str, match: re.Match[str], at: At) -> Convolution:
     labels = tuple("".join(group.replace(",", " ").split()) for group in numbers.groups())
     types = [_mlir_type(signature[i], at(signature.start(i))) for i in (1, 2, 3)]
     given = _mlir_window(window[1], at(window.start(1))) if window else {}
-    rest = text[match.end() : signature.start()]
-    return _built(match[1], tuple(types), labels, given, rest, at(numbers.start()))
+    labels_after = text[match.end() : signature.start()]
+    return _built(match[1], tuple(types), labels, given, labels_after, at(numbers.start()))
 
 
 def _mlir_type(text: str, place: Place) -> Type:
@@ -208,7 +208,7 @@ def _built(
     types: tuple[Type, ...],
     labels: tuple[str | None, ...],
     window: Mapping[str, list[list[int]]],
-    rest: str,
+    labels_after: str,
     place: Place,
 ) -> Convolution:
     """Return the convolution with defaults for missing values, or raise the error of a contradiction."""
@@ -223,13 +223,13 @@ def _built(
     kernel = [types[1].shape[rhs.index(digit)] for digit in digits]
     values = {key: window.get(key) or [default] * axes for key, default in defaults.items()}
     for key, value in values.items():
-        least = {"reverse": 0, "pad": -(2**62)}.get(key, 1)
+        minimum = {"reverse": 0, "pad": -(2**62)}.get(key, 1)
         width = 2 if key == "pad" else 1
-        if len(value) != axes or any(len(v) != width or min(v) < least for v in value):
+        if len(value) != axes or any(len(v) != width or min(v) < minimum for v in value):
             raise place.refuse(f"{key} of a window must have a legal entry for each of {axes} axes; got {value!s:.200}")
     if window.get("size", [[k] for k in kernel]) != [[k] for k in kernel]:
         raise place.refuse(f"size of a window must be rhs's {kernel}; got {[v[0] for v in window['size']]!s:.200}")
-    counts = [expression.search(rest) for expression in _COUNTS.values()]
+    counts = [expression.search(labels_after) for expression in _COUNTS.values()]
     return Convolution(
         name,
         (types[0], types[1], types[2]),

@@ -55,16 +55,18 @@ class Value:
             raise self.refuse(f"must be a string; it is {_kind(self.value)}")
         return self.value
 
-    def integer(self, least: int = S64[0]) -> int:
-        """Return an integer of 64 bits that is at least ``least``."""
-        if type(self.value) is not int or self.value not in S64 or self.value < least:
+    def integer(self, minimum: int = S64[0]) -> int:
+        """Return an integer of 64 bits that is at least ``minimum``."""
+        if type(self.value) is not int or self.value not in S64 or self.value < minimum:
             shown = self.value if type(self.value) is int and self.value in S64 else _kind(self.value)
-            raise self.refuse(f"must be an integer of 64 bits{f', at least {least}' * (least > S64[0])}; it is {shown}")
+            raise self.refuse(
+                f"must be an integer of 64 bits{f', at least {minimum}' * (minimum > S64[0])}; it is {shown}"
+            )
         return self.value
 
-    def integers(self, least: int = S64[0]) -> tuple[int, ...]:
+    def integers(self, minimum: int = S64[0]) -> tuple[int, ...]:
         """Return a list of integers."""
-        return tuple(item.integer(least) for item in self.items())
+        return tuple(item.integer(minimum) for item in self.items())
 
     def one_of(self, table: dict[str, T]) -> T:
         """Return a table's value for a string."""

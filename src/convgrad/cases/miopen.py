@@ -36,7 +36,7 @@ def read_line(text: str, place: Place) -> list[Case]:
     [('ConvolutionBackwardWeights', ((8, 32, 32, 16), (8, 32, 32, 16), (16, 8, 3, 3)))]
     """
     found = (Word(match[0], replace(place, column=place.column + match.start())) for match in re.finditer(r"\S+", text))
-    driver, command, rest = _command(tuple(found))
+    driver, command, flag_words = _command(tuple(found))
     boo = driver == "iree-boo-driver"
     if command.text in UNSERVED:
         return [
@@ -45,7 +45,7 @@ def read_line(text: str, place: Place) -> list[Case]:
     if command.text not in FORMATS:
         legal = ", ".join((*FORMATS, *UNSERVED))
         raise command.place.refuse(f"a driver's line must name a convolution, one of {legal}; got {command}")
-    flags = read_flags(rest, place)
+    flags = read_flags(flag_words, place)
     if flags.others:
         name = flags.others[0]
         sentence = f"--{name} must be {OTHER[name][1] or 'absent'}: a case has no word for what else it may be"

@@ -18,7 +18,7 @@ from convgrad.formats import FORMATS
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the first words; each command parses the rest itself."""
+    """Return the parser of the first words; each command parses the other words itself."""
     commands = "\n".join(f"  {name:9}{does}" for name, does in COMMANDS.items())
     last = f"commands:\n{commands}\n\nconvgrad COMMAND --help, or convgrad help COMMAND, describes one.\n\n{EXIT_CODES}"
     root = Parser("convgrad", "Convolution gradients on arrays, exactly, with a proved error bound.", last=last)
@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument(
         "command", nargs="?", metavar="COMMAND", choices=(*COMMANDS, "help"), help="one of the commands below"
     )
-    root.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    root.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return root
 
 
@@ -48,14 +48,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             say(f"convgrad {__version__}")
             return DONE
         if first.command == "help":
-            return main([*first.rest[:1], "--help"])
+            return main([*first.words[:1], "--help"])
         if first.command is None:
             parser().print_help()
             return COMMAND_LINE
         name = f"convgrad {first.command}"
-        _check_quotes(first.rest)
+        _check_quotes(first.words)
         arguments_of = importlib.import_module(f"convgrad.cli.parsers.{first.command}")
-        options = arguments_of.parser().parse_intermixed_args(first.rest)
+        options = arguments_of.parser().parse_intermixed_args(first.words)
         code: int = importlib.import_module(f"convgrad.cli.{first.command}").main(options)
         return code
     except BaseException as error:

@@ -19,7 +19,7 @@ def say(text: str) -> None:
     try:
         print(_fit(text, sys.stdout.encoding), flush=True)
     except OSError as error:
-        _drop_the_rest()
+        _drop_remaining_output()
         raise FileError(f"standard output cannot be written: {why(error)}") from error
 
 
@@ -41,7 +41,7 @@ def _fit(text: str, encoding: str | None) -> str:
     return lines.encode(encoding, "replace").decode(encoding)
 
 
-def _drop_the_rest() -> None:
+def _drop_remaining_output() -> None:
     """Discard the rest of standard output; otherwise the interpreter tries to write it at its end, and complains."""
     with suppress(OSError):  # standard output need not be a file of the system
         nowhere = os.open(os.devnull, os.O_WRONLY)

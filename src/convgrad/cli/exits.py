@@ -54,7 +54,7 @@ def code_of(error: BaseException, as_json: bool = False) -> int | None:
     notes = getattr(error, "__notes__", [])
     complain("\n".join(printable(line, None) for line in (f"convgrad: {words}", *notes)))
     if as_json:
-        told = {"kind": type(error).__name__, "message": words, "exit_code": code, "notes": notes}
+        reported = {"kind": type(error).__name__, "message": words, "exit_code": code, "notes": notes}
         with suppress(FileError):  # standard output may be the cause of the error
-            say(json.dumps({"error": told}))
+            say(json.dumps({"error": reported}))
     return code

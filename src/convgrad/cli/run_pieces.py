@@ -62,7 +62,7 @@ def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
     problem = prepared.problem
     if problem.note:
         complain(f"convgrad: warning: {problem.note}")
-    told: list[scale.Progress] = []
+    reports: list[scale.Progress] = []
     with (
         _ended_as_by_ctrl_c(),
         _result(problem, options) as out,
@@ -70,7 +70,7 @@ def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
     ):
 
         def tell(now: scale.Progress) -> None:
-            told[:] = [now]
+            reports[:] = [now]
             progress.relabel(f"{problem.operator}: {now}")
             progress(now.share)
 
@@ -91,8 +91,8 @@ def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
         files.write(options.output, result, options.force)
     sources = dict(zip((port.name for port in prepared.op.operands), options.inputs, strict=False))
     summary = report(prepared, sources, result, {"time_ms": round(time_ms, 3)}, {})
-    if told:
-        summary["pieces"] = in_pieces(told[0])
+    if reports:
+        summary["pieces"] = in_pieces(reports[0])
     if options.output:
         summary["written"] = options.output
     return summary

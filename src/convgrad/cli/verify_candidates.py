@@ -72,9 +72,9 @@ def _call(posed: Posed) -> tuple[str, tuple[object, ...], dict[str, Any]]:
     return (posed.case.operator, *arguments(posed.call))
 
 
-def _timed(ask: Callable[[], Array | Verdict]) -> Answer:
+def _timed(compute: Callable[[], Array | Verdict]) -> Answer:
     started = time.perf_counter()
-    result = ask()
+    result = compute()
     return result, time.perf_counter() - started
 
 

@@ -54,8 +54,8 @@ class Judged:
         case = self.case
         lines = [f"{case.name}  {self.text}"]
         if self.outcome not in (OK, SKIPPED):
-            told = case.place in self.error or case.place.startswith(TYPED)  # typed text is on the screen
-            lines += [f"  {case.place}"] * (not told)
+            is_located = case.place in self.error or case.place.startswith(TYPED)  # typed text is on the screen
+            lines += [f"  {case.place}"] * (not is_located)
             lines += [f"  hard because {case.why}"] * bool(case.why)
             lines += [f"  reproduce: {self.reproduce}"] * bool(self.reproduce)
         return "\n".join(printable(line, None) for line in lines)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.spec.slabs import Region
+from convgrad.spec.subproblems import Region
 
 Array = NDArray[Any]
 Chunks = tuple[tuple[int, ...], ...]  # per axis, the extents of its blocks

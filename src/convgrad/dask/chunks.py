@@ -8,14 +8,14 @@ from itertools import accumulate, pairwise, product
 from math import prod
 
 from convgrad.dask.blocks import Chunks
-from convgrad.spec.boxes import blocks_of, row_step
 from convgrad.spec.geometry import Axis, Channels
+from convgrad.spec.image_cuts import blocks_of, row_step
 from convgrad.spec.layouts import to_canonical
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import FAN_IN
 from convgrad.spec.pieces import leaf_images, nodes_of
 from convgrad.spec.problem import Problem, canonical_shapes
-from convgrad.spec.slabs import Box, positions, swept, whole
+from convgrad.spec.subproblems import Ranges, positions, swept, whole
 
 SUM_BYTES = 4  # bytes of an element of a sum, which is f32
 SPATIAL = 2  # the number of axes before the spatial axes in canonical data
@@ -23,30 +23,30 @@ SPATIAL = 2  # the number of axes before the spatial axes in canonical data
 
 @dataclass(frozen=True)
 class Piece:
-    """Some images of a sum over the batch, and their boxes: one box of all positions, or adjacent boxes of rows."""
+    """Some images of a sum over the batch, and their regions: one of all positions, or adjacent ones of rows."""
 
     images: range
-    boxes: tuple[Box, ...]
+    regions: tuple[Ranges, ...]
 
 
 @dataclass(frozen=True)
 class Written:
-    """The boxes of a forward or data gradient: runs of images, and runs of positions along each spatial axis."""
+    """The regions of a forward or data gradient: ranges of images, and of positions along each spatial axis."""
 
     images: tuple[range, ...]
     axes: tuple[tuple[range, ...], ...]
 
     @property
-    def boxes(self) -> list[tuple[range, Box]]:
-        """The images and the box of each block, row-major in canonical order."""
-        return [(images, box) for images, *box in product(self.images, *self.axes)]  # type: ignore[misc]
+    def regions(self) -> list[tuple[range, Ranges]]:
+        """The images and the region of each block, row-major in canonical order."""
+        return [(images, ranges) for images, *ranges in product(self.images, *self.axes)]  # type: ignore[misc]
 
 
 def summed(problem: Problem, given: Mapping[Tensor, Chunks]) -> tuple[Piece, ...]:
     """Return the pieces of a weight or bias gradient from the chunks of its data. No operand may be empty.
 
     Images are cut between leaves, near the ends of chunks. Positions are cut near the ends of chunks of their first
-    axis, if the order of the sum permits it (``spec.boxes.row_step``).
+    axis, if the order of the sum permits it (``spec.image_cuts.row_step``).
 
     >>> from convgrad.notation import problem
     >>> one, chunks = problem("BWD_W f32 NCX mb50ic4ih7oc4oh7kh3ph1"), ((8,) * 6 + (2,), (4,), (7,), (7,))
@@ -60,8 +60,8 @@ def summed(problem: Problem, given: Mapping[Tensor, Chunks]) -> tuple[Piece, ...
     canonical = {tensor: to_canonical_chunks(chunks, lie[tensor]) for tensor, chunks in given.items()}
     finest = max((ends_of(chunks[0]) for chunks in canonical.values()), key=len)
     at = cuts(finest, each, lambda image: -(-image // each), image_bytes, output * SUM_BYTES)
-    boxes = _rows(problem, canonical, image_bytes, output * SUM_BYTES)
-    return tuple(Piece(images, boxes) for images in runs(at))
+    regions = _rows(problem, canonical, image_bytes, output * SUM_BYTES)
+    return tuple(Piece(images, regions) for images in ranges_between(at))
 
 
 def coincide(problem: Problem, given: Mapping[Tensor, Chunks]) -> bool:
@@ -81,8 +81,10 @@ def coincide(problem: Problem, given: Mapping[Tensor, Chunks]) -> bool:
     return len(ends) == len({tuple(map(len, chunks)) for chunks in canonical.values()}) == 1 < len(canonical)
 
 
-def _rows(problem: Problem, canonical: Mapping[Tensor, Chunks], image_bytes: int, output_bytes: int) -> tuple[Box, ...]:
-    """Return the boxes of rows that every image is cut into."""
+def _rows(
+    problem: Problem, canonical: Mapping[Tensor, Chunks], image_bytes: int, output_bytes: int
+) -> tuple[Ranges, ...]:
+    """Return the regions of rows that every image is cut into."""
     extents, everything = positions(problem), whole(problem)
     step = row_step(extents)
     if step is None:
@@ -90,11 +92,11 @@ def _rows(problem: Problem, canonical: Mapping[Tensor, Chunks], image_bytes: int
     ends = max((_ends_of_positions(problem, tensor, axes, 0) for tensor, axes in canonical.items()), key=len)
     row_bytes = image_bytes // extents[0]
     at = cuts(ends, step, lambda row: blocks_of(extents, range(row)).stop, row_bytes, output_bytes)
-    return tuple((rows, *everything[1:]) for rows in runs(at))
+    return tuple((rows, *everything[1:]) for rows in ranges_between(at))
 
 
 def written(problem: Problem, tensor: Tensor, chunks: Chunks) -> Written:
-    """Return the boxes of a forward or data gradient, which follow the chunks of its data operand ``tensor``.
+    """Return the regions of a forward or data gradient, which follow the chunks of its data operand ``tensor``.
 
     An output position belongs to the chunk that contains the middle of its taps.
 
@@ -106,7 +108,8 @@ def written(problem: Problem, tensor: Tensor, chunks: Chunks) -> Written:
     canonical = to_canonical_chunks(chunks, problem.layouts[problem.operands.index(tensor)])
     axes = range(len(positions(problem)))
     return Written(
-        runs(ends_of(canonical[0])), tuple(runs(_ends_of_positions(problem, tensor, canonical, axis)) for axis in axes)
+        ranges_between(ends_of(canonical[0])),
+        tuple(ranges_between(_ends_of_positions(problem, tensor, canonical, axis)) for axis in axes),
     )
 
 
@@ -124,9 +127,9 @@ def ends_of(chunks: Sequence[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(end for end in accumulate(chunks) if end))
 
 
-def runs(ends: Sequence[int]) -> tuple[range, ...]:
-    """Return the adjacent runs with these ends. The first run begins at 0."""
-    return tuple(range(*run) for run in pairwise((0, *ends)))
+def ranges_between(ends: Sequence[int]) -> tuple[range, ...]:
+    """Return the adjacent ranges with these ends. The first range begins at 0."""
+    return tuple(range(*one) for one in pairwise((0, *ends)))
 
 
 def _ends_of_positions(problem: Problem, tensor: Tensor, canonical: Chunks, axis: int) -> tuple[int, ...]:
@@ -163,7 +166,7 @@ def cuts(
     >>> cuts((3, 6, 7), 5, lambda image: -(-image // 5), 1, 1)
     (5, 7)
     """
-    total, longest = ends[-1], max(len(run) for run in runs(ends))
+    total, longest = ends[-1], max(len(one) for one in ranges_between(ends))
     grains = [each]
     while 2 * grains[-1] * FAN_IN <= 3 * longest:
         grains.append(grains[-1] * FAN_IN)

@@ -34,7 +34,7 @@ class OnCuts:
 
 
 def are_blocks(operands: Mapping[Tensor, Any], images: Sequence[range]) -> bool:
-    """Return whether the operands are cut into exactly these runs of images, and along no other axis."""
+    """Return whether the operands are cut into exactly these ranges of images, and along no other axis."""
     batch = tuple(map(len, images))
     return all(
         array.chunks[0] == (batch if tensor in BATCHED else array.shape[:1]) and set(array.numblocks[1:]) <= {1}

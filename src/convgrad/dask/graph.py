@@ -23,7 +23,7 @@ from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import Tensor, find
 from convgrad.spec.order import FAN_IN
 from convgrad.spec.problem import Problem
-from convgrad.spec.slabs import Box, slab_of, whole
+from convgrad.spec.subproblems import Ranges, subproblem_of, whole
 
 Key = tuple[Any, ...]
 Given = Any  # an argument of a task: a TaskRef, or a nested Task
@@ -62,17 +62,17 @@ class Graph:
         return TaskRef(key)
 
     def reading(
-        self, task: type[Write | Sum | SumRows], images: range, box: Box
+        self, task: type[Write | Sum | SumRows], images: range, ranges: Ranges
     ) -> tuple[Write | Sum | SumRows, list[Given]]:
-        """Return a task on images and a box, and references to the blocks or parts that it reads."""
+        """Return a task on images and a region, and references to the blocks or parts that it reads."""
         blocks: list[Given] = []
         extents: list[Chunks] = []
-        regions = slab_of(self.problem, images, box).reads
+        regions = subproblem_of(self.problem, images, ranges).reads
         for tensor, region in zip(self.problem.operands, regions, strict=True):
             read = self._blocks[tensor].read(region)
             extents.append(read.extents)
             blocks += [self._part(tensor, *part) for part in read.parts]
-        return task(self.problem, images, box, tuple(extents), self.threads), blocks
+        return task(self.problem, images, ranges, tuple(extents), self.threads), blocks
 
     def _part(self, tensor: Tensor, block: tuple[int, ...], within: tuple[slice, ...], is_whole: bool) -> Given:
         """Return a reference to a block, or to a part of it."""
@@ -102,12 +102,14 @@ class Graph:
         name = f"{self.label}-{kind}-{self.token}" if kind else self.name
         everything, tasks = whole(self.problem), []
         for some in images:
-            regions = slab_of(self.problem, some, everything).reads
+            regions = subproblem_of(self.problem, some, everything).reads
             reads = {t: self._blocks[t].read(one) for t, one in zip(self.problem.operands, regions, strict=True)}
-            slab = task(self.problem, some, everything, tuple(read.extents for read in reads.values()), self.threads)
+            subproblem = task(
+                self.problem, some, everything, tuple(read.extents for read in reads.values()), self.threads
+            )
             parts = [(t, *part) for t, read in reads.items() for part in read.parts]
             cuts = tuple(None if is_whole else self._cut(t, block, within) for t, block, within, is_whole in parts)
-            tasks.append(slab if not any(cuts) else OnCuts(slab, cuts))
+            tasks.append(subproblem if not any(cuts) else OnCuts(subproblem, cuts))
         self.layers[name] = on_blocks(name, rank, tasks, self.operands)
         return [TaskRef((name, n, *[0] * (rank - 1))) for n in range(len(images))]
 
@@ -140,7 +142,7 @@ def _sum(graph: Graph) -> Any:
     chunks = {tensor: array.chunks for tensor, array in graph.operands.items()}
     pieces = summed(problem, chunks)
     images = [piece.images for piece in pieces]
-    if pieces[0].boxes == (whole(problem),) and are_blocks(graph.operands, images):
+    if pieces[0].regions == (whole(problem),) and are_blocks(graph.operands, images):
         parts = graph.put_on_blocks("part", 2, Sum, images)
     else:
         if coincide(problem, chunks):
@@ -154,10 +156,11 @@ def _sum(graph: Graph) -> Any:
 
 def _part(graph: Graph, at: int, piece: Piece) -> TaskRef:
     """Return a reference to the unfinished sums of a piece."""
-    if piece.boxes == (whole(graph.problem),):
-        return graph.put("part", (at,), *graph.reading(Sum, piece.images, piece.boxes[0]))
+    if piece.regions == (whole(graph.problem),):
+        return graph.put("part", (at,), *graph.reading(Sum, piece.images, piece.regions[0]))
     rows = [
-        graph.put("rows", (at, row), *graph.reading(SumRows, piece.images, box)) for row, box in enumerate(piece.boxes)
+        graph.put("rows", (at, row), *graph.reading(SumRows, piece.images, ranges))
+        for row, ranges in enumerate(piece.regions)
     ]
     return graph.put("part", (at,), whole_images, _climbed(graph, "rows-sum", (at,), rows, add_rows))
 
@@ -178,15 +181,15 @@ def _write(graph: Graph) -> Any:
     """Return a forward or data gradient, with one task for each block of the result."""
     problem = graph.problem
     data = problem.operands[0]
-    boxes = written(problem, data, graph.operands[data].chunks)
-    axes = (boxes.images, *boxes.axes)
-    if are_blocks(graph.operands, boxes.images):
-        graph.put_on_blocks("", len(problem.output_shape), Write, boxes.images)
+    regions = written(problem, data, graph.operands[data].chunks)
+    axes = (regions.images, *regions.axes)
+    if are_blocks(graph.operands, regions.images):
+        graph.put_on_blocks("", len(problem.output_shape), Write, regions.images)
     else:
-        for at in product(*(range(len(runs)) for runs in axes)):
-            images, *box = (runs[n] for runs, n in zip(axes, at, strict=True))
+        for at in product(*(range(len(ranges_of_each)) for ranges_of_each in axes)):
+            images, *ranges = (ranges_of_each[n] for ranges_of_each, n in zip(axes, at, strict=True))
             index = from_canonical((at[0], 0, *at[1:]), problem.layouts[-1])
-            graph.put_result(index, *graph.reading(Write, images, tuple(box)))
-    extents = [tuple(map(len, runs)) for runs in axes]
+            graph.put_result(index, *graph.reading(Write, images, tuple(ranges)))
+    extents = [tuple(map(len, ranges_of_each)) for ranges_of_each in axes]
     extents.insert(CHANNELS, (problem.output_shape[problem.output_order[CHANNELS]],))
     return graph.array(from_canonical(extents, problem.layouts[-1]))  # type: ignore[arg-type]

@@ -19,23 +19,23 @@ from convgrad.dask.blocks import Chunks, assembled
 from convgrad.functional.call import canonical, solve
 from convgrad.functional.join import join
 from convgrad.functional.partials import Partials, check_order, partials_of
-from convgrad.functional.rows import Rows, rows_of, slab_of_rows
+from convgrad.functional.rows import Rows, rows_of, subproblem_of_rows
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.rules import refuse
-from convgrad.spec.slabs import Box, Region, slab_of
+from convgrad.spec.subproblems import Ranges, Region, subproblem_of
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class OnSlab:
-    """Images and a box of a problem, and for each operand the extents of its blocks along each axis."""
+class OnSubProblem:
+    """Images and a region of a problem, and for each operand the extents of its blocks along each axis."""
 
     problem: Problem
     images: range
-    box: Box
+    ranges: Ranges
     operands: tuple[Chunks, ...]
     threads: int
 
@@ -77,17 +77,17 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Write(OnSlab):
-    """A task that computes a box of a forward or data gradient."""
+class Write(OnSubProblem):
+    """A task that computes a region of a forward or data gradient."""
 
     def __call__(self, *blocks: Array) -> Array:
-        """Return the box of the result."""
-        part = slab_of(self.problem, self.images, self.box).problem
+        """Return the region of the result."""
+        part = subproblem_of(self.problem, self.images, self.ranges).problem
         return solve(part, self.given(blocks), threads=self.threads)
 
 
 @dataclass(frozen=True)
-class Sum(OnSlab):
+class Sum(OnSubProblem):
     """A task that computes the unfinished sums of some images."""
 
     def __call__(self, *blocks: Array) -> Partials:
@@ -98,15 +98,15 @@ class Sum(OnSlab):
 
 
 @dataclass(frozen=True)
-class SumRows(OnSlab):
+class SumRows(OnSubProblem):
     """A task that computes the unfinished sums of some rows of each of some images."""
 
     def __call__(self, *blocks: Array) -> tuple[Rows, ...]:
         """Return the sums, image by image."""
         given, found = self.given(blocks), []
         for n, image in enumerate(self.images):
-            slab = slab_of_rows(self.problem, image, self.box[0])
-            found.append(rows_of(slab, self.problem, [array[n : n + 1] for array in given], self.threads))
+            subproblem = subproblem_of_rows(self.problem, image, self.ranges[0])
+            found.append(rows_of(subproblem, self.problem, [array[n : n + 1] for array in given], self.threads))
         return tuple(found)
 
 
@@ -121,7 +121,7 @@ def whole_images(*parts: tuple[Rows, ...]) -> Partials:
 
 
 def add_parts(*parts: Partials) -> Partials:
-    """Return the combined sums of adjacent runs of images."""
+    """Return the combined sums of adjacent ranges of images."""
     return reduce(add, parts)
 
 

@@ -17,7 +17,7 @@ from convgrad.engines.settings import accuracy, cap, count
 from convgrad.engines.starting import loaded
 from convgrad.formats import Format
 from convgrad.plan.reach import unsupported
-from convgrad.spec.chosen import DIRECT, in_variant
+from convgrad.spec.chosen import DIRECT, with_algorithm
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
 from convgrad.spec.samples import in_parts, is_product
@@ -88,8 +88,8 @@ def within(problem: Problem, max_error: float | None) -> Problem:
 
     An engine without the specified order always sums directly.
     """
-    most = accuracy(max_error, problem.operator)
-    return in_variant(problem, most) if most > DIRECT and choose(problem).has_order else problem
+    maximum = accuracy(max_error, problem.operator)
+    return with_algorithm(problem, maximum) if maximum > DIRECT and choose(problem).has_order else problem
 
 
 def machine_of(problem: Problem) -> Machine | None:

@@ -19,7 +19,7 @@ class Runtime(NamedTuple):
     """The functions of the runtime."""
 
     parallel: Callable[[int, int, int, int], None]  # function, argument, threads, flags: calls it on so many threads
-    threads: Callable[[], int]  # how many this thread's regions have unless told
+    threads: Callable[[], int]  # how many this thread's regions have by default
     cores: Callable[[], int]  # that this thread's regions may run on, wherever threads are bound
     inside: Callable[[], int]  # whether this thread is in a region
     number: int  # address of the function that returns a thread's number in its team,

@@ -108,7 +108,7 @@ def checked(number: object, operator: str) -> int:
 
 
 @contextmanager
-def max_error(most: float) -> Iterator[None]:
+def max_error(maximum: float) -> Iterator[None]:
     """Admit errors up to so many times the direct sum's guarantee in a ``with`` block of this thread or task.
 
     The guarantee is one of norms: of the channels that a weight has, of what a tile of positions meets and the weights
@@ -119,20 +119,20 @@ def max_error(most: float) -> Iterator[None]:
     ...     accuracy(None), accuracy(1)
     (64.0, 1.0)
     """
-    token = _accuracy.set(_checked_accuracy(most, "max_error"))
+    token = _accuracy.set(_checked_accuracy(maximum, "max_error"))
     try:
         yield
     finally:
         _accuracy.reset(token)
 
 
-def _checked_accuracy(most: object, operator: str) -> float:
-    number = float(most) if isinstance(most, Real) and not isinstance(most, bool) else 0.0
+def _checked_accuracy(maximum: object, operator: str) -> float:
+    number = float(maximum) if isinstance(maximum, Real) and not isinstance(maximum, bool) else 0.0
     if not number >= 1:  # D9
         refuse(
             "D9",
             operator,
-            f"max_error must be a number, 1 at least; got {most!r:.200}; 1, the default, is the direct sum",
+            f"max_error must be a number, 1 at least; got {maximum!r:.200}; 1, the default, is the direct sum",
         )
     return number
 

@@ -100,14 +100,14 @@ def mapped(place: str, fmt: Format | None = None) -> Array:
     with _members(path) as members:
         name = _one_key(path, key, members) if _kind(path).keyed else next(iter(members))
         member = members[name]
-        if member.lies is None:
+        if member.stored is None:
             raise FileError(
                 f"{place}: must lie in its file as it does in memory, to be read in pieces; {member.why_not}"
             )
-        lies = member.lies()
-        if prod(lies.shape) == 0:
-            return _typed(np.empty(lies.shape, lies.dtype), fmt, place)
-        return _typed(np.memmap(path, lies.dtype, "r", lies.first_byte, lies.shape, lies.order), fmt, place)
+        stored = member.stored()
+        if prod(stored.shape) == 0:
+            return _typed(np.empty(stored.shape, stored.dtype), fmt, place)
+        return _typed(np.memmap(path, stored.dtype, "r", stored.first_byte, stored.shape, stored.order), fmt, place)
 
 
 def read_all(

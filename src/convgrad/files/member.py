@@ -14,7 +14,7 @@ RECORDS = {np.dtype("V1"): "f8_e4m3", np.dtype("V2"): "bf16"}
 
 
 @dataclass(frozen=True)
-class Lies:
+class Stored:
     """An array whose bytes in a file are those in memory: its type, shape, first byte and order."""
 
     dtype: np.dtype[Any]
@@ -27,12 +27,12 @@ class Lies:
 class Member:
     """An array of an open file: its announced bytes, the function that reads it, and its position in the file.
 
-    An array without ``lies`` cannot be mapped; ``why_not`` is the reason.
+    An array without ``stored`` cannot be mapped; ``why_not`` is the reason.
     """
 
     size_bytes: int
     read: Callable[[], NDArray[Any]]
-    lies: Callable[[], Lies] | None = None
+    stored: Callable[[], Stored] | None = None
     why_not: str = ""
 
 

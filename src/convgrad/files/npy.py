@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.errors import FileError
-from convgrad.files.member import RECORDS, Lies, Member, Members
+from convgrad.files.member import RECORDS, Member, Members, Stored
 
 Array = NDArray[Any]
 
@@ -27,17 +27,17 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 def members(file: IO[bytes], path: Path) -> Iterator[Members]:
     """Yield the one array of a file."""
     size = os.fstat(file.fileno()).st_size
-    yield {"": Member(size, lambda: array(file, size, str(path)), lambda: lies(file, size, str(path)))}
+    yield {"": Member(size, lambda: array(file, size, str(path)), lambda: stored(file, size, str(path)))}
 
 
 def array(file: IO[bytes], size: int, name: str) -> Array:
     """Return the array of a file, or of an archive's member, of ``size`` bytes."""
-    lies(file, size, name)
+    stored(file, size, name)
     file.seek(0)
     return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
-def lies(file: IO[bytes], size: int, name: str) -> Lies:
+def stored(file: IO[bytes], size: int, name: str) -> Stored:
     """Return the array's position in ``size`` bytes; raise FileError if NumPy cannot read it or bytes are missing."""
     head = io.BytesIO(file.read(LONGEST_HEADER))
     version = np.lib.format.read_magic(head)
@@ -59,7 +59,7 @@ def lies(file: IO[bytes], size: int, name: str) -> Lies:
         raise FileError(f"{name}: the header announces {announced} bytes of data; the file has {present}")
     if dtype.kind == "V" and dtype not in RECORDS:
         raise FileError(f"{name}: must hold numbers; it holds raw {dtype.itemsize}-byte records")
-    return Lies(dtype, tuple(shape), head.tell(), "F" if fortran else "C")
+    return Stored(dtype, tuple(shape), head.tell(), "F" if fortran else "C")
 
 
 def header(_: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:

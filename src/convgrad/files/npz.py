@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from convgrad.errors import FileError
 from convgrad.files import npy
-from convgrad.files.member import Lies, Member, Members
+from convgrad.files.member import Member, Members, Stored
 
 Array = NDArray[Any]
 
@@ -61,13 +61,13 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: IO[bytes], pa
     read = partial(_array, archive, info, path)
     if info.compress_type != zipfile.ZIP_STORED:
         return Member(info.file_size, read, why_not="it is compressed; numpy.savez stores arrays as they are")
-    return Member(info.file_size, read, partial(_lies, archive, info, file, path))
+    return Member(info.file_size, read, partial(_stored, archive, info, file, path))
 
 
-def _lies(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: IO[bytes], path: Path) -> Lies:
+def _stored(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: IO[bytes], path: Path) -> Stored:
     """Return the position of a stored array in the archive: after a header of its own, which gives its own length."""
     with archive.open(info) as member:  # this checks the header against the archive's list
-        inner = npy.lies(member, info.file_size, f"{path}:{info.filename}")
+        inner = npy.stored(member, info.file_size, f"{path}:{info.filename}")
     file.seek(info.header_offset + _LENGTHS.start)
     lengths = np.frombuffer(file.read(len(_LENGTHS)), "<u2")
     return replace(inner, first_byte=info.header_offset + _LENGTHS.stop + int(lengths.sum()) + inner.first_byte)

@@ -71,8 +71,8 @@ def read(path: Path, described: Described, memory_bytes: int = DEFAULT_LIMITS.me
             what = f"{what} with strides {list(described.strides)}"
         part = described.is_part
         if present < wanted or (present > wanted and not part) or present % item:
-            least = "at least " * part
-            raise FileError(f"{path}: {what} takes {least}{wanted} bytes; the file has {present}")
+            minimum = "at least " * part
+            raise FileError(f"{path}: {what} takes {minimum}{wanted} bytes; the file has {present}")
         if max(present, dense_bytes) > memory_bytes:
             wanted = max(present, dense_bytes)
             raise FileError(f"{path}: the array must fit {memory_bytes} bytes (memory_bytes); it takes {wanted}")

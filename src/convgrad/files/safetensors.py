@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.errors import FileError
-from convgrad.files.member import Lies, Member, Members
+from convgrad.files.member import Member, Members, Stored
 from convgrad.formats import Format, of_program
 
 Array = NDArray[Any]
@@ -45,9 +45,9 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
             array: Array = np.fromfile(file, fmt.bits, prod(shape)).view(fmt.dtype).reshape(shape)
             return array
 
-        def lies(key: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Lies:
+        def stored(key: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Stored:
             begin, entries = header()
-            return Lies(dtype, shape, begin + entries[key]["data_offsets"][0])
+            return Stored(dtype, shape, begin + entries[key]["data_offsets"][0])
 
         found = {}
         for key in tensors.keys():  # noqa: SIM118 - no mapping
@@ -57,7 +57,7 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
             read = partial(extension, key, fmt) if fmt and fmt.is_extension else partial(tensors.get_tensor, key)
             size, shape = _size_bytes(dtype, described.get_shape()), tuple(described.get_shape())
             if dtype in MAPPED:
-                found[key] = Member(size, read, partial(lies, key, MAPPED[dtype], shape))
+                found[key] = Member(size, read, partial(stored, key, MAPPED[dtype], shape))
             else:
                 found[key] = Member(size, read, why_not=f"it holds {dtype}, and not {', '.join(MAPPED)}")
         yield found

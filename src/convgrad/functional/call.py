@@ -179,10 +179,10 @@ def _remembered(
     operator: str, described: Plain, plain: Plain, dtype: object, accumulate: bool, lenient: bool
 ) -> tuple[Operator, Attributes, Problem]:
     """Check a call given by its key; the result is the same for all arrays of these types and shapes."""
-    return _checked(operator, *told(described, plain), dtype, accumulate, lenient)[:3]
+    return _checked(operator, *described_call(described, plain), dtype, accumulate, lenient)[:3]
 
 
-def told(described: Plain, plain: Plain) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def described_call(described: Plain, plain: Plain) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return operands and attributes that ``key_of`` describes so. The arrays take no memory."""
     operands = tuple(
         arrays.stand_in(one[1], one[0]) if one and isinstance(one[0], np.dtype) else one for one in described

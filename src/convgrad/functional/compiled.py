@@ -65,8 +65,8 @@ class Compiled:
             on_its_threads(first, self.call.at, [*map(address_of, given)], address_of(result), (given, result))
         else:
             views, view = canonical(problem, taken), result.view(np.ndarray).transpose(problem.output_order)
-            lies_so = (*[array.strides for array in views], view.strides)
-            on_its_threads(first, self.call.elsewhere(lies_so).on, views, view)
+            strides_of_each = (*[array.strides for array in views], view.strides)
+            on_its_threads(first, self.call.elsewhere(strides_of_each).on, views, view)
         return result if result is out or (plain and out is None) else handed_over(result, first, out)
 
     def _taken(self, name: str, shape: tuple[int, ...], value: object) -> Array:

@@ -42,7 +42,7 @@ class Explanation:
     @property
     def leaf_images(self) -> int | None:
         """The number of images in a leaf; None without a sum over the batch, or if Winograd or NumPy computes it."""
-        cut = self.problem.solves_for in SUMMED and not why_no_order(self.problem) and not self.problem.variant
+        cut = self.problem.solves_for in SUMMED and not why_no_order(self.problem) and not self.problem.algorithm
         return leaf_images(self.problem.geometry) if cut else None
 
     @property
@@ -65,9 +65,9 @@ class Explanation:
         """Return the error bound as text."""
         from convgrad.functional.in_words import norms  # noqa: PLC0415 - for who reads it only
 
-        if not self.problem.variant:
+        if not self.problem.algorithm:
             return f"{self.error_factor:.3g} sum |x||y|"
-        constant, tiles = kappa(self.problem), self.problem.variant
+        constant, tiles = kappa(self.problem), self.problem.algorithm
         return f"{self.error_factor:.3g} {norms(self.problem)}: kappa = {constant:.4g}, of tiles of {tiles}"
 
     def __str__(self) -> str:

@@ -12,10 +12,10 @@ from convgrad import arrays
 from convgrad.formats import F64, FORMATS
 from convgrad.functional.call import check_options, handed_over
 from convgrad.functional.partials import Partials, check_neighbours, check_one_problem
-from convgrad.functional.sums import add, finish
+from convgrad.functional.sums import add, store
 from convgrad.functional.types import Array, DType
 from convgrad.spec.check import as_items
-from convgrad.spec.pieces import climb, total
+from convgrad.spec.pieces import combine, total
 from convgrad.spec.rules import refuse
 
 
@@ -57,14 +57,14 @@ def join(
         refuse("T4", one.operator, "dtype must not be f64, as the sums are kept in f32")
     _check_all(given)
     known = [each for part in given for each in part.known()]
-    made = climb(known, add)
+    made = combine(known, add)
     whole = total(made, add) if made else (np.zeros(one.shape, np.float32),)
     if out is None:
         result = arrays.aligned(one.shape, fmt.dtype)
     else:
         taken = {f"sum {n} of the parts": array for n, (_, (array,)) in enumerate(known)}
         result = arrays.check_out(out, one.shape, fmt, taken, one.operator).view(np.ndarray)
-    finish(whole, result, fmt, accumulate)
+    store(whole, result, fmt, accumulate)
     return handed_over(result, one.sample, out)
 
 

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from convgrad import arrays, engines
 from convgrad.engines.settings import count
 from convgrad.errors import ConvgradError
-from convgrad.functional.call import REMEMBERED, Plain, check_options, handed_over, key_of, pose, room, told
+from convgrad.functional.call import REMEMBERED, Plain, check_options, described_call, handed_over, key_of, pose, room
 from convgrad.libraries import on_its_threads
 from convgrad.spec.check import as_items
 from convgrad.spec.derivatives import COTANGENT, derivative
 from convgrad.spec.operators import Operator, Port, Tensor, find
-from convgrad.spec.problem import Problem, check_output_format, only, posed
+from convgrad.spec.problem import Problem, check_output_format, intern, posed
 from convgrad.spec.rules import refuse
 
 Array = NDArray[Any]
@@ -191,7 +191,7 @@ def _all_taken(function: str, operands: tuple[object, ...]) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=REMEMBERED)
 def _remembered(function: str, described: Plain, plain: Plain, wanted: Plain) -> tuple[Asked, ...]:
-    operands, attributes = told(described, plain)
+    operands, attributes = described_call(described, plain)
     return _asked(function, _all_taken(function, operands), attributes, *wanted)
 
 
@@ -233,7 +233,7 @@ def _asked(
                 sentence = f"{OPERANDS[number]} must be an array, as the gradient of {name} is computed from it"
                 refuse("T1", function, f"{sentence}; got the shape {taken[number]}")
         assert found.problem is not None, "no layer hands its cotangent on"
-        solved = only(replace(found.problem, output_format=to, accumulate=name in added))
+        solved = intern(replace(found.problem, output_format=to, accumulate=name in added))
         read = [pair for pair in zip(given, solved.operand_orders, strict=True) if pair[0] not in known]
         known.update(given)
         asked.append(Asked(place, solved, given, tuple(read)))

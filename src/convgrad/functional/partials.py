@@ -19,8 +19,8 @@ from convgrad.spec.check import as_integer
 from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.layouts import from_canonical, shape_words
 from convgrad.spec.operators import OPERATORS, find
-from convgrad.spec.pieces import Nodes, climb, leaf_images, nodes_of
-from convgrad.spec.problem import REMEMBERED, Problem, canonical_shape, of_images, only
+from convgrad.spec.pieces import Nodes, combine, leaf_images, nodes_of
+from convgrad.spec.problem import REMEMBERED, Problem, canonical_shape, intern, of_images
 from convgrad.spec.rules import refuse
 
 Array = NDArray[Any]
@@ -107,7 +107,7 @@ class Partials:
             return self if self.images else other
         left, right = (self, other) if self.first <= other.first else (other, self)
         check_neighbours(left, right)
-        made = climb([*left.known(), *right.known()], add)
+        made = combine([*left.known(), *right.known()], add)
         return replace(left, images=left.images + right.images, sums=tuple(added(one) for _, one in made))
 
     def __str__(self) -> str:
@@ -207,7 +207,7 @@ def sum_of(
 
 @lru_cache(maxsize=REMEMBERED)
 def _unrounded(problem: Problem, accumulate: bool) -> Problem:
-    return only(replace(problem, output_format=F32, accumulate=accumulate))
+    return intern(replace(problem, output_format=F32, accumulate=accumulate))
 
 
 def as_partials(problem: Problem, first: int, images: int, sums: tuple[Array, ...], sample: Any = None) -> Partials:

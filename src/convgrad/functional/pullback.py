@@ -17,7 +17,7 @@ from convgrad.functional.types import Array
 from convgrad.libraries import like
 from convgrad.spec.check import as_integer, as_items
 from convgrad.spec.formulas import Formula, Term, gradients
-from convgrad.spec.problem import Problem, only
+from convgrad.spec.problem import Problem, intern
 from convgrad.spec.rules import refuse
 
 Found = tuple[Any, ...]  # one per input: an array of the caller's library, or None
@@ -163,7 +163,7 @@ def _zeros(problem: Problem) -> Array:
 @lru_cache(maxsize=REMEMBERED)
 def _adding(problem: Problem) -> Problem:
     """Return the problem that adds its result to the output."""
-    return only(replace(problem, accumulate=True))
+    return intern(replace(problem, accumulate=True))
 
 
 def vjp(

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from convgrad.functional.partials import Partials, as_partials, sum_of
 from convgrad.functional.sums import Computed, Sum, add, added, grown
-from convgrad.spec.boxes import blocks_of, boxes
+from convgrad.spec.image_cuts import blocks_of, nodes_with_ranges
 from convgrad.spec.layouts import axis_order
-from convgrad.spec.pieces import Nodes, climb, nodes_of, total
+from convgrad.spec.pieces import Nodes, combine, nodes_of, total
 from convgrad.spec.problem import Problem, of_images
-from convgrad.spec.slabs import Box, Region, Slab, positions, slab_of, whole
+from convgrad.spec.subproblems import Ranges, Region, SubProblem, positions, subproblem_of, whole
 
 Array = NDArray[Any]
 
@@ -54,7 +54,7 @@ class Rows:
     def __add__(self, right: Rows) -> Rows:
         """Return the sums of these rows and the next rows, ``right``."""
         self.check_next(right)
-        made = climb([*self.known(), *right.known()], add)
+        made = combine([*self.known(), *right.known()], add)
         return replace(self, rows=range(self.rows.start, right.rows.stop), sums=tuple(added(one) for _, one in made))
 
     @property
@@ -76,33 +76,41 @@ class Rows:
 
 
 def rows_of(
-    slab: Slab, whole_problem: Problem, given: Sequence[Array], threads: int | None = None, before: Rows | None = None
+    subproblem: SubProblem,
+    whole_problem: Problem,
+    given: Sequence[Array],
+    threads: int | None = None,
+    before: Rows | None = None,
 ) -> Rows:
-    """Return the sums of a sub-problem (slab) that consists of whole rows of one image.
+    """Return the sums of a sub-problem that consists of whole rows of one image.
 
-    ``given`` are the regions that the slab reads, in the caller's layout; ``whole_problem`` contains the slab. If the
+    ``given`` are the regions that the sub-problem reads, in the caller's layout; ``whole_problem`` contains it. If the
     rows ``before`` are given, return the sums of both. The new sums are added to copies of their sums, which needs
     fewer arrays than adding two Rows.
 
-    Raises ValueError for another slab, for rows that begin or end within a block, and for rows that do not follow
-    ``before``.
+    Raises ValueError for another sub-problem, for rows that begin or end within a block, and for rows that do not
+    follow ``before``.
     """
-    extents, rows = positions(whole_problem), slab.box[0]
-    if len(slab.images) != 1 or slab.box[1:] != whole(whole_problem)[1:]:
-        raise ValueError(f"rows must be whole ones of one image; got images {slab.images} and the box {slab.box}")
-    here = Rows(of_images(whole_problem, 1), slab.images.start, rows, ())
+    extents, rows = positions(whole_problem), subproblem.ranges[0]
+    if len(subproblem.images) != 1 or subproblem.ranges[1:] != whole(whole_problem)[1:]:
+        raise ValueError(
+            f"rows must be whole ones of one image; got images {subproblem.images} and ranges {subproblem.ranges}"
+        )
+    here = Rows(of_images(whole_problem, 1), subproblem.images.start, rows, ())
     if before is not None:
         before.check_next(here)
 
-    def computed(box: Box) -> Computed:
-        part = slab_of(whole_problem, slab.images, box)
+    def computed(ranges: Ranges) -> Computed:
+        part = subproblem_of(whole_problem, subproblem.images, ranges)
         views = [
             array[_within(region, outer)].transpose(axis_order(layout, array.ndim))
-            for array, region, outer, layout in zip(given, part.reads, slab.reads, whole_problem.layouts, strict=False)
+            for array, region, outer, layout in zip(
+                given, part.reads, subproblem.reads, whole_problem.layouts, strict=False
+            )
         ]
         return lambda total: sum_of(part.problem, views, threads, total)
 
-    more = ((nodes, computed(box)) for nodes, box in boxes(extents, blocks_of(extents, rows)))
+    more = ((nodes, computed(ranges)) for nodes, ranges in nodes_with_ranges(extents, blocks_of(extents, rows)))
     known = [] if before is None else before.known()
     first = rows if before is None else before.rows
     return replace(here, rows=range(first.start, rows.stop), sums=grown(known, more))
@@ -115,11 +123,11 @@ def _within(region: Region, outer: Region) -> Region:
     )
 
 
-def slab_of_rows(problem: Problem, image: int, rows: range) -> Slab:
-    """Return the sub-problem (slab) of some rows of an image.
+def subproblem_of_rows(problem: Problem, image: int, rows: range) -> SubProblem:
+    """Return the sub-problem of some rows of an image.
 
     >>> from convgrad.notation import problem
-    >>> slab_of_rows(problem("BWD_W f32 NXC mb8ic4iw300oc6ow300kw3pw1"), 3, range(0, 256)).reads[0][:2]
+    >>> subproblem_of_rows(problem("BWD_W f32 NXC mb8ic4iw300oc6ow300kw3pw1"), 3, range(0, 256)).reads[0][:2]
     (slice(3, 4, None), slice(0, 257, None))
     """
-    return slab_of(problem, range(image, image + 1), (rows, *whole(problem)[1:]))
+    return subproblem_of(problem, range(image, image + 1), (rows, *whole(problem)[1:]))

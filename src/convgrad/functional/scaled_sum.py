@@ -24,7 +24,7 @@ from convgrad.spec.pieces import leaf_images
 from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.rules import refuse
 
-CHUNK_BYTES = 16 << 20  # of scaled operands at a time, unless 16 leaves of the sum's tree need more
+BATCH_BYTES = 16 << 20  # of scaled operands at a time, unless 16 leaves of the sum's tree need more
 
 
 def _scales(operator: str, scale: object, problem: Problem) -> Array:
@@ -43,31 +43,31 @@ def _add(problem: Problem, scaled: Sequence[Array], out: Array, threads: int | N
     engines.execute(one, views, out.view(np.ndarray).transpose(one.output_order), threads)
 
 
-def _chunks(problem: Problem, given: Sequence[Array]) -> list[slice]:
-    """Return the images to scale at a time: 16 leaves of the sum's tree, times 16 as long as CHUNK_BYTES allow."""
+def _batches(problem: Problem, given: Sequence[Array]) -> list[slice]:
+    """Return the images to scale at a time: 16 leaves of the sum's tree, times 16 as long as BATCH_BYTES allow."""
     batch, images = problem.geometry.batch, FAN_IN * leaf_images(problem.geometry)
     image_bytes = sum(prod(array.shape[1:]) for array in given) * problem.operand_format.dtype.itemsize
-    while images < batch and images * FAN_IN * image_bytes <= CHUNK_BYTES:
+    while images < batch and images * FAN_IN * image_bytes <= BATCH_BYTES:
         images *= FAN_IN
     return [slice(first, min(first + images, batch)) for first in range(0, max(1, batch), images)]
 
 
 def _scaled(
-    problem: Problem, given: Sequence[Array], factors: Array, chunks: Sequence[slice], threads: int | None
+    problem: Problem, given: Sequence[Array], factors: Array, batches: Sequence[slice], threads: int | None
 ) -> Iterator[tuple[int, list[Array]]]:
-    """Yield, per chunk, its first image and its operands in the accumulator's format, one of them scaled.
+    """Yield, per batch, its first image and its operands in the accumulator's format, one of them scaled.
 
-    All chunks use the same memory.
+    All batches use the same memory.
     """
-    engine, most, number = engines.choose(problem).computes, chunks[0].stop, samples.scaled_operand(problem)
-    scales = [factors if one == number else np.ones(most, factors.dtype) for one in range(len(given))]
+    engine, maximum, number = engines.choose(problem).computes, batches[0].stop, samples.scaled_operand(problem)
+    scales = [factors if one == number else np.ones(maximum, factors.dtype) for one in range(len(given))]
     rooms = [
-        arrays.empty((most, *array.shape[1:]), factors.dtype)
+        arrays.empty((maximum, *array.shape[1:]), factors.dtype)
         if one is factors or array.dtype != factors.dtype
         else None
         for array, one in zip(given, scales, strict=True)
     ]
-    for here in chunks:
+    for here in batches:
         some = []
         for array, scale, memory in zip(given, scales, rooms, strict=True):
             if memory is None:
@@ -95,11 +95,11 @@ def weighted_sum(
     factors = _scales(operator, scale, prepared.problem)
     result = room(prepared.problem, out, prepared.taken, aligned=True)
     problem, given = samples.weighted(prepared.problem), tuple(prepared.taken.values())
-    chunks = _chunks(problem, given)
-    scaled = _scaled(problem, given, factors, chunks, threads)
-    if len(chunks) == 1:
+    batches = _batches(problem, given)
+    scaled = _scaled(problem, given, factors, batches, threads)
+    if len(batches) == 1:
         _add(problem, next(scaled)[1], result, threads)
-    elif not engines.choose(problem).has_order:  # without a specified order, add chunk after chunk
+    elif not engines.choose(problem).has_order:  # without a specified order, add batch after batch
         fmt = problem.operand_format
         total, one = np.zeros(result.shape, fmt.dtype), replace(problem, output_format=fmt, accumulate=True)
         for _, some in scaled:

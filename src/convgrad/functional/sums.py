@@ -61,7 +61,7 @@ def _onto(one: Ours, other: Ours) -> Ours:
     return out, True
 
 
-def finish(terms: Sum, out: Array, fmt: Format, accumulate: bool) -> None:
+def store(terms: Sum, out: Array, fmt: Format, accumulate: bool) -> None:
     """Write a sum to an array in format ``fmt``: add +0 and, if accumulating, the old value; then round once."""
     dense = out if out.flags.c_contiguous else np.ascontiguousarray(out)
     engines.add_up(terms, dense, fmt, accumulate)

@@ -13,8 +13,8 @@ from convgrad.graph.limits import Limits
 from convgrad.graph.outline import outline
 from convgrad.words import printable
 
-LEAST_S64 = -(2**63)
-_LONGEST_INTEGER = len(str(LEAST_S64))
+MIN_S64 = -(2**63)
+_LONGEST_INTEGER = len(str(MIN_S64))
 _LONGEST_FLOAT = 400
 
 

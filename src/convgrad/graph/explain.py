@@ -149,8 +149,8 @@ def _tensor_line(rails: Sequence[int | None], column: int) -> str:
 
 def _op_line(before: Sequence[int | None], reads: Sequence[int], makes: Sequence[int]) -> str:
     """Return the line of an op, from the rails before it and the rail numbers of its inputs and outputs."""
-    joined = {*reads, *makes}
-    first, last = min(joined, default=0), max(joined, default=0)
+    linked = {*reads, *makes}
+    first, last = min(linked, default=0), max(linked, default=0)
     text = ""
     for n in range(max(len(before), last + 1)):
         alive = n < len(before) and before[n] is not None

@@ -23,7 +23,7 @@ from convgrad.graph.resolve import Resolved, check_ports, rectified, resolve, un
 from convgrad.libraries import like
 from convgrad.spec.activation import relu
 from convgrad.spec.operators import S64_MAX, Operator
-from convgrad.spec.problem import Problem, only
+from convgrad.spec.problem import Problem, intern
 
 Array = NDArray[Any]
 
@@ -181,7 +181,7 @@ def _within(problem: Problem, step: Step) -> Problem:
     """Return the problem with the algorithm that its accuracy admits without the fused bias: fusion keeps the bits."""
     fused = len(step.op.inputs) > len(step.ops[0].inputs)
     alone = replace(problem, operands=problem.operands[:-1]) if fused else problem
-    return only(replace(problem, variant=engines.within(alone, step.op.max_error).variant))
+    return intern(replace(problem, algorithm=engines.within(alone, step.op.max_error).algorithm))
 
 
 def execute(

@@ -9,14 +9,14 @@ from typing import Any
 
 from convgrad.disk import read_bytes
 from convgrad.errors import FileError, GraphError
-from convgrad.graph.document import LEAST_S64, Refusal, as_json, read_document, words
+from convgrad.graph.document import MIN_S64, Refusal, as_json, read_document, words
 from convgrad.graph.graph import Graph, Header
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 from convgrad.graph.model import LARGEST_ID, LogicalTensor, Op, Verbatim, rows_of
 from convgrad.spec.operators import S64_MAX
 from convgrad.words import printable
 
-UNKNOWN = LEAST_S64
+UNKNOWN = MIN_S64
 PORTS = ("input_ports", "output_ports")
 BOOKKEEPING = ("matched", "backend", "partition_id", "op_depth")  # attributes of a dump, not of an operator
 

@@ -58,7 +58,7 @@ def unsupported(op: Op, row: Operator | None) -> str | None:
 
 @lru_cache(maxsize=256)
 def _hint(kind: str) -> str:
-    return meant(kind, [row.name for row in OPERATORS], least=0.85)
+    return meant(kind, [row.name for row in OPERATORS], minimum=0.85)
 
 
 def check_ports(op: Op, row: Operator) -> None:

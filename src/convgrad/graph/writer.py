@@ -83,8 +83,8 @@ def current_row(row: Operator) -> Operator:
     """
     if "G3" in row.generations:
         return row
-    role = (row.solves_for, row.transposed)
-    return next(r for r in OPERATORS if "G3" in r.generations and (r.solves_for, r.transposed) == role)
+    wanted = (row.solves_for, row.transposed)
+    return next(r for r in OPERATORS if "G3" in r.generations and (r.solves_for, r.transposed) == wanted)
 
 
 def _current_attributes(op: Op, row: Operator, today: Operator, graph: Graph) -> dict[str, Any]:

@@ -122,7 +122,7 @@ class Frame(Structure):
 Handler = ctypes.CFUNCTYPE(c_void_p, POINTER(Frame))  # takes the GIL on the thread that XLA calls it on
 
 
-def asks_version(frame: Any) -> bool:
+def is_version_query(frame: Any) -> bool:
     """Return whether XLA asks for the handler's version, and answer if so; XLA refuses unsupported versions.
 
     Older minor versions have all fields used here, so an older XLA gets the answer that its own version is supported.

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from convgrad.jax.frame import CANCELLED, INTERNAL, Handler, asks_version, error
+from convgrad.jax.frame import CANCELLED, INTERNAL, Handler, error, is_version_query
 from convgrad.jax.gate import Answers, gate
 from convgrad.jax.site import site
 
@@ -23,7 +23,7 @@ def answer(pointer: Any) -> int | None:
     """Compute a frame's problem or answer its version query; return the address of an error, or None."""
     frame = pointer.contents
     try:
-        if not asks_version(frame):
+        if not is_version_query(frame):
             _compute(frame)
     except KeyboardInterrupt:
         return error(frame, CANCELLED, "convgrad: interrupted")

@@ -101,9 +101,9 @@ def conv_general_dilated(
     src, data_format = _laid(lhs, numbers.lhs_spec, DATA)
     attributes["data_format"] = data_format
     result = call(operator, (src, weights), attributes, dtype=preferred_element_type, threads=None)
-    lies = axis_order(data_format, lhs.ndim)
-    if tuple(numbers.out_spec) != lies:
-        result = result.transpose([lies[list(numbers.out_spec).index(axis)] for axis in range(lhs.ndim)])
+    order = axis_order(data_format, lhs.ndim)
+    if tuple(numbers.out_spec) != order:
+        result = result.transpose([order[list(numbers.out_spec).index(axis)] for axis in range(lhs.ndim)])
     return jax.lax.pad(result, result.dtype.type(0), beyond)
 
 
@@ -202,10 +202,10 @@ def _nothing_met(extents: Sequence[int], grown: Sequence[int], reach: Sequence[i
     """Return whether an axis has no outputs, or only outputs of padding: negative pads may remove all of lhs."""
     pads = [(0, 0)] * len(extents) if isinstance(padding, str) else padding
     valid = padding if isinstance(padding, str) else "VALID"
-    for extent, gap, most, (low, high) in zip(extents, grown or [1] * len(extents), reach, pads, strict=True):
+    for extent, gap, maximum, (low, high) in zip(extents, grown or [1] * len(extents), reach, pads, strict=True):
         span = (extent - 1) * gap + 1 if extent else 0
         left = span + min(0, low) + min(0, high)
-        if left <= 0 or (valid.upper() == "VALID" and span + low + high <= most):
+        if left <= 0 or (valid.upper() == "VALID" and span + low + high <= maximum):
             return True
     return False
 

@@ -15,7 +15,7 @@ from convgrad.formats import FORMATS
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import find
-from convgrad.spec.problem import Problem, canonical_shapes, only, posed
+from convgrad.spec.problem import Problem, canonical_shapes, intern, posed
 
 REMEMBERED = 4096  # sites in the cache
 
@@ -31,7 +31,7 @@ def written(problem: Problem, threads: int | None) -> str:
         "operands": str(problem.operand_format),
         "output": str(problem.output_format),
         "bias": "bias" in problem.operands,
-        "variant": problem.variant,
+        "variant": problem.algorithm,
         "threads": threads,
     }
     return json.dumps(said, separators=(",", ":"))
@@ -55,7 +55,7 @@ def read(text: bytes) -> tuple[Problem, int | None]:
         FORMATS[said["output"]],
         said["bias"],
     )
-    return only(replace(problem, variant=said["variant"])), said["threads"]
+    return intern(replace(problem, algorithm=said["variant"])), said["threads"]
 
 
 def operand_shapes(problem: Problem) -> list[tuple[int, ...]]:

@@ -39,4 +39,4 @@ def chain_adds(count: int, step: int, machine: Machine) -> float:
 
 def add_condition(tables: dict[str, Table], numbers: dict[str, int]) -> None:
     """Add the limit and the counters of the condition of pairs to a schedule."""
-    tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), MIN_EXPONENT_SUM
+    tables["paths"], numbers["min_sum"] = np.zeros(len(PATHS), np.int64), MIN_EXPONENT_SUM

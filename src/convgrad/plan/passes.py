@@ -110,7 +110,7 @@ def dense_view(problem: Problem) -> Any:
 
 def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Chosen:
     """Return the cheapest plan for a loop nest of a problem."""
-    if problem.variant:
+    if problem.algorithm:
         return TILES[problem.solves_for](problem, machine, threads)
     chosen: Chosen = choose.plan(problem, view, machine, threads)
     return chosen

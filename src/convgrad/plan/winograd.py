@@ -16,7 +16,7 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.spec.tiles import Turns
-from convgrad.spec.toom_cook import MET, VARIANTS, Variant, as_forward, of_group
+from convgrad.spec.toom_cook import ALGORITHMS, MET, Algorithm, as_forward, of_group
 from convgrad.words import counted
 
 REMEMBERED = 256  # plans of weight gradients
@@ -27,7 +27,7 @@ PANEL = 2  # vectors of B that a loop over K reads together
 class TiledPlan(Chosen):
     """The fields common to the plans of Winograd."""
 
-    variant: str
+    algorithm: str
     tiles: int  # of a task, at a time
     shared: Mapping[str, int]  # offsets in the memory that threads share: points, sums, old values to be added
     shared_bytes: int
@@ -41,8 +41,8 @@ class TiledPlan(Chosen):
     @property
     def summary(self) -> str:
         """Strategy, algorithm and points in one line."""
-        points = counted(VARIANTS[self.variant].points, "point")
-        return f"tiles of {self.variant}: {points} of {counted(self.tiles, 'tile')}"
+        points = counted(ALGORITHMS[self.algorithm].points, "point")
+        return f"tiles of {self.algorithm}: {points} of {counted(self.tiles, 'tile')}"
 
 
 def old_values(problem: Problem) -> dict[str, int]:
@@ -111,29 +111,29 @@ class PositionsPlan(TiledPlan):
 
 def plan_positions(problem: Problem, machine: Machine, threads: int) -> PositionsPlan:
     """Return the plan of a problem: a function of its geometry, whatever the strides of its operands."""
-    variant = VARIANTS[problem.variant]
+    algorithm = ALGORITHMS[problem.algorithm]
     assert isinstance(problem.geometry, Conv)
     conv = as_forward(of_group(problem.geometry), problem.solves_for)
-    down, across = variant.covering(conv)
+    down, across = algorithm.covering(conv)
     all_rows = conv.batch * down
-    own = _rows(conv, variant, machine, threads)
+    own = _rows(conv, algorithm, machine, threads)
     results = conv.dst_channels if own else _results(conv, machine, threads)
     rows = own or all_rows
     sizes = {
-        "met": variant.points * of_point(rows * across, conv.src_channels),
-        "weights": variant.points * of_weights(conv.src_channels, results, machine.isa),
-        "sums": variant.points * of_point(rows * across, results),
+        "met": algorithm.points * of_point(rows * across, conv.src_channels),
+        "weights": algorithm.points * of_weights(conv.src_channels, results, machine.isa),
+        "sums": algorithm.points * of_point(rows * across, results),
     }
     first, second = ("weights", "met") if own else ("met", "weights")
     shared, shared_bytes = placed({"points": sizes[first], **old_values(problem)})
     rate, count = machine.bytes_per_ns * 1e6, all_rows / rows * conv.dst_channels / results
     points_ms = sizes[first] / rate / threads
-    sums_ms = variant.points * rows * across * conv.src_channels * results / machine.fma_per_ns / 1e6
+    sums_ms = algorithm.points * rows * across * conv.src_channels * results / machine.fma_per_ns / 1e6
     blocks_ms = count * (sums_ms + (sizes[second] + sizes["sums"]) / rate) / threads
     each, every = (rows, all_rows) if own else (results, conv.dst_channels)
     return PositionsPlan(
         strategy="tiles", spec=None, operands=(MET[problem.solves_for], "weights"), threads=threads,
-        rounding_depth=height_of(problem), time_ms=points_ms + blocks_ms, variant=problem.variant,
+        rounding_depth=height_of(problem), time_ms=points_ms + blocks_ms, algorithm=problem.algorithm,
         tiles=rows * across, shared=shared, shared_bytes=shared_bytes,
         forward=conv, by_rows=bool(own), each=each, every=every, all_rows=all_rows, results=results,
         own_bytes=sizes[second] + sizes["sums"],
@@ -141,13 +141,13 @@ def plan_positions(problem: Problem, machine: Machine, threads: int) -> Position
     )  # fmt: skip
 
 
-def _rows(conv: Conv, variant: Variant, machine: Machine, threads: int) -> int:
+def _rows(conv: Conv, algorithm: Algorithm, machine: Machine, threads: int) -> int:
     """Return the rows of tiles of a cache block; 0 if tiles are too few to transform all weights first.
 
     Large cache blocks read the points of weights less often. Small ones keep the points of tiles in a cache.
     """
-    down, across = variant.covering(conv)
-    of_row = variant.points * across * (pitch(conv.src_channels) + pitch(conv.dst_channels))
+    down, across = algorithm.covering(conv)
+    of_row = algorithm.points * across * (pitch(conv.src_channels) + pitch(conv.dst_channels))
     count, channels = conv.batch * down, max(conv.src_channels, conv.dst_channels)
     near = max(1, int(machine.l2_bytes * constants.WINOGRAD_BLOCK_SHARE) // of_row)
     minimum = -(-channels // (constants.WINOGRAD_CHANNELS_A_TILE * across))
@@ -203,18 +203,18 @@ class WeightsPlan(TiledPlan):
 def plan_weights(problem: Problem, machine: Machine, threads: int) -> WeightsPlan:
     """Return the plan of a problem: a function of its geometry, whatever the strides of its operands."""
     assert isinstance(problem.geometry, Conv)
-    conv, variant = of_group(problem.geometry), VARIANTS[problem.variant]
-    turns = variant.turns(conv)
-    time, down, across = min(_timed(conv, variant, turns, machine, threads))
+    conv, algorithm = of_group(problem.geometry), ALGORITHMS[problem.algorithm]
+    turns = algorithm.turns(conv)
+    time, down, across = min(_timed(conv, algorithm, turns, machine, threads))
     parts = (-(-conv.src_channels // down), -(-conv.dst_channels // across))
     tiles, several = turns.each * turns.length, turns.units > 1
-    src, dst = (variant.points * of_point(tiles, channels) for channels in (down, across))
-    sums = variant.points * (of_point(conv.src_channels, conv.dst_channels) if several else of_point(down, across))
+    src, dst = (algorithm.points * of_point(tiles, channels) for channels in (down, across))
+    sums = algorithm.points * (of_point(conv.src_channels, conv.dst_channels) if several else of_point(down, across))
     shared, shared_bytes = placed(({"sums": turns.units * sums} if several else {}) | old_values(problem))
     weights = turns.units * sums * constants.WINOGRAD_TRANSFORM_ADDS / F32_BYTES / machine.fma_per_ns / threads / 1e6
     return WeightsPlan(
         strategy="tiles", spec=None, operands=("src", "dst"), threads=threads, rounding_depth=height_of(problem),
-        time_ms=problem.geometry.groups * (time + weights), variant=problem.variant, tiles=tiles,
+        time_ms=problem.geometry.groups * (time + weights), algorithm=problem.algorithm, tiles=tiles,
         shared=shared, shared_bytes=shared_bytes, own_bytes=src + dst + (0 if several else sums),
         conv=conv, turns=turns, down=down, across=across, parts=parts, src_bytes=src, dst_bytes=dst, sums_bytes=sums,
         units_ms=time, weights_ms=weights,
@@ -222,7 +222,7 @@ def plan_weights(problem: Problem, machine: Machine, threads: int) -> WeightsPla
 
 
 def _timed(
-    conv: Conv, variant: Variant, turns: Turns, machine: Machine, threads: int
+    conv: Conv, algorithm: Algorithm, turns: Turns, machine: Machine, threads: int
 ) -> Iterator[tuple[float, int, int]]:  # fmt: skip
     """Yield the time of all tasks in ms, and the src and dst channels of a task.
 
@@ -234,10 +234,10 @@ def _timed(
     ):
         points, sums = tiles * (pitch(down) + pitch(across)), down * pitch(across)
         multiply_adds = tiles * (down * across + constants.WINOGRAD_TRANSFORM_ADDS * (down + across))
-        if variant.points * (points + sums) > constants.WINOGRAD_TASK_SHARE * machine.l2_bytes:
+        if algorithm.points * (points + sums) > constants.WINOGRAD_TASK_SHARE * machine.l2_bytes:
             multiply_adds += 2 * (points + sums) * machine.fma_per_ns / machine.bytes_per_ns
         tasks = turns.units * -(-conv.src_channels // down) * -(-conv.dst_channels // across)
-        blocks = turns.blocks * variant.points * multiply_adds
+        blocks = turns.blocks * algorithm.points * multiply_adds
         yield -(-tasks // threads) * blocks / machine.fma_per_ns / 1e6, down, across
 
 

@@ -18,12 +18,12 @@ from convgrad.scale.checkpoint import State
 from convgrad.scale.cut import ONCE, remaining
 from convgrad.scale.memory import bytes_of
 from convgrad.scale.plan import Plan, plan_of
-from convgrad.scale.prefetch import Slot, Waited, ahead
+from convgrad.scale.prefetch import Slot, Waited, prefetched
 from convgrad.scale.source import Source, source_of, stand_ins
 from convgrad.scale.takes import buffers, room_bytes
 from convgrad.scale.target import Target, target_of
 from convgrad.spec.problem import Problem, of_images
-from convgrad.spec.slabs import Slab, whole
+from convgrad.spec.subproblems import SubProblem, whole
 
 Array = NDArray[Any]
 
@@ -54,12 +54,12 @@ class Call:
         sources = tuple(source.of(source.read_whole()) if name in ONCE else source for source, name in operands)
         number = buffers(self.problem, self.plan.cut, self.sources)
         slots = [Slot(room_bytes(self.problem, self.plan.cut, sources, ("copied",))) for _ in range(number)]
-        with ahead(sources, self.left(done), slots, waited) as in_order:
+        with prefetched(sources, self.left(done), slots, waited) as in_order:
             yield in_order
 
-    def left(self, done: State) -> Iterator[Slab]:
+    def left(self, done: State) -> Iterator[SubProblem]:
         """Yield the pieces that are not done, in order."""
-        return remaining(self.problem, self.plan.slabs(), done.images, done.rows)
+        return remaining(self.problem, self.plan.subproblems(), done.images, done.rows)
 
     def step(self, slot: Slot, done: State) -> State:
         """Compute a piece and return the state after it."""
@@ -67,14 +67,16 @@ class Call:
 
     def add(self, slot: Slot, done: State) -> State:
         """Add a piece to the sum and return the state after it."""
-        problem, slab = self.problem, slot.slab
-        if _has_all_rows(problem, slab):
-            part = slab.problem  # its operands may be shorter: they end where the piece reads no more
+        problem, subproblem = self.problem, slot.subproblem
+        if _has_all_rows(problem, subproblem):
+            part = subproblem.problem  # its operands may be shorter: they end where the piece reads no more
             before = as_partials(part, 0, done.images, done.sums)
-            images = partials_of(part, _canonical(slab, slot.given), slab.images.start, self.threads, before=before)
+            images = partials_of(
+                part, _canonical(subproblem, slot.given), subproblem.images.start, self.threads, before=before
+            )
             return State(images.end, 0, images.sums)
         begun = Rows(of_images(problem, 1), done.images, range(done.rows), done.started) if done.rows else None
-        rows = rows_of(slab, problem, slot.given, self.threads, begun)
+        rows = rows_of(subproblem, problem, slot.given, self.threads, begun)
         if not rows.is_whole:
             return State(done.images, rows.rows.stop, done.sums, rows.sums)
         sums = as_partials(problem, 0, done.images, done.sums) + rows.partials()
@@ -82,17 +84,17 @@ class Call:
 
     def write(self, slot: Slot, done: State) -> State:
         """Compute a piece, write its region, and return the state after it."""
-        slab, target = slot.slab, self.target
+        subproblem, target = slot.subproblem, self.target
         assert target is not None, "a call that is run has somewhere to write"
-        room = target.room(slab.writes)
+        room = target.room(subproblem.writes)
         out = room.transpose(self.problem.output_order)
-        engines.execute(slab.problem, _canonical(slab, slot.given), out, self.threads)
-        target.write(slab.writes, room)
-        if _ends_its_images(self.problem, slab):
-            return State(slab.images.stop)
-        return State(slab.images.start, slab.box[0].stop)
+        engines.execute(subproblem.problem, _canonical(subproblem, slot.given), out, self.threads)
+        target.write(subproblem.writes, room)
+        if _ends_its_images(self.problem, subproblem):
+            return State(subproblem.images.stop)
+        return State(subproblem.images.start, subproblem.ranges[0].stop)
 
-    def finish(self, done: State) -> None:
+    def store_sum(self, done: State) -> None:
         """Write the sum of all pieces. If the call is not a sum, each piece has already been written."""
         if not self.is_sum:
             return
@@ -105,16 +107,16 @@ class Call:
         target.write(region, room)
 
 
-def _has_all_rows(problem: Problem, slab: Slab) -> bool:
-    return slab.box[:1] == whole(problem)[:1]
+def _has_all_rows(problem: Problem, subproblem: SubProblem) -> bool:
+    return subproblem.ranges[:1] == whole(problem)[:1]
 
 
-def _ends_its_images(problem: Problem, slab: Slab) -> bool:
-    return all(some.stop == rows.stop for some, rows in zip(slab.box[:1], whole(problem), strict=False))
+def _ends_its_images(problem: Problem, subproblem: SubProblem) -> bool:
+    return all(some.stop == rows.stop for some, rows in zip(subproblem.ranges[:1], whole(problem), strict=False))
 
 
-def _canonical(slab: Slab, given: list[Array]) -> list[Array]:
-    return [array.transpose(order) for array, order in zip(given, slab.problem.operand_orders, strict=True)]
+def _canonical(subproblem: SubProblem, given: list[Array]) -> list[Array]:
+    return [array.transpose(order) for array, order in zip(given, subproblem.problem.operand_orders, strict=True)]
 
 
 def called(

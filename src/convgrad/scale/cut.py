@@ -1,4 +1,4 @@
-"""Ways to cut a problem into slabs: by images, or by rows if an image is too large. Also the unfinished slabs."""
+"""Ways to cut a problem into sub-problems: by images, or by rows if an image is too large. Also the unfinished ones."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from math import lcm
 from typing import overload
 
 from convgrad.functional.partials import SUMMED
-from convgrad.functional.rows import slab_of_rows
-from convgrad.spec.boxes import row_step
+from convgrad.functional.rows import subproblem_of_rows
+from convgrad.spec.image_cuts import row_step
 from convgrad.spec.order import FAN_IN
 from convgrad.spec.pieces import leaf_images
 from convgrad.spec.problem import Problem
-from convgrad.spec.slabs import Slab, positions, slab_of, whole
+from convgrad.spec.subproblems import SubProblem, positions, subproblem_of, whole
 from convgrad.words import counted
 
 ONCE = ("weights", "bias")  # operands that are read once, whole, and kept
 GOOD_BYTES = 16 << 20  # of a piece's operands: they are still in a cache when computed (benchmarks/scale.py)
-MOST_BYTES = 32 << 20  # of a larger piece that is a node of the tree, or of an image that is not cut
+MAX_BYTES = 32 << 20  # of a larger piece that is a node of the tree, or of an image that is not cut
 
 
 def height(problem: Problem) -> int:
@@ -27,8 +27,8 @@ def height(problem: Problem) -> int:
 
 
 @dataclass(frozen=True)
-class Runs(Sequence[range]):
-    """The ranges that divide an extent into runs of equal size, computed on access. The last may be smaller."""
+class EvenRanges(Sequence[range]):
+    """The ranges that divide an extent into parts of equal size, computed on access. The last may be smaller."""
 
     extent: int
     size: int
@@ -56,27 +56,27 @@ class Cut:
     images: int
     rows: int | None = None
 
-    def batches(self, problem: Problem) -> Runs:
+    def batches(self, problem: Problem) -> EvenRanges:
         """Return the ranges of images, one per piece, in order."""
-        return Runs(problem.geometry.batch, self.images)
+        return EvenRanges(problem.geometry.batch, self.images)
 
-    def bands(self, problem: Problem) -> Runs:
+    def bands(self, problem: Problem) -> EvenRanges:
         """Return the ranges of rows that an image is cut into, in order."""
-        return Runs(height(problem), self.rows or max(1, height(problem)))
+        return EvenRanges(height(problem), self.rows or max(1, height(problem)))
 
-    def slab(self, problem: Problem, images: range, rows: range) -> Slab:
-        """Return the slab of a range of images and a range of rows."""
+    def subproblem(self, problem: Problem, images: range, rows: range) -> SubProblem:
+        """Return the sub-problem of a range of images and a range of rows."""
         if self.rows is not None:
-            return slab_of_rows(problem, images.start, rows)
-        return slab_of(problem, images, whole(problem))
+            return subproblem_of_rows(problem, images.start, rows)
+        return subproblem_of(problem, images, whole(problem))
 
-    def slabs(self, problem: Problem) -> Iterator[Slab]:
+    def subproblems(self, problem: Problem) -> Iterator[SubProblem]:
         """Yield the pieces in order."""
         if self.pieces(problem):
             bands = self.bands(problem)
             for images in self.batches(problem):
                 for rows in bands:
-                    yield self.slab(problem, images, rows)
+                    yield self.subproblem(problem, images, rows)
 
     def pieces(self, problem: Problem) -> int:
         """Return the number of pieces; 0 if there are no images or no positions."""
@@ -100,7 +100,7 @@ def cuts(problem: Problem, image_bytes: int, image_chunk: int, row_chunk: int) -
     leaf = leaf_images(problem.geometry) if sums else 1
     rows, step = height(problem), row_step(positions(problem)) if sums else 1
     by_rows = step if leaf == 1 and positions(problem) else None
-    if by_rows is None or image_bytes <= MOST_BYTES:  # reading one large piece overlaps no computation
+    if by_rows is None or image_bytes <= MAX_BYTES:  # reading one large piece overlaps no computation
         for size, why in _sizes(batch, leaf, image_chunk, image_bytes, sums, "images"):
             yield Cut(size), why
     if by_rows is not None:
@@ -108,55 +108,57 @@ def cuts(problem: Problem, image_bytes: int, image_chunk: int, row_chunk: int) -
             yield Cut(1, size), why
 
 
-def _sizes(extent: int, least: int, chunk: int, each_bytes: int, sums: bool, things: str) -> Iterator[tuple[int, str]]:
+def _sizes(
+    extent: int, minimum: int, chunk: int, each_bytes: int, sums: bool, things: str
+) -> Iterator[tuple[int, str]]:
     """Yield sizes of pieces: multiples of units. The best unit comes first, and its size that suits a cache first."""
-    nodes = [least]
+    nodes = [minimum]
     while sums and nodes[-1] < extent:
         nodes.append(nodes[-1] * FAN_IN)
     best_first = [(lcm(node, chunk), node, chunk) for node in reversed(nodes) if chunk > 1]
     best_first += [(node, node, 1) for node in reversed(nodes)]
     for size, node, chunks in best_first:
-        if node == least or min(size, extent) * each_bytes <= MOST_BYTES:
-            most = max(1, min(GOOD_BYTES // max(1, each_bytes), extent) // size)
-            powers = (1 << level for level in reversed(range((most - 1).bit_length())))
-            for number in (most, *powers):
-                why = _why(node, least, chunks, sums, things) + "; as many of them as suit a cache" * (
-                    number == most > 1
+        if node == minimum or min(size, extent) * each_bytes <= MAX_BYTES:
+            maximum = max(1, min(GOOD_BYTES // max(1, each_bytes), extent) // size)
+            powers = (1 << level for level in reversed(range((maximum - 1).bit_length())))
+            for number in (maximum, *powers):
+                why = _why(node, minimum, chunks, sums, things) + "; as many of them as suit a cache" * (
+                    number == maximum > 1
                 )
                 yield max(1, min(number * size, extent)), why
 
 
-def _why(node: int, least: int, chunk: int, sums: bool, things: str) -> str:
+def _why(node: int, minimum: int, chunk: int, sums: bool, things: str) -> str:
     """Return a text that names the units whose multiple a piece is.
 
     >>> _why(80, 5, 32, True, "images"), _why(4, 4, 1, True, "rows"), _why(1, 1, 1, False, "images")
     ('80 images are a node of the tree, 32 a chunk', '4 rows are a block', 'images are by themselves')
     """
-    named = "a node of the tree" if node > least else "a leaf of the tree" if things == "images" else "a block"
+    named = "a node of the tree" if node > minimum else "a leaf of the tree" if things == "images" else "a block"
     words = [f"{node} {things} are {named}" if node > 1 else f"1 {things[:-1]} is {named}"] * sums
     words += [f"{chunk} a chunk" if sums else f"{chunk} {things} are a chunk"] * (chunk > 1)
     return ", ".join(words) or f"{things} are by themselves"
 
 
-def remaining(problem: Problem, slabs: Iterable[Slab], images: int, rows: int) -> Iterator[Slab]:
-    """Yield the unfinished slabs in order, if the first ``images`` and the first ``rows`` of the next are finished.
+def remaining(problem: Problem, subproblems: Iterable[SubProblem], images: int, rows: int) -> Iterator[SubProblem]:
+    """Yield the unfinished sub-problems in order. The first ``images`` and the first ``rows`` of the next are finished.
 
-    Rows are positions of the swept tensor's first axis, fewer than an image has. A partly finished slab is cut, and
-    its unfinished part is yielded.
+    Rows are positions of the swept tensor's first axis, fewer than an image has. A partly finished sub-problem is cut,
+    and its unfinished part is yielded.
 
     >>> from convgrad.notation import problem
-    >>> from convgrad.spec.slabs import whole
+    >>> from convgrad.spec.subproblems import whole
     >>> of = problem("BWD_D f32 NXC mb8ic4iw9oc6ow9kw3pw1")
-    >>> cut = [slab_of(of, range(0, 4), whole(of)), slab_of(of, range(4, 8), whole(of))]
-    >>> [(slab.images, slab.box) for slab in remaining(of, cut, 5, 6)]
+    >>> cut = [subproblem_of(of, range(0, 4), whole(of)), subproblem_of(of, range(4, 8), whole(of))]
+    >>> [(subproblem.images, subproblem.ranges) for subproblem in remaining(of, cut, 5, 6)]
     [(range(5, 6), (range(6, 9),)), (range(6, 8), (range(0, 9),))]
     """
-    for slab in slabs:
-        begun = images in slab.images and rows > 0
-        if begun and max(rows, slab.box[0].start) < slab.box[0].stop:
-            box = (range(max(rows, slab.box[0].start), slab.box[0].stop), *slab.box[1:])
-            yield slab_of(problem, range(images, images + 1), box)
-        first = max(slab.images.start, images + begun)
-        if first < slab.images.stop:
-            here = range(first, slab.images.stop)
-            yield slab if here == slab.images else slab_of(problem, here, slab.box)
+    for subproblem in subproblems:
+        begun = images in subproblem.images and rows > 0
+        if begun and max(rows, subproblem.ranges[0].start) < subproblem.ranges[0].stop:
+            ranges = (range(max(rows, subproblem.ranges[0].start), subproblem.ranges[0].stop), *subproblem.ranges[1:])
+            yield subproblem_of(problem, range(images, images + 1), ranges)
+        first = max(subproblem.images.start, images + begun)
+        if first < subproblem.images.stop:
+            here = range(first, subproblem.images.stop)
+            yield subproblem if here == subproblem.images else subproblem_of(problem, here, subproblem.ranges)

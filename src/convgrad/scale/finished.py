@@ -12,7 +12,7 @@ import numpy as np
 from convgrad.scale.cut import remaining
 from convgrad.scale.source import chunks_of
 from convgrad.spec.problem import Problem
-from convgrad.spec.slabs import Region, Slab, slab_of, whole
+from convgrad.spec.subproblems import Region, SubProblem, subproblem_of, whole
 
 STEP_BYTES = 1 << 20  # read at a time; more if a row of an image or a chunk is larger
 
@@ -43,27 +43,27 @@ def checksum(problem: Problem, out: Any, begin: Place, end: Place) -> int:
 
 def _regions(problem: Problem, begin: Place, end: Place, step_bytes: int) -> Iterator[Region]:
     """Yield the regions of the result from one place to another, in order, each of about ``step_bytes``."""
-    (images, rows), box = end, whole(problem)
-    slabs = [slab_of(problem, range(images), box)] if images else []
+    (images, rows), ranges = end, whole(problem)
+    subproblems = [subproblem_of(problem, range(images), ranges)] if images else []
     if rows:
-        slabs.append(slab_of(problem, range(images, images + 1), (range(rows), *box[1:])))
-    for slab in remaining(problem, slabs, *begin):
-        for part in _steps(problem, slab, step_bytes):
+        subproblems.append(subproblem_of(problem, range(images, images + 1), (range(rows), *ranges[1:])))
+    for subproblem in remaining(problem, subproblems, *begin):
+        for part in _steps(problem, subproblem, step_bytes):
             yield part.writes
 
 
-def _steps(problem: Problem, slab: Slab, step_bytes: int) -> Iterator[Slab]:
-    size = prod(one.stop - one.start for one in slab.writes) * problem.output_format.dtype.itemsize
-    image_bytes = size // len(slab.images)
-    if image_bytes <= step_bytes or not slab.box:
-        for some in _cut(slab.images, max(1, step_bytes // image_bytes)):
-            yield slab_of(problem, some, slab.box)
+def _steps(problem: Problem, subproblem: SubProblem, step_bytes: int) -> Iterator[SubProblem]:
+    size = prod(one.stop - one.start for one in subproblem.writes) * problem.output_format.dtype.itemsize
+    image_bytes = size // len(subproblem.images)
+    if image_bytes <= step_bytes or not subproblem.ranges:
+        for some in _cut(subproblem.images, max(1, step_bytes // image_bytes)):
+            yield subproblem_of(problem, some, subproblem.ranges)
         return
-    rows, *others = slab.box
+    rows, *others = subproblem.ranges
     step = max(1, step_bytes * len(rows) // image_bytes)
-    for image in _cut(slab.images, 1):
+    for image in _cut(subproblem.images, 1):
         for some in _cut(rows, step):
-            yield slab_of(problem, image, (some, *others))
+            yield subproblem_of(problem, image, (some, *others))
 
 
 def _cut(numbers: range, step: int) -> Iterator[range]:

@@ -10,10 +10,10 @@ from typing import Any
 from convgrad.functional.partials import SUMMED
 from convgrad.scale.finished import Part, Place
 from convgrad.scale.identity import Words
-from convgrad.spec.boxes import blocks_of
+from convgrad.spec.image_cuts import blocks_of
 from convgrad.spec.pieces import leaf_images, nodes_of
 from convgrad.spec.problem import Problem
-from convgrad.spec.slabs import positions
+from convgrad.spec.subproblems import positions
 
 NAMES = ("identity", "images", "rows", "sums", "out")
 CRCS = 1 << 32

@@ -35,12 +35,16 @@ def identity_of(problem: Problem, inputs: Sequence[Any], out: Any = None) -> Wor
         "layouts": ", ".join(problem.layouts),
         "types": f"{problem.operand_format} to {problem.output_format}",
         "accumulate": str(problem.accumulate),
-        **{word: text for name, array in zip(names, inputs, strict=False) for word, text in _lies(name, array, True)},
-        **dict(_lies("out", out, False)),
+        **{
+            word: text
+            for name, array in zip(names, inputs, strict=False)
+            for word, text in _described(name, array, True)
+        },
+        **dict(_described("out", out, False)),
     }
 
 
-def _lies(name: str, array: Any, read: bool) -> Iterator[tuple[str, str]]:
+def _described(name: str, array: Any, read: bool) -> Iterator[tuple[str, str]]:
     """Yield an array's location. If it is mapped and read, also yield facts that show whether its file has changed."""
     part = part_of(array)
     if part is None:

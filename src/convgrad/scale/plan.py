@@ -16,7 +16,7 @@ from convgrad.spec.geometry import Channels
 from convgrad.spec.layouts import axis_order, shape_words
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
-from convgrad.spec.slabs import Slab, swept
+from convgrad.spec.subproblems import SubProblem, swept
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Plan:
         """The maximum bytes, at any time, of all arrays that the call makes."""
         return _total(self.takes)
 
-    def slabs(self) -> Iterator[Slab]:
+    def subproblems(self) -> Iterator[SubProblem]:
         """Yield the pieces in the order in which they are computed."""
-        return self.cut.slabs(self.problem)
+        return self.cut.subproblems(self.problem)
 
     def __str__(self) -> str:
         problem, number = self.problem, self.pieces
@@ -118,14 +118,14 @@ def _reads(problem: Problem, cut: Cut, sources: Sequence[Source]) -> tuple[int, 
     read = once = 0
     if cut.pieces(problem):
         batches, bands = cut.batches(problem), cut.bands(problem)
-        by_images = [cut.slab(problem, images, bands[0]) for images in batches]
-        by_rows = [cut.slab(problem, batches[0], rows) for rows in bands]
+        by_images = [cut.subproblem(problem, images, bands[0]) for images in batches]
+        by_rows = [cut.subproblem(problem, batches[0], rows) for rows in bands]
         for at, (source, tensor) in enumerate(zip(sources, problem.operands, strict=True)):
             if tensor in ONCE:
                 read, once = read + source.nbytes, once + source.nbytes
                 continue
-            images = [_touched(source, slab.reads[at]) for slab in by_images]
-            rows = [_touched(source, slab.reads[at]) for slab in by_rows]
+            images = [_touched(source, subproblem.reads[at]) for subproblem in by_images]
+            rows = [_touched(source, subproblem.reads[at]) for subproblem in by_rows]
             size = source.format.dtype.itemsize
             each = prod(map(len, images[0]))
             if each:

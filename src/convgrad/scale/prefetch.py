@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from convgrad import arrays
 from convgrad.engines import starting
 from convgrad.scale.source import Source, Stopped
-from convgrad.spec.slabs import Slab
+from convgrad.spec.subproblems import SubProblem
 
 Array = NDArray[Any]
 STACK_BYTES = 1 << 20  # a source may be of any library, with deep calls
@@ -27,14 +27,14 @@ class Slot:
 
     def __init__(self, room_bytes: Iterable[int]) -> None:
         self._rooms = [arrays.aligned((size,), np.dtype(np.uint8)) if size else None for size in room_bytes]
-        self.slab: Slab
+        self.subproblem: SubProblem
         self.given: list[Array] = []
         self.read_bytes = 0
 
-    def fill(self, slab: Slab, sources: Iterable[Source], stopped: Callable[[], bool]) -> Slot:
-        """Read the operands of a slab."""
-        self.slab, self.read_bytes = slab, 0
-        for source, region, room in zip(sources, slab.reads, self._rooms, strict=True):
+    def fill(self, subproblem: SubProblem, sources: Iterable[Source], stopped: Callable[[], bool]) -> Slot:
+        """Read the operands of a sub-problem."""
+        self.subproblem, self.read_bytes = subproblem, 0
+        for source, region, room in zip(sources, subproblem.reads, self._rooms, strict=True):
             self.given.append(source.read(region, room, stopped))
             self.read_bytes += source.bytes_of(region)
         return self
@@ -48,25 +48,25 @@ class Waited:
 
 
 @dataclass
-class _Ahead:
+class _Prefetch:
     """The data that the reading thread and its caller share."""
 
     sources: tuple[Source, ...]
-    slabs: Iterator[Slab]
+    subproblems: Iterator[SubProblem]
     free: SimpleQueue[Slot | None] = field(default_factory=SimpleQueue)
     filled: SimpleQueue[Slot | BaseException | None] = field(default_factory=SimpleQueue)
     ended: bool = False
     thread: threading.Thread | None = None  # set by the thread: its start may be interrupted
 
     def read(self) -> None:
-        """Read the slabs in order, until the last one or until ``ended`` is set."""
+        """Read the sub-problems in order, until the last one or until ``ended`` is set."""
         self.thread = threading.current_thread()
         try:
-            for slab in self.slabs:
+            for subproblem in self.subproblems:
                 slot = self.free.get()
                 if slot is None or self.ended:
                     return
-                self.filled.put(slot.fill(slab, self.sources, lambda: self.ended))
+                self.filled.put(slot.fill(subproblem, self.sources, lambda: self.ended))
             self.filled.put(None)
         except Stopped:
             pass
@@ -89,18 +89,18 @@ class _Ahead:
 
 
 @contextmanager
-def ahead(
-    sources: tuple[Source, ...], slabs: Iterable[Slab], slots: list[Slot], waited: Waited
+def prefetched(
+    sources: tuple[Source, ...], subproblems: Iterable[SubProblem], slots: list[Slot], waited: Waited
 ) -> Iterator[Iterator[Slot]]:
-    """Give an iterator over slabs that are read in order. With two slots, a thread reads them ahead of the caller.
+    """Give an iterator over sub-problems that are read in order. With two slots, a thread reads ahead of the caller.
 
     The thread ends with the context, even after an error. If it is reading from another library's source, the context
     waits for that read. If no thread can start, each piece is read when it is requested.
     """
     if len(slots) == 1:
-        yield _one_by_one(sources, slabs, slots[0], waited)
+        yield _one_by_one(sources, subproblems, slots[0], waited)
         return
-    shared = _Ahead(sources, iter(slabs))
+    shared = _Prefetch(sources, iter(subproblems))
     for slot in slots:
         shared.free.put(slot)
     try:
@@ -108,7 +108,7 @@ def ahead(
             starting.start(shared.read, "convgrad-reader", STACK_BYTES)
             pieces = shared.pieces(waited)
         except RuntimeError:
-            pieces = _one_by_one(sources, shared.slabs, slots[0], waited)
+            pieces = _one_by_one(sources, shared.subproblems, slots[0], waited)
         yield pieces
     finally:
         shared.ended = True
@@ -117,10 +117,12 @@ def ahead(
             shared.thread.join()
 
 
-def _one_by_one(sources: tuple[Source, ...], slabs: Iterable[Slab], slot: Slot, waited: Waited) -> Iterator[Slot]:
-    for slab in slabs:
+def _one_by_one(
+    sources: tuple[Source, ...], subproblems: Iterable[SubProblem], slot: Slot, waited: Waited
+) -> Iterator[Slot]:
+    for subproblem in subproblems:
         begin = time.perf_counter()
-        slot.fill(slab, sources, lambda: False)
+        slot.fill(subproblem, sources, lambda: False)
         waited.seconds += time.perf_counter() - begin
         yield slot
         slot.given.clear()

@@ -54,11 +54,11 @@ class Progress:
         return f"{self.done} of {self.pieces} pieces, {self.bytes_per_s / MB:.0f} MB/s{left}"
 
 
-Told = Callable[[Progress], object]
+Report = Callable[[Progress], object]
 
 
 @contextmanager
-def told(operator: str, progress: Told | bool | None) -> Iterator[Told]:
+def reporting(operator: str, progress: Report | bool | None) -> Iterator[Report]:
     """Give a function that takes each progress: the given callable, or one that shows and finally clears a line."""
     if progress is True:
         stream = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None

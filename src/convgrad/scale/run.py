@@ -14,7 +14,7 @@ from convgrad.scale.call import Call, called
 from convgrad.scale.checkpoint import State, checkpoint_of
 from convgrad.scale.plan import Plan
 from convgrad.scale.prefetch import Waited
-from convgrad.scale.progress import Progress, Told, told
+from convgrad.scale.progress import Progress, Report, reporting
 
 
 def plan(
@@ -48,7 +48,7 @@ def run(
     accumulate: bool = False,
     threads: int | None = None,
     checkpoint: object = None,
-    progress: Told | bool | None = None,
+    progress: Report | bool | None = None,
     **attributes: object,
 ) -> Any:
     """Run an operator on arrays larger than memory, piece by piece; return its output, with the bits of one call.
@@ -95,12 +95,12 @@ def run(
     if checkpoint is not None:
         kept = checkpoint_of(problem, checkpoint, [source.given for source in call.sources], out)
         done, keeping = kept.load() or done, kept.kept()
-    with told(problem.operator, progress) as tell, keeping as keep:
+    with reporting(problem.operator, progress) as tell, keeping as keep:
         done = _all(call, done, keep, tell)
         if not accumulate:
-            call.finish(done)
+            call.store_sum(done)
     if accumulate:  # after the checkpoint is removed: a resumed call would add the sum twice
-        call.finish(done)
+        call.store_sum(done)
     return target.handed_over()
 
 
@@ -111,7 +111,7 @@ def _nobody() -> AbstractContextManager[Keep]:
     return nullcontext(lambda _: None)
 
 
-def _all(call: Call, done: State, keep: Keep, tell: Told) -> State:
+def _all(call: Call, done: State, keep: Keep, tell: Report) -> State:
     """Compute all pieces that are not done, and return the final state."""
     begin, waited = time.perf_counter(), Waited()
     left = call.plan.pieces if done == State() else sum(1 for _ in call.left(done))

@@ -19,7 +19,7 @@ from convgrad.spec.check import as_integer
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.operators import find
 from convgrad.spec.rules import refuse
-from convgrad.spec.slabs import Region
+from convgrad.spec.subproblems import Region
 
 Array = NDArray[Any]
 How = Literal["in place", "copied", "sliced"]

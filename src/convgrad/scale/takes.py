@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from convgrad import engines
 from convgrad.formats import F32, strided
 from convgrad.functional.partials import SUMMED
-from convgrad.scale.cut import ONCE, Cut, Runs
+from convgrad.scale.cut import ONCE, Cut, EvenRanges
 from convgrad.scale.source import Source
 from convgrad.scale.target import Target
-from convgrad.spec.boxes import blocks_of, boxes
+from convgrad.spec.image_cuts import blocks_of, nodes_with_ranges
 from convgrad.spec.layouts import dense
 from convgrad.spec.order import FAN_IN
-from convgrad.spec.pieces import leaf_images, most_sums, nodes_of
-from convgrad.spec.problem import Problem, of_images, only
-from convgrad.spec.slabs import positions, slab_of, whole
+from convgrad.spec.pieces import leaf_images, max_sums, nodes_of
+from convgrad.spec.problem import Problem, intern, of_images
+from convgrad.spec.subproblems import positions, subproblem_of, whole
 
 Array = NDArray[Any]
 Takes = tuple[tuple[str, int], ...]  # uses of memory, each with its bytes
@@ -41,9 +41,13 @@ def room_bytes(problem: Problem, cut: Cut, sources: Sequence[Source], how: Seque
         return [0] * len(sources)
     first, bands = cut.batches(problem)[0], cut.bands(problem)
     middle = max(0, (len(bands) - LOOKED_AT) // 2)  # end bands read less; others differ by the phase of the stride
-    slabs = [cut.slab(problem, first, rows) for rows in (bands[0], *bands[middle : middle + LOOKED_AT], bands[-1])]
+    subproblems = [
+        cut.subproblem(problem, first, rows) for rows in (bands[0], *bands[middle : middle + LOOKED_AT], bands[-1])
+    ]
     return [
-        max(source.bytes_of(slab.reads[at]) for slab in slabs) if source.how in how and tensor not in ONCE else 0
+        max(source.bytes_of(subproblem.reads[at]) for subproblem in subproblems)
+        if source.how in how and tensor not in ONCE
+        else 0
         for at, (source, tensor) in enumerate(zip(sources, problem.operands, strict=True))
     ]
 
@@ -71,8 +75,10 @@ def takes_of(
 
 
 def _written_bytes(problem: Problem, cut: Cut) -> int:
-    slab = cut.slab(problem, cut.batches(problem)[0], cut.bands(problem)[0]) if cut.pieces(problem) else None
-    size = prod(one.stop - one.start for one in slab.writes) if slab else 0
+    subproblem = (
+        cut.subproblem(problem, cut.batches(problem)[0], cut.bands(problem)[0]) if cut.pieces(problem) else None
+    )
+    size = prod(one.stop - one.start for one in subproblem.writes) if subproblem else 0
     return size * problem.output_format.dtype.itemsize
 
 
@@ -81,17 +87,17 @@ def _sums(problem: Problem, cut: Cut) -> int:
     if not cut.pieces(problem):
         return 0
     leaf, batches = leaf_images(problem.geometry), cut.batches(problem)
-    joined = len(nodes_of(0, -(-problem.geometry.batch // leaf)))
-    joining = joined + min(2, max(0, joined - 2))  # the last sums are added into the result
-    most = max(alive(batches, lambda some: range(some.start // leaf, -(-some.stop // leaf))), joining)
+    all_sums = len(nodes_of(0, -(-problem.geometry.batch // leaf)))
+    joining = all_sums + min(2, max(0, all_sums - 2))  # the last sums are added into the result
+    maximum = max(alive(batches, lambda some: range(some.start // leaf, -(-some.stop // leaf))), joining)
     if cut.rows is None:
-        return most
+        return maximum
     extents = positions(problem)
-    return most + alive(cut.bands(problem), lambda rows: blocks_of(extents, rows)) + 1  # the sum of a whole image
+    return maximum + alive(cut.bands(problem), lambda rows: blocks_of(extents, rows)) + 1  # the sum of a whole image
 
 
-def alive(pieces: Runs, leaves_of: Callable[[range], range]) -> int:
-    """Return the largest number of sums in memory while pieces, which are neighbouring runs of leaves, are computed.
+def alive(pieces: EvenRanges, leaves_of: Callable[[range], range]) -> int:
+    """Return the largest number of sums in memory while pieces, neighbouring parts of the batch, are computed.
 
     After the examined pieces, each level that begins adds one sum. A sum that is pushed into such a level adds another.
     """
@@ -99,15 +105,15 @@ def alive(pieces: Runs, leaves_of: Callable[[range], range]) -> int:
     begun, last = looked[-1].stop, leaves_of(pieces[-1]).stop
     higher = [level for level in range(last.bit_length()) if begun <= FAN_IN**level < last]
     behind = len(higher) + 1 if begun < last else 0
-    return most_sums(nodes_of(leaves.start, leaves.stop) for leaves in looked) + behind
+    return max_sums(nodes_of(leaves.start, leaves.stop) for leaves in looked) + behind
 
 
 def _scratch_bytes(
     problem: Problem, cut: Cut, sources: Sequence[Source], target: Target | None, threads: int | None
 ) -> int:
     """Return the maximum scratch of kernels, from pieces with representative shapes."""
-    lies = None if target is None or target.array is None or problem.solves_for in SUMMED else target.array.strides
-    return max((_scratch_of(part, sources, lies, threads) for part in _computed(problem, cut)), default=0)
+    strides = None if target is None or target.array is None or problem.solves_for in SUMMED else target.array.strides
+    return max((_scratch_of(part, sources, strides, threads) for part in _computed(problem, cut)), default=0)
 
 
 def _computed(problem: Problem, cut: Cut) -> Iterator[Problem]:
@@ -118,10 +124,10 @@ def _computed(problem: Problem, cut: Cut) -> Iterator[Problem]:
     if problem.solves_for not in SUMMED:
         for images in {len(batches[0]), len(batches[-1])}:  # fewer may use a kernel with more scratch
             for rows in {bands[0], bands[len(bands) // 2], bands[-1]}:
-                yield cut.slab(problem, range(images), rows).problem
+                yield cut.subproblem(problem, range(images), rows).problem
         return
     for begun in (False, True):
-        yield from _summed(only(replace(problem, output_format=F32, accumulate=begun)), cut)
+        yield from _summed(intern(replace(problem, output_format=F32, accumulate=begun)), cut)
 
 
 def _summed(unrounded: Problem, cut: Cut) -> Iterator[Problem]:
@@ -132,23 +138,25 @@ def _summed(unrounded: Problem, cut: Cut) -> Iterator[Problem]:
         some = (*batches[:LOOKED_AT], batches[-1])
         nodes = {one for run in some for one in nodes_of(run.start // leaf, -(-run.stop // leaf))}
         for images in {min(one.leaves.stop * leaf, batches.extent) - one.leaves.start * leaf for one in nodes}:
-            yield of_images(cut.slab(unrounded, batches[0], bands[0]).problem, images)
+            yield of_images(cut.subproblem(unrounded, batches[0], bands[0]).problem, images)
         return
     extents = positions(unrounded)
     for rows in {bands[0], bands[len(bands) // 2], bands[-1]}:
-        for _, box in boxes(extents, blocks_of(extents, rows)):
-            yield slab_of(unrounded, batches[0][:1], box).problem
+        for _, ranges in nodes_with_ranges(extents, blocks_of(extents, rows)):
+            yield subproblem_of(unrounded, batches[0][:1], ranges).problem
 
 
-def _scratch_of(problem: Problem, sources: Sequence[Source], lies: tuple[int, ...] | None, threads: int | None) -> int:
-    """Return the scratch of one call on the operands as read. The output is dense, or has the strides ``lies``."""
-    images = slab_of(problem, range(problem.geometry.batch), whole(problem))
+def _scratch_of(
+    problem: Problem, sources: Sequence[Source], strides: tuple[int, ...] | None, threads: int | None
+) -> int:
+    """Return the scratch of one call on the operands as read. The output is dense, or has the strides ``strides``."""
+    images = subproblem_of(problem, range(problem.geometry.batch), whole(problem))
     views = [
         _lying(source, tuple(one.stop - one.start for one in region)).transpose(order)
         for source, region, order in zip(sources, images.reads, problem.operand_orders, strict=False)
     ]
     out = _dense(problem.output_shape, problem.output_format.dtype)
-    out = out if lies is None else strided(out, out.shape, lies)
+    out = out if strides is None else strided(out, out.shape, strides)
     return engines.memory_bytes(problem, views, out.transpose(problem.output_order), threads)
 
 

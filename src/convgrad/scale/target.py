@@ -14,7 +14,7 @@ from convgrad.errors import FileError
 from convgrad.scale.source import Source, announced, is_sliced, source_of, words_of
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
-from convgrad.spec.slabs import Region
+from convgrad.spec.subproblems import Region
 
 Array = NDArray[Any]
 

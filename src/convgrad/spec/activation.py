@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.spec.operators import VERSION
-from convgrad.spec.problem import REMEMBERED, Problem, only
+from convgrad.spec.problem import REMEMBERED, Problem, intern
 from convgrad.spec.rules import refuse
 
 RELU = "relu"  # x <= 0 becomes +0, NaN stays NaN
@@ -46,7 +46,7 @@ def activates(operator: str) -> bool:
 
 @lru_cache(maxsize=REMEMBERED)
 def _with(problem: Problem, activation: str) -> Problem:
-    return only(replace(problem, activation=activation))
+    return intern(replace(problem, activation=activation))
 
 
 def activate(values: NDArray[Any], problem: Problem) -> NDArray[Any]:

@@ -162,9 +162,9 @@ def _integers(op: Operator, attribute: Attribute, value: object) -> tuple[int, .
 
 def _check_range(op: Operator, attribute: Attribute, number: int, value: object) -> None:
     if not attribute.minimum <= number <= S64_MAX:  # A4
-        least = "positive" if attribute.minimum == 1 else "non-negative"
+        minimum = "positive" if attribute.minimum == 1 else "non-negative"
         hint = "; negative pads (cropping) are not supported" if attribute.zeros_if_absent else ""
-        refuse("A4", op.name, f"{attribute.name} must be {least} and below 2^63; got {value!r:.200}{hint}")
+        refuse("A4", op.name, f"{attribute.name} must be {minimum} and below 2^63; got {value!r:.200}{hint}")
 
 
 def _string(op: Operator, attribute: Attribute, value: object) -> str:

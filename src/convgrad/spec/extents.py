@@ -88,8 +88,8 @@ def _convolution(call: Call) -> tuple[Axis, ...]:
 
 def _fitting_pads(src: int, dst: int, rule: _AxisRule) -> str:
     """Return a hint with the sums of explicit pads whose forward maps src to dst; "" if there are none."""
-    least = transposed_extent(dst, rule.effective, rule.stride, src)
-    sums = range(max(0, least), least + rule.stride) if dst else range(rule.effective - src)
+    minimum = transposed_extent(dst, rule.effective, rule.stride, src)
+    sums = range(max(0, minimum), minimum + rule.stride) if dst else range(rule.effective - src)
     return f"; pads_begin + pads_end that fit: {_listed(sums)}" if sums else ""
 
 

@@ -37,7 +37,7 @@ from convgrad.formats import BF16
 from convgrad.spec.geometry import Channels
 from convgrad.spec.problem import Problem
 from convgrad.spec.tiles import BLOCK as TILES_BLOCK
-from convgrad.spec.toom_cook import VARIANTS
+from convgrad.spec.toom_cook import ALGORITHMS
 
 BLOCK = 256
 FAN_IN = 16
@@ -166,14 +166,14 @@ def order_of(problem: Problem) -> Order:
     if isinstance(geometry, Channels):
         return over_positions(geometry.batch, geometry.extents) if problem.solves_for == "bias" else Order(1, 1, 1)
     if problem.solves_for == "weights":
-        if problem.variant:
-            turns = VARIANTS[problem.variant].turns(geometry)
+        if problem.algorithm:
+            turns = ALGORITHMS[problem.algorithm].turns(geometry)
             return Order(turns.units, turns.lines, turns.length, block=TILES_BLOCK)
         return over_positions(geometry.batch, [a.dst for a in geometry.axes])
     summed, results = geometry.src_channels, geometry.dst_channels
     if problem.solves_for == "src":
         summed, results = results, summed
-    if problem.variant:
+    if problem.algorithm:
         return Order(1, 1, summed // geometry.groups, block=TILES_BLOCK)
     apart = geometry.groups == 1 and results <= APART_RESULTS and summed >= APART_TERMS
     return over_taps(geometry.taps, summed // geometry.groups, apart, problem.operand_format is BF16)
@@ -186,5 +186,5 @@ def last_additions(problem: Problem) -> int:
 
 def height_of(problem: Problem) -> int:
     """Return the rounding depth h of a problem's results in the specified order, on the full grid."""
-    around = sum(VARIANTS[problem.variant].stages(problem.solves_for)) if problem.variant else 0
+    around = sum(ALGORITHMS[problem.algorithm].stages(problem.solves_for)) if problem.algorithm else 0
     return order_of(problem).height + around + last_additions(problem)

@@ -40,10 +40,10 @@ def evaluate_in_order(
         given: dict[Tensor, F32Array] = {
             tensor: array.astype(np.float32) for tensor, array in zip(problem.operands, operands, strict=True)
         }
-        sums = by_tiles(problem, given) if problem.variant else None
+        sums = by_tiles(problem, given) if problem.algorithm else None
         if sums is None:
             x, y = _TERMS[problem.solves_for](problem.geometry, given)
-            sums = sum_in_order(x, y, order_of(replace(problem, variant="")))
+            sums = sum_in_order(x, y, order_of(replace(problem, algorithm="")))
         if "bias" in given:
             sums = sums + given["bias"].reshape(1, -1, *[1] * (sums.ndim - 2))
         if problem.accumulate:

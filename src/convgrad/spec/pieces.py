@@ -1,13 +1,13 @@
-"""The parts of a sum over the batch: runs of leaves, the sums that a run determines, and how these are joined.
+"""The parts of a sum over the batch: neighbouring leaves, the sums that they determine, and how these are combined.
 
 A **leaf** of the tree over the batch is a pack of m images that form a block, or one larger image (``spec/order.py``).
-The last pack may have fewer images. A **run** is a sequence of neighbouring leaves. A node of the tree is the sum of 16
-neighbours of the level below, added from left to right. So a run determines exactly these sums, from left to right:
+The last pack may have fewer images. A **part** has neighbouring leaves. A node of the tree is the sum of 16 neighbours
+of the level below, added from left to right. So a part determines exactly these sums, from left to right:
 
-- single nodes whose parents begin before the run, because a parent is summed from its first child on
-- at most one chain per level: the first children of a parent that continues after the run.
+- single nodes whose parents begin before the part, because a parent is summed from its first child on
+- at most one chain per level: the first children of a parent that continues after the part.
 
-Both are ``Nodes``. If another run follows, its nodes continue the chains, in this order. At the end of the batch, a
+Both are ``Nodes``. If another part follows, its nodes continue the chains, in this order. At the end of the batch, a
 chain is its parent, which is the last node of its level.
 
 A call on the images of ``Nodes`` returns their sum, but with +0 instead of -0, because every call ends by adding +0.
@@ -67,17 +67,17 @@ def nodes_of(first: int, end: int) -> tuple[Nodes, ...]:
     while first < end:
         whole = min(-(-first // FAN_IN) * FAN_IN, end)
         left += [Nodes(level, node, 1) for node in range(first, whole)]
-        rest = max(whole, end // FAN_IN * FAN_IN)
-        if rest < end:
-            right.append(Nodes(level, rest, end - rest))
-        first, end, level = whole // FAN_IN, rest // FAN_IN, level + 1
+        begun = max(whole, end // FAN_IN * FAN_IN)
+        if begun < end:
+            right.append(Nodes(level, begun, end - begun))
+        first, end, level = whole // FAN_IN, begun // FAN_IN, level + 1
     return (*left, *reversed(right))
 
 
-def climb(known: Iterable[tuple[Nodes, T]], add: Callable[[T, T], T]) -> list[tuple[Nodes, T]]:
-    """Return the joined sums of neighbouring runs. Each sum is added to its parent if the parent has begun.
+def combine(known: Iterable[tuple[Nodes, T]], add: Callable[[T, T], T]) -> list[tuple[Nodes, T]]:
+    """Return the combined sums of neighbouring parts. Each sum is added to its parent if the parent has begun.
 
-    >>> climb([(nodes, str(nodes.first)) for nodes in (*nodes_of(14, 18), *nodes_of(18, 20))], "{} + {}".format)[2:]
+    >>> combine([(nodes, str(nodes.first)) for nodes in (*nodes_of(14, 18), *nodes_of(18, 20))], "{} + {}".format)[2:]
     [(Nodes(level=0, first=16, number=4), '16 + 18 + 19')]
     """
     made: list[tuple[Nodes, T]] = []
@@ -94,7 +94,7 @@ def put(made: list[tuple[Nodes, T]], nodes: Nodes, value: T, add: Callable[[T, T
 
 
 def total(known: Sequence[tuple[Nodes, T]], add: Callable[[T, T], T]) -> T:
-    """Return the total of the sums of a run that contains the whole batch.
+    """Return the total of the sums of a part that contains the whole batch.
 
     >>> total([(nodes, str(nodes.first)) for nodes in nodes_of(0, 36)], "{} + {}".format)
     '0 + 32'
@@ -105,36 +105,36 @@ def total(known: Sequence[tuple[Nodes, T]], add: Callable[[T, T], T]) -> T:
     return last
 
 
-def most_sums(runs: Iterable[Iterable[Nodes]]) -> int:
-    """Return the largest number of sums in memory while the nodes of neighbouring runs are computed one after another.
+def max_sums(parts: Iterable[Iterable[Nodes]]) -> int:
+    """Return the largest number of sums in memory while the nodes of neighbouring parts are computed one after another.
 
-    A node is added in place to its unfinished parent. Sums of earlier runs are not overwritten until the run ends.
+    A node is added in place to its unfinished parent. Sums of earlier parts are not overwritten until the part ends.
 
-    >>> most_sums([nodes_of(14, 36)]), most_sums([nodes_of(0, 14), nodes_of(14, 36)])
+    >>> max_sums([nodes_of(14, 36)]), max_sums([nodes_of(0, 14), nodes_of(14, 36)])
     (4, 3)
-    >>> most_sums(nodes_of(leaf, leaf + 1) for leaf in range(4096))
+    >>> max_sums(nodes_of(leaf, leaf + 1) for leaf in range(4096))
     5
     """
-    made: list[tuple[Nodes, bool]] = []  # nodes, and whether their sum belongs to the current run
-    most = new = 0
+    made: list[tuple[Nodes, bool]] = []  # nodes, and whether their sum belongs to the current part
+    maximum = new = 0
 
     def count(more: int) -> None:
-        nonlocal most, new
+        nonlocal maximum, new
         new += more
-        most = max(most, before + new)
+        maximum = max(maximum, before + new)
 
     def add(one: bool, _: bool) -> bool:
         count(not one)
         count(-1)
         return True
 
-    for run in runs:
+    for part in parts:
         made, before, new = [(nodes, False) for nodes, _ in made], len(made), 0
-        for nodes in run:
+        for nodes in part:
             begun = made[-1][0].and_next(nodes) if made else None
             count(not (begun and made.pop()[1]))
             put(made, begun or nodes, True, add)
-    return most
+    return maximum
 
 
 def leaf_images(geometry: Conv | Channels) -> int:

@@ -16,7 +16,7 @@ from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.layouts import axis_order, from_canonical, to_canonical
 from convgrad.spec.operators import OPERATORS, S64_MAX, Operator, SolvesFor, Tensor
 from convgrad.spec.rules import hinted, refuse
-from convgrad.spec.shapes import Call, Shape, gather, layouts_of
+from convgrad.spec.shapes import Call, Shape, layouts_of, shapes_by_tensor
 
 REMEMBERED = 1024
 
@@ -38,7 +38,7 @@ class Problem:
     output_format: Format
     accumulate: bool = False
     note: str | None = None
-    variant: str = ""  # a variant of spec/toom_cook.py; "" is the direct sum
+    algorithm: str = ""  # a name in spec/toom_cook.py; "" is the direct sum
     activation: str = ""  # of a forward's results, before their rounding: "relu" or ""
 
     def __hash__(self) -> int:
@@ -100,7 +100,7 @@ def problem_of(
     geometry, note = _geometry(op, shapes, attributes)
     operands = tuple(port.tensor for port, _ in zip(op.operands, shapes, strict=False) if not port.is_shape)
     layouts = layouts_of(attributes)
-    return only(
+    return intern(
         Problem(
             op.name,
             op.solves_for,
@@ -117,7 +117,7 @@ def problem_of(
 
 
 @lru_cache(maxsize=REMEMBERED)
-def only(problem: Problem) -> Problem:
+def intern(problem: Problem) -> Problem:
     """Return one shared problem for all equal problems, because comparing two takes as long as a small kernel."""
     return problem
 
@@ -130,7 +130,7 @@ def of_images(problem: Problem, images: int) -> Problem:
     >>> of_images(problem("BWD_W f32 NXC mb64ic4ih8oc6oh8kh3ph1"), 3).geometry.batch
     3
     """
-    return only(replace(problem, geometry=replace(problem.geometry, batch=images)))
+    return intern(replace(problem, geometry=replace(problem.geometry, batch=images)))
 
 
 def check_output_format(operator: str, operand_format: Format, output_format: Format) -> None:
@@ -157,7 +157,7 @@ def posed(
     ports = [port for port in op.operands if not port.is_shape and (bias or port.required)]
     tensors = (*(port.tensor for port in ports), op.output.tensor)
     lie = tuple("NCX" if tensor == "bias" else layouts[tensor] for tensor in tensors)
-    return only(Problem(op.name, solves_for, geometry, tensors[:-1], tensors[-1], lie, operand_format, output_format))
+    return intern(Problem(op.name, solves_for, geometry, tensors[:-1], tensors[-1], lie, operand_format, output_format))
 
 
 def _geometry(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> tuple[Conv | Channels, str | None]:
@@ -172,7 +172,7 @@ def _geometry(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> 
 def _as_given(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> tuple[Conv | Channels, str | None]:
     if op.solves_for in ("bias_add", "bias"):
         return _channels(op, shapes, attributes), None
-    call = gather(op, shapes, attributes)
+    call = shapes_by_tensor(op, shapes, attributes)
     check_batch(call)
     check_channels(call)
     conv = _conv(call)

@@ -45,13 +45,13 @@ class Call:
 
 def spatial_axes(op: Operator, shape: Shape) -> int:
     """Return the number of spatial axes from the shape of the first operand, or raise by rule G1."""
-    least = 2 if op.attribute("strides") is None else 3
-    if len(shape) < least:  # G1
-        name, axes = op.operands[0].name, "batch and channels" if least == 2 else "batch, channels and spatial axes"
+    minimum = 2 if op.attribute("strides") is None else 3
+    if len(shape) < minimum:  # G1
+        name, axes = op.operands[0].name, "batch and channels" if minimum == 2 else "batch, channels and spatial axes"
         got = f"got {name} of rank {len(shape)}"
         if len(shape) == 2:
             got += f"; one image of one channel is {name}[None, ..., None] in NXC, {name}[None, None] in NCX"
-        refuse("G1", op.name, f"{name} must have {axes}, a rank of at least {least}; {got}")
+        refuse("G1", op.name, f"{name} must have {axes}, a rank of at least {minimum}; {got}")
     if len(shape) > LARGEST_RANK:  # G1
         refuse("G1", op.name, f"NumPy arrays have a rank of at most {LARGEST_RANK}; got rank {len(shape)}")
     return len(shape) - 2
@@ -88,7 +88,7 @@ def layouts_of(attributes: Attributes) -> dict[Tensor, str]:
     return {"src": data, "dst": data, "weights": weights, "bias": "NCX"}
 
 
-def gather(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> Call:
+def shapes_by_tensor(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> Call:
     """Return shapes by tensor. A shape operand takes precedence over the attribute of the same meaning."""
     layouts = layouts_of(attributes)
     known: dict[Tensor, Shape] = {}

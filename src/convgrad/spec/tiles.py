@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 BLOCK = 64  # products per chain: over tiles for a weight gradient, else over channels
-UNITS, LEAST_BLOCKS, MOST_BLOCKS = 16, 4, 16  # the limit of U, and the limits of blocks per unit
+UNITS, MIN_BLOCKS, MAX_BLOCKS = 16, 4, 16  # the limit of U, and the limits of blocks per unit
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def turns(images: int, rows: int, columns: int) -> Turns:
     length = -(-columns // parts)
     stretches, each = images * rows * parts, BLOCK // length
     blocks, units = -(-stretches // each), 1
-    while units < UNITS and blocks >= 2 * units * LEAST_BLOCKS:
+    while units < UNITS and blocks >= 2 * units * MIN_BLOCKS:
         units *= 2
-    of_unit = min(MOST_BLOCKS, -(-blocks // units))
+    of_unit = min(MAX_BLOCKS, -(-blocks // units))
     return Turns(rows, parts, length, stretches, each, of_unit, -(-blocks // of_unit))

@@ -32,9 +32,9 @@ Number = TypeVar("Number")
 TAPS = 3  # per axis
 MET: Mapping[SolvesFor, Tensor] = {"dst": "src", "src": "dst", "weights": "src"}  # the tensor that tiles meet
 AXES = 2
-LEAST_CHANNELS = 32  # of src and of dst, per group
+MIN_CHANNELS = 32  # of src and of dst, per group
 # Costs in multiply-adds, per point, of a tile's value and of a weight: to transform it or transform it back, to write
-# and to read it. The costs are part of the specification: if they choose another variant, bits change.
+# and to read it. The costs are part of the specification: if they choose another algorithm, bits change.
 OF_WEIGHTS, OF_POSITIONS = (20.0, 20.0), (12.0, 24.0)
 CALL = 6e6  # the fixed cost of a group's stages, in multiply-adds
 
@@ -180,7 +180,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Variant:
+class Algorithm:
     """A size of tiles: its transforms and the divisor of its results."""
 
     name: str
@@ -221,7 +221,7 @@ class Variant:
     def stages(self, solves_for: SolvesFor) -> Stages:
         """Return the largest numbers of roundings of a product per stage, without the roundings of its sum.
 
-        >>> VARIANTS["4x4"].stages("weights"), sum(VARIANTS["4x4"].stages("dst"))
+        >>> ALGORITHMS["4x4"].stages("weights"), sum(ALGORITHMS["4x4"].stages("dst"))
         (Stages(met=6, other=4, back=7), 17)
         """
         met, other, back = (AXES * max(line(_Roundings(), [0] * count)) for line, count in self.lines(solves_for))
@@ -232,7 +232,7 @@ class Variant:
 
         If operands are integers, all intermediate values are integer multiples of a granule, of at most W * scale.
 
-        >>> [VARIANTS[name].scale(of) for name in ("2x2", "4x4") for of in ("weights", "dst")]
+        >>> [ALGORITHMS[name].scale(of) for name in ("2x2", "4x4") for of in ("weights", "dst")]
         [4, 4, 3600, 3600]
         """
         finest = sum(min(line(_Granules(), [0] * count)) for line, count in self.lines(solves_for))
@@ -258,15 +258,15 @@ class Variant:
         return float(each + CALL * conv.groups)
 
 
-VARIANTS: Mapping[str, Variant] = {
-    variant.name: variant
-    for variant in (
-        Variant(
+ALGORITHMS: Mapping[str, Algorithm] = {
+    algorithm.name: algorithm
+    for algorithm in (
+        Algorithm(
             "2x2", 2, 2,
             Way(_source_two, _destination_two, _weights_two, 2, 3.4143),
             Way(_source_two, _kernel_two, _positions_two, TAPS, 3.0593),
         ),
-        Variant(
+        Algorithm(
             "4x4", 4, 15,
             Way(_source_four, _destination_four, _weights_four, 4, 10.0431),
             Way(_source_four, _kernel_four, _positions_four, TAPS, 9.3179),
@@ -300,11 +300,11 @@ def of_group(conv: Conv) -> Conv:
 
 
 def why_not(conv: Conv) -> str:
-    """Return why a convolution has no variant except the direct sum; "" if it has one."""
+    """Return why a convolution has no algorithm except the direct sum; "" if it has one."""
     if len(conv.axes) != AXES or any(axis.kernel != TAPS for axis in conv.axes):
         return f"kernels of {TAPS}x{TAPS} have tiles; this one is {'x'.join(str(axis.kernel) for axis in conv.axes)}"
     if any((axis.stride, axis.dilation) != (1, 1) for axis in conv.axes):
         return "tiles are of stride 1 and dilation 1"
-    if min(conv.src_channels, conv.dst_channels) < LEAST_CHANNELS * conv.groups:
-        return f"tiles pay from {LEAST_CHANNELS} channels of src and dst{' a group' if conv.groups > 1 else ''}"
+    if min(conv.src_channels, conv.dst_channels) < MIN_CHANNELS * conv.groups:
+        return f"tiles pay from {MIN_CHANNELS} channels of src and dst{' a group' if conv.groups > 1 else ''}"
     return ""

@@ -17,7 +17,7 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import height_of, order_of
 from convgrad.spec.problem import Problem, canonical_shape
-from convgrad.spec.toom_cook import MET, VARIANTS, as_forward
+from convgrad.spec.toom_cook import ALGORITHMS, MET, as_forward
 from convgrad.spec.toom_cook_ordered import by_groups, tiles_of
 from convgrad.spec.toom_cook_sizes import by_norms, by_paths, ways
 
@@ -27,7 +27,7 @@ UNDERFLOW = 1 << 14  # the largest factor of a denormal's rounding, over all pat
 GROWTH = 1 << 32  # the largest factor of an intermediate value over the largest operands, or their product times terms
 
 
-def variant_bound(
+def toom_cook_bound(
     problem: Problem, operands: Sequence[NDArray[Any]], accumulator: Format = F32, bound: str = PATHS
 ) -> F64Array:
     """Return the error bound before the output's rounding, including underflow, in one of three forms.
@@ -64,7 +64,7 @@ def _of_group(problem: Problem, given: Mapping[Tensor, F64Array], accumulator: F
         total = (relative + g * last + lost * (1 + g)) * (1 + 2.0**-40 + order_of(problem).terms * 2.0**-46)
     total = np.where(np.isnan(total), np.inf, total)
     if bound == PATHS and all(np.array_equal(each, np.rint(each)) for each in given.values()):
-        granules = (ways(problem, given) + last) * VARIANTS[problem.variant].scale(problem.solves_for)
+        granules = (ways(problem, given) + last) * ALGORITHMS[problem.algorithm].scale(problem.solves_for)
         total = np.where(granules <= 2.0**accumulator.significand_bits, 0.0, total)
     return np.broadcast_to(total, canonical_shape(problem.geometry, problem.output)).copy()
 
@@ -72,13 +72,13 @@ def _of_group(problem: Problem, given: Mapping[Tensor, F64Array], accumulator: F
 def may_be_direct(problem: Problem, operands: Sequence[NDArray[Any]], accumulator: Format = F32) -> bool:
     """Return whether an intermediate value may not be finite. Then all results are direct sums."""
     first, second, *_ = (float(np.abs(each.astype(np.float64)).max(initial=0)) for each in operands)
-    most = GROWTH * max(first, second, first * second * order_of(problem).terms)
-    return not (most < accumulator.largest and all(np.isfinite(each).all() for each in operands))
+    maximum = GROWTH * max(first, second, first * second * order_of(problem).terms)
+    return not (maximum < accumulator.largest and all(np.isfinite(each).all() for each in operands))
 
 
 def direct_height(problem: Problem) -> int:
-    """Return the rounding depth of the direct sum for a problem that has a variant."""
-    return height_of(replace(problem, variant=""))
+    """Return the rounding depth of the direct sum for a problem that has an algorithm."""
+    return height_of(replace(problem, algorithm=""))
 
 
 def _of_weights(problem: Problem, given: Mapping[Tensor, F64Array]) -> tuple[F64Array, F64Array]:
@@ -90,12 +90,12 @@ def _of_weights(problem: Problem, given: Mapping[Tensor, F64Array]) -> tuple[F64
 def _of_positions(problem: Problem, given: Mapping[Tensor, F64Array]) -> tuple[F64Array, F64Array]:
     """Return, per position, the sum over the positions that its tile meets and, per channel, the sum of its weights."""
     assert isinstance(problem.geometry, Conv)
-    conv, variant = as_forward(problem.geometry, problem.solves_for), VARIANTS[problem.variant]
-    channel, m = int(problem.solves_for == "src"), variant.tile
+    conv, algorithm = as_forward(problem.geometry, problem.solves_for), ALGORITHMS[problem.algorithm]
+    channel, m = int(problem.solves_for == "src"), algorithm.tile
     weights = given["weights"].sum((1 - channel, 2, 3))[:, None, None]
     met = given[MET[problem.solves_for]].sum(1, keepdims=True)
     pads = [axis.pad_begin for axis in conv.axes]
-    tiles = tiles_of(met, variant.covering(conv), pads, m, variant.axis_points)
+    tiles = tiles_of(met, algorithm.covering(conv), pads, m, algorithm.axis_points)
     each = np.sum([value for row in tiles for value in row], axis=0).repeat(m, 2).repeat(m, 3)
     rows, columns = (axis.dst for axis in conv.axes)
     return each[:, :, :rows, :columns], weights

@@ -1,4 +1,4 @@
-"""The execution of Winograd for any pass and variant on small data, with exactly the specified bits."""
+"""The execution of Winograd for any pass and algorithm on small data, with exactly the specified bits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import order_of
 from convgrad.spec.problem import Problem
-from convgrad.spec.toom_cook import MET, TAPS, VARIANTS, Arithmetic, Transform, Variant, as_forward, of_group
+from convgrad.spec.toom_cook import ALGORITHMS, MET, TAPS, Algorithm, Arithmetic, Transform, as_forward, of_group
 
 F32Array = NDArray[np.float32]
 AnyFloat = TypeVar("AnyFloat", np.float32, np.float64)
@@ -43,7 +43,7 @@ class InF32:
 
 
 def by_tiles(problem: Problem, given: Mapping[Tensor, F32Array]) -> F32Array | None:
-    """Return the sums of a problem that has a variant, with the specified bits; None if a sum is not finite."""
+    """Return the sums of a problem that has an algorithm, with the specified bits; None if a sum is not finite."""
     made = by_groups(problem, given, _of_group)
     return made if np.isfinite(made).all() else None
 
@@ -65,8 +65,8 @@ def by_groups(
 
 
 def _of_group(problem: Problem, given: Mapping[Tensor, F32Array]) -> F32Array:
-    variant, order = VARIANTS[problem.variant], order_of(problem)
-    way = variant.way(problem.solves_for)
+    algorithm, order = ALGORITHMS[problem.algorithm], order_of(problem)
+    way = algorithm.way(problem.solves_for)
     met, other = tiled(problem, given)
     sums = []
     for here, there in zip(points(met, way.met, InF32()), points(other, way.other, InF32()), strict=True):
@@ -76,7 +76,7 @@ def _of_group(problem: Problem, given: Mapping[Tensor, F32Array]) -> F32Array:
         else:
             first, second = np.broadcast_arrays(np.moveaxis(here, 1, -1)[:, None], there[:, None, None])
         sums.append(sum_in_order(first, second, order))
-    rows = [[divided(each, variant) for each in row] for row in back(sums, way.back, InF32())]
+    rows = [[divided(each, algorithm) for each in row] for row in back(sums, way.back, InF32())]
     return placed(problem, rows)
 
 
@@ -87,18 +87,18 @@ def tiled(problem: Problem, given: Mapping[Tensor, NDArray[AnyFloat]]) -> tuple[
     images, channels, and rows and columns of tiles. Arrays of weights have axes for result channels and summed
     channels.
     """
-    conv, variant, data = problem.geometry, VARIANTS[problem.variant], given[MET[problem.solves_for]]
+    conv, algorithm, data = problem.geometry, ALGORITHMS[problem.algorithm], given[MET[problem.solves_for]]
     assert isinstance(conv, Conv)
-    m, size = variant.tile, variant.axis_points
+    m, size = algorithm.tile, algorithm.axis_points
     if problem.solves_for == "weights":
-        turns, pads = variant.turns(conv), [axis.pad_begin for axis in conv.axes]
+        turns, pads = algorithm.turns(conv), [axis.pad_begin for axis in conv.axes]
         grid = (turns.rows, turns.parts * turns.length)
         return tiles_of(data, grid, pads, m, size), tiles_of(given["dst"], grid, (0, 0), m, m)
     conv = as_forward(conv, problem.solves_for)
     weights = given["weights"]
     if problem.solves_for == "src":
         weights = weights.swapaxes(0, 1)[..., ::-1, ::-1]
-    met = tiles_of(data, variant.covering(conv), [axis.pad_begin for axis in conv.axes], m, size)
+    met = tiles_of(data, algorithm.covering(conv), [axis.pad_begin for axis in conv.axes], m, size)
     return met, [[weights[..., i, j] for j in range(TAPS)] for i in range(TAPS)]
 
 
@@ -117,8 +117,8 @@ def placed(problem: Problem, rows: Sequence[Sequence[NDArray[AnyFloat]]]) -> NDA
     if problem.solves_for == "weights":
         return np.array(rows).transpose(2, 3, 0, 1)
     assert isinstance(problem.geometry, Conv)
-    conv, variant = as_forward(problem.geometry, problem.solves_for), VARIANTS[problem.variant]
-    m, (images, results, down, across) = variant.tile, rows[0][0].shape
+    conv, algorithm = as_forward(problem.geometry, problem.solves_for), ALGORITHMS[problem.algorithm]
+    m, (images, results, down, across) = algorithm.tile, rows[0][0].shape
     made = np.empty((images, results, down * m, across * m), rows[0][0].dtype)
     for i, row in enumerate(rows):
         for j, values in enumerate(row):
@@ -161,12 +161,12 @@ def back(
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def divided(values: F32Array, variant: Variant) -> F32Array:
+def divided(values: F32Array, algorithm: Algorithm) -> F32Array:
     """Return the quotients plus +0. A product and one Newton step give the quotient with one rounding."""
-    by = np.float32(variant.divided)
+    by = np.float32(algorithm.divided)
     reciprocal = np.float32(1) / by
     quotient = values * reciprocal
-    if not variant.exactly:
-        rest = fma_f32(-quotient, np.full_like(values, by), values)
-        quotient = fma_f32(rest, np.full_like(values, reciprocal), quotient)
+    if not algorithm.exactly:
+        remainder = fma_f32(-quotient, np.full_like(values, by), values)
+        quotient = fma_f32(remainder, np.full_like(values, reciprocal), quotient)
     return quotient + np.float32(0)

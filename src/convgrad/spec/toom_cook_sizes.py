@@ -13,7 +13,7 @@ from convgrad.spec.bound import gamma
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import last_additions, order_of
 from convgrad.spec.problem import Problem
-from convgrad.spec.toom_cook import VARIANTS, Transform
+from convgrad.spec.toom_cook import ALGORITHMS, Transform
 from convgrad.spec.toom_cook_ordered import back, by_channel, placed, points, tiled
 
 F64Array = NDArray[np.float64]
@@ -63,7 +63,7 @@ class InMagnitudes:
 
 def ways(problem: Problem, given: Mapping[Tensor, F64Array]) -> F64Array:
     """Return W of each result: sum over points p of |A_ip| sum over terms of (|B||d|)_p (|G||g|)_p."""
-    way = VARIANTS[problem.variant].way(problem.solves_for)
+    way = ALGORITHMS[problem.algorithm].way(problem.solves_for)
     met, other = tiled(problem, given)
     pairs = zip(_sized(met, way.met), _sized(other, way.other), strict=True)
     return _returned(problem, [_summed(problem, *pair) for pair in pairs])
@@ -101,17 +101,17 @@ def by_norms(problem: Problem, given: Mapping[Tensor, F64Array], unit: float) ->
 
 def _gammas(problem: Problem, unit: float) -> tuple[float, float, float]:
     """Return gamma of the roundings of the met values, of the other values, and from their product to the result."""
-    stages = VARIANTS[problem.variant].stages(problem.solves_for)
+    stages = ALGORITHMS[problem.algorithm].stages(problem.solves_for)
     after = order_of(problem).height + stages.back + last_additions(problem)
-    of_met, of_other, of_rest = (gamma(height, unit) for height in (stages.met, stages.other, after))
-    return of_met, of_other, of_rest
+    of_met, of_other, of_sums = (gamma(height, unit) for height in (stages.met, stages.other, after))
+    return of_met, of_other, of_sums
 
 
 def _transformed(
     problem: Problem, given: Mapping[Tensor, F64Array]
 ) -> Iterator[tuple[F64Array, F64Array, F64Array, F64Array]]:
     """Yield |U|, |B||d|, |V| and |G||g| of each point. |U| and |V| are increased by their own error in float64."""
-    way = VARIANTS[problem.variant].way(problem.solves_for)
+    way = ALGORITHMS[problem.algorithm].way(problem.solves_for)
     met, other = tiled(problem, given)
     for u, d, v, e in zip(
         points(met, way.met, InF64()), _sized(met, way.met),
@@ -144,6 +144,6 @@ def _norms(problem: Problem, *point: F64Array) -> tuple[F64Array, ...]:
 
 def _returned(problem: Problem, sizes: list[F64Array]) -> F64Array:
     """Return the values of all points transformed back to results with absolute coefficients."""
-    variant = VARIANTS[problem.variant]
-    rows = back(sizes, variant.way(problem.solves_for).back, InMagnitudes())
-    return placed(problem, rows) / variant.divided
+    algorithm = ALGORITHMS[problem.algorithm]
+    rows = back(sizes, algorithm.way(problem.solves_for).back, InMagnitudes())
+    return placed(problem, rows) / algorithm.divided

@@ -29,9 +29,9 @@ def data_gradient(diff_dst: Shape, weights: Shape, *_: Any, out_shape: Shape, **
 @register_flop_formula(_OPS.weight_gradient)  # type: ignore[untyped-decorator]
 def weight_gradient(src: Shape, diff_dst: Shape, *_: Any, out_shape: Shape, **__: Any) -> Any:
     """Return the number of operations of ``weight_gradient``. Like PyTorch, it ignores groups."""
-    return conv_flop_count(_exchanged(src), _exchanged(diff_dst), _exchanged(out_shape))
+    return conv_flop_count(_swapped(src), _swapped(diff_dst), _swapped(out_shape))
 
 
-def _exchanged(shape: Shape) -> list[int]:
+def _swapped(shape: Shape) -> list[int]:
     """Return a shape with its first two axes exchanged."""
     return [shape[1], shape[0], *shape[2:]]

@@ -12,7 +12,7 @@ from convgrad.engines.settings import accuracy
 from convgrad.spec.geometry import effective_kernel, split_pads, transposed_extent
 from convgrad.spec.rules import refuse
 from convgrad.torch import plain
-from convgrad.torch.kernels import Ints, Tensor, lies_last
+from convgrad.torch.kernels import Ints, Tensor, is_channels_last
 from convgrad.torch.operators import activate, call_activated
 from convgrad.torch.refused import LAYER, OF_ANY_AXES, refused
 
@@ -268,9 +268,9 @@ def _convolution(
             begins, ends = _spread(begin, axes), _spread(cast(PerAxis, end), axes)
         if min(ends) < 0:  # A4: the operator knows what that means, but it is no layer
             refuse("A4", name, f"pads_end must be at least 0; got {ends}")
-        last = lies_last(input) or lies_last(weight)
-        most = accuracy(max_error, name)
-        layer = strides, begins, ends, dilations, groups, last, most
+        last = is_channels_last(input) or is_channels_last(weight)
+        maximum = accuracy(max_error, name)
+        layer = strides, begins, ends, dilations, groups, last, maximum
         result = call_activated(activation, "forward", input, weight, bias, *layer)
         return result if batched else result.squeeze(0)
     except Exception as error:
@@ -305,15 +305,15 @@ def _transpose(
             what, given = ("pads_end", ends) if len(rests) == axes else ("output_padding", rests)
             refuse("A6", name, f"{what} must have one value per spatial axis, {axes} here; got {given}")
         extents = []
-        for positions, taps, s, d, first, behind, rest in zip(
+        for positions, taps, s, d, first, behind, remainder in zip(
             input.shape[2:], weight.shape[2:], strides, dilations, begins, ends, rests, strict=False
         ):
-            if not 0 <= rest < max(s, d):  # A9
+            if not 0 <= remainder < max(s, d):  # A9
                 refuse("A9", name, f"output_padding must be at least 0 and below max(stride, dilation); got {rests}")
             if behind < 0:  # A4
                 refuse("A4", name, f"pads_end must be at least 0; got {ends}")
-            extents.append(transposed_extent(positions, effective_kernel(taps, d), s, first + behind, rest))
-        last = lies_last(input) or lies_last(weight)
+            extents.append(transposed_extent(positions, effective_kernel(taps, d), s, first + behind, remainder))
+        last = is_channels_last(input) or is_channels_last(weight)
         layer = tuple(extents), strides, begins, dilations, groups, last, accuracy(max_error, name)
         result = call_activated(activation, "data_gradient", input, weight, bias, *layer)
         return result if batched else result.squeeze(0)

@@ -21,7 +21,7 @@ from typing import cast
 from convgrad.engines.settings import accuracy
 from convgrad.formats import F32
 from convgrad.functional.call import REMEMBERED, problem_from_shapes
-from convgrad.torch.kernels import Ints, Tensor, lies_last, rests_of
+from convgrad.torch.kernels import Ints, Tensor, is_channels_last, rests_of
 from convgrad.torch.operators import call
 from convgrad.torch.refused import of_gradient, refused
 
@@ -283,7 +283,7 @@ def _by_input(
         strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
         shapes = tuple(grad.shape), tuple(weight.shape), tuple(size)
         _check("ConvolutionBackwardData", shapes, strides, pads, dilations, groups)
-        last = lies_last(grad) or lies_last(weight)
+        last = is_channels_last(grad) or is_channels_last(weight)
         return call(
             "data_gradient", grad, weight, None, shapes[2][2:], strides, pads, dilations, groups, last, accuracy(None)
         )
@@ -299,7 +299,7 @@ def _by_weight(
         strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
         shapes = tuple(given.shape), tuple(grad.shape), tuple(size)
         _check("ConvolutionBackwardWeights", shapes, strides, pads, dilations, groups)
-        last = lies_last(given) or lies_last(grad)
+        last = is_channels_last(given) or is_channels_last(grad)
         return call(
             "weight_gradient", given, grad, shapes[2][2:], strides, pads, dilations, groups, last, accuracy(None)
         )
@@ -316,8 +316,8 @@ def _by_transposed_input(
         large, kernel, small = tuple(grad.shape), tuple(weight.shape), tuple(size)
         # The rules of the data gradient need no input_size; the rules of the weight gradient check all three sizes.
         _check("ConvTransposeBackwardWeights", (small, large, kernel), strides, pads, dilations, groups)
-        ends = tuple(-rest for rest in rests_of(large[2:], small[2:], kernel[2:], strides, pads, dilations))
-        last = lies_last(grad) or lies_last(weight)
+        ends = tuple(-remainder for remainder in rests_of(large[2:], small[2:], kernel[2:], strides, pads, dilations))
+        last = is_channels_last(grad) or is_channels_last(weight)
         return call("forward", grad, weight, None, strides, pads, ends, dilations, groups, last, accuracy(None))
     except Exception as error:
         refused(f"conv_transpose{axes}d_input", error, {"weight": weight, "grad_output": grad}, _OF_TRANSPOSED_INPUT)
@@ -331,7 +331,7 @@ def _by_transposed_weight(
         strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
         shapes = tuple(given.shape), tuple(grad.shape), tuple(size)
         _check("ConvTransposeBackwardWeights", shapes, strides, pads, dilations, groups)
-        last = lies_last(given) or lies_last(grad)
+        last = is_channels_last(given) or is_channels_last(grad)
         return call(
             "weight_gradient", grad, given, shapes[2][2:], strides, pads, dilations, groups, last, accuracy(None)
         )

@@ -46,13 +46,13 @@ def forward(
     dilations: Ints,
     groups: int,
     channels_last: bool,
-    most: float = DIRECT,
+    maximum: float = DIRECT,
     activation: str | None = None,
 ) -> Tensor:
     """Return dst. In derivatives of transposed layers a negative pad at the end makes taps skip positions there."""
     layer = strides, pads_begin, pads_end, dilations, groups
     given = (src, weights) if bias is None else (src, weights, bias)
-    return _known(dst_problem, layer, channels_last, *_lying(given), most, activation)(given)
+    return _known(dst_problem, layer, channels_last, *_lying(given), maximum, activation)(given)
 
 
 def data_gradient(
@@ -65,13 +65,13 @@ def data_gradient(
     dilations: Ints,
     groups: int,
     channels_last: bool,
-    most: float = DIRECT,
+    maximum: float = DIRECT,
     activation: str | None = None,
 ) -> Tensor:
     """Return diff_src with these spatial extents; with an optional bias, this is a transposed layer."""
     layer = extents, strides, pads_begin, dilations, groups
     given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
-    return _known(src_problem, layer, channels_last, *_lying(given), most, activation)(given)
+    return _known(src_problem, layer, channels_last, *_lying(given), maximum, activation)(given)
 
 
 def weight_gradient(
@@ -83,11 +83,11 @@ def weight_gradient(
     dilations: Ints,
     groups: int,
     channels_last: bool,
-    most: float = DIRECT,
+    maximum: float = DIRECT,
 ) -> Tensor:
     """Return diff_weights with these spatial extents."""
     layer, given = (kernel, strides, pads_begin, dilations, groups), (diff_dst, src)
-    return _known(weights_problem, layer, channels_last, *_lying(given), most)(given)
+    return _known(weights_problem, layer, channels_last, *_lying(given), maximum)(given)
 
 
 def bias_gradient(diff_dst: Tensor) -> Tensor:
@@ -108,11 +108,13 @@ def gradients(
     dilations: Ints,
     groups: int,
     channels_last: bool,
-    most: float,
+    maximum: float,
 ) -> tuple[Tensor | None, ...]:
     """Return the wanted gradients of a forward pass by src, weights and bias; they are cached as one call."""
     layer = extents, kernel, strides, pads_begin, dilations, groups
-    of_src, of_weights, of_bias = _known_gradients(wanted[:3], layer, channels_last, *_lying((v, src, weights)), most)
+    of_src, of_weights, of_bias = _known_gradients(
+        wanted[:3], layer, channels_last, *_lying((v, src, weights)), maximum
+    )
     return (
         None if of_src is None else of_src((v, weights)),
         None if of_weights is None else of_weights((v, src)),
@@ -145,7 +147,7 @@ class _Call:
         began = 0.0 if (calls := _timed.get()) is None else perf_counter()
         on(TORCH.pool, self.call.at, operands, out.data_ptr(), given)
         if calls is not None:
-            calls.append(KernelCall(self.problem, lies_last(given[0]), perf_counter() - began))
+            calls.append(KernelCall(self.problem, is_channels_last(given[0]), perf_counter() - began))
         return out
 
 
@@ -179,11 +181,11 @@ def _known(
     given: tuple[Lying, ...],
     threads: int,
     cap: str,
-    most: float,
+    maximum: float,
     activation: str | None = None,
 ) -> _Call:
     problem = pose(tuple([(dtype, shape) for dtype, shape, _ in given]), *layer)
-    problem = engines.within(activated(problem, activation), most)
+    problem = engines.within(activated(problem, activation), maximum)
     return _Call(problem, given, channels_last, threads)
 
 
@@ -195,16 +197,16 @@ def _known_gradients(
     given: tuple[Lying, ...],
     threads: int,
     cap: str,
-    most: float,
+    maximum: float,
 ) -> tuple[_Call | None, ...]:
-    (v, src, weights), (extents, kernel, *rest) = given, layer
+    (v, src, weights), (extents, kernel, *more) = given, layer
     each = (
-        (src_problem, (extents, *rest), channels_last, (v, weights)),
-        (weights_problem, (kernel, *rest), channels_last, (v, src)),
+        (src_problem, (extents, *more), channels_last, (v, weights)),
+        (weights_problem, (kernel, *more), channels_last, (v, src)),
         (bias_problem, (), False, (v,)),
     )
     asked_for = zip(wanted, each, strict=True)
-    return tuple([_known(*call, threads, cap, most) if asked else None for asked, call in asked_for])
+    return tuple([_known(*call, threads, cap, maximum) if asked else None for asked, call in asked_for])
 
 
 def _lying(given: tuple[Tensor | None, ...]) -> tuple[tuple[Any, ...], int, str]:
@@ -234,8 +236,8 @@ def dst_problem(
     """Return the problem of ``forward`` for tensors of these kinds, or raise the errors of Convolution."""
     if not pads_end or min(pads_end) >= 0:
         return _problem("Convolution", given, strides, pads_begin, pads_end, dilations, groups)
-    ends, rest = _behind([-end for end in pads_end])
-    return _problem("ConvTransposeBackwardData", given, strides, pads_begin, ends, dilations, groups, rest)
+    ends, more = _behind([-end for end in pads_end])
+    return _problem("ConvTransposeBackwardData", given, strides, pads_begin, ends, dilations, groups, more)
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -244,8 +246,8 @@ def src_problem(
 ) -> Problem:
     """Return the problem of ``data_gradient``, or raise the errors of ConvTranspose."""
     (_, small), (_, weights) = given[:2]
-    ends, rest = _behind(rests_of(extents, small[2:], weights[2:], strides, pads_begin, dilations))
-    return _problem("ConvTranspose", given, strides, pads_begin, ends, dilations, groups, rest)
+    ends, more = _behind(rests_of(extents, small[2:], weights[2:], strides, pads_begin, dilations))
+    return _problem("ConvTranspose", given, strides, pads_begin, ends, dilations, groups, more)
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -254,10 +256,10 @@ def weights_problem(
 ) -> Problem:
     """Return the problem of ``weight_gradient``, or raise the errors of ConvTransposeBackwardWeights."""
     (_, small), (_, large) = given
-    ends, rest = _behind(rests_of(large[2:], small[2:], kernel, strides, pads_begin, dilations))
+    ends, more = _behind(rests_of(large[2:], small[2:], kernel, strides, pads_begin, dilations))
     shape = (*small[1:2], *(channels // groups for channels in large[1:2]), *kernel)
     name = "ConvTransposeBackwardWeights"
-    return _problem(name, given, strides, pads_begin, ends, dilations, groups, rest, (shape,))
+    return _problem(name, given, strides, pads_begin, ends, dilations, groups, more, (shape,))
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -284,7 +286,7 @@ def rests_of(
 
 def _behind(rests: Sequence[int]) -> tuple[Ints, dict[str, Any]]:
     """Return the results of ``rests_of`` as attributes: pads at the end and an output_padding."""
-    return tuple(max(0, -rest) for rest in rests), {"output_padding": [max(0, rest) for rest in rests]}
+    return tuple(max(0, -more) for more in rests), {"output_padding": [max(0, more) for more in rests]}
 
 
 def _problem(
@@ -295,7 +297,7 @@ def _problem(
     pads_end: Ints,
     dilations: Ints,
     groups: int,
-    rest: dict[str, Any] | None = None,
+    more: dict[str, Any] | None = None,
     shape_operands: tuple[Ints, ...] = (),
 ) -> Problem:
     op = find(name)
@@ -308,7 +310,7 @@ def _problem(
         "weights_format": _WEIGHTS[op.transposed],
     }
     shapes = (*(tuple(shape) for _, shape in given), *shape_operands)
-    return problem_of_row(op, shapes, attributes | _LAYOUTS | (rest or {}), common(name, given))[1]
+    return problem_of_row(op, shapes, attributes | _LAYOUTS | (more or {}), common(name, given))[1]
 
 
 def common(name: str, given: tuple[Kind, ...]) -> Format:
@@ -339,7 +341,7 @@ def _threads() -> int:
     return 1 if theirs == 1 else min(theirs, count(None))
 
 
-def lies_last(tensor: Tensor) -> bool:
+def is_channels_last(tensor: Tensor) -> bool:
     """Return whether PyTorch considers a tensor channels last. If strides fit both memory formats, it is not.
 
     Only tensors with two or three spatial axes have this memory format.
@@ -347,10 +349,10 @@ def lies_last(tensor: Tensor) -> bool:
     strides, shape = tensor.stride(), tensor.shape
     if len(shape) not in LAST or strides[1] > strides[-1] or strides[1] == 0:
         return False
-    least = 0
+    minimum = 0
     for axis in (1, *range(len(shape) - 1, 1, -1), 0):
         stride, extent = strides[axis], shape[axis]
-        if extent == 0 or stride < least or (axis == 0 and least == strides[1]):
+        if extent == 0 or stride < minimum or (axis == 0 and minimum == strides[1]):
             return False
-        least = stride * extent if extent > 1 else stride
+        minimum = stride * extent if extent > 1 else stride
     return True

@@ -34,15 +34,17 @@ def _conv_forward(self: Any, input: Any, weight: Any, bias: Any) -> Any:
         pads = self._reversed_padding_repeated_twice
         input, padding = nn.functional.pad(input, pads, mode=self.padding_mode), 0
     convolution = _CONVOLUTION[len(self.kernel_size)]
-    most = self.convgrad_max_error
-    return convolution(input, weight, bias, self.stride, padding, self.dilation, self.groups, max_error=most)
+    maximum = self.convgrad_max_error
+    return convolution(input, weight, bias, self.stride, padding, self.dilation, self.groups, max_error=maximum)
 
 
 def _transposed_forward(self: Any, input: Any, output_size: list[int] | None = None) -> Any:
     """Return the convolution that ``torch.nn.ConvTranspose1d``, ``2d`` or ``3d`` computes."""
     axes = len(self.kernel_size)
-    rest = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, axes, self.dilation)
-    layer = self.stride, self.padding, rest, self.groups, self.dilation
+    output_padding = self._output_padding(
+        input, output_size, self.stride, self.padding, self.kernel_size, axes, self.dilation
+    )
+    layer = self.stride, self.padding, output_padding, self.groups, self.dilation
     return _TRANSPOSED[axes](input, self.weight, self.bias, *layer, max_error=self.convgrad_max_error)
 
 
@@ -88,7 +90,7 @@ def reproducible(model: Model, *, linear: bool = False, max_error: float | None 
     >>> isinstance(model[0], torch.nn.Conv1d)
     True
     """
-    most, computed, left = None if max_error is None else accuracy(max_error, "reproducible"), 0, []
+    maximum, computed, left = None if max_error is None else accuracy(max_error, "reproducible"), 0, []
     for name, module in named_modules("reproducible", model):
         if not is_convolution(module) and not (linear and _is_linear(module)):
             continue
@@ -98,8 +100,8 @@ def reproducible(model: Model, *, linear: bool = False, max_error: float | None 
         computed += 1
         if not is_reproducible(module):
             module.__class__ = _swapped(module, _derived)
-        if most is not None and is_convolution(module):
-            module.convgrad_max_error = most
+        if maximum is not None and is_convolution(module):
+            module.convgrad_max_error = maximum
     if left:
         warnings.warn(f"reproducible: PyTorch goes on to compute {'; '.join(left)}", UserWarning, stacklevel=2)
     elif not computed:
@@ -225,9 +227,9 @@ def _derived(kind: type) -> type:
 
 def _extra_repr(self: Any) -> str:
     """Return the module's text in a printed model: the original text and ``max_error``."""
-    most, kind = self.convgrad_max_error, _reproducible_class(self)
+    maximum, kind = self.convgrad_max_error, _reproducible_class(self)
     words: str = super(kind, self).extra_repr()
-    return words if most is None else f"{words}, max_error={most:g}"
+    return words if maximum is None else f"{words}, max_error={maximum:g}"
 
 
 def _reproducible_class(module: Any) -> Any:

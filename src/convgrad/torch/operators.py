@@ -21,7 +21,7 @@ _CLASSES = frozenset((torch.Tensor, torch.nn.Parameter))
 Gradients = tuple[Tensor | None, ...]
 
 
-class _Role(torch.autograd.Function):  # type: ignore[misc]
+class _Rule(torch.autograd.Function):  # type: ignore[misc]
     """An operator: its name, schema and derivatives, which are calls of the operators."""
 
     name: ClassVar[str]
@@ -49,14 +49,14 @@ class _Role(torch.autograd.Function):  # type: ignore[misc]
     def jvp(cls, ctx: Any, *tangents: Tensor | None) -> Tensor:
         """Return the tangent. The operator is linear in each of its two factors and adds the bias."""
         (first, second), (u, v, *bias) = ctx.saved_tensors, tangents[: cls.tensors]
-        rest = (*[None] * len(bias), *ctx.attributes)
-        parts = [] if u is None else [call(cls.name, u, second, *rest)]
-        parts += [] if v is None else [call(cls.name, first, v, *rest)]
+        remainder = (*[None] * len(bias), *ctx.attributes)
+        parts = [] if u is None else [call(cls.name, u, second, *remainder)]
+        parts += [] if v is None else [call(cls.name, first, v, *remainder)]
         parts += [_everywhere(one, ctx.result).clone() for one in bias if one is not None]
         return sum(parts[1:], parts[0])
 
 
-class Forward(_Role):
+class Forward(_Rule):
     """The forward pass: dst from src and weights."""
 
     name, tensors = "forward", 3
@@ -81,7 +81,7 @@ class Forward(_Role):
         return tuple(made)
 
 
-class DataGradient(_Role):
+class DataGradient(_Rule):
     """The backward_data pass: diff_src from diff_dst and weights. With a bias it is a transposed layer."""
 
     name, tensors = "data_gradient", 3
@@ -95,7 +95,9 @@ class DataGradient(_Role):
             (diff_dst, weights), (small, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
             extents, strides, begin, *layer = ctx.attributes
             if wanted[0]:
-                end = tuple([-rest for rest in rests_of(extents, small[2:], kernel[2:], strides, begin, layer[0])])
+                end = tuple(
+                    [-remainder for remainder in rests_of(extents, small[2:], kernel[2:], strides, begin, layer[0])]
+                )
                 made[0] = call("forward", v, weights, None, strides, begin, end, *layer)
             if wanted[1]:
                 made[1] = call("weight_gradient", v, diff_dst, kernel[2:], strides, begin, *layer)
@@ -104,7 +106,7 @@ class DataGradient(_Role):
         return tuple(made)
 
 
-class WeightGradient(_Role):
+class WeightGradient(_Rule):
     """The backward_weights pass: diff_weights from src and diff_dst."""
 
     name, tensors = "weight_gradient", 2
@@ -120,12 +122,14 @@ class WeightGradient(_Role):
             if wanted[0]:
                 made[0] = call("data_gradient", diff_dst, v, None, large[2:], strides, begin, *layer)
             if wanted[1]:
-                end = tuple([-rest for rest in rests_of(large[2:], small[2:], kernel, strides, begin, layer[0])])
+                end = tuple(
+                    [-remainder for remainder in rests_of(large[2:], small[2:], kernel, strides, begin, layer[0])]
+                )
                 made[1] = call("forward", src, v, None, strides, begin, end, *layer)
         return tuple(made)
 
 
-class BiasGradient(_Role):
+class BiasGradient(_Rule):
     """The gradient of the bias: diff_bias from diff_dst."""
 
     name, tensors = "bias_gradient", 1
@@ -193,14 +197,14 @@ def call(name: str, *args: Any) -> Tensor:
     """Call an operator: its kernel directly if possible, else through PyTorch's dispatcher, which is slower."""
     if torch.compiler.is_compiling():
         return _OPS[name](*args) if forward_ad._current_level < 0 else _uncompiled(call, name, *args)
-    role = _ROLES[name]
-    given = args[: role.tensors]
+    rule = _RULES[name]
+    given = args[: rule.tensors]
     if _straight(*given):
         return _APPLIED[name](*args) if _differentiated(given) else getattr(kernels, name)(*args)
     if torch._C._are_functorch_transforms_active() and not torch._C._len_torch_dispatch_stack():
         return _uncompiled(_TRANSFORMED[name].apply, *args)
     if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():
-        return _uncompiled(role.apply, *args)  # the dispatcher would lose tangents
+        return _uncompiled(rule.apply, *args)  # the dispatcher would lose tangents
     if torch._C._get_tracing_state():  # its sizes are tensors, which the dispatcher refuses as integers
         args = tuple([tuple(map(int, value)) if isinstance(value, tuple) else value for value in args])
     return _OPS[name](*args)
@@ -209,7 +213,7 @@ def call(name: str, *args: Any) -> Tensor:
 def call_activated(activation: str | None, name: str, *args: Any) -> Tensor:
     """Call a forward pass with an activation: in the kernel's epilogue if it is called directly without derivatives."""
     if activation is not None and not torch.compiler.is_compiling():
-        given = args[: _ROLES[name].tensors]
+        given = args[: _RULES[name].tensors]
         if _straight(*given) and not _differentiated(given):
             result: Tensor = getattr(kernels, name)(*args, activation)
             return result
@@ -235,15 +239,15 @@ def _settled(args: Sequence[Any]) -> tuple[Any, ...]:
     return tuple([tuple(value) if isinstance(value, list) else value for value in args])
 
 
-def _kernel(role: type[_Role]) -> Any:
+def _kernel(rule: type[_Rule]) -> Any:
     """Return the kernel in the form that the dispatcher calls."""
-    kernel = getattr(kernels, role.name)
+    kernel = getattr(kernels, rule.name)
     return lambda *args: kernel(*_settled(args))
 
 
-def _keeper(role: type[_Role]) -> Any:
+def _keeper(rule: type[_Rule]) -> Any:
     """Return ``keep`` in the form that the dispatcher calls."""
-    return lambda ctx, inputs, output: role.keep(ctx, _settled(inputs), output)
+    return lambda ctx, inputs, output: rule.keep(ctx, _settled(inputs), output)
 
 
 def _each(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
@@ -256,24 +260,24 @@ def _each(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tup
     return torch.stack([one(at) for at in range(info.batch_size)]), 0
 
 
-def _transformed(role: type[_Role]) -> type[_Role]:
+def _transformed(rule: type[_Rule]) -> type[_Rule]:
     """Return the operator in the form that torch.func's transformations need."""
     rules: dict[str, Any] = {
-        "forward": partial(call, role.name),
-        "setup_context": role.keep,
-        "vmap": partial(_each, partial(call, role.name)),
+        "forward": partial(call, rule.name),
+        "setup_context": rule.keep,
+        "vmap": partial(_each, partial(call, rule.name)),
     }
-    return type(role.__name__, (role,), {name: staticmethod(rule) for name, rule in rules.items()})
+    return type(rule.__name__, (rule,), {name: staticmethod(rule) for name, rule in rules.items()})
 
 
-def _register(role: type[_Role]) -> Any:
+def _register(rule: type[_Rule]) -> Any:
     """Register an operator with PyTorch's dispatcher, and return the registered operator."""
-    name = f"convgrad::{role.name}"
-    _library.define(f"{role.name}({role.schema}) -> Tensor", tags=_TAGS)
-    _library.impl(role.name, _kernel(role), "CPU")
-    torch.library.register_fake(name, getattr(traced, role.name), lib=_library)
-    torch.library.register_autograd(name, role.backward, setup_context=_keeper(role), lib=_library)
-    operator = getattr(torch.ops.convgrad, role.name).default
+    name = f"convgrad::{rule.name}"
+    _library.define(f"{rule.name}({rule.schema}) -> Tensor", tags=_TAGS)
+    _library.impl(rule.name, _kernel(rule), "CPU")
+    torch.library.register_fake(name, getattr(traced, rule.name), lib=_library)
+    torch.library.register_autograd(name, rule.backward, setup_context=_keeper(rule), lib=_library)
+    operator = getattr(torch.ops.convgrad, rule.name).default
     torch.library.register_vmap(name, partial(_each, operator), lib=_library)
     return operator
 
@@ -281,8 +285,8 @@ def _register(role: type[_Role]) -> Any:
 _library = torch.library.Library("convgrad", "DEF")
 # The engines read any strides, so compiled code need not copy operands to change their strides.
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
-_ROLES: dict[str, type[_Role]] = {r.name: r for r in (Forward, DataGradient, WeightGradient, BiasGradient)}
+_RULES: dict[str, type[_Rule]] = {r.name: r for r in (Forward, DataGradient, WeightGradient, BiasGradient)}
 # Function.apply without its handling of functorch's wrapped tensors, because `call` uses it only without them.
-_APPLIED: dict[str, Any] = {name: super(torch.autograd.Function, role).apply for name, role in _ROLES.items()}
-_TRANSFORMED = {name: _transformed(role) for name, role in _ROLES.items()}
-_OPS = {name: _register(role) for name, role in _ROLES.items()}
+_APPLIED: dict[str, Any] = {name: super(torch.autograd.Function, rule).apply for name, rule in _RULES.items()}
+_TRANSFORMED = {name: _transformed(rule) for name, rule in _RULES.items()}
+_OPS = {name: _register(rule) for name, rule in _RULES.items()}

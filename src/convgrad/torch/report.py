@@ -152,15 +152,15 @@ def _by(kinds: Mapping[str, str]) -> dict[str, list[str]]:
     return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
 
-def _few(found: Mapping[str, list[str]], most: int) -> Iterator[str]:
-    """Yield at most ``most`` lines with the first names of each kind; the last one may join the remaining kinds."""
+def _few(found: Mapping[str, list[str]], maximum: int) -> Iterator[str]:
+    """Yield at most ``maximum`` lines with the first names of each kind; the last one may join the remaining kinds."""
     kinds = list(found)
-    alone = kinds if len(kinds) <= most else kinds[: most - 1]
+    alone = kinds if len(kinds) <= maximum else kinds[: maximum - 1]
     for kind in alone:
         yield f"  {kind}: {counted(len(found[kind]), 'module')} ({_beginning(found[kind])})"
-    if rest := kinds[len(alone) :]:
-        modules = counted(sum(len(found[kind]) for kind in rest), "module")
-        yield f"  {'others: ' if alone else ''}{modules} ({_beginning(rest)})"
+    if others := kinds[len(alone) :]:
+        modules = counted(sum(len(found[kind]) for kind in others), "module")
+        yield f"  {'others: ' if alone else ''}{modules} ({_beginning(others)})"
 
 
 def _beginning(names: list[str]) -> str:
@@ -177,7 +177,7 @@ def _beginning(names: list[str]) -> str:
     return ", ".join(shown)
 
 
-def _all(found: Mapping[str, list[str]], most: int) -> Iterator[str]:
+def _all(found: Mapping[str, list[str]], maximum: int) -> Iterator[str]:
     """Yield a line for each kind and one for each of its modules."""
     for kind, names in found.items():
         yield f"  {kind}: {counted(len(names), 'module')}"

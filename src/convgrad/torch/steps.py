@@ -21,7 +21,7 @@ from convgrad.torch.kernels import LAST, KernelCall, timed
 from convgrad.words import LONGEST, counted, printable
 
 _TILES = 64.0  # the max_error that allows every Winograd tile
-_SECONDS, _FEWEST, _MOST = 4.0, 3, 10  # seconds for all variants; min and max steps of each
+_SECONDS, _FEWEST, _MAXIMUM = 4.0, 3, 10  # seconds for all variants; min and max steps of each
 _GRADIENTS = {"weights": "weight gradients", "bias": "bias gradients"}  # by the output of a kernel in the backward pass
 
 
@@ -41,7 +41,7 @@ class Step:
     @property
     def tiled(self) -> int:
         """The number of layers whose forward pass uses Winograd."""
-        return sum(bool(call.problem.variant) for call in self.forward)
+        return sum(bool(call.problem.algorithm) for call in self.forward)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def measured(model: Any, inputs: Sequence[Any]) -> Steps:
 def _fastest(ways: Mapping[str, Callable[[], Step]]) -> dict[str, Step]:
     """Return the fastest step of each variant. They run in turns, so that other load slows all of them alike."""
     began, found, rounds = perf_counter(), dict[str, Step](), 0
-    while rounds < _FEWEST or (rounds < _MOST and perf_counter() - began < _SECONDS):
+    while rounds < _FEWEST or (rounds < _MAXIMUM and perf_counter() - began < _SECONDS):
         for change, run in ways.items():
             step = run()
             found[change] = min(found.get(change, step), step, key=lambda one: one.seconds)
@@ -125,14 +125,16 @@ def _changes(model: Any, inputs: Sequence[Any], step: Step) -> dict[str, Callabl
         last = stored[True] <= stored[False]
         made[f"model and inputs {_format(last)}"] = _way(model, inputs, last)
     if accuracy(None) < _TILES:
-        made[_ADMITTING] = _way(model, inputs, most=_TILES)
+        made[_ADMITTING] = _way(model, inputs, maximum=_TILES)
     return made
 
 
-def _way(model: Any, inputs: Sequence[Any], last: bool | None = None, most: float | None = None) -> Callable[[], Step]:
+def _way(
+    model: Any, inputs: Sequence[Any], last: bool | None = None, maximum: float | None = None
+) -> Callable[[], Step]:
     """Return a function that runs a step on copies of parameters and inputs.
 
-    ``last`` sets their memory format and ``most`` the ``max_error``; None changes nothing.
+    ``last`` sets their memory format and ``maximum`` the ``max_error``; None changes nothing.
     """
     parameters = [(parameter, _copy(parameter.data, last)) for parameter in model.parameters()]
 
@@ -140,7 +142,7 @@ def _way(model: Any, inputs: Sequence[Any], last: bool | None = None, most: floa
         for parameter, data in parameters:
             parameter.data, parameter.grad = data, None
         given = tree_map(lambda one: _copy(one, last) if isinstance(one, torch.Tensor) else one, tuple(inputs))
-        with nullcontext() if most is None else max_error(most):
+        with nullcontext() if maximum is None else max_error(maximum):
             began = perf_counter()
             with timed() as forward:
                 loss = _loss(model(*given))
@@ -219,7 +221,7 @@ def _passes(step: Step) -> dict[str, float]:
 
 
 def _algorithm(call: KernelCall) -> str:
-    return f"Winograd tiles of {call.problem.variant}" if call.problem.variant else "direct"
+    return f"Winograd tiles of {call.problem.algorithm}" if call.problem.algorithm else "direct"
 
 
 def _format(channels_last: bool) -> str:

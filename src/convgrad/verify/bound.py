@@ -12,11 +12,11 @@ from convgrad import arrays, libraries
 from convgrad.formats import F64, Format, round_to
 from convgrad.functional.call import prepare, spelled_out
 from convgrad.spec.bound import output_bound
-from convgrad.spec.oracle import Answer
+from convgrad.spec.exact_result import Answer
 from convgrad.spec.order import last_additions
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
-from convgrad.spec.toom_cook_bound import BOUNDS, PATHS, direct_height, may_be_direct, variant_bound
+from convgrad.spec.toom_cook_bound import BOUNDS, PATHS, direct_height, may_be_direct, toom_cook_bound
 from convgrad.verify.compare import compare, sum_bound
 from convgrad.verify.declared import SUM, Declared, declared
 from convgrad.verify.parts import PART, Part, parts_of, references
@@ -84,8 +84,8 @@ def error_bound(
     how = declared(operator, problem.operand_format, accumulation, height, algorithm)
     result = arrays.aligned(problem.output_shape, F64.dtype)
     out = prepared.canonical_output(result)
-    most = PART if how.filtering is None else out.size  # a Winograd bound needs all outputs of a tile
-    for part, reference in references(parts_of(problem, operands, most=most), out.size):
+    maximum = PART if how.filtering is None else out.size  # a Winograd bound needs all outputs of a tile
+    for part, reference in references(parts_of(problem, operands, maximum=maximum), out.size):
         out[part.index] = _total(reference, part, how, bound)
     return libraries.like(inputs[0])(result)
 
@@ -94,8 +94,8 @@ def _total(reference: Reference, part: Part, how: Declared, bound: str) -> F64Ar
     """Return the bound after the output's rounding."""
     fmt, value = part.problem.output_format, reference.value
     with np.errstate(all="ignore"):
-        most = bound_of(reference, part.problem, how, part.operands, bound)
-        total = np.where(most == 0, np.abs(round_to(value, fmt) - value), output_bound(value, most, fmt))
+        maximum = bound_of(reference, part.problem, how, part.operands, bound)
+        total = np.where(maximum == 0, np.abs(round_to(value, fmt) - value), output_bound(value, maximum, fmt))
     return np.where(np.isfinite(total), total, np.inf)
 
 
@@ -103,9 +103,9 @@ def bound_of(
     answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[Array], bound: str = PATHS
 ) -> F64Array:
     """Return the bound before the output's rounding. It includes the error of the reference value itself."""
-    if problem.variant and how.algorithm == SUM:
+    if problem.algorithm and how.algorithm == SUM:
         own = sum_bound(answer, how.accumulation, np.zeros_like(answer.terms))
-        by_tiles: F64Array = variant_bound(problem, operands, how.accumulation, bound) + own
+        by_tiles: F64Array = toom_cook_bound(problem, operands, how.accumulation, bound) + own
         if not may_be_direct(problem, operands, how.accumulation):
             return by_tiles
         direct = np.minimum(rounded_terms(answer) + last_additions(problem), direct_height(problem))

@@ -61,9 +61,9 @@ def certificate(
     if declared.algorithm != SUM:
         wanted = "a certificate is of a sum of products, one term after the other in some order"
         raise UnsupportedError(f"{operator}: {wanted}; declared is {declared.algorithm}")
-    if problem.variant:
+    if problem.algorithm:
         raise UnsupportedError(
-            f"{operator}: a certificate is of a direct sum; this one is by tiles of {problem.variant}"
+            f"{operator}: a certificate is of a direct sum; this one is by tiles of {problem.algorithm}"
         )
     array, fmt = as_result(got, problem)
     place = tuple(map(int, index))

@@ -94,7 +94,7 @@ def verdict_on(
     old: Array | None = None,
     reference: Reference | None = None,
     progress: Progress = lambda share: None,
-    most: int = PART,
+    maximum: int = PART,
 ) -> Verdict:
     """Return the verdict on a claimed result of a prepared call, in the caller's layout.
 
@@ -102,7 +102,7 @@ def verdict_on(
     ``reference`` is given, it is not computed again, and the result is judged as one part.
     """
     if reference is None:
-        return verdicts_of([(result, how)], prepared, old, progress, most)[0]
+        return verdicts_of([(result, how)], prepared, old, progress, maximum)[0]
     claim = _claim(result, prepared, how, old)
     return claim if isinstance(claim, Verdict) else claim.whole(reference)
 
@@ -112,15 +112,15 @@ def verdicts_of(
     prepared: Prepared,
     old: Array | None = None,
     progress: Progress = lambda share: None,
-    most: int = PART,
+    maximum: int = PART,
 ) -> list[Verdict]:
-    """Return the verdicts on results of one call, each with its declaration, in parts of ``most`` elements."""
+    """Return the verdicts on results of one call, each with its declaration, in parts of ``maximum`` elements."""
     claims = [_claim(result, prepared, how, old) for result, how in results]
     left = [claim for claim in claims if isinstance(claim, Claim)]
     if left:
         if any(claim.is_one_part for claim in left):
-            most = max(most, left[0].got.size)
-        parts = parts_of(prepared.problem, prepared.operands, old, most)
+            maximum = max(maximum, left[0].got.size)
+        parts = parts_of(prepared.problem, prepared.operands, old, maximum)
         for part, reference in references(parts, left[0].got.size, progress):
             for claim in left:
                 claim.add(part, reference)

@@ -26,36 +26,36 @@ def rounded(value: Number, name: str) -> Number:
     """Round to nearest, ties to even; to infinity beyond the largest number (f8_e4m3 stores infinity as NaN)."""
     if not isinstance(value, Fraction) or value == 0:
         return value
-    p, least, *_ = FORMATS[name]
+    p, minimum, *_ = FORMATS[name]
     exponent = abs(value.numerator).bit_length() - value.denominator.bit_length()
     exponent -= TWO**exponent > abs(value)  # 2^exponent <= |value| < 2^(exponent + 1)
-    place = TWO ** (max(exponent, least) - p + 1)
+    place = TWO ** (max(exponent, minimum) - p + 1)
     near = round(value / place) * place  # Python's round breaks ties to even
     return near if abs(near) <= largest(name) else inf if near > 0 else -inf
 
 
 def decoded(bits: str, name: str) -> Number:
     """Return the number that these bits of a format encode."""
-    p, least, most, width = FORMATS[name]
+    p, minimum, maximum, width = FORMATS[name]
     sign = -1 if int(bits, 16) >> (width - 1) else 1
     field, significand = divmod(int(bits, 16) % (1 << width - 1), 1 << p - 1)
-    if name in SPENT and field == most - least + 1 and significand == (1 << p - 1) - 1:
+    if name in SPENT and field == maximum - minimum + 1 and significand == (1 << p - 1) - 1:
         return nan
-    if field == most - least + 2:
+    if field == maximum - minimum + 2:
         return nan if significand else sign * inf
-    hidden = 1 << p - 1 if field else 0
-    return sign * (significand + hidden) * TWO ** (max(field, 1) + least - p)
+    implicit = 1 << p - 1 if field else 0
+    return sign * (significand + implicit) * TWO ** (max(field, 1) + minimum - p)
 
 
 def largest(name: str) -> Fraction:
     """Return the largest finite number of a format of sums."""
-    p, _, most, _ = SUMS[name]
-    return (2 - (1 + SPENT.get(name, 0)) * TWO ** (1 - p)) * TWO**most
+    p, _, maximum, _ = SUMS[name]
+    return (2 - (1 + SPENT.get(name, 0)) * TWO ** (1 - p)) * TWO**maximum
 
 
 def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, declared: dict[str, Any]) -> Number:
     """Return gamma_h magnitude + n tiny/2 (1 + gamma_h); 0 if sums are exact, infinite if they may overflow."""
-    p, least, *_ = SUMS[declared["accumulation"]]
+    p, minimum, *_ = SUMS[declared["accumulation"]]
     live = sum(x != 0 and y != 0 for x, y in pairs[: len(pairs) - added])
     height, blocks = added + live, declared["height"]  # any order: all terms but products that are 0
     if isinstance(blocks, int):
@@ -67,7 +67,7 @@ def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, 
     if height >= 2**p:
         return inf
     gamma = Fraction(height, 2**p - height)  # h u / (1 - h u)
-    bound = gamma * magnitude + (len(pairs) - added) * TWO ** (least - p) * (1 + gamma)
+    bound = gamma * magnitude + (len(pairs) - added) * TWO ** (minimum - p) * (1 + gamma)
     return bound if magnitude + bound <= largest(declared["accumulation"]) else inf
 
 
@@ -83,8 +83,8 @@ def conclusions(certificate: dict[str, Any]) -> dict[str, Any]:
     bound = bound_of(pairs, len(ones), magnitude, certificate["declared"])
     got, error, share = decoded(certificate["candidate"]["bits"], name), None, None
     if isinstance(exact, Fraction) and isinstance(got, Fraction) and isinstance(bound, Fraction):
-        p, least, *_ = FORMATS[name]
-        error, last = abs(got - exact), max((abs(exact) + bound) / 2**p, TWO ** (least - p))
+        p, minimum, *_ = FORMATS[name]
+        error, last = abs(got - exact), max((abs(exact) + bound) / 2**p, TWO ** (minimum - p))
         share = float(error / (bound + last))
     if isinstance(exact, Fraction):
         ends = rounded(exact - bound, name), rounded(exact + bound, name)

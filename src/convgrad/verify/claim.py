@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.spec.exact_result import count_terms
 from convgrad.spec.layouts import from_canonical
-from convgrad.spec.oracle import count_terms
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.verify.bound import bounded_by
 from convgrad.verify.declared import SUM, Declared
@@ -82,7 +82,7 @@ class Claim:
 
     def _is_to_be_judged(self, bounded: Verdict) -> bool:
         """Return whether statistics are computed: results by tiles and activated results have only a bound."""
-        bound_alone = self.problem.variant or self.problem.activation
+        bound_alone = self.problem.algorithm or self.problem.activation
         return bounded.outcome == OK and bounded.elements > 0 and not bound_alone
 
     def add(self, part: Part, reference: Reference) -> None:
@@ -100,11 +100,11 @@ class Claim:
             self._mask[part.index] = bounded.mask.transpose(problem.output_order)
         origin = from_canonical(part.origin, problem.layouts[-1])
         worst = tuple(at + first for at, first in zip(bounded.worst, origin, strict=True))
-        self._bounded = self._joined(self._bounded, replace(bounded, worst=worst, mask=None))
+        self._bounded = self._merged(self._bounded, replace(bounded, worst=worst, mask=None))
         if self._is_to_be_judged(self._bounded):
             self._judged.append(judge(got, reference, problem, part.operands, self.how, part.old, part.origin))
 
-    def _joined(self, one: Verdict, other: Verdict) -> Verdict:
+    def _merged(self, one: Verdict, other: Verdict) -> Verdict:
         """Return the verdict of the bound on the elements of both."""
         if not one.elements:
             return other

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from convgrad.formats import F64, Format, round_to, store
 from convgrad.spec.activation import activate
 from convgrad.spec.bound import error_bound, gamma
+from convgrad.spec.exact_result import Answer
 from convgrad.spec.layouts import from_canonical
-from convgrad.spec.oracle import Answer
 from convgrad.spec.problem import Problem
 from convgrad.verify.reference import Reference
 from convgrad.verify.verdict import OK, UNDECIDED, WRONG, Verdict

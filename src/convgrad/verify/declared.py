@@ -12,9 +12,9 @@ from convgrad.spec.check import as_integer
 
 SUM = "sum"  # of products, each rounded or fused, in the declared order
 FFT = "fft"  # without a known bound
-MOST_ROUNDINGS = 2**F64.significand_bits  # no format has a bound for more roundings
+MAX_ROUNDINGS = 2**F64.significand_bits  # no format has a bound for more roundings
 _WINOGRAD = re.compile(r"winograd:([1-9]\d*),([1-9]\d*)")
-_MOST_POINTS = 16  # Winograd tiles with more points have useless bounds and large matrix entries
+_MAX_POINTS = 16  # Winograd tiles with more points have useless bounds and large matrix entries
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ def declared(
     _check_algorithm(operator, algorithm)
     if isinstance(height, Sequence) and not isinstance(height, str) and height:
         blocks = tuple(as_integer(block) or 0 for block in height)
-        if not 1 <= min(blocks) <= max(blocks) <= MOST_ROUNDINGS:
-            wanted = f"the blocks of an order must be positive integers, {MOST_ROUNDINGS} at most"
+        if not 1 <= min(blocks) <= max(blocks) <= MAX_ROUNDINGS:
+            wanted = f"the blocks of an order must be positive integers, {MAX_ROUNDINGS} at most"
             raise InvalidAttributeError(f"{operator}: {wanted}; got {height!r:.200}")
         return Declared(fmt, None, blocks, algorithm)
     if height is None:
@@ -62,12 +62,12 @@ def declared(
     if number is None or number < 0:
         wanted = "a non-negative integer, the most roundings a term of a sum went through, or the blocks of its order"
         raise InvalidAttributeError(f"{operator}: height must be {wanted}; got {height!r:.200}")
-    return Declared(fmt, min(number, MOST_ROUNDINGS), (), algorithm)
+    return Declared(fmt, min(number, MAX_ROUNDINGS), (), algorithm)
 
 
 def _check_algorithm(operator: str, algorithm: str) -> None:
     filtering = Declared(F64, algorithm=str(algorithm)).filtering
-    if algorithm in (SUM, FFT) or (filtering and sum(filtering) - 1 <= _MOST_POINTS):
+    if algorithm in (SUM, FFT) or (filtering and sum(filtering) - 1 <= _MAX_POINTS):
         return
-    wanted = f'"{SUM}", "{FFT}" or "winograd:M,R", M outputs of R taps from at most {_MOST_POINTS} products'
+    wanted = f'"{SUM}", "{FFT}" or "winograd:M,R", M outputs of R taps from at most {_MAX_POINTS} products'
     raise InvalidAttributeError(f"{operator}: algorithm must be {wanted}; got {algorithm!r:.200}")

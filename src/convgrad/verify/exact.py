@@ -29,11 +29,11 @@ def exact(operator: str, *inputs: object, dtype: object = None, **attributes: ob
     return libraries.like(inputs[0])(exact_of(prepared))
 
 
-def exact_of(prepared: Prepared, progress: Progress = lambda share: None, most: int = PART) -> NDArray[Any]:
-    """Return the exact result of a prepared call, in the caller's layout, certified in parts of ``most`` elements."""
+def exact_of(prepared: Prepared, progress: Progress = lambda share: None, maximum: int = PART) -> NDArray[Any]:
+    """Return the exact result of a prepared call, in the caller's layout, certified in parts of ``maximum`` numbers."""
     problem = prepared.problem
     result: NDArray[Any] = room(problem, None, {}, aligned=True)
     out = prepared.canonical_output(result)
-    for part, reference in references(parts_of(problem, prepared.operands, most=most), out.size, progress):
+    for part, reference in references(parts_of(problem, prepared.operands, maximum=maximum), out.size, progress):
         out[part.index] = reference.rounded(problem.output_format)
     return result

@@ -35,9 +35,9 @@ def pardoned(
         other = replace(how, accumulation=fmt)
         if bounded_by(got, reference, problem, other, operands).outcome == OK:
             yield f"none is beyond the bound of sums kept in {fmt}"
-    least = 2.0**fmt.min_exponent
+    minimum = 2.0**fmt.min_exponent
     with np.errstate(invalid="ignore"):  # of NaN
-        subnormal = [(np.abs(array) < array.dtype.type(least)) & (array != 0) for array in operands]
+        subnormal = [(np.abs(array) < array.dtype.type(minimum)) & (array != 0) for array in operands]
     if any(some.any() for some in subnormal):
         pairs = zip(subnormal, operands, strict=True)
         flushed = [np.where(some, array.dtype.type(0), array) for some, array in pairs]

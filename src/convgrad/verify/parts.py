@@ -10,8 +10,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from convgrad.spec.problem import Problem, canonical_shape
-from convgrad.spec.slabs import Box, Region, slab_of
-from convgrad.spec.slabs import positions as positions_of
+from convgrad.spec.subproblems import Ranges, Region, subproblem_of
+from convgrad.spec.subproblems import positions as positions_of
 from convgrad.verify.reference import Facts, Progress, Reference, certify, facts_of
 
 Array = NDArray[Any]
@@ -44,26 +44,28 @@ class Part:
         return certify(self.problem, self.operands, self.old, progress, self.facts)
 
 
-def parts_of(problem: Problem, operands: Sequence[Array], old: Array | None = None, most: int = PART) -> Iterator[Part]:
-    """Yield parts that together are the output, of at most ``most`` elements or one position; operands are canonical.
+def parts_of(
+    problem: Problem, operands: Sequence[Array], old: Array | None = None, maximum: int = PART
+) -> Iterator[Part]:
+    """Yield the parts of an output, of at most ``maximum`` elements or one position; operands are canonical.
 
     Sums over positions, and results by Winograd tiles, are one part.
     """
     facts = facts_of(problem, operands, old)
     shape = canonical_shape(problem.geometry, problem.output)
-    if at_once(problem, most) == prod(shape):
+    if at_once(problem, maximum) == prod(shape):
         yield Part(tuple(slice(0, extent) for extent in shape), problem, operands, old, facts)
         return
     extents = (problem.geometry.batch, *positions_of(problem))
-    for images, *box in _boxes(extents, max(1, most // shape[1])):
-        slab = slab_of(problem, images, tuple(box))
-        index = _canonical(slab.writes, problem.output_order)
+    for images, *ranges in _ranges_of_parts(extents, max(1, maximum // shape[1])):
+        subproblem = subproblem_of(problem, images, tuple(ranges))
+        index = _canonical(subproblem.writes, problem.output_order)
         orders = problem.operand_orders
-        some = [a[_canonical(read, order)] for a, read, order in zip(operands, slab.reads, orders, strict=True)]
-        yield Part(index, slab.problem, some, None if old is None else old[index], facts.of_images(index[0]))
+        some = [a[_canonical(read, order)] for a, read, order in zip(operands, subproblem.reads, orders, strict=True)]
+        yield Part(index, subproblem.problem, some, None if old is None else old[index], facts.of_images(index[0]))
 
 
-def at_once(problem: Problem, most: int = PART) -> int:
+def at_once(problem: Problem, maximum: int = PART) -> int:
     """Return an upper bound on the number of elements of a part.
 
     >>> from convgrad.notation import problem
@@ -71,9 +73,9 @@ def at_once(problem: Problem, most: int = PART) -> int:
     1000
     """
     shape = canonical_shape(problem.geometry, problem.output)
-    if problem.solves_for in ("weights", "bias") or problem.variant:
+    if problem.solves_for in ("weights", "bias") or problem.algorithm:
         return prod(shape)
-    return min(prod(shape), max(most, shape[1]))
+    return min(prod(shape), max(maximum, shape[1]))
 
 
 def references(
@@ -90,17 +92,17 @@ def references(
         done += part.elements
 
 
-def _boxes(extents: Sequence[int], most: int) -> Iterator[Box]:
-    """Yield boxes of at most ``most`` positions, in order: ranges of the first axis, or less than one index of it."""
+def _ranges_of_parts(extents: Sequence[int], maximum: int) -> Iterator[Ranges]:
+    """Yield ranges of at most ``maximum`` positions in order: indices of the first axis, or less than one of them."""
     first, *others = extents
-    step = most // prod(others)
+    step = maximum // prod(others)
     if step or not others:
         for begin in range(0, first, max(1, step)):
             yield (range(begin, min(begin + max(1, step), first)), *map(range, others))
         return
     for at in range(first):
-        for box in _boxes(others, most):
-            yield (range(at, at + 1), *box)
+        for ranges in _ranges_of_parts(others, maximum):
+            yield (range(at, at + 1), *ranges)
 
 
 def _canonical(region: Region, order: Sequence[int]) -> Region:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.formats import F64, FORMATS, Format, round_to, store
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from convgrad.spec.activation import activate
 from convgrad.spec.bound import gamma
 from convgrad.spec.problem import Problem, canonical_shape
@@ -80,7 +80,7 @@ def facts_of(problem: Problem, operands: Sequence[Array], old: Array | None = No
     few = False
     if problem.operand_format is F64:
         shape = canonical_shape(problem.geometry, problem.output)
-        few = int(oracle.count_terms(problem, shape).sum()) <= F64_TERMS
+        few = int(exact_result.count_terms(problem, shape).sum()) <= F64_TERMS
     integral = all(_all(_is_integral, array) for array in given)
     return Facts(granules(problem, operands), integral, all(_all(np.isfinite, array) for array in given), few)
 
@@ -124,7 +124,7 @@ def certify(
         result = _in_float64(problem, finite, before, progress, known)
         spoiled = np.zeros(result.value.shape, np.bool_)
         if not known.finite:
-            answer = oracle.evaluate(problem, operands, old).value
+            answer = exact_result.evaluate(problem, operands, old).value
             spoiled = ~np.isfinite(answer)
             result.value[spoiled], result.error[spoiled] = answer[spoiled], 0.0
         if problem.operand_format is not F64:
@@ -132,10 +132,10 @@ def certify(
         else:
             open_ones = (result.error > 0) & ~spoiled & known.few
         for index in zip(*(axis.tolist() for axis in np.nonzero(open_ones)), strict=True):
-            nearest, rest = exact_sum(terms_of(problem, finite, index, before))
+            nearest, remainder = exact_sum(terms_of(problem, finite, index, before))
             narrow = problem.operand_format is not F64
-            result.value[index] = value = to_odd(nearest, rest) if narrow else nearest
-            result.error[index] = np.spacing(np.abs(value)) if rest else 0.0
+            result.value[index] = value = to_odd(nearest, remainder) if narrow else nearest
+            result.error[index] = np.spacing(np.abs(value)) if remainder else 0.0
         return _activated(result, problem)
 
 
@@ -160,7 +160,7 @@ def _in_float64(
     """Return the reference from float64 sums of finite operands."""
     shape = canonical_shape(problem.geometry, problem.output)
     value, error, magnitude, squares = (np.zeros(shape) for _ in range(4))
-    terms = oracle.count_terms(problem, shape)
+    terms = exact_result.count_terms(problem, shape)
     given = dict(zip(problem.operands, operands, strict=True))
     counted = any(not np.all(array) for tensor, array in given.items() if tensor != "bias")
     nonzero = np.zeros(shape, np.int64) if counted else terms

@@ -32,18 +32,18 @@ def rows_of(problem: Problem, operands: Sequence[Array], at: Sequence[Index]) ->
     [[[2.0, 6.0, 0.0]], [[1.0, 4.0, 9.0]]]
     """
     conv = problem.geometry
-    if isinstance(conv, Conv) and _most_terms(problem, conv) <= LONG:
+    if isinstance(conv, Conv) and _max_terms(problem, conv) <= LONG:
         return _together(problem, conv, operands, at)
     terms = [terms_of(problem, operands, index) for index in at]
     shape = np.maximum(np.max([one.x.shape for one in terms], axis=0), 1)
     x, y = np.zeros((2, len(terms), *shape))
     for row, one in enumerate(terms):
-        box = (row, *(slice(extent) for extent in one.x.shape))
-        x[box], y[box] = one.x, one.y
+        ranges = (row, *(slice(extent) for extent in one.x.shape))
+        x[ranges], y[ranges] = one.x, one.y
     return x, y
 
 
-def _most_terms(problem: Problem, conv: Conv) -> int:
+def _max_terms(problem: Problem, conv: Conv) -> int:
     if problem.solves_for == "weights":
         return conv.batch * conv.positions
     return conv.taps * (conv.src_channels if problem.solves_for == "dst" else conv.dst_channels) // conv.groups
@@ -53,20 +53,20 @@ def _together(
     problem: Problem, conv: Conv, operands: Sequence[Array], at: Sequence[Index]
 ) -> tuple[F64Array, F64Array]:
     """Return the rows of a convolution's elements, gathered together."""
-    role = problem.solves_for
+    output = problem.solves_for
     rank, given = 2 + len(conv.axes), dict(zip(problem.operands, operands, strict=True))
     first, second, *positions = np.array(at, np.intp).T
-    met = [_meetings(role, axis, places.tolist()) for axis, places in zip(conv.axes, positions, strict=True)]
+    met = [_meetings(output, axis, places.tolist()) for axis, places in zip(conv.axes, positions, strict=True)]
     xs, ys, exist = (
         [_onto(rank, part, 0, axis) for axis, part in enumerate(parts, 2)] for parts in zip(*met, strict=True)
     )
     sources, destinations = conv.src_channels // conv.groups, conv.dst_channels // conv.groups
     each = partial(_onto, rank)
-    if role == "weights":
+    if output == "weights":
         images = each(np.arange(conv.batch), 1)
         x = given["src"][images, each(first // destinations * sources + second, 0), *xs]
         y = given["dst"][images, each(first, 0), *ys]
-    elif role == "dst":
+    elif output == "dst":
         channels = np.arange(sources)
         x = given["src"][each(first, 0), each(np.add.outer(second // destinations * sources, channels), 0, 1), *xs]
         y = given["weights"][each(second, 0), each(channels, 1), *ys]
@@ -82,9 +82,9 @@ def _together(
     return x, y
 
 
-def _meetings(role: str, axis: Axis, places: Sequence[int]) -> tuple[Places, Places, NDArray[np.bool_]]:
+def _meetings(output: str, axis: Axis, places: Sequence[int]) -> tuple[Places, Places, NDArray[np.bool_]]:
     """Return the indices, along an axis, of the factors of elements at these places, and which factors exist."""
-    found = {place: MEETINGS[role](axis, place) for place in set(places)}
+    found = {place: MEETINGS[output](axis, place) for place in set(places)}
     longest = max(1, *(x.size for x, _ in found.values()))
     xs, ys = np.zeros((2, len(places), longest), np.intp)
     exists = np.zeros((len(places), longest), np.bool_)

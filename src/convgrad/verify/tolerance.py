@@ -81,7 +81,7 @@ def tolerance(prepared: Prepared, how: Declared, reference: Reference | None = N
         off = np.maximum(np.abs(ends[0] - expected), np.abs(ends[1] - expected))
         counts = np.isfinite(off) & np.isfinite(expected)
     size, off = np.abs(expected[counts]), off[counts]
-    atol, rtol = _least(size, off)
+    atol, rtol = _minimum(size, off)
     seen = tuple(
         (name, _beyond(planted.astype(np.float64)[counts], expected[counts], atol, rtol))
         for name, planted in _planted(problem, prepared.operands, reference)
@@ -90,7 +90,7 @@ def tolerance(prepared: Prepared, how: Declared, reference: Reference | None = N
     return Tolerance(atol, rtol, expected.size, int(np.count_nonzero(~counts)), zeros, seen)
 
 
-def _least(size: F64Array, off: F64Array) -> tuple[float, float]:
+def _minimum(size: F64Array, off: F64Array) -> tuple[float, float]:
     """Return the line atol + rtol x above all points (size, off) that is lowest at the mean size."""
     if not off.any():
         return 0.0, 0.0

@@ -29,7 +29,7 @@ Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 Shape = tuple[int, ...]
 
-LEAST = 8  # the minimum of the operands' largest magnitude; sums of more than 2^q / LEAST^2 terms get zeros
+MINIMUM = 8  # the minimum of the operands' largest magnitude; sums of more than 2^q / LEAST^2 terms get zeros
 SHIFT = 8  # bits of the second product below the last bit of the result, if its factor has so many
 
 
@@ -46,15 +46,15 @@ def truncation(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generat
 
 
 def _integers(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generator, sums: int) -> Iterator[F64Array]:
-    most = 2**sums // max(1, _terms(problem) + ("bias" in problem.operands))  # of a product
-    largest = most if problem.solves_for == "bias" else isqrt(most)
-    largest = max(LEAST, min(largest, 2**problem.operand_format.significand_bits))
-    share = min(1.0, most / largest**2 / 2)  # values of the thinned operand: half of the average limit
+    maximum = 2**sums // max(1, _terms(problem) + ("bias" in problem.operands))  # of a product
+    largest = maximum if problem.solves_for == "bias" else isqrt(maximum)
+    largest = max(MINIMUM, min(largest, 2**problem.operand_format.significand_bits))
+    share = min(1.0, maximum / largest**2 / 2)  # values of the thinned operand: half of the average limit
     range_bits = min(problem.operand_format.max_exponent, problem.output_format.max_exponent)
     scale = 2.0 ** -max(0, -(-(sums - range_bits) // 2))  # of both factors: keeps sums below the largest number
     for tensor, shape in zip(problem.operands, shapes, strict=True):
         values = rng.integers(-largest, largest + 1, shape).astype(np.float64)
-        if most < LEAST**2 and tensor == _thinned(problem):
+        if maximum < MINIMUM**2 and tensor == _thinned(problem):
             values *= rng.random(shape) < share
         yield values * (scale**2 if "bias" in (tensor, problem.solves_for) else scale)
 

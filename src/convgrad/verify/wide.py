@@ -31,7 +31,7 @@ def exact_sum(terms: Terms) -> tuple[float, float]:
     return nearest, fsum(values)
 
 
-def to_odd(nearest: float, rest: float) -> float:
+def to_odd(nearest: float, remainder: float) -> float:
     """Return the sum rounded to odd: the sum if it is a float64, else the neighbour whose last bit is 1.
 
     Rounding this number to at most 51 bits gives the sum correctly rounded, because only float64 sums can be ties.
@@ -39,9 +39,9 @@ def to_odd(nearest: float, rest: float) -> float:
     >>> to_odd(1.0, 1e-30) == 1 + 2**-52, to_odd(1.0, -1e-30) == 1 - 2**-53, to_odd(1.0, 0.0)
     (True, True, 1.0)
     """
-    if rest == 0 or int(np.float64(nearest).view(np.uint64)) & 1:
+    if remainder == 0 or int(np.float64(nearest).view(np.uint64)) & 1:
         return nearest
-    return nextafter(nearest, copysign(inf, rest))
+    return nextafter(nearest, copysign(inf, remainder))
 
 
 def _is_safe(values: F64Array) -> bool:
@@ -71,5 +71,5 @@ def _of_fractions(terms: Terms) -> tuple[float, float]:
         nearest = float(total)
     except OverflowError:
         return inf if total > 0 else -inf, 0.0
-    rest = total - Fraction(nearest)
-    return nearest, float((rest > 0) - (rest < 0))
+    remainder = total - Fraction(nearest)
+    return nearest, float((remainder > 0) - (remainder < 0))

@@ -80,11 +80,11 @@ def carried(outputs: int, taps: int) -> tuple[float, ...]:
     """
     a, g, b = matrices(outputs, taps)
     of_data = [sum(map(abs, row)) for row in b]
-    most = []
+    maximum = []
     for k in range(taps):
         each = (sum(abs(a[s][j] * g[s][k]) * of_data[s] for s in range(len(a))) for j in range(outputs))
-        most.append(float(max(each)))
-    return tuple(most)
+        maximum.append(float(max(each)))
+    return tuple(maximum)
 
 
 def winograd_bound(
@@ -102,26 +102,28 @@ def winograd_bound(
     given: dict[Tensor, F64Array] = {
         tensor: _sizes(array) for tensor, array in zip(problem.operands, operands, strict=True)
     }
-    joined = geometry.batch * geometry.positions
+    summed = geometry.batch * geometry.positions
     if problem.solves_for != "weights":
-        joined = (geometry.src_channels if problem.solves_for == "dst" else geometry.dst_channels) // geometry.groups
-    least = accumulator.tiny / 2 * 2.0 ** (COEFFICIENT_BITS * (axes + 1) + 1)  # in operands: covers underflow
+        summed = (geometry.src_channels if problem.solves_for == "dst" else geometry.dst_channels) // geometry.groups
+    minimum = accumulator.tiny / 2 * 2.0 ** (COEFFICIENT_BITS * (axes + 1) + 1)  # in operands: covers underflow
     data: Tensor = "dst" if problem.solves_for == "src" else "src"
     other: Tensor = "dst" if problem.solves_for == "weights" else "weights"
-    most = _in_reach(given[data], [_reach(axis, problem.solves_for, outputs, taps) for axis in geometry.axes])
+    maximum = _in_reach(given[data], [_reach(axis, problem.solves_for, outputs, taps) for axis in geometry.axes])
 
     def paths(sizes: F64Array, others: F64Array) -> F64Array:
         return _paths(geometry, problem.solves_for, sizes, others, outputs, taps)
 
-    carry = paths(most, given[other])
-    moved = paths(np.full_like(most, least), given[other] + least) + paths(most, np.full_like(given[other], least))
-    lost = accumulator.tiny * joined * (1 + 2 * axes * length) * (length * 2.0**COEFFICIENT_BITS) ** axes
-    roundings = axes * (2 * (length + 1) + max(outputs, taps) + 1) + 1 + joined + last_additions(problem)
+    propagated = paths(maximum, given[other])
+    moved = paths(np.full_like(maximum, minimum), given[other] + minimum) + paths(
+        maximum, np.full_like(given[other], minimum)
+    )
+    lost = accumulator.tiny * summed * (1 + 2 * axes * length) * (length * 2.0**COEFFICIENT_BITS) ** axes
+    roundings = axes * (2 * (length + 1) + max(outputs, taps) + 1) + 1 + summed + last_additions(problem)
     g = gamma(roundings, accumulator.unit)
-    bound = (g * (carry + magnitude) + (1 + g) * (moved + lost)) * _UP
+    bound = (g * (propagated + magnitude) + (1 + g) * (moved + lost)) * _UP
     room = 2.0 ** (2 * COEFFICIENT_BITS * axes) * length ** (2 * axes)  # the largest growth of values in transforms
-    largest = max(float(np.max(a, initial=0.0, where=np.isfinite(a))) for a in (most, given[other]))
-    fits = np.maximum(carry + moved + magnitude, largest) * room <= accumulator.largest
+    largest = max(float(np.max(a, initial=0.0, where=np.isfinite(a))) for a in (maximum, given[other]))
+    fits = np.maximum(propagated + moved + magnitude, largest) * room <= accumulator.largest
     return np.where(fits & np.isfinite(bound), bound, np.inf)
 
 
@@ -136,14 +138,14 @@ def _sizes(array: Array) -> F64Array:
     return np.where(np.isfinite(sizes), sizes, np.inf)
 
 
-def _paths(conv: Conv, solves_for: str, most: F64Array, others: F64Array, outputs: int, taps: int) -> F64Array:
+def _paths(conv: Conv, solves_for: str, maximum: F64Array, others: F64Array, outputs: int, taps: int) -> F64Array:
     """Return the canonical sums of magnitudes along all paths to each output.
 
-    ``most`` has the largest data in reach; ``others`` has the magnitudes of the other operand.
+    ``maximum`` has the largest data in reach; ``others`` has the magnitudes of the other operand.
     """
     g, inner, outer = conv.groups, conv.src_channels // conv.groups, conv.dst_channels // conv.groups
-    channels, positions = outer if solves_for == "src" else inner, prod(most.shape[2:])
-    columns = most.reshape(conv.batch, g, channels, positions)
+    channels, positions = outer if solves_for == "src" else inner, prod(maximum.shape[2:])
+    columns = maximum.reshape(conv.batch, g, channels, positions)
     each = np.array(carried(outputs, taps))
     if solves_for == "weights":
         rows = others.reshape(conv.batch, g, outer, positions)
@@ -174,11 +176,11 @@ def _in_reach(sizes: F64Array, reaches: Sequence[tuple[int, int, int]]) -> F64Ar
     """Return for each position the largest magnitude in its reach along all axes; 0 beyond the ends."""
     for at, (number, first, last) in enumerate(reaches, start=2):
         lines = np.moveaxis(sizes, at, -1)
-        most = np.zeros((*lines.shape[:-1], number))
+        maximum = np.zeros((*lines.shape[:-1], number))
         for offset in range(first, last + 1):
             begin, end = max(0, -offset), min(number, lines.shape[-1] - offset)
             if begin < end:
-                some = most[..., begin:end]
+                some = maximum[..., begin:end]
                 np.maximum(some, lines[..., begin + offset : end + offset], out=some)
-        sizes = np.moveaxis(most, -1, at)
+        sizes = np.moveaxis(maximum, -1, at)
     return sizes

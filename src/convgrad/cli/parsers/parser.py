@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
         if chosen and f"--{chosen[1]}" in self._option_string_actions:
             return f"; did you mean --{chosen[1]}?"
         if chosen:
-            return meant(chosen[1], re.findall(r"[\w.-]+", chosen[2]), least=0.5)
+            return meant(chosen[1], re.findall(r"[\w.-]+", chosen[2]), minimum=0.5)
         _, unknown, words = message.partition("unrecognized arguments: ")
         word, _, value = words.partition(" ")[0].partition("=")
         near = get_close_matches(word, self._option_string_actions, 1, 0.75) if unknown else []

@@ -49,8 +49,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--type", choices=tuple(FORMATS), help="the type of operands that are made (default f32)")
     run.add_argument("--seed", type=seed, help="the seed of operands that are made (default 0)")
     run.add_argument("--dtype", metavar="TYPE", help="the type of the result (default: the operands')")
-    most_threads = "the largest number of threads of generated kernels; the NumPy engine leaves threads to its BLAS"
-    run.add_argument("--threads", type=threads, help=most_threads)
+    max_threads = "the largest number of threads of generated kernels; the NumPy engine leaves threads to its BLAS"
+    run.add_argument("--threads", type=threads, help=max_threads)
     run.add_argument("--max-error", type=times, metavar="TIMES", help=MAX_ERROR)
     activation = "apply ReLU to the results of a forward or of BiasAdd, before they are rounded"
     run.add_argument("--activation", choices=("relu",), help=activation)
@@ -68,10 +68,10 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--check", choices=("oracle",), help=check)
     expect = f"compare a result of another implementation, {place}, with the exact one in the same way, by its own type"
     run.add_argument("--expect", metavar="FILE", help=expect)
-    most = (
+    maximum = (
         "the rounding depth of the sums in the file of --expect, or the blocks of their order, B1,B2,... (default: any"
         " order, by the number of terms)"
     )
-    run.add_argument("--height", metavar="N", type=height_or_blocks, help=most)
+    run.add_argument("--height", metavar="N", type=height_or_blocks, help=maximum)
     run.add_argument("--json", action="store_true", help="print JSON instead of text, one object per operator")
     return run

@@ -82,12 +82,12 @@ def parser() -> argparse.ArgumentParser:
     accuracy = "judge by the bound that convgrad has with this max_error, and compute convgrad's own results with it"
     how.add_argument("--max-error", type=times, metavar="TIMES", help=accuracy)
 
-    told = verify.add_argument_group("output")
-    told.add_argument(
+    output = verify.add_argument_group("output")
+    output.add_argument(
         "--verbose", action="store_true", help="print a line for every case, not only for those that are not ok"
     )
-    told.add_argument("--json", action="store_true", help="print one JSON object per case, and one for the counts")
-    told.add_argument("--junit", metavar="FILE", help="write a JUnit XML file for CI")
+    output.add_argument("--json", action="store_true", help="print one JSON object per case, and one for the counts")
+    output.add_argument("--junit", metavar="FILE", help="write a JUnit XML file for CI")
 
     instead = verify.add_argument_group("instead of verdicts")
     instead.add_argument("--export", metavar="DIR", help="write the operands of each case to files")

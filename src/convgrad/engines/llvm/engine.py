@@ -131,7 +131,7 @@ def _isa() -> Isa:
 
 
 def _made(isa: Isa, problem: Problem, strides: Strides, threads: int) -> Made:
-    prepare = loaded(WINOGRAD).tiled if problem.variant else executable
+    prepare = loaded(WINOGRAD).tiled if problem.algorithm else executable
     return prepare(problem, strides, isas.machine(isa), threads)
 
 

@@ -85,7 +85,7 @@ class Copy:
     width: int = 0  # cells of a packed row: beyond the columns zeros, or columns again; 0: as many as columns
     row_at: Callable[[Value], Value] | None = None  # the packed row of a row; None: the same number
     offset: Callable[[Value], Value] | None = None  # of a column in the source; None: a multiple of its stride
-    ahead: Value | None = None  # how far squares prefetch in bytes, 0: not; None: no copy prefetches
+    prefetch_bytes: Value | None = None  # how far squares prefetch in bytes, 0: not; None: no copy prefetches
     fills: bool = True  # whether vectors beyond the columns are stored
 
     @property
@@ -136,7 +136,7 @@ class Copy:
                 lanes = count if mask is None else self.lanes
                 cells = self.cells.read(f.at(row.source, start * size), lanes, mask)
                 f.store_first(cells, count, packed, start * F32_BYTES)
-            if self.ahead is not None:
+            if self.prefetch_bytes is not None:
                 for place in self.cells.places(row.source):
                     f.prefetch(f.at(place, self.row * PREFETCH_PACK_POSITIONS))
             row.next(source=f.at(row.source, self.row))
@@ -154,7 +154,7 @@ class Copy:
 
         with f.loop(count >> shift, source=source, to=to) as many:
             f.store(vector(many.source), many.to)
-            if self.ahead is not None:
+            if self.prefetch_bytes is not None:
                 f.prefetch(f.at(many.source, PREFETCH_PACK_BYTES))
             many.next(source=f.at(many.source, unit * BYTES[cells.operand]), to=f.at(many.to, lanes * F32_BYTES))
         left = count - (count >> shift) * unit
@@ -190,20 +190,20 @@ class Copy:
         whole = self.rows >> shift
         if elements == 1:
             whole = f.select(self.rows >= unit, (self.rows + (unit - 1)) >> shift, f.value(0))
-        ways: list[tuple[Value, Value | None]] = [(whole, self.ahead)]
-        if self.ahead is not None:
-            none = f.compare("eq", self.ahead, 0)
-            ways = [(f.select(none, f.value(0), whole), self.ahead), (f.select(none, whole, f.value(0)), None)]
-        for count, ahead in ways:
+        ways: list[tuple[Value, Value | None]] = [(whole, self.prefetch_bytes)]
+        if self.prefetch_bytes is not None:
+            none = f.compare("eq", self.prefetch_bytes, 0)
+            ways = [(f.select(none, f.value(0), whole), self.prefetch_bytes), (f.select(none, whole, f.value(0)), None)]
+        for count, prefetch_bytes in ways:
             with f.loop(count) as square:
-                self._square(to, blocks, f.min(square.index * unit, self.rows - unit), None, ahead)
+                self._square(to, blocks, f.min(square.index * unit, self.rows - unit), None, prefetch_bytes)
         done = f.min(whole * unit, self.rows)
         left = self.rows - done
         with f.when(f.compare("sgt", left, 0)):
             self._square(to, blocks, done, left, None)
 
     def _square(
-        self, to: Value, blocks: Sequence[Block], first: Value, left: Value | None, ahead: Value | None
+        self, to: Value, blocks: Sequence[Block], first: Value, left: Value | None, prefetch_bytes: Value | None
     ) -> None:  # fmt: skip
         """Transpose a square of each block from row ``first`` on: all of its rows, or ``left`` of them."""
         f, cells = self.f, self.cells
@@ -215,8 +215,8 @@ class Copy:
                 vectors = []
                 for place in places:
                     here = f.at(place, first * BYTES[cells.operand])
-                    if ahead is not None:
-                        f.prefetch(f.at(here, ahead))
+                    if prefetch_bytes is not None:
+                        f.prefetch(f.at(here, prefetch_bytes))
                     vectors.append(cells.read(here, self.lanes, mask))
                 begin = f.at(f.at(to, column * F32_BYTES), row * self.pitch)
                 for n, vector in enumerate(f.transposed(vectors, self.lanes)):

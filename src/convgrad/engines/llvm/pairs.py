@@ -89,7 +89,7 @@ def pairs_allowed(f: Function, isa: Isa, a: Named, minima: tuple[Value, Value]) 
     """Return -1 if the minima of two operands allow pairs, else 0; count which."""
     x, y = (exponent(f, isa, each) for each in minima)
     normal = f.compare("sge", f.min(x, y), 1)
-    fits = f.compare("sge", x + y, a.least_sum) & normal
+    fits = f.compare("sge", x + y, a.min_sum) & normal
     where = f.select(fits, f.value(8 * PATHS.index("pairs")), f.value(8 * PATHS.index("single")))
     f.op("i64", f"atomicrmw add {f.at(a.paths, where)}, i64 1 monotonic")
     return f.select(fits, f.value(-1), f.value(0))

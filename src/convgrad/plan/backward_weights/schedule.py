@@ -48,7 +48,7 @@ NUMBERS = Record(
     "levels", "leaf_levels",  # of the tree of a task's sums; of the tree of the leaves that several tasks share
     "image_parts", "leaves",  # tasks that share a part of the weights; leaves of the batch that they sum
     "taps_contiguous", "accumulate",
-    "least_sum", "paths",  # of least exponents, for pairs; where panels are counted by how their k were taken
+    "min_sum", "paths",  # of least exponents, for pairs; where panels are counted by how their k were taken
     addresses=("paths",),
 )  # fmt: skip
 ARGUMENTS = CALL + TABLES + OPERAND.within("a") + OPERAND.within("b") + NUMBERS

@@ -48,7 +48,7 @@ ALONG = Record(  # an axis
     "given", "step",  # bytes of A from a position to the next: in memory, and where micro-tiles read it
 )  # fmt: skip
 PAIRS = Record(  # kernels of bf16 pairs
-    "least_sum", "paths",  # the smallest sum of minimum exponents; counts of panels by how their k were taken
+    "min_sum", "paths",  # the smallest sum of minimum exponents; counts of panels by how their k were taken
     "min_at",  # in scratch: the minimum of A in an output block
     addresses=("paths",),
 )  # fmt: skip

@@ -54,7 +54,7 @@ def misread(scene: Scene) -> Iterator[Explanation]:
             yield Explanation(ODD if odd else name, where, with_axes(scene, scene.conv, other))
 
 
-def axes_exchanged(scene: Scene) -> Iterator[Explanation]:
+def axes_swapped(scene: Scene) -> Iterator[Explanation]:
     """Yield attributes applied to the axes in reverse order."""
     if scene.conv is None:
         return

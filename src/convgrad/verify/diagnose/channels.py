@@ -138,7 +138,7 @@ def _owner(array: Array) -> Array:
     return array
 
 
-def roles(scene: Scene) -> Iterator[Explanation]:
+def operands_swapped(scene: Scene) -> Iterator[Explanation]:
     """Yield src and diff_dst exchanged, and the forward pass computed instead of backward_data or the reverse."""
     conv = scene.conv
     if conv is None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.formats import round_to
-from convgrad.spec.oracle import Answer
+from convgrad.spec.exact_result import Answer
 from convgrad.spec.order import last_additions
 from convgrad.verify.compare import sum_bound
 from convgrad.verify.diagnose.sums import FEW, F64Array, Scene, Sums, Where
@@ -19,7 +19,7 @@ Rounding = Callable[[F64Array], F64Array]
 WHOLE = 2**27  # multiply-adds; larger problems are computed only at SAMPLED elements of each kind
 # Bits of evidence: needed for a name, and the most per element. Chance names 1 in 2^15, because some 2^9 explanations
 # are tried.
-ENOUGH, MOST = 24.0, 24.0
+ENOUGH, MAXIMUM = 24.0, 24.0
 FIRST = 2  # elements at which every explanation is computed
 LEFT = 0.25  # the share of the errors that an explanation may leave
 FAR = 1e6  # multiples of the noise; larger errors count as this
@@ -66,8 +66,8 @@ def fits(scene: Scene, explanations: Iterable[Explanation]) -> list[Fit]:
             waiting.append((_distance(scene, one, answer), at, one))
     found: dict[tuple[bool, int], Fit] = {}
     nearest = np.inf
-    for least, at, one in sorted(waiting, key=lambda row: row[:2]):
-        if least > _near(nearest):
+    for minimum, at, one in sorted(waiting, key=lambda row: row[:2]):
+        if minimum > _near(nearest):
             break
         fit = _fit(scene, one)
         if fit is not None:
@@ -106,14 +106,14 @@ def _explains(scene: Scene, one: Explanation, where: Where, answer: Answer) -> b
         _noise(scene, answer.value.ravel(), answer.magnitude.ravel()),  # the exact sum may have no terms
     )
     was, left = (
-        np.nan_to_num(np.minimum(np.abs(got - told) / noise, FAR), nan=FAR)
-        * ~((got == told) | (np.isnan(got) & np.isnan(told)))
-        for told in (round_to(exact, scene.problem.output_format), _told(scene, one, answer.value.ravel()))
+        np.nan_to_num(np.minimum(np.abs(got - claimed) / noise, FAR), nan=FAR)
+        * ~((got == claimed) | (np.isnan(got) & np.isnan(claimed)))
+        for claimed in (round_to(exact, scene.problem.output_format), _rounded_by(scene, one, answer.value.ravel()))
     )
     return float(left @ left) <= float(was @ was) * LEFT**2
 
 
-def _told(scene: Scene, one: Explanation, value: F64Array) -> F64Array:
+def _rounded_by(scene: Scene, one: Explanation, value: F64Array) -> F64Array:
     return one.rounding(value) if one.rounding else round_to(value, scene.problem.output_format)
 
 
@@ -143,11 +143,11 @@ def _inside(scene: Scene, one: Explanation, where: Where, answer: Answer) -> tup
     wide = (high - low) * one.grain + np.abs(answer.value) * fmt.unit + fmt.tiny
     wide = np.maximum(wide, float(scene.reference.integral))  # integers meet by chance where their grid is coarse
     bits = np.log2(1 + np.abs(got - exact) / wide)
-    bits = np.minimum(np.nan_to_num(bits, nan=MOST, posinf=MOST), MOST)
-    right, told = round_to(exact, fmt), rounding(answer.value)
+    bits = np.minimum(np.nan_to_num(bits, nan=MAXIMUM, posinf=MAXIMUM), MAXIMUM)
+    right, claimed = round_to(exact, fmt), rounding(answer.value)
     only = (low == high) & (got != right)
-    apart = np.isfinite(got) & np.isfinite(right) & np.isfinite(told) & (told != right)
-    nearer = apart & (np.abs(got - told) < np.abs(got - right))
+    apart = np.isfinite(got) & np.isfinite(right) & np.isfinite(claimed) & (claimed != right)
+    nearer = apart & (np.abs(got - claimed) < np.abs(got - right))
     speaks = inside & ~free & (scene.beyond.ravel()[where] | only)
     return inside, max(float(bits[speaks].sum()), _surprise(int(nearer.sum()), int(apart.sum())))
 
@@ -169,7 +169,7 @@ def _distance(scene: Scene, one: Explanation, answer: Answer) -> float:
     count = min(FEW, scene.wrong.size)
     seen = min(count, answer.value.size)
     value, magnitude = answer.value.ravel()[:seen], answer.magnitude.ravel()[:seen]
-    share = (scene.actual[scene.few[:seen]] - _told(scene, one, value)) / _noise(scene, value, magnitude)
+    share = (scene.actual[scene.few[:seen]] - _rounded_by(scene, one, value)) / _noise(scene, value, magnitude)
     share = share[np.isfinite(share)]
     known = share.size if seen == count else count
     return float(np.sqrt(np.sum(share**2) / known)) if share.size else 0.0

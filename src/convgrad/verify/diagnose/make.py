@@ -73,19 +73,19 @@ def between(scene: Scene) -> Sums | None:
         return None
     spread = np.zeros((conv.batch, conv.dst_channels, *(a.src for a in axes)), dst.dtype)
     spread[np.ix_(np.arange(conv.batch), np.arange(conv.dst_channels), *places)] = dst
-    exchanged = _exchanged(conv, weights)
-    turned = np.flip(exchanged, spatial(range(len(axes))))
+    swapped = _swapped(conv, weights)
+    turned = np.flip(swapped, spatial(range(len(axes))))
     problem = replace(
         scene.problem,
         solves_for="dst",
         geometry=Conv(conv.batch, conv.groups, conv.dst_channels, conv.src_channels, tuple(axes)),
         operands=("src", "weights", *(t for t in scene.problem.operands if t == "bias")),
     )
-    rest = (scene.given["bias"],) if "bias" in scene.given else ()
-    return Instead(problem, (spread, turned, *rest), scene.got.shape, _old(scene))
+    bias = (scene.given["bias"],) if "bias" in scene.given else ()
+    return Instead(problem, (spread, turned, *bias), scene.got.shape, _old(scene))
 
 
-def _exchanged(conv: Conv, weights: Array) -> Array:
+def _swapped(conv: Conv, weights: Array) -> Array:
     """Return weights (O, C/g, K...) with input and output channels exchanged: (C, O/g, K...)."""
     g, o, c = conv.groups, conv.dst_channels // conv.groups, conv.src_channels // conv.groups
     grouped = weights.reshape(g, o, c, *conv.kernel)

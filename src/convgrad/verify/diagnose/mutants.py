@@ -23,7 +23,7 @@ TABLE: tuple[tuple[str, Rows, bool], ...] = (
     ("operands rounded or flushed", numbers.operands, True),
     ("direction of the kernel", attributes.kernel_flipped, False),
     ("strides, dilations, pads", attributes.misread, False),
-    ("axes exchanged", attributes.axes_exchanged, False),
+    ("axes exchanged", attributes.axes_swapped, False),
     ("what was not read", missing.unread, True),
     ("what was not summed", missing.unsummed, True),
     ("positions not summed", missing.unsummed_positions, True),
@@ -32,7 +32,7 @@ TABLE: tuple[tuple[str, Rows, bool], ...] = (
     ("groups", channels.groups, True),
     ("strides of views", channels.strides, False),
     ("shifts", channels.shifted, False),
-    ("roles of operands", channels.roles, False),
+    ("roles of operands", channels.operands_swapped, False),
     ("order of axes", channels.layouts, True),
 )
 LARGE = 2**24  # elements of an operand

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.formats import BF16, F16, TF32, Format, round_to
-from convgrad.verify.diagnose.fit import MOST, Explanation, Rounding
+from convgrad.verify.diagnose.fit import MAXIMUM, Explanation, Rounding
 from convgrad.verify.diagnose.make import edited
 from convgrad.verify.diagnose.sums import Changed, F64Array, Scene
 from convgrad.verify.judge.model import last_place
@@ -33,7 +33,7 @@ def scaled(scene: Scene) -> Iterator[Explanation]:
     yield from (_times(scene, factor, name, detail) for factor, name, detail in named)
     factor = _factor(scene)
     if factor is not None and not any(abs(factor - one) <= 1e-3 * abs(one) for one, *_ in named):
-        yield _times(scene, factor, SCALED, f"times {factor:.6g}", MOST)
+        yield _times(scene, factor, SCALED, f"times {factor:.6g}", MAXIMUM)
 
 
 def _times(scene: Scene, factor: float, name: str, detail: str, chosen: float = 0.0) -> Explanation:
@@ -80,7 +80,7 @@ def added(scene: Scene) -> Iterator[Explanation]:
     if constant is not None:
         everywhere = np.broadcast_to(np.float64(constant), scene.got.shape)
         detail = f"{constant:.6g} is added everywhere"
-        yield _plus(scene, everywhere, OFFSET, detail, MOST)
+        yield _plus(scene, everywhere, OFFSET, detail, MAXIMUM)
 
 
 def _plus(scene: Scene, extra: F64Array, name: str, detail: str, chosen: float = 0.0) -> Explanation:

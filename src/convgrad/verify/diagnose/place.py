@@ -79,9 +79,9 @@ def place(beyond: Mask, terms: NDArray[np.int64], problem: Problem) -> str:
     for some, words in _kinds(terms):
         if np.array_equal(beyond, some):
             return f"wrong are exactly the elements {words}: {of}"
-    told = [part for part in parts if "indices" not in part]
-    if told:
-        return f"all {count} wrong elements lie in {', '.join(told)}: {of}"
+    bounded = [part for part in parts if "indices" not in part]
+    if bounded:
+        return f"all {count} wrong elements lie in {', '.join(bounded)}: {of}"
     for some, words in _kinds(terms):
         if some.any() and not (beyond & ~some).any():
             return f"all {count} wrong elements are among the {np.count_nonzero(some)} {words}: {of}"
@@ -94,12 +94,12 @@ def beside(beyond: Mask, error: NDArray[np.float64], problem: Problem) -> str:
     Bounds are wide: most elements of a wrong tap may be inside their bounds and still err more than all other taps.
     """
     names = axis_words(problem)
-    told = [
+    bounded = [
         m if m.size < n and "indices" not in _indices(m, n, w) else np.arange(n)
         for m, n, w in zip(_met(beyond), beyond.shape, names, strict=True)
     ]
     there = np.zeros(beyond.shape, np.bool_)
-    there[np.ix_(*told)] = True
+    there[np.ix_(*bounded)] = True
     if there.all() or np.array_equal(there, beyond):
         return ""
     off = int(np.count_nonzero(error[there] > error[~there].max()))
@@ -115,10 +115,10 @@ def _met(beyond: Mask) -> list[NDArray[np.intp]]:
 
 
 def _kinds(terms: NDArray[np.int64]) -> list[tuple[Mask, str]]:
-    fewest, most = int(terms.min(initial=0)), int(terms.max(initial=0))
-    if fewest == most:
+    fewest, maximum = int(terms.min(initial=0)), int(terms.max(initial=0))
+    if fewest == maximum:
         return []
-    return [(terms == 0, "that have no terms"), (terms < most, "that have fewer terms than others, beside padding")]
+    return [(terms == 0, "that have no terms"), (terms < maximum, "that have fewer terms than others, beside padding")]
 
 
 def _indices(met: NDArray[np.intp], extent: int, words: AxisWords) -> str:

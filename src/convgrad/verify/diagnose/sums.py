@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.formats import Format
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
+from convgrad.spec.exact_result import Answer
 from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import find
-from convgrad.spec.oracle import Answer
 from convgrad.spec.problem import Problem
 from convgrad.verify.reference import Reference
 from convgrad.verify.terms import terms_of
@@ -130,7 +130,7 @@ class Instead:
 
     def whole(self) -> Answer:
         """Return the sums at all elements."""
-        return oracle.evaluate(self.problem, self._made(), self.old)
+        return exact_result.evaluate(self.problem, self._made(), self.old)
 
     def _made(self) -> tuple[Array, ...]:
         return self.operands() if callable(self.operands) else self.operands

@@ -86,7 +86,7 @@ def _clean(errors: Errors) -> bool:
 
 def _additions_truncated(errors: Errors) -> bool:
     """Return whether errors may come from truncated additions: towards 0, at most 2 u of a partial sum each."""
-    most = 2 * errors.accumulator.unit * errors.terms * errors.magnitude
+    maximum = 2 * errors.accumulator.unit * errors.terms * errors.magnitude
     towards = (errors.z * np.sign(errors.value))[errors.alone]
     lean = np.count_nonzero(towards < 0) > LEANING * np.count_nonzero(towards)
-    return bool(towards.mean() < 0 and lean and (np.abs(errors.error) <= most)[errors.alone].all())
+    return bool(towards.mean() < 0 and lean and (np.abs(errors.error) <= maximum)[errors.alone].all())

@@ -44,10 +44,10 @@ def _of(products: F64Array) -> F64Array:
     exchangeable = partial_sums((live + 1) * (2 * live + 1) / (6 * live), (live + 1) / 6, total, spread)
     orders = list(_orders(products))
     if len(orders) * flat.size <= AT_ONCE:
-        most = _energy(np.concatenate(orders)).reshape(len(orders), -1).max(0)
+        maximum = _energy(np.concatenate(orders)).reshape(len(orders), -1).max(0)
     else:
-        most = np.array([_energy(rows) for rows in orders]).max(0)
-    kappa: F64Array = np.maximum(1.0, most / np.where(exchangeable > 0, exchangeable, 1.0))
+        maximum = np.array([_energy(rows) for rows in orders]).max(0)
+    kappa: F64Array = np.maximum(1.0, maximum / np.where(exchangeable > 0, exchangeable, 1.0))
     return kappa
 
 
@@ -59,7 +59,7 @@ def _orders(products: F64Array) -> Iterator[F64Array]:
         orders = set(permutations(axes))
     else:
         others = [(axis, tuple(other for other in axes if other != axis)) for axis in axes]
-        orders = {order for axis, rest in others for order in ((axis, *rest), (*rest, axis))}
+        orders = {order for axis, following in others for order in ((axis, *following), (*following, axis))}
     for order in sorted(orders):
         yield squeezed.transpose(0, *order).reshape(len(products), -1)
 
@@ -68,19 +68,19 @@ def _energy(rows: F64Array) -> F64Array:
     """Return each row's largest sum of squared partial sums over chains in this order; zero products do not count."""
     live = None if rows.all() else (rows != 0).astype(np.float64)
     sums = np.cumsum(rows, 1)
-    most = np.maximum(_squares(sums, live), _squares(sums[:, -1:] - sums + rows, live))
+    maximum = np.maximum(_squares(sums, live), _squares(sums[:, -1:] - sums + rows, live))
     for parts in PARTS:
         cuts = [rows.shape[1] * part // parts for part in range(parts + 1)]
         apart = sums.copy()
         for begin, end in pairwise(cuts[1:]):
             apart[:, begin:end] -= sums[:, begin - 1 : begin] if begin else 0.0
-        most = np.maximum(most, _squares(apart, live))
+        maximum = np.maximum(maximum, _squares(apart, live))
     for lanes in LANES:
         if rows.shape[1] >= 4 * lanes:
             length = rows.shape[1] // lanes * lanes  # the remainder matters little
             own = np.cumsum(rows[:, :length].reshape(len(rows), -1, lanes), 1).reshape(len(rows), -1)
-            most = np.maximum(most, _squares(own, None if live is None else live[:, :length]))
-    return most
+            maximum = np.maximum(maximum, _squares(own, None if live is None else live[:, :length]))
+    return maximum
 
 
 def _squares(sums: F64Array, live: F64Array | None) -> F64Array:

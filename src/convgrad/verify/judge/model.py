@@ -48,8 +48,8 @@ def tree(declared: Declared, terms: F64Array) -> tuple[Any, Any]:
     if declared.height is not None:
         return np.minimum(a, declared.height), np.minimum(b, declared.height)
     if declared.blocks:
-        most_a, most_b = _blocks(np.array(declared.blocks, np.float64))
-        return np.minimum(a, most_a), np.minimum(b, most_b)
+        max_a, max_b = _blocks(np.array(declared.blocks, np.float64))
+        return np.minimum(a, max_a), np.minimum(b, max_b)
     return a, b
 
 
@@ -58,9 +58,9 @@ def _blocks(sizes: F64Array) -> tuple[float, float]:
     total = sizes.sum()
     squares = (sizes * (sizes + 1) * (2 * sizes + 1) / 6).sum() / total**2
     shares = (sizes * (sizes + 1) / 2).sum() / total
-    joined = np.cumsum(sizes)[1:] / total
-    a = squares + (joined**2).sum()
-    return float(a), float(shares - squares + (joined * (1 - joined)).sum()) + 1.0
+    shares_added = np.cumsum(sizes)[1:] / total
+    a = squares + (shares_added**2).sum()
+    return float(a), float(shares - squares + (shares_added * (1 - shares_added)).sum()) + 1.0
 
 
 def partial_sums(a: Any, b: Any, total: F64Array, spread: F64Array) -> F64Array:

@@ -18,19 +18,19 @@ from convgrad.verify.verdict import Defect
 
 F64Array = NDArray[np.float64]
 
-MOST = 0.9  # share of the results that a last rounding towards 0 changes
+MAXIMUM = 0.9  # share of the results that a last rounding towards 0 changes
 LEANINGS = tuple(f"{name} of the errors" for name in ("bias", "slope", "mean"))
 
 
 def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
     """Return the defect that the alarms show: in operands, the result, single elements, a group, or partial sums."""
-    told = tuple(defect for finding in findings for defect in finding.named)
+    named = tuple(defect for finding in findings for defect in finding.named)
     rms = any(one.statistic.startswith("R,") for finding in findings for one in finding.evidence)
     partials = rounded_partials(errors) if rms else None
-    if told and partials and told[0].name.startswith(ACCUMULATED.format("")):
-        return _of_either(told[0], partials, far_above(errors))
-    if told:
-        return told[:1]
+    if named and partials and named[0].name.startswith(ACCUMULATED.format("")):
+        return _of_either(named[0], partials, far_above(errors))
+    if named:
+        return named[:1]
     if last_truncated(errors):
         return (Defect(LAST_TRUNCATED, "towards 0 where nearest is away from it"),)
     leaning = any(one.statistic in LEANINGS for finding in findings for one in finding.evidence)
@@ -39,12 +39,12 @@ def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
     return (partials,) if partials and (not leaning or partials.detail == RUNNING) else ()
 
 
-def _of_either(told: Defect, partials: Defect, above: bool) -> tuple[Defect, ...]:
+def _of_either(named: Defect, partials: Defect, above: bool) -> tuple[Defect, ...]:
     """Return the defect of results on a grid: partial sums in its format, or in a coarser one, or none if unclear."""
-    if told.name == ACCUMULATED.format(partials.name.rpartition(" ")[2]):
+    if named.name == ACCUMULATED.format(partials.name.rpartition(" ")[2]):
         return (partials,)
     if not above or TENS in partials.detail:
-        return (told,)
+        return (named,)
     return () if partials.detail.endswith(UNSURE) else (partials,)
 
 
@@ -54,7 +54,7 @@ def last_truncated(errors: Errors) -> bool:
     nearest = round_to(value, errors.fmt)
     truncated = np.where(np.abs(nearest) > np.abs(value), _towards_zero(nearest, errors), nearest)
     differ = truncated != nearest
-    return bool(differ.sum() >= 8 and (got == truncated)[differ].mean() > MOST)
+    return bool(differ.sum() >= 8 and (got == truncated)[differ].mean() > MAXIMUM)
 
 
 def _towards_zero(values: F64Array, errors: Errors) -> F64Array:

@@ -24,10 +24,10 @@ F64Array = NDArray[np.float64]
 MEAN_SQUARE = 0.17  # of a rounding over (v s)^2
 FEWEST, MANY = 64, 10_000  # elements that a fit needs; elements of a narrow result that show the number of sums
 ROUNDS = 6
-RUNNING, TENS, UNTOLD = "a running sum", "tens of them", "their number is not told by so few"
+RUNNING, TENS, UNKNOWN = "a running sum", "tens of them", "their number does not show in so few"
 FULL = 8.0  # alpha of a running sum of some 20 partial sums; if alpha is larger, every addition was rounded
 NEXT_TO_NONE, SPARED = 0.1, 0.25  # share of the expected error; share of the elements, three times that of chance
-TOLD = 0.25  # of a rounding's mean square: the precision required of alpha and beta
+PRECISION = 0.25  # of a rounding's mean square: the precision required of alpha and beta
 UNSURE = ", as far as their sizes tell"
 SHARP = 0.1  # relative precision of the size of errors
 QUANTILES = (-1.47, -0.79, -0.37, 0.0, 0.37, 0.79, 1.47)  # of a Gaussian, equally likely
@@ -48,7 +48,7 @@ def rounded_partials(errors: Errors) -> Defect | None:
     if not (errors.narrow or above) and _spared(square, alpha * of_total + beta * of_spread):
         return None
     for fmt in (BF16, F16):
-        if fmt.significand_bits >= errors.accumulator.significand_bits or not _told(errors, fmt):
+        if fmt.significand_bits >= errors.accumulator.significand_bits or not _is_measurable(errors, fmt):
             continue
         scale = MEAN_SQUARE * fmt.unit**2
         if errors.narrow and fmt is BF16:
@@ -62,10 +62,10 @@ def rounded_partials(errors: Errors) -> Defect | None:
     return None
 
 
-def _told(errors: Errors, fmt: Format) -> bool:
+def _is_measurable(errors: Errors, fmt: Format) -> bool:
     """Return whether a format's errors are visible above the noise of a narrow result's last rounding."""
     count = np.count_nonzero(errors.alone)
-    return not errors.narrow or bool((errors.fmt.unit / fmt.unit) ** 2 < TOLD * np.sqrt(count))
+    return not errors.narrow or bool((errors.fmt.unit / fmt.unit) ** 2 < PRECISION * np.sqrt(count))
 
 
 def _of_narrow(alpha: float, beta: float, terms: float, many: bool) -> Defect | None:
@@ -82,7 +82,7 @@ def _of_narrow(alpha: float, beta: float, terms: float, many: bool) -> Defect | 
     if not words:
         return None
     blocks = f", or {ACCUMULATED.format(F16)} by blocks" if in_f16 < 1 else ""
-    return Defect(PARTIALS.format(BF16), f"{words if many else UNTOLD}{blocks}")
+    return Defect(PARTIALS.format(BF16), f"{words if many else UNKNOWN}{blocks}")
 
 
 def far_above(errors: Errors) -> bool:
@@ -97,16 +97,16 @@ def _fit(square: F64Array, of_total: F64Array, of_spread: F64Array) -> tuple[flo
     for _ in range(ROUNDS):
         columns = np.stack([of_total, of_spread], 1) * weight[:, None]
         fitted = np.maximum(np.linalg.lstsq(columns, square * weight, rcond=None)[0], 0)
-        told = fitted[0] * of_total + fitted[1] * of_spread
-        if not told.any():
+        expected = fitted[0] * of_total + fitted[1] * of_spread
+        if not expected.any():
             break
-        weight = 1 / np.maximum(told, 1e-3 * float(told.mean()))
+        weight = 1 / np.maximum(expected, 1e-3 * float(expected.mean()))
     return float(fitted[0]), float(fitted[1])
 
 
-def _spared(square: F64Array, told: F64Array) -> bool:
+def _spared(square: F64Array, expected: F64Array) -> bool:
     """Return whether so many elements have almost no error that another defect must affect only the others."""
-    return bool(np.mean(square < NEXT_TO_NONE**2 * told) > SPARED)
+    return bool(np.mean(square < NEXT_TO_NONE**2 * expected) > SPARED)
 
 
 def _words(alpha: float, beta: float) -> str:
@@ -148,4 +148,4 @@ _SEEN: tuple[tuple[float, str], ...] = ((3.0, "about 2 of them"), (5.5, "about 4
 
 
 def _about(number: float) -> str:
-    return next((words for most, words in _SEEN if number < most), TENS)
+    return next((words for maximum, words in _SEEN if number < maximum), TENS)

@@ -22,7 +22,7 @@ from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
 from convgrad.verify.check import as_result
 from convgrad.verify.foreign import Function, arguments
-from convgrad.verify.probe.ask import RESOLUTIONS, Asker, Impossible
+from convgrad.verify.probe.asker import RESOLUTIONS, Asker, Impossible
 from convgrad.verify.probe.blocks import Chain, Join, Part, binary, chains, name, parts_of
 from convgrad.verify.probe.draw import draw
 from convgrad.verify.probe.masks import VALUES, masks_of
@@ -32,7 +32,7 @@ from convgrad.verify.probe.tree import Tree, along, confirm, grow
 
 Array = NDArray[Any]
 
-MOST_BLOCKS = 16  # orders of more blocks are declared by their rounding depth
+MAX_BLOCKS = 16  # orders of more blocks are declared by their rounding depth
 CONFIRMED = 128  # pairs, at most, that are checked again, in at most four calls
 
 
@@ -70,7 +70,7 @@ class Order:
     def declared(self) -> int | tuple[int, ...]:
         """The argument for ``check(height=...)``: blocks if few are added in sequence, else the rounding depth."""
         tree = self.tree
-        if isinstance(tree, Join) and tree.one_by_one and len(tree.parts) <= MOST_BLOCKS:
+        if isinstance(tree, Join) and tree.one_by_one and len(tree.parts) <= MAX_BLOCKS:
             sizes = tuple(part.size for part in tree.parts)
             chained = all(isinstance(part, Chain) for part in tree.parts)
             if chained and max(sizes) + len(sizes) - 1 == self.height:

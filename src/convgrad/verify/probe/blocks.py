@@ -100,11 +100,11 @@ def _part(
         step = sorted((*aside, *(Chain(1, (term,)) for term in leaves[node])), key=lambda part: part.first)
         path.append((sizes[node], tuple(step)))
         if ends:
-            return _told(path[::-1])
+            return _part_of(path[::-1])
         node = below[0]
 
 
-def _told(path: Sequence[tuple[int, tuple[Part, ...]]]) -> Part:
+def _part_of(path: Sequence[tuple[int, tuple[Part, ...]]]) -> Part:
     """Return a path, lowest node first, as a chain, or as a join that begins with the path's chain, if any."""
     top = path[-1][0]
     run = 0

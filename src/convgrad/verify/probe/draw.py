@@ -7,7 +7,7 @@ from itertools import groupby
 
 from convgrad.verify.probe.blocks import Chain, Part
 
-MOST_LINES = 60
+MAX_LINES = 60
 
 
 def draw(part: Part) -> str:
@@ -20,8 +20,8 @@ def draw(part: Part) -> str:
     `-- 1 term: 4
     """
     lines = list(_lines(part, 1))
-    if len(lines) > MOST_LINES:
-        lines = [*lines[:MOST_LINES], f"... and {len(lines) - MOST_LINES} more lines"]
+    if len(lines) > MAX_LINES:
+        lines = [*lines[:MAX_LINES], f"... and {len(lines) - MAX_LINES} more lines"]
     return "\n".join(lines)
 
 

@@ -149,8 +149,8 @@ def _met(axis: Axis) -> tuple[Int, Int, Int]:
 def _middle(met: Int, extent: int) -> int:
     """Return the index that is met most often, or the middle one of several."""
     count = np.bincount(met, minlength=extent)
-    most = np.flatnonzero(count == count.max())
-    return int(most[most.size // 2])
+    maximum = np.flatnonzero(count == count.max())
+    return int(maximum[maximum.size // 2])
 
 
 def _of_weights(conv: Conv) -> list[tuple[Tensor, list[Index]]]:
@@ -179,11 +179,11 @@ _ELEMENTS: Mapping[str, Callable[[Conv], list[tuple[Tensor, list[Index]]]]] = {
 }
 
 
-def hidden_by(fmt: Format) -> str:
+def masked_by(fmt: Format) -> str:
     """Return how many terms a mask is worth, in words.
 
     >>> from convgrad.formats import F16
-    >>> hidden_by(F16)
+    >>> masked_by(F16)
     '2^39 terms'
     """
     term, mask = VALUES[fmt.name]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.verify.probe.tree import Ask
+from convgrad.verify.probe.tree import Query
 
 Int = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 
 ALL = 4096  # terms: in sums of at most this length, all terms are examined
 FIRST = 256  # terms of longer sums that are examined first
-MOST = 4096  # terms of longer sums that are examined in all
+MAXIMUM = 4096  # terms of longer sums that are examined in all
 
 
-def sample(ask: Ask, terms: int, seed: int = 2) -> tuple[Int, Int]:
+def sample(query: Query, terms: int, seed: int = 2) -> tuple[Int, Int]:
     """Return the terms to examine, in order (all terms of a short sum), and the joins of neighbours among them.
 
     Neighbours are assumed to belong to one chain if their join is larger than the adjacent join by the distance between
@@ -25,13 +25,13 @@ def sample(ask: Ask, terms: int, seed: int = 2) -> tuple[Int, Int]:
     """
     if terms <= ALL:
         seen = np.arange(terms)
-        return seen, ask(np.stack([seen[:-1], seen[1:]], 1))
+        return seen, query(np.stack([seen[:-1], seen[1:]], 1))
     rng = np.random.default_rng(seed)
     edges = np.linspace(0, terms, FIRST + 1).astype(np.int64)  # random distances, because blocks are regular
     seen = np.unique(np.concatenate([[0, terms - 1], rng.integers(edges[:-1], edges[1:])]))
-    joins = ask(np.stack([seen[:-1], seen[1:]], 1))
+    joins = query(np.stack([seen[:-1], seen[1:]], 1))
     believed = True
-    while seen.size < MOST:
+    while seen.size < MAXIMUM:
         at = _strange(seen, joins)
         middle = _between(seen, joins, at)
         if not at.size:
@@ -40,8 +40,8 @@ def sample(ask: Ask, terms: int, seed: int = 2) -> tuple[Int, Int]:
             believed = False
             at = np.flatnonzero(np.diff(seen) > 1)
             middle = _doubtful(seen, joins, at)
-        at, middle = at[: MOST - seen.size], middle[: MOST - seen.size]
-        halves = ask(np.stack([np.concatenate([seen[at], middle]), np.concatenate([middle, seen[at + 1]])], 1))
+        at, middle = at[: MAXIMUM - seen.size], middle[: MAXIMUM - seen.size]
+        halves = query(np.stack([np.concatenate([seen[at], middle]), np.concatenate([middle, seen[at + 1]])], 1))
         joins[at] = halves[: at.size]
         joins = np.insert(joins, at + 1, halves[at.size :])
         seen = np.insert(seen, at + 1, middle)

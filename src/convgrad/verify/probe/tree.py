@@ -15,10 +15,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.verify.probe.ask import Impossible
+from convgrad.verify.probe.asker import Impossible
 
 Int = NDArray[np.int64]
-Ask = Callable[[Int], Int]  # pairs of terms to sizes of joins
+Query = Callable[[Int], Int]  # pairs of terms to sizes of joins
 
 STALE = 64  # after so many terms that meet at one node, the others are assumed to; random pairs confirm it
 
@@ -80,7 +80,7 @@ class Tree:
         return int(self.sizes[a])
 
 
-def grow(ask: Ask, terms: int, seen: Int, seed: int = 0) -> Tree:
+def grow(query: Query, terms: int, seen: Int, seed: int = 0) -> Tree:
     """Return the tree over the terms ``seen``; raise Impossible if the answers contradict each other.
 
     >>> chain = lambda pairs: pairs.max(axis=1) + 1
@@ -96,15 +96,20 @@ def grow(ask: Ask, terms: int, seen: Int, seed: int = 0) -> Tree:
         picks = [int(rng.integers(places.size)) for places, _, _ in todo]
         rests = [np.delete(places, pick) for (places, _, _), pick in zip(todo, picks, strict=True)]
         firsts = [places[pick] for (places, _, _), pick in zip(todo, picks, strict=True)]
-        pairs = [np.stack([np.full(rest.size, first), rest], 1) for first, rest in zip(firsts, rests, strict=True)]
-        answers = np.split(ask(seen[np.concatenate(pairs)]), np.cumsum([rest.size for rest in rests])[:-1])
+        pairs = [
+            np.stack([np.full(others_seen.size, first), others_seen], 1)
+            for first, others_seen in zip(firsts, rests, strict=True)
+        ]
+        answers = np.split(
+            query(seen[np.concatenate(pairs)]), np.cumsum([others_seen.size for others_seen in rests])[:-1]
+        )
         later = []
-        for (_, node, vain), first, rest, joins in zip(todo, firsts, rests, answers, strict=True):
+        for (_, node, vain), first, others_seen, joins in zip(todo, firsts, rests, answers, strict=True):
             if joins.max() > sizes[node]:
                 raise Impossible(f"a subtree of {sizes[node]} leaves has a join of {joins.max()}")
             at = node
             for size in np.unique(joins)[::-1].tolist():
-                group = rest[joins == size]
+                group = others_seen[joins == size]
                 again = vain + 1 if size == sizes[node] else 0
                 if not again:
                     above.append(at)
@@ -164,7 +169,7 @@ def along(terms: int, seen: Int, joins: Int) -> Tree | None:
     return tree if whole else None
 
 
-def confirm(ask: Ask, tree: Tree, number: int, seed: int = 1) -> None:
+def confirm(query: Query, tree: Tree, number: int, seed: int = 1) -> None:
     """Query random pairs (and each next but one seen term if some are unseen); raise Impossible if a pair disagrees."""
     places = np.random.default_rng(seed).integers(tree.seen.size, size=(number, 2))
     if tree.seen.size < tree.terms:
@@ -173,7 +178,7 @@ def confirm(ask: Ask, tree: Tree, number: int, seed: int = 1) -> None:
     if not places.size:
         return
     wanted = [tree.join(first, second) for first, second in places.tolist()]
-    wrong = np.flatnonzero(ask(tree.seen[places]) != wanted)
+    wrong = np.flatnonzero(query(tree.seen[places]) != wanted)
     if wrong.size:
         first, second = tree.seen[places[wrong[0]]].tolist()
         raise Impossible(f"{wrong.size} of {len(wanted)} pairs contradict the others, first terms {first} and {second}")

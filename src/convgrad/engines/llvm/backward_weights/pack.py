@@ -75,9 +75,9 @@ def _cache_block(
     f, args, rows = n.f, x.args, block.of(x.name)
     first = f.at(args.packed, rows.first * PACKED.bytes)
     if n.spec.step == 2:
-        with f.loop(panels, least=f.at(to, args.panel - LINE_BYTES)) as each:
-            nothing_yet(f, n.spec.isa, each.least)
-            each.next(least=f.at(each.least, args.panel))
+        with f.loop(panels, smallest=f.at(to, args.panel - LINE_BYTES)) as each:
+            nothing_yet(f, n.spec.isa, each.smallest)
+            each.next(smallest=f.at(each.smallest, args.panel))
     with f.loop(block.images, to=to, source=source) as image:
         with f.loop(rows.count, to=image.to, row=first) as each:
             here, count = f.at(image.source, f.load("i64", each.row)), f.load("i64", each.row, 8)
@@ -86,9 +86,9 @@ def _cache_block(
             each.next(to=end, row=f.at(each.row, PACKED.bytes))
         if n.spec.step == 2 and not n.spec.compact:
             size = f.distance(each.to, image.to)
-            with f.loop(panels, panel=image.to, least=f.at(to, args.panel - LINE_BYTES)) as one:
-                f.call("pair", one.panel, size, args.read_k, one.least)
-                one.next(panel=f.at(one.panel, args.panel), least=f.at(one.least, args.panel))
+            with f.loop(panels, panel=image.to, smallest=f.at(to, args.panel - LINE_BYTES)) as one:
+                f.call("pair", one.panel, size, args.read_k, one.smallest)
+                one.next(panel=f.at(one.panel, args.panel), smallest=f.at(one.smallest, args.panel))
         image.next(to=f.at(image.to, args.read_image), source=f.at(image.source, args.image))
 
 
@@ -140,7 +140,7 @@ def pack(module: Module, spec: KernelSpec, name: str, contiguous: str, width: in
     leasts = {"leasts": "ptr"} if spec.compact else {}
     f = module.function(name, False, **parameters, prefetch_at="i64", **leasts)
     cells = Cells(f, spec.operand, spec.isa.lanes, 0 if spec.compact else None)
-    copy = Copy(cells, f.count, f.row, f.columns, f.column, pitch, width, ahead=f.prefetch_at)
+    copy = Copy(cells, f.count, f.row, f.columns, f.column, pitch, width, prefetch_bytes=f.prefetch_at)
     if contiguous == SPATIAL:
         copy.along_rows(f.source, f.to)
     else:

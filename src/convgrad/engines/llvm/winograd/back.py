@@ -41,10 +41,10 @@ def positions_numbers(
 ) -> dict[str, int]:
     """Return the arguments of an output transform of positions; ``grid`` are the rows and columns of tiles."""
     (image, channel, *steps), lanes, extents = strides, spec.isa.lanes, [axis.dst for axis in conv.axes]
-    columns = max(grid[1] * spec.variant.tile, whole(extents[-1], lanes))
+    columns = max(grid[1] * spec.transforms.tile, whole(extents[-1], lanes))
     return {
         "channels": channels, **by_axis("grid", grid), **by_axis("size", extents), "columns": columns,
-        "staging": (spec.out == SPATIAL) * spec.variant.tile * columns * lanes * F32_BYTES,
+        "staging": (spec.out == SPATIAL) * spec.transforms.tile * columns * lanes * F32_BYTES,
         "image": image, "channel": channel, **by_axis("step", steps),  # strides of the output
         "point": of_point(tiles, channels), "tile": pitch(channels),  # strides of sums
     }  # fmt: skip
@@ -55,7 +55,7 @@ def positions(f: Function, spec: Spec, a: Named, number: Value, sums: Value, sta
 
     Dense biases are added.
     """
-    one, m = _Back(f, spec, Vectors(f, spec.isa.lanes), a), spec.variant.tile
+    one, m = _Back(f, spec, Vectors(f, spec.isa.lanes), a), spec.transforms.tile
     v, step, size, tiles = one.v, a.of("step"), a.of("size"), a.of("grid").x
     image, y = f.divided(number, a.of("grid").y)
     top, left = y * m, (f.value(0), m)
@@ -121,7 +121,7 @@ def weights(f: Function, spec: Spec, a: Named, number: Value, sums: Value, stagi
         to = (f.at(a.data, number * a.row), a.channel * v.lanes)
         moving = {"sums": (f.at(sums, number * a.sums_row), f.value(v.bytes)), "out": to}
     with walk(f, count, left=left, **moving) as some:
-        values, mask = one.back(spec.variant.of_weights.back, some.sums), f.mask(some.left, v.lanes)
+        values, mask = one.back(spec.transforms.of_weights.back, some.sums), f.mask(some.left, v.lanes)
         one.flag(list(chain(*values)), mask)
         if spec.out == BY_TAPS:
             for tap, value in enumerate(chain(*values)):
@@ -142,7 +142,7 @@ class _Back:
 
     def back(self, transform: Transform, sums: Value) -> Tile:
         """Transform a vector of sums back: along the last axis, then along the first; divide."""
-        side, rows = range(self.spec.variant.axis_points), []
+        side, rows = range(self.spec.transforms.axis_points), []
         for _ in side:
             points = []
             for _ in side:
@@ -154,10 +154,10 @@ class _Back:
 
     def _divided(self, value: Value) -> Value:
         """Return the quotient, rounded once, + 0, as ``spec/toom_cook_ordered.py`` does."""
-        f, v, by = self.f, self.v, float(self.spec.variant.divided)
+        f, v, by = self.f, self.v, float(self.spec.transforms.divided)
         reciprocal = float(np.float32(1) / np.float32(by))
         quotient = v.scale(reciprocal, value)
-        if not self.spec.variant.exactly:
+        if not self.spec.transforms.exactly:
             negated = f.op(v.kind, f"fneg {quotient}")
             quotient = v.fma(reciprocal, v.fma(by, negated, value), quotient)
         return f.add(quotient, f.zeros(v.kind))
@@ -176,7 +176,7 @@ class _Back:
 
     def tile(self, sums: Value, bias: Value, mask: Value, top: Value, left: Value) -> Tile:
         """Return a tile with biases. Values before the bias at positions that exist are checked to be finite."""
-        f, values = self.f, self.back(self.spec.variant.of_positions.back, sums)
+        f, values = self.f, self.back(self.spec.transforms.of_positions.back, sums)
         with f.when(self.inside(top, left)):
             self.flag(list(chain(*values)), mask)
         with f.otherwise():
@@ -187,12 +187,12 @@ class _Back:
 
     def inside(self, top: Value, left: Value) -> Value:
         """Return whether all positions of a tile exist."""
-        size, m = self.a.of("size"), self.spec.variant.tile
+        size, m = self.a.of("size"), self.spec.transforms.tile
         return inside(self.f, top, size.y, m) & inside(self.f, left, size.x, m)
 
     def exist(self, top: Value, left: Value) -> Tile:
         """Return which positions of a tile exist."""
-        size, m = self.a.of("size"), self.spec.variant.tile
+        size, m = self.a.of("size"), self.spec.transforms.tile
         rows, columns = exist(self.f, top, size.y, m), exist(self.f, left, size.x, m)
         return [[row & column for column in columns] for row in rows]
 

@@ -31,10 +31,10 @@ def input_numbers(
 
     ``grid`` has the rows of tiles of an image, and the tiles of each of the ``parts`` of a row.
     """
-    (image, channel, *steps), lanes, m = strides, spec.isa.lanes, spec.variant.tile
+    (image, channel, *steps), lanes, m = strides, spec.isa.lanes, spec.transforms.tile
     extents = [axis.src if met else axis.dst for axis in conv.axes]
     pads = [axis.pad_begin if met else 0 for axis in conv.axes]  # they may be negative
-    size = spec.variant.axis_points if met else m
+    size = spec.transforms.axis_points if met else m
     met_by = (grid[1] - 1) * m + size
     columns = max(max(0, pads[-1]) + whole(min(extents[-1], met_by), lanes), met_by)
     staged = (spec.a if met else spec.b) == SPATIAL
@@ -51,9 +51,11 @@ def input_transform(f: Function, spec: Spec, met: bool, a: Named, number: Value,
 
     ``met`` selects the input tiles; otherwise, in backward weights, the tiles of dst are transformed.
     """
-    variant, contiguous = spec.variant, spec.a if met else spec.b
-    size, transform = (variant.axis_points, variant.of_weights.met) if met else (variant.tile, variant.of_weights.other)
-    one = _Input(f, Vectors(f, spec.isa.lanes), a, size, variant.tile, transform, contiguous == CHANNELS)
+    transforms, contiguous = spec.transforms, spec.a if met else spec.b
+    size, transform = (
+        (transforms.axis_points, transforms.of_weights.met) if met else (transforms.tile, transforms.of_weights.other)
+    )
+    one = _Input(f, Vectors(f, spec.isa.lanes), a, size, transforms.tile, transform, contiguous == CHANNELS)
     row, part = f.divided(number, a.parts)
     image, y = f.divided(row, a.of("grid").y)
     top = y * one.step - a.of("pad").y
@@ -163,7 +165,7 @@ def filter_transform(f: Function, spec: Spec, a: Named, number: Value, out: Valu
         rows = [f.at(data, steps[0] * y) for y in range(TAPS)]
         taps = [[load(f.at(row, steps[1] * x)) for x in range(TAPS)] for row in rows]
         taps = [row[::-1] for row in taps[::-1]] if spec.solves_for == "src" else taps
-        _store_points(v, spec.variant.of_positions.other, taps, out, a.point)
+        _store_points(v, spec.transforms.of_positions.other, taps, out, a.point)
 
     def vector(out: Value, index: Value) -> Value:
         """Return where a vector of results is in its panel."""

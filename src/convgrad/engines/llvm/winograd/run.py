@@ -112,7 +112,7 @@ class Tiled:
         if infinite.value:
             if self.problem.accumulate:
                 result[...] = old
-            direct = executable(replace(self.problem, variant=""), self.strides, self.machine, self.plan.threads)
+            direct = executable(replace(self.problem, algorithm=""), self.strides, self.machine, self.plan.threads)
             direct.at(operands, out, keep)
         scratch.shared.give_back(memory)
 
@@ -173,7 +173,7 @@ def _spec(problem: Problem, isa: Isa, strides: Mapping[str, Ints]) -> Spec:
         for tensor, size, names in zip(tensors, sizes, CONTIGUOUS[problem.solves_for], strict=True)
     )
     return Spec(
-        isa, problem.variant, problem.solves_for, a, b, out, output.name, problem.accumulate, problem.activation
+        isa, problem.algorithm, problem.solves_for, a, b, out, output.name, problem.accumulate, problem.activation
     )
 
 
@@ -188,7 +188,7 @@ def _contiguous(strides: Ints, size: int, names: Mapping[int, str]) -> str:
 def _positions_stages(spec: Spec, strides: Mapping[str, Ints], chosen: PositionsPlan) -> tuple[Stage, ...]:
     """Return the stages of forward or backward data: points of one operand, then cache blocks of the other."""
     conv, tensor, isa = chosen.forward, MET[spec.solves_for], spec.isa
-    grid, levels = spec.variant.covering(conv), levels_of(-(-conv.src_channels // BLOCK))
+    grid, levels = spec.transforms.covering(conv), levels_of(-(-conv.src_channels // BLOCK))
     met = input_numbers(spec, True, conv, strides[tensor], conv.src_channels, grid, chosen.tiles)
     weights = filter_numbers(spec, strides["weights"], conv.src_channels, chosen.results)
     out = positions_numbers(spec, conv, strides["out"], chosen.results, grid, chosen.tiles)

@@ -32,7 +32,7 @@ def sum_numbers(spec: Spec, a: tuple[int, int, int], b: tuple[int, int, int], c:
     The extents "m" and "n" differ from task to task.
     """
     names = ("points", "a.point", "a.m", "a.k", "b.point", "b.panel", "b.k", "c.point", "c.m")
-    return dict(zip(names, (spec.variant.points, *a, *b, *c), strict=True))
+    return dict(zip(names, (spec.transforms.points, *a, *b, *c), strict=True))
 
 
 def micro_tile_rows(isa: Isa) -> tuple[int, int, int]:

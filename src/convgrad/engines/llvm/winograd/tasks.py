@@ -124,7 +124,7 @@ def units_sum(f: Function, spec: Spec, a: Named, number: Value) -> None:
     else:
         begin, rows, vectors = f.at(a.sums, number * out.sums_row), f.value(1), v.count(out.channels)
     with (
-        walk(f, spec.variant.points, sums=(begin, out.point)) as point,
+        walk(f, spec.transforms.points, sums=(begin, out.point)) as point,
         walk(f, rows, sums=(point.sums, out.sums_row)) as row,
     ):
         f.call("reduce", row.sums, a.unit, a.units, vectors * v.bytes, a.levels)

@@ -10,7 +10,7 @@ from convgrad.engines.llvm.emit import Function, Loop, Value
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.spec.operators import SolvesFor
-from convgrad.spec.toom_cook import AXES, TAPS, VARIANTS, Variant
+from convgrad.spec.toom_cook import ALGORITHMS, AXES, TAPS, Algorithm
 
 FILTER = int(TAPS**AXES)  # taps of both axes
 Step = tuple[Value, Value | int]  # the first value, and the increment per iteration
@@ -32,9 +32,9 @@ class Spec:
     activation: str
 
     @property
-    def variant(self) -> Variant:
+    def transforms(self) -> Algorithm:
         """The transforms."""
-        return VARIANTS[self.algorithm]
+        return ALGORITHMS[self.algorithm]
 
 
 class Vectors:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.formats import BF16, F16, F32, TF32, Format
-from convgrad.spec import oracle
+from convgrad.spec import exact_result
 from convgrad.spec.geometry import Conv
 from convgrad.verify.judge.conspire import AT_ONCE
 from convgrad.verify.judge.errors import Errors
@@ -84,8 +84,10 @@ def matched_filters(errors: Errors) -> Finding:
             found.append((residual, one, coefficient))
     if not found:
         return Finding(figures)
-    least = min(row[0] for row in found)
-    (_, best, coefficient), *others = [row for row in found if row[0] <= 1.02 * least]  # equivalent for these operands
+    minimum = min(row[0] for row in found)
+    (_, best, coefficient), *others = [
+        row for row in found if row[0] <= 1.02 * minimum
+    ]  # equivalent for these operands
     t = figures[f"t of {best.name}"]
     evidence = Evidence(f"correlation with {best.name}", t, THRESHOLD)
     if coefficient > LARGE:
@@ -125,7 +127,7 @@ def _caused(errors: Errors, one: Filter) -> tuple[Any, F64Array]:
     geometry = problem.geometry
     chosen = np.flatnonzero(errors.alone)
     if not isinstance(geometry, Conv) or geometry.multiply_adds <= MULTIPLY_ADDS:
-        changed = oracle.evaluate(replace(problem, accumulate=False), rounded).value
+        changed = exact_result.evaluate(replace(problem, accumulate=False), rounded).value
         return np.unravel_index(chosen, errors.value.shape), (changed - errors.plain).ravel()[chosen]
     count = min(ELEMENTS, max(FEWEST, TERMS // max(1, int(errors.terms.max()))), chosen.size)
     chosen = np.sort(np.random.default_rng(0).choice(chosen, count, replace=False))

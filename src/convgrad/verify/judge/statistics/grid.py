@@ -24,7 +24,7 @@ F64Array = NDArray[np.float64]
 
 # Significand bits, and the format of this precision that results most likely passed through.
 GRIDS = ((8, "bf16"), (11, "f16"), (16, ""), (20, ""))
-MOST, ALL = 0.9, 0.99  # shares of the results on a grid
+MAXIMUM, ALL = 0.9, 0.99  # shares of the results on a grid
 SMALL = 2.0**-100
 DIGITS = range(10)  # after the decimal point
 
@@ -52,8 +52,8 @@ def coarse_grids(errors: Errors) -> Finding:
         if count > threshold:
             evidence.append(Evidence(f"results on a grid of {grid} bits", count, threshold))
             every = np.count_nonzero(eligible)
-            if fmt and count > MOST * every and not named:
-                was = np.count_nonzero((_rounded(value, grid) == got) & eligible) > MOST * every
+            if fmt and count > MAXIMUM * every and not named:
+                was = np.count_nonzero((_rounded(value, grid) == got) & eligible) > MAXIMUM * every
                 if not was and (step := multiples(got, value, errors.fmt)):
                     named.append(Defect(MULTIPLES, f"of {step:g}"))
                 elif was or count > ALL * every:  # most sums of two coarse partial sums are on the grid, too
@@ -78,7 +78,7 @@ def multiples(got: F64Array, value: F64Array, fmt: Format) -> float:
     lowest = np.ldexp((whole & -whole).astype(np.float64), exponent - 53).min()
     for step in (float(lowest), *(10.0**-digits for digits in DIGITS)):
         coarse = step > last_place(value, fmt)
-        if coarse.mean() > MOST and (to_multiples(step, fmt)(value) == got).mean() > MOST:
+        if coarse.mean() > MAXIMUM and (to_multiples(step, fmt)(value) == got).mean() > MAXIMUM:
             return step
     return 0.0
 

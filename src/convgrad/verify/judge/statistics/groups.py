@@ -22,12 +22,12 @@ from convgrad.verify.verdict import Defect, Evidence
 F64Array = NDArray[np.float64]
 FEWEST = 8
 UPRIGHT = 3.0  # t of unbiased errors; a larger t may have a cause that all elements share
-REST = 99  # and all axes that follow
+FOLLOWING = 99  # and all axes that follow
 
 # The groups of each solved tensor: their name, and the axes of the canonical output that distinguish them.
 _DATA = (("{} channel", (1,)), ("row of an image", (0, 2)), ("column", (-1,)))
 _GROUPS: Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]] = {
-    "weights": (("destination channel", (0,)), ("source channel and tap", (1, REST)), ("tap", (2, REST))),
+    "weights": (("destination channel", (0,)), ("source channel and tap", (1, FOLLOWING)), ("tap", (2, FOLLOWING))),
     "dst": tuple((name.format("destination"), axes) for name, axes in _DATA),
     "src": tuple((name.format("source"), axes) for name, axes in _DATA),
     "bias_add": tuple((name.format("destination"), axes) for name, axes in _DATA),
@@ -59,7 +59,7 @@ def groupings(errors: Errors) -> Iterator[tuple[Grouping, F64Array]]:
     rank = errors.value.ndim
     seen = set()
     for name, axes in _GROUPS[errors.problem.solves_for]:
-        if REST in axes:
+        if FOLLOWING in axes:
             kept = tuple(range(axes[0], rank))
         else:
             kept = tuple(sorted({axis % rank for axis in axes if axis < rank}))
@@ -90,7 +90,7 @@ def sizes(errors: Errors) -> Finding:
         if value > threshold:
             evidence.append(Evidence(f"R of a {grouping.name}", value, threshold, grouping.place(worst)))
             several = _several(errors, grouping, worst, threshold)
-            if np.count_nonzero(excess > 1) == 1 and several and _rest_is_fine(errors, grouping, worst):
+            if np.count_nonzero(excess > 1) == 1 and several and _others_are_fine(errors, grouping, worst):
                 named.append(Defect(ONE_GROUP.format(grouping.name), grouping.place(worst)))
     return Finding(figures, tuple(evidence), tuple(named))
 
@@ -118,12 +118,14 @@ def _several(errors: Errors, grouping: Grouping, group: Index, threshold: float)
     return bool(z.size and np.square(z).mean() > threshold**2)
 
 
-def _rest_is_fine(errors: Errors, grouping: Grouping, group: Index) -> bool:
+def _others_are_fine(errors: Errors, grouping: Grouping, group: Index) -> bool:
     """Return whether the errors outside a group are small and unbiased: otherwise more than the group is wrong."""
     others = errors.only(~_inside(errors, grouping, group))
-    rest = others.z[others.alone]
-    small = np.square(rest).mean() <= size_threshold(rest.size) ** 2 if rest.size else True
-    return bool(small and np.abs(rest).max(initial=0) <= largest_threshold(rest.size) and leaning(others) <= UPRIGHT)
+    numbers = others.z[others.alone]
+    small = np.square(numbers).mean() <= size_threshold(numbers.size) ** 2 if numbers.size else True
+    return bool(
+        small and np.abs(numbers).max(initial=0) <= largest_threshold(numbers.size) and leaning(others) <= UPRIGHT
+    )
 
 
 def leanings(errors: Errors) -> Finding:
@@ -144,6 +146,6 @@ def leanings(errors: Errors) -> Finding:
             if t[worst] > threshold:
                 words = f"{name} of a {grouping.name}"
                 evidence.append(Evidence(words, float(t[worst]), threshold, grouping.place(worst)))
-                if np.count_nonzero(t > threshold) == 1 and _rest_is_fine(errors, grouping, worst):
+                if np.count_nonzero(t > threshold) == 1 and _others_are_fine(errors, grouping, worst):
                     named.append(Defect(ONE_GROUP.format(grouping.name), grouping.place(worst)))
     return Finding(figures, tuple(evidence), tuple(named))

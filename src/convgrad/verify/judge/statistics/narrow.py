@@ -27,10 +27,10 @@ _erfc = np.frompyfunc(erfc, 1, 1)
 
 
 def mismatch_threshold(
-    expected: Any, shared: float, slack: float = 1.2, deviations: float = 6.0, least: float = 10.0
+    expected: Any, shared: float, slack: float = 1.2, deviations: float = 6.0, minimum: float = 10.0
 ) -> Any:
     """Return the threshold of the number of mismatches, if ``expected`` are expected and come ``shared`` at a time."""
-    return slack * expected + deviations * np.sqrt(shared * expected) + least * shared
+    return slack * expected + deviations * np.sqrt(shared * expected) + minimum * shared
 
 
 def expected_mismatches(errors: Errors) -> F64Array:
@@ -59,9 +59,12 @@ def mismatches(errors: Errors) -> Finding:
     if count > threshold:
         evidence.append(Evidence("results that are not the exact value rounded", count, threshold))
     for grouping, _ in groupings(errors) if count else ():
-        counts, most = grouping.total(other), mismatch_threshold(grouping.total(crossing), errors.shared, 1.3, 5.0, 6.0)
-        worst = tuple(int(i) for i in np.unravel_index(int((counts - most).argmax()), counts.shape))
-        if counts[worst] > most[worst]:
+        counts, maximum = (
+            grouping.total(other),
+            mismatch_threshold(grouping.total(crossing), errors.shared, 1.3, 5.0, 6.0),
+        )
+        worst = tuple(int(i) for i in np.unravel_index(int((counts - maximum).argmax()), counts.shape))
+        if counts[worst] > maximum[worst]:
             words = f"results that are not the exact value rounded, of a {grouping.name}"
-            evidence.append(Evidence(words, float(counts[worst]), float(most[worst]), grouping.place(worst)))
+            evidence.append(Evidence(words, float(counts[worst]), float(maximum[worst]), grouping.place(worst)))
     return Finding({"mismatches": count, "mismatches expected at most": expected}, tuple(evidence))

@@ -47,9 +47,9 @@ def root_mean_square(errors: Errors) -> Finding:
 def largest(errors: Errors) -> Finding:
     """Return the largest error in deviations; a second look uses the suspects' own kappas."""
     z, judged = np.abs(errors.z), int(np.count_nonzero(errors.judged))
-    threshold, most = largest_threshold(judged), float(z.max())
-    if most <= threshold / 2:
-        return Finding({"max": most})
+    threshold, maximum = largest_threshold(judged), float(z.max())
+    if maximum <= threshold / 2:
+        return Finding({"max": maximum})
     count = min(SUSPECTS, max(2 * FEW, TERMS // int(errors.terms.max())), z.size)
     suspects = np.argpartition(z, z.size - count, axis=None)[z.size - count :]
     suspects = suspects[z.ravel()[suspects] > threshold / 2]
@@ -60,10 +60,12 @@ def largest(errors: Errors) -> Finding:
         return Finding({"max": float(looked[worst])})
     evidence = Evidence(LARGEST, float(looked[worst]), threshold, errors.place(at[worst]))
     single = int((looked > threshold).sum())
-    rest = float(np.partition(z, z.size - single - 1, axis=None)[z.size - single - 1]) if single < z.size else 0.0
+    next_largest = (
+        float(np.partition(z, z.size - single - 1, axis=None)[z.size - single - 1]) if single < z.size else 0.0
+    )
     named: tuple[Defect, ...] = ()
     ratio = abs(errors.error[at[worst]] / errors.value[at[worst]]) if errors.value[at[worst]] else np.inf
-    if single <= min(FEW, judged // 16) and rest < threshold / 2 and _others_would_show(errors, ratio):
+    if single <= min(FEW, judged // 16) and next_largest < threshold / 2 and _others_would_show(errors, ratio):
         named = (Defect(SINGLE, f"{single}, the worst {errors.place(at[worst])} by {ratio:.2g} of its value"),)
     return Finding({"max": float(looked[worst])}, (evidence,), named)
 

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.verify.probe.masks import Masks, hidden_by
+from convgrad.verify.probe.masks import Masks, masked_by
 
 Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 Int = NDArray[np.int64]
 
 RESOLUTIONS = (24, 11, 8, 4)  # bits of formats to which sums or results may be rounded
-MOST_VALUES = 2**24  # of all columns of a call
+MAX_VALUES = 2**24  # of all columns of a call
 
 
 class Impossible(Exception):
@@ -52,7 +52,7 @@ class Asker:
     def open(self, bits: int) -> None:
         """Count ones up to ``2^bits``, find the columns that share an order; raise Impossible if counts are wrong."""
         n = self.terms
-        width = min(self.masks.columns, max(1, MOST_VALUES // n))
+        width = min(self.masks.columns, max(1, MAX_VALUES // n))
         self.columns = np.linspace(0, self.masks.columns - 1, width).astype(np.int64)
         term, mask = self.masks.values
         self.resolution = int(min(n, 2**bits, mask / term / 2**26))  # no more than f32 sums lose next to a mask
@@ -66,7 +66,7 @@ class Asker:
         pairs = np.array([pair for pair in some if pair[0] != pair[1]])
         answers = np.array([self._joins(np.repeat(pair[None], self.columns.size, 0)) for pair in pairs])
         if (answers[:2] == 2).all():
-            hides = hidden_by(self.masks.problem.operand_format)
+            hides = masked_by(self.masks.problem.operand_format)
             raise Impossible(f"sums are kept in more bits than a mask of {hides} hides, or what is lost is given back")
         same = [(answers == answers[:, [column]]).all(axis=0) for column in range(self.columns.size)]
         chosen = max(same, key=lambda columns: int(columns.sum()))

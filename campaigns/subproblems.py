@@ -1,6 +1,6 @@
-"""Blocks of random problems against the whole: boxes of outputs bit by bit, rows of images joined to the same sums.
+"""Sub-problems of random problems, compared with the whole: regions of outputs by bits, rows of images by sums.
 
-``python -m campaigns slab --problems 2000 --seed 7`` draws calls of every operator that has an order of sums, of
+``python -m campaigns subproblems --problems 2000 --seed 7`` draws calls of every operator that has an order of sums, of
 every class, name, layout and type, some with NaN and infinity. What differs is printed as a call; the exit code is
 then 1.
 """
@@ -24,18 +24,18 @@ from convgrad import engines
 from convgrad.formats import FORMATS
 from convgrad.functional.call import Prepared, prepare
 from convgrad.functional.partials import SUMMED, Partials, partials_of
-from convgrad.functional.rows import Rows, rows_of, slab_of_rows
+from convgrad.functional.rows import Rows, rows_of, subproblem_of_rows
 from convgrad.plan import constants
 from convgrad.plan.forward.kn2row import Kn2rowPlan
 from convgrad.plan.forward.recipe import ForwardPlan
 from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
 from convgrad.plan.recipe import Chosen
-from convgrad.spec.boxes import row_step
 from convgrad.spec.geometry import Conv
+from convgrad.spec.image_cuts import row_step
 from convgrad.spec.layouts import DATA, from_canonical
 from convgrad.spec.operators import OPERATORS
 from convgrad.spec.pieces import leaf_images
-from convgrad.spec.slabs import Box, Slab, positions, slab_of
+from convgrad.spec.subproblems import Ranges, SubProblem, positions, subproblem_of
 from tests.support.classes import BIAS, CLASSES, CONVOLUTIONS, Class, any_case, draw
 from tests.support.engine_helpers import Array
 from tests.support.helpers import Case, operands_of
@@ -62,7 +62,7 @@ class Tally:
     """What was cut, and what of it has other bits than the whole."""
 
     problems: int = 0
-    slabs: int = 0
+    subproblems: int = 0
     rows: int = 0
     met: dict[str, Counter[str]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Tally:
         self.met.setdefault(kind, Counter())[name] += 1
 
     def __str__(self) -> str:
-        words = f"{self.problems} problems, {self.slabs} slabs, {self.rows} of them rows of images"
+        words = f"{self.problems} problems, {self.subproblems} slabs, {self.rows} of them rows of images"
         met = (
             f"{kind}: {', '.join(f'{name} {n}' for name, n in each.most_common())}" for kind, each in self.met.items()
         )
@@ -114,24 +114,26 @@ def _of_channels(rng: np.random.Generator, operand: str, output: str) -> Case:
 
 def any_range(rng: np.random.Generator, extent: int) -> range:
     """Return some positions of an axis, or images of a batch: at least one; now and then one, a few, or all."""
-    least = int(rng.choice([1, 1, 2, extent]))
-    begin = int(rng.integers(0, max(1, extent - least + 1)))
-    return range(begin, int(rng.integers(min(begin + least, extent), extent + 1)))
+    minimum = int(rng.choice([1, 1, 2, extent]))
+    begin = int(rng.integers(0, max(1, extent - minimum + 1)))
+    return range(begin, int(rng.integers(min(begin + minimum, extent), extent + 1)))
 
 
-def computed(slab: Slab, prepared: Prepared, given: Sequence[Array], before: Array | None, threads: int) -> Array:
+def computed(
+    subproblem: SubProblem, prepared: Prepared, given: Sequence[Array], before: Array | None, threads: int
+) -> Array:
     """Return what a slab writes, from copies of the regions that it reads: it can see nothing beside them."""
-    problem = slab.problem
-    read = [array[region].copy() for array, region in zip(given, slab.reads, strict=True)]
+    problem = subproblem.problem
+    read = [array[region].copy() for array, region in zip(given, subproblem.reads, strict=True)]
     views = [array.transpose(order) for array, order in zip(read, prepared.problem.operand_orders, strict=True)]
     out = np.full(problem.output_shape, np.nan, problem.output_format.dtype)
     if before is not None:
-        out[...] = before[slab.writes]
+        out[...] = before[subproblem.writes]
     engines.execute(problem, views, out.transpose(problem.output_order), threads)
     return out
 
 
-def boxes_of(prepared: Prepared, rng: np.random.Generator) -> Iterator[tuple[range, Box]]:
+def boxes_of(prepared: Prepared, rng: np.random.Generator) -> Iterator[tuple[range, Ranges]]:
     """Yield some images and boxes of positions."""
     problem = prepared.problem
     for _ in range(BOXES):
@@ -147,12 +149,12 @@ def parts_of(prepared: Prepared, given: Sequence[Array], rng: np.random.Generato
     step = row_step(positions(problem))
     for first, end in pairwise(cuts_of(rng, problem.geometry.batch, leaf_images(problem.geometry))):
         if step is None or (end - first == 1 and rng.random() < 0.1):
-            slab = slab_of(problem, range(first, end), tuple(map(range, positions(problem))))
-            read = [array[region].copy() for array, region in zip(given, slab.reads, strict=True)]
+            subproblem = subproblem_of(problem, range(first, end), tuple(map(range, positions(problem))))
+            read = [array[region].copy() for array, region in zip(given, subproblem.reads, strict=True)]
             views = [array.transpose(order) for array, order in zip(read, problem.operand_orders, strict=True)]
             threads, before = int(rng.integers(1, 4)), parts.pop() if parts and rng.random() < 0.5 else None
-            parts.append(partials_of(slab.problem, views, first, threads, before=before))
-            tally.slabs += 1
+            parts.append(partials_of(subproblem.problem, views, first, threads, before=before))
+            tally.subproblems += 1
         else:
             parts += [_by_rows(prepared, given, image, step, rng, tally) for image in range(first, end)]
     return parts
@@ -167,13 +169,13 @@ def _by_rows(
     inner = rng.choice(legal, min(len(legal), int(rng.integers(1, CUTS + 1))), replace=False)
     rows: list[Rows] = []
     for begin, end in pairwise([0, *sorted(map(int, inner)), height]):
-        slab = slab_of_rows(problem, image, range(begin, end))
-        read = [array[region].copy() for array, region in zip(given, slab.reads, strict=True)]
+        subproblem = subproblem_of_rows(problem, image, range(begin, end))
+        read = [array[region].copy() for array, region in zip(given, subproblem.reads, strict=True)]
         threads, before = int(rng.integers(1, 4)), rows.pop() if rows and rng.random() < 0.5 else None
         kept = [array.tobytes() for array in before.sums] if before else []
-        rows.append(rows_of(slab, problem, read, threads, before))
+        rows.append(rows_of(subproblem, problem, read, threads, before))
         assert kept == ([array.tobytes() for array in before.sums] if before else []), "written to what was before"
-        tally.slabs += 1
+        tally.subproblems += 1
         tally.rows += 1
     if rng.random() < 0.2:
         rows = pickle.loads(pickle.dumps(rows))
@@ -184,7 +186,7 @@ def _by_rows(
 
 
 def run_problem(name: str, case: Case, rng: np.random.Generator, tally: Tally) -> None:
-    """Cut one problem, and hold its slabs against the whole."""
+    """Cut one problem, and compare its sub-problems with the whole."""
     kind, seed = ("adversarial" if rng.random() < 0.3 else "normal"), int(rng.integers(1 << 30))
     operands = list(operands_of(case, kind, seed))  # type: ignore[arg-type]
     for at, port in enumerate(case.op.operands[: len(operands)]):
@@ -202,11 +204,11 @@ def run_problem(name: str, case: Case, rng: np.random.Generator, tally: Tally) -
         got = convgrad.join(parts, dtype=problem.output_format.name, out=out, accumulate=accumulate)
         _hold(got, whole, f"{told}: joined", tally)
     else:
-        for images, box in boxes_of(prepared, rng):
-            slab = slab_of(problem, images, box)
-            got = computed(slab, prepared, given, before, int(rng.integers(1, 4)))
-            _hold(got, whole[slab.writes], f"{told}: images {images}, box {box}", tally)
-            tally.slabs += 1
+        for images, ranges in boxes_of(prepared, rng):
+            subproblem = subproblem_of(problem, images, ranges)
+            got = computed(subproblem, prepared, given, before, int(rng.integers(1, 4)))
+            _hold(got, whole[subproblem.writes], f"{told}: images {images}, box {ranges}", tally)
+            tally.subproblems += 1
     tally.problems += 1
     tally.meet("names", case.op.name)
     tally.meet("classes", name)
@@ -244,7 +246,7 @@ def run_chunk(chunk: int, problems: int, tally: Tally) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     return run_chunks(
         "slab",
-        "Cut problems into slabs anyhow, and hold these against the whole.",
+        "Cut problems into sub-problems anyhow, and hold these against the whole.",
         ("problems", 2000),
         CHUNK,
         Tally(),

@@ -89,23 +89,23 @@ def count_terms(problem: Problem, shape: tuple[int, ...]) -> NDArray[np.int64]:
 
     The taps are counted axis by axis; ``shape`` is the output's shape.
     """
-    geometry, role = problem.geometry, problem.solves_for
+    geometry, output = problem.geometry, problem.solves_for
     if isinstance(geometry, Channels):
-        return np.full(shape, geometry.batch * geometry.positions if role == "bias" else 1)
+        return np.full(shape, geometry.batch * geometry.positions if output == "bias" else 1)
     beside = {
         "dst": geometry.src_channels // geometry.groups,
         "src": geometry.dst_channels // geometry.groups,
         "weights": geometry.batch,
     }
-    counted = np.full((), beside[role], np.int64)
+    counted = np.full((), beside[output], np.int64)
     for axis in geometry.axes:
-        along = np.zeros({"dst": axis.dst, "src": axis.src, "weights": axis.kernel}[role], np.int64)
+        along = np.zeros({"dst": axis.dst, "src": axis.src, "weights": axis.kernel}[output], np.int64)
         for k in range(axis.kernel):
             i, p = _meetings(axis, k)
-            if role == "weights":
+            if output == "weights":
                 along[k] = p.size
             else:
-                along[p if role == "dst" else i] += 1
+                along[p if output == "dst" else i] += 1
         counted = np.multiply.outer(counted, along)
     return np.broadcast_to(counted, shape)
 

@@ -1,10 +1,10 @@
-"""Cuts of an image's sum into boxes of positions: the blocks of its tree, and the nodes that a box determines.
+"""Cuts of an image's sum: the blocks of its tree, and the nodes that one call can compute.
 
-A weight or bias gradient sums over an image's positions as a tree of **blocks** (``spec/order.py``). A run of
-neighbouring blocks determines the same nodes as a run of a batch's leaves (``spec/pieces.py``); a block is a node of
-level 0. A call on a box of positions can compute a node if the node's positions are a box. Such a box is some rows of
-the first axis, or a part of one row, and so on for the inner axes. Any other node is a sum of nodes below it, which
-``pieces.climb`` adds.
+A weight or bias gradient sums over an image's positions as a tree of **blocks** (``spec/order.py``). Neighbouring
+blocks determine the same nodes as neighbouring leaves of a batch (``spec/pieces.py``); a block is a node of level 0.
+A call can compute a node if the node's positions are a product of ranges, one per axis: some rows of the first axis,
+or a part of one row, and so on for the inner axes. Any other node is a sum of nodes below it, which
+``pieces.combine`` adds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from math import prod
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.order import BLOCK, FAN_IN, Order, over_positions
 from convgrad.spec.pieces import Nodes, nodes_of
-from convgrad.spec.slabs import Box
+from convgrad.spec.subproblems import Ranges
 
 REMEMBERED = 64  # extents of images whose order is cached
 
@@ -68,48 +68,48 @@ def _off(rows: range, step: int, end: int) -> bool:
     return not rows or bool(rows.start % step) or (rows.stop != end and bool(rows.stop % step))
 
 
-def boxes(extents: Sequence[int], blocks: range) -> list[tuple[Nodes, Box]]:
-    """Return nodes that are boxes, from left to right. Their sums add up to all nodes that a run of blocks determines.
+def nodes_with_ranges(extents: Sequence[int], blocks: range) -> list[tuple[Nodes, Ranges]]:
+    """Return nodes with ranges of positions, from left to right. Their sums add up to all nodes that blocks determine.
 
-    >>> boxes((56, 56), range(2, 14))[0]
+    >>> nodes_with_ranges((56, 56), range(2, 14))[0]
     (Nodes(level=0, first=2, number=1), (range(8, 12), range(0, 56)))
-    >>> [(tuple(nodes), box[0]) for nodes, box in boxes((128, 300), range(0, 256))]  # two blocks a row
+    >>> [(tuple(nodes), ranges[0]) for nodes, ranges in nodes_with_ranges((128, 300), range(0, 256))]
     [((2, 0, 1), range(0, 128))]
     """
-    return [found for nodes in nodes_of(blocks.start, blocks.stop) for found in _as_boxes(extents, nodes)]
+    return [found for nodes in nodes_of(blocks.start, blocks.stop) for found in _split(extents, nodes)]
 
 
-def _as_boxes(extents: Sequence[int], nodes: Nodes) -> Iterator[tuple[Nodes, Box]]:
-    """Yield nodes that are boxes and add up to ``nodes``. As many neighbours as form one box are yielded together."""
+def _split(extents: Sequence[int], nodes: Nodes) -> Iterator[tuple[Nodes, Ranges]]:
+    """Yield nodes that add up to ``nodes``, with their ranges. Neighbours are yielded together where ranges allow."""
     level, first, number = nodes
     for some in range(number, 0, -1):
         here = Nodes(level, first, some)
-        if box := _box(extents, here.leaves):
-            yield here, box
+        if ranges := _ranges_of(extents, here.leaves):
+            yield here, ranges
             break
     else:
         if not level:
             raise ValueError(
-                f"block {first} of an image of {shape_words(extents)} positions is no box: it is computed whole"
+                f"block {first} of an image of {shape_words(extents)} positions has no ranges: it is computed whole"
             )
         some = 1
-        yield from _as_boxes(extents, Nodes(level - 1, first * FAN_IN, FAN_IN))
+        yield from _split(extents, Nodes(level - 1, first * FAN_IN, FAN_IN))
     for node in range(first + some, first + number):
-        yield from _as_boxes(extents, Nodes(level, node, 1))
+        yield from _split(extents, Nodes(level, node, 1))
 
 
-def _box(extents: Sequence[int], blocks: range) -> Box | None:
-    """Return the positions of some blocks if they are a box, else None."""
+def _ranges_of(extents: Sequence[int], blocks: range) -> Ranges | None:
+    """Return the positions of some blocks if they are a product of ranges, else None."""
     begin, end = _position_at(extents, blocks.start), _position_at(extents, blocks.stop)
-    box: list[range] = []
+    ranges: list[range] = []
     for axis, extent in enumerate(extents):
         inner = prod(extents[axis + 1 :])
         first, last = begin // inner % extent, (end - 1) // inner % extent
-        box.append(range(first, last + 1))
+        ranges.append(range(first, last + 1))
         if first != last:
             whole = not begin % inner and not end % inner
-            return (*box, *map(range, extents[axis + 1 :])) if whole else None
-    return tuple(box)
+            return (*ranges, *map(range, extents[axis + 1 :])) if whole else None
+    return tuple(ranges)
 
 
 def _position_at(extents: Sequence[int], block: int) -> int:

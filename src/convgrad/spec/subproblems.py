@@ -1,12 +1,13 @@
-"""Sub-problems (slabs): some images and a box of their positions, and the regions that they read and write.
+"""Sub-problems: some images and ranges of their positions, and the regions that they read and write.
 
-A box has positions of the **swept** tensor. A weight or bias gradient sums over dst and a forward writes dst, so dst is
-swept. A data gradient sweeps src, which it writes. From the other tensor, a slab reads the positions that its own
-positions meet. Rows that two neighbouring slabs both read are the **halo**. If a slab has all positions of an axis, it
-reads all positions along this axis. So the slab of all images and positions is the problem itself.
+Ranges are of positions of the **swept** tensor. A weight or bias gradient sums over dst and a forward writes dst, so
+dst is swept. A data gradient sweeps src, which it writes. From the other tensor, a sub-problem reads the positions
+that its own positions meet. Rows that two neighbouring sub-problems both read are the **halo**. If a sub-problem has
+all positions of an axis, it reads all positions along this axis. So the sub-problem of all images and positions is
+the problem itself.
 
-Computed slab by slab, a forward or a data gradient has the same bits for any boxes, because an output's sum is over
-taps and channels. For weight and bias gradients, see ``spec/boxes.py``.
+Computed in parts, a forward or a data gradient has the same bits for any ranges, because an output's sum is over
+taps and channels. For weight and bias gradients, see ``spec/image_cuts.py``.
 """
 
 from __future__ import annotations
@@ -17,30 +18,30 @@ from functools import lru_cache
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import Tensor
-from convgrad.spec.problem import Problem, canonical_shapes, only
+from convgrad.spec.problem import Problem, canonical_shapes, intern
 
 Region = tuple[slice, ...]  # of an array in the caller's layout
-Box = tuple[range, ...]  # of positions, one range of step 1 per axis
+Ranges = tuple[range, ...]  # of positions, one range of step 1 per axis
 
 REMEMBERED = 4096
 
 
 @dataclass(frozen=True)
-class Slab:
-    """A sub-problem of some images and a box of positions, with the regions that it reads and writes.
+class SubProblem:
+    """A sub-problem of some images and ranges of positions, with the regions that it reads and writes.
 
-    In a weight or bias gradient, a slab computes a part of the sum, so it writes the whole output.
+    In a weight or bias gradient, a sub-problem computes a part of the sum, so it writes the whole output.
     """
 
     images: range
-    box: Box
+    ranges: Ranges
     problem: Problem
     reads: tuple[Region, ...]
     writes: Region
 
 
 def swept(problem: Problem) -> Tensor:
-    """Return the tensor whose positions are divided into boxes: the data that is summed over, or written."""
+    """Return the tensor whose positions are divided: the data that is summed over, or written."""
     return "src" if problem.solves_for in ("src", "bias_add") else "dst"
 
 
@@ -57,17 +58,17 @@ def positions(problem: Problem) -> tuple[int, ...]:
     return tuple(axis.src if swept(problem) == "src" else axis.dst for axis in geometry.axes)
 
 
-def whole(problem: Problem) -> Box:
-    """Return the box of all positions."""
+def whole(problem: Problem) -> Ranges:
+    """Return the ranges of all positions."""
     return tuple(range(extent) for extent in positions(problem))
 
 
 @lru_cache(maxsize=REMEMBERED)
-def slab_of(problem: Problem, images: range, box: Box) -> Slab:
-    """Return the slab of one or more images and a box with one or more positions on each axis.
+def subproblem_of(problem: Problem, images: range, ranges: Ranges) -> SubProblem:
+    """Return the sub-problem of one or more images and one or more positions on each axis.
 
     >>> from convgrad.notation import problem
-    >>> one = slab_of(problem("BWD_W f32 NXC mb8ic4iw300oc6ow300kw3pw1"), range(2, 4), (range(256, 300),))
+    >>> one = subproblem_of(problem("BWD_W f32 NXC mb8ic4iw300oc6ow300kw3pw1"), range(2, 4), (range(256, 300),))
     >>> one.reads[0]
     (slice(2, 4, None), slice(255, 300, None), slice(0, 4, None))
     >>> one.problem.geometry.axes
@@ -75,24 +76,24 @@ def slab_of(problem: Problem, images: range, box: Box) -> Slab:
     """
     geometry = problem.geometry
     if isinstance(geometry, Channels):
-        part: Conv | Channels = replace(geometry, batch=len(images), extents=tuple(map(len, box)))
-        met: dict[Tensor, Box] = {"src": box, "dst": box}
+        part: Conv | Channels = replace(geometry, batch=len(images), extents=tuple(map(len, ranges)))
+        met: dict[Tensor, Ranges] = {"src": ranges, "dst": ranges}
     else:
         cut = _over_src if swept(problem) == "src" else _over_dst
-        axes, src, dst = zip(*map(cut, geometry.axes, box), strict=True)
+        axes, src, dst = zip(*map(cut, geometry.axes, ranges), strict=True)
         part = Conv(len(images), geometry.groups, geometry.src_channels, geometry.dst_channels, axes)
         met = {"src": src, "dst": dst}
 
-    def region(tensor: Tensor, ranges: Box, order: tuple[int, ...]) -> Region:
-        of_slab = (images, ranges[1], *met[tensor]) if tensor in met else ranges
-        return tuple(slice(of_slab[axis].start, of_slab[axis].stop) for axis in order)
+    def region(tensor: Tensor, whole_ranges: Ranges, order: tuple[int, ...]) -> Region:
+        all_ranges = (images, whole_ranges[1], *met[tensor]) if tensor in met else whole_ranges
+        return tuple(slice(all_ranges[axis].start, all_ranges[axis].stop) for axis in order)
 
     *reads, writes = (region(*arrays) for arrays in _arrays(problem))
-    return Slab(images, box, _with(problem, part), tuple(reads), writes)
+    return SubProblem(images, ranges, _with(problem, part), tuple(reads), writes)
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _arrays(problem: Problem) -> list[tuple[Tensor, Box, tuple[int, ...]]]:
+def _arrays(problem: Problem) -> list[tuple[Tensor, Ranges, tuple[int, ...]]]:
     """Return, per operand and last for the output: the tensor, its canonical ranges, and the caller's order of axes."""
     tensors, shapes = (*problem.operands, problem.output), canonical_shapes(problem)
     orders = (
@@ -106,7 +107,7 @@ def _arrays(problem: Problem) -> list[tuple[Tensor, Box, tuple[int, ...]]]:
 
 @lru_cache(maxsize=REMEMBERED)
 def _with(problem: Problem, geometry: Conv | Channels) -> Problem:
-    return only(replace(problem, geometry=geometry))
+    return intern(replace(problem, geometry=geometry))
 
 
 @lru_cache(maxsize=REMEMBERED)
