@@ -28,8 +28,7 @@ from convgrad.verify.declared import declared
 from convgrad.verify.reference import certify
 from convgrad.verify.verdict import OK, Verdict
 from tests.support.helpers import Case, random_case
-from tests.verify.verdict_data import KINDS, made
-from tests.verify.verdict_data_more import MORE
+from tests.verify.verdict_data import KINDS, MORE, made
 from tests.verify.verdict_orders import columns_of, finished, orders
 
 Array = NDArray[Any]
@@ -170,7 +169,7 @@ def implementations(prepared: Prepared) -> Iterator[tuple[str, Array]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of("verdict", "Judge right results of many orders and kinds of data.", problems=100, seed=0)
     parser.add_argument("--line", default="", help="one problem of this notation instead, on every kind of data")
-    parser.add_argument("--more", action="store_true", help="the kinds of data of verdict_data_more.py instead")
+    parser.add_argument("--more", action="store_true", help="more kinds of data instead: sorted, cancelling, sparse")
     options = parser.parse_args(arguments)
     kinds = MORE if options.more else KINDS
     tally, started = Tally(), time.monotonic()
