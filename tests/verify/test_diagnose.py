@@ -18,23 +18,22 @@ from convgrad.verify.diagnose.place import place
 from convgrad.verify.diagnose.sums import Instead
 from tests.support.places import DOCS
 from tests.support.tiers import tiers
-from tests.verify.planted import is_named, verdict_of
-from tests.verify.planted_defects import DEFECTS, cut
-from tests.verify.plants import ROLES, SIZES, TYPES, Plant, plant
+from tests.verify.planted import WRONG, is_named, verdict_of
+from tests.verify.plants import ROLES, SIZES, TYPES, Plant, cut, plant
 
 PLANTS = {role: plant(role, 200) for role in ROLES}
 
 
 def applies(defect: str) -> Plant:
     """A problem that may have a defect, of another role from defect to defect."""
-    at = list(DEFECTS).index(defect)
+    at = list(WRONG).index(defect)
     for role in (ROLES[at % 3], *ROLES):
-        if DEFECTS[defect][1](PLANTS[role]) is not None:
+        if WRONG[defect][1](PLANTS[role]) is not None:
             return PLANTS[role]
     raise AssertionError(f"no role has {defect}")
 
 
-@tiers("defect", list(DEFECTS), every=2)
+@tiers("defect", list(WRONG), every=2)
 def test_a_planted_defect_is_named(defect: str) -> None:
     verdict = verdict_of(defect, applies(defect) if defect != "output truncated" else plant("dst", 200, "bf16"))
     assert verdict is not None
@@ -47,7 +46,7 @@ def test_a_planted_defect_is_named(defect: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("terms", SIZES[:2])
-@pytest.mark.parametrize("defect", DEFECTS)
+@pytest.mark.parametrize("defect", WRONG)
 def test_a_planted_defect_is_named_in_every_role(defect: str, terms: int, dtype: str) -> None:
     for role in ROLES:
         verdict = verdict_of(defect, plant(role, terms, dtype))
@@ -244,7 +243,7 @@ def test_elements_beside_padding_in_words() -> None:
     assert place(scattered, terms, one) == f"{share}: {scattered.sum()} of 576"
 
 
-@pytest.mark.parametrize("name", sorted({name for names, _ in DEFECTS.values() for name in names.split("|")}))
+@pytest.mark.parametrize("name", sorted({name for names, _ in WRONG.values() for name in names.split("|")}))
 def test_the_page_has_the_name(name: str) -> None:
     page = (DOCS / "diagnosis.md").read_text(encoding="utf-8")
     assert name in page

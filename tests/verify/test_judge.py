@@ -27,17 +27,22 @@ from convgrad.verify.reference import certify
 from convgrad.verify.verdict import Verdict
 from tests.support.judging import judged
 from tests.support.tiers import tiers
+from tests.verify.planted import ARITHMETIC, Planted, chain, one_element, to_f32_truncated
+from tests.verify.plants import Plant, plant_of
 from tests.verify.verdict_data import KINDS
 from tests.verify.verdict_orders import chains, columns_of, finished, nearest
-from tests.verify.verdict_power import DEFECTS, LAYER, Layer, chain, cut, layer_of
+from tests.verify.verdict_power import LAYER, NARROW
 
 Array = NDArray[Any]
+WHOLE = "BWD_W f32 NXC mb4ic12ih9oc12oh9kh3ph1"
 SMALL = "BWD_W f32 NXC mb8ic16ih7oc16oh7kh1"  # 392 terms, 256 elements
 DATA = "BWD_D f32 NXC mb2ic8ih12oc16oh12kh3ph1"
 
 
-def said_of(layer: Layer, got: Array, how: Declared | None = None) -> Verdict:
-    return verdict_on(got, layer.prepared, how or declared("it", F32))
+def said_of(one: Plant, got: Planted, how: Declared | None = None, fmt: Format = F32) -> Verdict:
+    """Return the verdict on sums, rounded to f32 and then to a result's type."""
+    assert isinstance(got, np.ndarray)
+    return verdict_on(got.astype(np.float32).astype(fmt.dtype), one.prepared(), how or declared("it", F32))
 
 
 # -- right results ----------------------------------------------------------------------------------------------
@@ -85,11 +90,9 @@ def test_a_bias_that_all_elements_of_a_channel_lose_alike_is_no_bias_of_the_sums
 
 
 def test_copies_count_once() -> None:
-    layer = layer_of(SMALL, "ones")
-    src, dst = layer.prepared.operands
-    one = replace(layer, right=layer.of(src, np.ones_like(dst)))
-    prepared = one.prepared._replace(operands=(src, np.ones_like(dst)))
-    assert verdict_on(one.right, prepared, declared("it", F32)).ok
+    one = plant_of(SMALL, "ones")
+    one = replace(one, y=np.ones_like(one.y))
+    assert said_of(one, one.right()).ok
 
 
 @pytest.mark.parametrize(
@@ -112,84 +115,74 @@ def test_elements_that_share_products_count_as_one(line: str, kind: str) -> None
 # -- defects ----------------------------------------------------------------------------------------------------
 
 
-def exceptions() -> set[str]:
-    """What changes nothing to be seen at 392 terms, or is seen by no name."""
-    return {"products truncated", "none: convgrad", "tf32 accumulation of blocks"}
+# What changes nothing to be seen at 392 terms, or is seen by no name.
+UNSEEN = {"products truncated", "none: convgrad", "tf32 accumulation of blocks"}
 
 
-@pytest.mark.parametrize("name", sorted(DEFECTS.keys() - exceptions()))
+@pytest.mark.parametrize("name", sorted(ARITHMETIC.keys() - UNSEEN))
 def test_a_planted_defect_is_seen_and_named(name: str) -> None:
-    planted, wanted = DEFECTS[name]
-    layer = layer_of(SMALL, "relu")
-    got = planted(layer)
-    assert got is not None
-    verdict = said_of(layer, got)
+    wanted, planted = ARITHMETIC[name]
+    one = plant_of(SMALL, "relu")
+    verdict = said_of(one, planted(one))
     assert verdict.outcome in {"wrong", "degraded"}
     assert verdict.defects[0] in wanted.split("|")
 
 
 @pytest.mark.parametrize(
-    "name", ["f16 partials 2", "result to f16", "f16 accumulation", "all 1e-5 too large", "one element 1e-3"]
+    "name", ["f16 partials, 2", "result rounded to f16", "f16 accumulation", "all 1e-5 too large", "one element 0.001"]
 )
 @pytest.mark.parametrize("kind", ["relu", "positive"])
 def test_a_narrow_result_has_no_other_defect_s_name(name: str, kind: str) -> None:
     """What told them was rounded away; some other defect explains what is left about as well."""
-    planted, wanted = DEFECTS[name]
-    layer = layer_of(SMALL, kind)
-    got = planted(layer)
-    assert got is not None
-    assert set(said_of(layer, round_to(got.astype(np.float64), BF16).astype(BF16.dtype)).defects) <= set(
-        wanted.split("|")
-    )
+    wanted, planted = ARITHMETIC[name]
+    one = plant_of(SMALL, kind)
+    assert set(said_of(one, planted(one), fmt=BF16).defects) <= {*wanted.split("|"), NARROW.get(name)}
 
 
 @pytest.mark.parametrize(
     ("line", "index", "wanted"),
     [
-        ("BWD_W f32 NXC mb4ic12ih9oc12oh9kh3ph1", np.s_[1, 2], "one tap off"),
-        ("BWD_W f32 NXC mb4ic12ih9oc12oh9kh3ph1", np.s_[..., 5], "one destination channel off"),
-        (DATA, np.s_[1, 7], "one row of an image off"),
-        (DATA, np.s_[..., 3], "one source channel off"),
-        (DATA, np.s_[:, :, 11], "one column off"),
+        (WHOLE, np.s_[..., 1, 2], "one tap off"),
+        (WHOLE, 5, "one destination channel off"),
+        (DATA, np.s_[1, :, 7], "one row of an image off"),
+        (DATA, np.s_[:, 3], "one source channel off"),
+        (DATA, np.s_[..., 11], "one column off"),
     ],
 )
 def test_one_group_is_named(line: str, index: Any, wanted: str) -> None:
-    layer = layer_of(line, "normal")
-    got = layer.right.copy()
-    got[index] = round_to(got[index].astype(np.float64), ACCUMULATIONS["tf32"])
-    verdict = said_of(layer, got, Declared(F32))
-    assert wanted in verdict.defects
+    one = plant_of(line, "normal")
+    got = one.sums()
+    got[index] = round_to(got[index], ACCUMULATIONS["tf32"])
+    assert wanted in said_of(one, got, Declared(F32)).defects
 
 
 @pytest.mark.parametrize("fmt", [BF16, F16])
 def test_a_narrow_result_is_judged_by_what_crosses_a_boundary(fmt: Format) -> None:
-    layer = layer_of("BWD_W f32 NXC mb8ic40ih7oc40oh7kh1", "normal")
-    right = layer.right.astype(np.float64)
-    assert said_of(layer, round_to(right, fmt).astype(fmt.dtype)).ok
+    one = plant_of("BWD_W f32 NXC mb8ic40ih7oc40oh7kh1", "normal")
+    right = one.sums()
+    assert said_of(one, right, fmt=fmt).ok
     low, high = cell(round_to(right, fmt), fmt)
     moved = np.where(
         np.arange(right.size).reshape(right.shape) % 9, right, np.where(right - low < high - right, low, high)
     )
-    beside = round_to(moved + np.sign(moved - right) * last_place(right, fmt) / 64, fmt).astype(fmt.dtype)
-    assert said_of(layer, beside).outcome in {"wrong", "degraded"}
+    beside = round_to(moved + np.sign(moved - right) * last_place(right, fmt) / 64, fmt)
+    assert said_of(one, beside, fmt=fmt).outcome in {"wrong", "degraded"}
 
 
 def test_a_tighter_declaration_sees_more() -> None:
-    layer = layer_of("BWD_W f32 NXC mb8ic16ih28oc16oh28kh1", "normal")
-    chain = DEFECTS["one element 1e-5"][0](layer)
-    assert chain is not None
-    assert said_of(layer, chain).ok
-    assert not said_of(layer, chain, Declared(F32, height=40)).ok
-    assert not said_of(layer, chain, Declared(F32, blocks=(224,) * 28)).ok
-    assert said_of(layer, layer.right, Declared(F32, height=300)).ok
+    one = plant_of("BWD_W f32 NXC mb8ic16ih28oc16oh28kh1", "normal")
+    off = ARITHMETIC["one element 1e-05"][1](one)
+    assert said_of(one, off).ok
+    assert not said_of(one, off, Declared(F32, height=40)).ok
+    assert not said_of(one, off, Declared(F32, blocks=(224,) * 28)).ok
+    assert said_of(one, one.right(), Declared(F32, height=300)).ok
 
 
 def test_the_same_call_has_the_same_judgement() -> None:
-    layer = layer_of(SMALL, "normal")
-    problem, operands = layer.prepared.problem, layer.prepared.operands
+    one = plant_of(SMALL, "normal")
+    problem, operands = one.prepared().problem, one.prepared().operands
     reference = certify(problem, operands)
-    got = layer.prepared.canonical_output(layer.right)
-    first, second = (judge(got, reference, problem, operands, Declared(F32)) for _ in range(2))
+    first, second = (judge(one.right(), reference, problem, operands, Declared(F32)) for _ in range(2))
     assert first == second
     assert first.statistics["R"] > 0
     assert first.limits["one element, relative"] > 0
@@ -198,12 +191,9 @@ def test_the_same_call_has_the_same_judgement() -> None:
 @pytest.mark.parametrize("share", [0.5, 2.0])
 def test_what_is_above_the_detection_limit_is_seen(share: float) -> None:
     """An element of median size scaled by its limit is seen at twice, not at half of it."""
-    layer = layer_of(SMALL, "normal")
-    limit = said_of(layer, layer.right).limits["one element, relative"]
-    got = layer.right.copy()
-    at = np.unravel_index(np.argsort(np.abs(got), axis=None)[got.size // 2], got.shape)
-    got[at] = np.float32(np.float64(got[at]) * (1 + share * limit))
-    assert said_of(layer, got).ok == (share < 1)
+    one = plant_of(SMALL, "normal")
+    limit = said_of(one, one.right()).limits["one element, relative"]
+    assert said_of(one, one_element(one, share * limit)).ok == (share < 1)
 
 
 # -- where nothing is said --------------------------------------------------------------------------------------
@@ -219,13 +209,13 @@ def test_sums_that_stagnate_are_undecided() -> None:
 
 
 def test_another_algorithm_is_ok_or_undecided() -> None:
-    layer = layer_of("FWD_D f32 NXC mb4ic16ih28oc16oh28kh3ph1", "normal")
+    one = plant_of("FWD_D f32 NXC mb4ic16ih28oc16oh28kh3ph1", "normal")
     winograd = Declared(F32, algorithm="winograd:4,3")
-    assert said_of(layer, layer.right, winograd).ok
-    noise = np.random.default_rng(0).standard_normal(layer.right.shape) * 0.01
-    verdict = said_of(layer, (layer.right + noise).astype(np.float32), winograd)
+    assert said_of(one, one.right(), winograd).ok
+    noise = np.random.default_rng(0).standard_normal(one.y.shape) * 0.01
+    verdict = said_of(one, one.right() + noise, winograd)
     assert (verdict.outcome, "winograd" in verdict.reason) == ("undecided", True)
-    verdict = said_of(layer, layer.right, Declared(F32, algorithm="fft"))
+    verdict = said_of(one, one.right(), Declared(F32, algorithm="fft"))
     assert (verdict.outcome, "no bound" in verdict.reason) == ("undecided", True)
 
 
@@ -293,11 +283,10 @@ def test_lines_are_read() -> None:
 
 def test_noise_in_one_tap_is_not_called_rounded_partial_sums() -> None:
     """Two thirds of the elements have next to no error: no arithmetic does that to the others."""
-    layer = layer_of("BWD_W f32 NXC mb4ic16ih28oc32oh14kh3sh2ph1", "normal")
-    got = layer.right.copy()
-    noise = np.random.default_rng(0).standard_normal(got.shape).astype(np.float32)
-    got[-1] += np.float32(0.01) * noise[-1]
-    verdict = said_of(layer, got)
+    one = plant_of("BWD_W f32 NXC mb4ic16ih28oc32oh14kh3sh2ph1", "normal")
+    got = one.right()
+    got[:, :, -1] += 0.01 * np.random.default_rng(0).standard_normal(got.T.shape)[-1].T
+    verdict = said_of(one, got)
     assert verdict.outcome == "wrong"
     assert "tap 2" in verdict.where
     off = int(re.search(r"; of the 1536 elements there (\d+) err more than any elsewhere$", verdict.where)[1])  # type: ignore[index]
@@ -308,7 +297,6 @@ def test_noise_in_one_tap_is_not_called_rounded_partial_sums() -> None:
 # -- what all elements share ------------------------------------------------------------------------------------
 
 
-WHOLE = "BWD_W f32 NXC mb4ic12ih9oc12oh9kh3ph1"
 CHANGES = {
     "scaled by a constant": lambda right: right * (1 + 3e-7),
     "offset added": lambda right: right + 1e-6 * np.abs(right).mean(),
@@ -319,29 +307,27 @@ CHANGES = {
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("wanted", CHANGES)
 def test_a_change_of_all_elements_is_named(wanted: str, seed: int) -> None:
-    layer = layer_of(WHOLE, "normal", seed)
-    got = CHANGES[wanted](layer.right.astype(np.float64)).astype(np.float32)
-    assert said_of(layer, got).defects == (wanted,)
+    one = plant_of(WHOLE, "normal", seed)
+    assert said_of(one, CHANGES[wanted](one.sums())).defects == (wanted,)
 
 
 def test_a_scale_of_positive_sums_may_be_an_offset() -> None:
     """Sums that are all about equal do not tell a factor from a constant: the verdict names both."""
-    layer = layer_of(WHOLE, "positive")
-    (defect,) = said_of(layer, CHANGES["scaled by a constant"](layer.right.astype(np.float64)).astype(np.float32)).found
+    one = plant_of(WHOLE, "positive")
+    (defect,) = said_of(one, CHANGES["scaled by a constant"](one.sums())).found
     assert defect.name == "scaled by a constant"
     assert "also fits: offset added" in defect.detail
 
 
 def test_products_truncated_are_named() -> None:
     """676 positive terms: results are too small by 0.7 unit roundoffs on average."""
-    layer = layer_of("BWD_W f32 NXC mb4ic48ih13ow13iw13oc48oh13kh1kw1", "positive", 1)
-    verdict = said_of(layer, chain(layer, nearest, cut))
-    assert verdict.defects == ("products truncated",)
+    one = plant_of("BWD_W f32 NXC mb4ic48ih13ow13iw13oc48oh13kh1kw1", "positive", 1)
+    assert said_of(one, chain(one, nearest, to_f32_truncated)).defects == ("products truncated",)
 
 
 def test_multiples_of_decimals() -> None:
-    layer = layer_of(WHOLE, "normal")
-    (defect,) = said_of(layer, np.round(layer.right, 2)).found
+    one = plant_of(WHOLE, "normal")
+    (defect,) = said_of(one, np.round(one.right(), 2)).found
     assert (defect.name, defect.detail) == ("result rounded to multiples", "of 0.01")
 
 

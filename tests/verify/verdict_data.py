@@ -154,8 +154,8 @@ def _one_hot(d: Draw) -> Array:
 
 
 def _outlier_first(d: Draw) -> Array:
-    values = d.normal()
-    values[(slice(None), slice(None), *[0] * len(d.ones))] *= 1e4
+    values, first = d.normal(), [0] * len(d.ones)
+    values[(slice(None), slice(None), *first)] *= 1e4
     return values
 
 

@@ -66,11 +66,14 @@ def columns_of(problem: Problem, operands: Sequence[Array], old: Array | None = 
 
 
 def chains(x: Array, y: Array, parts: int, adding: Rounding = nearest, multiplying: Rounding | None = None) -> Array:
-    """Return the sums [part, element] of as many chains of neighbours; products are rounded where it says how."""
+    """Return the sums [part, element] of as many chains of neighbours; products are rounded where it says how.
+
+    The elements' axes may be broadcast: x as [term, 1, channel] and y as [term, channel, 1] are a weight gradient's.
+    """
     length = -(-len(x) // parts)
-    padded = [np.concatenate([a, np.zeros((length * parts - len(a), a.shape[1]))]) for a in (x, y)]
-    rows = [a.reshape(parts, length, -1) for a in padded]
-    total = np.zeros(rows[0].shape[::2])
+    padded = [np.concatenate([a, np.zeros((length * parts - len(a), *a.shape[1:]))]) for a in (x, y)]
+    rows = [a.reshape(parts, length, *a.shape[1:]) for a in padded]
+    total = np.zeros((parts, *np.broadcast_shapes(x.shape[1:], y.shape[1:])))
     for k in range(length):
         product = rows[0][:, k] * rows[1][:, k]
         total = adding(total + (product if multiplying is None else multiplying(product)))
