@@ -58,36 +58,34 @@ def test_every_line_of_a_suite_is_a_legal_problem_in_every_role(name: str) -> No
     assert all(case.line.descriptor.name == f"{name}:{case.name}" for case in cases)
 
 
+BAD_LINES = {
+    "BWD_WB f32 NXC ic4ih5oc4oh5kh3ph1": "a line of one operator",
+    "BWD_W f32 ic4ih5": "a problem line is",
+    "BWD_W f33 NXC ic4ih5oc4oh5kh3ph1": "expected one of f32",
+}
+
+
 def test_a_file_of_problems(tmp_path: Path) -> None:
     path = tmp_path / "layers.txt"
     path.write_text(f"# two layers\n{TINY}  # the first\n\nBWD_D f32 NCX mb1ic3ih8oc4kh3\n")
     assert suites.shapes_file(path) == [TINY, "BWD_D f32 NCX mb1ic3ih8oc4kh3"]
+    with pytest.raises(NotationError, match="expected one of f32"):
+        suites.cases_of_file(path, types=["f8"])
     path.write_text("# nothing\n")
     with pytest.raises(FileError, match="has no problem line"):
         suites.shapes_file(path)
     with pytest.raises(FileError, match="cannot be read"):
         suites.shapes_file(tmp_path / "nowhere.txt")
-    path.write_text("BWD_W f33 NXC ic4ih5oc4oh5kh3ph1\n")
-    with pytest.raises(FileError, match=r"layers.txt: .*expected one of f32"):
-        suites.cases_of_file(path, types=["f32"])
-    path.write_text(f"{TINY}\nBWD_WB f32 NXC ic4ih5oc4oh5kh3ph1\n")
-    with pytest.raises(FileError, match=r"layers.txt: .*a line of one operator"):
-        suites.cases_of_file(path)
-    with pytest.raises(NotationError, match="expected one of f32"):
-        suites.cases_of_file(path, types=["f8"])
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("BWD_WB f32 NXC ic4ih5oc4oh5kh3ph1", "a line of one operator"),
-        ("BWD_W f32 ic4ih5", "a problem line is"),
-        ("BWD_W f33 NXC ic4ih5oc4oh5kh3ph1", "expected one of f32"),
-    ],
-)
-def test_lines_that_cannot_be_timed(text: str, message: str) -> None:
-    with pytest.raises(ConvgradError, match=message):
+@pytest.mark.parametrize("text", BAD_LINES)
+def test_lines_that_cannot_be_timed(text: str, tmp_path: Path) -> None:
+    """Typed, or in a file, which is named."""
+    with pytest.raises(ConvgradError, match=BAD_LINES[text]):
         suites.cases("", [text])
+    (tmp_path / "layers.txt").write_text(f"{TINY}\n{text}\n")
+    with pytest.raises(FileError, match=rf"layers.txt: .*{BAD_LINES[text]}"):
+        suites.cases_of_file(tmp_path / "layers.txt")
 
 
 def test_an_unknown_suite_lists_those_there_are() -> None:
@@ -339,19 +337,14 @@ def test_peers_compute_the_same(descriptor: str, name: str) -> None:
             assert agree(mine, theirs, magnitude, work.problem).ok, (case.text, contender.name)
 
 
-def test_a_process_that_was_timed_still_records_gradients() -> None:
-    torch = pytest.importorskip("torch")
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_a_process_that_was_timed_is_as_it_was(name: str) -> None:
+    """PyTorch records gradients, JAX keeps its types."""
+    library = pytest.importorskip(name)
     (case,) = suites.cases("", ["BWD_W f32 NXC mb1ic4ih5oc4oh5kh3ph1"], [], [])
-    contenders(PEERS["torch"], make_work(case), 1)
-    assert torch.is_grad_enabled()
-
-
-def test_a_process_that_was_timed_keeps_its_types() -> None:
-    jax = pytest.importorskip("jax")
-    (case,) = suites.cases("", ["BWD_W f32 NXC mb1ic4ih5oc4oh5kh3ph1"], [], [])
-    for contender in contenders(PEERS["jax"], make_work(case), 1):
+    for contender in contenders(PEERS[name], make_work(case), 1):
         contender.call()
-    assert jax.numpy.ones(3).dtype == np.float32
+    assert library.is_grad_enabled() if name == "torch" else library.numpy.ones(3).dtype == np.float32
 
 
 def test_missing_and_unknown_peers(monkeypatch: pytest.MonkeyPatch) -> None:
