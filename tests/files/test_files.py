@@ -13,7 +13,7 @@ import pytest
 import safetensors as package
 
 from convgrad import FileError, files
-from tests.support.file_makers import KINDS, ZEROS, claiming, header, npy, safetensors, zipped
+from tests.support.file_makers import KINDS, ZEROS, claiming, header, npy, safetensors, tensor, zipped
 
 ARRAYS = [
     np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -66,25 +66,21 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path, monkeyp
     assert len(list(tmp_path.iterdir())) == 1
 
 
+OBJECTS = npy(np.array([{}], object))
 HOSTILE = {
     "truncated.npy": (npy(ARRAYS[0])[:-1], "the header announces 24 bytes of data; the file has 23"),
     "longer.npy": (npy(ARRAYS[0]) + b"x", "announces 24 bytes"),
     "huge.npy": (header("(1000000000000000000,)"), "announces 4000000000000000000 bytes"),
     "version.npy": (header("(1,)", version=9), "only support format version|version"),
     "empty.npy": (b"", "cannot be read as .npy"),
-    "text.npy": (b"hello, this is no array at all", "cannot be read as .npy"),
-    "objects.npy": (npy(np.array([{}], object)), "never unpickled"),
+    "objects.npy": (OBJECTS, "never unpickled"),
     "bf16.npy": (npy(ARRAYS[4]), "which NumPy makes of bf16 arrays; say that it is bf16"),
-    "text.npz": (b"hello, this is no archive", "cannot be read as .npz"),
+    **{f"text{kind}": (b"hello, this is no array", f"cannot be read as {kind}") for kind in KINDS if kind != ".pt"},
     "truncated.npz": (bytes(zipped([("a.npy", npy(ARRAYS[0]))])[:-30]), "cannot be read as .npz"),
     "short.npz": (bytes(zipped([("a.npy", npy(ARRAYS[0])[:-4])])), "announces 24 bytes of data; the file has 20"),
     "bomb.npz": (claiming("a.npy", header("(400000000,)"), 1_600_000_128), "claims 1600000128 bytes"),
-    "objects.npz": (bytes(zipped([("a.npy", npy(np.array([{}], object)))])), "never unpickled"),
-    "text.safetensors": (b"hello, this is no tensor file", "cannot be read as .safetensors"),
-    "short.safetensors": (
-        safetensors('{"a":{"dtype":"F32","shape":[9],"data_offsets":[0,36]}}', b"1234"),
-        "cannot be read as .safetensors",
-    ),
+    "objects.npz": (bytes(zipped([("a.npy", OBJECTS)])), "never unpickled"),
+    "short.safetensors": (safetensors(f"{{{tensor('a')}}}", b"12"), "cannot be read as .safetensors"),
     "long_header.safetensors": (struct.pack("<Q", 2**60), "cannot be read as .safetensors"),
 }
 
@@ -172,24 +168,23 @@ def test_members_that_lie_over_each_other(tmp_path: Path) -> None:
         files.read_all(str(tmp_path / "over.npz"))
 
 
-def test_keys(tmp_path: Path) -> None:
+MISTAKEN = {
+    "two.npz": "a key is needed; the file has a, b",
+    "two.npz:c": "no array 'c'; the file has a, b",
+    "one.npy:a": "no keys; got key 'a'",
+    "a.txt": "must end in",
+    "a": "no ending",
+    "no.npy": "No such file",
+}
+
+
+@pytest.mark.parametrize("place", MISTAKEN)
+def test_mistaken_places_and_keys(tmp_path: Path, place: str) -> None:
     np.savez(tmp_path / "two.npz", a=ARRAYS[0], b=ARRAYS[1])
-    assert files.read(f"{tmp_path}/two.npz:b") == 3.5
-    with pytest.raises(FileError, match="a key is needed; the file has a, b"):
-        files.read(f"{tmp_path}/two.npz")
-    with pytest.raises(FileError, match="no array 'c'; the file has a, b"):
-        files.read(f"{tmp_path}/two.npz:c")
     files.write(f"{tmp_path}/one.npy", ARRAYS[0])
-    with pytest.raises(FileError, match="no keys; got key 'a'"):
-        files.read(f"{tmp_path}/one.npy:a")
-
-
-@pytest.mark.parametrize(
-    ("place", "message"), [("a.txt", "must end in"), ("a", "no ending"), ("no.npy", "No such file")]
-)
-def test_mistaken_places(place: str, message: str) -> None:
-    with pytest.raises(FileError, match=message):
-        files.read(place)
+    assert files.read(f"{tmp_path}/two.npz:b") == 3.5
+    with pytest.raises(FileError, match=MISTAKEN[place]):
+        files.read(f"{tmp_path}/{place}")
 
 
 @pytest.mark.parametrize("key", ["a\x1b[2J", "a\nb", "\udcff", "k" * 256, "__metadata__"])
