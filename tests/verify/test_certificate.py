@@ -44,6 +44,16 @@ def called(case: Any, kind: Any = "normal") -> tuple[Prepared, np.ndarray, Decla
     return prepared, got, declared(case.operator, case.operand_format)
 
 
+def row(src: np.ndarray, weights: np.ndarray) -> Prepared:
+    """Return a forward of one tap."""
+    return prepare("Convolution", (src, weights), {"strides": [1], "dilations": [1]})
+
+
+def concluded(call: Prepared, got: np.ndarray, how: Declared, index: tuple[int, ...] = (0, 0, 0)) -> dict[str, Any]:
+    found: dict[str, Any] = certificate(call, index, got, how)["conclusions"]
+    return found
+
+
 def test_products_of_zero_are_not_rounded() -> None:
     """A certificate counts the roundings as the bound does."""
     src = np.array([1 / 3, 0, 1 / 5, 0, -1 / 7], np.float32).reshape(1, 5, 1)
@@ -53,9 +63,9 @@ def test_products_of_zero_are_not_rounded() -> None:
         {"strides": [1], "dilations": [1], "weights_shape": [1, 1, 1]},
     )
     how = declared("ConvolutionBackwardWeights", call.problem.operand_format)
-    one = certificate(call, (0, 0, 0), np.array([[[0.39]]], np.float32), how)
-    bound = Fraction(one["conclusions"]["bound"])
-    assert bound == Fraction(3, 2**24 - 3) * Fraction(one["conclusions"]["magnitude"]) + 5 * Fraction(1, 2**150) * (
+    one = concluded(call, np.array([[[0.39]]], np.float32), how)
+    bound = Fraction(one["bound"])
+    assert bound == Fraction(3, 2**24 - 3) * Fraction(one["magnitude"]) + 5 * Fraction(1, 2**150) * (
         1 + Fraction(3, 2**24 - 3)
     )
 
@@ -90,13 +100,13 @@ def test_the_first_value_beyond_is_where_the_verdict_has_it(case: Any) -> None:
     prepared, got, how = called(case)
     index, fmt = some(got.shape, 1)[0], prepared.problem.output_format
     reference = certify(prepared.problem, prepared.operands)
-    one = certificate(prepared, index, got, how)["conclusions"]
+    one = concluded(prepared, got, how, index)
     exact, bound = Fraction(one["exact"]), Fraction(one["bound"])
     last = check_certificate.rounded(exact + bound, fmt.name)
     for value, verdict in ((float(last), "inside"), (next_number(float(last), fmt.dtype), "beyond")):
         other = got.copy()
         other[index] = value
-        assert certificate(prepared, index, other, how)["conclusions"]["verdict"] == verdict
+        assert concluded(prepared, other, how, index)["verdict"] == verdict
         if fmt.name != "f64":
             mask = verdict_on(other, prepared, how, reference=reference).mask
             assert mask is not None
@@ -124,13 +134,10 @@ def test_bits_are_read_as_numpy_reads_them(fmt: str) -> None:
 def test_infinities_and_nans() -> None:
     src = np.array([1, np.inf, 2, np.nan], np.float32).reshape(1, 4, 1)
     weights = np.ones((1, 1, 1), np.float32)
-    prepared = prepare("Convolution", (src, weights), {"strides": [1], "dilations": [1]})
+    prepared = row(src, weights)
     how = declared("Convolution", prepared.problem.operand_format)
     verdicts = {
-        value: [
-            certificate(prepared, (0, p, 0), np.full((1, 4, 1), value, np.float32), how)["conclusions"]["verdict"]
-            for p in range(4)
-        ]
+        value: [concluded(prepared, np.full((1, 4, 1), value, np.float32), how, (0, p, 0))["verdict"] for p in range(4)]
         for value in (1.0, np.inf, -np.inf, np.nan)
     }
     assert list(verdicts.values()) == [
@@ -144,19 +151,19 @@ def test_infinities_and_nans() -> None:
 def test_declared_heights_and_overflow() -> None:
     """A smaller height has a smaller bound; blocks are chains that are joined; nothing is known where sums overflow."""
     src, weights = np.full((1, 1, 64), 0.1, np.float32), np.full((1, 64, 1), 0.1, np.float32)
-    prepared = prepare("Convolution", (src, weights), {"strides": [1], "dilations": [1]})
+    prepared = row(src, weights)
     got = np.full((1, 1, 1), 0.64, np.float32)
     f32 = FORMATS["f32"]
     hows = (Declared(f32, 2), Declared(f32, None, (16,) * 4), Declared(f32), Declared(f32, 2**24))
-    ones = [certificate(prepared, (0, 0, 0), got, how)["conclusions"] for how in hows]
+    ones = [concluded(prepared, got, how) for how in hows]
     magnitude = Fraction(ones[0]["magnitude"])
     for one, height in zip(ones, (2, 19, 64, 64), strict=True):
         assert Fraction(one["bound"]) > Fraction(height, 2**24) * magnitude
         assert Fraction(one["bound"]) < Fraction(height + 1, 2**24) * magnitude
     long = Declared(ACCUMULATIONS["f8_e5m2"])  # of as many terms as h u >= 1
-    assert certificate(prepared, (0, 0, 0), got, long)["conclusions"]["verdict"] == "undecided"
-    huge = prepare("Convolution", (src * np.float32(3e38), 20 * weights), {"strides": [1], "dilations": [1]})
-    assert certificate(huge, (0, 0, 0), got, hows[0])["conclusions"]["verdict"] == "undecided"
+    assert concluded(prepared, got, long)["verdict"] == "undecided"
+    huge = row(src * np.float32(3e38), 20 * weights)
+    assert concluded(huge, got, hows[0])["verdict"] == "undecided"
 
 
 @pytest.mark.parametrize(("bits", "verdict"), [("7f", "inside"), ("7e", "beyond")])
@@ -164,9 +171,9 @@ def test_beyond_the_largest_number_of_f8_e4m3(bits: str, verdict: str) -> None:
     """NaN, which stands for infinity; 448 is wrong."""
     fmt = FORMATS["f8_e4m3"].dtype
     src, weights = np.full((1, 1, 2), 240, fmt), np.full((1, 2, 1), 240, fmt)
-    prepared = prepare("Convolution", (src, weights), {"strides": [1], "dilations": [1]})
+    prepared = row(src, weights)
     got = np.full((1, 1, 1), int(bits, 16), np.uint8).view(fmt)
-    assert certificate(prepared, (0, 0, 0), got, Declared(FORMATS["f32"]))["conclusions"]["verdict"] == verdict
+    assert concluded(prepared, got, Declared(FORMATS["f32"]))["verdict"] == verdict
 
 
 @pytest.mark.parametrize("fmt", ACCUMULATIONS.values(), ids=str)
@@ -176,12 +183,12 @@ def test_the_bound_in_every_accumulation(fmt: Any) -> None:
         if size > FORMATS["f32"].largest:
             continue
         src, weights = np.array([[[size, size / 64]]], np.float32), np.ones((1, 2, 1), np.float32)
-        prepared = prepare("Convolution", (src, weights), {"strides": [1], "dilations": [1]})
+        prepared = row(src, weights)
         how = Declared(fmt)
         wanted = bound_of(certify(prepared.problem, prepared.operands), prepared.problem, how, prepared.operands)[
             0, 0, 0
         ]
-        found = certificate(prepared, (0, 0, 0), src[..., :1], how)["conclusions"]
+        found = concluded(prepared, src[..., :1], how)
         assert float(Fraction(found["bound"]) if found["bound"] != "inf" else np.inf) == pytest.approx(wanted, rel=1e-9)
         assert check_certificate.largest(fmt.name) == fmt.largest
 

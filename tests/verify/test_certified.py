@@ -112,12 +112,17 @@ F64_SUMS = {
 }
 
 
-@pytest.mark.parametrize("case", F64_SUMS)
-def test_few_sums_of_f64_are_rounded_once(case: str) -> None:
+def f64_sum(case: str) -> tuple[Fraction, reference.Reference]:
+    """Return a sum of f64, and its reference."""
     x, y = F64_SUMS[case]
     prepared = dot(x, y, np.float64)
-    found = certify(prepared.problem, prepared.operands)
     exact = sum((Fraction(a) * Fraction(b) for a, b in zip(x, y, strict=True)), Fraction())
+    return exact, certify(prepared.problem, prepared.operands)
+
+
+@pytest.mark.parametrize("case", F64_SUMS)
+def test_few_sums_of_f64_are_rounded_once(case: str) -> None:
+    exact, found = f64_sum(case)
     assert found.value[0, 0, 0] == float(exact)
     assert abs(exact - Fraction(found.value[0, 0, 0])) <= Fraction(found.error[0, 0, 0])
 
@@ -131,13 +136,9 @@ def test_sums_of_f64_beyond_its_largest_number_are_infinite(sign: int) -> None:
 def test_many_sums_of_f64_have_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "F64_TERMS", 0)
     for case in ("cancelling", "products of 106 bits", "products that underflow"):
-        x, y = F64_SUMS[case]
-        prepared = dot(x, y, np.float64)
-        found = certify(prepared.problem, prepared.operands)
-        exact = sum((Fraction(a) * Fraction(b) for a, b in zip(x, y, strict=True)), Fraction())
+        exact, found = f64_sum(case)
         assert 0 < abs(exact - Fraction(found.value[0, 0, 0])) <= Fraction(found.error[0, 0, 0]), case
-    prepared = dot(*F64_SUMS["sums that overflow on the way"], np.float64)
-    assert certify(prepared.problem, prepared.operands).error == inf
+    assert f64_sum("sums that overflow on the way")[1].error == inf
 
 
 def test_values_of_few_bits_are_exact_without_a_second_look(monkeypatch: pytest.MonkeyPatch) -> None:

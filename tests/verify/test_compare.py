@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from convgrad.verify.bound import bounded_by
 from convgrad.verify.check import as_result, check
 from convgrad.verify.compare import compare
 from convgrad.verify.declared import declared
-from convgrad.verify.fill import fill
+from convgrad.verify.fill import Kind, fill
 
 SHAPE = (2, 9, 4)
 
@@ -188,13 +189,17 @@ WRONG = {
 LONG_SUMS = "BWD_W f32 NXC mb64ic4ih56oc4oh56kh3ph1"
 
 
+def filled(line: str, kind: Kind) -> tuple[Problem, exact_result.Answer]:
+    one = problem(line)
+    shapes = [one.geometry.src_shape, one.geometry.dst_shape]  # type: ignore[union-attr]
+    return one, exact_result.evaluate(one, fill(replace(one, layouts=("NCX",) * 3), shapes, kind, 0))
+
+
 @pytest.mark.parametrize("kind", ["integers", "normal"])
 @pytest.mark.parametrize("wrong", WRONG)
-def test_wrong_results_of_long_sums_are_found(wrong: str, kind: str) -> None:
+def test_wrong_results_of_long_sums_are_found(wrong: str, kind: Kind) -> None:
     """200,000 terms a sum: the engine's own height is small enough to tell right from plainly wrong."""
-    one = problem(LONG_SUMS)
-    operands = fill(replace(one, layouts=("NCX",) * 3), [one.geometry.src_shape, one.geometry.dst_shape], kind, 0)  # type: ignore[arg-type,union-attr]
-    answer = exact_result.evaluate(one, operands)
+    one, answer = filled(LONG_SUMS, kind)
     right = answer.rounded(one)
     height = engine.NUMPY.height(one)
     assert height < 2048 + 300
@@ -204,9 +209,7 @@ def test_wrong_results_of_long_sums_are_found(wrong: str, kind: str) -> None:
 
 
 def test_integers_leave_no_room_at_all() -> None:
-    one = problem("BWD_W f32 NXC mb8ic16ih56oc16oh56kh3ph1")
-    shapes = [one.geometry.src_shape, one.geometry.dst_shape]  # type: ignore[union-attr]
-    answer = exact_result.evaluate(one, fill(replace(one, layouts=("NCX",) * 3), shapes, "integers", 0))
+    one, answer = filled("BWD_W f32 NXC mb8ic16ih56oc16oh56kh3ph1", "integers")
     right = answer.rounded(one)
     wrong = right.copy()
     wrong[1, 2, 0, 0] += 1
@@ -215,16 +218,13 @@ def test_integers_leave_no_room_at_all() -> None:
 
 
 def test_a_bound_too_long_to_hold_decides_nothing() -> None:
-    one_problem, answer = setup("f32")
-    verdict = compare(answer.rounded(one_problem), answer, one_problem, 2**24)
+    """Nor does a wide one tell much: elements that it would let be 0 are counted."""
+    one, answer = setup("f32")
+    verdict = compare(answer.rounded(one), answer, one, 2**24)
     assert not verdict.ok
     assert verdict.undecided == verdict.elements
     assert str(verdict).startswith("UNDECIDED: 48 of 48")
-
-
-def test_blind_elements_are_counted() -> None:
-    one_problem, answer = setup("f32")
-    verdict = compare(answer.rounded(one_problem), answer, one_problem, 2**23)
+    verdict = compare(answer.rounded(one), answer, one, 2**23)
     assert verdict.blind > 24
     assert f"a 0 would pass at {verdict.blind}" in str(verdict)
 
@@ -265,22 +265,21 @@ def test_check_in_the_callers_layout() -> None:
 
 
 CALL = {"strides": [1], "dilations": [1], "weights_shape": [3, 4, 4]}
-REFUSED = {
+GIVEN = tuple(np.ones((2, n, 4), np.float32) for n in (9, 7))
+RESULT = np.ones((3, 4, 4), np.float32)
+REFUSED: dict[str, tuple[dict[str, Any], type[convgrad.ConvgradError], str]] = {
     "old": (
-        np.ones((3, 4, 4), np.float32),
-        {"old": np.ones((3, 4, 4), np.float16)},
+        {"old": RESULT.astype(np.float16)},
         convgrad.InvalidDataTypeError,
         "old must be of the result's type, f32; got f16 [T5]",
     ),
     "shape of old": (
-        np.ones((3, 4, 4), np.float32),
-        {"old": np.ones((1, 4, 4), np.float32)},
+        {"old": RESULT[:1]},
         convgrad.InvalidShapeError,
         "old must be f32 3x4x4; got f32 1x4x4 [D2]",
     ),
     **{
         f"height {height}": (
-            np.ones((3, 4, 4), np.float32),
             {"height": height},
             convgrad.InvalidAttributeError,
             f"height must be a non-negative integer, the most roundings a term of a sum went through, "
@@ -290,7 +289,6 @@ REFUSED = {
     },
     **{
         f"blocks {blocks}": (
-            np.ones((3, 4, 4), np.float32),
             {"height": blocks},
             convgrad.InvalidAttributeError,
             f"the blocks of an order must be positive integers, {2**53} at most; got {blocks}",
@@ -298,6 +296,13 @@ REFUSED = {
         for blocks in ([8, 0], [2**53 + 1, 1], [2**63 - 1, 1], [10**30])
     },
 }
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_mistaken_options_are_refused(case: str) -> None:
+    options, error, message = REFUSED[case]
+    with pytest.raises(error, match=re.escape(message)):
+        check("ConvolutionBackwardWeights", RESULT, *GIVEN, **CALL, **options)
 
 
 NO_RESULT = {
@@ -310,37 +315,21 @@ NO_RESULT = {
 @pytest.mark.parametrize("case", NO_RESULT)
 def test_what_no_result_can_be_is_wrong(case: str) -> None:
     result, message = NO_RESULT[case]
-    src, diff_dst = (np.ones((2, n, 4), np.float32) for n in (9, 7))
-    for given in (result, lambda operator, *inputs, **attributes: result):
-        verdict = check("ConvolutionBackwardWeights", given, src, diff_dst, **CALL)
+    old = {"old": RESULT} if case == "type" else {}  # to which the result was to be added
+    for given, options in ((result, {}), (lambda operator, *inputs, **attributes: result, {}), (result, old)):
+        verdict = check("ConvolutionBackwardWeights", given, *GIVEN, **options, **CALL)
         assert (verdict.outcome, verdict.defects) == ("wrong", ("wrong shape or type",))
         assert message in str(verdict)
-
-
-def test_no_result_at_all_is_wrong_where_it_was_to_be_added() -> None:
-    src, diff_dst = (np.ones((2, n, 4), np.float32) for n in (9, 7))
-    old = np.ones((3, 4, 4), np.float32)
-    verdict = check("ConvolutionBackwardWeights", np.ones((3, 4, 4), np.int8), src, diff_dst, old=old, **CALL)
-    assert (verdict.outcome, verdict.defects) == ("wrong", ("wrong shape or type",))
 
 
 def test_a_function_that_raises_is_wrong() -> None:
     def fails(operator: str, *inputs: object, **attributes: object) -> object:
         raise RuntimeError(f"no kernel for {operator}")
 
-    src, diff_dst = (np.ones((2, n, 4), np.float32) for n in (9, 7))
-    verdict = check("ConvolutionBackwardWeights", fails, src, diff_dst, **CALL)
+    verdict = check("ConvolutionBackwardWeights", fails, *GIVEN, **CALL)
     assert (verdict.outcome, verdict.defects) == ("wrong", ("raised an error",))
     assert str(verdict).startswith("WRONG: it raised RuntimeError: no kernel for ConvolutionBackwardWeights")
-    assert check("ConvolutionBackwardWeights", convgrad.run, src, diff_dst, **CALL).ok
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_no_result_can_be_is_refused(case: str) -> None:
-    result, options, error, message = REFUSED[case]
-    src, diff_dst = (np.ones((2, n, 4), np.float32) for n in (9, 7))
-    with pytest.raises(error, match=re.escape(message)):
-        check("ConvolutionBackwardWeights", result, src, diff_dst, **CALL, **options)
+    assert check("ConvolutionBackwardWeights", convgrad.run, *GIVEN, **CALL).ok
 
 
 @pytest.mark.parametrize("type_name", ["f32", "bf16", "f16"])

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from convgrad import notation
+from convgrad import cases
 from convgrad.formats import FORMATS, round_to
-from convgrad.functional.call import Prepared, prepare, problem_from_shapes
+from convgrad.functional.call import Prepared, prepare
 from convgrad.verify.bound import bound_of
 from convgrad.verify.declared import Declared, declared
-from convgrad.verify.fill import Kind, fill
+from convgrad.verify.fill import Kind
 from convgrad.verify.reference import Reference, certify
 from convgrad.verify.tolerance import tolerance
+from tests.support.judging import inputs_of
 
 LINES = (
     "BWD_W f32 NXC mb2ic4ih6oc5oh6kh3ph1",
@@ -23,13 +24,8 @@ LINES = (
 
 
 def called(line: str, kind: Kind) -> Prepared:
-    one = notation.calls(notation.read(line))[0]
-    op, problem = problem_from_shapes(one.operator, one.shapes, one.attributes, one.format)
-    ports = op.operands[: len(one.shapes)]
-    shapes = [shape for port, shape in zip(ports, one.shapes, strict=True) if not port.is_shape]
-    made = iter(fill(problem, shapes, kind, 0))
-    given = tuple(s if port.is_shape else next(made) for port, s in zip(ports, one.shapes, strict=True))
-    return prepare(one.operator, given, one.attributes)
+    case = next(iter(cases.read(line)))
+    return prepare(case.operator, inputs_of(case, kind), case.attributes)
 
 
 def right_results(call: Prepared, how: Declared, reference: Reference) -> tuple[np.ndarray, ...]:
@@ -86,20 +82,13 @@ def test_what_passes_is_told(how: Declared, unseen: bool) -> None:
 
 
 def test_elements_without_a_bound_are_left_out() -> None:
-    call = called(LINES[0], "normal")
-    src = call.taken["src"].copy()
+    (case,) = cases.read(LINES[0])
+    src, *others = inputs_of(case, "normal")
     src[0, 0, 0, 1] = np.inf
-    poisoned = prepare(call.op.name, (src, call.taken["diff_dst"], call.problem.output_shape), _attributes(call))
-    found = tolerance(poisoned, Declared(FORMATS["f32"]))
+    found = tolerance(prepare(case.operator, (src, *others), case.attributes), Declared(FORMATS["f32"]))
     assert 0 < found.unbounded < found.elements
     assert np.isfinite([found.atol, found.rtol]).all()
     assert f"{found.unbounded} elements" in str(found)
-
-
-def _attributes(call: Prepared) -> dict[str, object]:
-    from convgrad.verify.foreign import arguments  # noqa: PLC0415
-
-    return arguments(call)[1]
 
 
 def test_an_empty_result_needs_none() -> None:
