@@ -16,7 +16,7 @@ from tests.support.torch_sums import adds_in_bf16
 
 SPARED = {"hard": 29, "edges": 53}  # of so many cases the quick tier judges one
 # What PyTorch 2.13 is wrong on: NaN and infinities beside padding, strides of 2^55, odd pads of a transposed gradient;
-# oneDNN-6035-64 ends the process. `python -m tests.verify.judge_all` judges all of it, in processes of its own.
+# oneDNN-6035-64 ends the process. `convgrad verify --collection hard --call judge_torch:run --isolate` judges all.
 KNOWN = ("oneDNN-6035-64", "pytorch-147362", "burn-5385", "oneDNN-2a743fd", "openvino-7321")
 
 
