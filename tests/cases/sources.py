@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +41,8 @@ ENTRY main.1 {
   g.1 = f32[2,4,4,32]{3,2,1,0} parameter(0)
   w.1 = f32[3,3,16,32]{3,2,1,0:T(8,128)} parameter(1), metadata={op_name="window={size=9}"}
   ROOT c.1 = f32[2,8,8,16]{3,2,1,0} convolution(g.1, /*index=1*/w.1),
-    window={size=3x3 pad=2_1x1_2 lhs_dilate=2x2 rhs_reversal=1x1}, dim_labels=b01f_01oi->b01f, feature_group_count=1
+    window={size=3x3 pad=2_1x1_2 lhs_dilate=2x2 rhs_reversal=1x1}, dim_labels=b01f_01oi->b01f, feature_group_count=1,
+    metadata={op_name="stride=7"}
 }
 """
 STABLE = """module {
@@ -70,26 +72,47 @@ def bases() -> list[Base]:
     return found
 
 
-def _bundle() -> dict[str, bytes]:
-    dims = {"x": [2, 4, 5, 6], "dy": [2, 6, 3, 6], "dw": [6, 2, 3, 3]}
-    strides = {"x": [120, 1, 24, 4], "dy": [108, 18, 6, 1], "dw": [18, 9, 3, 1]}
+DIMS = {"x": (2, 4, 5, 6), "w": (6, 2, 3, 3), "y": (2, 6, 3, 6)}
+SAME = {"x": "x", "dx": "x", "w": "w", "dw": "w", "y": "y", "dy": "y"}
+PARAMETERS = {"stride": [2, 1], "dilation": [1, 1], "pre_padding": [1, 1], "post_padding": [1, 1]}
+NODES = {
+    "Fwd": (("x", "w"), "y", "Convolution"),
+    "Bwd": (("dy", "w"), "dx", "ConvolutionBackwardData"),
+    "Wrw": (("x", "dy"), "dw", "ConvolutionBackwardWeights"),
+}
+
+
+def dense(dims: tuple[int, ...], order: tuple[int, ...]) -> list[int]:
+    """Return the strides of axes that lie in an order, outermost first."""
+    strides, step = [0] * len(dims), 1
+    for axis in reversed(order):
+        strides[axis], step = step, step * dims[axis]
+    return strides
+
+
+def hipdnn_graph(kind: str = "Fwd", order: tuple[int, ...] = (0, 1, 2, 3), data_type: str = "float") -> dict[str, Any]:
+    operands, output, _ = NODES[kind]
+    names = (*operands, output)
     tensors = [
-        {"uid": uid, "name": name, "dims": dims[name], "strides": strides[name], "data_type": "float", "virtual": False}
-        for uid, name in enumerate(dims)
-    ]
+        {"uid": uid, "name": name, "dims": list(DIMS[SAME[name]]), "strides": dense(DIMS[SAME[name]], order),
+         "data_type": data_type, "virtual": False}
+        for uid, name in enumerate(names, 10)
+    ]  # fmt: skip
+    uids = {name: uid for uid, name in enumerate(names, 10)}
     node = {
-        "name": "wgrad",
-        "type": "ConvolutionWrwAttributes",
-        "inputs": {"x_tensor_uid": 0, "dy_tensor_uid": 1},
-        "outputs": {"dw_tensor_uid": 2},
-        "parameters": {
-            "conv_mode": "CROSS_CORRELATION", "stride": [2, 1], "dilation": [1, 1], "pre_padding": [1, 1],
-            "post_padding": [1, 1],
-        },
+        "name": "", "type": f"Convolution{kind}Attributes", "compute_data_type": "float",
+        "inputs": {f"{name}_tensor_uid": uids[name] for name in operands},
+        "outputs": {f"{output}_tensor_uid": uids[output]},
+        "parameters": {"conv_mode": "CROSS_CORRELATION", **PARAMETERS},
     }  # fmt: skip
-    text = json.dumps({"name": "graph", "io_data_type": "float", "nodes": [node], "tensors": tensors}, indent=1)
-    blobs = {f"Layer.tensor{t['uid']}.bin": np.ones(t["dims"], np.float32).tobytes() for t in tensors}
-    return {"Layer.json": text.encode()} | blobs
+    return {"name": "", "io_data_type": data_type, "nodes": [node], "tensors": tensors}
+
+
+def _bundle() -> dict[str, bytes]:
+    document = hipdnn_graph("Wrw")
+    document["tensors"][0]["strides"] = dense(DIMS["x"], (0, 2, 3, 1))
+    blobs = {f"Layer.tensor{t['uid']}.bin": np.ones(t["dims"], np.float32).tobytes() for t in document["tensors"]}
+    return {"Layer.json": json.dumps(document, indent=1).encode()} | blobs
 
 
 ATEN = {
@@ -117,15 +140,23 @@ def _safetensors() -> bytes:
     return save({name: np.ones(shape, np.float32) for name, shape in TENSORS.items()}, {"aten": json.dumps(ATEN)})
 
 
-def _onnx() -> dict[str, bytes]:
-    from onnx import helper, numpy_helper  # noqa: PLC0415 - an extra
+def onnx_model(kind: str, shapes: Sequence[tuple[int, ...]], attributes: dict[str, Any], elem_type: int = 1) -> Any:
+    """Return a model of one node, whose inputs are X, W and, if there is a third shape, B."""
+    from onnx import helper  # noqa: PLC0415 - an extra
 
-    shapes = {"X": (2, 4, 5, 6), "W": (4, 3, 3, 2)}
-    infos = [helper.make_tensor_value_info(name, 1, shape) for name, shape in shapes.items()]
-    node = helper.make_node("ConvTranspose", ["X", "W"], ["Y"], strides=[2, 1], auto_pad="SAME_LOWER", group=2)
-    graph = helper.make_graph([node], "g", infos, [helper.make_tensor_value_info("Y", 1, (2, 6, 10, 6))])
-    files = {"model.onnx": helper.make_model(graph).SerializeToString()}
-    for name, shape in {"input_0": shapes["X"], "input_1": shapes["W"], "output_0": (2, 6, 10, 6)}.items():
-        tensor = numpy_helper.from_array(np.ones(shape, np.float32))
-        files[f"test_data_set_0/{name}.pb"] = tensor.SerializeToString()
-    return files
+    names = ["X", "W", "B"][: len(shapes)]
+    inputs = [helper.make_tensor_value_info(n, elem_type, s) for n, s in zip(names, shapes, strict=True)]
+    output = helper.make_tensor_value_info("Y", elem_type, None)
+    node = helper.make_node(kind, names, ["Y"], **attributes)
+    return helper.make_model(helper.make_graph([node], "g", inputs, [output]))
+
+
+def _onnx() -> dict[str, bytes]:
+    from onnx import numpy_helper  # noqa: PLC0415 - an extra
+
+    shapes = {"input_0": (2, 4, 5, 6), "input_1": (4, 3, 3, 2), "output_0": (2, 6, 10, 6)}
+    attributes = {"strides": [2, 1], "auto_pad": "SAME_LOWER", "group": 2}
+    model = onnx_model("ConvTranspose", [shapes["input_0"], shapes["input_1"]], attributes)
+    tensors = {name: numpy_helper.from_array(np.ones(shape, np.float32)) for name, shape in shapes.items()}
+    files = {f"test_data_set_0/{name}.pb": tensor.SerializeToString() for name, tensor in tensors.items()}
+    return {"model.onnx": model.SerializeToString()} | files

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import convgrad
+from campaigns.cases import mutant
 from convgrad import FileError, cases, files
 from convgrad.cases import aten, onednn_graph, scheme
 from convgrad.cases.aten_header import read_header
@@ -25,6 +26,7 @@ from convgrad.graph.limits import Limits
 from convgrad.verify.check import check
 from convgrad.verify.fill import fill
 from tests.cases.reading import inputs, one
+from tests.cases.sources import Base
 from tests.support.graph_documents import good, tensor, typed
 from tests.support.places import SHARED_CASES
 from tests.support.tiers import tiers
@@ -311,21 +313,13 @@ def test_graphs_of_others_are_read_as_they_are(name: str) -> None:
 # -- damage ------------------------------------------------------------------------------------------------------------
 
 
-def damaged(text: str, rng: np.random.Generator) -> str:
-    """Return a text with some letters gone, changed or said twice; JSON's own as a rule."""
-    letters = list(text)
-    for _ in range(rng.integers(1, 4)):
-        at = rng.integers(len(letters) + 1)
-        letters[at : at + rng.integers(3)] = list('{}[]",:-019.tfe \\\n')[rng.integers(17)] * int(rng.integers(3))
-    return "".join(letters)
-
-
 def attempts(document: Any, attempt: Callable[[str], object], number: int) -> int:
     """Return how many of so many damaged documents are refused by a FileError: the others are read."""
-    rng, text, refused = np.random.default_rng(0), json.dumps(document), 0
-    for _ in range(number):
+    base, refused = Base("document", {"a.json": json.dumps(document).encode()}, "a.json"), 0
+    for seed in range(number):
+        text = mutant(np.random.default_rng(seed), base).files["a.json"].decode("utf-8", "replace")
         try:
-            attempt(damaged(text, rng))
+            attempt(text)
         except FileError:
             refused += 1
     return refused

@@ -15,45 +15,12 @@ import convgrad
 from convgrad.cases import hipdnn
 from convgrad.errors import FileError
 from convgrad.graph.limits import Limits
+from tests.cases.sources import DIMS, NODES, SAME, hipdnn_graph
 from tests.support.tiers import tiers
 
 Array = np.ndarray[Any, Any]
-DIMS = {"x": (2, 4, 5, 6), "w": (6, 2, 3, 3), "y": (2, 6, 3, 6)}
-SAME = {"x": "x", "dx": "x", "w": "w", "dw": "w", "y": "y", "dy": "y"}
-PARAMETERS = {"stride": [2, 1], "dilation": [1, 1], "pre_padding": [1, 1], "post_padding": [1, 1]}
-NODES = {
-    "Fwd": (("x", "w"), "y", "Convolution"),
-    "Bwd": (("dy", "w"), "dx", "ConvolutionBackwardData"),
-    "Wrw": (("x", "dy"), "dw", "ConvolutionBackwardWeights"),
-}
 TYPES = {"float": np.dtype(np.float32), "half": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 TYPES |= {"fp8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn), "fp8_e5m2": np.dtype(ml_dtypes.float8_e5m2)}
-
-
-def dense(dims: tuple[int, ...], order: tuple[int, ...]) -> list[int]:
-    """Return the strides of axes that lie in an order, outermost first."""
-    strides, step = [0] * len(dims), 1
-    for axis in reversed(order):
-        strides[axis], step = step, step * dims[axis]
-    return strides
-
-
-def graph(kind: str = "Fwd", order: tuple[int, ...] = (0, 1, 2, 3), data_type: str = "float") -> dict[str, Any]:
-    operands, output, _ = NODES[kind]
-    names = (*operands, output)
-    tensors = [
-        {"uid": uid, "name": name, "dims": list(DIMS[SAME[name]]), "strides": dense(DIMS[SAME[name]], order),
-         "data_type": data_type, "virtual": False}
-        for uid, name in enumerate(names, 10)
-    ]  # fmt: skip
-    uids = {name: uid for uid, name in enumerate(names, 10)}
-    node = {
-        "name": "", "type": f"Convolution{kind}Attributes", "compute_data_type": "float",
-        "inputs": {f"{name}_tensor_uid": uids[name] for name in operands},
-        "outputs": {f"{output}_tensor_uid": uids[output]},
-        "parameters": {"conv_mode": "CROSS_CORRELATION", **PARAMETERS},
-    }  # fmt: skip
-    return {"name": "", "io_data_type": data_type, "nodes": [node], "tensors": tensors}
 
 
 def write(folder: Path, document: Mapping[str, Any], arrays: Mapping[int, Array]) -> Path:
@@ -69,7 +36,7 @@ def test_a_bundle_is_its_operator_on_its_arrays(
     kind: str, order: tuple[int, ...], data_type: str, tmp_path: Path
 ) -> None:
     rng = np.random.default_rng(3)
-    document = graph(kind, order, data_type)
+    document = hipdnn_graph(kind, order, data_type)
     operands, output, operator = NODES[kind]
     logical = [rng.integers(-2, 3, DIMS[SAME[name]]).astype(TYPES[data_type]) for name in (*operands, output)]
     lying = {uid: np.ascontiguousarray(array.transpose(order)) for uid, array in enumerate(logical, 10)}
@@ -88,7 +55,7 @@ def test_a_bundle_is_its_operator_on_its_arrays(
 
 
 def test_strides_may_leave_gaps_and_files_may_be_absent(tmp_path: Path) -> None:
-    document = graph()
+    document = hipdnn_graph()
     document["tensors"][0]["strides"] = [400, 60, 10, 1]
     assert next(hipdnn.read(write(tmp_path, document, {}), Limits())).arrays is None
     memory = np.arange(1 + 400 + 3 * 60 + 4 * 10 + 5, dtype=np.float32)
@@ -102,7 +69,7 @@ def test_strides_may_leave_gaps_and_files_may_be_absent(tmp_path: Path) -> None:
 
 def changed(path: str, value: object) -> dict[str, Any]:
     """Return the graph with the value at a path changed, or taken out where it is None."""
-    document: Any = graph()
+    document: Any = hipdnn_graph()
     *way, last = [int(step) if step.isdecimal() else step for step in path.split(".")]
     place = document
     for step in way:
@@ -144,7 +111,7 @@ def test_mistakes_are_told_by_their_path(where: str, value: object, sentence: st
     [('{"nodes":\n [}', ":2:3: must be JSON"), ('{"nodes": 1, "nodes": 2}', "stands twice"), ("[" * 9999, "nest"),
      ('{"nodes": NaN}', "finite"), ('{"nodes": 1' + "0" * 5000 + "}", "must be a list"), ("[]", "must be an object")],
 )  # fmt: skip
-def test_texts_that_are_no_graph(text: str, where: str, tmp_path: Path) -> None:
+def test_texts_that_are_no_hipdnn_graph(text: str, where: str, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(text)
     with pytest.raises(FileError, match=where):
@@ -152,7 +119,7 @@ def test_texts_that_are_no_graph(text: str, where: str, tmp_path: Path) -> None:
 
 
 def test_strides_of_axes_of_one_position_and_of_nothing_mean_nothing_and_much(tmp_path: Path) -> None:
-    document = graph()
+    document = hipdnn_graph()
     for tensor, dims in zip(document["tensors"], ([1, 4, 5, 6], DIMS["w"], [1, 6, 3, 6]), strict=True):
         tensor["dims"] = list(dims)
     document["tensors"][0]["strides"] = [2**63 - 1, 0, 0, 0]
@@ -168,11 +135,11 @@ def test_strides_of_axes_of_one_position_and_of_nothing_mean_nothing_and_much(tm
 
 def test_files_of_another_size_are_refused(tmp_path: Path) -> None:
     arrays = {10: np.ones(DIMS["x"], np.float32), 11: np.ones(3, np.float32)}
-    [case] = hipdnn.read(write(tmp_path, graph(), arrays), Limits())
+    [case] = hipdnn.read(write(tmp_path, hipdnn_graph(), arrays), Limits())
     assert case.arrays is not None
     with pytest.raises(FileError, match=r"tensor11\.bin: must have the 432 bytes .*got 12"):
         case.arrays()
-    [case] = hipdnn.read(write(tmp_path, graph(), arrays), Limits(memory_bytes=100))
+    [case] = hipdnn.read(write(tmp_path, hipdnn_graph(), arrays), Limits(memory_bytes=100))
     assert case.arrays is not None
     with pytest.raises(FileError, match="memory_bytes"):
         case.arrays()

@@ -18,6 +18,7 @@ from convgrad.cases.place import Place
 from convgrad.errors import ConvgradError, FileError
 from convgrad.graph.limits import Limits
 from convgrad.spec.layouts import axis_order
+from tests.cases.sources import MODULE
 from tests.support.helpers import within
 from tests.support.tiers import tiers
 
@@ -193,18 +194,6 @@ STABLE = """module {
   }
 }
 """  # noqa: E501
-MODULE = """HloModule jit_f, entry_computation_layout={(f32[2,4,4,32]{3,2,1,0}, f32[3,3,16,32]{3,2,1,0})->f32[2,8,8,16]}
-
-ENTRY main.1 {
-  g.1 = f32[2,4,4,32]{3,2,1,0} parameter(0)
-  w.1 = f32[3,3,16,32]{3,2,1,0:T(8,128)} parameter(1), metadata={op_name="window={size=9}"}
-  ROOT c.1 = f32[2,8,8,16]{3,2,1,0} convolution(g.1, /*index=1*/w.1),
-    window={size=3x3 pad=2_1x1_2 lhs_dilate=2x2 rhs_reversal=1x1}, dim_labels=b01f_01oi->b01f,
-    metadata={op_name="stride=7"}
-}
-"""
-
-
 F8 = STABLE.replace("bf16", "f8E5M2").replace("xf32>", "xf8E4M3FN>")
 
 

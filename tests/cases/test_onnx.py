@@ -14,6 +14,7 @@ from convgrad.cases import onnx as dialect
 from convgrad.cases.case import Case
 from convgrad.errors import FileError
 from convgrad.graph.limits import Limits
+from tests.cases.sources import onnx_model
 
 Array = np.ndarray[Any, Any]
 LIMITS = Limits()
@@ -23,13 +24,9 @@ def package() -> Any:
     return pytest.importorskip("onnx")
 
 
-def model(kind: str, shapes: list[tuple[int, ...]], attributes: dict[str, Any], elem_type: int = 1) -> Any:
-    helper = package().helper
-    names = ["X", "W", "B"][: len(shapes)]
-    inputs = [helper.make_tensor_value_info(n, elem_type, s) for n, s in zip(names, shapes, strict=True)]
-    output = helper.make_tensor_value_info("Y", elem_type, None)
-    node = helper.make_node(kind, names, ["Y"], **attributes)
-    return helper.make_model(helper.make_graph([node], "g", inputs, [output]))
+def model(*given: Any) -> Any:
+    package()
+    return onnx_model(*given)
 
 
 def folder(path: Path, made: Any, arrays: list[Array], sets: int = 1) -> Path:
