@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import doctest
-import importlib.util
+import importlib
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -18,19 +17,8 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.work import needed_flops
 from tests.support.places import BENCHMARKS
 
-
-def load() -> ModuleType:
-    path = BENCHMARKS / "cliffs.py"
-    spec = importlib.util.spec_from_file_location("cliffs", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules["cliffs"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 sys.path.insert(0, str(BENCHMARKS))  # whose rows.py it imports
-cliffs = load()
+cliffs = importlib.import_module("cliffs")
 ROOFS = Roofs(1, 100.0, (Level("memory", None, 20.0),))
 TINY = cliffs.Sweep({8: "mb1ic8ih5oc8kh3ph1", 9: "mb1ic9ih5oc9kh3ph1"})
 

@@ -17,7 +17,7 @@ from convgrad import FileError, cases
 from convgrad.cases.aten_header import read_header
 from convgrad.graph.limits import Limits
 from convgrad.verify.check import check
-from tests.cases.reading import inputs
+from tests.support.judging import inputs_of
 from tests.support.places import DOCS
 
 ARGUMENTS = {"stride": [2, 1], "padding": [1], "dilation": [1, 2], "groups": 2}
@@ -70,12 +70,12 @@ def test_argument_lists_mean_what_pytorch_computes(tmp_path: Path, transposed: b
     )
     assert len(found) == 4
     for case in found:
-        arrays_of_case = case.arrays
-        assert arrays_of_case is not None
-        brought = arrays_of_case()
-        verdict = check(case.operator, brought.result, *inputs(case, brought.operands), **case.attributes)
+        assert case.arrays is not None
+        result = case.arrays().result
+        verdict = check(case.operator, result, *inputs_of(case, "normal"), **case.attributes)
         assert verdict.outcome != "wrong", (case.name, str(verdict))
-        assert verdict.elements == brought.result.size > 0
+        assert result is not None
+        assert verdict.elements == result.size > 0
 
 
 def test_the_mask_says_which_gradients(tmp_path: Path) -> None:

@@ -21,13 +21,11 @@ from convgrad.cases.aten_header import read_header
 from convgrad.cases.case import Case
 from convgrad.files import raw
 from convgrad.formats import F32
-from convgrad.functional.call import problem_from_shapes
 from convgrad.graph.limits import Limits
 from convgrad.verify.check import check
-from convgrad.verify.fill import fill
-from tests.cases.reading import inputs, one
 from tests.cases.sources import Base
 from tests.support.graph_documents import good, tensor, typed
+from tests.support.judging import inputs_of
 from tests.support.places import SHARED_CASES
 from tests.support.tiers import tiers
 
@@ -41,14 +39,15 @@ ARGUMENTS = {"op": "aten.convolution", "stride": [2, 1], "padding": [1], "dilati
 KINDS = [kind for kind in scheme.KINDS if kind != ".pt" or importlib.util.find_spec("torch")]
 
 
+def one(source: str | Path) -> Case:
+    (case,) = cases.read(source)
+    return case
+
+
 def made(case: Case) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     """Return operands made up for a case, and its result."""
-    op, problem = problem_from_shapes(
-        case.operator, case.shapes, case.attributes, case.operand_format, case.output_format
-    )
-    shapes = [shape for port, shape in zip(op.operands, case.shapes, strict=False) if not port.is_shape]
-    operands = fill(problem, shapes, "normal", 0)
-    return operands, convgrad.run(case.operator, *inputs(case, operands), **case.attributes)
+    given = inputs_of(case, "normal")
+    return tuple(a for a in given if isinstance(a, np.ndarray)), convgrad.run(case.operator, *given, **case.attributes)
 
 
 def same(left: np.ndarray, right: np.ndarray) -> bool:
@@ -287,8 +286,7 @@ def test_a_graph_op_with_a_shape_input_has_its_values(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps({"graph": [op]}))
     case = one(tmp_path / "a.json")
     assert case.shapes == ((2, 5, 3), (2, 3, 4), (3, 3, 4))
-    operands, result = made(case)
-    assert check(case.operator, result, *inputs(case, operands), **case.attributes).ok
+    assert check(case.operator, made(case)[1], *inputs_of(case, "normal"), **case.attributes).ok
 
 
 def test_a_graph_that_is_none_is_refused_by_its_json_path(tmp_path: Path) -> None:

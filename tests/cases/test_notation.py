@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convgrad import NotationError, infer_shapes
+from convgrad import NotationError, cases, infer_shapes
+from convgrad.cli import main
 from convgrad.descriptor import AxisSize, Descriptor, read_descriptor, write_descriptor
 from convgrad.formats import FORMATS
 from convgrad.notation import DIRECTIONS, Line, calls, problem, read, write
@@ -103,22 +106,6 @@ def test_refused(text: str, part: str) -> None:
         read_descriptor(text)
 
 
-@pytest.mark.parametrize(
-    ("line", "part"),
-    [
-        ("BWD_W f32 ic3ih5oc3kh3", "a problem line is"),
-        ("BWD_X f32 NXC ic3ih5oc3kh3", "FWD_B, FWD_D"),
-        ("BWD_W f8 NXC ic3ih5oc3kh3", "f32, bf16"),
-        ("BWD_W f32 NHWC ic3ih5oc3kh3", "NCX, NXC"),
-        ("deconv BWD_W f32 NXC:OIX ic3ih5oc3kh3", "XOI, IOX"),
-        ("", "a problem line is"),
-    ],
-)
-def test_lines_refused(line: str, part: str) -> None:
-    with pytest.raises(NotationError, match=part):
-        read(line)
-
-
 def test_four_axes_cannot_be_written() -> None:
     with pytest.raises(NotationError, match="up to 3 spatial axes"):
         write_descriptor(Descriptor(1, 1, 1, 1, (AxisSize(3, 3, 1, 1, 0, 0, 1),) * 4))
@@ -127,6 +114,11 @@ def test_four_axes_cannot_be_written() -> None:
 def test_pads_it_would_deduce_otherwise_cannot_be_written() -> None:
     with pytest.raises(NotationError, match="cannot say the pads"):
         write_descriptor(Descriptor(1, 1, 1, 1, (AxisSize(4, 2, 1, 2, 0, 1, 1),)))
+
+
+def test_nothing_is_no_line() -> None:
+    with pytest.raises(NotationError, match="a problem line is"):
+        read("")
 
 
 def test_groups_must_divide() -> None:
@@ -187,3 +179,52 @@ def test_every_line_is_a_legal_call_of_the_shape_it_says(line: Line) -> None:
 
 def _as_weights(line: Line) -> Line:
     return Line(line.transposed, "BWD_W", line.format, line.data_format, line.weights_format, line.descriptor)
+
+
+# -- pads that a descriptor leaves to be deduced: accepted as by benchdnn, and named if a position meets them alone ----
+
+NOTE = "ih9 and oh99 leave a pad of 91 at the end of h, which the descriptor does not give"
+LINE = "FWD_D f32 NXC mb1ic1ih9oc1oh99kh3ph1"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ic1ih9oc1oh99kh3ph1", NOTE),
+        ("ic1ih9oc1oh99kh3", "ih9 and oh99 leave a pad of 46 at the end of h"),
+        ("ic1ih9iw9oc1oh9ow20kh3kw3ph1pw1", "iw9 and ow20 leave a pad of 12 at the end of w"),
+        ("ic1ih9oc1oh11kh3ph1", "a pad of 3 at the end"),
+        ("ic1ih9oc1oh10kh3ph1", ""),  # the last position still meets the last of src
+        ("ic1ih9oc1oh99kh3ph46", ""),  # written
+        ("ic1ih9oc1oh9kh3", ""),
+        ("ic1ih224oc1oh112kh3sh2ph0", ""),
+    ],
+)
+def test_notes_of_descriptors(text: str, words: str) -> None:
+    found = read_descriptor(text)
+    assert (words in found.note) if words else (found.note == "")
+    assert found == read_descriptor(write_descriptor(found))
+
+
+def test_cases_have_the_note(tmp_path: Path) -> None:
+    (tmp_path / "list").write_text(f"--dir=BWD_WB,FWD_D ic1ih9oc1oh99kh3ph1\n{LINE}\nBWD_D f32 NXC ic1ih9oc1kh3")
+    assert [case.note for case in cases.read(tmp_path / "list")] == [NOTE] * 4 + [""]
+
+
+@pytest.mark.parametrize("command", ["run", "explain", "verify"])
+def test_commands_warn(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONVGRAD_MAX_ISA", "numpy")
+    assert main([command, LINE]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"convgrad: warning: {'the problem:1:1: ' * (command == 'verify')}{NOTE}"]
+
+
+def test_verify_warns_once_per_descriptor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONVGRAD_MAX_ISA", "numpy")
+    (tmp_path / "list").write_text("--dir=BWD_WB ic1ih9oc1oh99kh3ph1\n" * 23)
+    assert main(["verify", str(tmp_path / "list"), "--only", "*_bias*"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 21
+    assert said[-1] == "convgrad: and 3 more such pads"

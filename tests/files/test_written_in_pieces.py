@@ -61,9 +61,16 @@ def test_a_new_file_of_which_nothing_was_kept_leaves_no_trace(tmp_path: Path) ->
     (tmp_path / "kept").write_text("of another call")
     with pytest.raises(KeyboardInterrupt):
         put(f"{tmp_path}/a.npy", until=0, keep=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_no_room_is_told_of_before_anything_is_written(tmp_path: Path, keep: bool) -> None:
+    (tmp_path / "kept").write_text("of another call")
+    kept = tmp_path / "kept" if keep else None
     with (
         pytest.raises(FileError, match=r"a\.npy: cannot be written: "),
-        files.written_in_pieces(f"{tmp_path}/a.npy", (1 << 58,), np.dtype("f4"), kept=tmp_path / "kept"),
+        files.written_in_pieces(f"{tmp_path}/a.npy", (1 << 58,), np.dtype("f4"), kept=kept),
     ):
         pytest.fail("there is no such disk")
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
@@ -100,15 +107,6 @@ def test_nothing_is_replaced_unasked(tmp_path: Path) -> None:
     put(place, keep=True, force=True)
     assert np.array_equal(files.read(place), VALUES)
     assert (tmp_path / "a.npy").stat().st_mode & 0o777 == 0o600, "as the file that was replaced"
-
-
-def test_no_room_is_told_of_before_anything_is_written(tmp_path: Path) -> None:
-    with (
-        pytest.raises(FileError, match=r"a\.npy: cannot be written: "),
-        files.written_in_pieces(f"{tmp_path}/a.npy", (1 << 58,), np.dtype("f4")),
-    ):
-        pytest.fail("there is no such disk")
-    assert not list(tmp_path.iterdir())
 
 
 def test_kinds_that_cannot_be_written_so_are_refused(tmp_path: Path) -> None:

@@ -180,6 +180,7 @@ def test_what_is_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said.defects == ()
     assert "not tried on operands so large" in said.where
     assert "what was not read" in said.where
+    assert one.call(np.flip(one.sums(), (2, 3))).defects == ("kernel flipped",)  # which copies nothing
 
 
 def posed(line: str) -> Problem:

@@ -105,11 +105,9 @@ def kahan(x: Array, y: Array) -> Array:
 
 
 def _lanes(x: Array, y: Array, lanes: int) -> Array:
-    order = np.concatenate([np.arange(first, len(x), lanes) for first in range(min(lanes, len(x)))])
-    padded = np.concatenate([x, np.zeros((-len(x) % lanes, x.shape[1]))])
-    other = np.concatenate([y, np.zeros((-len(y) % lanes, y.shape[1]))])
-    order = np.arange(len(padded)).reshape(-1, lanes).T.ravel()
-    return joined(chains(padded[order], other[order], lanes, multiplying=nearest), 2)
+    padded = [np.pad(a, ((0, -len(a) % lanes), (0, 0))) for a in (x, y)]
+    order = np.arange(len(padded[0])).reshape(-1, lanes).T.ravel()
+    return joined(chains(padded[0][order], padded[1][order], lanes, multiplying=nearest), 2)
 
 
 def _blocks(x: Array, y: Array, size: int, fan_in: int) -> Array:
@@ -129,17 +127,11 @@ def orders(columns: Columns, rng: np.random.Generator) -> Mapping[str, Callable[
         "chain, products rounded": lambda: chains(x, y, 1, multiplying=nearest)[0],
         "chain reversed": lambda: chains(x[::-1], y[::-1], 1)[0],
         "chain shuffled": lambda: chains(x[shuffled], y[shuffled], 1)[0],
-        "4 lanes": lambda: _lanes(x, y, 4),
-        "8 lanes": lambda: _lanes(x, y, 8),
-        "16 lanes": lambda: _lanes(x, y, 16),
-        "32 lanes": lambda: _lanes(x, y, 32),
+        **{f"{lanes} lanes": partial(_lanes, x, y, lanes) for lanes in (4, 8, 16, 32)},
         "blocks of 256, 16-ary": lambda: _blocks(x, y, 256, 16),
         "blocks of 192, chained": lambda: _blocks(x, y, 192, n),
         "blocks of 32, shuffled": lambda: _blocks(x[shuffled], y[shuffled], 32, 2),
-        "split in 2": lambda: _split(x, y, 2),
-        "split in 3": lambda: _split(x, y, 3),
-        "split in 8": lambda: _split(x, y, 8),
-        "split in 64": lambda: _split(x, y, 64),
+        **{f"split in {parts}": partial(_split, x, y, parts) for parts in (2, 3, 8, 64)},
         "pairwise": lambda: joined(nearest(x * y), 2),
         "pairwise from 8": lambda: _blocks(x, y, 8, 2),
         "compensated": lambda: kahan(x, y),
