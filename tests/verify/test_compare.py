@@ -33,12 +33,11 @@ def verdict_on(result: np.ndarray, answer: exact_result.Answer, one: Problem, he
     return bounded_by(array.transpose(one.output_order), answer, replace(one, output_format=fmt), how)
 
 
-def setup(type_name: str, scale: float = 1.0, dtype: str | None = None):
+def setup(type_name: str) -> tuple[Problem, exact_result.Answer]:
     rng = np.random.default_rng(0)
-    fmt = FORMATS[type_name]
-    src, diff_dst = ((scale * rng.standard_normal(SHAPE)).astype(fmt.dtype) for _ in range(2))
+    src, diff_dst = (rng.standard_normal(SHAPE).astype(FORMATS[type_name].dtype) for _ in range(2))
     attributes = {"strides": [1], "dilations": [1], "pads_begin": [1], "pads_end": [1], "weights_shape": [3, 4, 4]}
-    prepared = prepare("ConvolutionBackwardWeights", (src, diff_dst), attributes, dtype)
+    prepared = prepare("ConvolutionBackwardWeights", (src, diff_dst), attributes)
     return prepared.problem, exact_result.evaluate(prepared.problem, prepared.operands)
 
 
@@ -132,23 +131,6 @@ def test_beyond_the_largest_number_of_f8_e4m3_is_nan() -> None:
     for value, nan_is_right in ((463.9999, True), (1000.0, True), (-1000.0, True), (460.0, False)):
         result = np.full((1, 1, 1), np.nan).astype(one.output_format.dtype)
         assert compare(result, answer_of(value, abs(value)), one, 4).ok == nan_is_right, value
-
-
-def test_overflow_of_f16_must_be_infinity_where_the_whole_interval_overflows() -> None:
-    problem, answer = setup("f16", scale=300.0)
-    right = answer.rounded(problem)
-    assert np.isinf(right).any()
-    assert compare(right, answer, problem, height_of(problem)).ok
-    saturated = np.where(np.isinf(right), np.copysign(np.float16(65504), right), right)
-    assert not compare(saturated, answer, problem, height_of(problem)).ok
-
-
-def test_no_claim_where_f32_sums_may_overflow() -> None:
-    problem, answer = setup("f32", scale=1e19)
-    got = np.full_like(answer.rounded(problem), np.nan)
-    verdict = compare(got, answer, problem, height_of(problem))
-    assert 0 < verdict.undecided == verdict.elements - verdict.beyond
-    assert not verdict.ok
 
 
 def test_nothing_to_compare() -> None:

@@ -280,32 +280,29 @@ def test_answers_that_change() -> None:
     assert "other answers each time" in of_orders(lambda terms: at_random(next(seeds), terms)).impossible
 
 
-def test_results_of_few_bits_are_counted_in_parts() -> None:
-    def rounded(terms: Array) -> Array:
-        return cut((300, 300, 100), chain, terms).astype(ml_dtypes.bfloat16).astype(np.float32)
+def to_bf16(values: Array) -> Array:
+    return values.astype(ml_dtypes.bfloat16).astype(np.float32)
 
-    order = of_orders(rounded, 700)
+
+def test_results_of_few_bits_are_counted_in_parts() -> None:
+    order = of_orders(lambda terms: to_bf16(cut((300, 300, 100), chain, terms)), 700)
     assert order.blocks == (300, 300, 100)
     assert order.resolution == 256
     assert "counted in parts" in str(order)
 
 
 def test_partial_sums_of_few_bits_are_counted_in_parts() -> None:
-    def partials(terms: Array) -> Array:
-        parts = [chain(part).astype(ml_dtypes.bfloat16).astype(np.float32) for part in np.split(terms, 2)]
-        return parts[0] + parts[1]
-
-    order = of_orders(partials, 700)
+    order = of_orders(lambda terms: sum(to_bf16(chain(part)) for part in np.split(terms, 2)), 700)
     assert (order.blocks, order.accumulation) == ((350, 350), None)
     assert "rounded in another way" in str(order)
 
 
 def test_sums_in_few_bits() -> None:
     def short(terms: Array) -> Array:
-        total = np.zeros(terms.shape[1], ml_dtypes.bfloat16)
+        total = np.zeros(terms.shape[1], np.float32)
         for term in terms:
-            total = (total.astype(np.float32) + term).astype(ml_dtypes.bfloat16)
-        return total.astype(np.float32)
+            total = to_bf16(total + term)
+        return total
 
     order = revealed("BWD_W bf16 NXC mb1ic1iw100oc48ow100kw1pw0", weights_by(short), dtype="f32")
     assert (order.name, order.accumulation) == ("one chain", BF16)
