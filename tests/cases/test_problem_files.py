@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 import convgrad
-from convgrad.descriptor import Descriptor
+from convgrad.descriptor import Descriptor, read_descriptor
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare, problem_from_shapes
 from convgrad.notation import Line, calls
 from convgrad.spec import exact_result
 from convgrad.spec.layouts import axis_order
 from convgrad.verify.fill import fill
-from tests.support.descriptor_files import read_descriptors
 from tests.support.helpers import assert_same_bits
 from tests.support.places import SHARED_CASES
 from tests.support.tiers import tiers
@@ -31,6 +30,12 @@ g8mb2ic8ih11oc8oh6kh3sh2ph1n"depthwise"
 mb1ic4oc4_ih3oh3kh7ph4n"wide_pads"     # most taps see padding alone
 mb2_ic4oc6_iw133ow130kw4pw0n"1-D"  mb1_ic2oc3_id5od5kd3pd1n"3-D"  mb2ic3ih33oc5oh17kh2sh2n"remainder"
 """
+
+
+def read_descriptors(text: str) -> list[Descriptor]:
+    """Read a file of descriptors: separated by white space, with comments from # to the end of the line."""
+    words = [word for line in text.splitlines() for word in line.partition("#")[0].split()]
+    return [read_descriptor(word) for word in words]
 
 
 def run_all(d: Descriptor) -> int:
