@@ -41,6 +41,7 @@ LINES = {
     "2,9,4|3,2,6|2,4,6|b0f_0io->b0f|size=3 stride=2 rhs_dilate=2 pad=1_1|, feature_group_count=2": FORWARD,
     "7,8,2,4|3,3,4,6|7,8,2,6|01bf_01io->01bf|size=3x3 pad=1_1x1_1": FORWARD,  # a TPU's order
     "8,2,7,4|3,3,4,6|6,5,2,6|1b0f_01io->10bf|size=3x3": FORWARD,  # axes exchanged
+    "2,7,8,4|3,1,4,6|2,7,8,6|b01f_01io->b01f|size=3x1 pad=1_1x0_0 rhs_reversal=0x1": FORWARD,  # one tap reversed
     # a forward of a reversed kernel is a data gradient of stride 1; with strides it is a forward on reversed weights
     "2,7,8,4|3,3,4,6|2,7,8,6|b01f_01io->b01f|size=3x3 pad=1_1x1_1 rhs_reversal=1x1": DATA,
     "2,7,8,4|3,3,4,6|2,4,4,6|b01f_01io->b01f|size=3x3 pad=1_1x1_1 rhs_reversal=1x1 stride=2x2": FORWARD,
