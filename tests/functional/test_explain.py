@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from itertools import product
 
@@ -158,32 +156,6 @@ def test_threads_by_context() -> None:
         assert count(None) == 3
     assert seen == [everywhere]
     assert count(None) == everywhere
-    for wrong in (0, -1, 1.5, True, "2"):
-        with pytest.raises(convgrad.InvalidAttributeError, match=r"threads must be a positive integer; got .*\[D6\]"):
-            convgrad.threads(wrong).__enter__()  # type: ignore[arg-type]
-
-
-NO_EXECUTABLE_MEMORY = """
-import ctypes, warnings
-refused = ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) == 0  # PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN
-import numpy as np, convgrad
-ones = np.ones((1, 8, 8, 8), np.float32)
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    results = [convgrad.convolution_backward_weights(ones, ones, (1, 1, 8, 8)) for _ in range(3)]
-assert all((result == 64).all() for result in results)
-print(refused, [str(warning.message) for warning in caught])
-"""
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux to refuse executable memory")
-def test_refused_executable_memory_is_numpy_with_one_warning() -> None:
-    done = subprocess.run([sys.executable, "-c", NO_EXECUTABLE_MEMORY], capture_output=True, text=True, check=True)
-    refused, told = done.stdout.split(" ", 1)
-    if refused != "True":
-        pytest.skip("this kernel cannot refuse executable memory")
-    assert told.count("convgrad computes with NumPy only") == 1
-    assert "executable memory is refused" in told
 
 
 def test_no_instruction_set_is_numpy_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,3 +206,23 @@ def test_questions_take_attributes_as_the_functions_do() -> None:
     assert same.problem == convgrad.explain("Convolution", *shapes, **strict).problem
     with pytest.raises(convgrad.InvalidAttributeError, match="A2"):
         convgrad.run("Convolution", *(np.ones(shape, np.float32) for shape in shapes), **loose)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("conv2d", "; convolution takes any"),
+        ("set_num_threads", r"; convgrad\.threads"),
+        ("ConvTranspose1d", "; conv_transpose takes"),
+    ],
+)
+def test_layers_of_other_libraries_are_no_attributes(name: str, words: str) -> None:
+    with pytest.raises(AttributeError, match=words) as caught:
+        getattr(convgrad, name)
+    assert (caught.value.name, caught.value.obj) == (name, convgrad)  # of which Python makes its own suggestion
+
+
+def test_an_image_alone_is_taken_as_its_refusal_says() -> None:
+    image, weights = np.ones((9, 8), np.float32), np.ones((3, 3, 1, 4), np.float32)
+    for one, formats in ((image[None, ..., None], {}), (image[None, None], {"data_format": "NCX"})):
+        assert convgrad.convolution(one, weights, **formats).ndim == 4

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import convgrad
+from convgrad import ConvgradError
 from convgrad.formats import FORMATS
 from tests.support.hard_cases import (
+    FAR,
     Array,
     Row,
     Shape,
@@ -81,6 +84,17 @@ def test_burn_4445_wider_than_an_index(extent: int, threads: int | None) -> None
     for role in ("dst", "weights"):
         got = solve(one, role, tensors | {"src": src}, threads=threads)
         assert_same(got, answer(small, role, tensors | {"src": gathered}), role)
+
+
+def test_pytorch_147362_result_beyond_memory() -> None:
+    """2^55 + 3 positions are a shape, but no memory."""
+    one = up("", (1, 1, 2), (1, 1, 3), (FAR + 3,), s=FAR)
+    formats = {"data_format": "NCX", "weights_format": "IOX"}
+    assert (
+        convgrad.infer_shapes("ConvTranspose", one.src, one.weights, **one.attributes, **formats) == one.shapes["dst"]
+    )
+    with pytest.raises((ConvgradError, MemoryError)):
+        solve(one, "dst", {t: np.ones(one.shapes[t], np.float32) for t in ("src", "weights")})
 
 
 def test_diff_dst_wider_than_an_index() -> None:

@@ -1,4 +1,4 @@
-"""Calls that break a rule of pieces of a batch or of samples, and what the errors say: rows of test_rules.py."""
+"""Calls that break a rule of layers, pieces of a batch or samples, and what the errors say: rows of test_rules.py."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ clipped = (lambda *given, **rest: convgrad.clipped_weights_sum(*given, W, **rest
 bounded = (lambda *given, **rest: convgrad.error_bound(WEIGHTS, *given, weights_shape=W, **rest), WEIGHTS)
 threads = (lambda **given: convgrad.threads(**given).__enter__(), "threads")
 forked = (patch.object(openmp, "_process", 0)(threads[0]), "threads")
+within = (lambda most: convgrad.max_error(most).__enter__(), "max_error")
+joint = (convgrad.convolution_backward, "convolution_backward")
+compiled = (lambda x, w, *given: convgrad.compile(CONV, x, w, strides=[1], dilations=[1])(*given), CONV)
+V = np.ones(Y, F32)
+pullback = convgrad.vjp(CONV, np.ones(X, F32), np.ones(W, F32))[1]
+pulled = (pullback, CONV)
+pulled_twice = (lambda needs, v: pullback.vjp(V, needs)[1](v), CONV)
+pulled_thrice = (lambda v, needs: (first := pullback.vjp(V))[1].vjp(first[0])[1](v, needs), CONV)
 larger = (lambda *given, **rest: scale.run(BIAS, *given, **rest), BIAS)
 larger_forward = (lambda *given, **rest: scale.run(CONV, *given, **rest), CONV)
 SOME = np.zeros(1)
@@ -73,9 +81,60 @@ def piece(begin: int, end: int, channels: int = 1, operand_type: type = F32) -> 
 
 SHARED_PIECE = piece(0, 5)
 
+NAN, BUFFERS = np.full(X, np.nan, F32), {"src": np.ones(X, F32), "weights": np.ones(W, F32)}
+SOURCE = np.ones(X, F32)
+
 ROWS = [
-    Row("D9", WEIGHTS, [X, Y, [3, 1, 1]], {"max_error": 0.5}, ("max_error must be a number, 1 at least; got 0.5",)),
-    Row("D9", WEIGHTS, [X, Y, [3, 1, 1]], {"max_error": "8"}, ("got '8'",)),
+    Row("D9", WEIGHTS, [X, Y, [3, 1, 1]], {"max_error": "8"}, ("max_error must be a number, 1 at least; got '8'",)),
+    *(Row("D9", within, [most], {}, (f"max_error must be a number, 1 at least; got {most}",)) for most in (
+        0.5, -1, float("nan"), None)),
+    # gradients of a layer in one call
+    Row("O3", joint, [X, Y, W], {"needs": ["dst"]}, ("needs must hold names of src, weights, bias; got 'dst'",)),
+    Row("O3", joint, [X, Y, W], {"needs": ([],)}, ("needs must hold names", "got []")),
+    Row("O3", joint, [X, Y, W], {"needs": None}, ("needs must be a tuple of names", "got None")),
+    Row("O3", joint, [X, Y, W], {"needs": [np.array([1])]}, ("needs", "got array([1])")),
+    Row("O3", joint, [X, Y, W], {"out": BUFFERS, "accumulate": np.array(1)}, ("accumulate", "got array(1)")),
+    Row("O3", joint, [X, Y, W], {"out": {"dst": SOURCE}}, ("out", "got 'dst'")),
+    Row("O3", joint, [X, Y, W], {"out": SOURCE}, ("out must be a mapping", "or a tuple of 3; got ndarray")),
+    Row("O3", joint, [X, Y, W], {"out": (None, None)}, ("out must be a mapping", "got tuple")),
+    Row("O3", joint, [X, Y, W], {"dtype": {"dst": "f32"}}, ("dtype", "got 'dst'")),
+    Row("T4", joint, [X, Y, W], {"dtype": {"bias": "int8"}}, ("dtype must be one of", "got 'int8'")),
+    Row("T4", joint, [X, Y, W], {"dtype": {"bias": "f64"}}, ("dtype f64 needs f64 operands",)),
+    Row("D5", joint, [X, Y, W], {"accumulate": True}, ("accumulate=True must come with out", "got no out")),
+    Row("D5", joint, [X, Y, W], {"accumulate": 1, "out": BUFFERS}, ("accumulate must be a bool; got 1",)),
+    Row("D5", joint, [X, Y, W], {"accumulate": ["bias"], "out": BUFFERS}, ("accumulate", "got none for bias")),
+    Row("D6", joint, [X, Y, W], {"threads": 0}, ("threads must be a positive integer; got 0",)),
+    Row("T1", joint, [X, Y, [3, 1, 1]], {}, ("weights", "as the gradient of src is", "got the shape (3, 1, 1)")),
+    Row("T1", joint, [[1, 6, 1], Y, W], {}, ("src must be an array, as the gradient of weights",)),
+    Row("T1", joint, [X, [1, 4, 1], W], {}, ("diff_dst must be an array",)),
+    Row("T2", joint, [np.ones(X), np.ones(Y), W], {}, (
+        "numpy.asarray(src, numpy.float32) and numpy.asarray(diff_dst, numpy.float32) would do",)),
+    Row("G6", joint, [X, (1, 3, 1), W], {}, ("diff_dst extent must be",)),
+    Row("G9", joint, [X, Y, [3, 1]], {"needs": ["bias"]}, ("weights must hold 3 non-negative",)),
+    # an out that another gradient reads: none is written
+    *(Row(rule, (joint[0], name), [SOURCE, V, W], {"out": {"src": NAN} | out}, words) for rule, name, out, words in (
+        ("D3", WEIGHTS, {"weights": np.broadcast_to(F32(1), W)}, ("out must be writable",)),
+        ("D4", "ConvolutionBackwardData", {"src": SOURCE}, ("not overlap an operand; got memory shared with src",)),
+        ("D4", WEIGHTS, BUFFERS | {"weights": BUFFERS["src"][0, :3, None]}, ("shared with the out of src [D4]",)),
+        ("D2", WEIGHTS, {"weights": SOURCE}, ("out must have the output's shape (3, 1, 1)",)))),
+    # pullbacks
+    Row("O3", pulled, [V, ["bias"]], {}, ("needs must hold names or numbers of src, weights; got 'bias'",)),
+    Row("O3", pulled, [V, "src"], {}, ("a tuple of names or numbers of src, weights; got 'src'; ('src',) would do",)),
+    Row("O3", pulled, [V, 1], {}, ("must be a tuple of", "got 1; (1,) would do")),
+    Row("O3", pulled, [V, [2]], {}, ("got 2 [O3]",)),
+    Row("O3", pulled, [V, [True]], {}, ("got True [O3]",)),
+    Row("O3", pulled, [V, [["src"]]], {}, ("got ['src'] [O3]",)),
+    Row("O3", pulled_thrice, [[None] * 3, ["u"]], {}, ("numbers of src, weights, v; got 'u'",)),
+    Row("D7", pulled, [(1, 3, 1)], {}, ("v must have its result's shape (1, 4, 1); got (1, 3, 1)",)),
+    Row("T6", pulled, [np.ones(Y)], {}, ("v must be of f32, its result's type; got f64",)),
+    Row("T1", pulled, [None], {}, ("v must be an array; got None",)),
+    Row("O2", pulled_twice, [None, [V]], {}, ("cotangents of 2 gradients; got 1 of them",)),
+    Row("O2", pulled_twice, [None, V], {}, ("got ndarray",)),
+    Row("D7", pulled_twice, [["src"], [None, V]], {}, ("v[1] must be None, as there is no such gradient",)),
+    Row("D7", pulled_twice, [None, [V, None]], {}, ("v[0] must have its result's shape (1, 6, 1)",)),
+    Row("A1", (convgrad.vjp, CONV), [CONV, X, W], {"colour": 1}, ("unknown attribute 'colour'",)),
+    Row("D6", (convgrad.vjp, CONV), [CONV, X, W], {"threads": 0}, ("threads must be a positive integer",)),
+    # options
     Row("D13", CONV, [X, W], {"activation": "gelu"}, ('activation must be None or "relu"; got \'gelu\'',)),
     Row("D13", BIAS, [X], {"activation": "relu"}, ("belongs to Convolution, ConvTranspose, BiasAdd", "got 'relu'")),
     Row("D10", bounded, [X, Y], {"bound": "path"}, ("one of paths, norms, kappa; got 'path'", "the tightest")),
@@ -88,6 +147,13 @@ ROWS = [
     Row("D2", joined, [piece(0, 5)], {"out": np.zeros(2, F32)}, ("the output's shape (1,); got (2,)",)),
     Row("D4", joined, [SHARED_PIECE], {"out": SHARED_PIECE.sums[0]}, ("memory shared with sum 0 of the parts",)),
     Row("T4", joined, [piece(0, 5)], {"dtype": "f64"}, ("dtype must not be f64, as the sums are kept in f32",)),
+    # compiled calls
+    Row("T6", compiled, [X, W, np.ones(X), np.ones(W)], {}, ("src must be of f32, the type it was", "got f64")),
+    Row("T6", compiled, [X, W, X, np.ones(W, np.float16)], {}, ("weights must be of f32", "got f16")),
+    Row("D7", compiled, [X, W, X, Y], {}, ("weights must have the shape it was", "(3, 1, 1); got (1, 4, 1)")),
+    Row("D7", compiled, [X, W, (2, 6, 1), W], {}, ("src must have the shape", "(1, 6, 1); got (2, 6, 1)")),
+    Row("O2", compiled, [X, W, X], {}, ("it was compiled for the operands src, weights; got 1",)),
+    Row("T1", compiled, [X, W, X, np.ones(W, np.int8)], {}, ("weights must be an array of f32", "got int8")),
     # P1 to P5
     Row("P1", (convgrad.partials, CONV), [CONV, X, W], {}, ("must sum over the batch, as ConvolutionBackwardWeights",)),
     Row("P1", (convgrad.partials, "BiasAdd"), ["BiasAdd", X, (1,)], {}, ("each of its images is by itself",)),

@@ -144,35 +144,6 @@ def test_no_name_is_taught_that_is_an_attribute_of_every_operator() -> None:
     assert "output_padding" in {a.name for a in find("ConvTranspose").attributes}
 
 
-CHOICES = [
-    ({"data_format": "channels_last"}, "spelt NXC here"),
-    ({"data_format": "channels_first"}, "spelt NCX here"),
-    ({"auto_pad": "SAME"}, "spelt same_upper here"),
-    ({"auto_pad": "same_uper"}, "did you mean same_upper?"),
-    ({"weights_format": "IOHW"}, "IOX is a layout of the ConvTranspose operators"),
-]
-
-
-@pytest.mark.parametrize(("attributes", "words"), CHOICES)
-def test_choices_of_other_libraries_are_taught(attributes: dict[str, str], words: str) -> None:
-    with pytest.raises(InvalidAttributeError, match=words):
-        convgrad.convolution(*given("convolution"), **attributes)  # type: ignore[arg-type]
-
-
-STRICT = [
-    ({"strides": 1}, "got 1 \\(int\\); strides=\\[1, 1\\] would do"),
-    ({"strides": [2]}, "got \\[2\\]; strides=\\[2, 2\\] would do"),
-    ({"strides": None}, "strides=\\[1, 1\\] is what the functions assume"),
-    ({"strides": 0}, "got 0 \\(int\\) \\[A2\\]"),
-]
-
-
-@pytest.mark.parametrize(("attributes", "words"), STRICT)
-def test_run_says_what_a_list_would_be(attributes: dict[str, Any], words: str) -> None:
-    with pytest.raises(convgrad.ConvgradError, match=words):
-        convgrad.run("Convolution", *given("convolution"), **({"dilations": [1, 1]} | attributes))
-
-
 @pytest.mark.parametrize("library", ["jax", "dask"])
 def test_the_functions_of_other_arrays_teach_as_ours_do(library: str) -> None:
     pytest.importorskip(library)

@@ -13,17 +13,34 @@ import pytest
 
 import convgrad
 from convgrad import ConvgradError, infer_shapes, run
+from convgrad.spec.operators import Operator
 from convgrad.spec.rules import RULES
-from tests.spec import rule_breaks, rule_breaks_batch
+from tests.spec import rule_breaks, rule_breaks_batch, rule_breaks_shapes
 from tests.spec.rule_breaks import CONV, DATA, F32, OLD_DATA, OLD_FILTERS, WEIGHTS, Row, W, X, Y
+from tests.support.roles import memory
+from tests.support.table_rows import legal, rows
 
-ROWS = [*rule_breaks.ROWS, *rule_breaks_batch.ROWS]
+ROWS = [*rule_breaks.ROWS, *rule_breaks_shapes.ROWS, *rule_breaks_batch.ROWS]
+OF_OUT = ("T5", "D2", "D3", "D4")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row.rule}-{row.name}-{i}" for i, row in enumerate(ROWS)])
 def test_breaking_a_rule_says_so(row: Row) -> None:
+    """Nothing is written, accumulated or not; shapes alone are refused with the same words."""
+    arrays = [memory(one) for one in row.arrays()]
+    before = [one.tobytes() for one in arrays]
+    message = refusal(row, row.call)
+    if row.rule in OF_OUT and isinstance(row.operator, str):
+        assert refusal(row, lambda: row.call(accumulate=True)) == message
+    assert [one.tobytes() for one in arrays] == before
+    if row.rule[0] == "G" and isinstance(row.operator, str) and row.name != OLD_FILTERS:
+        attributes = rule_breaks.ones(row.operator, [np.empty(row.operands[0])]) | row.attributes
+        assert refusal(row, lambda: infer_shapes(row.name, *row.operands, **attributes)) == message
+
+
+def refusal(row: Row, call: Callable[[], object]) -> str:
     with pytest.raises(ConvgradError) as caught:
-        row.call()
+        call()
     message = str(caught.value)
     assert message.endswith(f" [{row.rule}]"), message
     assert type(caught.value) is RULES[row.rule].error
@@ -31,6 +48,25 @@ def test_breaking_a_rule_says_so(row: Row) -> None:
     assert "\n" not in message
     for fragment in row.fragments:
         assert fragment in message, message
+    return message
+
+
+@rows
+def test_every_operator_checks_its_attributes(op: Operator) -> None:
+    operands, attributes = legal(op)
+    axes = operands[0].ndim - 2
+    wrong: list[tuple[str, str, Any]] = [("A1", "alpha", 1), ("A5", "data_format", "NHWC")]
+    if op.attribute("strides"):
+        wrong += [("A3", "strides", None), ("A3", "dilations", None), ("A5", "auto_pad", "SAME"), ("A4", "groups", 0)]
+        wrong += [("A4", name, [-1] * axes) for name in ("pads_begin", "pads_end")]
+        wrong += [("A4", name, [0] * axes) for name in ("strides", "dilations")]
+        wrong += [("A6", name, [1] * (axes + 1)) for name in ("strides", "dilations", "pads_begin", "pads_end")]
+        wrong += [("A5", "weights_format", layout) for layout in (["OIX", "XIO"] if op.transposed else ["IOX", "XOI"])]
+    for rule, means, value in wrong:
+        attribute = op.attribute(means)
+        name = attribute.name if attribute else means
+        with pytest.raises(RULES[rule].error, match=rf"^{op.name}: .*{name}.*\[{rule}\]$"):
+            run(op.name, *operands, **attributes | {name: value})
 
 
 def test_every_rule_has_a_row_and_a_comment_where_it_is_enforced() -> None:
