@@ -156,18 +156,6 @@ def test_a_data_gradient_infers_the_same_extent(case: Extents) -> None:
         assert inferred == shapes["src"]
 
 
-@pytest.mark.parametrize(("extent", "stride", "expected"), [(5, 3, [1, 0, 0, 1, 0]), (28, 2, [1, 0] * 14)])
-def test_remainder_rows_get_no_gradient_and_give_none(extent: int, stride: int, expected: list[int]) -> None:
-    diff_dst = np.ones((1, -(-extent // stride), 1), np.float32)
-    weights = np.ones((1, 1, 1), np.float32)
-    out = np.full((1, extent, 1), np.nan, np.float32)
-    convgrad.convolution_backward_data(diff_dst, weights, out.shape, strides=stride, out=out)
-    assert out.ravel().tolist() == expected
-    src = np.where(np.array(expected, bool), np.float32(1), np.float32(np.nan)).reshape(out.shape)
-    diff_weights = convgrad.convolution_backward_weights(src, diff_dst, weights.shape, strides=stride)
-    assert diff_weights.ravel().tolist() == [sum(expected)]
-
-
 # -- whole shapes ------------------------------------------------------------------------------------------------------
 
 
