@@ -23,6 +23,7 @@ from convgrad import (
 from convgrad.formats import Format
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.spec.operators import find
+from tests.functional.other_arrays import Own, Theirs
 from tests.support.helpers import FUNCTIONS, assert_same_bits, random_case
 from tests.support.roles import Tensor
 
@@ -31,13 +32,6 @@ NAMES = Gradients._fields
 SUBSETS = list(chain.from_iterable(combinations(NAMES, size) for size in range(4)))
 FAMILIES = {convolution_backward: "Convolution", conv_transpose_backward: "ConvTranspose"}
 families = pytest.mark.parametrize("joint", FAMILIES, ids=lambda joint: str(joint.__name__))
-
-
-class Own(np.ndarray):  # type: ignore[type-arg]
-    """An array with ideas of its own."""
-
-    def transpose(self, *_: Any) -> Any:
-        raise AssertionError("its axes are not asked for")
 
 
 @dataclass(frozen=True)
@@ -198,16 +192,6 @@ def test_what_the_checks_conclude_is_remembered_of_a_kind(
     other = Layer(joint, *(2 * array for array in (one.src, one.diff_dst, one.weights)), one.attributes)
     for gradient, doubled, factor in zip(every, other(), (4, 4, 2), strict=True):
         assert_same_bits(doubled, (factor * gradient.astype(np.float64)).astype(gradient.dtype), factor)
-
-
-class Theirs:
-    """An array of another library."""
-
-    def __init__(self, array: Array) -> None:
-        self.array = array
-
-    def __array__(self, *_: Any, **__: Any) -> Array:
-        return self.array
 
 
 @families

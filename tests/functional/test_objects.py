@@ -12,6 +12,7 @@ import pytest
 
 import convgrad
 from convgrad import InvalidDataTypeError, InvalidShapeError, UnsupportedError, arrays
+from tests.functional.other_arrays import Theirs
 from tests.support.roles import BF16, DTYPES, F32, Array, Role, Tensor, every_second, read_only, roles, same
 
 
@@ -78,16 +79,6 @@ class Shape(Tensor):
         capsule = self.array.__dlpack__()
         ctypes.c_void_p.from_address(dltensor(capsule)).value = None
         return capsule
-
-
-class WithArray:
-    """An object that NumPy can turn into an array."""
-
-    def __init__(self, array: Array) -> None:
-        self.array = array
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return self.array
 
 
 @roles
@@ -175,7 +166,7 @@ def test_nested_lists_are_f64() -> None:
 
 def test_objects_with_array_are_read() -> None:
     src, weights = np.ones((1, 4, 1), F32), np.ones((2, 1, 1), F32)
-    assert same(convgrad.convolution(WithArray(src), WithArray(weights)), np.full((1, 3, 1), 2, F32))
+    assert same(convgrad.convolution(Theirs(src), Theirs(weights)), np.full((1, 3, 1), 2, F32))
 
 
 def test_subclasses_are_read_as_arrays() -> None:

@@ -22,6 +22,7 @@ from convgrad.functional.partials import partials_of
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import of_images
+from tests.functional.other_arrays import Own, Theirs
 from tests.support.engine_helpers import digest
 from tests.support.helpers import assert_same_bits
 from tests.support.roles import LAYOUTS, WRITABLE
@@ -193,10 +194,6 @@ def test_into_any_out_added_to_what_it_held(lies: str, dtype: str) -> None:
 
 
 def test_an_out_of_a_subclass_is_written_as_an_array() -> None:
-    class Own(np.ndarray):  # type: ignore[type-arg]
-        def __setitem__(self, *_: Any) -> None:
-            raise AssertionError("its axes are not asked for")
-
     every_second = np.empty((3, 3, 8, 16), F32)[..., ::2]
     out = every_second.view(Own)
     assert join(parts_of("packs"), out=out) is out
@@ -282,16 +279,6 @@ def test_what_a_part_holds_is_its_size() -> None:
     """As Python, and Dask, ask for it."""
     many, one = part("dense", 1, 15), part("dense", 0, 1)
     assert sys.getsizeof(many) - sys.getsizeof(one) == many.nbytes - one.nbytes == 13 * one.nbytes
-
-
-class Theirs:
-    """An array of another library."""
-
-    def __init__(self, array: Array) -> None:
-        self.array = array
-
-    def __array__(self, *_: Any, **__: Any) -> Array:
-        return self.array
 
 
 def test_the_result_is_of_the_library_of_the_operands(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-import tracemalloc
 from ctypes import addressof
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ from convgrad.spec.ordered_samples import norms2_in_order
 from convgrad.spec.samples import CHAINS, is_product, norm2_bound, of_one, squares_in_order
 from tests.functional.sample_cases import samples_of
 from tests.support.engine_helpers import HOST
-from tests.support.helpers import assert_same_bits
+from tests.support.helpers import assert_same_bits, peak_bytes
 from tests.support.tiers import tiers
 
 THREADS = (1, 3)
@@ -236,21 +236,17 @@ def test_few_samples_are_computed_by_all_threads_each(monkeypatch: pytest.Monkey
     assert_same_bits(got, expected, "few")
 
 
-def peak_bytes(samples: int) -> int:
+def peak(samples: int) -> int:
     """What the norms of so many samples take on one thread, beside operands and result."""
     src, diff_dst = (np.broadcast_to(array, (samples, *array.shape[1:])) for array in batch_of(1, 12))
     scratch.own.held = None
-    tracemalloc.start()
-    try:
-        result = convgrad.per_sample_weights_norm2(src, diff_dst, SHAPE, **LAYER, threads=1)
-        return tracemalloc.get_traced_memory()[1] - result.nbytes
-    finally:
-        tracemalloc.stop()
+    call = partial(convgrad.per_sample_weights_norm2, src, diff_dst, SHAPE, **LAYER, threads=1)
+    return peak_bytes(call) - 8 * samples
 
 
 def test_memory_knows_no_batch() -> None:
     """Of 64 times the samples not one more gradient: what varies is Python's own."""
-    few, many = [(peak_bytes(samples), peak_bytes(samples))[1] for samples in (8, 512)]  # plans are made at the first
+    few, many = [(peak(samples), peak(samples))[1] for samples in (8, 512)]  # plans are made at the first
     assert few > 4 * np.prod(SHAPE)
     assert many - few < 4 * np.prod(SHAPE)
 

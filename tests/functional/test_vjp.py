@@ -16,6 +16,7 @@ from convgrad import vjp
 from convgrad.formats import F32, F64, Format
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.spec.operators import OPERATORS, Operator
+from tests.functional.other_arrays import Theirs
 from tests.support.helpers import Case, assert_same_bits, operands_of, random_case
 from tests.support.table_rows import rows
 
@@ -50,8 +51,12 @@ def nonempty(op: Operator, rng: np.random.Generator, axes: int, fmt: Format) -> 
             return replace(case, format=fmt, dtype=None)
 
 
-def assert_orders(op: Operator, seeds: range) -> None:
-    """Assert <u, F(x + d) - F(x)> = <pullback of u, d>, by each variable x: F is linear in each of them."""
+@pytest.mark.parametrize(
+    "seeds", [range(3), pytest.param(range(100, 160), marks=pytest.mark.long)], ids=["few", "many"]
+)
+@rows
+def test_each_order_is_the_derivative_of_the_one_before(op: Operator, seeds: range) -> None:
+    """<u, F(x + d) - F(x)> = <pullback of u, d>, by each variable x: F is linear in each of them."""
     some = 0
     for seed in seeds:
         fmt = F32 if seed % 3 == 2 else F64
@@ -85,17 +90,6 @@ def assert_orders(op: Operator, seeds: range) -> None:
             variables += u
             sizes.append(len(u))
     assert some > ORDERS
-
-
-@rows
-def test_each_order_is_the_derivative_of_the_one_before(op: Operator) -> None:
-    assert_orders(op, range(3))
-
-
-@pytest.mark.long
-@rows
-def test_each_order_is_the_derivative_of_the_one_before_of_many(op: Operator) -> None:
-    assert_orders(op, range(100, 160))
 
 
 @rows
@@ -143,16 +137,6 @@ def test_what_a_cotangent_hands_on_is_a_copy() -> None:
         assert handed.dtype.isnative
         assert handed.flags.c_contiguous
         assert handed.flags.writeable
-
-
-class Theirs:
-    """An array of another library."""
-
-    def __init__(self, array: Array) -> None:
-        self.array = array
-
-    def __array__(self, *_: Any, **__: Any) -> Array:
-        return self.array
 
 
 @rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tracemalloc
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from convgrad.spec.ordered_samples import weighted_in_order
 from convgrad.spec.samples import scaled_operand, weighted_bound
 from tests.functional.sample_cases import BIAS, Samples, samples_of
 from tests.support.engine_helpers import HOST, Array
-from tests.support.helpers import assert_same_bits
+from tests.support.helpers import assert_same_bits, peak_bytes
 from tests.support.tiers import tiers
 
 several = pytest.mark.usefixtures("eight_cores")
@@ -138,23 +138,19 @@ def test_without_kernels_pieces_are_added_one_after_the_other(dtype: Any, monkey
     assert_same_bits(got, expected + dtype(3), dtype)
 
 
-def peak_bytes(samples: int) -> int:
+def peak(samples: int) -> int:
     src, diff_dst, shape, layer = batch_of("packs", 1)
     src, diff_dst = (np.broadcast_to(array, (samples, *array.shape[1:])) for array in (src, diff_dst))
     scale, out = np.ones(samples, np.float32), np.empty(shape, np.float32)
     scratch.own.held = None
-    tracemalloc.start()
-    try:
-        convgrad.weighted_weights_sum(src, diff_dst, shape, scale=scale, **layer, out=out, threads=1)
-        return tracemalloc.get_traced_memory()[1] - scale.nbytes
-    finally:
-        tracemalloc.stop()
+    call = partial(convgrad.weighted_weights_sum, src, diff_dst, shape, scale=scale, **layer, out=out, threads=1)
+    return peak_bytes(call) - scale.nbytes
 
 
 def test_memory_knows_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 16 times the images, in 16 times the pieces, hardly more: the sums that wait for others are few."""
     monkeypatch.setattr(scaled_sum, "BATCH_BYTES", 0)
-    few, many = [(peak_bytes(samples), peak_bytes(samples))[1] for samples in (160, 2560)]
+    few, many = [(peak(samples), peak(samples))[1] for samples in (160, 2560)]
     assert few > 80 * 49 * 5 * 4
     assert many < few + 20_000
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Callable
 from itertools import pairwise
 from math import prod
@@ -18,6 +17,7 @@ from convgrad.spec.order import FAN_IN, over_positions
 from convgrad.spec.pieces import max_sums, nodes_of
 from convgrad.spec.problem import canonical_shapes, of_images
 from convgrad.spec.subproblems import positions
+from tests.support.helpers import peak_bytes
 
 RANDOM = 300
 
@@ -103,12 +103,7 @@ SUM_BYTES = 4 * CHANNELS**2
 def sums_at_most(call: Callable[[], object]) -> int:
     """How many sums' memory a call takes at most, beside what there was: so large that all else is nothing."""
     call()  # what is compiled and remembered
-    tracemalloc.start()
-    try:
-        call()
-        return round(tracemalloc.get_traced_memory()[1] / SUM_BYTES)
-    finally:
-        tracemalloc.stop()
+    return round(peak_bytes(call) / SUM_BYTES)
 
 
 @pytest.mark.parametrize("taken", [range(12), range(1, 11), range(5, 12)])

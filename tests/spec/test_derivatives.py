@@ -15,10 +15,12 @@ from tests.spec.derivative_rows import Call, names_of
 from tests.support.helpers import assert_same_bits, operands_of, random_case
 from tests.support.table_rows import rows
 
-QUICK, LONG = range(3), range(100, 130)
 
-
-def assert_rows(op: Operator, seeds: range) -> None:
+@pytest.mark.parametrize(
+    "seeds", [range(3), pytest.param(range(100, 130), marks=pytest.mark.long)], ids=["few", "many"]
+)
+@rows
+def test_each_derivative_is_its_row(op: Operator, seeds: range) -> None:
     for seed in seeds:
         rng = np.random.default_rng([23, seed, OPERATORS.index(op)])
         case = replace(random_case(rng, op, axes=1 + seed % 4), dtype=None)
@@ -34,17 +36,6 @@ def assert_rows(op: Operator, seeds: range) -> None:
             got = given[0] if found.problem is None else solve(found.problem, given)
             row = names_of(op)[[port.name for port in op.operands].index(name)]
             assert_same_bits(got, call.derivative(row, v), (op.name, name, seed))
-
-
-@rows
-def test_each_derivative_is_its_row(op: Operator) -> None:
-    assert_rows(op, QUICK)
-
-
-@pytest.mark.long
-@rows
-def test_each_derivative_is_its_row_of_many(op: Operator) -> None:
-    assert_rows(op, LONG)
 
 
 @pytest.mark.parametrize("direction", ["FWD_D", "FWD_B", "BWD_D", "BWD_W"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -91,6 +92,16 @@ def assert_bounded(case: Case, seed: int) -> Verdict:
     verdict = compare(got, answer, prepared.problem, engines.height(prepared.problem))
     assert verdict.ok, f"{case} seed {seed}: {verdict}"
     return verdict
+
+
+def peak_bytes(call: Callable[[], object]) -> int:
+    """Return the most memory of Python's that a call takes, beside what there was."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 @contextmanager
