@@ -348,7 +348,6 @@ def family_4(formats: str, axes: int, channels: int) -> Family:
 
 FAMILY_TABLE = (
     Family("ConvolutionBackwardDataFp32", (8, 3, 224, 224), (16, 3, 3, 3), (8, 16, 222, 222), "NCX OIX"),
-    Family("ConvolutionBackwardFilterFp32", (1, 224, 224, 64), (3, 3, 64, 64), (1, 222, 222, 64), "NXC XIO"),
     Family("FiltersAnyLayout g2", (2, 4, 2), (4, 2, 3), (2, 4, 2), "NCX OIX", P1 | G2),
     Family("NXC, dilations 2, valid", (1, 100, 100, 160), (7, 1, 160, 192), (1, 88, 100, 192), "NXC XIO", D2 | VALID),
     Family("NXC, dilations 2, same", (1, 100, 100, 160), (7, 1, 160, 192), (1, 100, 100, 192), "NXC XIO", D2 | UPPER),
@@ -356,13 +355,10 @@ FAMILY_TABLE = (
     Family("conv_2d", (2, 32, 28, 28), (128, 32, 2, 2), (2, 128, 14, 14), "NCX OIX", S2),
     Family("conv_3d", (1, 3, 116, 132, 132), (32, 3, 3, 3, 3), (1, 32, 114, 130, 130), "NCX OIX"),
     Family("conv_bwd 2d", (1, 32, 28, 28), (128, 32, 1, 1), (1, 128, 14, 14), "NCX OIX", S2),
-    Family("conv_bwd 2d XIO", (1, 32, 28, 28), (1, 1, 32, 128), (1, 128, 14, 14), "NCX XIO", S2),
-    Family("conv_bwd 2d NXC", (1, 28, 28, 32), (128, 32, 1, 1), (1, 14, 14, 128), "NXC OIX", S2),
     Family("depthwise", (2, 64, 112, 112), (64, 1, 3, 3), (2, 64, 56, 56), "NCX OIX", S2 | begin_end(1, 0) | G64),
     Family("depthwise x8", (1, 300, 300, 3), (7, 7, 1, 24), (1, 150, 150, 24), "NXC XIO", S2 | UPPER | {"groups": 3}),
     Family("resnet stem", (2, 3, 224, 224), (64, 3, 7, 7), (2, 64, 112, 112), "NCX OIX", S2 | begin_end(3, 2)),
     Family("resnext", (1, 2048, 14, 14), (2048, 64, 3, 3), (1, 2048, 14, 14), "NCX OIX", P1 | {"groups": 32}),
-    Family("1x1, 50 images", (50, 64, 56, 56), (64, 64, 1, 1), (50, 64, 56, 56), "NCX OIX"),
     *(family_5(axes, channels) for axes in (1, 2, 3) for channels in (16, 20)),
     *(
         family_224(f"{data} {weights}", groups, axes)
@@ -376,18 +372,10 @@ FAMILY_TABLE = (
         family_4(f"{data} {weights}", axes, channels)
         for data, weights, axes, channels in product(("NCX", "NXC"), ("IOX", "XOI"), (2, 3), (1, 2, 6))
     ),
-    Family("transposed FiltersAnyLayout g2", (2, 4, 2), (4, 2, 3), (2, 4, 2), "NCX IOX", P1 | G2),
     Family("227 by 4", (256, 96, 55, 55), (96, 3, 11, 11), (256, 3, 227, 227), "NCX IOX", S4),
-    Family("13 g2", (256, 256, 13, 13), (256, 192, 3, 3), (256, 384, 13, 13), "NCX IOX", P1 | G2),
     Family("deconv", (1, 32, 28, 28), (32, 128, 3, 3), (1, 128, 16, 16), "NCX IOX", SHORT),
-    Family("deconv XOI", (1, 32, 28, 28), (3, 3, 128, 32), (1, 128, 16, 16), "NCX XOI", SHORT),
-    Family("deconv NXC", (1, 28, 28, 32), (32, 128, 3, 3), (1, 16, 16, 128), "NXC IOX", SHORT),
     Family("deconv, valid", (1, 32, 28, 28), (32, 128, 3, 3), (1, 128, 57, 57), "NCX IOX", SHORT | VALID),
     Family("deconv, op 1", (1, 32, 28, 28), (32, 128, 3, 3), (1, 128, 17, 17), "NCX IOX", SHORT | OP1),
-    Family("17 channels", (2, 17, 5, 5), (17, 16, 3, 3), (2, 16, 5, 5), "NCX IOX", P1),
-    Family("depthwise deconv", (2, 16, 5, 5), (16, 1, 3, 3), (2, 16, 5, 5), "NCX IOX", P1 | {"groups": 16}),
-    Family("deconv g4", (2, 16, 5, 5), (16, 4, 3, 3), (2, 16, 5, 5), "NCX IOX", P1 | G4),
-    Family("deconv 1x1", (2, 16, 5, 5), (16, 16, 1, 1), (2, 16, 5, 5), "NCX IOX"),
 )  # fmt: skip
 
 

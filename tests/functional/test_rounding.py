@@ -63,12 +63,6 @@ def test_accumulate_adds_once_before_the_one_rounding() -> None:
     assert half.tolist() == [1 + 2**-10]
 
 
-def test_accumulate_false_ignores_the_old_value() -> None:
-    out = np.full(1, np.inf, F32)
-    dot([1, 2], [3, 4], F32, out=out)
-    assert out.tolist() == [11]
-
-
 def test_bias_enters_before_the_one_rounding() -> None:
     src, weights = np.array(SMALL).astype(BF16).reshape(1, 1, 2), np.ones((1, 2, 1), BF16)
     result = convgrad.convolution(src, weights, np.ones(1, BF16))

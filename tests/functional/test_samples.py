@@ -142,7 +142,7 @@ def batch_of(samples: int, size: int = 5, seed: int = 0) -> tuple[Any, Any]:
 def test_parts_of_large_gradients_are_gradients_by_themselves(
     part: int, transposed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of so many of 10 channels: the specified bits on all threads and instruction sets, and exact integers."""
+    """Of so many of 10 channels: the specified bits on all threads and instruction sets."""
     src, diff_dst = batch_of(4)
     operands = (diff_dst, src) if transposed else (src, diff_dst)
     whole = convgrad.per_sample_weights_norm2(*operands, SHAPE, **LAYER, transposed=transposed)
@@ -156,21 +156,6 @@ def test_parts_of_large_gradients_are_gradients_by_themselves(
         monkeypatch.setenv("CONVGRAD_MAX_ISA", isa)
         got = convgrad.per_sample_weights_norm2(*operands, SHAPE, **LAYER, transposed=transposed, threads=threads)
         assert_same_bits(got, expected, (isa, threads))
-    integers = [np.rint(3 * array) for array in operands]
-    each = [
-        convgrad.run(
-            operator,
-            *(a[[n]] for a in integers),
-            SHAPE,
-            strides=[1, 1],
-            pads_begin=[1, 1],
-            pads_end=[1, 1],
-            dilations=[1, 1],
-        )
-        for n in range(4)
-    ]
-    exact = [float(np.sum(one.astype(np.float64) ** 2)) for one in each]
-    assert convgrad.per_sample_weights_norm2(*integers, SHAPE, **LAYER, transposed=transposed).tolist() == exact
 
 
 def test_samples_that_change_places_take_their_norms_along() -> None:

@@ -83,6 +83,13 @@ def refusal(operator: str, *shapes: Any, **attributes: Any) -> str | None:
     return None
 
 
+def assert_listed(call: Callable[[int], str | None], refused: Iterable[int], legal: list[int]) -> int:
+    """Assert that each refusal lists the legal extents; return how many there are."""
+    messages = [str(call(n)) for n in refused]
+    assert all(listed(message, "legal extents: ") == legal for message in messages), (legal, messages)
+    return len(messages)
+
+
 def accepted(candidates: Iterable[int], call: Callable[[int], str | None]) -> list[int]:
     return [n for n in candidates if call(n) is None]
 
@@ -118,11 +125,7 @@ def test_g6_data_gradient_lists_its_legal_extents(pads: dict[str, Any], share: i
 
         legal = accepted(range(24), call)
         assert legal == [src for src in range(24) if window.positions(src) == dst], (window, dst)
-        for src in {*range(24)} - {*legal}:
-            message = call(src)
-            assert message
-            assert listed(message, "legal extents: ") == legal, message
-            refused += 1
+        refused += assert_listed(call, {*range(24)} - {*legal}, legal)
     assert refused > 1000 / SHARES
 
 
@@ -202,10 +205,7 @@ def test_g7_transposed_weight_gradient_lists_its_legal_extents(pads: dict[str, A
         legal = accepted(range(24), call)
         made = [window.large(small, p) for p in (range(limit) if padding is None else [padding])]
         assert legal == [n for n in made if n >= 0], (window, small, padding)
-        for large in {*range(0, 24, 5)} - {*legal}:
-            message = call(large)
-            assert message
-            assert listed(message, "legal extents: ") == legal, message
+        assert_listed(call, {*range(0, 24, 5)} - {*legal}, legal)
 
 
 @shares
