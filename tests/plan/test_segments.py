@@ -92,9 +92,8 @@ def test_tables_are_bounded_by_the_operands(line: str) -> None:
     one = problem(f"BWD_W f32 NXC mb1{line}")
     conv = one.geometry
     assert isinstance(conv, Conv)
-    operands = [np.ones(s, np.float32) for s in (conv.src_shape, conv.dst_shape)]
-    operands = [np.moveaxis(np.ascontiguousarray(np.moveaxis(a, 1, -1)), -1, 1) for a in operands]
-    out = empty(one)
+    channels_last = (np.ones((n, *x, c), np.float32) for n, c, *x in (conv.src_shape, conv.dst_shape))
+    operands, out = [np.moveaxis(array, -1, 1) for array in channels_last], empty(one)
     isa = isas.isa()
     assert isa is not None
     call = executable(one, [array.strides for array in (*operands, out)], isas.machine(isa), 1)

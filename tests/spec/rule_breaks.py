@@ -164,7 +164,7 @@ ROWS = [
     Row("A2", CONV, [X, W], {"strides": np.array([1.0])}, ("strides", "ndarray")),
     Row("A2", CONV, [X, W], {"strides": [True]}, ("strides", "[True] (list)")),
     Row("A2", CONV, [X, W], {"strides": np.array([True])}, ("strides", "ndarray")),
-    Row("A2", CONV, [X, W], {"strides": 1}, ("strides must be a list", "got 1 (int)")),
+    Row("A2", CONV, [X, W], {"strides": 1}, ("strides must be a list", "got 1 (int); strides=[1] would do")),
     Row("A2", CONV, [X, W], {"strides": "1"}, ("strides must be a list", "'1' (str)")),
     Row("A2", CONV, [X, W], {"strides": np.ones((1, 1), int)}, ("strides", "ndarray")),
     Row("A2", CONV, [X, W], {"pads_begin": [None]}, ("pads_begin", "[None]")),
@@ -181,7 +181,7 @@ ROWS = [
     Row("A2", convolution, [X, W], {"pads_begin": "SAME"}, ("'SAME' (str); auto_pad='same_upper' would do",)),
     Row("A2", CONV, [(1, 6, 6, 1), (3, 3, 1, 1)], {"strides": 0}, ("got 0 (int) [A2]",)),
     # A3
-    Row("A3", CONV, [X, W], {"strides": None}, ("strides is required", "a list of integers, one per spatial axis")),
+    Row("A3", CONV, [X, W], {"strides": None}, ("strides is required", "one per spatial axis", "; strides=[1] is what the")),
     Row("A3", T_WEIGHTS, [T_SRC, T_DST, [3, 1, 1]], {"dilations": None}, ("dilations is required",)),
     # A4
     Row("A4", CONV, [X, W], {"strides": [-1]}, ("strides must be positive", "got [-1]")),
@@ -199,7 +199,6 @@ ROWS = [
     Row("A5", CONV, [X, W], {"data_format": "nxc"}, ("that layout is spelt NXC here",)),
     Row("A5", CONV, [X, W], {"data_format": "OIX"}, ("must be one of NXC, NCX; got 'OIX'",)),
     Row("A5", CONV, [X, W], {"weights_format": "HWIO"}, ("must be one of XIO, OIX", "that layout is spelt XIO here")),
-    Row("A5", CONV, [X, W], {"weights_format": "OIHW"}, ("that layout is spelt OIX here",)),
     Row("A5", CONV, [X, W], {"weights_format": "IOX"}, ("must be one of XIO, OIX; got 'IOX'",)),
     Row("A5", TRANSPOSE, [T_SRC, T_W], {"weights_format": "IOHW"}, ("one of XOI, IOX", "is spelt IOX here")),
     Row("A5", TRANSPOSE, [T_SRC, T_W], {"weights_format": "OIX"}, ("'OIX'", "of the Convolution operators", "IOX")),
@@ -209,7 +208,6 @@ ROWS = [
     Row("A5", CONV, [X, W], {"weights_format": "IOHW"}, ("'IOHW'; IOX is a layout of the ConvTranspose operators",)),
     Row("A5", CONV, [X, W], {"auto_pad": "same"}, ("none, same_upper, same_lower, valid", "'same'")),
     Row("A5", CONV, [X, W], {"auto_pad": "same_uper"}, ("did you mean same_upper?",)),
-    Row("A5", CONV, [X, W], {"auto_pad": ""}, ("none, same_upper, same_lower, valid", "''")),
     Row("A5", "BiasAdd", [X, (1,)], {"data_format": "NCHW"}, ("that layout is spelt NCX here",)),
     # A6
     Row("A6", CONV, [X, W], {"strides": [1, 1]}, ("strides must have one value per spatial axis, 1 here", "[1, 1]")),
@@ -217,7 +215,6 @@ ROWS = [
     Row("A6", CONV, [(1, 6, 6, 1), (3, 3, 1, 1)], {"pads_begin": [1]}, ("pads_begin", "2 here; got [1]")),
     Row("A6", CONV, [X, W], {"pads_end": [0, 0], "auto_pad": "same_upper"}, ("pads_end", "1 here; got [0, 0]")),
     Row("A6", TRANSPOSE, [T_SRC, T_W], {"output_padding": [0, 0]}, ("output_padding", "1 here; got [0, 0]")),
-    Row("A6", convolution, [X, W], {"strides": (1, 1)}, ("strides", "1 here; got [1, 1]")),
     Row("A6", CONV, [(1, 6, 6, 1), (3, 3, 1, 1)], {"strides": [2]}, ("got [2]; strides=[2, 2] would do",)),
     # A7
     Row("A7", WEIGHTS, [X, Y], {}, ("weights_shape must be given, as operand or attribute", "got none")),
@@ -227,7 +224,6 @@ ROWS = [
     Row("A7", backward_weights, [X, Y], {}, ("weights_shape must be given",)),
     # A8, in each of its ways
     Row("A8", DATA, [Y, W], {"strides": [2]}, ("dst_shape must be given, or give output_padding", "0: 9, 10 [A8]")),
-    Row("A8", DATA, [Y, W], {"strides": [2], "auto_pad": "valid"}, ("give output_padding", "axis 0: 9, 10")),
     Row("A8", DATA, [Y, W], {"strides": [2], "auto_pad": "same_upper", "output_padding": [1]},
         ("leave output_padding out where E >= s", "axis 0: 7, 8")),
     Row("A8", DATA, [Y, W], {"auto_pad": "same_lower", "output_padding": [0]}, ("leave output_padding", "axis 0: 4")),
@@ -269,7 +265,6 @@ ROWS = [
     Row("T3", WEIGHTS, [X, Y, np.ones((1, 3), int)], {}, ("weights_shape", "got int64 of shape (1, 3)")),
     Row("T3", WEIGHTS, [X, Y, 3], {}, ("weights_shape must be a 1-D array of", "the extents of all axes are wanted")),
     Row("T3", WEIGHTS, [X, Y, "311"], {}, ("weights_shape", "311")),
-    Row("T3", WEIGHTS, [X, Y, [True, 1, 1]], {}, ("weights_shape", "True")),
     Row("T3", DATA, [Y, W, [1, None, 1]], {}, ("dst_shape", "None")),
     Row("T4", CONV, [X, W], {"dtype": "int8"}, (f"dtype must be one of {', '.join(FORMATS)}; got 'int8'",)),
     *(Row("T4", "BiasAdd", [X, (1,)], {"dtype": dtype}, (f"dtype must be one of {', '.join(FORMATS)}; got {dtype!r}",))
@@ -308,7 +303,6 @@ ROWS = [
     Row("D5", CONV, [X, W], {"accumulate": None}, ("accumulate must be a bool; got None",)),
     Row("D5", CONV, [X, W], {"accumulate": True}, ("must come with out",)),
     Row("D6", CONV, [X, W], {"threads": 0}, ("threads must be a positive integer; got 0",)),
-    Row("D6", CONV, [X, W], {"threads": -1}, ("got -1",)),
     Row("D6", CONV, [X, W], {"threads": 1.0}, ("got 1.0",)),
     Row("D6", CONV, [X, W], {"threads": True}, ("got True",)),
     Row("D6", CONV, [X, W], {"threads": "2"}, ("got '2'",)),

@@ -81,6 +81,7 @@ def piece(begin: int, end: int, channels: int = 1, operand_type: type = F32) -> 
 
 SHARED_PIECE = piece(0, 5)
 
+TWICE = {"strides": 2, "transposed": True, "output_padding": 0}
 NAN, BUFFERS = np.full(X, np.nan, F32), {"src": np.ones(X, F32), "weights": np.ones(W, F32)}
 SOURCE = np.ones(X, F32)
 
@@ -175,7 +176,14 @@ ROWS = [
     Row("P5", joined, [piece(5, 15), piece(0, 10)], {}, ("images 5 to before 10 are of two parts",)),
     Row("P5", joined, [piece(0, 12), piece(15, 20)], {}, ("12 to before 15 are missing", "a leaf; 10 or 15 would do")),
     Row("P5", joined, [piece(0, 12), piece(10, 20)], {}, ("10 to before 12 are of two", "12 is inside a leaf")),
-    # S1, S2
+    # samples
+    *(Row("D4", call, [SOURCE, V], more | {"out": array[0, :3, None]}, (f"memory shared with {name}",))
+      for name, array in (("src", SOURCE), ("diff_dst", V))
+      for call, more in ((weighted, {"scale": [2.0]}), (clipped, {"max_norm": 1.0}))),
+    Row("D4", (convgrad.weighted_bias_sum, BIAS), [V], {"scale": [2.0], "out": V[0, 0]}, ("shared with diff_dst",)),
+    *(Row("G7", (call[0], "ConvTransposeBackwardWeights"), [X, (1, 14, 1)], more | TWICE, ("+ 0; got 14",))
+      for call, more in ((norms, {}), (weighted, {"scale": [1.0]}))),
+    Row("A1", norms, [X, Y], {"output_padding": 0}, ("output_padding",)),
     Row("A2", weighted, [X, Y], {"scale": [1.0], "transposed": "no"}, ("transposed must be a bool; got 'no'",)),
     Row("A2", clipped, [X, Y], {"max_norm": 1, "transposed": 0}, ("transposed must be a bool; got 0",)),
     Row("A2", norms, [X, Y], {"transposed": None}, ("transposed must be a bool; got None",)),
