@@ -181,7 +181,7 @@ ROWS = [
     Row("A2", convolution, [X, W], {"pads_begin": "SAME"}, ("'SAME' (str); auto_pad='same_upper' would do",)),
     Row("A2", CONV, [(1, 6, 6, 1), (3, 3, 1, 1)], {"strides": 0}, ("got 0 (int) [A2]",)),
     # A3
-    Row("A3", CONV, [X, W], {"strides": None}, ("strides is required", "one per spatial axis", "; strides=[1] is what the")),
+    Row("A3", CONV, [X, W], {"strides": None}, ("strides is required", "per spatial axis", "; strides=[1] is")),
     Row("A3", T_WEIGHTS, [T_SRC, T_DST, [3, 1, 1]], {"dilations": None}, ("dilations is required",)),
     # A4
     Row("A4", CONV, [X, W], {"strides": [-1]}, ("strides must be positive", "got [-1]")),
