@@ -73,6 +73,10 @@ def parts_of(name: str) -> list[Partials]:
     return [part(name, a, b, 1 + n % 2) for n, (a, b) in enumerate(pairwise([0, *LAYERS[name][4], batch]))]
 
 
+def bytes_of(one: Partials) -> list[bytes]:
+    return [array.tobytes() for array in one.sums]
+
+
 def whole(name: str, **options: Any) -> Array:
     op, _, _, attributes, _ = LAYERS[name]
     return prepare(
@@ -132,12 +136,12 @@ def test_every_single_leaf_apart() -> None:
     assert all(len(one.sums) == 1 for one in parts)
     assert_same_bits(join(parts), whole("dense"), "leaves")
     together = functools.reduce(operator.add, parts)
-    assert [array.tobytes() for array in together.sums] == [array.tobytes() for array in part("dense", 0, 40).sums]
+    assert bytes_of(together) == bytes_of(part("dense", 0, 40))
 
 
 def test_neighbours_add_in_any_grouping_and_stay_as_they_are() -> None:
     parts = parts_of("dense")[:4]
-    before = [[array.tobytes() for array in one.sums] for one in parts]
+    before = [bytes_of(one) for one in parts]
     made = set()
     for steps in permutations(range(3)):
         left = {n: one for n, one in enumerate(parts)}
@@ -150,7 +154,7 @@ def test_neighbours_add_in_any_grouping_and_stay_as_they_are() -> None:
         made.add((all_.first, all_.end, *(array.tobytes() for array in all_.sums)))
     direct = part("dense", 0, 33)
     assert made == {(0, 33, *(array.tobytes() for array in direct.sums))}
-    assert before == [[array.tobytes() for array in one.sums] for one in parts]
+    assert before == [bytes_of(one) for one in parts]
 
 
 @pytest.mark.parametrize("name", ["dense", "packs", "bias"])
@@ -161,13 +165,13 @@ def test_a_part_computed_onto_the_one_before_is_the_sum_of_both(name: str) -> No
     parts = parts_of(name)
     grown = part(name, 0, 0)
     for one, (a, b) in zip(parts, pairwise([0, *cuts, prepared.problem.geometry.batch]), strict=True):
-        before, kept = grown, [array.tobytes() for array in grown.sums]
+        before, kept = grown, bytes_of(grown)
         some = of_images(prepared.problem, b - a)
         grown = partials_of(some, [array[a:b] for array in prepared.operands], a, before=before)
         expected = before + one
         assert (grown.first, grown.end) == (expected.first, expected.end)
-        assert [array.tobytes() for array in grown.sums] == [array.tobytes() for array in expected.sums]
-        assert [array.tobytes() for array in before.sums] == kept
+        assert bytes_of(grown) == bytes_of(expected)
+        assert bytes_of(before) == kept
     with pytest.raises(convgrad.InvalidShapeError, match=r"\[P5\]$"):
         partials_of(some, [array[a:b] for array in prepared.operands], a, before=grown)
 

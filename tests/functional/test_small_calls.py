@@ -18,20 +18,7 @@ from convgrad.engines.llvm import engine, execute
 from convgrad.engines.settings import count
 from convgrad.functional import call
 from convgrad.host import environment
-from tests.support.roles import (
-    BF16,
-    DTYPES,
-    F32,
-    Array,
-    Role,
-    every_second,
-    fortran,
-    negative,
-    read_only,
-    roles,
-    same,
-    unaligned,
-)
+from tests.support.roles import BF16, DTYPES, F32, LAYOUTS, Array, Role, read_only, roles, same
 
 SHAPE = (1, 8, 8, 8)
 TWO = {"strides": [1, 1], "dilations": [1, 1], "pads_begin": [1, 1], "pads_end": [1, 1]}
@@ -57,7 +44,7 @@ def layer(operator: str, dtype: Any = F32, seed: int = 0) -> tuple[list[Array], 
 
 def elsewhere(array: Array) -> dict[str, Array]:
     """Return arrays of the same values that lie in other ways."""
-    ways = {way.__name__: way(array) for way in (every_second, negative, fortran, read_only, unaligned)}
+    ways = {way: LAYOUTS[way](array) for way in ("every_second", "negative", "fortran", "read_only", "unaligned")}
     foreign, subclass = array.astype(array.dtype.newbyteorder()), array.copy().view(np.memmap)
     return {"as it was": array, "foreign": foreign, "subclass": subclass} | ways
 

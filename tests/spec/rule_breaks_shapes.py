@@ -24,6 +24,7 @@ from tests.spec.rule_breaks import (
 )
 
 backprop_data = (convgrad.convolution_backprop_data, OLD_DATA)
+S, D = (2, 12, 10, 3), (2, 8, 8, 5)
 FAR, huge = 2**55, 2**62
 
 NEGATIVE = [  # as lists, so that they stay shapes
@@ -78,6 +79,13 @@ ROWS = [
     Row("G4", WEIGHTS, [(1, 6, 5), (1, 4, 2), [2, 5, 3]], {}, ("XIO); these shapes fit data_format='NXC', weights_f",)),
     Row("G4", CONV, [(1, 3, 2), (4, 3, 1)], {}, ("got 2 and", "fit data_format='NCX', weights_format='OIX' [G4]")),
     Row("G4", WEIGHTS, [(1, 5, 6), (1, 3, 5), [2, 5, 3]], {}, ("fit data_format='NCX', weights_format='XIO' [G4]",)),
+    Row("G3", CONV, [(2, 4, 9, 9), (6, 2, 3, 3)], {"groups": 2}, ("data_format='NCX', weights_format='OIX' [G3]",)),
+    # in another order (src 2x12x10x3, dst 2x8x8x5, weights 5x3x3x5)
+    *(Row(rule, operator, operands, given, (f"fit as {words} with data_format='NXC', weights_format='XIO': the order",))
+      for rule, operator, operands, given, words in (
+        ("G4", WEIGHTS, [D, S, [5, 3, 3, 5]], {}, "diff_dst, src, weights_shape"),
+        ("G4", WEIGHTS, [D, S], {"weights_shape": [5, 3, 3, 5]}, "diff_dst, src"),
+        ("G2", DATA, [(5, 3, 3, 5), D, [2, 12, 10, 3]], {}, "weights, diff_dst, dst_shape"))),
     Row("G4", DATA, [(1, 4, 2), (3, 5, 4)], {}, ("diff_dst channels must be weights channels = 4", "got 2")),
     Row("G4", DATA, [(1, 4, 2), (3, 5, 2), [1, 6, 7]], {}, ("dst_shape channels must be", "= 5 x 1", "got 7")),
     Row("G4", TRANSPOSE, [(1, 3, 2), (3, 2, 4)], {}, ("src channels must be weights channels = 4", "(XOI)")),

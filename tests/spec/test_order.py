@@ -99,10 +99,6 @@ def test_heights(order: Order, height: int) -> None:
     assert order.height == height
 
 
-def test_a_million_terms_stay_near_310() -> None:
-    assert max(over_positions(n, [1024 * 1024 // n]).height for n in (1, 2, 16, 1024, 1024 * 1024)) <= 310
-
-
 @given(st.integers(1, 20_000))
 def test_tree_height_by_walking_the_tree(leaves: int) -> None:
     heights = [0] * leaves
