@@ -14,7 +14,6 @@ from tests.spec.derivative_rows import CELLS, CURRENT, LAYER, PAGE, ROWS, Call, 
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
 
-QUICK, LONG = range(6), range(100, 140)
 DIRECTIONS = 5  # single elements of an input, beside one direction of all of them
 
 
@@ -78,15 +77,10 @@ def assert_rows(op: Operator, seeds: range) -> None:
     assert all(3 * sum(each) >= len(each) > 0 for each in some.values()), some
 
 
+@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(100, 140), marks=pytest.mark.long)])
 @tiers("op", OPERATORS, every=2)
-def test_each_row_is_the_derivative(op: Operator) -> None:
-    assert_rows(op, QUICK)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: f"{op.name}-{op.operands[-1].name}")
-def test_each_row_is_the_derivative_of_many(op: Operator) -> None:
-    assert_rows(op, LONG)
+def test_each_row_is_the_derivative(op: Operator, seeds: range) -> None:
+    assert_rows(op, seeds)
 
 
 def test_a_weight_gradient_has_a_rest_that_its_data_gradient_cannot_know() -> None:
