@@ -15,7 +15,6 @@ from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
 from convgrad.spec.operators import find
 from tests.support.hard_cases import OPERATORS, Array, Shape, laid_out
-from tests.support.helpers import FUNCTIONS
 from tests.support.tiers import tiers
 
 
@@ -161,19 +160,6 @@ def test_values(case: tuple[Value, str, str]) -> None:
             assert np.array_equal(got[where], wanted[where]), (operator, formats)
 
 
-@pytest.mark.parametrize("value", [v for v in VALUES if "0.7" not in v.id], ids=lambda v: v.id)
-def test_values_of_the_functions_with_their_defaults(value: Value) -> None:
-    operands = [(kind, array.astype(np.float32)) for kind, array in value.operands]
-    options: dict[str, Any] = {"groups": value.groups} if value.groups > 1 else {}
-    for operator in value.operators:
-        if operator in FUNCTIONS:
-            formats = next(f for f in layouts(operator) if f["data_format"] == "NXC")  # the first choice is the default
-            expected = laid_out(value.result[1], layout_of(value.result[0], formats))
-            out = np.full(expected.shape, np.nan, np.float32)
-            assert FUNCTIONS[operator](*arguments(operands, formats), out=out, **options) is out
-            assert np.array_equal(out, expected), operator
-
-
 # -- one axis: extents, pads, remainders -------------------------------------------------------------------------------
 
 UPPER, LOWER, VALID = ({"auto_pad": a} for a in ("same_upper", "same_lower", "valid"))
@@ -283,25 +269,6 @@ def test_extents_and_pads(case: Extents, axes: int) -> None:
     for formats in layouts(OPERATORS[case.transposed][0]):
         attributes = strict(case.options, axes) | formats
         check_family(case.transposed, shapes_of(case, axes, formats), attributes, (case.pads,) * axes)
-
-
-@pytest.mark.parametrize("case", [e for e in EXTENTS if not e.transposed], ids=str)
-def test_a_data_gradient_infers_the_same_extent(case: Extents) -> None:
-    """By output_padding = the remainder r, or by stride 1, or by auto_pad same where s divides the extent."""
-    formats = {"data_format": "NXC", "weights_format": "XIO"}
-    shapes = shapes_of(case, 1, formats)
-    options = strict(case.options, 1) | formats
-    (stride,), (dilation,) = options["strides"], options["dilations"]
-    effective = dilation * (case.kernel - 1) + 1
-    remainder = (case.src + sum(case.pads) - effective) % stride
-    ways: list[dict[str, Any]] = []
-    if options.get("auto_pad", "").startswith("same"):
-        ways += [{}] * (effective >= stride and case.src % stride == 0)
-    else:
-        ways += [{"output_padding": [remainder]}] + [{}] * (stride == 1)
-    for way in ways:
-        inferred = convgrad.infer_shapes(OPERATORS[False][1], shapes["dst"], shapes["weights"], **options, **way)
-        assert inferred == shapes["src"]
 
 
 # -- whole shapes ------------------------------------------------------------------------------------------------------

@@ -256,6 +256,9 @@ def test_a9_output_padding_is_accepted_below_its_limit(operator: str) -> None:
         message = refusal(operator, *shapes[operator], output_padding=[padding], **window.attributes)
         limit = stride if operator == DATA else max(stride, dilation)
         assert (message is None) == (padding < limit), message
+        if message is None and operator in (DATA, TRANSPOSE):  # which infer the extent
+            given: dict[str, Any] = window.attributes | {"output_padding": [padding]}
+            assert infer_shapes(operator, *shapes[operator], **given) == large
         assert message is None or message.endswith(f"got {padding}" + f" and {limit}" * (operator == DATA) + " [A9]")
 
 
