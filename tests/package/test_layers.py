@@ -12,8 +12,74 @@ from pathlib import Path
 import pytest
 
 import convgrad
-from tests.package.layers import ORDERS
 from tests.support.places import CAMPAIGNS, DOCS, SOURCES, TESTS
+
+# What a package holds, in order: a module may import from earlier entries only. An entry is a module, or a package and
+# all beneath it but what has an entry of its own ("llvm.execute"). A package that has an order too is held by both.
+# What an __init__ publishes comes last in its package, unless it has an entry: that of the root has the public names,
+# for adapters and the command line only.
+WORDS = {
+    "": (
+        "words errors disk formats host spec descriptor notation plan engines libraries mapped arrays functional "
+        "graph verify files cases bench __init__ torch jax scale dask cli __main__"
+    ),
+    "libraries": "library dlpack torch jax",
+    "spec": (
+        "rules operators layouts geometry foreign check shapes channels extents readings problem activation "
+        "derivatives formulas work tiles toom_cook order chosen pieces slabs boxes bound samples chains "
+        "toom_cook_ordered toom_cook_sizes toom_cook_bound ordered ordered_samples oracle"
+    ),
+    "cases": (
+        "case naming place tags knobs descriptors benchdnn posed lying driver_flags miopen hlo_text hlo "
+        "json_values hipdnn onnx_tensors onnx lines onednn_graph sidecar scheme aten_header aten strange "
+        "collection"
+    ),
+    "cli": (
+        "console exits parsers arguments progress checks times report run_graph run_pieces run explain_json "
+        "explain bench probe verify_cases verify_options verify_candidates verify_again verify_report "
+        "verify_others verify info"
+    ),
+    "cli.parsers": "parser texts run verify explain probe bench info",
+    "verify": (
+        "verdict declared terms rows gather granule sums wide reference parts compare winograd bound exact "
+        "truncation adversarial fill fill_graph judge diagnose copies foreign isolate pardon claim check "
+        "tolerance check_certificate certificate probe"
+    ),
+    "verify.judge": ("names model sample conspire lost alone shared errors statistics partials common limits naming"),
+    "verify.judge.statistics": "finding size bias groups narrow grid filters",
+    "verify.diagnose": "place sums fit make attributes missing channels numbers mutants marks",
+    "verify.probe": "masks ask tree replay sample blocks draw",
+    "plan": (
+        "reach constants machine tables pairs recipe records regions tree tiling cost backward_weights forward "
+        "candidates choose winograd passes"
+    ),
+    "plan.backward_weights": "recipe nest operands taps segments cuts cost kernels schedule",
+    "plan.forward": (
+        "recipe nest kn2row spatial_stencil cuts cost dense grouped_stencil schedule kn2row_schedule "
+        "spatial_stencil_schedule"
+    ),
+    "engines": (
+        "addresses engine openmp settings numpy products starting scratch llvm team pool pools llvm.execute "
+        "llvm.samples llvm.winograd llvm.engine"
+    ),
+    "engines.llvm": (
+        "emit intrinsics arguments pairs convert tree microkernel store packing backward_weights forward driver "
+        "squares object_cache jit tried added scaled isas wait execute samples winograd engine"
+    ),
+    "engines.llvm.winograd": "vectors into sums back tasks run",
+    "engines.llvm.backward_weights": "segment tile stencil nest pack gemm_nest stencil_nest",
+    "engines.llvm.forward": (
+        "arguments pack segments micro_tile grouped_stencil output_stationary kn2row_adds kn2row spatial_stencil"
+    ),
+    "scale": (
+        "memory source target cut takes plan prefetch durable identity finished head checkpoint progress call run"
+    ),
+    "jax": "frame site gate handler primitive call operators run lax reproducible",
+    "dask": "blocks chunks tasks fused graph call operators run",
+    "graph": "limits model resolve fuse given infer partition graph outline document reader writer explain dot",
+    "torch": ("kernels traced operators flops refused plain functional grad fingerprint varying modules steps report"),
+}
+ORDERS = {package: modules.split() for package, modules in WORDS.items()}
 
 
 def name_of(path: Path) -> str:
