@@ -7,7 +7,6 @@ operand whole.
 from __future__ import annotations
 
 import json
-import re
 import resource
 import sys
 from collections.abc import Mapping
@@ -19,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import InvalidAttributeError, scale
+from convgrad import scale
 from convgrad.scale.prefetch import STACK_BYTES
+from tests.scale.sources import Slices, least_memory
 from tests.support.places import BENCHMARKS
 
 sys.path.insert(0, str(BENCHMARKS))
@@ -112,32 +112,13 @@ def grown() -> int:
     src = integers(MANY)
     seen: list[int] = []
     told: list[scale.Progress] = []
-    memory = least("BiasAddBackward", Sliced(src))
+    memory = least_memory("BiasAddBackward", Slices(src))
     for _ in range(3):
-        scale.run("BiasAddBackward", Sliced(src), memory=memory, progress=told.append)
+        scale.run("BiasAddBackward", Slices(src), memory=memory, progress=told.append)
         assert told.pop().pieces >= PIECES
         told.clear()
         seen.append(held()["RssAnon"])
     return seen[2] - seen[1]
-
-
-def least(operator: str, *operands: Any) -> int:
-    """Return the least memory that a piece takes, as the error says."""
-    try:
-        scale.plan(operator, *operands, memory=1)
-    except InvalidAttributeError as error:
-        return int(re.findall(r"takes (\d+) bytes", str(error))[0])
-    raise AssertionError("a byte is no room")
-
-
-class Sliced:
-    """What only slices, so that each piece is an array of its own."""
-
-    def __init__(self, array: Array) -> None:
-        self.shape, self.dtype, self._array = array.shape, array.dtype, array
-
-    def __getitem__(self, region: Any) -> Array:
-        return self._array[region].copy()
 
 
 def main(folder: Path) -> None:

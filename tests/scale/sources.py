@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
-from convgrad import scale
+from convgrad import InvalidAttributeError, scale
 from convgrad.scale.call import called
 from convgrad.scale.cut import Cut
 from convgrad.scale.plan import ways
@@ -27,6 +28,13 @@ class Slices:
 
     def __setitem__(self, region: Any, given: Array) -> None:
         self.array[region] = given
+
+
+def least_memory(operator: str, *inputs: Any, **options: Any) -> int:
+    """Return the least memory that a piece takes, as the error says."""
+    with pytest.raises(InvalidAttributeError, match=r"which takes \d+ bytes: .*; got 1 \[M2\]$") as caught:
+        scale.plan(operator, *inputs, memory=1, **options)
+    return int(str(caught.value).split("which takes ")[1].split(" bytes")[0])
 
 
 def memories(

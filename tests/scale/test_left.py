@@ -206,49 +206,6 @@ def test_a_result_that_was_left_goes_on_by_any_cut(smaller_first: bool, tmp_path
     assert again.asked_bytes < src.nbytes
 
 
-class Written(Slices):
-    """What has an old value of another shape, and no room for a new one."""
-
-    def __getitem__(self, region: Any) -> Array:
-        return super().__getitem__(region)[:1]
-
-    def __setitem__(self, region: Any, given: Array) -> None:
-        raise OSError("no space left")
-
-
-@pytest.mark.parametrize(
-    ("accumulate", "words"),
-    [(False, "writing out[0:3, 0:3, 0:3, 0:5] failed: OSError: no space left"),
-     (True, "reading out[0:3, 0:3, 0:3, 0:5] must give f32 3x3x3x5; got float32 1x3x3x5")],
-)  # fmt: skip
-def test_an_out_that_fails_is_named(accumulate: bool, words: str) -> None:
-    out = Written(np.zeros((3, 3, 3, 5), np.float32))
-    with pytest.raises(convgrad.FileError) as caught:
-        scale.run(WEIGHTS, *data(), out=out, accumulate=accumulate, **KERNEL)
-    assert str(caught.value) == f"{WEIGHTS}: {words}"
-
-
-@pytest.mark.parametrize("accumulate", [False, True])
-def test_an_out_of_foreign_byte_order_is_written(accumulate: bool) -> None:
-    given, out = data(), Slices(np.ones((3, 3, 3, 5), ">f4"))
-    expected = np.ones((3, 3, 3, 5), np.float32)
-    convgrad.convolution_backward_weights(*given, **KERNEL, out=expected, accumulate=accumulate)
-    scale.run(WEIGHTS, *given, out=out, accumulate=accumulate, **KERNEL)
-    assert_same_bits(out.array.astype(np.float32), expected, "foreign")
-
-
-def test_an_out_in_the_file_of_an_operand_is_refused_where_they_overlap(tmp_path: Path) -> None:
-    src = data(4)[0]
-    np.save(tmp_path / "both.npy", np.concatenate([src, src]))
-    read, written = (np.load(tmp_path / "both.npy", mmap_mode=mode) for mode in ("r", "r+"))  # type: ignore[call-overload]
-    weights = np.ones((3, 3, 3, 3), np.float32)
-    for at in (0, 3):
-        with pytest.raises(convgrad.InvalidShapeError, match=r"got memory shared with src \[D4\]"):
-            scale.run(FORWARD, read[:4], weights, out=written[at : at + 4], auto_pad="same_upper")
-    scale.run(FORWARD, read[:4], weights, out=written[4:], auto_pad="same_upper")
-    assert_same_bits(np.array(written[4:]), convgrad.convolution(src, weights, auto_pad="same_upper"), "beside")
-
-
 @pytest.mark.parametrize(("name", "value"), [("ending", [True]), ("SPARE_BYTES", 1 << 60)])
 def test_where_no_thread_can_start_pieces_are_read_one_by_one(
     name: str, value: object, monkeypatch: pytest.MonkeyPatch

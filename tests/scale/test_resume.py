@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
@@ -15,13 +14,13 @@ import numpy as np
 import pytest
 
 from campaigns.resume import Tally, run_calls
-from convgrad import FileError, InvalidAttributeError, scale
+from convgrad import FileError, scale
 from convgrad.engines.llvm.isas import host_isas
 from convgrad.scale import checkpoint, durable
 from convgrad.scale.checkpoint import LINE
 from convgrad.scale.cut import Cut
 from convgrad.spec.subproblems import SubProblem
-from tests.scale.sources import memories
+from tests.scale.sources import Slices, least_memory, memories
 from tests.support.helpers import assert_same_bits
 
 Array = np.ndarray
@@ -42,21 +41,21 @@ LAYERS: dict[str, tuple[str, list[tuple[int, ...]], dict[str, Any], Cut | None, 
 }
 
 
-class Counted:
-    """What slices and takes regions, and counts how often each element was read or written."""
+class Counted(Slices):
+    """What counts how often each element was read or written, and may raise where it is read."""
 
     def __init__(self, array: Array, raises: Callable[[], None] = lambda: None) -> None:
-        self.array, self.shape, self.dtype, self.raises = array, array.shape, array.dtype, raises
-        self.reads, self.writes = np.zeros(array.shape, int), np.zeros(array.shape, int)
+        super().__init__(array)
+        self.raises, self.reads, self.writes = raises, np.zeros(array.shape, int), np.zeros(array.shape, int)
 
     def __getitem__(self, region: Any) -> Array:
         self.raises()
         self.reads[region] += 1
-        return self.array[region].copy()
+        return super().__getitem__(region)
 
     def __setitem__(self, region: Any, given: Array) -> None:
         self.writes[region] += 1
-        self.array[region] = given
+        super().__setitem__(region, given)
 
 
 class Call:
@@ -72,18 +71,14 @@ class Call:
         if self.swept is None:
             self.out = np.memmap(folder / "out", F32, "w+", shape=self.expected.shape)
             self.out[...] = np.nan
-        self.memory_bytes = self.least_memory() if cut is None else self.memory_of(cut)
+        given = (self.operator, *self.sources())
+        if cut is None:
+            self.memory_bytes = least_memory(*given, threads=1, **self.attributes)
+        else:
+            self.memory_bytes = memories(*given, out=self.counted_out(), **self.attributes)[cut]
 
-    def least_memory(self) -> int:
-        """Return the least memory that a piece takes, as the error says."""
-        with pytest.raises(InvalidAttributeError) as caught:
-            scale.plan(self.operator, *self.sources(), memory=1, threads=1, **self.attributes)
-        return int(re.findall(r"takes (\d+) bytes", str(caught.value))[0])
-
-    def memory_of(self, cut: Cut) -> int:
-        """Return the least memory in which a call is cut so."""
-        assert self.out is not None
-        return memories(self.operator, *self.sources(), out=Counted(self.out), **self.attributes)[cut]
+    def counted_out(self) -> Counted | None:
+        return None if self.out is None else Counted(self.out)
 
     def sources(self, raises: Callable[[], None] = lambda: None) -> list[Counted]:
         return [Counted(array, raises) for array in self.arrays]
@@ -96,7 +91,7 @@ class Call:
         **options: Any,
     ) -> tuple[Array, scale.Progress | None]:
         """Leave after so many pieces, if any; return how often what is swept was read or written, and how far it is."""
-        given, out = self.sources(raises), None if self.out is None else Counted(self.out)
+        given, out = self.sources(raises), self.counted_out()
         told = []
 
         def progress(now: scale.Progress) -> None:
@@ -117,7 +112,7 @@ class Call:
 
     @cached_property
     def cut(self) -> list[SubProblem]:
-        options = {"memory": self.memory_bytes, "threads": 1, "out": None if self.out is None else Counted(self.out)}
+        options = {"memory": self.memory_bytes, "threads": 1, "out": self.counted_out()}
         return list(scale.plan(self.operator, *self.sources(), **options, **self.attributes).subproblems())
 
     def finished(self, pieces: int) -> Array:
@@ -249,3 +244,17 @@ def test_an_out_in_another_file_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(FileError, match=wrong):
             scale.run(call.operator, *call.sources(), out=out, checkpoint=call.path, **call.attributes)
+
+
+def test_other_images_of_the_same_file_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "dst.npy", np.ones((40, 16, 16, 2), F32))
+    dst = np.load(tmp_path / "dst.npy", mmap_mode="r")
+
+    def left(now: scale.Progress) -> None:
+        raise KeyboardInterrupt
+
+    options = {"memory": "90kB", "checkpoint": tmp_path / "kept"}
+    with pytest.raises(KeyboardInterrupt):
+        scale.run("BiasAddBackward", dst[:20], progress=left, **options)
+    with pytest.raises(FileError, match=r"the part of diff_dst's file that is mapped was from byte 128 .* 41088 by"):
+        scale.run("BiasAddBackward", dst[20:], **options)

@@ -16,7 +16,7 @@ import convgrad
 from convgrad import scale
 from convgrad.functional.call import prepare
 from convgrad.spec.operators import OPERATORS
-from tests.scale.sources import Slices, memories
+from tests.scale.sources import Slices, least_memory, memories
 from tests.support.helpers import Case, assert_same_bits, random_case
 from tests.support.helpers import operands_of as operands_of_case
 from tests.support.tiers import tiers
@@ -65,14 +65,6 @@ def whole(name: str, operands: list[Array], **options: Any) -> Array:
     return prepare(op, tuple(operands), attributes, None, "out" in options, lenient=True).execute(**options)
 
 
-def least_memory(name: str, operands: list[Any], **options: Any) -> int:
-    """Return the least memory that will do, as the error says."""
-    op, _, _, attributes = LAYERS[name]
-    with pytest.raises(convgrad.InvalidAttributeError, match=r"which takes \d+ bytes: .*; got 1 \[M2\]$") as caught:
-        scale.plan(op, *operands, memory=1, **options, **attributes)
-    return int(str(caught.value).split("which takes ")[1].split(" bytes")[0])
-
-
 def mapped(path: Path, array: Array) -> Array:
     """Return a map of a file that holds an array."""
     array.tofile(path)
@@ -101,7 +93,7 @@ def test_pieces_have_the_bits_of_one_call(name: str, source: str, tmp_path: Path
     operands = operands_of(name)
     given = [SOURCES[source](tmp_path / str(n), array) for n, array in enumerate(operands)]
     expected = whole(name, operands)
-    least = least_memory(name, given)
+    least = least_memory(op, *given, **attributes)
     pieces = set()
     for memory, threads in ((least, 1), (3 * least, 2), (None, 1)):
         told: list[scale.Progress] = []
@@ -112,7 +104,7 @@ def test_pieces_have_the_bits_of_one_call(name: str, source: str, tmp_path: Path
     old = np.random.default_rng(3).standard_normal(expected.shape).astype(expected.dtype)
     added = whole(name, operands, out=old.copy())
     for out in (old.copy(), mapped(tmp_path / "out", old), Slices(old.copy())):
-        least = least_memory(name, given, out=out, accumulate=True)
+        least = least_memory(op, *given, out=out, accumulate=True, **attributes)
         assert scale.run(op, *given, memory=least, out=out, accumulate=True, **attributes) is out
         assert_same_bits(np.asarray(getattr(out, "array", out)), added, (name, "added"))
     out = Slices(np.full_like(expected, np.nan))
@@ -175,16 +167,18 @@ def test_where_there_is_little_or_nothing_to_read(name: str, old: float | None) 
 
 
 def test_a_result_is_written_nowhere_where_an_operand_lies(tmp_path: Path) -> None:
-    """Nor by way of another map of its file, or of what slices; beside it, or between, it may be."""
+    """Nor by way of another map of its file, by another name, or of what slices; beside it, or between, it may be."""
     src, weights = np.ones((4, 9, 8, 3), F32), np.ones((1, 1, 3, 3), F32)
-    file = tmp_path / "both"
-    one, two = (np.memmap(file, F32, mode, shape=(8, 9, 8, 3)) for mode in ("w+", "r+"))
+    file, link = tmp_path / "both", tmp_path / "link"
+    one = np.memmap(file, F32, "w+", shape=(8, 9, 8, 3))
+    link.hardlink_to(file)
+    two, three = (np.memmap(path, F32, "r+", shape=one.shape) for path in (file, link))
     one[:] = 1
     slices = Slices(src)
-    for given, out in ((one[:4], two[:4]), (one[:4], two[3:7]), (one[::2], two[2:6]), (slices, slices)):
+    for given, out in ((one[:4], two[:4]), (one[:4], three[3:7]), (one[::2], two[2:6]), (slices, slices)):
         with pytest.raises(convgrad.InvalidShapeError, match=r"out must not overlap an operand; got .*src.* \[D4\]$"):
             scale.run("Convolution", given, weights, out=out)
-    for given, out in ((one[:4], two[4:]), (one[::2], two[1::2])):
+    for given, out in ((one[:4], three[4:]), (one[::2], two[1::2])):
         assert_same_bits(scale.run("Convolution", given, weights, out=out), np.full_like(src, 3), "beside")
         one[:] = 1
 
