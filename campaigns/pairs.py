@@ -24,7 +24,7 @@ from convgrad.formats import BF16, FORMATS
 from convgrad.plan import constants
 from convgrad.plan.machine import ISAS, Machine, modelled
 from convgrad.verify.fill import Kind
-from tests.engines import guarded
+from tests.engines.guarded_problems import gradient, run_one
 from tests.engines.runs import CHANNELS, assert_bounded, assert_exact, run_anyhow
 from tests.support.classes import CLASSES, CONVOLUTIONS, NAMES, QUICK_ELEMENTS, TYPES, any_case, draw
 from tests.support.engine_helpers import HOST
@@ -91,7 +91,8 @@ def guard(first: int, count: int, done: Counter[str]) -> None:
         as_large(patch)
         for number in range(first, first + count):
             output = TYPES[number // 50 % 3]
-            guarded.run_one(np.random.default_rng([114, number]), NAMES[number % len(NAMES)], "bf16", output, done)
+            rng = np.random.default_rng([114, number])
+            run_one(rng, gradient(rng, NAMES[number % len(NAMES)], "bf16", output), done)
             panels(done)
 
 

@@ -13,7 +13,7 @@ from convgrad.formats import FORMATS
 from convgrad.plan.machine import ISAS
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
-from tests.engines.guarded_forward import NAMES, conv_of
+from tests.engines.guarded_problems import DATA_NAMES, conv_of
 from tests.engines.runs import refuse_numpy
 from tests.support.engine_helpers import HOST, Array, empty, run_plan
 from tests.support.forward_problems import LIES, OPERATORS, TYPES, plans_of, posed, recut, unlike
@@ -69,7 +69,7 @@ def gathered(problem: Problem, operands: list[Array], seed: int) -> Array:
 def assert_adjoint(seed: int) -> None:
     rng, types = np.random.default_rng([93, seed]), (TYPES[seed % 3], "f32")
     transposed, lies = seed % 4 > 1, LIES[seed // 3 % 2]
-    conv = conv_of(NAMES[seed * 7 % len(NAMES)], rng)
+    conv = conv_of(DATA_NAMES[seed * 7 % len(DATA_NAMES)], rng)
     forward, gradient = (posed(conv, *words, types=types, lies=lies) for words in WORDS[transposed])
     by_weights = weight_gradient(conv, transposed, forward)
     layouts = {"src": forward.layouts[0], "dst": forward.layouts[0], "weights": by_weights.layouts[-1]}

@@ -6,28 +6,28 @@ Each problem runs flush with the page behind and with the page before, in anothe
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tests.engines.guarded import CACHE_LINE, Guarded, Placed
-from tests.support.classes import NAMES
-from tests.support.engine_helpers import HOST
+from convgrad.plan.machine import ISAS
+from convgrad.spec.ordered import evaluate_in_order
+from tests.engines.guarded import CACHE_LINE, Guarded, Placed, run_guarded
+from tests.support.children import run_program
+from tests.support.engine_helpers import HOST, empty, plans_for, prepared_weights
 from tests.support.forward_problems import OPERATORS
-from tests.support.places import ROOT
+from tests.support.helpers import assert_same_bits
+from tests.support.tiers import then_long, tiers
 
-PROBLEMS = 50  # of a child of the long tier,
-FEW = 20  # and of the quick one
-QUICK, LONG = range(1), range(100, 200)
-DATA, DATA_LONG = range(1), range(100, 160)  # each of half as many problems
-_done: Counter[str] = Counter()
-_data: Counter[str] = Counter()
+KINDS = {  # of problems: what a child has some of, and problems of a child of the quick tier and of the long one
+    "gradients": (("scratch",), 20, 50),
+    "data": (("strided", "accumulated", "with bias", *OPERATORS.values()), 10, 25),
+    "tiles": (("strided", "scratch", "weights", "dst", "src"), 10, 25),
+}
+LONG = {"gradients": range(100, 200), "data": range(100, 160), "tiles": range(100, 160)}
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="protects pages as Linux does"),
@@ -35,87 +35,45 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def summary() -> Iterator[None]:
-    yield
-    by_class = ", ".join(f"{name} {_done[name]}" for name in NAMES)
-    print(
-        f"\n{_done['problems']} problems in {_done['placements']} placements, {_done['strided']} with strided arrays, "
-        f"{_done['accumulated']} accumulated, {_done['scratch']} guarded scratches: {by_class}",
-        end="",
-    )
-    print(f"\nforwards and data gradients: {dict(_data)}", end="")
-
-
-def child(seed: int, count: int, program: str = "tests.engines.guarded") -> Counter[str]:
+def child(kind: str, seed: int, count: int) -> Counter[str]:
     """Run problems in a process of its own; fail with the problem it died in."""
-    environment = os.environ | {"CONVGRAD_MAX_ISA": HOST[seed % len(HOST)]}
-    command = [sys.executable, "-m", program, str(seed), str(count)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=False)
-    *_, last = done.stdout.splitlines() or ["it ran nothing"]
-    if done.returncode:
-        died = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
-        pytest.fail(f"seed {seed}: {died} in {last}\n{done.stderr[-1500:]}")
+    isa = HOST[seed % len(HOST)]
+    *_, last = run_program("tests.engines.guarded_problems", kind, seed, count, CONVGRAD_MAX_ISA=isa)
     return Counter(json.loads(last))
 
 
-def run_child(seed: int, count: int) -> None:
-    done = child(seed, count)
-    _done.update(done)
-    assert done["problems"] == count
-    assert done["placements"] == 2 * count
-    assert done["scratch"] > 0
+@pytest.mark.parametrize(
+    ("kind", "seed"), then_long([(kind, 0) for kind in KINDS], [(kind, seed) for kind in KINDS for seed in LONG[kind]])
+)
+def test_problems_among_guard_pages(kind: str, seed: int) -> None:
+    there, few, many = KINDS[kind]
+    count = many if seed else few
+    done = child(kind, seed, count)
+    assert (done["problems"], done["placements"]) == (count, 2 * count)
+    assert min(done[name] for name in there) > 0
 
 
-@pytest.mark.parametrize("seed", QUICK)
-def test_problems_among_guard_pages(seed: int) -> None:
-    run_child(seed, FEW)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", LONG)
-def test_more_problems_among_guard_pages(seed: int) -> None:
-    run_child(seed, PROBLEMS)
-
-
-def run_data_child(seed: int, count: int) -> None:
-    done = child(seed, count, "tests.engines.guarded_forward")
-    _data.update(done)
-    assert done["problems"] == count
-    assert done["placements"] == 2 * count
-    assert min(done[name] for name in ("strided", "accumulated", "with bias", *OPERATORS.values())) > 0
-
-
-@pytest.mark.parametrize("seed", DATA)
-def test_forwards_and_data_gradients_among_guard_pages(seed: int) -> None:
-    run_data_child(seed, FEW // 2)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", DATA_LONG)
-def test_more_forwards_and_data_gradients_among_guard_pages(seed: int) -> None:
-    run_data_child(seed, PROBLEMS // 2)
-
-
-def run_tiles_child(seed: int, count: int) -> None:
-    done = child(seed, count, "tests.engines.guarded_winograd")
-    assert done["placements"] == 2 * count
-    assert min(done[name] for name in ("strided", "weights", "dst", "src")) > 0
-
-
-def test_tiles_among_guard_pages() -> None:
-    run_tiles_child(0, FEW // 2)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", DATA_LONG)
-def test_more_tiles_among_guard_pages(seed: int) -> None:
-    run_tiles_child(seed, PROBLEMS // 2)
+@tiers("seed, isa", range(16), HOST, every=7)
+def test_plans_of_weight_gradients(seed: int, isa: str) -> None:
+    """Of one image at a time and of two, by caches of any size."""
+    case, prepared = prepared_weights(seed)
+    one = prepared.problem
+    expected = evaluate_in_order(one, prepared.operands)
+    for at_end in (False, True):
+        placed = [Placed(a, a.strides, at_end) for a in (*prepared.operands, empty(one))]
+        *operands, out = (each.array for each in placed)
+        for plan in plans_for(one, operands, out, ISAS[isa], l2_bytes=1 << (10 + seed % 11))[::9]:
+            for images in (1, 2):
+                cut = replace(plan, parts=(*plan.parts[:-1], images))
+                out[...] = np.nan
+                run_guarded(cut, one, operands, out, at_end)
+                assert_same_bits(np.ascontiguousarray(out), expected, (case, cut, at_end))
+        assert placed[-1].intact()
 
 
 def test_a_fault_is_told_with_its_problem() -> None:
     with pytest.raises(pytest.fail.Exception, match="SIGSEGV in an image too many"):
-        child(0, 0)
+        child("beyond", 0, 0)
 
 
 @pytest.mark.parametrize("at_end", [True, False])

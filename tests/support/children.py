@@ -1,4 +1,4 @@
-"""Layers of every class for tests that stress the engine, and running a function of a test module in a new process."""
+"""Layers of every class for tests that stress the engine, and what runs in a new process: functions and programs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -158,3 +159,16 @@ def in_child(
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr[-4000:]}"
     lines = done.stdout.strip().splitlines()
     return json.loads(lines[-1]) if lines else None
+
+
+def run_program(module: str, *arguments: object, timeout: float = 200, **environment: str) -> list[str]:
+    """Run a program of the tests; return the lines that it printed, or fail with the last one if it dies."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    lines = done.stdout.splitlines() or ["it ran nothing"]
+    if done.returncode:
+        died = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
+        pytest.fail(f"{' '.join(command[2:])} {environment}: {died} in {lines[-1]}\n{done.stderr[-1500:]}")
+    return lines

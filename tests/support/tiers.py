@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
 
@@ -20,3 +20,8 @@ def tiers(names: str, *axes: Sequence[Any], every: int) -> pytest.MarkDecorator:
         for at, case in enumerate(axes[0] if of_tuples else product(*axes))
     ]
     return pytest.mark.parametrize(names, cases)
+
+
+def then_long(quick: Iterable[Any], long: Iterable[Any]) -> list[Any]:
+    """Return cases of the quick tier, then those of the long tier; tuples are the arguments of a case."""
+    return [*quick, *(pytest.param(*(c if isinstance(c, tuple) else (c,)), marks=pytest.mark.long) for c in long)]
