@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -26,13 +23,6 @@ LONG = range(1000, 3000)
 WORDS = (("dst", False), ("src", False)), (("src", True), ("dst", True))  # forward and data gradient, as operators
 
 pytestmark = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
-_counts: Counter[str] = Counter()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def summary() -> Iterator[None]:
-    yield
-    print(f"\n{dict(_counts)}", end="")
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +76,6 @@ def assert_adjoint(seed: int) -> None:
     assert engines.execute(by_weights, [given["src"], given["dst"]], diff_weights, 2).engine == "generated"
     found["weights"] = inner(diff_weights, given["weights"])
     assert len(set(found.values())) == 1, (conv, types, lies, transposed, found)
-    _counts.update(problems=1, transposed=transposed, nonzero=found["weights"] != 0, **{types[0]: 1})
 
 
 @tiers("seed", QUICK, every=7)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -41,12 +41,6 @@ CONV, TRANSPOSE = find("ConvolutionBackwardWeights"), find("ConvTransposeBackwar
 
 classes = pytest.mark.parametrize("name", CLASSES)
 _counts = {"normal": 0, "integers": 0, "hashed": 0, "runs": 0, "in the specified order": 0}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def summary() -> Iterator[None]:
-    yield
-    print(f"\n{_counts}", end="")
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-import threading
+from collections.abc import Callable
 from itertools import chain, product
 
 import pytest
@@ -74,22 +74,18 @@ def test_golden_loop() -> None:
     assert str(module) == (GOLDEN / "dot.ll").read_text()
 
 
-def test_golden_tile() -> None:
+FUNCTIONS: dict[str, Callable[[Module], None]] = {
+    "tile": lambda module: tile(module, spec_of("neon", 2, 1), 1),
+    "tile_of_positions": lambda module: tile_of_positions(module, data_spec("neon", 2, 1), 2, 1),
+    "depthwise": lambda module: depthwise(module, depthwise_of("neon", MicroTileShape(1, 1, 1, 2), 1)),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_golden_functions(name: str) -> None:
     module = Module()
-    tile(module, spec_of("neon", 2, 1), 1)
-    assert str(module) == (GOLDEN / "tile.ll").read_text()
-
-
-def test_golden_tile_of_positions() -> None:
-    module = Module()
-    tile_of_positions(module, data_spec("neon", 2, 1), 2, 1)
-    assert str(module) == (GOLDEN / "tile_of_positions.ll").read_text()
-
-
-def test_golden_depthwise() -> None:
-    module = Module()
-    depthwise(module, depthwise_of("neon", MicroTileShape(1, 1, 1, 2), 1))
-    assert str(module) == (GOLDEN / "depthwise.ll").read_text()
+    FUNCTIONS[name](module)
+    assert str(module) == (GOLDEN / f"{name}.ll").read_text()
 
 
 # Masked stores of what a vector has no mask for become branches, conversions instructions: none calls a function.
@@ -297,24 +293,6 @@ def test_functions_are_compiled_one_by_one(isa: str) -> None:
             assert undefined_symbols(machine.emit_object(module)) <= {*defined, "_GLOBAL_OFFSET_TABLE_"}
         texts.append(set(separate(whole)))
     assert len(texts[0] & texts[1]) >= len(texts[0]) / 3
-
-
-def test_a_kernel_is_compiled_once() -> None:
-    made = []
-
-    def generate(spec: KernelSpec) -> str:
-        made.append(spec)
-        return module_of(spec)
-
-    spec = spec_of(HOST[0], 3, 1, "bf16", STRIDED)
-    kernels: list[object] = []
-    callers = [threading.Thread(target=lambda: kernels.append(jit.compile(spec, generate))) for _ in range(6)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
-    assert made == [spec]
-    assert len({id(k) for k in kernels}) == 1
 
 
 def test_an_error_while_generating_reaches_the_caller_and_is_not_kept() -> None:

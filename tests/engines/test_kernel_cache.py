@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ import pytest
 from convgrad import engines
 from convgrad.engines.llvm import execute, isas, jit
 from tests.support.children import Array, Layer, in_child, new_layers
+from tests.support.tiers import then_long
 
 CALLERS = 32
 MOST_GROWTH_MB = 64.0
@@ -26,13 +27,6 @@ LAYERS = [
         (((3, 16), "f32"), ((5, 16), "bf16"), ((7, 40), "f16"), ((16, 9), "f32"), ((24, 24), "bf16")), ("NXC", "NCX")
     )
 ]
-_lines: list[str] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def summary() -> Iterator[None]:
-    yield
-    print("\n" + "\n".join(_lines), end="")
 
 
 @pytest.fixture
@@ -91,25 +85,13 @@ def resident_mb() -> float:
 
 
 def many_shapes(count: int, warm: int, widths: tuple[int, ...]) -> None:
-    """Call layers, no two alike; print the kernels compiled and kept, and the resident memory warm and at the end."""
-    begin, shapes = time.perf_counter(), new_layers(0, widths)
+    """Call layers, no two alike; print by how many MB memory grew once warm, and the kernels and calls kept."""
+    shapes = new_layers(0, widths)
     for at in range(count):
         if at == warm:
-            warm_mb, warm_kernels = resident_mb(), jit._linker.number
+            warm_mb = resident_mb()
         next(shapes)(1 + at % 2)
-    print(
-        json.dumps(
-            {
-                "kernels": jit._linker.number,
-                "warm kernels": warm_kernels,
-                "kept": len(jit._linker.kernels),
-                "prepared": len(execute._kept),
-                "warm_mb": warm_mb,
-                "end_mb": resident_mb(),
-                "s": time.perf_counter() - begin,
-            }
-        )
-    )
+    print(json.dumps([resident_mb() - warm_mb, len(jit._linker.kernels), len(execute._kept)]))
 
 
 # -- tests -----------------------------------------------------------------------------------------------------------
@@ -128,19 +110,16 @@ def test_many_threads_ask_for_kernels_not_yet_compiled(kernels: int, nothing_com
     orders = [layers[at % kernels :] + layers[: at % kernels] for at in range(CALLERS)]
     right = at_once(orders, expected)
     compiled = jit._linker.number - before
-    _lines.append(f"{CALLERS} threads ask for {alone} kernels: {compiled} compiled, {sum(right)} results right")
     assert compiled == alone
     assert right == [True] * CALLERS * kernels
 
 
 def test_many_threads_make_the_first_call() -> None:
-    right, kernels = in_child(__name__, "first_calls", timeout=120)
-    _lines.append(f"{CALLERS} threads make a process's first call: {kernels} kernels compiled, {right} results equal")
-    assert right == CALLERS
-    assert kernels == 1
+    """All results are equal, of one kernel."""
+    assert in_child(__name__, "first_calls", timeout=120) == [CALLERS, 1]
 
 
-@pytest.mark.parametrize("seconds", [1, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seconds", then_long([1], [20]))
 def test_kernels_leave_while_they_run(
     seconds: float, nothing_compiled: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,7 +142,6 @@ def test_kernels_leave_while_they_run(
     for one in threads:
         one.join(seconds + 60)
     compiled = jit._linker.number - before
-    _lines.append(f"16 threads, {len(LAYERS)} layers, room for 2: {compiled} compiled anew in {len(right)} calls")
     assert not any(one.is_alive() for one in threads)
     assert all(right)
     assert compiled >= 10
@@ -174,18 +152,12 @@ def test_kernels_leave_while_they_run(
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
 @pytest.mark.parametrize(
     ("count", "warm", "widths"),
-    [(24, 16, (16,)), pytest.param(10_000, 500, tuple(range(8, 80)), marks=pytest.mark.long)],
+    then_long([(24, 16, (16,))], [(10_000, 500, tuple(range(8, 80)))]),
     ids=["quick", "long"],
 )
 @pytest.mark.timeout(3600)
 def test_memory_over_many_shapes(count: int, warm: int, widths: tuple[int, ...]) -> None:
-    got = in_child(__name__, "many_shapes", count, warm, widths, timeout=3600)
-    growth_mb = got["end_mb"] - got["warm_mb"]
-    _lines.append(
-        f"{count} shapes: {got['kernels']} kernels compiled ({got['warm kernels']} after {warm}), {got['kept']} kept, "
-        f"{got['prepared']} prepared calls kept; {got['warm_mb']:.0f} MB after {warm}, {growth_mb:+.1f} MB since, "
-        f"{got['s']:.0f} s"
-    )
+    growth_mb, kernels, prepared = in_child(__name__, "many_shapes", count, warm, widths, timeout=3600)
     assert growth_mb < MOST_GROWTH_MB
-    assert got["kept"] <= jit.CAPACITY
-    assert got["prepared"] <= execute.CAPACITY
+    assert kernels <= jit.CAPACITY
+    assert prepared <= execute.CAPACITY

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.support.children import run_program
 from tests.support.classes import NAMES
 from tests.support.engine_helpers import HOST
 from tests.support.places import ROOT
 
 QUICK, LONG = 9 * len(NAMES), 200 * len(NAMES)  # each class in every pair of types
-_lines: list[str] = []
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux to refuse executable memory"),
@@ -25,19 +23,8 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def summary() -> Iterator[None]:
-    yield
-    print("\n" + "\n".join(_lines), end="")
-
-
 def child(*arguments: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.engines.refused", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
-    *_, last = done.stdout.splitlines() or ["it ran nothing"]
-    if done.returncode:
-        died = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
-        pytest.fail(f"{died} in {last}\n{done.stderr[-1500:]}")
+    *_, last = run_program("tests.engines.refused", *arguments, timeout=280)
     told: dict[str, Any] = json.loads(last)
     if not told["refused"]:
         pytest.skip("this kernel cannot refuse executable memory")
@@ -53,7 +40,6 @@ def test_every_class_by_numpy_with_one_warning(count: int) -> None:
     (warning,) = told["warnings"]
     assert "convgrad computes with NumPy only" in warning
     assert "executable memory is refused" in warning
-    _lines.append(f"{count} problems of {len(NAMES)} classes by NumPy; {warning}")
 
 
 def test_refused_once_kernels_have_run() -> None:

@@ -17,18 +17,12 @@ from convgrad.functional.call import prepare
 from convgrad.plan.backward_weights.recipe import KernelSpec
 from convgrad.spec.geometry import forward_extent
 from tests.support.engine_helpers import Array
+from tests.support.tiers import then_long
 
 SIZES = 1000
 MOST_KERNELS = 8
 MOST_MS = 50.0  # to check, plan and run a call of a new size; loose, and only small layers are run
 IN, OUT = 64, 48
-_lines: list[str] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def summary() -> Iterator[None]:
-    yield
-    print("\n" + "\n".join(_lines), end="")
 
 
 def new_sizes(seed: int, kernel: int, count: int) -> Iterator[tuple[Array, Array, dict[str, object]]]:
@@ -55,7 +49,7 @@ def new_sizes(seed: int, kernel: int, count: int) -> Iterator[tuple[Array, Array
 
 @pytest.mark.parametrize(
     ("kernel", "data_format"),
-    [(3, "NXC"), *(pytest.param(*one, marks=pytest.mark.long) for one in ((3, "NCX"), (1, "NXC"), (1, "NCX")))],
+    then_long([(3, "NXC")], [(3, "NCX"), (1, "NXC"), (1, "NCX")]),
 )
 def test_a_new_size_compiles_nothing(kernel: int, data_format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most 8 kernels for 1,000 sizes of a layer class: channels, taps, types and layouts."""
@@ -77,7 +71,7 @@ def test_a_new_size_compiles_nothing(kernel: int, data_format: str, monkeypatch:
     monkeypatch.setattr(execute, "tabled", remember)
     monkeypatch.setattr(by_numpy, "execute", None)  # would fail
     monkeypatch.setattr(execute, "_kept", type(execute._kept)())
-    times_ms, again_ms = [], []
+    times_ms = []
     before = jit._linker.number
     for src, dst, rest in new_sizes(kernel, kernel, SIZES):
         given = [src, dst]
@@ -87,23 +81,16 @@ def test_a_new_size_compiles_nothing(kernel: int, data_format: str, monkeypatch:
         known = len(compiled)
         begin = time.perf_counter()
         convolution_backward_weights(*given, weights, data_format=data_format, threads=1, **rest)  # type: ignore[arg-type]
-        middle = time.perf_counter()
-        convolution_backward_weights(*given, weights, data_format=data_format, threads=1, **rest)  # type: ignore[arg-type]
         if len(compiled) == known:
-            times_ms.append(1000 * (middle - begin))
-            again_ms.append(1000 * (time.perf_counter() - middle))
+            times_ms.append(1000 * (time.perf_counter() - begin))
+        convolution_backward_weights(*given, weights, data_format=data_format, threads=1, **rest)  # type: ignore[arg-type]
         assert len(execute._kept) <= execute.CAPACITY
         assert execute._kept_bytes() <= execute.CAPACITY_BYTES
     assert sum(used.values()) == SIZES, "each size is prepared once, the second call finds it"
     assert len(compiled) == jit._linker.number - before
     assert set(compiled) <= set(used)
     assert len(used) <= MOST_KERNELS, used
-    median = statistics.median(times_ms)
-    _lines.append(
-        f"{kernel}x{kernel} {data_format}: {SIZES} sizes, {len(used)} kernels, a new size {median:.2f} ms in the "
-        f"median ({max(times_ms):.2f} at most), the same again {statistics.median(again_ms):.2f} ms"
-    )
-    assert median < MOST_MS
+    assert statistics.median(times_ms) < MOST_MS
 
 
 def test_prepared_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

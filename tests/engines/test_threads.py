@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -32,13 +31,6 @@ pytestmark = pytest.mark.usefixtures("eight_cores")  # so many threads run
 
 LAYERS = [Layer((20, 20), (3, 3), (40, 70), batch=4, pad=1), Layer((30,), (3,), (7, 9), batch=2, data_format="NCX")]
 TINY = [Layer((4,), (1,), (1, 1)), Layer((3, 3), (2, 2), (2, 2), groups=2), Layer((9,), (3,), (17, 33), type="bf16")]
-_lines: list[str] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def summary() -> Iterator[None]:
-    yield
-    print("\n" + "\n".join(_lines), end="")
 
 
 def call_of(line: str) -> tuple[object, list[Array]]:
@@ -106,27 +98,6 @@ def test_the_numpy_engine_elsewhere(line: str, reason: str) -> None:
     assert reason in engines.choose(problem(line)).reason
 
 
-def test_callers_at_once() -> None:
-    one, operands = call_of("BWD_W f32 NXC mb4ic40ih20oc70oh20kh3ph1")
-    expected = empty(one)  # type: ignore[arg-type]
-    engines.execute(one, operands, expected, 1)  # type: ignore[arg-type]
-    wrong = []
-
-    def caller(threads: int) -> None:
-        out = empty(one)  # type: ignore[arg-type]
-        for _ in range(20):
-            out[...] = np.nan
-            engines.execute(one, operands, out, threads)  # type: ignore[arg-type]
-            wrong.append(not np.array_equal(out, expected))
-
-    callers = [threading.Thread(target=caller, args=(n,)) for n in (1, 2, 3, 8)]
-    for one_caller in callers:
-        one_caller.start()
-    for one_caller in callers:
-        one_caller.join()
-    assert wrong == [False] * 80
-
-
 def test_an_interrupt_while_scratch_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted(np.ndarray):  # type: ignore[type-arg]
         @property
@@ -172,18 +143,6 @@ def test_an_error_on_a_thread_reaches_the_caller(time_ms: float) -> None:
     with pytest.raises(MemoryError, match="no room"):
         pool.run(kernel, arguments, 64, 3, time_ms)
     assert arguments[-1] == 1
-
-
-def test_ctrl_c_ends_a_long_call() -> None:
-    one = problem("BWD_W f32 NXC mb64ic256ih64oc512oh64kh3ph1")  # seconds
-    assert isinstance(one.geometry, Conv)
-    operands = [np.broadcast_to(np.float32(1), s) for s in (one.geometry.src_shape, one.geometry.dst_shape)]
-    out = empty(one)
-    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    begin = time.perf_counter()
-    with pytest.raises(KeyboardInterrupt):
-        engines.execute(one, operands, out, 2)
-    assert time.perf_counter() - begin < 5
 
 
 @pytest.mark.parametrize("interrupts", [1, 3])
@@ -256,7 +215,6 @@ def test_callers_from_executors_and_tasks() -> None:
             )
 
     assert asyncio.run(gather()) == [(3, expected[at % 2]) for at in range(40)]
-    _lines.append("160 calls from executors, 40 from tasks: all right")
 
 
 @pytest.mark.parametrize("layer", TINY, ids=["one weight", "grouped", "thin"])
@@ -283,7 +241,6 @@ def test_arrays_nobody_else_holds() -> None:
             gc.collect()
             time.sleep(1e-3)
     assert [one.result() for one in results] == [True] * 4
-    _lines.append("16 results kept and 16 dropped while the garbage collector runs: all right")
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from types import SimpleNamespace
 
@@ -21,37 +20,24 @@ import pytest
 from convgrad.engines import starting
 from convgrad.engines.llvm import jit
 from tests.support.children import POOLS, Array, Layer, compile_anew, in_child
+from tests.support.tiers import then_long
 
 LIMIT_S = 3.0  # for a child, whose calls take a fifth of a second
 FEW = 3  # forks of the quick tier, which has fewer layers too
 RIGHT, WRONG = 0, 3  # exit codes; 1 is a child that hung
 LAYERS = [
-    Layer((40,), (3,), (rows, lanes), type=operand, data_format=data_format)
-    for rows, lanes, operand, data_format in (
-        (1, 16, "f32", "NXC"),
-        (2, 40, "bf16", "NCX"),
-        (3, 16, "f16", "NXC"),
-        (4, 48, "f32", "NCX"),
-        (5, 16, "bf16", "NXC"),
-        (6, 16, "f16", "NCX"),
-        (7, 33, "f32", "NXC"),
-        (9, 16, "f32", "NCX"),
+    Layer((40,), (3,), channels, type=operand, data_format=data_format)
+    for channels, operand, data_format in (
+        ((1, 16), "f32", "NXC"), ((2, 40), "bf16", "NCX"), ((3, 16), "f16", "NXC"), ((4, 48), "f32", "NCX"),
+        ((5, 16), "bf16", "NXC"), ((6, 16), "f16", "NCX"), ((7, 33), "f32", "NXC"), ((9, 16), "f32", "NCX"),
     )
-]
+]  # fmt: skip
 LAYERS += [
     Layer((20, 20), (3, 3), (16, 40), pad=1, role=role, type=operand, data_format=data_format)
     for role, operand, data_format in (("dst", "f32", "NXC"), ("src", "bf16", "NCX"))
 ]
 BUSY = Layer((28, 28), (3, 3), (64, 64), batch=8, pad=1)  # tens of milliseconds on two threads
 NEEDS_FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-LONG = [pytest.mark.long]
-_lines: list[str] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def summary() -> Iterator[None]:
-    yield
-    print("\n" + "\n".join(_lines), end="")
 
 
 # -- in a new interpreter --------------------------------------------------------------------------------------------
@@ -155,20 +141,14 @@ def processes(method: str, count: int) -> None:
 
 
 @NEEDS_FORK
-@pytest.mark.parametrize("count", [FEW, pytest.param(100, marks=LONG)])
+@pytest.mark.parametrize("count", then_long([FEW], [100]))
 @pytest.mark.parametrize(
     ("meanwhile", "whose"),
     [("compiling", "own"), *(pytest.param("executing", *one.values, marks=one.marks) for one in POOLS)],
 )
 def test_a_fork_while_others_are_at_it(meanwhile: str, whose: str, count: int) -> None:
     """A child of a process whose OpenMP threads were at work has none of them."""
-    begin = time.perf_counter()
     got = in_child(__name__, "fork_many", count, meanwhile, False, timeout=60 + count * LIMIT_S, pool=whose)
-    _lines.append(
-        f"{count} forks while 2 threads are {meanwhile} ({whose}): {got['codes'].count(RIGHT)} children right, "
-        f"{got['codes'].count(1)} hung, {got['kernels']} kernels compiled and {got['calls']} calls made meanwhile, "
-        f"{time.perf_counter() - begin:.1f} s"
-    )
     assert got["codes"] == [RIGHT] * count
     assert got["alive"]
     assert got["calls"] >= count / 2
@@ -176,18 +156,15 @@ def test_a_fork_while_others_are_at_it(meanwhile: str, whose: str, count: int) -
 
 
 @NEEDS_FORK
-@pytest.mark.parametrize("count", [FEW, pytest.param(100, marks=LONG)])
+@pytest.mark.parametrize("count", then_long([FEW], [100]))
 def test_a_fork_while_the_same_kernel_is_compiled(count: int) -> None:
     got = in_child(__name__, "fork_many", count, "compiling", True, timeout=count * LIMIT_S)
-    _lines.append(f"{count} forks while the child's kernel is compiled: {got['codes'].count(RIGHT)} right")
     assert got["codes"] == [RIGHT] * count
 
 
 @NEEDS_FORK
 def test_a_fork_during_the_first_call() -> None:
-    code = in_child(__name__, "fork_at_first_call", timeout=60)
-    _lines.append(f"a fork while another thread loads LLVM: exit code {code}")
-    assert code == RIGHT
+    assert in_child(__name__, "fork_at_first_call", timeout=60) == RIGHT
 
 
 def test_a_fork_takes_the_locks_that_are_made_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,10 +183,7 @@ def test_a_fork_takes_the_locks_that_are_made_while_it_waits(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("method", "count"),
-    [("spawn", 2), *(pytest.param(method, 4, marks=LONG) for method in ("spawn", "forkserver", "fork"))],
+    ("method", "count"), then_long([("spawn", 2)], [(method, 4) for method in ("spawn", "forkserver", "fork")])
 )
 def test_processes_of_a_pool(method: str, count: int) -> None:
-    right = in_child(__name__, "processes", method, count, timeout=120)
-    _lines.append(f"a pool of processes ({method}): {right} of {count} layers right")
-    assert right == count
+    assert in_child(__name__, "processes", method, count, timeout=120) == count

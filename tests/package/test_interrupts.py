@@ -13,7 +13,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ import pytest
 from convgrad.engines import pool, team
 from convgrad.engines.addresses import words
 from tests.support.children import POOLS, Layer, compile_anew, in_child
+from tests.support.tiers import then_long
 
 MOST_MS = 200.0  # from Ctrl-C to KeyboardInterrupt
 POLL_S = 0.02  # how long out is watched for late writes
@@ -39,13 +39,6 @@ BUSY = Layer((56, 56), (3, 3), (64, 64), batch=100, pad=1)  # a fifth of a secon
 SOME = [Layer((40,), (3,), (rows, 16), type=kind) for rows in (1, 3, 5, 7) for kind in ("f32", "bf16")]
 SOME += [Layer((20, 20), (3, 3), (16, 40), pad=1, role=role) for role in ("dst", "src")]
 EXITS = list(itertools.product(("daemon", "waited for"), ("executing", "compiling"), ("end", "sys.exit", "atexit")))
-_lines: list[str] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def summary() -> Iterator[None]:
-    yield
-    print("\n" + "\n".join(_lines), end="")
 
 
 def interrupt(sent: list[float]) -> None:
@@ -163,35 +156,23 @@ def leave(kind: str, at: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("whose", POOLS)
-@pytest.mark.parametrize(
-    ("count", "longest_s"), [(2, 0.15), pytest.param(50, 0.5, marks=pytest.mark.long)], ids=["quick", "long"]
-)
-@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.long), 2])
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * (name not in QUICK)) for name in LAYERS]
-)
+@pytest.mark.parametrize(("count", "longest_s"), then_long([(2, 0.15)], [(50, 0.5)]), ids=["quick", "long"])
+@pytest.mark.parametrize("threads", then_long([2], [1]))
+@pytest.mark.parametrize("name", then_long(QUICK, [name for name in LAYERS if name not in QUICK]))
 def test_ctrl_c_at_any_moment(name: str, threads: int, count: int, longest_s: float, whose: str) -> None:
     """The call ends soon, nobody writes to out afterwards, and the next call is right."""
     asked = name, threads, count, longest_s
     got = in_child(__name__, "interrupt_many", *asked, timeout=60 + 5 * count, pool=whose)
     took_ms = sorted(got["took_ms"])
     p95 = took_ms[-1 - len(took_ms) // 20] if took_ms else np.inf
-    _lines.append(
-        f"{len(took_ms)} interrupts of a {name} layer on {threads} threads ({whose}): p95 {p95:.1f} ms, at most "
-        f"{max(took_ms, default=np.inf):.1f} ms; {got['late']} late writes, {got['usable']} right calls afterwards"
-    )
     assert len(took_ms) == count, "the call ended before it was interrupted"
-    assert p95 <= MOST_MS
+    assert p95 <= MOST_MS, took_ms
     assert (got["late"], got["usable"]) == (0, count)
 
 
-@pytest.mark.parametrize(
-    "count",
-    [4, pytest.param(100, marks=pytest.mark.long)],
-)
+@pytest.mark.parametrize("count", then_long([4], [100]))
 def test_ctrl_c_while_kernels_are_compiled(count: int) -> None:
     got = in_child(__name__, "interrupt_compiling", count, timeout=60 + 5 * count)
-    _lines.append(f"{got['interrupted']} interrupts while 3 threads compile: {got['wrong']} wrong results")
     assert got == {"interrupted": count, "wrong": 0, "right": True}
 
 
@@ -241,15 +222,13 @@ def test_interrupt_main() -> None:
 )
 def test_a_signal_handler_may_call(threads: int, whose: str) -> None:
     calls = in_child(__name__, "call_from_a_handler", threads, timeout=60, pool=whose)
-    _lines.append(f"{calls[1]} calls from a signal handler inside {calls[0]} calls on {threads} threads ({whose})")
     assert min(calls) > 10
 
 
 @pytest.mark.parametrize("whose", POOLS)
-@pytest.mark.parametrize("count", [2, pytest.param(30, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", then_long([2], [30]))
 def test_the_interpreter_may_exit_at_any_moment(count: int, whose: str) -> None:
     """With threads in kernels or in the compiler, waited for or not: exit code 0, and atexit handlers may call."""
-    begin, step = time.perf_counter(), 10 if count < len(EXITS) else 1  # unlike in every way
+    step = 10 if count < len(EXITS) else 1  # unlike in every way
     for at in range(count):
         assert in_child(__name__, "leave", *EXITS[at * step % len(EXITS)], timeout=60, pool=whose) is True
-    _lines.append(f"{count} exits with threads at work ({whose}): all with code 0, {time.perf_counter() - begin:.1f} s")

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.support.children import run_program
 from tests.support.engine_helpers import HOST
-from tests.support.places import ROOT
 from tests.support.tiers import tiers
 
 if not sys.platform.startswith("linux"):
@@ -32,27 +27,12 @@ LONG = [
     for room in (2048, 512, 400, 320, 256, 160, 96, 64, 48)
     if (limit, room) not in QUICK
 ]
-_counts: Counter[str] = Counter()
-_told: list[str] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def summary() -> Iterator[None]:
-    yield
-    print(f"\n{', '.join(f'{words} {n}' for words, n in _counts.items())}", end="")
-    for words in _told:
-        print(f"\n  {words}", end="")
 
 
 def child(limit: str, room: float, *names: str) -> list[dict[str, Any]]:
     """Make attempts in a process with so much room; fail with the attempt it died in."""
-    command = [sys.executable, "-m", "tests.package.limited", limit, str(room), *names]
-    environment = os.environ | {"CONVGRAD_CACHE_DIR": "off"} | (PLAIN if names == ("scratch",) else {})
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=False)
-    lines = done.stdout.splitlines() or ["it tried nothing"]
-    if done.returncode:
-        died = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
-        pytest.fail(f"{limit} {room} MiB: {died} in {lines[-1]}\n{done.stderr[-800:]}")
+    environment = {"CONVGRAD_CACHE_DIR": "off"} | (PLAIN if names == ("scratch",) else {})
+    lines = run_program("tests.package.limited", limit, room, *names, **environment)
     made = [json.loads(line) for line in lines if line.startswith("{")]
     assert [one["name"] for one in made] == [name for name in names if name != "cold"]
     return made
@@ -66,7 +46,6 @@ def assert_clear(one: dict[str, Any]) -> bool:
     else:
         assert one["computed"], one
     assert one["usable"] is True, one
-    _counts["computed" if one["computed"] else "refused"] += 1
     return bool(one["computed"])
 
 
@@ -91,7 +70,6 @@ def test_scratch_that_cannot_be_had(limit: str) -> None:
     (one,) = child(limit, 512, "scratch")
     if HOST:
         assert not assert_clear(one)
-        _told.append(f"scratch: {one['raised']}")
 
 
 def test_the_compiler_is_loaded_under_the_limit() -> None:

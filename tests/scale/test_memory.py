@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +13,9 @@ import numpy as np
 import pytest
 
 import convgrad
+from tests.support.children import run_program
 from tests.support.engine_helpers import HOST
-from tests.support.places import BENCHMARKS, ROOT
+from tests.support.places import BENCHMARKS
 
 if not sys.platform.startswith("linux"):
     pytest.skip("limits memory as Linux does", allow_module_level=True)
@@ -36,12 +36,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
         for path, shape in zip(case.paths(folder), case.shapes, strict=False):
             if not path.exists():
                 np.save(path, integers(shape))
-    command = [sys.executable, "-m", "tests.scale.in_little_memory", str(folder)]
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | PLAIN, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    *_, last = run_program("tests.scale.in_little_memory", folder, timeout=120, **PLAIN)
+    return json.loads(last)
 
 
 @pytest.mark.parametrize("name", CASES)
