@@ -27,8 +27,8 @@ from convgrad.plan.machine import ISAS, Isa, Machine, modelled
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.plan.passes import plans, view_of
 from convgrad.spec.problem import Problem
-from tests.support.engine_helpers import HOST, Array, empty
-from tests.support.hash_problems import DATA, FEW, GRADIENTS, drawn, lying, problems, shape_of, values
+from tests.support.engine_helpers import HOST, Array, empty, lying
+from tests.support.hash_problems import DATA, FEW, GRADIENTS, drawn, problems, shape_of, values
 
 FAMILIES = ((200, GRADIENTS), (140, DATA), (60, FEW))
 THREADS = (1, 2, 3, 4)

@@ -25,9 +25,9 @@ from convgrad.verify.check import verdict_on
 from convgrad.verify.declared import declared
 from convgrad.verify.verdict import OK, WRONG
 from tests.support import helpers
-from tests.support.engine_helpers import empty, run_plan
+from tests.support.engine_helpers import empty, lying, run_plan
 from tests.support.forward_problems import PROBLEMS, plans_of, posed, unlike
-from tests.support.hash_problems import lying, shape_of, values
+from tests.support.hash_problems import operands_of, shape_of, values
 from tests.support.tiers import tiers
 
 Array = Any
@@ -66,12 +66,6 @@ def layer(name: str, seed: int = 0) -> tuple[list[Array], dict[str, Any]]:
     return [rng.standard_normal(shape).astype(np.float32) for shape in shapes], dict(attributes)
 
 
-def operands_of(problem: Problem, seed: int) -> list[Array]:
-    bits = np.random.PCG64(seed)
-    layouts = zip(problem.operands, problem.layouts, strict=False)
-    return [lying(values(shape_of(problem, one), problem.operand_format, bits), layout) for one, layout in layouts]
-
-
 @KERNELS
 @tiers("name, role", BODIES, ["dst", "src"], every=9)
 def test_kernels_give_the_bits_of_the_order(name: str, role: str) -> None:
@@ -79,7 +73,7 @@ def test_kernels_give_the_bits_of_the_order(name: str, role: str) -> None:
     number = BODIES.index(name) + len(BODIES) * (role == "src")
     operand, output, lies, accumulate = KINDS[number % len(KINDS)]
     plain = posed(PROBLEMS[name], role, role == "src", (operand, output), lies, accumulate, bias=True)
-    assert_in_order(plain, operands_of(plain, number), number)
+    assert_in_order(plain, operands_of(plain, np.random.PCG64(number)), number)
 
 
 @KERNELS

@@ -12,9 +12,8 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
 from tests.engines.guarded_problems import DATA_NAMES, conv_of
 from tests.engines.runs import refuse_numpy
-from tests.support.engine_helpers import HOST, Array, empty, run_plan
+from tests.support.engine_helpers import HOST, Array, empty, lying, run_plan
 from tests.support.forward_problems import LIES, OPERATORS, TYPES, plans_of, posed, recut, unlike
-from tests.support.hash_problems import lying
 from tests.support.tiers import tiers
 
 SHARED = 12  # seeds that share types, layouts and an instruction set are so many apart, and share kernels

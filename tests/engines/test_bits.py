@@ -15,7 +15,7 @@ from convgrad.plan.machine import ISAS
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.ordered import evaluate_in_order
-from tests.support.engine_helpers import HOST, Array, empty, plans_for, prepared_weights, run_plan
+from tests.support.engine_helpers import HOST, Array, empty, made, plans_for, prepared_weights, run_plan
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
 
@@ -44,32 +44,14 @@ LINES = [
 ]
 
 
-def operands_for(line: str) -> tuple[object, list[Array]]:
-    one = problem(line)
-    conv = one.geometry
-    assert isinstance(conv, Conv)
-    rng = np.random.default_rng(len(line))
-    shapes = {"src": conv.src_shape, "dst": conv.dst_shape}
-    operands = []
-    for tensor, layout in zip(one.operands, one.layouts, strict=False):
-        array = rng.standard_normal(shapes[tensor]).astype(one.operand_format.dtype)
-        operands.append(as_layout(array, layout))
-    return one, operands
-
-
-def as_layout(array: Array, layout: str) -> Array:
-    """The same values, lying as NXC or NCX has them."""
-    return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1) if layout == "NXC" else array
-
-
 @tiers("line", LINES, every=7)
 def test_lines_under_every_plan(line: str) -> None:
-    one, operands = operands_for(line)
-    expected = evaluate_in_order(one, operands)  # type: ignore[arg-type]
+    one, operands = made(line)
+    expected = evaluate_in_order(one, operands)
     for isa in HOST:
         for l2_bytes in (1 << 10, 1 << 20):
-            for plan in plans_for(one, operands, empty(one), ISAS[isa], 4, l2_bytes)[::9]:  # type: ignore[arg-type]
-                got = run_plan(plan, one, operands, empty(one))  # type: ignore[arg-type]
+            for plan in plans_for(one, operands, empty(one), ISAS[isa], 4, l2_bytes)[::9]:
+                got = run_plan(plan, one, operands, empty(one))
                 assert_same_bits(got, expected, (line, str(plan)))
 
 
@@ -145,8 +127,8 @@ def test_sizes_around_the_lanes(fmt: str, data_format: str, isa: str) -> None:
     rng = np.random.default_rng(3)
     for channels, others in zip(SIZES, rng.permutation(SIZES), strict=True):
         line = f"BWD_W {fmt} {data_format} mb2ic{channels}iw{others}oc{others}ow{others}kw3pw1"
-        one, operands = operands_for(line)
-        expected = evaluate_in_order(one, operands)  # type: ignore[arg-type]
-        for plan in plans_for(one, operands, empty(one), ISAS[isa])[:12:6]:  # type: ignore[arg-type]
-            got = run_plan(plan, one, operands, empty(one))  # type: ignore[arg-type]
+        one, operands = made(line)
+        expected = evaluate_in_order(one, operands)
+        for plan in plans_for(one, operands, empty(one), ISAS[isa])[:12:6]:
+            got = run_plan(plan, one, operands, empty(one))
             assert_same_bits(got, expected, (line, str(plan)))

@@ -24,9 +24,8 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem, canonical_shape
 from tests.engines.pair_hashes import KINDS, operands_of
 from tests.engines.test_pairs import assert_sharp, cancelling, taken, with_pairs
-from tests.support.engine_helpers import HOST, Array, empty, run_plan
+from tests.support.engine_helpers import HOST, Array, empty, lying, run_plan
 from tests.support.forward_problems import AnyPlan, along, plans_of, posed
-from tests.support.hash_problems import lying
 from tests.support.tiers import tiers
 
 GROUPED = (

@@ -35,7 +35,7 @@ from tests.support.forward_problems import (
     recut,
     small,
 )
-from tests.support.hash_problems import lying, shape_of, values
+from tests.support.hash_problems import operands_of, shape_of, values
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
 
@@ -103,10 +103,7 @@ def test_few_results_are_read_in_place(number: int, role: str, lies: str, result
         channels = (300, few) if role == "dst" else (few, 300)
         problem = posed(Conv(2, 1, *channels, (along(3, kernel),)), role, False, types, lies, accumulate, bias=True)
         bits = np.random.PCG64(number)
-        operands = [
-            lying(values(shape_of(problem, tensor), problem.operand_format, bits), layout)
-            for tensor, layout in zip(problem.operands, problem.layouts, strict=False)
-        ]
+        operands = operands_of(problem, bits)
         old = values(shape_of(problem, problem.output), problem.output_format, bits)
         expected = evaluate_in_order(problem, operands, old)
         one = Small(f"{few} results", lies, np.asarray, problem, operands, old, expected)

@@ -17,7 +17,7 @@ from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order
 from tests.support.engine_helpers import HOST, empty, run_plan
 from tests.support.forward_problems import ROLES, along, plans_of, posed
-from tests.support.hash_problems import lying, shape_of, values
+from tests.support.hash_problems import operands_of
 from tests.support.helpers import assert_same_bits
 
 STEMS = (  # layers with few channels on one side
@@ -95,11 +95,7 @@ UNMET = Conv(2, 1, 3, 16, (Axis(5, 4, 2, pad_begin=0), Axis(2, 2, 1, 4, 1, 1, 2)
 @pytest.mark.parametrize("number", range(4))
 def test_outputs_that_no_tap_meets_are_zeros(number: int) -> None:
     one = posed(UNMET, "src", number % 2 == 1, ("f32", "f32"), ("NXC XIO", "NCX OIX")[number // 2])
-    bits = np.random.PCG64(number)
-    operands = [
-        lying(values(shape_of(one, tensor), one.operand_format, bits), layout)
-        for tensor, layout in zip(one.operands, one.layouts, strict=False)
-    ]
+    operands = operands_of(one, np.random.PCG64(number))
     expected = evaluate_in_order(one, operands)
     assert not expected.any()
     _, found = plans_of(one, operands, empty(one), ISAS[HOST[number % len(HOST)]])

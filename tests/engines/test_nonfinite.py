@@ -10,7 +10,7 @@ import pytest
 
 from convgrad import engines
 from convgrad.engines.llvm.execute import executable_of
-from convgrad.formats import FORMATS
+from convgrad.formats import FORMATS, Format
 from convgrad.notation import problem
 from convgrad.plan.backward_weights.recipe import GEMM, Plan
 from convgrad.plan.machine import ISAS
@@ -18,7 +18,7 @@ from convgrad.spec import exact_result
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
-from tests.support.engine_helpers import HOST, Array, empty, plans_for, run_plan
+from tests.support.engine_helpers import HOST, Array, empty, lying, made, plans_for, run_plan
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import then_long, tiers
 
@@ -59,11 +59,10 @@ def problem_of(number: int) -> Problem:
     return replace(one, output_format=FORMATS[output], accumulate=number % 4 == 3)
 
 
-def made(shape: tuple[int, ...], one: Problem, layout: str, fmt: str, rng: np.random.Generator) -> Array:
+def some_zeros(shape: tuple[int, ...], layout: str, fmt: Format, rng: np.random.Generator) -> Array:
     """Normal numbers and some zeros of both signs, canonical, lying as the layout has them."""
     values = rng.standard_normal(shape) * rng.choice([1, 1, 1, 1, 0], shape)
-    array = values.astype(FORMATS[fmt].dtype)
-    return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1) if layout == "NXC" else array
+    return lying(values.astype(fmt.dtype), layout)
 
 
 def runners(one: Problem, operands: list[Array]) -> list[Callable[[Array], None]]:
@@ -104,10 +103,10 @@ def assert_poison_stays(number: int) -> int:
     assert engines.choose(one).engine == "generated"
     shapes = {"src": conv.src_shape, "dst": conv.dst_shape}
     operands = [
-        made(shapes[tensor], one, layout, one.operand_format.name, rng)
+        some_zeros(shapes[tensor], layout, one.operand_format, rng)
         for tensor, layout in zip(one.operands, one.layouts, strict=False)
     ]
-    old = made(conv.weights_shape, one, "NCX", one.output_format.name, rng) if one.accumulate else None
+    old = some_zeros(conv.weights_shape, "OIX", one.output_format, rng) if one.accumulate else None
     ways = runners(one, operands)
 
     def results() -> list[Array]:
@@ -154,21 +153,6 @@ LARGER = (
 EDGES = (0, 1, 2, 5, -3, -2, -1)
 
 
-def larger(line: str, data_format: str, fmt: str, scale: float) -> tuple[Problem, list[Array]]:
-    """Return a problem that is enough work for a kernel of its own, and operands."""
-    words = line.split()
-    one, rng = problem(f"BWD_W {fmt} {data_format} {words[-1]}"), np.random.default_rng(len(line))
-    conv = one.geometry
-    assert isinstance(conv, Conv)
-    shapes = {"src": conv.src_shape, "dst": conv.dst_shape}
-    operands = []
-    for tensor in one.operands:
-        array = (rng.standard_normal(shapes[tensor]) * scale).astype(one.operand_format.dtype)
-        nxc = data_format == "NXC"
-        operands.append(np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1) if nxc else array)
-    return one, operands
-
-
 def plans_of_several_taps(one: Problem, operands: list[Array], isa: str) -> list[Plan]:
     """Return plans whose tiles have several taps, unlike one another."""
     plans = plans_for(one, operands, empty(one), ISAS[isa], l2_bytes=1 << 14)
@@ -182,7 +166,7 @@ def plans_of_several_taps(one: Problem, operands: list[Array], isa: str) -> list
 
 @tiers("line, data_format, isa", LARGER, ["NXC", "NCX"], HOST, every=17)
 def test_poison_under_tiles_of_several_taps(line: str, data_format: str, isa: str) -> None:
-    one, operands = larger(line, data_format, "f32", 1.0)
+    one, operands = made(f"BWD_W f32 {data_format} {line}")
     plans = plans_of_several_taps(one, operands, isa)
     assert plans, "no tile of several taps"
     rng = np.random.default_rng(7)
@@ -201,7 +185,7 @@ def test_poison_under_tiles_of_several_taps(line: str, data_format: str, isa: st
 def test_sums_beyond_the_largest_number(line: str, isa: str) -> None:
     """Operands are finite, sums are not: infinity, or NaN where two meet, and nothing of it beside."""
     for fmt, scale in (("f32", 1e19), ("bf16", 1e19)):
-        one, operands = larger(line, "NXC", fmt, scale)
+        one, operands = made(f"BWD_W {fmt} NXC {line}", scale=scale)
         expected = evaluate_in_order(one, operands)
         assert np.isinf(expected.astype(np.float32)).any()
         for plan in plans_of_several_taps(one, operands, isa):

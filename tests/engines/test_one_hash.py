@@ -20,8 +20,8 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from tests.support.classes import ALL_TYPES, CLASSES, draw, line_of
-from tests.support.engine_helpers import HOST, SMALL, Array, digest, empty, plans_for, run_plan
-from tests.support.hash_problems import lying, values
+from tests.support.engine_helpers import HOST, SMALL, Array, digest, empty, lying, plans_for, run_plan
+from tests.support.hash_problems import values
 from tests.support.tiers import tiers
 
 pytestmark = pytest.mark.usefixtures("eight_cores")  # so many threads run

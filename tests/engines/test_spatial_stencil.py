@@ -14,9 +14,9 @@ from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.passes import dense_view, plan, plans, tables
 from convgrad.spec.ordered import evaluate_in_order
 from tests.engines.guarded import run_guarded
-from tests.support.engine_helpers import HOST
+from tests.support.engine_helpers import HOST, lying
 from tests.support.forward_problems import MIXED, PROBLEMS, ROLES, plans_of, posed, recut
-from tests.support.hash_problems import lying, shape_of, values
+from tests.support.hash_problems import operands_of, shape_of, values
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
 
@@ -72,10 +72,7 @@ def test_planes_give_the_bits_of_the_order(number: int, name: str, role: str) ->
     """Old values and bias too, among guard pages: nothing beside a plane is read."""
     one = posed(PROBLEMS[name], role, number % 4 == 3, MIXED[4 * number % 9], "NCX OIX", number % 3 == 2, bias=True)
     bits = np.random.PCG64(number)
-    operands = [
-        lying(values(shape_of(one, tensor), one.operand_format, bits), layout)
-        for tensor, layout in zip(one.operands, one.layouts, strict=False)
-    ]
+    operands = operands_of(one, bits)
     old = lying(values(shape_of(one, one.output), one.output_format, bits), one.layouts[-1])
     expected = np.ascontiguousarray(evaluate_in_order(one, operands, old))
     view, found = plans_of(one, operands, old, ISAS[HOST[number % len(HOST)]])

@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from convgrad.formats import FORMATS
-from convgrad.notation import problem
 from convgrad.plan.backward_weights.recipe import Plan
-from convgrad.spec.geometry import Conv
+from convgrad.plan.machine import ISAS
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
-from tests.support.engine_helpers import HOST, ISAS, Array, plans_for, run_plan
+from tests.support.engine_helpers import HOST, Array, empty, made, plans_for, run_plan
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
 
@@ -56,19 +55,11 @@ def different(plans: list[Plan]) -> list[Plan]:
 @tiers("line, kind, isa", LINES, OUTPUTS, HOST, every=23)
 def test_wherever_the_output_lies(line: str, kind: tuple[str, bool], isa: str) -> None:
     form, accumulate = kind
-    one = replace(problem(line), output_format=FORMATS[form], accumulate=accumulate)
-    conv, rng = one.geometry, np.random.default_rng(len(line))
-    assert isinstance(conv, Conv)
-    shapes = {"src": conv.src_shape, "dst": conv.dst_shape}
-    operands = [rng.standard_normal(shapes[t]).astype(np.float32) for t in one.operands]
-    if "NXC" in line:
-        operands = [np.moveaxis(np.ascontiguousarray(np.moveaxis(a, 1, -1)), -1, 1) for a in operands]
-    dtype = one.output_format.dtype
-    old = (
-        rng.standard_normal(conv.weights_shape).astype(dtype)
-        if accumulate
-        else np.full(conv.weights_shape, np.nan, dtype)
-    )
+    one, operands = made(line)
+    one = replace(one, output_format=FORMATS[form], accumulate=accumulate)
+    old = np.ascontiguousarray(empty(one))
+    if accumulate:
+        old[...] = np.random.default_rng(len(line)).standard_normal(old.shape)
     expected = evaluate_in_order(one, operands, old)
     for name, order in ORDERS.items():
         for gap in (1, 3):

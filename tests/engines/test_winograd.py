@@ -28,18 +28,10 @@ from convgrad.spec.order import height_of, order_of
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.toom_cook import ALGORITHMS
 from convgrad.spec.toom_cook_bound import BOUNDS, toom_cook_bound
-from tests.support.engine_helpers import HOST, empty
+from tests.support.engine_helpers import HOST, empty, lying
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
-from tests.support.winograd_problems import (
-    DIRECTIONS,
-    NAMES,
-    computed,
-    drawn,
-    lying,
-    matrices,
-    posed,
-)
+from tests.support.winograd_problems import DIRECTIONS, NAMES, computed, drawn, matrices, posed
 
 # Tiles that hang over by any number of positions, one row, one column, pads on one side, beyond the kernel, none.
 LINES = (

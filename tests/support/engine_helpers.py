@@ -21,10 +21,11 @@ from convgrad.notation import problem as problem_of
 from convgrad.plan.backward_weights.nest import weights_nest
 from convgrad.plan.backward_weights.recipe import Plan
 from convgrad.plan.choose import plans
-from convgrad.plan.machine import ISAS, Isa, Machine
+from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.recipe import Chosen
 from convgrad.spec.geometry import Conv
-from convgrad.spec.problem import Problem
+from convgrad.spec.layouts import axis_order
+from convgrad.spec.problem import Problem, canonical_shapes
 from tests.support.classes import WEIGHTS
 from tests.support.helpers import Case, operands_of, random_case
 
@@ -54,18 +55,19 @@ def run_plan(plan: Chosen, problem: Problem, operands: Sequence[Array], out: Arr
     return np.ascontiguousarray(out)
 
 
-def made(line: str, fill: str = "normal") -> tuple[Problem, list[Array]]:
-    """Return a problem and canonical operands whose channels are neighbours."""
+def lying(array: Array, layout: str) -> Array:
+    """Return canonical values that lie as a layout has them."""
+    order = axis_order(layout, array.ndim)
+    return np.ascontiguousarray(array.transpose(np.argsort(order))).transpose(order)
+
+
+def made(line: str, fill: str = "normal", scale: float = 1.0) -> tuple[Problem, list[Array]]:
+    """Return a problem and operands that lie as it says: normal numbers, or small integers."""
     one, rng = problem_of(line), np.random.default_rng(len(line))
-    conv = one.geometry
-    assert isinstance(conv, Conv)
-    shapes = {"src": conv.src_shape, "dst": conv.dst_shape}
     operands = []
-    for tensor in one.operands:
-        n, c, *axes = shapes[tensor]
-        lying = (n, *axes, c)
-        values = rng.standard_normal(lying) if fill == "normal" else rng.integers(-3, 4, lying)
-        operands.append(np.moveaxis(values.astype(one.operand_format.dtype), -1, 1))
+    for shape, layout in zip(canonical_shapes(one)[:-1], one.layouts, strict=False):
+        numbers = rng.standard_normal(shape) * scale if fill == "normal" else rng.integers(-3, 4, shape)
+        operands.append(lying(numbers.astype(one.operand_format.dtype), layout))
     return one, operands
 
 
@@ -86,9 +88,6 @@ def prepared_weights(seed: int, kind: str = "normal") -> tuple[Case, Prepared]:
         assert isinstance(conv, Conv)
         if conv.batch * conv.positions > 0 and conv.multiply_adds < SMALL:
             return case, prepared
-
-
-__all__ = ["HOST", "ISAS", "Array", "digest", "empty", "made", "plans_for", "prepared_weights", "run_plan"]
 
 
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, list[int]]]:

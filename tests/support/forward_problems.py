@@ -23,7 +23,7 @@ from convgrad.spec.operators import Tensor
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from tests.support.engine_helpers import HOST, Array, empty
-from tests.support.hash_problems import lying, shape_of, values
+from tests.support.hash_problems import operands_of, shape_of, values
 from tests.support.roles import every_second_backwards, negative, record_field
 
 ROLES = ("dst", "src")
@@ -181,10 +181,7 @@ def small(name: str, role: str, number: int) -> Small:
     problem = posed(PROBLEMS[name], role, transposed, types, lies, accumulate, bias=True)
     bits = np.random.PCG64(number)
     view = VIEWS[(lies.split()[2:] or [""])[0]]
-    operands = [
-        view(lying(values(shape_of(problem, tensor), problem.operand_format, bits), layout))
-        for tensor, layout in zip(problem.operands, problem.layouts, strict=False)
-    ]
+    operands = [view(array) for array in operands_of(problem, bits)]
     old = values(shape_of(problem, problem.output), problem.output_format, bits)
     expected = evaluate_in_order(problem, operands, old)
     words = f"{name}, {problem.operator}, {' to '.join(types)}, {'onto, ' * accumulate}{lies}"

@@ -12,12 +12,11 @@ import numpy as np
 from convgrad.formats import FORMATS, Format
 from convgrad.notation import read, write
 from convgrad.spec.geometry import Conv
-from convgrad.spec.layouts import axis_order
 from convgrad.spec.operators import CONV_WEIGHTS, TRANSPOSE_WEIGHTS, Tensor
 from convgrad.spec.problem import Problem, canonical_shape
 from tests.net import problems_of
 from tests.support.classes import BIAS, CLASSES, NAMES, TYPES, Class, Hands, draw, line_of
-from tests.support.engine_helpers import Array, empty
+from tests.support.engine_helpers import Array, empty, lying
 
 WIDE = "wide depthwise"  # layers whose kernels are strips, as a rule, where channels are neighbours
 LAYERS = {**CLASSES, BIAS: CLASSES["dense"], WIDE: Class((16, 17, 31, 40, 67), (1,), (1,), (2,), kernel=(2, 3, 3, 5))}
@@ -146,7 +145,7 @@ def shape_of(one: Problem, tensor: Tensor) -> tuple[int, ...]:
     return canonical_shape(conv, tensor)
 
 
-def lying(array: Array, layout: str) -> Array:
-    """Return canonical values that lie as a layout has them."""
-    order = axis_order(layout, array.ndim)
-    return np.ascontiguousarray(array.transpose(np.argsort(order))).transpose(order)
+def operands_of(one: Problem, bits: np.random.PCG64) -> list[Array]:
+    """Return such numbers as operands that lie as the problem says."""
+    layouts = zip(one.operands, one.layouts, strict=False)
+    return [lying(values(shape_of(one, tensor), one.operand_format, bits), layout) for tensor, layout in layouts]

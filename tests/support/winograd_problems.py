@@ -12,11 +12,10 @@ import numpy as np
 from convgrad.engines.llvm.winograd.run import tiled
 from convgrad.notation import problem as problem_of
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.problem import Problem, canonical_shapes
 from convgrad.spec.toom_cook import ALGORITHMS, Algorithm, Transform
-from tests.support.engine_helpers import Array
+from tests.support.engine_helpers import Array, lying
 
 NAMES = [*ALGORITHMS]
 DIRECTIONS = ("BWD_W", "FWD_D", "BWD_D")
@@ -51,15 +50,6 @@ def matrices(variant: Algorithm, solves_for: SolvesFor = "weights") -> tuple[np.
 
 def posed(line: str, name: str, layout: str = "NXC", direction: str = "BWD_W") -> Problem:
     return replace(problem_of(f"{direction} f32 {layout} {line}"), algorithm=name)
-
-
-def lying(values: Array, layout: str) -> Array:
-    """Return canonical values as they lie in a layout."""
-    rank = values.ndim
-    if layout not in ("NXC", "XIO", "XOI"):
-        return np.ascontiguousarray(values)
-    order = from_canonical(range(rank), layout)
-    return np.ascontiguousarray(values.transpose(order)).transpose(np.argsort(order))
 
 
 def drawn(one: Problem, seed: int, integers: bool = False) -> list[Array]:
