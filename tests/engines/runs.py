@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -13,14 +14,22 @@ from convgrad.formats import F32
 from convgrad.functional.call import Prepared, prepare
 from convgrad.spec import exact_result
 from convgrad.spec.bound import error_bound
+from convgrad.spec.geometry import Conv
 from convgrad.verify.compare import compare
 from convgrad.verify.fill import Kind
+from tests.support.classes import CLASSES, draw
 from tests.support.engine_helpers import Array
 from tests.support.helpers import Case, assert_same_bits, operands_of
 from tests.support.roles import LAYOUTS, WRITABLE, unaligned
 
 CHANNELS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 23, 24, 25, 31, 32, 33, 40, 47, 48, 49, 63, 64, 65]
 OUTS = {**WRITABLE, "unaligned": unaligned, "contiguous": np.copy}
+
+
+def problems_of(name: str, seed: int, count: int, most: int = 1_000_000, least: int = 0) -> list[Conv]:
+    """Return the problems of one chunk of a class, of so many multiply-adds."""
+    rng = np.random.default_rng([61, list(CLASSES).index(name), seed])
+    return list(islice(draw(CLASSES[name], rng, most, least), count))
 
 
 def refuse_numpy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,93 +1,180 @@
-"""Random legal problems of every operator against the oracle: bits on integers, the bound on normal numbers.
+"""Random problems against the oracle: bits on integers, the bound on normal numbers.
 
-Beside them those of campaigns/classes.py: depthwise, small groups, thin layers, long rows, on generated kernels.
+Of every operator; of all classes of weight gradients; of dense ones, whose chunks share types and a few channels; and
+those of campaigns/classes.py: depthwise, small groups, thin layers, long rows, on generated kernels.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice, product
 
 import numpy as np
 import pytest
 
-from campaigns.classes import BIASED, CHUNK, SHARED, Tally, run_chunk
+from campaigns.classes import BIASED, CHUNK, SHARED, Tally
+from campaigns.classes import run_chunk as run_special
+from convgrad import run
+from convgrad.formats import FORMATS, Format
 from convgrad.verify.fill import Kind
-from tests.engines.runs import refuse_numpy
+from tests.engines.runs import CHANNELS, assert_bounded, assert_exact, problems_of, refuse_numpy, run_anyhow
+from tests.support import helpers
+from tests.support.classes import ALL_TYPES, CLASSES, any_case, draw
 from tests.support.engine_helpers import HOST
-from tests.support.helpers import assert_bounded, assert_exact, random_case
+from tests.support.helpers import Case, assert_same_bits, random_case
+from tests.support.tiers import then_long, tiers
 
-QUICK_SEEDS = 4
-LONG_SEEDS = 50
-QUICK = [("f8_e4m3", "f8_e5m2")]  # types of operands and results
-QUICK_CHUNKS = [SHARED.index((*types, isa)) for types in QUICK for isa in HOST[:1]]
-NORMAL, INTEGERS = range(100, 180), range(200, 275)  # chunks of the long tier
+KINDS: tuple[Kind, ...] = ("integers", "normal")
+PAIRS = (("f32", "f32"), ("bf16", "f32"), ("f16", "f32"), ("bf16", "bf16"), ("f16", "f16"), ("f32", "bf16"))
+QUICK_SEEDS = (0, 7, 2)  # of classes: three pairs of types and both instruction sets
+LONG = {"normal": range(100, 200), "integers": range(100, 175)}  # chunks
+SPECIAL = {"normal": range(100, 180), "integers": range(200, 275)}
+MULTIPLY_ADDS, ELEMENTS = 3_000_000, 100_000  # of dense problems
 
 needs_kernels = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 
 
-def _integers(seed: int, count: int) -> None:
-    rng = np.random.default_rng([1, seed])
-    for number in range(count):
-        assert_exact(random_case(rng), number)
+@pytest.mark.parametrize(
+    ("kind", "seed"), then_long(product(KINDS, range(4)), product(KINDS, range(100, 150)))
+)  # fmt: skip
+def test_every_operator(kind: Kind, seed: int) -> None:
+    rng = np.random.default_rng([KINDS.index(kind) + 1, seed])
+    few, many = {"integers": (30, 100), "normal": (50, 400)}[kind]
+    for number in range(few if seed < 100 else many):
+        (helpers.assert_exact if kind == "integers" else helpers.assert_bounded)(random_case(rng), number)
 
 
-def _normal(seed: int, count: int) -> None:
-    rng = np.random.default_rng([2, seed])
-    for number in range(count):
-        assert_bounded(random_case(rng), number)
+def assert_all(
+    cases: Iterable[Case], rng: np.random.Generator, kind: Kind, isa: str, patch: pytest.MonkeyPatch
+) -> None:
+    """Assert on calls, which the generated engine computes on an instruction set."""
+    refuse_numpy(patch)
+    patch.setenv("CONVGRAD_MAX_ISA", isa)
+    for case in cases:
+        one = run_anyhow(case, rng, kind, isa)
+        (assert_exact if kind == "integers" else assert_bounded)(one)
 
 
-@pytest.mark.parametrize("seed", range(QUICK_SEEDS))
-def test_integers_give_the_bits_of_the_oracle(seed: int) -> None:
-    _integers(seed, 30)
+# -- classes of weight gradients ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(QUICK_SEEDS))
-def test_normal_numbers_keep_the_bound(seed: int) -> None:
-    _normal(seed, 50)
+def run_class(name: str, seed: int, kind: Kind, count: int, patch: pytest.MonkeyPatch) -> None:
+    """Assert on problems of a class that share types and instruction set."""
+    row, pair = divmod(seed, len(PAIRS))
+    operand, output = (FORMATS[fmt] for fmt in PAIRS[pair])
+    rng = np.random.default_rng([62, list(CLASSES).index(name), seed])
+    cases = (any_case(conv, rng, operand, output) for conv in problems_of(name, seed, count))
+    assert_all(cases, rng, kind, HOST[row % len(HOST)], patch)
 
 
+@needs_kernels
+@tiers("name, kind", list(CLASSES), KINDS, every=5)
+def test_classes(name: str, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_class(name, QUICK_SEEDS[list(CLASSES).index(name) % len(QUICK_SEEDS)], kind, 8, monkeypatch)
+
+
+@needs_kernels
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 100 + LONG_SEEDS))
-def test_5000_on_integers(seed: int) -> None:
-    _integers(seed, 100)
+@pytest.mark.parametrize(
+    ("kind", "seed"), [*product(["normal"], range(100, 125)), *product(["integers"], range(100, 107))]
+)
+@pytest.mark.parametrize("name", CLASSES)
+def test_50000_of_classes(name: str, kind: Kind, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_class(name, seed, kind, 100, monkeypatch)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 100 + LONG_SEEDS))
-def test_20000_on_normal_numbers(seed: int) -> None:
-    _normal(seed, 400)
+# -- dense weight gradients --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Family:
+    """What the problems of one chunk share, so that it compiles few kernels."""
+
+    operand: Format
+    output: Format
+    isa: str
+    channels: tuple[int, ...]  # of a group
+
+
+def family_of(seed: int) -> Family:
+    rng = np.random.default_rng([31, seed])
+    operand, output = (FORMATS[ALL_TYPES[n % len(ALL_TYPES)]] for n in (seed, seed // len(ALL_TYPES)))
+    return Family(operand, output, HOST[seed % len(HOST)], tuple(map(int, rng.choice(CHANNELS, 2, replace=False))))
+
+
+def cases_of(family: Family, rng: np.random.Generator) -> Iterator[Case]:
+    """Yield calls of dense layers and pointwise ones without end, of the family's types and channels."""
+    rows = [replace(CLASSES[name], inner=family.channels, outer=family.channels) for name in ("dense", "pointwise")]
+    drawn = [draw(row, rng, MULTIPLY_ADDS, most_elements=ELEMENTS) for row in rows]
+    while True:
+        yield any_case(next(drawn[rng.integers(3) // 2]), rng, family.operand, family.output)
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("kind", "seed"), then_long([(kind, 0) for kind in KINDS], [(kind, seed) for kind in KINDS for seed in LONG[kind]])
+)
+def test_dense_layers(kind: Kind, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = {"normal": (50, 200), "integers": (33, 70)}[kind]
+    family, rng = family_of(seed), np.random.default_rng([32, seed, kind == "normal"])
+    assert_all(islice(cases_of(family, rng), many if seed else few), rng, kind, family.isa, monkeypatch)
+
+
+@needs_kernels
+def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result that lost one term of average size is beyond the bound."""
+    family = replace(family_of(0), operand=FORMATS["f32"], output=FORMATS["f32"])
+    monkeypatch.setenv("CONVGRAD_MAX_ISA", family.isa)
+    rng = np.random.default_rng(5)
+    one = run_anyhow(next(cases_of(family, rng)), rng, "normal", family.isa)
+    lost, worst = one.result.copy(), np.argmax(one.answer.terms)
+    lost.flat[worst] += np.float32(one.answer.magnitude.flat[worst] / one.answer.terms.flat[worst])
+    with pytest.raises(AssertionError, match=r"1 of .* elements beyond the bound"):
+        assert_bounded(replace(one, result=lost))
+
+
+@pytest.mark.parametrize("fmt", ALL_TYPES)
+@pytest.mark.parametrize("positions", [(40, 1), (2, 20, 1), (40, 2)])
+def test_positions_whose_last_axis_tells_another_step(positions: tuple[int, ...], fmt: str) -> None:
+    """A pointwise layer whose last axis, of one position, has a stride of one element, the others a larger one."""
+    rng = np.random.default_rng(3)
+    shape = (2, 5, *positions)
+    wide = np.full((*shape[:-1], 3), np.nan, FORMATS[fmt].dtype)
+    wide[..., : shape[-1]] = rng.integers(-4, 5, shape)
+    sliced = wide[..., : shape[-1]]
+    plain = sliced.copy()
+    attributes = {"strides": [1] * len(positions), "dilations": [1] * len(positions), "data_format": "NCX",
+                  "weights_format": "OIX"}  # fmt: skip
+    expected = run("ConvolutionBackwardWeights", plain, plain, (5, 5, *[1] * len(positions)), **attributes)
+    for src, dst in ((sliced, plain), (plain, sliced), (sliced, sliced)):
+        got = run("ConvolutionBackwardWeights", src, dst, (5, 5, *[1] * len(positions)), **attributes)
+        assert_same_bits(got, expected, (src.strides, dst.strides))
 
 
 # -- special classes, by the generated engine --------------------------------------------------------------------------
 
+QUICK = [("integers", SHARED.index(("f8_e4m3", "f8_e5m2", isa))) for isa in HOST[:1]]
 
-def _special(chunk: int, kind: Kind, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("kind", "chunk"), then_long(QUICK, [(kind, chunk) for kind in KINDS for chunk in SPECIAL[kind]])
+)
+def test_special_classes(kind: Kind, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_numpy(monkeypatch)
-    tally = Tally()
-    run_chunk(chunk, kind, count, tally)
+    tally, count = Tally(), len(BIASED) if (kind, chunk) in QUICK else CHUNK
+    run_special(chunk, kind, count, tally)
     assert not tally.wrong, f"{len(tally.wrong)} of {count} problems are wrong; {tally.wrong[0]}"
     assert tally.classes.keys() == BIASED.keys()
     assert tally.roles.keys() == {"dst", "src", "weights"}
 
 
 @needs_kernels
-@pytest.mark.parametrize("chunk", QUICK_CHUNKS)
-def test_special_classes(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    _special(chunk, "integers", len(BIASED), monkeypatch)
-
-
-@needs_kernels
-@pytest.mark.long
-@pytest.mark.parametrize("chunk", NORMAL)
-def test_20000_of_special_classes_on_normal_numbers(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    _special(chunk, "normal", CHUNK, monkeypatch)
-
-
-@needs_kernels
-@pytest.mark.long
-@pytest.mark.parametrize("chunk", INTEGERS)
-def test_5000_of_special_classes_on_integers(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    _special(chunk, "integers", CHUNK, monkeypatch)
-
-
-@needs_kernels
-@pytest.mark.parametrize("chunks", [NORMAL, INTEGERS], ids=["normal", "integers"])
-def test_the_long_tier_has_all_types_and_instruction_sets(chunks: range) -> None:
-    assert {SHARED[chunk % len(SHARED)] for chunk in chunks} == set(SHARED)
+def test_the_long_tier_has_all_types_and_instruction_sets() -> None:
+    for chunks in SPECIAL.values():
+        assert {SHARED[chunk % len(SHARED)] for chunk in chunks} == set(SHARED)
+    families = [family_of(seed) for seed in LONG["integers"]]
+    assert {(one.operand.name, one.output.name, one.isa) for one in families} == set(
+        product(ALL_TYPES, ALL_TYPES, HOST)
+    )
