@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -20,9 +21,9 @@ from convgrad.spec.order import FAN_IN, order_of
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem, canonical_shapes
 from tests.support.engine_helpers import HOST, Array, empty, plans_for, run_plan
-from tests.support.forward_problems import AnyPlan, plans_of
+from tests.support.forward_problems import plans_of
 from tests.support.helpers import assert_same_bits
-from tests.support.tiers import tiers
+from tests.support.tiers import then_long, tiers
 from tests.support.winograd_problems import computed, drawn, posed
 
 pytestmark = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
@@ -57,19 +58,16 @@ def operands_of(line: str) -> list[Array]:
     return [rng.standard_normal(shape, np.float32) for shape in canonical_shapes(one)[:-1]]
 
 
-@tiers("leaves, name, isa", LEAVES, list(WEIGHTS), HOST, every=9)
+def cases(names: Iterable[str], every: int) -> pytest.MarkDecorator:
+    """Some leaves on each instruction set, of which every so many are quick; all leaves on one in the long tier."""
+    some = [*product(LEAVES, names, HOST)]
+    rest = product([leaves for leaves in (*ALL, *MANY) if leaves not in LEAVES], names, HOST[:1])
+    others = [case for number, case in enumerate(some) if number % every]
+    return pytest.mark.parametrize(("leaves", "name", "isa"), then_long(some[::every], [*others, *rest]))
+
+
+@cases(WEIGHTS, every=9)
 def test_trees_of_weight_gradients(leaves: int, name: str, isa: str) -> None:
-    weight_gradient_is_executed(leaves, name, isa)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", WEIGHTS)
-@pytest.mark.parametrize("leaves", [*ALL, *MANY])
-def test_all_trees_of_weight_gradients(leaves: int, name: str) -> None:
-    weight_gradient_is_executed(leaves, name, HOST[0])
-
-
-def weight_gradient_is_executed(leaves: int, name: str, isa: str) -> None:
     """With one thread, and with several, whose units are kept and joined at the end."""
     line = line_of(WEIGHTS[name], leaves)
     one, operands = problem(line), operands_of(line)
@@ -80,31 +78,15 @@ def weight_gradient_is_executed(leaves: int, name: str, isa: str) -> None:
         assert_same_bits(run_plan(plan, one, operands, empty(one)), expected, (line, str(plan)))
 
 
-@tiers("leaves, name, isa", LEAVES, list(DATA), HOST, every=13)
+@cases(DATA, every=13)
 def test_trees_of_data(leaves: int, name: str, isa: str) -> None:
-    data_are_executed(leaves, name, isa)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", DATA)
-@pytest.mark.parametrize("leaves", [*ALL, *MANY])
-def test_all_trees_of_data(leaves: int, name: str) -> None:
-    data_are_executed(leaves, name, HOST[0])
-
-
-def data_are_executed(leaves: int, name: str, isa: str) -> None:
-    """By a plan of each kind that there is."""
+    """By a plan of each kernel body that there is."""
     line = line_of(DATA[name], leaves)
     one, operands = problem(line), operands_of(line)
     expected = evaluate_in_order(one, operands)
     _, found = plans_of(one, operands, empty(one), ISAS[isa])
-    for each in bodies(found):
+    for each in {type(plan): plan for plan in reversed(found)}.values():
         assert_same_bits(run_plan(each, one, operands, empty(one)), expected, (line, str(each)))
-
-
-def bodies(found: Sequence[AnyPlan]) -> list[AnyPlan]:
-    """Return the first plan of each kernel body."""
-    return list({type(plan): plan for plan in reversed(found)}.values())
 
 
 @pytest.mark.parametrize("leaves", [15, 16, 17])
