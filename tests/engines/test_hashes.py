@@ -125,16 +125,13 @@ def test_a_file_that_was_cut_is_refused(end: str, tmp_path: Path, capsys: pytest
     assert "must end with the hash of all" in capsys.readouterr().err
 
 
-def test_another_engine_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("CONVGRAD_MAX_ISA", "numpy")
+@pytest.mark.parametrize(("engine", "line"), [("numpy", QUICK[0]), ("", "FWD_D f64 NXC mb1ic1iw8oc1kw3 to f64")])
+def test_a_problem_of_another_engine_is_refused(
+    engine: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONVGRAD_MAX_ISA", engine)
     with pytest.raises(SystemExit, match="2"):
-        main(["-n", "1", "-d", "0"])
-    assert "must be the choice; got numpy" in capsys.readouterr().err
-
-
-def test_a_problem_of_another_engine_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(written(tmp_path / "forward.txt", {"FWD_D f64 NXC mb1ic1iw8oc1kw3 to f64": "0" * 64}))
+        main(written(tmp_path / "one.txt", {line: "0" * 64}))
     assert "must be the choice; got numpy" in capsys.readouterr().err
 
 

@@ -9,7 +9,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,25 +91,21 @@ def test_processes_share_kernels(tmp_path: Path) -> None:
     assert generated(tmp_path / "kernels") == 0
 
 
-@pytest.mark.parametrize("cut", [0, 10, 40, 60, -1])
-def test_a_cut_file_is_replaced(kernels: Path, cut: int) -> None:
-    path = only(kernels)
-    whole = path.read_bytes()
-    path.write_bytes(whole[:cut])
-    assert generated(kernels) == 1
-    assert only(kernels).read_bytes() == whole
-    assert generated(kernels) == 0
-
-
-@pytest.mark.parametrize("at", [0, 30, 60, 90, 200, -1])
-def test_a_damaged_file_is_replaced(kernels: Path, at: int) -> None:
+@pytest.mark.parametrize(
+    ("damage", "at"), [*product(["cut"], (0, 10, 40, 60, -1)), *product(["flipped"], (0, 30, 60, 90, 200, -1))]
+)
+def test_a_damaged_file_is_replaced(kernels: Path, damage: str, at: int) -> None:
     path = only(kernels)
     whole = path.read_bytes()
     damaged = bytearray(whole)
-    damaged[at] ^= 4
+    if damage == "cut":
+        del damaged[at:]
+    else:
+        damaged[at] ^= 4
     path.write_bytes(damaged)
     assert generated(kernels) == 1
     assert only(kernels).read_bytes() == whole
+    assert generated(kernels) == 0
 
 
 def test_a_file_under_another_name_is_not_used(tmp_path: Path) -> None:
@@ -231,15 +229,12 @@ def test_the_place_of_each_system(
 def test_keys_tell_apart_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another instruction set, compiler, generator, specification or version of the sources is another kernel."""
     wide, narrow = list(ISAS.values())[:2]
-    keys = [
-        object_cache.key(wide, "LLVM 1", added.module_of, (wide, "f32", False)),
-        object_cache.key(narrow, "LLVM 1", added.module_of, (wide, "f32", False)),
-        object_cache.key(wide, "LLVM 2", added.module_of, (wide, "f32", False)),
-        object_cache.key(wide, "LLVM 1", added.add_up, (wide, "f32", False)),
-        object_cache.key(wide, "LLVM 1", added.module_of, (wide, "f32", True)),
-    ]
+    first = (wide, "LLVM 1", added.module_of, (wide, "f32", False))
+    others = [(0, narrow), (1, "LLVM 2"), (2, added.add_up), (3, (wide, "f32", True))]
+    asked: list[Any] = [first, *((*first[:at], other, *first[at + 1 :]) for at, other in others)]
+    keys = [object_cache.key(*each) for each in asked]
     monkeypatch.setattr(object_cache, "_sources", lambda: "another version")
-    keys.append(object_cache.key(wide, "LLVM 1", added.module_of, (wide, "f32", False)))
+    keys.append(object_cache.key(*first))
     assert None not in keys
     assert len(set(keys)) == len(keys)
 

@@ -267,19 +267,13 @@ def test_a_group_s_sums_are_no_longer_than_its_channels(name: str, direction: st
 
 
 @runs
-def test_a_campaign_finds_the_executed_bits(capsys: pytest.CaptureFixture[str]) -> None:
-    assert campaign_main(["--executed", "--problems", "4"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["problems"], told["wrong"]) == (4, 0)
-
-
-@runs
-def test_a_campaign_finds_nothing_beyond_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
-    assert campaign_main(["--problems", "24"]) == 0
-    told = json.loads(capsys.readouterr().out)
+def test_campaigns_find_the_executed_bits_and_nothing_beyond_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    assert campaign_main(["--executed", "--problems", "4"]) == campaign_main(["--problems", "24"]) == 0
+    executed, bounded = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (executed["problems"], executed["wrong"]) == (4, 0)
     for bound in BOUNDS:
-        assert told[bound]["beyond"] == 0
-        assert told[bound]["largest"] > 1e-3  # of a bound that is not infinite
+        assert bounded[bound]["beyond"] == 0
+        assert bounded[bound]["largest"] > 1e-3  # of a bound that is not infinite
 
 
 @runs
