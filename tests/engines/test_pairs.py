@@ -18,11 +18,10 @@ from convgrad.plan.machine import ISAS, Isa, modelled
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.plan.recipe import Chosen
 from convgrad.spec.problem import Problem
+from tests.engines.pair_hashes import ALWAYS, NEVER
 from tests.engines.test_compile import inner_loops, spec_of
 from tests.support.engine_helpers import HOST, Array, empty, made, plans_for, run_plan
 from tests.support.tiers import tiers
-
-ALWAYS, NEVER = 0, 1 << 20  # limits under which all panels are taken in pairs, and none
 
 
 @cache
