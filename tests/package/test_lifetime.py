@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
-from tests.support.tiers import tiers
+from tests.support.tiers import then_long, tiers
 
 SET_UP = """
 import atexit, gc, sys, threading, time
@@ -68,21 +69,17 @@ def python(code: str, timeout: float = 60) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(200, marks=pytest.mark.long)])
-def test_the_interpreter_ends_while_a_daemon_computes(count: int) -> None:
-    """What threads write to lives as long as they: the interpreter's end clears what is a thread's."""
-    ends = []
-    for at in range(count):
-        batch, wait = 4 << at % 3, 0.02 * (at % 5)
-        ends.append(python(AT_WORK.format(batch=batch, wait=wait)))
-    assert ends == [(0, "", "")] * count
+DAEMONS: dict[str, Callable[[int], str]] = {
+    "computes": lambda at: AT_WORK.format(batch=4 << at % 3, wait=0.02 * (at % 5)),
+    "compiles": lambda at: COMPILING.format(wait=0.2 + 0.3 * (at % 17) / 17),
+}
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(200, marks=pytest.mark.long)])
-def test_the_interpreter_ends_while_a_daemon_compiles(count: int) -> None:
-    """LLVM is not taken down while it is at work: the end waits for the kernel."""
-    ends = [python(COMPILING.format(wait=0.2 + 0.3 * (at % 17) / 17)) for at in range(count)]
-    assert ends == [(0, "", "")] * count
+@pytest.mark.parametrize("name", DAEMONS)
+@pytest.mark.parametrize("count", then_long([2], [200]))
+def test_the_interpreter_ends_while_a_daemon_is_at_work(count: int, name: str) -> None:
+    """What threads write to lives as long as they, and LLVM is not taken down: the end waits for the kernel."""
+    assert [python(DAEMONS[name](at)) for at in range(count)] == [(0, "", "")] * count
 
 
 @tiers("batch, before", [1, 256], ["", "gradient(1, 64, 2)"], every=3)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import product
 from typing import Any
 
 import pytest
 
 from tests.support.children import run_program
 from tests.support.engine_helpers import HOST
-from tests.support.tiers import tiers
+from tests.support.tiers import then_long, tiers
 
 if not sys.platform.startswith("linux"):
     pytest.skip("limits memory as Linux does", allow_module_level=True)
@@ -21,12 +22,7 @@ PLAIN = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "131072"}  # the all
 COMPILING = 256  # MiB in which kernels can be compiled for sure
 CLEAR = {"MemoryError", "ConvgradError"}
 QUICK = [("AS", 160)]  # MiB
-LONG = [
-    (limit, room)
-    for limit in COUNTED
-    for room in (2048, 512, 400, 320, 256, 160, 96, 64, 48)
-    if (limit, room) not in QUICK
-]
+LONG = [case for case in product(COUNTED, (2048, 512, 400, 320, 256, 160, 96, 64, 48)) if case not in QUICK]
 
 
 def child(limit: str, room: float, *names: str) -> list[dict[str, Any]]:
@@ -55,7 +51,7 @@ def test_too_large_a_result_is_a_memory_error(limit: str) -> None:
         assert not assert_clear(one), one
 
 
-@pytest.mark.parametrize(("limit", "room"), [*QUICK, *(pytest.param(*one, marks=pytest.mark.long) for one in LONG)])
+@pytest.mark.parametrize(("limit", "room"), then_long(QUICK, LONG))
 def test_what_perhaps_fits(limit: str, room: int) -> None:
     outcomes = {one["name"]: assert_clear(one) for one in child(limit, room, *PERHAPS)}
     assert outcomes["kernels"] or room < COMPILING  # a compiler's thread, its stack and arena, and what it takes
