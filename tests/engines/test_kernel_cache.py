@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,8 @@ import pytest
 
 from convgrad import engines
 from convgrad.engines.llvm import execute, isas, jit
-from tests.support.children import Array, Layer, in_child, new_layers
+from convgrad.spec.geometry import effective_kernel
+from tests.support.children import Array, Layer, in_child
 from tests.support.tiers import then_long
 
 CALLERS = 32
@@ -78,6 +79,32 @@ def first_calls() -> None:
         one.join()
     tried = 3 * sum(bool(isa.pairs) for isa in isas.supported())  # modules that an instruction is tried by
     print(json.dumps([ones.count(layer().tobytes()), jit._linker.number - tried]))
+
+
+def new_layers(seed: int, widths: Sequence[int]) -> Iterator[Layer]:
+    """Small layers without end, no two alike, of every class, rank, type and layout; ``widths`` of a dense one."""
+    rng, seen = np.random.default_rng([71, seed]), set()
+    while True:
+        kind, axes = str(rng.choice(["dense", "depthwise", "grouped", "thin"])), int(rng.integers(1, 4))
+        most = {1: 200, 2: 18, 3: 8}[axes]
+        kernel = tuple(rng.integers(1, {1: 10, 2: 6, 3: 4}[axes], axes).tolist())
+        dilation, pad = int(rng.integers(1, 3)), int(rng.integers(0, 3))
+        extents = tuple(int(rng.integers(effective_kernel(k, dilation), most + 12)) for k in kernel)
+        groups, inner, outer = 1, int(rng.choice(widths)), int(rng.choice(widths))
+        if kind == "depthwise":
+            groups, inner, outer = int(rng.integers(2, 80)), 1, 1
+        elif kind == "grouped":
+            groups, inner, outer = int(rng.integers(2, 9)), max(2, inner // 4), max(2, outer // 4)
+        elif kind == "thin":
+            inner, outer = (int(rng.integers(1, 5)), outer)[:: int(rng.choice([1, -1]))]
+        layer = Layer(
+            extents, kernel, (groups * inner, groups * outer), int(rng.integers(1, 4)), groups,
+            int(rng.integers(1, 4)), pad, dilation, str(rng.choice(["f32", "bf16", "f16"])),
+            str(rng.choice(["f32", ""])) or None, str(rng.choice(["NXC", "NCX"])),
+        )  # fmt: skip
+        if layer not in seen:
+            seen.add(layer)
+            yield layer
 
 
 def resident_mb() -> float:

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,14 +21,13 @@ import convgrad
 from convgrad.engines import openmp, settings
 from convgrad.engines.llvm import execute, jit
 from convgrad.formats import FORMATS
-from convgrad.spec.geometry import effective_kernel, forward_extent
+from convgrad.spec.geometry import forward_extent
 from tests.support.places import ROOT
 
 Array = NDArray[Any]
 TORCH = importlib.util.find_spec("torch") is not None and sys.platform == "linux"
 _NONE = pytest.mark.skipif(not TORCH, reason="there is no runtime of OpenMP")
 POOLS = [pytest.param(settings.OWN), pytest.param(settings.OPENMP, marks=[_NONE, pytest.mark.long])]
-KINDS = ("dense", "depthwise", "grouped", "thin")
 
 
 @dataclass(frozen=True)
@@ -97,32 +96,6 @@ SOLVERS: dict[str, tuple[Callable[..., Array], str | None]] = {
     "dst": (convgrad.convolution, None),
     "src": (convgrad.convolution_backward_data, "out_shape"),
 }
-
-
-def new_layers(seed: int, widths: Sequence[int] = range(8, 80)) -> Iterator[Layer]:
-    """Small layers without end, no two alike, of every class, rank, type and layout; ``widths`` of a dense one."""
-    rng, seen = np.random.default_rng([71, seed]), set()
-    while True:
-        kind, axes = str(rng.choice(KINDS)), int(rng.integers(1, 4))
-        most = {1: 200, 2: 18, 3: 8}[axes]
-        kernel = tuple(rng.integers(1, {1: 10, 2: 6, 3: 4}[axes], axes).tolist())
-        dilation, pad = int(rng.integers(1, 3)), int(rng.integers(0, 3))
-        extents = tuple(int(rng.integers(effective_kernel(k, dilation), most + 12)) for k in kernel)
-        groups, inner, outer = 1, int(rng.choice(widths)), int(rng.choice(widths))
-        if kind == "depthwise":
-            groups, inner, outer = int(rng.integers(2, 80)), 1, 1
-        elif kind == "grouped":
-            groups, inner, outer = int(rng.integers(2, 9)), max(2, inner // 4), max(2, outer // 4)
-        elif kind == "thin":
-            inner, outer = (int(rng.integers(1, 5)), outer)[:: int(rng.choice([1, -1]))]
-        layer = Layer(
-            extents, kernel, (groups * inner, groups * outer), int(rng.integers(1, 4)), groups,
-            int(rng.integers(1, 4)), pad, dilation, str(rng.choice(["f32", "bf16", "f16"])),
-            str(rng.choice(["f32", ""])) or None, str(rng.choice(["NXC", "NCX"])),
-        )  # fmt: skip
-        if layer not in seen:
-            seen.add(layer)
-            yield layer
 
 
 def compile_anew() -> None:
