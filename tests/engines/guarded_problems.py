@@ -71,7 +71,7 @@ def gradient(rng: np.random.Generator, name: str, operand: str, output: str) -> 
         print(words, flush=True)
         each, out = iter(placed), placed[-1]
         operands = [a if is_shape else next(each) for a, is_shape in zip(plain, shapes, strict=True)]
-        options = {"dtype": case.dtype, "out": out, "accumulate": accumulate, "threads": threads}
+        options: dict[str, Any] = {"dtype": case.dtype, "out": out, "accumulate": accumulate, "threads": threads}
         convgrad.run(case.op.name, *operands, **options, **case.attributes)
         return prepared.canonical_output(out)
 

@@ -39,6 +39,7 @@ def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         monkeypatch.setattr(execute, "_kept", OrderedDict())
         engines._ready.cache_clear()  # as the patches keep what was there, calls would still find it
 
+    isas.host_isas()  # instructions are tried by modules of their own, once in a process
     forget()
     return forget
 
