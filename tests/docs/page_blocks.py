@@ -123,8 +123,8 @@ def blocks(page: Path) -> Iterator[Block]:
         yield Block(page, line, found["words"].strip(), dedent(found["text"]), shown)
 
 
-def run_page(page: Path, until: tuple[str, ...] = ()) -> int:
-    """Run a page's blocks in order in one namespace, up to one that holds any of some words; return how many ran."""
+def run_page(page: Path, until: tuple[str, ...] = ()) -> tuple[int, dict[str, Any]]:
+    """Run a page's blocks in one namespace, up to one that holds any of some words; return how many ran, and names."""
     names: dict[str, Any] = {"__name__": page.stem}
     ran = 0
     for block in filter(lambda one: one.runs, blocks(page)):
@@ -132,4 +132,4 @@ def run_page(page: Path, until: tuple[str, ...] = ()) -> int:
             break
         block.run(names)
         ran += 1
-    return ran
+    return ran, names

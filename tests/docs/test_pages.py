@@ -10,7 +10,7 @@ import pytest
 
 import convgrad
 from tests.docs.page_blocks import PYTHON, SHELL, SHOWN, blocks, run_command, run_page
-from tests.support.places import DOCS, EXAMPLES, ROOT
+from tests.support.places import DOCS, ROOT
 
 README = ROOT / "README.md"
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if any(block.runs for block in blocks(page))]
@@ -19,15 +19,11 @@ QUICK = [page for page in PAGES if not any(word in next(b for b in blocks(page) 
 LONG = [page for page in PAGES if any(word in block.text for word in SLOW for block in blocks(page) if block.runs)]
 
 
+pytestmark = pytest.mark.usefixtures("beside_examples")
+
+
 def named(page: Path) -> str:
     return str(page.relative_to(ROOT))
-
-
-@pytest.fixture(autouse=True)
-def _where_the_examples_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "examples").symlink_to(EXAMPLES)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
 
 
 # -- the site --------------------------------------------------------------------------------------------------
@@ -36,14 +32,14 @@ def _where_the_examples_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("page", QUICK, ids=named)
 def test_a_page_runs(page: Path) -> None:
     """Up to what is slow."""
-    assert run_page(page, SLOW) > 0
+    assert run_page(page, SLOW)[0] > 0
 
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script")  # what PyTorch loads to compile
 @pytest.mark.parametrize("page", LONG, ids=named)
 def test_a_page_runs_to_its_end(page: Path) -> None:
-    assert run_page(page) > 0
+    assert run_page(page)[0] > 0
 
 
 @pytest.mark.parametrize("page", [README, *sorted(DOCS.rglob("*.md"))], ids=named)
@@ -157,9 +153,9 @@ BREAKS = {  # what a page may get wrong: what is told
 
 def test_a_page_of_all_kinds_runs(tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text(PAGE)
-    assert run_page(tmp_path / "page.md") == 5
+    assert run_page(tmp_path / "page.md")[0] == 5
     assert (np.load("sum.npy") == 16).all()
-    assert run_page(tmp_path / "page.md", ("a list", 'load("ones.npy").sum')) == 1
+    assert run_page(tmp_path / "page.md", ("a list", 'load("ones.npy").sum'))[0] == 1
 
 
 @pytest.mark.parametrize("change", BREAKS)

@@ -1,0 +1,217 @@
+"""What single pages say of the code, beyond what their blocks print, is so."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+import runpy
+from itertools import starmap
+from typing import Any
+
+import numpy as np
+import pytest
+
+import convgrad
+from convgrad import cases
+from convgrad.graph import to_json
+from convgrad.scale.checkpoint import EVERY_S
+from convgrad.scale.cut import GOOD_BYTES, MAX_BYTES
+from convgrad.spec.geometry import Channels
+from convgrad.spec.pieces import chunk_images, leaf_images, nodes_of
+from tests.docs.page_blocks import PYTHON, blocks, run_page
+from tests.support.engine_helpers import HOST
+from tests.support.helpers import assert_same_bits
+from tests.support.places import BENCHMARKS, DOCS, EXAMPLES, ROOT
+
+
+def text_of(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def tables(page: str) -> list[list[str]]:
+    """Return the cells of each row of a page's tables."""
+    return [line.strip("| ").split(" | ") for line in text_of(page).splitlines() if line.strip().startswith("|")]
+
+
+# -- batch.md, scale.md ------------------------------------------------------------------------------------------------
+
+
+def test_images_of_a_leaf_are_those_of_the_order() -> None:
+    head, _, *rows = tables("batch.md")
+    batches = [int(number) for cell in head[2:] for number in re.findall(r"\d+", cell)]
+    assert batches == [32, 256, 1024]
+    assert len(rows) > 5
+    for extents, *cells in rows:
+        height, width = map(int, extents.split(" x "))
+        geometries = [Channels(batch, 1, (height, width)) for batch in batches]
+        assert list(map(int, cells)) == [leaf_images(geometries[0]), *map(chunk_images, geometries)], extents
+
+
+class HereAtOnce:
+    """A pool whose workers are this process."""
+
+    def starmap(self, work: Any, given: Any) -> list[Any]:
+        return list(starmap(work, given))
+
+
+def test_any_number_of_workers_trains_to_one_hash() -> None:
+    example = runpy.run_path(str(EXAMPLES / "data_parallel.py"))
+    assert len({example["train"](HereAtOnce(), workers) for workers in ([1], [3], [11])}) == 1
+
+
+def known(first: int, end: int) -> int:
+    """Return how many sums are known of some leaves."""
+    return len(nodes_of(first, end))
+
+
+def test_sizes_and_times_are_those_of_the_code() -> None:
+    page = text_of("scale.md")
+    assert f"pieces have {GOOD_BYTES >> 20} MiB" in page
+    assert f"has at most {MAX_BYTES >> 20} MiB of operands" in page
+    assert all(f"every {EVERY_S:.0f} seconds" in text for text in (page, text_of("resume.md")))
+
+
+def test_arrays_of_a_piece_are_those_of_the_tree() -> None:
+    begin, end = ([row[0] for row in tables("scale.md")].index(text) for text in ("piece", "4096 leaves from anywhere"))
+    for piece, arrays in tables("scale.md")[begin + 2 : end + 1]:
+        if "anywhere" in piece:
+            leaves = int(piece.split()[0])
+            mean, most = map(int, re.findall(r"\d+", arrays))
+            found = [known(first, first + leaves) for first in random.Random(0).sample(range(65536), 1000)]
+            assert round(sum(found) / len(found)) == mean
+            assert max(known(first, first + leaves) for first in range(4096)) == most, piece
+        else:
+            for q in (1, 3, 8) if "q" in piece else (1,):
+                assert max(known(n * q * 256, (n + 1) * q * 256) for n in range(100)) <= q
+    y = np.ones((90, 300, 3), np.float32)
+    for first, end in ((0, 90), (3, 40), (16, 32), (15, 49)):
+        part = convgrad.partials("BiasAddBackward", y[first:end], first=first)
+        assert part.nbytes == known(first, end) * y[0, 0].nbytes
+
+
+# -- cases.md, graphs.md -----------------------------------------------------------------------------------------------
+
+
+def test_lines_of_other_drivers_are_cases() -> None:
+    _, _, lines_on = text_of("cases.md").partition("## MIOpenDriver")
+    blocks = re.findall(r"^```\n(.*?)^```", lines_on.partition("## Arrays beside")[0], re.MULTILINE | re.DOTALL)
+    lines = [line.removesuffix(" ...") for block in blocks for line in block.splitlines()]
+    found = [(case.operator, case.operand_format.name) for line in lines for case in cases.read(line)]
+    every = ("Convolution", "ConvolutionBackwardData", "ConvolutionBackwardWeights")
+    assert found == [
+        *((every[2], name) for name in ("f32", "bf16")),
+        *((operator, "f16") for operator in every),
+        *((every[1], "f32"),) * 2,
+    ]
+
+
+def test_the_graph_of_the_page_is_the_one_in_examples() -> None:
+    names: dict[str, Any] = {}
+    next(block for block in blocks(DOCS / "graphs.md") if block.language in PYTHON).run(names)
+    assert to_json(names["graph"]) + "\n" == (EXAMPLES / "layer_step.json").read_text(encoding="utf-8")
+
+
+# -- per_sample.md -----------------------------------------------------------------------------------------------------
+
+
+def test_clipped_sums_are_those_of_explicit_gradients() -> None:
+    """A sample is clipped by the norm of its weights and bias together."""
+    names = run_page(DOCS / "per_sample.md", ("import torch",))[1]
+    each, src, diff_dst, layer = (names[name] for name in ("each", "src", "diff_dst", "layer"))
+    squares = np.sum(each.astype(float) ** 2, axis=(1, 2, 3, 4)) + np.sum(diff_dst.sum((1, 2)) ** 2.0, axis=1)
+    assert names["clipped"] == (squares > 100.0**2).sum() > 0
+    factors = convgrad.clip_scales(squares, 100.0)[:, None, None, None]
+    ((weights, bias),) = names["sums"]
+    expected = convgrad.convolution_backward_weights(src * factors, diff_dst, names["shape"], **layer)
+    assert_same_bits(weights, expected, "weights")
+    assert_same_bits(bias, convgrad.bias_add_backward(diff_dst * factors), "bias")
+
+
+@pytest.fixture(scope="module")
+def clipped_backward() -> Any:
+    """The page's function for PyTorch."""
+    pytest.importorskip("torch")
+    return run_page(DOCS / "per_sample.md", ("direction =",))[1]["clipped_backward"]
+
+
+def layers_of(nn: Any, kind: str) -> tuple[list[Any], tuple[int, ...]]:
+    """Return layers and the shape of a sample."""
+    if kind == "Linear":  # of three positions each
+        return [nn.Linear(4, 3, bias=False), nn.ReLU(), nn.Linear(3, 2)], (3, 4)
+    axes, conv = int(kind[-2]), getattr(nn, kind)
+    between = [nn.ReLU(), conv(4, 3, 3, 2, padding="valid"), nn.Flatten(), nn.Linear(3 * 2**axes, 2)]
+    first = conv(2, 4, 2, padding="same", bias=False) if axes != 2 else conv(2, 4, 3, padding=1, groups=2)
+    return [first, *between], (2, *(6,) * axes)
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even")
+@pytest.mark.parametrize("kind", ["Conv1d", pytest.param("Conv2d", marks=pytest.mark.long), "Conv3d", "Linear"])
+def test_the_program_for_pytorch_has_autograd_s_gradients(kind: str, clipped_backward: Any) -> None:
+    """On integers, which nothing rounds: each sample's norm, and where none is clipped the gradients themselves."""
+    torch = pytest.importorskip("torch")
+    layers, shape = layers_of(torch.nn, kind)
+    model = torch.nn.Sequential(*layers)
+    rng = np.random.default_rng(0)
+    images = torch.tensor(rng.integers(-2, 3, (3, *shape)).astype(np.float32))
+    with torch.no_grad():
+        for one in model.parameters():
+            one.copy_(torch.tensor(rng.integers(-2, 3, one.shape)))
+
+    def gradients(images: Any) -> list[Any]:
+        return torch.autograd.grad(model(images).sum(), [*model.parameters()])  # type: ignore[no-any-return]
+
+    each = [sum(int((one.double() ** 2).sum()) for one in gradients(image[None])) for image in images]
+    assert clipped_backward(model, torch.sum, images, 2.0**40).tolist() == each
+    assert all(torch.equal(a.grad, b) for a, b in zip(model.parameters(), gradients(images), strict=True))
+
+
+def test_the_program_for_pytorch_refuses_what_it_would_not_clip(clipped_backward: Any) -> None:
+    torch = pytest.importorskip("torch")
+    normed = torch.nn.Sequential(torch.nn.Conv1d(1, 1, 1), torch.nn.GroupNorm(1, 1))
+    padded = torch.nn.Sequential(torch.nn.Conv1d(1, 1, 3, padding=1, padding_mode="circular"))
+    for model, words in ((normed, "2 parameters belong to no layer of"), (padded, "pad the input by a layer before")):
+        with pytest.raises(ValueError, match=words):
+            clipped_backward(model, torch.sum, torch.ones(2, 1, 3), 1.0)
+
+
+def test_the_page_names_every_function_of_samples() -> None:
+    named = set(re.findall(r"^\| `(\w+)\(", text_of("per_sample.md"), re.MULTILINE))
+    assert named == {name for name in convgrad.__all__ if name.startswith(("per_sample", "weighted", "clip"))}
+
+
+# -- same_bits.md, numerics.md -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def same_bits(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return __import__("same_bits")
+
+
+@pytest.mark.parametrize("page", ["same_bits.md", "../README.md"])
+def test_hashes_are_those_that_were_measured(same_bits: Any, page: str) -> None:
+    rows = same_bits.read(same_bits.RESULTS)
+    text = " ".join(text_of(page).split())
+    (ours,) = same_bits.distinct(rows, "convgrad")
+    theirs = same_bits.distinct(rows, "torch")
+    assert ours not in theirs
+    assert {row["outcome"] for row in rows} == {"ok"}  # "None of these is wrong"
+    counts = {library: sum(row["library"] == library for row in rows) for library in same_bits.LIBRARIES}
+    assert counts == dict.fromkeys(same_bits.LIBRARIES, 40)
+    assert f"convgrad's 40 cells are all {ours[:4]}; PyTorch's 40 cells have {len(theirs)} different values." in text
+    assert f"convgrad has one result, PyTorch {rows[-1]['version'].split('+')[0]} has {len(theirs)}." in text
+
+
+@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+def test_this_machine_has_the_hash_that_was_measured(same_bits: Any) -> None:
+    (committed,) = same_bits.distinct(same_bits.read(same_bits.RESULTS), "convgrad")
+    src, diff_dst = same_bits.operands()
+    for layout, cut in (("NXC", (0, 3, 8)), ("NCX", (0, 8))):
+        gradient = same_bits.ours(src, diff_dst, layout, cut)
+        assert hashlib.sha256(np.ascontiguousarray(gradient).tobytes()).hexdigest() == committed, (layout, cut)
+
+
+def test_the_number_of_hashes_is_that_of_the_file() -> None:
+    *_, last = (ROOT / "tests/golden/hashes.txt").read_text(encoding="utf-8").splitlines()
+    assert f"has the SHA-256 of {last.rpartition(' all of ')[2]} results" in text_of("numerics.md")

@@ -1,0 +1,163 @@
+"""What programs of this folder make is what they make now: pages, tables of pages, pictures, notebooks, messages."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convgrad.spec.operators import OPERATORS, Operator
+from tests.docs import first_errors
+from tests.docs.notebooks import NOTEBOOKS, notebook
+from tests.docs.page_pictures import PICTURES
+from tests.docs.pages import FEATURES, PAGES, coverage
+from tests.docs.shape_pages import MADE, TABLES, made
+from tests.support.places import DOCS, EXAMPLES
+from tests.support.tiers import tiers
+
+GRADIENT, SHAPES, COVERAGE = (
+    (DOCS / name).read_text(encoding="utf-8") for name in ("gradient.md", "shapes.md", "coverage.md")
+)
+
+
+def as_notebook(name: str) -> str:
+    return notebook((DOCS / f"{name}.md").read_text(encoding="utf-8"))
+
+
+# By program: the files that it writes, and what makes each.
+WRITTEN: dict[str, dict[Path, Callable[[], str]]] = {
+    "pages": {DOCS / name: make for name, make in PAGES.items()},
+    "shape_pages": {DOCS / "shapes.md": lambda: made(SHAPES)},
+    "page_pictures": {DOCS / "pictures" / name: make for name, make in PICTURES.items()},
+    "notebooks": {EXAMPLES / f"{name}.ipynb": partial(as_notebook, name) for name in NOTEBOOKS},
+}
+
+
+@pytest.mark.parametrize(
+    ("program", "path"),
+    [
+        pytest.param(program, path, marks=[pytest.mark.long] * (path.name == "coverage.md"), id=path.name)
+        for program, paths in WRITTEN.items()
+        for path in paths
+    ],
+)
+def test_files_are_up_to_date(program: str, path: Path) -> None:
+    assert path.read_text(encoding="utf-8") == WRITTEN[program][path](), f"run python -m tests.docs.{program}"
+
+
+# -- coverage ----------------------------------------------------------------------------------------------------------
+
+
+def test_coverage_is_all_green() -> None:
+    cells = re.findall(r"(\d+)/(\d+)", COVERAGE)
+    assert len(cells) > 150
+    assert all(green == total for green, total in cells)
+
+
+@tiers("op", OPERATORS, every=11)
+def test_the_coverage_page_says_what_is_so(op: Operator) -> None:
+    """Of each cell that the page has, every seventh combination; all of them in the long tier, where it is made."""
+    rows = [[cell.strip() for cell in line.split("|")] for line in COVERAGE.splitlines()]
+    row = next(r for r in rows if len(r) > 3 and r[1:3] == [op.name, ", ".join(op.generations)])
+    said = {feature: cell for feature, cell in zip(FEATURES, row[3:-1], strict=True) if cell != "-"}
+    found = coverage(op, 7)
+    assert list(found) == list(said)
+    assert all(green == some > 0 for green, some in found.values())
+
+
+# -- the page of errors ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def defined() -> dict[str, Any]:
+    return first_errors.names()
+
+
+@pytest.mark.parametrize(("what", "message"), first_errors.rows())
+def test_messages_are_those_of_the_page(what: str, message: str, defined: dict[str, Any]) -> None:
+    """But for quotes, which argparse sets by its version; ``python -m tests.docs.first_errors`` writes the page."""
+    assert first_errors.said(what, defined).replace("'", "") == message.replace("'", "")
+
+
+def test_the_page_has_messages() -> None:
+    assert len(first_errors.rows()) > 50
+
+
+# -- pictures and tables of shapes -------------------------------------------------------------------------------------
+
+
+def test_sums_are_right() -> None:
+    """Terms in pictures are the page's numbers, results are convgrad's."""
+    drawn = "\n".join((DOCS / "pictures" / name).read_text(encoding="utf-8") for name in PICTURES)
+    sums = re.findall(r">([^<=]+) = (\S+)</text>", drawn.replace("−", "-").replace("·", "*"))
+    sums = [(terms, result) for terms, result in sums if re.search(r"[*+] ?\d", terms)]
+    assert len(sums) == 5
+    told = re.findall(r"(?<![\w\[])([-\d][-+*\d ]*[-+*][-+*\d ]*?) += (-?\d+)", GRADIENT)
+    assert len(told) >= 4
+    assert all(eval(terms) == int(result) for terms, result in sums + told)
+
+
+def test_each_picture_is_on_a_page_and_told_in_words() -> None:
+    shown = re.findall(r"^!\[([^]]+)\]\(pictures/(\S+)\)$", GRADIENT + SHAPES, re.MULTILINE)
+    assert sorted(name for _, name in shown) == sorted(PICTURES)
+    assert all(len(words) > 40 for words, _ in shown)
+
+
+def rows(table: str) -> Iterator[list[int]]:
+    """Yield each row's numbers; what is not allowed is left out."""
+    found = next(found[0] for found in MADE.finditer(SHAPES) if found[2] == table)
+    return ([int(n) for n in re.findall(r"\d+", line)] for line in found.splitlines() if re.match(r"\| \d", line))
+
+
+def test_tables_of_shapes_follow_the_formulas_beside_them() -> None:
+    assert [found[2] for found in MADE.finditer(SHAPES)] == list(TABLES)
+    for i, k, s, d, begin, end, o, unread, *those in rows("convolution"):
+        e, pads = d * (k - 1) + 1, begin + end
+        assert o == (i + pads - e) // s + 1
+        assert unread == max(0, (i + pads - e) % s - end)
+        assert (those[0], those[-1]) == (s * (o - 1) + e - pads, s * o + e - pads - 1)
+    for i, k, s, d, o, *pads, valid in rows("same"):
+        e = d * (k - 1) + 1
+        total = max((o - 1) * s + e - i, 0)
+        assert o == -(-i // s)
+        assert pads == [total // 2, total - total // 2, total - total // 2, total // 2]
+        assert valid == (i - e) // s + 1
+    for small, k, s, d, begin, end, large, *more, same in rows("transposed"):
+        e = d * (k - 1) + 1
+        assert large == s * (small - 1) + e - begin - end
+        assert more == [large + 1] * (max(s, d) > 1)
+        assert same == s * (small - 1) + e - max(e - s, 0)
+
+
+# -- notebooks ---------------------------------------------------------------------------------------------------------
+
+
+def test_each_notebook_has_its_page() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.ipynb")} == {*NOTEBOOKS}
+    for name in NOTEBOOKS:
+        text = (EXAMPLES / f"{name}.ipynb").read_text(encoding="utf-8")
+        assert f"](../examples/{name}.ipynb)" in text
+        kinds = [cell["cell_type"] for cell in json.loads(text)["cells"]]
+        assert kinds.count("code") >= 4
+        assert len(kinds) < 12
+
+
+def text_of(cell: Any) -> str:
+    """Return what a cell prints, in however many messages, on whichever stream; what is no text is an error."""
+    return "".join(output["text"] for output in cell.get("outputs", []))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_kernel_prints_what_stands_there(name: str) -> None:
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    stored = nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4)
+    nbformat.validate(stored)
+    ran = nbclient.NotebookClient(nbformat.from_dict(stored), resources={"metadata": {"path": str(EXAMPLES)}}).execute()
+    for said, done in zip(stored.cells, ran.cells, strict=True):
+        assert text_of(done) == text_of(said)
