@@ -46,7 +46,8 @@ def command(*arguments: str, expect: int = 0, cwd: Path | None = None) -> subpro
 
 
 def test_version_help_and_no_command() -> None:
-    assert program("--version").stdout == f"convgrad {convgrad.__version__}\n"
+    as_module = subprocess.run([sys.executable, "-m", "convgrad", "--version"], stdout=-1, text=True, check=True)
+    assert program("--version").stdout == as_module.stdout == f"convgrad {convgrad.__version__}\n"
     assert "exit codes" in program("--help").stdout
     assert "--expect" in program("run", "--help").stdout
     assert "usage" in program(expect=2).stdout
@@ -92,15 +93,8 @@ def layer(tmp_path: Path) -> Path:
     return tmp_path
 
 
-RUN_FILES = [
-    "run",
-    "ConvolutionBackwardWeights",
-    "src.npy",
-    "layer.npz:diff_dst",
-    *LAYER,
-    "--attr",
-    "weights_shape=3,3,4,6",
-]
+RUN_FILES = ["run", "ConvolutionBackwardWeights", "src.npy", "layer.npz:diff_dst", *LAYER]
+RUN_FILES += ["--attr", "weights_shape=3,3,4,6"]
 
 
 def test_files_in_and_out(layer: Path) -> None:
@@ -109,31 +103,9 @@ def test_files_in_and_out(layer: Path) -> None:
     assert "against oracle  ok" in text
     expected = np.load(layer / "layer.npz")["exact"]
     assert np.allclose(np.load(layer / "dw.npy"), expected, rtol=1e-5, atol=1e-5)
-    refused = program(*RUN_FILES, "-o", "dw.npy", expect=3, cwd=layer).stderr
-    assert "--force" in refused
-    program(*RUN_FILES, "-o", "dw.npy", "--force", cwd=layer)
-
-
-def test_a_wrong_expectation_is_found_and_reproduced(layer: Path) -> None:
-    expected = np.load(layer / "layer.npz")["exact"]
-    expected[1, 2, 3, 4] += 0.01
-    np.save(layer / "wrong.npy", expected)
-    done = command(*RUN_FILES, "--expect", "wrong.npy", expect=1, cwd=layer)
-    assert "WRONG: 1 of 216 elements beyond the bound" in done.stdout
-    assert "worst element (1, 2, 3, 4)" in done.stdout
-    reproducer = done.stderr.strip().removeprefix("reproduce: ")
-    again = command(*shlex.split(reproducer)[1:], expect=1, cwd=layer)
-    assert "WRONG: 1 of 216" in again.stdout
-
-
-def test_an_expectation_of_another_shape(layer: Path) -> None:
-    done = command(*RUN_FILES, "--expect", "src.npy", expect=3, cwd=layer)
-    assert "src.npy: ConvolutionBackwardWeights: result must be f32 3x3x4x6; got f32 2x8x8x4 [D2]" in done.stderr
 
 
 def test_bf16_goes_through_safetensors(tmp_path: Path) -> None:
-    done = command(*MADE_UP, "--type", "bf16", "-o", "dw.npz", expect=3, cwd=tmp_path)
-    assert "bf16 cannot be kept in .npz" in done.stderr
     command(*MADE_UP, "--type", "bf16", "-o", "dw.safetensors:w", cwd=tmp_path)
     assert files.read(f"{tmp_path}/dw.safetensors:w").dtype == ml_dtypes.bfloat16
     command(*MADE_UP, "--type", "bf16", "--dtype", "f32", "-o", "dw.npz", cwd=tmp_path)
@@ -147,11 +119,7 @@ def test_problem_lines() -> None:
 
 
 FAILURES = {
-    "operator": (
-        ["run", "ConvolutionBackwardWeight", "--shapes", "1x3x1"],
-        2,
-        "did you mean ConvolutionBackwardWeights",
-    ),
+    "operator": ([MADE_UP[0], MADE_UP[1][:-1], *MADE_UP[2:]], 2, "did you mean ConvolutionBackwardWeights"),
     "shape": ([*MADE_UP[:4], "2x4x5x6", *MADE_UP[5:]], 2, "[G6]"),
     "attribute": ([*MADE_UP, "--attr", "stride=2"], 2, "did you mean strides=[2, 2]?"),
     "attribute value": ([*MADE_UP, "--attr", "groups=two"], 2, "groups must be an integer; got 'two'"),
@@ -160,12 +128,10 @@ FAILURES = {
     "seed": ([*MADE_UP, "--seed", "-1"], 2, "a seed is a non-negative integer"),
     "two results": (["run", "BWD_WB f32 NXC ic4ih5oc4oh5kh3ph1", "-o", "a.npy"], 2, "makes two results"),
     "key of npy": ([*MADE_UP, "-o", "a.npy:k"], 3, "no keys"),
-    "no directory": ([*MADE_UP, "-o", "/nonexistent/a.npy"], 3, "no such directory"),
     "not writable": ([*MADE_UP, "-o", "/proc/a.npy"], 3, "cannot be written"),
     "operand as attribute": ([*MADE_UP, "--attr", "src=1"], 2, "src is operand number 1"),
     "padding": ([*MADE_UP, "--attr", "padding=same"], 2, "did you mean auto_pad='same_upper'?"),
     "type": ([*MADE_UP, "--dtype", "int8"], 2, "dtype must be one of f32, bf16, f16, f64, f8_e4m3, f8_e5m2"),
-    "no such file": (["run", "BiasAddBackward", "nowhere.npy"], 3, "nowhere.npy: cannot be read: No such file"),
     "threads": ([*MADE_UP, "--threads", "0"], 2, "threads must be a positive integer"),
     "notation": (["run", "BWD_W f32 NXC ic3oc3"], 2, "at least one spatial axis"),
     "no operands": (["run", "BiasAddBackward"], 2, "give either input files or --shapes"),
@@ -245,15 +211,8 @@ def test_import_adds_little_to_numpy(tmp_path: Path) -> None:
 
 
 def test_options_may_stand_anywhere(layer: Path) -> None:
-    arguments = [
-        "run",
-        *LAYER,
-        "ConvolutionBackwardWeights",
-        "src.npy",
-        "--attr",
-        "weights_shape=3x3x4x6",
-        "layer.npz:diff_dst",
-    ]
+    operator, src, diff_dst, *rest = RUN_FILES[1:]
+    arguments = ["run", *rest[:-2], operator, src, *rest[-2:], diff_dst]
     assert "diff_weights" in command(*arguments, cwd=layer).stdout
 
 
@@ -271,17 +230,12 @@ def test_any_key_of_npz(tmp_path: Path, key: str) -> None:
     assert files.read(f"{tmp_path}/a.npz:{key}").shape == (3, 3, 4, 6)
 
 
-def test_the_file_is_written_before_the_report(tmp_path: Path) -> None:
-    words = " ".join(shlex.quote(a) for a in [COMMAND, *MADE_UP, "-o", str(tmp_path / "a.npy")])
-    subprocess.run(f"{words} | true", shell=True, capture_output=True, check=False)
+@pytest.mark.parametrize("where", ["| true", ">&-"])
+def test_the_file_is_written_where_the_report_cannot_be(tmp_path: Path, where: str) -> None:
+    words = shlex.join([COMMAND, *MADE_UP, "-o", str(tmp_path / "a.npy")])
+    done = subprocess.run(f"{words} {where}", shell=True, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
     assert (tmp_path / "a.npy").is_file()
-
-
-def test_a_failed_write_is_reproduced(tmp_path: Path) -> None:
-    command(*MADE_UP, "-o", "a.npy", cwd=tmp_path)
-    reproducer = command(*MADE_UP, "-o", "a.npy", expect=3, cwd=tmp_path).stderr.splitlines()[-1]
-    again = command(*shlex.split(reproducer.removeprefix("reproduce: "))[1:], expect=3, cwd=tmp_path)
-    assert "give --force" in again.stderr
 
 
 def test_json_has_no_bare_nan(tmp_path: Path) -> None:
@@ -290,18 +244,6 @@ def test_json_has_no_bare_nan(tmp_path: Path) -> None:
     assert done.stderr == ""
     report = json.loads(done.stdout, parse_constant=pytest.fail)
     assert (report["largest"], report["mean"]) == ("nan", "nan")
-
-
-def test_as_a_module() -> None:
-    done = subprocess.run([sys.executable, "-m", "convgrad", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"convgrad {convgrad.__version__}\n"
-
-
-def test_without_standard_output(tmp_path: Path) -> None:
-    words = " ".join(shlex.quote(a) for a in [COMMAND, *MADE_UP, "-o", str(tmp_path / "a.npy")])
-    done = subprocess.run(f"{words} >&-", shell=True, capture_output=True, text=True, check=False)
-    assert "Traceback" not in done.stderr
-    assert (tmp_path / "a.npy").is_file()
 
 
 @pytest.mark.long

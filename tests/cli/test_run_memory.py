@@ -64,14 +64,10 @@ def test_pieces_write_the_same_file(name: str, ending: str, folder: Path, capsys
     assert sorted(path.name for path in folder.iterdir() if "pieces" in path.name) == [f"pieces{file}"], key
 
 
-def leave_after(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interrupt the next command after so many pieces, as Ctrl-C does."""
-
-    def told(self: Progress, label: str) -> None:
-        if f" {pieces} of " in label:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(Progress, "relabel", told)
+def interrupted_after_3(self: Progress, label: str) -> None:
+    """Interrupt after three pieces, as Ctrl-C does."""
+    if " 3 of " in label:
+        raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(("name", "output"), [("weights", "out.npz"), ("forward", "out.npy")])
@@ -81,7 +77,7 @@ def test_interrupted_and_gone_on_with(
     command = ["run", *RUNS[name], "--memory", MEMORY[name], "-o", output, "--checkpoint", "kept", "--threads", "1"]
     assert main(["run", *RUNS[name], "-o", f"whole-{output}"]) == 0
     with monkeypatch.context() as patch:
-        leave_after(3, patch)
+        patch.setattr(Progress, "relabel", interrupted_after_3)
         assert main(command) == 130
     assert capsys.readouterr().err.splitlines() == [
         "convgrad: interrupted",
@@ -98,28 +94,19 @@ def test_interrupted_and_gone_on_with(
     assert not {path.name for path in folder.iterdir()} & left
 
 
-def test_a_signal_to_end_leaves_what_ctrl_c_leaves(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+def test_only_a_checkpoint_is_left(
+    end: signal.Signals, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Progress, "relabel", lambda *_: signal.raise_signal(signal.SIGTERM))
-    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(Progress, "relabel", lambda *_: signal.raise_signal(end))
+    before, there = signal.getsignal(signal.SIGTERM), set(folder.iterdir())
     command = ["run", *RUNS["forward"], "--memory", "12kB", "-o", "out.npy", "--threads", "1"]
-    files_before = set(folder.iterdir())
     assert main(command) == 130
-    assert set(folder.iterdir()) == files_before
-    assert main([*command, "--checkpoint", "kept"]) == 130
-    assert {path.name for path in set(folder.iterdir()) - files_before} == {"kept", "out.npy.unfinished"}
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_interrupted_without_a_checkpoint_nothing_is_left(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = sorted(folder.iterdir())
-    leave_after(3, monkeypatch)
-    assert main(["run", *RUNS["forward"], "--memory", "12kB", "-o", "out.npy", "--threads", "1"]) == 130
     assert capsys.readouterr().err == "convgrad: interrupted\n"
-    assert sorted(folder.iterdir()) == before
+    assert set(folder.iterdir()) == there
+    assert main([*command, "--checkpoint", "kept"]) == 130
+    assert {path.name for path in set(folder.iterdir()) - there} == {"kept", "out.npy.unfinished"}
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.mark.parametrize("shape", [["--attr", "output_shape=20,20"], ["extents.npy"]])
@@ -141,6 +128,7 @@ REFUSED: dict[str, tuple[list[str], int, str]] = {
     "a check": ([*RUNS["weights"], "--check", "oracle"], 2, "--check does not go with --memory: it reads all operands"),
     "an expectation": ([*RUNS["weights"], "--expect", "src.npy"], 2, "--expect does not go with --memory"),
     "an accuracy": ([*RUNS["weights"], "--max-error", "8"], 2, "--max-error does not go with --memory"),
+    "an activation": ([*RUNS["forward"], "--activation", "relu"], 2, "--activation does not go with --memory"),
     "a limit": ([*RUNS["weights"], "--limit", "memory_bytes=9"], 2, "--limit does not go with --memory"),
     "a graph": (["step.json"], 2, "memory cannot go with it"),
     "a wrong unit": ([*RUNS["weights"], "--memory", "1parsec"], 2, "memory must be a positive number of bytes"),

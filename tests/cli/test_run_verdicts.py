@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import numpy as np
 import pytest
 
 from convgrad import FileError, files
-from convgrad.cli import main
 from convgrad.cli.arguments import typed
 from convgrad.cli.checks import theirs
 from convgrad.cli.report import judged
@@ -22,22 +22,7 @@ from convgrad.verify import check, exact
 from convgrad.verify.verdict import Verdict
 from tests.support.tiers import tiers
 
-Said = tuple[int, str, str]
-
-
-@pytest.fixture
-def said(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Run the command line in an empty directory; return its exit code and what it printed."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> Said:
-        code = main([str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return run
-
-
+LEFT = {"strides": [1], "dilations": [1], "auto_pad": "same_upper"}
 LAYER: dict[str, Any] = {"strides": [2], "dilations": [1], "pads_begin": [1], "pads_end": [0]}
 CALLS: dict[str, tuple[tuple[tuple[int, ...], ...], dict[str, Any]]] = {
     "Convolution": (((2, 8, 4), (3, 4, 5), (5,)), LAYER),
@@ -119,6 +104,8 @@ def test_the_text_names_the_file_and_both_values(said) -> None:
     assert "wrong.npy against oracle  WRONG: 1 of 4 elements beyond the bound" in out
     assert f"worst element (2,): got 1000, expected {right[2]:.9g}" in out
     assert "--expect wrong.npy --height 16,4" in err
+    code, again, _ = said(*shlex.split(err.strip().removeprefix("reproduce: "))[1:])
+    assert (code, "WRONG: 1 of 4 elements" in again) == (1, True)
 
 
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,28 +132,14 @@ def test_our_own_result_is_judged_by_check_alone(said, monkeypatch: pytest.Monke
 def test_our_own_height_is_the_engines(said) -> None:
     """Of 600 terms in blocks of 256; --height tells of the file's sums alone."""
     rng = np.random.default_rng(0)
-    arrays = {
-        "src": rng.standard_normal((1, 600, 2), np.float32),
-        "diff_dst": rng.standard_normal((1, 600, 2), np.float32),
-    }
+    arrays = {name: rng.standard_normal((1, 600, 2), np.float32) for name in ("src", "diff_dst")}
     np.savez("layer.npz", **arrays)
     call = {"strides": [1], "dilations": [1], "weights_shape": [1, 2, 2]}
-    words = [
-        "--attr",
-        "strides=1",
-        "--attr",
-        "dilations=1",
-        "--attr",
-        "weights_shape=1,2,2",
-        "--check",
-        "oracle",
-        "--json",
-    ]
-    words = ["run", "ConvolutionBackwardWeights", "layer.npz:src", "layer.npz:diff_dst", *words]
+    words = ["run", "ConvolutionBackwardWeights", "layer.npz:src", "layer.npz:diff_dst", "--check", "oracle", "--json"]
+    words += ["--attr", "strides=1", "--attr", "dilations=1", "--attr", "weights_shape=1,2,2"]
     report = json.loads(said(*words, "-o", "ours.npy")[1])
-    verdict = check(
-        "ConvolutionBackwardWeights", np.load("ours.npy"), *arrays.values(), height=report["height"], **call
-    )
+    ours = np.load("ours.npy")
+    verdict = check("ConvolutionBackwardWeights", ours, *arrays.values(), height=report["height"], **call)
     assert report["height"] < 300
     assert report["checks"] == {"oracle": judged(verdict)}
     both = json.loads(said(*words, "--expect", "ours.npy", "--height", 600)[1])["checks"]
@@ -181,33 +154,27 @@ def test_a_wrong_first_result_hides_no_second(said, monkeypatch: pytest.MonkeyPa
     assert out.count("against oracle  WRONG") == 2
 
 
+LINE = ["run", "BWD_W f32 NXC ic2ih4oc2oh4kh3ph1"]
+NO_FILE, NO_RESULT = "goes with --expect FILE", "no array of --tensors is a result"
 USAGE = {
-    "no file": (["run", "BWD_W f32 NXC ic2ih4oc2oh4kh3ph1", "--height", "3"], "goes with --expect FILE"),
-    "our own": (
-        ["run", "BWD_W f32 NXC ic2ih4oc2oh4kh3ph1", "--check", "oracle", "--height", "3"],
-        "goes with --expect FILE",
-    ),
-    "a graph without tensors": (["run", "chain.json", "--height", "3"], "no array of --tensors is a result"),
-    "a graph without results": (
-        ["run", "chain.json", "--tensors", "given.npz", "--height", "3"],
-        "no array of --tensors",
-    ),
+    "no file": ([*LINE, "--height", "3"], NO_FILE),
+    "our own": ([*LINE, "--check", "oracle", "--height", "3"], NO_FILE),
+    "a graph without tensors": (["run", "chain.json", "--height", "3"], NO_RESULT),
+    "a graph without results": (["run", "chain.json", "--tensors", "given.npz", "--height", "3"], NO_RESULT),
+    **{
+        f"no number: {one}": ([*LINE, "--expect", "r.npy", f"--height={one}"], "--height")
+        for one in ("-1", "2.5", "any", "")
+    },
 }
 
 
 @pytest.mark.parametrize("case", USAGE)
-def test_a_height_needs_a_file_to_judge(said, case: str) -> None:
+def test_a_height_is_a_number_and_needs_a_file_to_judge(said, case: str) -> None:
     chain()
     words, message = USAGE[case]
     code, out, err = said(*words)
     assert (code, out) == (2, "")
     assert message in err
-
-
-@pytest.mark.parametrize("height", ["-1", "2.5", "any", ""])
-def test_a_height_is_a_number(said, height: str) -> None:
-    code, out, err = said("run", "BWD_W f32 NXC ic2ih4oc2oh4kh3ph1", "--expect", "r.npy", f"--height={height}")
-    assert (code, out, "--height" in err) == (2, "", True)
 
 
 @pytest.mark.parametrize(
@@ -232,28 +199,33 @@ def test_an_empty_result_is_right_and_says_so(said) -> None:
     assert code == 0
     assert out.count("ok: the result is empty, with nothing to compare but its shape") == 2
     np.save("empty.npy", np.zeros((0, 5, 2), np.float32))
-    assert said("run", line, "--expect", "empty.npy")[0] != 0
+    code, _, err = said("run", line, "--expect", "empty.npy")
+    assert (code, "empty.npy: ConvolutionBackwardData: result must be f32 0x4x2; got f32 0x5x2 [D2]" in err) == (
+        3,
+        True,
+    )
 
 
 # -- graphs --------------------------------------------------------------------------------------------------------
 
 
-def chain() -> tuple[Graph, dict[str, np.ndarray]]:
+def save(name: str, *ops: Op) -> None:
+    """Write a graph of some ops."""
+    graph = Graph(ops)
+    graph.finalize()
+    Path(name).write_text(to_json(graph))
+
+
+def chain() -> dict[str, np.ndarray]:
     """A graph in which one op reads what another makes, in chain.json, and its inputs, in given.npz."""
     tensors = {0: ("src", (2, 8, 4)), 1: ("weights", (3, 4, 5)), 2: ("dst", (2, 8, 5)), 3: ("bias", (5,))}
     src, weights, dst, bias = (LogicalTensor(n, "f16", shape, name=name) for n, (name, shape) in tensors.items())
-    layer = {"strides": [1], "dilations": [1], "auto_pad": "same_upper"}
-    ops = (Op(0, "Convolution", (src, weights), (dst,), layer), Op(1, "BiasAddBackward", (dst,), (bias,)))
-    graph = Graph(ops)
-    graph.finalize()
-    Path("chain.json").write_text(to_json(graph))
+    ops = (Op(0, "Convolution", (src, weights), (dst,), LEFT), Op(1, "BiasAddBackward", (dst,), (bias,)))
+    save("chain.json", *ops)
     rng = np.random.default_rng(0)
     given = {str(n): rng.standard_normal(tensors[n][1]).astype(np.float16) for n in (0, 1)}
     np.savez("given.npz", **given)
-    return graph, given
-
-
-LEFT = {"strides": [1], "dilations": [1], "auto_pad": "same_upper"}
+    return given
 
 
 def verdicts(
@@ -270,7 +242,7 @@ def test_recorded_results_of_a_graph_are_judged_as_check_does(
     said, what: str, wrong: str | None, height: int | None
 ) -> None:
     """Each on what the file says that its op read, so that one wrong result accuses one op."""
-    _, given = chain()
+    given = chain()
     recorded = {"2": exact("Convolution", given["0"], given["1"], **LEFT)}
     recorded["2"] = RECORDED[what](recorded["2"]) if wrong == "2" else recorded["2"]
     recorded["3"] = exact("BiasAddBackward", recorded["2"])
@@ -292,7 +264,7 @@ def test_recorded_results_of_a_graph_are_judged_as_check_does(
 
 
 def test_our_own_results_of_a_graph_follow_from_our_own(said) -> None:
-    _, given = chain()
+    given = chain()
     shifted = exact("Convolution", given["0"], given["1"], **LEFT) + np.float16(1)
     np.savez("all.npz", **given, **{"2": shifted, "3": exact("BiasAddBackward", shifted)})
     code, out, _ = said("run", "chain.json", "--tensors", "all.npz", "--check", "oracle", "--json")
@@ -304,7 +276,7 @@ def test_our_own_results_of_a_graph_follow_from_our_own(said) -> None:
 
 
 def test_a_recorded_result_is_read_in_its_ops_own_type(said) -> None:
-    _, given = chain()
+    given = chain()
     dst = exact("Convolution", given["0"], given["1"], dtype="f32", **LEFT)
     np.savez("all.npz", **given, **{"2": dst})
     assert said("run", "chain.json", "--tensors", "all.npz")[0] == 0
@@ -317,9 +289,7 @@ def test_a_recorded_result_is_read_in_its_ops_own_type(said) -> None:
 def foreign() -> None:
     """A graph of no op of the family, in foreign.json, and its tensors, in foreign.npz."""
     src, dst = (LogicalTensor(n, "f32", (2, 2)) for n in range(2))
-    graph = Graph((Op(0, "ReLU", (src,), (dst,)),))
-    graph.finalize()
-    Path("foreign.json").write_text(to_json(graph))
+    save("foreign.json", Op(0, "ReLU", (src,), (dst,)))
     np.savez("foreign.npz", **{"0": np.ones((2, 2), np.float32), "1": np.ones((2, 2), np.float32)})
 
 
@@ -341,9 +311,8 @@ def test_a_recorded_result_that_nothing_computes_is_no_success(said) -> None:
     src, weights, dst, diff_dst, bias = (
         LogicalTensor(n, "f32", shape) for n, shape in enumerate([(1, 4, 2), (3, 2, 2), (1, 4, 2), (1, 4, 2), (2,)])
     )
-    graph = Graph((Op(0, "Convolution", (src, weights), (dst,), LEFT), Op(1, "BiasAddBackward", (diff_dst,), (bias,))))
-    graph.finalize()
-    Path("two.json").write_text(to_json(graph))
+    ops = Op(0, "Convolution", (src, weights), (dst,), LEFT), Op(1, "BiasAddBackward", (diff_dst,), (bias,))
+    save("two.json", *ops)
     arrays = {"2": np.zeros((1, 4, 2), np.float32), "3": np.ones((1, 4, 2), np.float32)}
     np.savez("some.npz", **arrays)
     code, out, _ = said("run", "two.json", "--tensors", "some.npz")
@@ -365,9 +334,7 @@ def test_what_follows_a_wrong_result_does_not_make_it_right(said) -> None:
     diff_dst, active = LogicalTensor(0, "f32", (2, 3)), LogicalTensor(1, "f32", (2, 3))
     first, second = LogicalTensor(2, "f32", (3,)), LogicalTensor(3, "f32", (3,))
     for last in (Op(1, "ReLU", (diff_dst,), (active,)), Op(1, "BiasAddBackward", (diff_dst,), (second,))):
-        graph = Graph((Op(0, "BiasAddBackward", (diff_dst,), (first,)), last))
-        graph.finalize()
-        Path("two.json").write_text(to_json(graph))
+        save("two.json", Op(0, "BiasAddBackward", (diff_dst,), (first,)), last)
         right = {"3": np.full(3, 2, np.float32)} if last.kind == "BiasAddBackward" else {}
         np.savez("some.npz", **{"0": np.ones((2, 3), np.float32), "2": np.full(3, 3, np.float32)}, **right)
         code, out, _ = said("run", "two.json", "--tensors", "some.npz")

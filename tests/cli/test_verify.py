@@ -128,13 +128,6 @@ def test_failures_are_told_with_a_line_that_reproduces_them(said: Run) -> None:
         assert verdicts[0] in out
 
 
-@pytest.mark.parametrize("height", ["9223372036854775807,1", f"{2**53 + 1},1", "9" * 30 + ",1", "0,1"])
-def test_blocks_beyond_sense(said: Run, height: str) -> None:
-    code, out, err = said("cases.txt", "--height", height)
-    assert (code, out) == (2, "")
-    assert "an order" in err
-
-
 def test_json_has_all_of_a_verdict(said: Run) -> None:
     code, out, _ = said("cases.txt", *call("wrong_weights"), "--json")
     *each, last = values(out)
@@ -288,12 +281,13 @@ REFUSED = {
     ("cases.txt", "--element", "0,0"): "--element tells of one case; there are 5",
     ("cases.txt", "--element", "0,-1"): "an index is non-negative integers",
     ("cases.txt", "--height", "3,0"): "a height is a non-negative integer",
+    **{("cases.txt", "--height", f"{one},1"): "an order" for one in (2**63 - 1, 2**53 + 1, "9" * 30, 0)},
     ("cases.txt", "--accumulation", "f31"): "accumulation must be one of",
     (
         "cases.txt",
         "--only",
         "none",
-    ): "no case has a name like none; there are mb2ic3ih6oc4oh6kh3ph1_BWD_WB_f32_NXC_XIO, ",
+    ): "no case has a name like none; there are mb2ic3ih6oc4oh6kh3ph1_BWD_WB_f32_NXC_XIO,",
     ("cases.txt", "--export", "out", "--kind", "npy"): "--kind must be one of .npy, .npz, .safetensors, .pt, .bin",
     ("cases.txt", "--type", "f32"): "--type goes with --shapes",
     ("cases.txt", "--threads", "0"): "positive integer",
