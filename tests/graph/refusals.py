@@ -1,16 +1,10 @@
-"""Documents that are no graphs, and what is said of each: the tables of tests/graph/test_refused.py."""
+"""Documents that are no graphs, and what is said of each: the table of tests/graph/test_refused.py."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.support.graph_documents import (
-    DELETED,
-    STRIDED,
-    Json,
-    one_op,
-    tensor,
-)
+from tests.support.graph_documents import DELETED, STRIDED, Json, edited, good, one_op, tensor, typed
 
 OP = '{"graph": [{"id": 0, "kind": "GELU", %s}]}'
 OF_FAMILY = '{"graph": [{"kind": "BiasAdd", "attrs": {"x": %s}}]}'
@@ -19,17 +13,12 @@ FINITE = "must be a finite number of at most 64 bits"
 # Texts that are no document: the path and words of the message.
 TEXTS: list[tuple[str | bytes, str, str]] = [
     ("", "$", "must be JSON; Expecting value: line 1 column 1"),
-    ("  ", "$", "must be JSON"),
-    ("hello", "$", "must be JSON"),
     ("{'graph': []}", "$", "must be JSON"),
-    ('{"graph": [}', "$", "must be JSON"),
     ('{"graph": [],}', "$", "must be JSON"),
     ('{"graph": []} x', "$", "must be JSON; Extra data"),
     ('{"graph": "\n"}', "$", "must be JSON; Invalid control character"),
     ('{"graph": "\\x"}', "$", "must be JSON; Invalid \\escape"),
-    ('{"graph": "abc', "$", "must be JSON; Unterminated string"),
     ('{"graph": 01}', "$", "must be JSON"),
-    ('{"graph": +1}', "$", "must be JSON"),
     ("\ud800", "$", "must be JSON"),
     ("\x00", "$", "must be JSON"),
     (b"\xff\xfe{}", "$", "must be UTF-8"),
@@ -38,8 +27,6 @@ TEXTS: list[tuple[str | bytes, str, str]] = [
     ("{}".encode("utf-16"), "$", "must be UTF-8"),
     ("{}".encode("utf-32-le"), "$", "must be JSON"),
     ("[]", "$", "must be an object with a list of ops under graph; got []"),
-    ("null", "$", "must be an object with a list of ops under graph; got null"),
-    ('"graph"', "$", "must be an object with a list of ops under graph"),
     ("0", "$", "must be an object with a list of ops under graph; got 0"),
     ("{}", "$", "must have graph; it has no keys"),
     ('{"Graph": []}', "$", "must have graph; it has Graph"),
@@ -52,7 +39,6 @@ TEXTS: list[tuple[str | bytes, str, str]] = [
     ('{"a": [{"b": 1, "b": 1}]}', "$.a[0]", 'keys must differ; "b" stands twice'),
     ('{"a": {"\\u001b": 1, "\\u001b": 1}}', "$.a", 'keys must differ; "\\u001b" stands twice'),
     (OP % '"kind": "GELU"', "$.graph[0]", 'keys must differ; "kind" stands twice'),
-    (OP % '"attrs": {"x": {}, "x": {}}', "$.graph[0].attrs", 'keys must differ; "x" stands twice'),
     (OP % '"attrs": {"x": {"type": 1, "type": 1}}', "$.graph[0].attrs.x", 'keys must differ; "type" stands twice'),
     (OP % '"inputs": [{"id": 1, "id": 1}]', "$.graph[0].inputs[0]", 'keys must differ; "id" stands twice'),
     ("NaN", "$", f"{FINITE}; got NaN"),
@@ -190,61 +176,79 @@ EDITS: list[tuple[str, Any, str, str]] = [
 ]
 
 
-# Whole documents: the path and words of the message.
-DOCUMENTS: dict[str, tuple[Json, str, str]] = {
-    "output of other extents": (
-        one_op("Convolution", [tensor(0, [1, 5, 1]), tensor(1, [3, 1, 1])], tensor(2, [1, 4, 1]), STRIDED),
-        "$.graph[0] Convolution 0",
-        "its inputs and attributes make dst f32 1x3x1; the graph has 2: f32 1x4x1",
-    ),
-    "output of another rank of strides": (
-        one_op("Convolution", [tensor(0, [1, 5, 1]), tensor(1, [3, 1, 1])], tensor(2, stride=[1, 1]), STRIDED),
-        "$.graph[0]",
-        "make dst f32 1x3x1; the graph has 2: f32 ?",
-    ),
-    "output of another type": (
-        one_op("BiasAdd", [tensor(0, [1, 5, 1]), tensor(1, [1])], tensor(2, [1, 5, 1], "s8")),
-        "$.graph[0] BiasAdd 0",
-        "all tensors of BiasAdd must have one type",
-    ),
-    "shape input of floats": (
-        one_op("ConvolutionBackwardData", [tensor(0), tensor(1), tensor(2, [3])], tensor(3), STRIDED),
-        "$.graph[0] ConvolutionBackwardData 0",
-        "dst_shape must be a 1-D tensor of s32; got 2: f32 3",
-    ),
-    "strides of more axes than there may be": (
-        one_op("GELU", [tensor(0, stride=[1] * 65)], tensor(1)),
-        "$.graph[0].inputs[0]",
-        "strides must be one per axis, at most 64 here; got 65",
-    ),
-    "op that reads itself": (
-        one_op("GELU", [tensor(0)], tensor(0)),
-        "$.graph[0] GELU 0",
-        "a graph must have no cycles; ops that wait for each other are among GELU 0",
-    ),
-    "two ops in a cycle": (
-        {
-            "graph": [
-                {"kind": "GELU", "name": "\x1bfirst", "inputs": [tensor(0)], "outputs": [tensor(1)]},
-                {"kind": "GELU", "name": "second", "inputs": [tensor(1)], "outputs": [tensor(0)]},
-            ]
-        },
-        "$.graph[1] second",
-        "a graph must have no cycles; ops that wait for each other are among ?first, second",
-    ),
-    "one op makes a tensor twice": (
-        {"graph": [{"kind": "Split", "outputs": [tensor(1), tensor(1)]}]},
-        "$.graph[0] Split 0",
-        "a tensor must have one producer; Split 0 makes 1 too",
-    ),
-    "one op reads two descriptions": (
-        {"graph": [{"kind": "Sum", "inputs": [tensor(1, [2]), tensor(1, [2], "f16")]}]},
-        "$.graph[0] Sum 0",
-        "tensor 1 must have one description; got dtype f16 and f32",
-    ),
-    "a hundred thousand unknown keys": (
-        {f"key{number}": 0 for number in range(10**5)},
-        "$",
-        "must have graph; it has key0, key1",
-    ),
+def changed(place: str, value: Any) -> Json:
+    """Return the good document with one place changed, and nothing in it that says something by itself."""
+    document = edited(place, value)
+    if place.startswith("graph/"):
+        del document["input_ports"], document["output_ports"]
+    if place.endswith("/name"):
+        document["graph"][0]["attrs"].pop("strides")
+    return document
+
+
+X, Y, W, Z = tensor(0, [1, 5, 1]), tensor(0), tensor(1, [3, 1, 1]), tensor(1)
+ZEROS = [[0] * 11, [0] * 13, [0] * 3, [0], [0] * 11 + [1]]
+FAR = [[1, 2**62, 4], [2**62] * 3, [2] * 64, [0, 2**62, 2**62]]  # extents that no memory has
+FOREIGN = [typed(foo=1), typed(dst_shape=[0, 0]), typed(filter_format="OIX", weights_format="OIX")]
+TWO: Json = {
+    "graph": [
+        {"kind": "GELU", "name": "\x1bfirst", "inputs": [tensor(0)], "outputs": [tensor(1)]},
+        {"kind": "GELU", "name": "second", "inputs": [tensor(1)], "outputs": [tensor(0)]},
+    ]
 }
+
+# Whole documents: the path and words of the message. Graphs built in Python meet the same refusals in test_misfits.py.
+DOCUMENTS: list[tuple[Json, str, str]] = [
+    (one_op("Convolution", [X, W], tensor(2, [1, 4, 1]), STRIDED), "$.graph[0] Convolution 0",
+     "its inputs and attributes make dst f32 1x3x1; the graph has 2: f32 1x4x1"),
+    (one_op("Convolution", [X, W], tensor(2, stride=[1, 1]), STRIDED), "$.graph[0]", "the graph has 2: f32 ?"),
+    (one_op("ConvolutionBackwardData", [Y, Z, tensor(2, [3])], tensor(3), STRIDED),
+     "$.graph[0] ConvolutionBackwardData 0", "dst_shape must be a 1-D tensor of s32; got 2: f32 3"),
+    (one_op("GELU", [tensor(0, stride=[1] * 65)], tensor(1)), IN_SRC,
+     "strides must be one per axis, at most 64 here; got 65"),
+    (TWO, "$.graph[1] second", "no cycles; ops that wait for each other are among ?first, second"),
+    ({"graph": [{"kind": "Split", "outputs": [tensor(1), tensor(1)]}]}, "$.graph[0] Split 0",
+     "a tensor must have one producer; Split 0 makes 1 too"),
+    ({"graph": [{"kind": "Sum", "inputs": [tensor(1, [2]), tensor(1, [2], "f16")]}]}, "$.graph[0] Sum 0",
+     "tensor 1 must have one description; got dtype f16 and f32"),
+    ({f"key{number}": 0 for number in range(10**5)}, "$", "must have graph; it has key0, key1"),
+    *((one_op("GELU", [tensor(0, shape)], tensor(1)), IN_SRC, "dense strides below 2^63") for shape in FAR),
+    *(
+        (one_op(kind, [Y, Z], tensor(2), attributes), "$.graph[0]", "unknown attribute ")
+        for kind in ("Convolution", "ConvolutionBackpropFilters-1", "ConvTransposeBackwardData")
+        for attributes in FOREIGN
+    ),
+    *(
+        (one_op("ConvTranspose", [tensor(0, [1, 2, 2, 1]), tensor(1, [1, 1, 1, 1])], tensor(2),
+                typed(strides=[2] * 2, dilations=[1] * 2, output_padding=zeros)),
+         "$.graph[0]", "output_padding must have one value per spatial axis, 2 here")
+        for zeros in ZEROS
+    ),
+]  # fmt: skip
+
+# Texts and documents with limits that refuse them.
+LIMITED: list[tuple[Any, str, str, Json]] = [
+    (good(), "$", "the text must be at most 10 bytes (file_bytes); it is longer", {"file_bytes": 10}),
+    ('{"graph": [{"kind": "x"}]}', "$", "the text must be at most 25 bytes (file_bytes)", {"file_bytes": 25}),
+    (good(), "$", "must nest at most 4 deep (nesting); it is deeper at character", {"nesting": 4}),
+    (good(), "$.graph", "must hold at most 2 ops; got 3", {"ops": 2}),
+    (good(), "$.graph[0]", "an op must be at most 300 bytes (op_bytes); got ", {"op_bytes": 300}),
+    *(
+        (text % ("x" * 100), "$", "all but the ops must be at most 100 bytes (op_bytes); got 1", {"op_bytes": 100})
+        for text in ('{"a": "%s", "graph": [{"kind": "x"}]}', '{"graph": [{"kind": "x"}], "a": "%s"}', '["%s"]')
+    ),
+    ("[" * 10**5, "$", "nest", {"nesting": 10**6}),  # which Python cannot follow
+    *(
+        (opening * depth, "$", "must nest at most 32 deep (nesting); it is deeper at character", {})
+        for opening in ("[", '{"a":', '[{"a":', '["]", {"}": ')
+        for depth in (40, 10**5)
+    ),
+]
+
+# All: what is refused, the path and words of the message, the limits.
+REFUSED: list[tuple[Any, str, str, Json]] = [
+    *((text, path, words, {}) for text, path, words in TEXTS),
+    *((changed(place, value), path, words, {}) for place, value, path, words in EDITS),
+    *((document, path, words, {}) for document, path, words in DOCUMENTS),
+    *LIMITED,
+]

@@ -18,9 +18,11 @@ from convgrad.graph.model import operator_of
 from convgrad.spec.operators import OPERATORS, Operator, find
 from convgrad.verify.exact import exact
 from convgrad.verify.fill import fill
+from tests.graph.ops import graph_of, integers, lt
+from tests.support.graph_documents import assert_round_trip
 from tests.support.helpers import assert_same_bits, operands_of, random_case
 from tests.support.places import GRAPHS, SHARED_CASES
-from tests.support.roles import F32, LAYOUTS, Array
+from tests.support.roles import LAYOUTS, Array
 from tests.support.tiers import tiers
 
 Shape = tuple[int, ...]
@@ -45,9 +47,7 @@ class Row:
         attributes |= {"weights_format": "OIX" if self.kind == CONV else "IOX"} | self.more
         shapes = enumerate((self.src, self.dst, self.weights))
         src, dst, weights = (LogicalTensor(i, dtype, s, strides_of(s, self.memory)) for i, s in shapes)
-        graph = Graph([Op(0, self.kind, (src, dst), (weights,), attributes, "gradient")])
-        graph.finalize()
-        return graph
+        return graph_of(Op(0, self.kind, (src, dst), (weights,), attributes, "gradient"))
 
 
 def strides_of(shape: Shape, memory: str) -> Shape | None:
@@ -153,6 +153,7 @@ def test_files_of_the_harness(name: str) -> None:
     assert (op.kind, *(graph.tensors[i].shape for i in range(3))) == RECORDED[name]
     (partition,) = graph.partitions()
     assert partition.is_supported
+    assert_round_trip(graph)
     for threads in (1, 2, 3, 5, 8):
         with convgrad.threads(threads):
             assert_exact(graph, 3)
@@ -175,8 +176,7 @@ def test_every_operator_of_every_generation_runs(row: Operator) -> None:
             for i, (port, s) in enumerate(zip(row.operands, case.shapes, strict=False))
         )
         for kind, dims in ((row.name, None), (row.name.removesuffix("-1"), expected.shape)):
-            graph = Graph([Op(seed, kind, inputs, (LogicalTensor(9, dtype, dims),), case.attributes)])
-            graph.finalize()
+            graph = graph_of(Op(seed, kind, inputs, (LogicalTensor(9, dtype, dims),), case.attributes))
             again = from_json(to_json(graph))
             assert "G3" in find(again.ops[0].kind).generations
             for one in (graph, again):
@@ -228,21 +228,6 @@ def test_example_files_give_the_functions_results(name: str) -> None:
 # -- attributes, strides, and a whole step ---------------------------------------------------------------------------
 
 
-def lt(number: int, *dims: int | None, dtype: str = "f32", **more: Any) -> LogicalTensor:
-    """Return a tensor; without dims its rank is unknown."""
-    return LogicalTensor(number, dtype, dims or None, **more)
-
-
-def graph_of(*ops: Op, **more: Any) -> Graph:
-    graph = Graph(ops, **more)
-    graph.finalize()
-    return graph
-
-
-def integers(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).integers(-2, 3, shape).astype(F32)
-
-
 PADS = {"same_upper": (1, 2), "same_lower": (2, 1), "valid": (0, 0), "none": (0, 3)}
 SPELLINGS = {name: [name, name.upper(), name.title()] for name in PADS}
 SPELLINGS["none"] += ["NOTSET", "notset", "EXPLICIT", "explicit", None]
@@ -254,11 +239,14 @@ def test_auto_pad_in_every_spelling(meaning: str) -> None:
     expected = convgrad.convolution(src, weights, pads_begin=PADS[meaning][0], pads_end=PADS[meaning][1])
     for spelling in SPELLINGS[meaning]:
         attributes = {"strides": [1], "dilations": [1], "pads_begin": [0], "pads_end": [3], "auto_pad": spelling}
-        graph = graph_of(Op(0, "Convolution", (lt(0, 1, 6, 2), lt(1, 4, 2, 3)), (lt(2),), attributes))
+        op = Op(0, "Convolution", (lt(0, 1, 6, 2), lt(1, 4, 2, 3)), (lt(2),), attributes)
+        graph, unknown = graph_of(op), graph_of(replace(op, inputs=(lt(0), op.inputs[1])))
         assert graph.tensors[2].shape == expected.shape
         assert_same_bits(graph.run({0: src, 1: weights}).results[2], expected, spelling)
-        written = json.loads(to_json(graph))["graph"][0]["attrs"].get("auto_pad")
-        assert written == {"type": "string", "value": "None" if meaning == "none" else meaning.upper()}, spelling
+        for one in (graph, *[unknown] * (spelling is not None)):
+            written = json.loads(to_json(one))["graph"][0]["attrs"].get("auto_pad")
+            assert written == {"type": "string", "value": "None" if meaning == "none" else meaning.upper()}, spelling
+            assert_round_trip(one)
 
 
 @pytest.mark.parametrize(("kind", "padding", "extent"), [

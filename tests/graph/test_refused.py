@@ -18,10 +18,9 @@ from convgrad.errors import GraphError
 from convgrad.functional.call import problem_of_row
 from convgrad.graph import Limits, explain, from_json, resolve
 from convgrad.graph import document as documents
-from tests.graph.refusals import DOCUMENTS, EDITS, PADS, SRC, TEXTS
+from tests.graph.refusals import PADS, REFUSED, SRC
 from tests.support.graph_documents import (
     BIG,
-    DELETED,
     LONGEST_MESSAGE,
     STRIDED,
     Json,
@@ -37,37 +36,27 @@ from tests.support.graph_documents import (
 from tests.support.tiers import tiers
 
 
-@pytest.mark.parametrize(("text", "path", "words"), TEXTS, ids=[repr(row[0])[:60] for row in TEXTS])
-def test_texts_that_are_refused(text: str | bytes, path: str, words: str) -> None:
-    refused(text, path, words)
-
-
 @pytest.mark.parametrize(
-    ("place", "value", "path", "words"),
-    EDITS,
-    ids=[ascii(f"{place}={'DELETED' if value is DELETED else value}")[1:60] for place, value, *_ in EDITS],
+    ("document", "path", "words", "limits"),
+    REFUSED,
+    ids=[ascii(f"{path} {words} {number}")[1:-1] for number, (_, path, words, _) in enumerate(REFUSED)],
 )
-def test_edits_that_are_refused(place: str, value: Any, path: str, words: str) -> None:
-    document = edited(place, value)
-    if place.startswith("graph/"):
-        del document["input_ports"], document["output_ports"]
-    if place.endswith("/name"):  # which says nothing by itself
-        document["graph"][0]["attrs"].pop("strides")
-    refused(document, path, words)
+def test_what_is_refused(document: Any, path: str, words: str, limits: Json) -> None:
+    refused(document, path, words, Limits(**limits))
+    if not isinstance(document, str | bytes):
+        refused(json.dumps(document).encode(), path, words, Limits(**limits))
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_documents_that_are_refused(name: str) -> None:
-    refused(*DOCUMENTS[name])
+def test_limits_that_are_met() -> None:
+    text = json.dumps(good())
+    assert from_json(text, Limits(file_bytes=len(text), nesting=7, ops=3, op_bytes=1000))
+    assert from_json(text.encode(), Limits(file_bytes=len(text), nesting=7, ops=3, op_bytes=1000))
 
 
 def chain(length: int, closed: bool = False) -> Json:
     makes = [(number + 1) % length if closed else number + 1 for number in range(length)]
-    ops = [
-        {"id": n, "kind": "GELU", "inputs": [tensor(n, [4])], "outputs": [tensor(made, [4])]}
-        for n, made in enumerate(makes)
-    ]
-    return {"graph": ops[::-1]}
+    ends = [{"inputs": [tensor(n, [4])], "outputs": [tensor(made, [4])]} for n, made in enumerate(makes)]
+    return {"graph": [{"id": n, "kind": "GELU"} | each for n, each in enumerate(ends)][::-1]}
 
 
 def test_long_chains_and_cycles() -> None:
@@ -75,22 +64,6 @@ def test_long_chains_and_cycles() -> None:
     assert [partition.op.id for partition in graph.partitions()] == list(range(5000))
     assert len(graph.run({0: np.zeros(4, np.float32)}).skipped) == 5000
     refused(chain(5000, closed=True), "$.graph[4999] GELU 0", "ops that wait for each other are among GELU 4999")
-
-
-# Arguments of Limits, the path and words of the message.
-LIMITS: list[tuple[Json, str, str]] = [
-    ({"file_bytes": 10}, "$", "the text must be at most 10 bytes (file_bytes); it is longer"),
-    ({"nesting": 4}, "$", "must nest at most 4 deep (nesting); it is deeper at character"),
-    ({"ops": 2}, "$.graph", "must hold at most 2 ops; got 3"),
-    ({"op_bytes": 300}, "$.graph[0]", "an op must be at most 300 bytes (op_bytes); got "),
-]
-
-
-@pytest.mark.parametrize(("limits", "path", "words"), LIMITS)
-def test_limits(limits: Json, path: str, words: str) -> None:
-    refused(good(), path, words, Limits(**limits))
-    refused(json.dumps(good()).encode(), path, words, Limits(**limits))
-    assert from_json(json.dumps(good()), Limits(file_bytes=10_000, nesting=7, ops=3, op_bytes=1000))
 
 
 OPS = "must hold at most 1000 ops; got "
@@ -146,43 +119,17 @@ def test_ops_that_are_alike_pose_one_problem(monkeypatch: pytest.MonkeyPatch) ->
     tensors = [tensor(n, [1, 5, 1]) for n in range(101)]
     weights = tensor(200, [3, 1, 1])
     layer = typed(strides=[1], dilations=[1], auto_pad="SAME_UPPER", groups=1)
-    ops = [
-        {
-            "id": n,
-            "kind": "Convolution",
-            "attrs": dict(layer),
-            "inputs": [tensors[n], weights],
-            "outputs": [tensors[n + 1]],
-        }
-        for n in range(100)
-    ]
+    ends = [{"inputs": [tensors[n], weights], "outputs": [tensors[n + 1]]} for n in range(100)]
+    ops: list[Json] = [{"id": n, "kind": "Convolution", "attrs": dict(layer)} | each for n, each in enumerate(ends)]
     assert len(load({"graph": ops}).inference.resolved) == 100
     assert len(posed) == 1
     ops[50]["attrs"]["groups"] = {"type": "bool", "value": 1}  # equal to 1, and no integer
     refused({"graph": ops}, "$.graph[50]", "groups must be an integer")
 
 
-@pytest.mark.parametrize(
-    "text", ['{"a": "%s", "graph": [{"kind": "x"}]}', '{"graph": [{"kind": "x"}], "a": "%s"}', '["%s"]']
-)
-def test_what_is_around_the_ops_is_limited_too(text: str) -> None:
-    words = "all but the ops must be at most 100 bytes (op_bytes); got 1"
-    refused(text % ("x" * 100), "$", words, Limits(op_bytes=100))
-
-
-@pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":', '["]", {"}": '])
-@pytest.mark.parametrize("depth", [40, 10**5])
-def test_nesting_is_limited_before_it_costs_anything(opening: str, depth: int) -> None:
-    refused(opening * depth, "$", "must nest at most 32 deep (nesting); it is deeper at character")
-
-
 def test_brackets_in_strings_do_not_nest() -> None:
     name = '[{"\\' * 100
     assert load(edited("graph/0/name", name)).ops[0].name == name
-
-
-def test_a_nesting_that_python_cannot_follow_is_a_graph_error() -> None:
-    refused("[" * 10**5, "$", "nest", Limits(nesting=10**6))
 
 
 # Tensors that an op of the family cannot take: read, with a reason.

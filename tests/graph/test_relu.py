@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import convgrad
-from convgrad import GraphError
 from convgrad.formats import FORMATS
 from convgrad.graph import Execution, Graph, LogicalTensor, Op, explain, from_json, to_json
 from convgrad.notation import problem
@@ -213,23 +212,6 @@ def test_explain_names_the_call() -> None:
     assert "ReLU 2: computed by the call of Convolution 0" in text
     assert "3 ops, 3 supported" in text
     assert "at most 504 bytes" in text  # the last tensor alone
-
-
-REFUSED: dict[str, tuple[Op, str]] = {
-    "two inputs": (Op(0, "ReLU", (lt(0, 2), lt(1, 2)), (lt(2),)), "takes src and makes dst; got 2 inputs"),
-    "no input": (Op(0, "ReLU", (), (lt(2),)), "takes src and makes dst; got 0 inputs and 1 outputs"),
-    "two outputs": (Op(0, "ReLU", (lt(0),), (lt(1), lt(2))), "got 1 inputs and 2 outputs"),
-    "attribute": (Op(0, "ReLU", (lt(0),), (lt(1),), {"alpha": 1.0}), "unknown attribute 'alpha'; it has none"),
-    "extents": (relu(0, lt(0, 2, 3), lt(1, 3, 2)), "its input makes dst f32 2x3; the graph has 1: f32 3x2"),
-    "types": (relu(0, lt(0, 2), lt(1, 2, dtype="f16")), "of ReLU must have one type; got 0: f32 2, 1: f16 2"),
-    "overlap": (relu(0, lt(0, 2, 2), lt(1, 2, 2, strides=(0, 1))), "the output must not overlap itself"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("op", "words"), REFUSED.values(), ids=REFUSED)
-def test_what_does_not_fit_is_refused(op: Op, words: str) -> None:
-    with pytest.raises(GraphError, match=words):
-        graph_of(op)
 
 
 def test_other_types_are_not_supported() -> None:

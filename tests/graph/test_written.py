@@ -13,7 +13,6 @@ import pytest
 from convgrad.formats import FORMATS
 from convgrad.functional.call import problem_of_row
 from convgrad.graph import Graph, LogicalTensor, Op, from_json, read, to_json, writer
-from convgrad.graph.model import operator_of
 from convgrad.spec.operators import OPERATORS, Operator
 from tests.support.graph_documents import (
     GIVEN,
@@ -26,12 +25,11 @@ from tests.support.graph_documents import (
     good,
     load,
     one_op,
-    refused,
     tensor,
     typed,
 )
 from tests.support.helpers import Case, random_case
-from tests.support.places import GRAPHS, SHARED_CASES
+from tests.support.places import GRAPHS
 
 
 def test_text_is_ascii_without_escapes_and_type_comes_first() -> None:
@@ -60,15 +58,6 @@ def test_names_that_differ_stay_different() -> None:
     graph = load(one_op("GELU", [], tensor(0), attributes))
     values = from_json(to_json(graph)).ops[0].attributes.values()
     assert sorted(values) == [1, 2, 3]
-
-
-@pytest.mark.parametrize("path", GIVEN, ids=lambda path: path.stem)
-def test_no_boolean_attribute_is_written_as_a_word(path: Path) -> None:
-    """As what reads it after us takes 0 and 1 only; the header's is a string."""
-    text = to_json(read(path))
-    assert [line for line in text.splitlines() if re.search("true|false", line)] == [
-        line for line in text.splitlines() if '"fpmath_mode_apply_to_int": "' in line
-    ]
 
 
 @pytest.mark.parametrize("value", [True, False])
@@ -104,13 +93,6 @@ def test_twelve_zeros_of_output_padding_are_absent_unless_they_fit(
     assert_round_trip(graph)
 
 
-@pytest.mark.parametrize("zeros", [[0] * 11, [0] * 13, [0] * 3, [0], [0] * 11 + [1]])
-def test_other_zeros_of_output_padding_are_one_per_axis(zeros: list[int]) -> None:
-    attributes = typed(strides=[2] * 2, dilations=[1] * 2, output_padding=zeros)
-    document = one_op("ConvTranspose", [tensor(0, [1, 2, 2, 1]), tensor(1, [1, 1, 1, 1])], tensor(2), attributes)
-    refused(document, "$.graph[0]", "output_padding must have one value per spatial axis, 2 here")
-
-
 CURRENT_KINDS = {
     "Convolution-1": "Convolution",
     "ConvolutionBackpropData-1": "ConvolutionBackwardData",
@@ -122,19 +104,6 @@ CURRENT_KINDS = {
     "BiasAdd-1": "BiasAdd",
     "BiasAddBackprop-1": "BiasAddBackward",
 }
-
-
-def test_the_table_of_kinds_has_every_old_kind() -> None:
-    assert set(CURRENT_KINDS) == {row.name for row in OPERATORS if "G3" not in row.generations}
-
-
-@pytest.mark.parametrize("versioned", [True, False])
-@pytest.mark.parametrize("old", CURRENT_KINDS)
-def test_kinds_are_written_in_the_current_generation(old: str, versioned: bool) -> None:
-    row = next(row for row in OPERATORS if row.name == old)
-    graph = graph_of(random_case(np.random.default_rng(1), row), old if versioned else old.removesuffix("-1"))
-    assert operator_of(graph.ops[0]) is not None
-    assert json.loads(to_json(graph))["graph"][0]["kind"] == CURRENT_KINDS[old]
 
 
 FULL = {"pads_begin": [0], "pads_end": [0], "auto_pad": "None", "groups": 1, "data_format": "NXC"}
@@ -182,19 +151,6 @@ def test_attributes_are_written_under_their_current_names(
     graph = load(one_op(kind, inputs, tensor(2), typed(**attributes, **given)))
     (op,) = writer.current(graph)
     assert op.attributes == attributes | FULL | expected
-    assert_round_trip(graph)
-
-
-AUTO_PADS = {"none": "None", "NOTSET": "None", "explicit": "None", "None": "None", "same_upper": "SAME_UPPER"}
-AUTO_PADS |= {"SAME_UPPER": "SAME_UPPER", "Same_Lower": "SAME_LOWER", "valid": "VALID", "VALID": "VALID"}
-
-
-@pytest.mark.parametrize("given", AUTO_PADS)
-@pytest.mark.parametrize("extents", [[1, 5, 2], None], ids=["known", "unknown"])
-def test_auto_pad_is_written_as_onednn_spells_it(given: str, extents: list[int] | None) -> None:
-    attributes = typed(strides=[1], dilations=[1], auto_pad=given)
-    graph = load(one_op("Convolution", [tensor(0, extents), tensor(1, [3, 2, 4])], tensor(2), attributes))
-    assert writer.current(graph)[0].attributes["auto_pad"] == AUTO_PADS[given]
     assert_round_trip(graph)
 
 
@@ -261,28 +217,11 @@ UNRESOLVED: list[Json] = [
     typed(groups=1.0),
 ]
 
-# Attributes that the operator does not have are refused even so.
-FOREIGN = [typed(foo=1), typed(dst_shape=[0, 0]), typed(filter_format="OIX", weights_format="OIX")]
-
 
 @pytest.mark.parametrize("attributes", UNRESOLVED, ids=str)
 @pytest.mark.parametrize("kind", ["Convolution", "ConvolutionBackpropFilters-1", "ConvTransposeBackwardData"])
 def test_an_op_not_yet_known_is_written_and_read_back(kind: str, attributes: Json) -> None:
     assert_round_trip(load(one_op(kind, [tensor(0), tensor(1)], tensor(2), attributes)))
-
-
-@pytest.mark.parametrize("attributes", FOREIGN, ids=str)
-@pytest.mark.parametrize("kind", ["Convolution", "ConvolutionBackpropFilters-1", "ConvTransposeBackwardData"])
-def test_an_op_not_yet_known_has_its_own_attributes_only(kind: str, attributes: Json) -> None:
-    refused(one_op(kind, [tensor(0), tensor(1)], tensor(2), attributes), "$.graph[0]", "unknown attribute ")
-
-
-FAR = [[1, 2**62, 4], [2**62] * 3, [2] * 64, [0, 2**62, 2**62]]
-
-
-@pytest.mark.parametrize("shape", FAR, ids=lambda s: str(s)[:30])
-def test_extents_no_memory_has_are_refused_wherever_they_stand(shape: list[int]) -> None:
-    refused(one_op("GELU", [tensor(0, shape)], tensor(1)), "$.graph[0].inputs[0]", "dense strides below 2^63")
 
 
 def test_a_graph_made_in_python_is_written_and_read_back() -> None:
@@ -301,22 +240,13 @@ def test_a_graph_made_in_python_is_written_and_read_back() -> None:
 # -- round trip --------------------------------------------------------------------------------------------------------
 
 
-def test_there_are_graphs() -> None:
-    assert len([*GRAPHS.glob("*.json")]) >= LEAST_GRAPHS
-
-
 @pytest.mark.parametrize("path", GIVEN, ids=lambda path: path.stem)
 def test_files_come_back(path: Path) -> None:
+    """No boolean attribute is written as a word, as what reads it after us takes 0 and 1 only; the header's is one."""
+    assert len([*GRAPHS.glob("*.json")]) >= LEAST_GRAPHS
     assert_round_trip(read(path))
-
-
-@pytest.mark.parametrize("name", ["conv_bwd_w_2d.json", "deconv_bwd_w.json"])
-def test_files_of_onednn_come_back(name: str) -> None:
-    if not (SHARED_CASES / name).is_file():
-        pytest.skip(f"{name} of oneDNN's benchdnn inputs is not at hand")
-    graph = read(SHARED_CASES / name)
-    assert len(graph.inference.resolved) == 1
-    assert_round_trip(graph)
+    words = [line for line in to_json(read(path)).splitlines() if re.search("true|false", line)]
+    assert all('"fpmath_mode_apply_to_int": "' in line for line in words)
 
 
 def test_the_good_document_comes_back() -> None:
@@ -350,6 +280,8 @@ def test_random_graphs_of_every_operator_come_back(row: Operator) -> None:
         case = random_case(rng, row)
         kind = row.name if number % 2 else row.name.removesuffix("-1")
         graph = graph_of(case, kind, ("f32", "bf16", "f16")[number % 3], known=number % 4 > 0)
+        written = json.loads(to_json(graph))["graph"][0]["kind"]
+        assert written == (row.name if "G3" in row.generations else CURRENT_KINDS[row.name])
         resolved += len(graph.inference.resolved)
         try:
             assert_round_trip(graph)
