@@ -234,11 +234,7 @@ def test_file_mistakes(
     assert sorted(os.listdir()) == before  # no half of a file, and nothing temporary
 
 
-CHILDREN = {
-    " > /dev/full": "{} > /dev/full",
-    " | true": "( sleep 0.1; {}; echo $? >&2 ) | true",
-    " >&-": "{} >&-",
-}
+CHILDREN = {" > /dev/full": "{} > /dev/full", " | true": "( sleep 0.1; {}; echo $? >&2 ) | true", " >&-": "{} >&-"}
 
 
 @tiers("where, argument", list(CHILDREN), ["--help", "info"], every=5)

@@ -138,10 +138,7 @@ def test_large_variations_of_the_harness(row: Row) -> None:
     assert_exact(row.graph("f32"), 2)
 
 
-RECORDED = {
-    "conv_bwd_w_2d.json": (CONV, *PLAIN),
-    "deconv_bwd_w.json": (TRANSPOSE, UP_SRC, UP_DST, UP_WEIGHTS),
-}
+RECORDED = {"conv_bwd_w_2d.json": (CONV, *PLAIN), "deconv_bwd_w.json": (TRANSPOSE, UP_SRC, UP_DST, UP_WEIGHTS)}
 
 
 @pytest.mark.parametrize("name", RECORDED)

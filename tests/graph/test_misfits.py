@@ -80,7 +80,7 @@ REFUSED: dict[str, tuple[list[Op], str, type[Exception] | None]] = {
     "ReLU's two inputs": ([Op(0, "ReLU", (lt(0, 2), lt(1, 2)), (lt(2),))], "src and makes dst; got 2 inputs", None),
     "ReLU's no input": ([Op(0, "ReLU", (), (lt(2),))], "takes src and makes dst; got 0 inputs and 1 outputs", None),
     "ReLU's two outputs": ([Op(0, "ReLU", (lt(0),), (lt(1), lt(2)))], "got 1 inputs and 2 outputs", None),
-    "ReLU's attribute": ([Op(0, "ReLU", (lt(0),), (lt(1),), {"alpha": 1.0})], "'alpha'; it has none", InvalidAttributeError),
+    "ReLU's attribute": ([replace(only(lt(1))[0], attributes={"a": 1.0})], "'a'; it has none", InvalidAttributeError),
     "ReLU's extents": (only(lt(1, 3, 2)), "its input makes dst f32 2x3; the graph has 1: f32 3x2", None),
     "ReLU's types": (only(lt(1, 2, 3, dtype="f16")), "of ReLU must have one type; got 0: f32 2x3, 1: f16 2x3", None),
     "ReLU's overlap": (only(lt(1, 2, 3, strides=(0, 1))), "the output must not overlap itself", None),

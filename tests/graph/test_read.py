@@ -11,18 +11,7 @@ import pytest
 
 from convgrad.errors import GraphError
 from convgrad.graph import Header, Limits, LogicalTensor, Op, Verbatim, explain, from_json, read, to_json
-from tests.support.graph_documents import (
-    DELETED,
-    OPTIONAL,
-    UNKNOWN,
-    Json,
-    edited,
-    good,
-    load,
-    one_op,
-    tensor,
-    typed,
-)
+from tests.support.graph_documents import DELETED, OPTIONAL, UNKNOWN, Json, edited, good, load, one_op, tensor, typed
 
 
 def test_the_good_document_is_good() -> None:

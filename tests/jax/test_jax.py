@@ -106,19 +106,13 @@ def test_threads_change_no_bit() -> None:
 
 DIFFERENTIATED: dict[str, tuple[Callable[..., Any], Sequence[tuple[int, ...]]]] = {
     "convolution": (conv, (SRC, WEIGHTS, CHANNELS)),
-    "convolution_backward_data": (
-        lambda d, w: cj.convolution_backward_data(d, w, SRC, **KEYWORDS),
-        (DST, WEIGHTS),
-    ),
+    "convolution_backward_data": (lambda d, w: cj.convolution_backward_data(d, w, SRC, **KEYWORDS), (DST, WEIGHTS)),
     "convolution_backward_weights": (
         lambda s, d: cj.convolution_backward_weights(s, d, WEIGHTS, **KEYWORDS),
         (SRC, DST),
     ),
     "conv_transpose": (lambda s, w, b: cj.conv_transpose(s, w, b, **KEYWORDS), (DST, WEIGHTS, (4,))),
-    "conv_transpose_backward_data": (
-        lambda d, w: cj.conv_transpose_backward_data(d, w, **KEYWORDS),
-        (SRC, WEIGHTS),
-    ),
+    "conv_transpose_backward_data": (lambda d, w: cj.conv_transpose_backward_data(d, w, **KEYWORDS), (SRC, WEIGHTS)),
     "conv_transpose_backward_weights": (
         lambda s, d: cj.conv_transpose_backward_weights(s, d, WEIGHTS, **KEYWORDS),
         ((2, 3, 5, 6), (2, 6, 6, 4)),

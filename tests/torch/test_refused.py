@@ -59,10 +59,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "freed": (lambda: freed(torch.float32), r"src must lie in memory; got a Tensor that has none \[D1\]"),
     "freed bf16": (lambda: freed(torch.bfloat16), r"src must lie in memory; got a Tensor that has none \[D1\]"),
     "a wrapper": (lambda: Wrapper("cuda:0"), r"memory of its own; got a Wrapper.*\[D8\]"),
-    "f8": (
-        lambda: torch.ones(2, 3).to(torch.float8_e4m3fnuz),
-        r"src must be .*; got torch.float8_e4m3fnuz \[T1\]",
-    ),
+    "f8": (lambda: torch.ones(2, 3).to(torch.float8_e4m3fnuz), r"src must be .*; got torch.float8_e4m3fnuz \[T1\]"),
     "complex": (lambda: torch.ones(2, 3) + 0j, r"src must be an array of .*; got complex64 \[T1\]"),
     "conjugated": ((torch.ones(2, 3) + 0j).conj, r"src must be an array of .*; got torch.complex64 \[T1\]"),
 }

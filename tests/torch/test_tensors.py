@@ -230,11 +230,7 @@ def test_a_graphs_results_are_of_the_library_of_what_they_come_from() -> None:
     graph.finalize()
     given = {0: torch.ones(1, 6, 1), 1: np.ones((3, 1, 1), F32), 3: np.ones((2, 2), F32)}
     results = graph.run(given).results
-    assert {key: type(value) for key, value in results.items()} == {
-        2: torch.Tensor,
-        4: torch.Tensor,
-        5: np.ndarray,
-    }
+    assert {key: type(value) for key, value in results.items()} == {2: torch.Tensor, 4: torch.Tensor, 5: np.ndarray}
     assert [value.flatten().tolist() for value in results.values()] == [[3.0] * 4, [12.0], [2.0, 2.0]]
     compiled = graph.partitions()[0].compile()
     assert type(compiled({0: given[0], 1: given[1]})[2]) is torch.Tensor
