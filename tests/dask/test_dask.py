@@ -66,25 +66,12 @@ def chunked(rng: np.random.Generator, case: Case, operands: tuple[Any, ...]) -> 
 # -- bits --------------------------------------------------------------------------------------------------------------
 
 
-IDS = [f"{op.name} of {len(op.operands)}" for op in OPERATORS]
-
-
-@pytest.mark.parametrize("op", OPERATORS, ids=IDS)
-def test_any_call_in_any_chunks_has_the_bits_of_the_plain_one(op: Operator) -> None:
-    for seed in range(2):
-        any_call(op, seed)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("op", OPERATORS, ids=IDS)
-def test_many_calls_in_any_chunks(op: Operator) -> None:
-    for seed in range(2, 200):
-        any_call(op, seed)
-
-
-def any_call(op: Operator, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    hold(random_case(rng, op), rng)
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 200), marks=pytest.mark.long)], ids=["few", "many"])
+@pytest.mark.parametrize("op", OPERATORS, ids=[f"{op.name} of {len(op.operands)}" for op in OPERATORS])
+def test_any_call_in_any_chunks_has_the_bits_of_the_plain_one(op: Operator, seeds: range) -> None:
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        hold(random_case(rng, op), rng)
 
 
 def hold(case: Case, rng: np.random.Generator) -> None:
@@ -108,22 +95,15 @@ def hold(case: Case, rng: np.random.Generator) -> None:
     assert_same_bits(lazy.compute(), expected, (case, [one.chunks for one in given if isinstance(one, da.Array)]))
 
 
-def batches(seed: int, cases: int) -> None:
-    """Hold weight and bias gradients of large batches and images, class after class."""
+@pytest.mark.parametrize(
+    ("seed", "cases"), [(0, 3), *(pytest.param(seed, 40, marks=pytest.mark.long) for seed in range(1, 9))]
+)
+def test_batches_of_every_class_in_any_chunks(seed: int, cases: int) -> None:
+    """Weight and bias gradients of large batches and images."""
     rng = np.random.default_rng([17, seed])
     operand, output = (str(rng.choice(ALL_TYPES)) for _ in range(2))
     for _, case in islice(cases_of(rng, operand, output), cases):
         hold(case, rng)
-
-
-def test_batches_in_any_chunks() -> None:
-    batches(0, 3)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(1, 9))
-def test_many_batches_of_every_class_in_any_chunks(seed: int) -> None:
-    batches(seed, 40)
 
 
 CHUNKS = (1, 3, 7, 16, 64)

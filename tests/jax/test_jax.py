@@ -49,7 +49,16 @@ def assert_same(got: Any, expected: np.ndarray, what: object = None) -> None:
 # -- bits ----------------------------------------------------------------------------------------------------------
 
 
-def check_operator(number: int, seed: int, full: bool = False) -> None:
+SEEDS = [pytest.param(number, 1, True) for number in range(8)]
+SEEDS += [
+    pytest.param(number, seed, False, marks=pytest.mark.long)
+    for number in range(len(OPERATORS))
+    for seed in range(2, 22)
+]
+
+
+@pytest.mark.parametrize(("number", "seed", "full"), SEEDS)
+def test_programs_have_the_bits_of_run_and_so_have_their_gradients(number: int, seed: int, full: bool) -> None:
     """One program computes what run does, and each of its derivatives what the table says, bit for bit."""
     op, rng = OPERATORS[number], np.random.default_rng([number, seed])
     cases = iter(lambda: random_case(rng, op), None)
@@ -84,17 +93,6 @@ def check_operator(number: int, seed: int, full: bool = False) -> None:
         assert_same(gradient, call.solve(replace(by.problem, operand_format=common), taken), f"{case}, {operand}")
 
 
-@pytest.mark.parametrize("number", range(8))
-def test_programs_have_the_bits_of_run_and_so_have_their_gradients(number: int) -> None:
-    check_operator(number, 1, full=True)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("number", "seed"), [*product(range(len(OPERATORS)), range(2, 22))])
-def test_programs_of_every_name_have_the_bits_of_run(number: int, seed: int) -> None:
-    check_operator(number, seed)
-
-
 def test_threads_change_no_bit() -> None:
     src, weights = made(2, 20, 20, 32), made(3, 3, 32, 32)
     expected = convgrad.convolution(src, weights)
@@ -120,25 +118,18 @@ DIFFERENTIATED: dict[str, tuple[Callable[..., Any], Sequence[tuple[int, ...]]]] 
     "bias_add": (cj.bias_add, (DST, CHANNELS)),
     "bias_add_backward": (cj.bias_add_backward, (DST,)),
 }
-ORDER = {"convolution_backward_weights": 2}  # of the quick tier
+QUICK = ("convolution_backward_weights", 2)
 
 
-def check_derivatives(name: str, order: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [pytest.param(*one, marks=[pytest.mark.long] * (one != QUICK)) for one in product(DIFFERENTIATED, (1, 2, 3))],
+)
+def test_differences_confirm_derivatives(name: str, order: int) -> None:
     function, shapes = DIFFERENTIATED[name]
     with jax.enable_x64(True):
         given = [np.asarray(made(*shape), np.float64) for shape in shapes]
         check_grads(function, given, order=order, modes=("fwd", "rev"))
-
-
-@pytest.mark.parametrize("name", ORDER)
-def test_differences_confirm_derivatives(name: str) -> None:
-    check_derivatives(name, ORDER[name])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("name", "order"), [*product(DIFFERENTIATED, (1, 2, 3))])
-def test_differences_confirm_derivatives_of_every_operator(name: str, order: int) -> None:
-    check_derivatives(name, order)
 
 
 def test_bias_alone_and_with_others_forward() -> None:
@@ -181,27 +172,22 @@ def test_types_of_gradients_follow_operands_where_the_result_has_its_own() -> No
 
 # -- transformations -----------------------------------------------------------------------------------------------
 
-MAPPED = [axes for axes in product((0, None), repeat=3) if any(axis == 0 for axis in axes)]
+QUICK_AXES = ((0, None, None), (0, 0, None))
+MAPPED = [
+    pytest.param(axes, marks=[pytest.mark.long] * (axes not in QUICK_AXES))
+    for axes in product((0, None), repeat=3)
+    if 0 in axes
+]
 
 
-def check_mapped(axes: tuple[int | None, ...]) -> None:
+@pytest.mark.parametrize("axes", MAPPED)
+def test_a_batch_has_the_bits_of_its_members(axes: tuple[int | None, ...]) -> None:
     given = [made(3, *s) if axis == 0 else made(*s) for s, axis in zip((SRC, WEIGHTS, CHANNELS), axes, strict=True)]
     program = jax.make_jaxpr(jax.vmap(conv, in_axes=axes))(*given)
     got = jax.vmap(conv, in_axes=axes)(*given)
     each = [[x[n] if axis == 0 else x for x, axis in zip(given, axes, strict=True)] for n in range(3)]
     assert_same(got, np.stack([convgrad.convolution(*one, **KEYWORDS) for one in each]), axes)
     assert ("scan" in str(program)) == (axes != (0, None, None)), "data alone are more images"
-
-
-@pytest.mark.parametrize("axes", [(0, None, None), (0, 0, None)])
-def test_a_batch_has_the_bits_of_its_members(axes: tuple[int | None, ...]) -> None:
-    check_mapped(axes)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("axes", MAPPED)
-def test_any_batch_has_the_bits_of_its_members(axes: tuple[int | None, ...]) -> None:
-    check_mapped(axes)
 
 
 def test_gradients_of_each_image_within_a_checkpoint() -> None:

@@ -65,7 +65,8 @@ def drawn(rng: np.random.Generator) -> tuple[Any, Any, dict[str, Any]]:
     return integers(rng, lhs), integers(rng, rhs), keywords
 
 
-def check_meaning(seed: int) -> None:
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.long] * (seed > 2)) for seed in range(300)])
+def test_general_convolutions(seed: int) -> None:
     rng = np.random.default_rng(seed)
     lhs, rhs, keywords = drawn(rng)
     try:
@@ -102,17 +103,6 @@ def test_what_meets_nothing_is_zeros_or_empty_and_so_are_gradients(keywords: dic
         assert got.shape == expected.shape
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_general_convolutions(seed: int) -> None:
-    check_meaning(seed)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(3, 300))
-def test_many_general_convolutions(seed: int) -> None:
-    check_meaning(seed)
-
-
 TRANSPOSED = [
     {"strides": [2, 3], "padding": "SAME"},
     {"strides": [3, 1], "padding": "VALID", "rhs_dilation": [1, 2]},
@@ -124,7 +114,10 @@ TRANSPOSED = [
 ]
 
 
-def check_transposed(number: int) -> None:
+@pytest.mark.parametrize(
+    "number", [pytest.param(at, marks=[pytest.mark.long] * (at != 1)) for at in range(len(TRANSPOSED))]
+)
+def test_transposed_convolutions(number: int) -> None:
     rng, keywords = np.random.default_rng(number), TRANSPOSED[number]
     lhs, rhs = integers(rng, (2, 5, 4, 3)), integers(rng, (3, 2, 3, 3))
     if "dimension_numbers" in keywords:
@@ -135,47 +128,27 @@ def check_transposed(number: int) -> None:
     assert np.array_equal(got, expected), keywords
 
 
-def test_a_transposed_convolution() -> None:
-    check_transposed(1)
+UNSUPPORTED, INVALID = convgrad.UnsupportedError, convgrad.InvalidAttributeError
+REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"batch_group_count": 2}, INVALID, "batch_group_count must divide.*got 2, 1, 2 and 1"),
+    ({"lhs_dilation": [2], "window_strides": [3]}, UNSUPPORTED,
+     r"window_strides must be 1 where .* got window_strides \(3,\) and lhs_dilation \(2,\)"),
+    ({"lhs_dilation": [2], "padding": "SAME"}, INVALID, "'SAME', which conv_transpose takes"),
+    ({"padding": "FULL"}, INVALID, "one of SAME, SAME_LOWER, VALID, or pairs"),
+    ({"feature_group_count": 2}, convgrad.InvalidShapeError, "G"),
+    ({"out_sharding": jax.sharding.PartitionSpec("x")}, UNSUPPORTED,
+     r"out_sharding must be None; got .*'x'.*\. Use jax.shard_map"),
+]  # fmt: skip
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("number", range(len(TRANSPOSED)))
-def test_transposed_convolutions(number: int) -> None:
-    check_transposed(number)
-
-
-@pytest.mark.parametrize(
-    ("keywords", "error", "words"),
-    [
-        ({"batch_group_count": 2}, convgrad.InvalidAttributeError, "batch_group_count must divide.*got 2, 1, 2 and 1"),
-        (
-            {"lhs_dilation": [2], "window_strides": [3]},
-            convgrad.UnsupportedError,
-            r"window_strides must be 1 where .* got window_strides \(3,\) and lhs_dilation \(2,\)",
-        ),
-        (
-            {"lhs_dilation": [2], "padding": "SAME"},
-            convgrad.InvalidAttributeError,
-            "'SAME', which conv_transpose takes",
-        ),
-        ({"padding": "FULL"}, convgrad.InvalidAttributeError, "one of SAME, SAME_LOWER, VALID, or pairs"),
-        ({"feature_group_count": 2}, convgrad.InvalidShapeError, "G"),
-        (
-            {"out_sharding": jax.sharding.PartitionSpec("x")},
-            convgrad.UnsupportedError,
-            r"out_sharding must be None; got .*'x'.*\. Use jax.shard_map",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("keywords", "error", "words"), REFUSED)
 def test_what_there_is_no_operator_for_is_refused_by_name(
     keywords: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     given = {"window_strides": [1], "padding": [(0, 0)]} | keywords
+    operands = np.ones((1, 3, 5)), np.ones((2, 3, 2))
     with pytest.raises(error, match=words):
-        jax.eval_shape(
-            lambda lhs, rhs: cj.conv_general_dilated(lhs, rhs, **given), np.ones((1, 3, 5)), np.ones((2, 3, 2))
-        )
+        jax.eval_shape(lambda lhs, rhs: cj.conv_general_dilated(lhs, rhs, **given), *operands)
 
 
 @pytest.mark.long
