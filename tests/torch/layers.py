@@ -117,8 +117,13 @@ def array_of(tensor: Any) -> np.ndarray:
 
 def bits(value: Any) -> bytes:
     """Return the bits of a tensor or an array, in the order of its axes."""
-    array = value if isinstance(value, np.ndarray) else array_of(value)
+    array = array_of(value) if isinstance(value, torch.Tensor) else value
     return np.ascontiguousarray(array).tobytes()
+
+
+def integers(*shape: int, seed: int = 0) -> Any:
+    """Return small integers, whose sums are exact, so that any right result has the same bits."""
+    return torch.from_numpy(np.random.default_rng(seed).integers(-3, 4, shape).astype(np.float32))
 
 
 def cotangent(like: Any, seed: int, integers: bool = False) -> Any:

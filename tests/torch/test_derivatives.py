@@ -30,18 +30,21 @@ SMALL = {  # so few numbers that each can be moved alone
 }
 
 
+FORWARD = {"check_forward_ad": True, "check_batched_forward_grad": True}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")  # what PyTorch loads for tangents
 @tiers("name", list(SMALL), every=3)
 def test_derivatives_by_differences(name: str) -> None:
-    layer = SMALL[name]
-    operands = layer.operands(torch.float64, 0, grad=True)
-    assert torch.autograd.gradcheck(layer, operands, check_batched_grad=True)
+    operands = SMALL[name].operands(torch.float64, 0, grad=True)
+    assert torch.autograd.gradcheck(SMALL[name], operands, check_batched_grad=True, **FORWARD)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 @tiers("name", list(SMALL), every=4)
 def test_second_derivatives_by_differences(name: str) -> None:
-    layer = SMALL[name]
-    operands = layer.operands(torch.float64, 0, grad=True)
-    assert torch.autograd.gradgradcheck(layer, operands, check_batched_grad=True)
+    operands = SMALL[name].operands(torch.float64, 0, grad=True)
+    assert torch.autograd.gradgradcheck(SMALL[name], operands, check_batched_grad=True, check_fwd_over_rev=True)
 
 
 @tiers("name", ["all", "uneven pads", "transposed uneven"], every=3)
@@ -129,17 +132,6 @@ def test_tangents_are_those_of_what_is_linear(name: str, moved: str) -> None:
         found = forward.unpack_dual(layer(*given)).tangent
     assert torch.equal(wanted if found is None else found, wanted)
     assert (found is None) == ("1" not in moved[: len(operands)])
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
-@pytest.mark.parametrize("name", SMALL)
-def test_tangents_by_differences(name: str) -> None:
-    layer = SMALL[name]
-    operands = layer.operands(torch.float64, 0, grad=True)
-    forward = {"check_forward_ad": True, "check_batched_forward_grad": True}
-    assert torch.autograd.gradcheck(layer, operands, check_batched_grad=True, **forward)
-    assert torch.autograd.gradgradcheck(layer, operands, check_fwd_over_rev=True)
 
 
 @pytest.mark.long

@@ -14,14 +14,11 @@ from torch import nn  # noqa: E402
 
 import convgrad  # noqa: E402
 import convgrad.torch as ct  # noqa: E402
+from tests.torch.layers import integers  # noqa: E402
 
 F = torch.nn.functional
 # What PyTorch's exporters themselves warn of.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
-
-
-def integers(*shape: int) -> Any:
-    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(len(shape))).float()
 
 
 def model() -> Any:

@@ -14,14 +14,10 @@ from torch import nn  # noqa: E402
 import convgrad  # noqa: E402
 import convgrad.torch as ct  # noqa: E402
 from convgrad.torch.modules import is_reproducible  # noqa: E402
-from tests.torch.layers import array_of, bits  # noqa: E402
+from tests.torch.layers import array_of, bits, integers  # noqa: E402
 
 F = torch.nn.functional
 LEADING = [(), (5,), (3, 4), (2, 3, 2), (0,), (0, 4), (3, 0)]
-
-
-def integers(*shape: int, seed: int = 0) -> Any:
-    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)).float()
 
 
 def passes(function: Any, *operands: Any) -> list[Any]:
@@ -31,18 +27,13 @@ def passes(function: Any, *operands: Any) -> list[Any]:
     return [result.detach(), *torch.autograd.grad(result, given, integers(*result.shape, seed=7))]
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("leading", LEADING, ids=str)
-def test_integers_are_those_of_pytorch(leading: tuple[int, ...], bias: bool) -> None:
-    operands = [integers(*leading, 6), integers(5, 6, seed=1), *[integers(5, seed=2)] * bias]
-    for ours, theirs in zip(passes(ct.linear, *operands), passes(F.linear, *operands), strict=True):
-        assert torch.equal(ours, theirs)
-        assert ours.is_contiguous()
+SHAPES = [(leading, 6, 5, bias) for leading in LEADING for bias in (True, False)]
+SHAPES += [((2, 3), 1, 3, False), ((2, 3), 3, 1, False)]
 
 
-@pytest.mark.parametrize("features", [(1, 3), (3, 1)], ids=str)
-def test_a_single_feature(features: tuple[int, int]) -> None:
-    operands = [integers(2, 3, features[0]), integers(*reversed(features), seed=1)]
+@pytest.mark.parametrize(("leading", "inputs", "outputs", "bias"), SHAPES, ids=str)
+def test_integers_are_those_of_pytorch(leading: tuple[int, ...], inputs: int, outputs: int, bias: bool) -> None:
+    operands = [integers(*leading, inputs), integers(outputs, inputs, seed=1), *[integers(outputs, seed=2)] * bias]
     for ours, theirs in zip(passes(ct.linear, *operands), passes(F.linear, *operands), strict=True):
         assert torch.equal(ours, theirs)
         assert ours.is_contiguous()
@@ -116,9 +107,8 @@ def test_linear_layers_are_computed_if_asked_for() -> None:
     model = nn.Sequential(nn.Conv1d(2, 3, 1), nn.Linear(5, 4))
     plain = copy.deepcopy(model)
     assert not is_reproducible(ct.reproducible(model)[1])
-    assert (
-        repr(ct.reproducible(model, linear=True)[1]) == "ReproducibleLinear(in_features=5, out_features=4, bias=True)"
-    )
+    words = "ReproducibleLinear(in_features=5, out_features=4, bias=True)"
+    assert repr(ct.reproducible(model, linear=True)[1]) == words
     assert isinstance(model[1], nn.Linear)
     report = ct.report(model)
     assert report.reproducible == {"0": "ReproducibleConv1d", "1": "ReproducibleLinear"}

@@ -8,7 +8,6 @@ import pickle
 import warnings
 from typing import Any
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -20,6 +19,7 @@ import convgrad.torch  # noqa: E402
 from convgrad.errors import InvalidDataTypeError  # noqa: E402
 from convgrad.torch.modules import is_reproducible  # noqa: E402
 from convgrad.torch.varying import VARIES_WITH  # noqa: E402
+from tests.torch.layers import bits, integers  # noqa: E402
 
 SIZES = {1: (11,), 2: (9, 7), 3: (6, 5, 7)}
 KINDS = {  # by PyTorch's class: attributes of 4 channels in, 6 out
@@ -52,10 +52,6 @@ CASES = [
     for name, several in KINDS.items()
     for number, attributes in enumerate(several)
 ]
-
-
-def integers(*shape: int, seed: int = 0) -> Any:
-    return torch.from_numpy(np.random.default_rng(seed).integers(-3, 4, shape).astype(np.float32))
 
 
 def filled(module: Any) -> Any:
@@ -114,12 +110,6 @@ def test_the_bits_are_the_library_s(dtype: str) -> None:
         (layer.bias.grad, convgrad.bias_add_backward(diff_dst, data_format="NCX")),
     ):
         assert bits(got) == bits(expected)
-
-
-def bits(values: Any) -> bytes:
-    if isinstance(values, torch.Tensor):
-        values = values.contiguous().view(torch.uint8).numpy()
-    return np.ascontiguousarray(values).tobytes()
 
 
 class Model(nn.Module):
@@ -289,10 +279,8 @@ def test_the_report_sees_types_that_changed() -> None:
     model = convgrad.torch.reproducible(Model()).double()
     report = convgrad.torch.report(model)
     assert report.reproducible == {}
-    assert (
-        report.left_out["first"]
-        == "a ReproducibleConv2d of torch.float64: there are kernels for f32, bf16, f16, f8_e4m3, f8_e5m2"
-    )
+    kernels = "there are kernels for f32, bf16, f16, f8_e4m3, f8_e5m2"
+    assert report.left_out["first"] == f"a ReproducibleConv2d of torch.float64: {kernels}"
 
 
 def test_a_measured_class_with_another_forward_is_unknown() -> None:

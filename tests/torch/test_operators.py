@@ -268,16 +268,20 @@ def test_threads_and_instruction_sets_change_no_bit(
         torch.set_num_threads(before)
 
 
-def test_as_many_threads_as_pytorch_has_and_we_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So a DataLoader's worker, which PyTorch holds to one thread, stays on one."""
+def test_threads_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as PyTorch has and OMP_NUM_THREADS allows, so that a DataLoader's worker stays on one; ours beat both."""
     seen = watched(monkeypatch)
     monkeypatch.delenv("CONVGRAD_NUM_THREADS", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    operands = LAYERS["plain"].operands(torch.float32, 0)
+    operands = LAYERS["plain"].operands(torch.float32, 0, grad=True)
     for theirs in (1, 2, 5):
         monkeypatch.setattr(torch, "get_num_threads", lambda n=theirs: n)
         LAYERS["plain"](*operands)
-    assert [call.threads for call, _ in seen] == [1, 2, 3]
+    monkeypatch.setenv("CONVGRAD_NUM_THREADS", "6")
+    LAYERS["plain"](*operands)
+    with convgrad.threads(4):
+        LAYERS["plain"](*operands).sum().backward()
+    assert [call.threads for call, _ in seen] == [1, 2, 3, 6, *[4] * 4]
 
 
 class _Rows(torch.utils.data.Dataset):  # type: ignore[misc]
@@ -326,20 +330,3 @@ def test_without_pytorch_the_extra_is_named() -> None:
     program = "import sys; sys.modules['torch'] = None; import convgrad.torch"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert 'ImportError: convgrad.torch needs PyTorch: pip install "convgrad[torch]"' in done.stderr
-
-
-@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
-def test_an_accuracy_of_the_context_admits_tiles() -> None:
-    """Forward and backward take them, with the bits of our functions; calls outside are what they were."""
-    x, w = torch.randn(2, 40, 32, 32, requires_grad=True), torch.randn(50, 40, 3, 3, requires_grad=True)
-    same = {"pads_begin": 1, "pads_end": 1, "data_format": "NCX", "weights_format": "OIX"}
-    before = ct.conv2d(x, w, padding=1)
-    with convgrad.max_error(64):
-        result = ct.conv2d(x, w, padding=1)
-        found = torch.autograd.grad(result, (x, w), cotangent(result, 1))
-    operands, v = [array_of(each) for each in (x, w)], array_of(cotangent(result, 1))
-    expected = convgrad.convolution(*operands, **same, max_error=64)
-    gradients = convgrad.convolution_backward(operands[0], v, operands[1], **same, max_error=64)
-    assert bits(result) == bits(expected) != bits(before)
-    assert [bits(each) for each in found] == [bits(gradients.src), bits(gradients.weights)]
-    assert bits(ct.conv2d(x, w, padding=1)) == bits(before)

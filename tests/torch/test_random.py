@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch")
 
 import convgrad.torch as ct  # noqa: E402
 from convgrad import InvalidShapeError  # noqa: E402
+from tests.torch.layers import LAST  # noqa: E402
 
 F = torch.nn.functional
-LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 TYPES = (torch.float32, torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.engine_helpers import watched
 from tests.support.places import EXAMPLES
 
 torch = pytest.importorskip("torch")
@@ -56,23 +55,6 @@ def test_a_block_has_one_fingerprint(example: Any, monkeypatch: pytest.MonkeyPat
         found[isa, count] = convgrad.torch.fingerprint({"input": given.grad, **block.state_dict()})
     assert len(found) == len(HOST) + 1
     assert len(set(found.values())) == 1, found
-
-
-def test_threads_asked_of_us_beat_pytorch_s(example: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = watched(monkeypatch)
-    monkeypatch.setenv("CONVGRAD_NUM_THREADS", "3")
-    monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    given = torch.ones(1, 1, 3, requires_grad=True)
-
-    def call() -> Any:
-        return convgrad.torch.conv1d(given, torch.ones(1, 1, 2))
-
-    call()
-    with convgrad.threads(2):
-        call().sum().backward()
-    monkeypatch.delenv("CONVGRAD_NUM_THREADS")
-    call()
-    assert [call.threads for call, _ in seen] == [3, 2, 2, 1]
 
 
 @pytest.mark.long
