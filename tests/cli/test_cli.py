@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pty
@@ -13,7 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from collections.abc import Callable
 from pathlib import Path
 
 import ml_dtypes
@@ -26,6 +25,7 @@ from convgrad.cli import main
 from convgrad.verify.exact import exact
 
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "convgrad")
+Run = Callable[..., tuple[int, str, str]]
 LAYER = ["--attr", "strides=2,2", "--attr", "dilations=1,1", "--attr", "auto_pad=same_upper"]
 MADE_UP = ["run", "ConvolutionBackwardWeights", "--shapes", "2x8x8x4", "2x4x4x6", "3x3x4x6", *LAYER]
 
@@ -34,15 +34,6 @@ def program(*arguments: str, expect: int = 0, cwd: Path | None = None) -> subpro
     done = subprocess.run([COMMAND, *arguments], capture_output=True, text=True, cwd=cwd, timeout=120, check=False)
     assert done.returncode == expect, done.stdout + done.stderr
     return done
-
-
-def command(*arguments: str, expect: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """What the program does, in this process: it need not start, nor compile what is compiled here."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err), chdir(cwd or "."):
-        code = main(arguments)
-    assert code == expect, out.getvalue() + err.getvalue()
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 def test_version_help_and_no_command() -> None:
@@ -60,18 +51,16 @@ def test_help_is_quick() -> None:
     assert (time.perf_counter() - started) / 3 < 2  # 0.1 s on an idle machine
 
 
-def test_made_up_operands() -> None:
-    text = command(*MADE_UP, "--check", "oracle").stdout
-    assert re.search(r"src +2x8x8x4 +integers, seed 0", text)
-    assert re.search(r"pads_end +1,1", text)
-    assert re.search(r"diff_weights +3x3x4x6", text)
+def test_made_up_operands(said: Run) -> None:
+    code, text, _ = said(*MADE_UP, "--check", "oracle")
+    assert code == 0
+    for words in (r"src +2x8x8x4 +integers, seed 0", r"pads_end +1,1", r"diff_weights +3x3x4x6", "time", "largest"):
+        assert re.search(words, text), words
     assert "against oracle  ok: 216 of 216 equal" in text
-    assert "time" in text
-    assert "largest" in text
 
 
-def test_json_says_the_same() -> None:
-    report = json.loads(command(*MADE_UP, "--check", "oracle", "--fill", "normal", "--seed", "3", "--json").stdout)
+def test_json_says_the_same(said: Run) -> None:
+    report = json.loads(said(*MADE_UP, "--check", "oracle", "--fill", "normal", "--seed", "3", "--json")[1])
     assert report["attributes"]["pads_begin"] == [0, 0]
     assert report["operands"]["diff_dst"] == {"shape": [2, 4, 4, 6], "from": "normal, seed 3"}
     assert report["result"] == {"name": "diff_weights", "shape": [3, 3, 4, 6], "type": "f32"}
@@ -105,14 +94,15 @@ def test_files_in_and_out(layer: Path) -> None:
     assert np.allclose(np.load(layer / "dw.npy"), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_bf16_goes_through_safetensors(tmp_path: Path) -> None:
-    command(*MADE_UP, "--type", "bf16", "-o", "dw.safetensors:w", cwd=tmp_path)
-    assert files.read(f"{tmp_path}/dw.safetensors:w").dtype == ml_dtypes.bfloat16
-    command(*MADE_UP, "--type", "bf16", "--dtype", "f32", "-o", "dw.npz", cwd=tmp_path)
+def test_bf16_goes_through_safetensors(said: Run) -> None:
+    assert said(*MADE_UP, "--type", "bf16", "-o", "dw.safetensors:w")[0] == 0
+    assert files.read("dw.safetensors:w").dtype == ml_dtypes.bfloat16
+    assert said(*MADE_UP, "--type", "bf16", "--dtype", "f32", "-o", "dw.npz")[0] == 0
 
 
-def test_problem_lines() -> None:
-    text = command("run", "BWD_WB bf16 NCX g2mb2ic4ih8oc8kh3ph1", "--check", "oracle").stdout
+def test_problem_lines(said: Run) -> None:
+    code, text, _ = said("run", "BWD_WB bf16 NCX g2mb2ic4ih8oc8kh3ph1", "--check", "oracle")
+    assert code == 0
     assert text.startswith("ConvolutionBackwardWeights bf16\n")
     assert "\nBiasAddBackward bf16\n" in text
     assert text.count("against oracle  ok") == 2
@@ -146,33 +136,31 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_failures_say_what_to_do(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failures_say_what_to_do(name: str, said: Run) -> None:
     arguments, code, message = FAILURES[name]
-    assert main(arguments) == code
-    err = capsys.readouterr().err
-    assert message in err
-    said, last = err.splitlines()
-    assert said.startswith("convgrad: ")
+    found, _, err = said(*arguments)
+    assert (found, message in err) == (code, True)
+    first, last = err.splitlines()
+    assert first.startswith("convgrad: ")
     if last != "try convgrad run --help":
-        reproducer = last.removeprefix("reproduce: ")
-        assert reproducer.startswith("convgrad run ")
-        assert main(shlex.split(reproducer)[1:]) == code
-        assert message in capsys.readouterr().err
+        assert last.startswith("reproduce: convgrad run ")
+        again, _, err = said(*shlex.split(last)[2:])
+        assert (again, message in err) == (code, True)
 
 
-def test_the_ignored_output_padding_warns() -> None:
+def test_the_ignored_output_padding_warns(said: Run) -> None:
     shapes = ["--shapes", "1x2x1", "1x1x1", "1x3x1", "--attr", "strides=2", "--attr", "dilations=1"]
-    done = command("run", "ConvolutionBackwardData", *shapes, "--attr", "output_padding=1")
-    assert done.stderr.startswith("convgrad: warning: ConvolutionBackwardData: output_padding [1] is ignored")
+    err = said("run", "ConvolutionBackwardData", *shapes, "--attr", "output_padding=1")[2]
+    assert err.startswith("convgrad: warning: ConvolutionBackwardData: output_padding [1] is ignored")
 
 
-def test_info_is_complete_and_impersonal() -> None:
-    text = command("info").stdout
+def test_info_is_complete_and_impersonal(said: Run) -> None:
+    text = said("info")[1]
     for part in ("convgrad", "python", "numpy", "ml_dtypes", "blas", "system", "cpu", "cores", "engine"):
         assert re.search(rf"^{part} ", text, re.MULTILINE), part
     assert str(Path.home()) not in text
     assert sys.prefix not in text
-    assert json.loads(command("info", "--json").stdout)["convgrad"] == convgrad.__version__
+    assert json.loads(said("info", "--json")[1])["convgrad"] == convgrad.__version__
 
 
 LONG_WORK = "FWD_D f32 NXC mb1ic64iw40000oc64ow40000kw127pw63"
@@ -210,18 +198,18 @@ def test_import_adds_little_to_numpy(tmp_path: Path) -> None:
     assert min(of_numpy_s) < 1  # what convgrad adds, in times of NumPy's own import on this processor; 0.5 is usual
 
 
-def test_options_may_stand_anywhere(layer: Path) -> None:
+@pytest.mark.usefixtures("layer")
+def test_options_may_stand_anywhere(said: Run) -> None:
     operator, src, diff_dst, *rest = RUN_FILES[1:]
     arguments = ["run", *rest[:-2], operator, src, *rest[-2:], diff_dst]
-    assert "diff_weights" in command(*arguments, cwd=layer).stdout
+    assert "diff_weights" in said(*arguments)[1]
 
 
 @pytest.mark.parametrize("text", ["2,2", "[2, 2]", "2x2", "(2,2)", "2 2"])
-def test_lists_are_written_in_any_usual_way(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lists_are_written_in_any_usual_way(text: str, said: Run) -> None:
     arguments = [a for a in MADE_UP if a != "strides=2,2"]
     arguments.insert(arguments.index("--attr") + 1, f"strides={text}")
-    assert main([*arguments, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["attributes"]["strides"] == [2, 2]
+    assert json.loads(said(*arguments, "--json")[1])["attributes"]["strides"] == [2, 2]
 
 
 @pytest.mark.parametrize("key", ["file", "allow_pickle", "a b"])
@@ -238,22 +226,23 @@ def test_the_file_is_written_where_the_report_cannot_be(tmp_path: Path, where: s
     assert (tmp_path / "a.npy").is_file()
 
 
-def test_json_has_no_bare_nan(tmp_path: Path) -> None:
-    np.save(tmp_path / "nan.npy", np.array([[np.nan, 1], [np.inf, 2]], np.float32))
-    done = command("run", "BiasAddBackward", "nan.npy", "--json", "--check", "oracle", cwd=tmp_path)
-    assert done.stderr == ""
-    report = json.loads(done.stdout, parse_constant=pytest.fail)
+def test_json_has_no_bare_nan(said: Run) -> None:
+    np.save("nan.npy", np.array([[np.nan, 1], [np.inf, 2]], np.float32))
+    code, out, err = said("run", "BiasAddBackward", "nan.npy", "--json", "--check", "oracle")
+    assert (code, err) == (0, "")
+    report = json.loads(out, parse_constant=pytest.fail)
     assert (report["largest"], report["mean"]) == ("nan", "nan")
 
 
 @pytest.mark.long
-def test_wrong_results_of_long_sums_do_not_pass(tmp_path: Path) -> None:
+def test_wrong_results_of_long_sums_do_not_pass(said: Run) -> None:
     """Integers tell by themselves; of normal numbers a 0 lies inside the bound of any order, and its errors tell."""
     line = "BWD_W f32 NXC mb64ic4ih56oc4oh56kh3ph1"
-    np.save(tmp_path / "zeros.npy", np.zeros((3, 3, 4, 4), np.float32))
+    np.save("zeros.npy", np.zeros((3, 3, 4, 4), np.float32))
     judge = ["run", line, "--expect", "zeros.npy", "--fill"]
-    assert "WRONG" in command(*judge, "integers", expect=1, cwd=tmp_path).stdout
-    said = command(*judge, "normal", expect=1, cwd=tmp_path).stdout
-    assert "DEGRADED" in said
-    assert "result all 0" in said
-    assert "a 0 would pass at 144" in said
+    code, out, _ = said(*judge, "integers")
+    assert (code, "WRONG" in out) == (1, True)
+    code, out, _ = said(*judge, "normal")
+    assert code == 1
+    for words in ("DEGRADED", "result all 0", "a 0 would pass at 144"):
+        assert words in out, words
