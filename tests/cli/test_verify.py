@@ -269,7 +269,7 @@ def test_a_certificate_of_one_element_is_printed(said: Run) -> None:
     assert said(LINES[1], "--element", "0,0")[0] == said(LINES[1], "--element", "9,0,0")[0] == 2
 
 
-REFUSED = {
+REFUSED: dict[tuple[str, ...], str] = {
     (): "give cases",
     ("--colection", "hard"): "unrecognized arguments: --colection; did you mean --collection?",
     ("cases.txt", "--got", ".", *call("right")): "--got and --call",

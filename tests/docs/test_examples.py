@@ -30,14 +30,14 @@ OPS = {
 }
 
 
-def run(name, *arguments):
+def run(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Run an example; a warning is an error."""
     kind = "error::RuntimeWarning" if name == "train_digits.py" else "error"  # scikit-learn has warnings of its own
     command = [sys.executable, "-W", kind, EXAMPLES / name, *arguments]
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
 
 
-def printed(name, *arguments):
+def printed(name: str, *arguments: object) -> str:
     done = run(name, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
