@@ -245,8 +245,8 @@ def run_chunk(chunk: int, problems: int, tally: Tally) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     return run_chunks(
-        "slab",
-        "Cut problems into sub-problems anyhow, and hold these against the whole.",
+        "subproblems",
+        "Cut problems into sub-problems at random, and compare these with the whole.",
         ("problems", 2000),
         CHUNK,
         Tally(),

@@ -26,8 +26,8 @@ WORDS = {
     "libraries": "library dlpack torch jax",
     "spec": (
         "rules operators layouts geometry foreign check shapes channels extents readings problem activation "
-        "derivatives formulas work tiles toom_cook order chosen pieces slabs boxes bound samples chains "
-        "toom_cook_ordered toom_cook_sizes toom_cook_bound ordered ordered_samples oracle"
+        "derivatives formulas work tiles toom_cook order chosen pieces subproblems image_cuts bound samples chains "
+        "toom_cook_ordered toom_cook_sizes toom_cook_bound ordered ordered_samples exact_result"
     ),
     "cases": (
         "case naming place tags knobs descriptors benchdnn posed lying driver_flags miopen hlo_text hlo "
@@ -48,7 +48,7 @@ WORDS = {
     "verify.judge": ("names model sample conspire lost alone shared errors statistics partials common limits naming"),
     "verify.judge.statistics": "finding size bias groups narrow grid filters",
     "verify.diagnose": "place sums fit make attributes missing channels numbers mutants marks",
-    "verify.probe": "masks ask tree replay sample blocks draw",
+    "verify.probe": "masks asker tree replay sample blocks draw",
     "plan": (
         "reach constants machine tables pairs recipe records regions tree tiling cost backward_weights forward "
         "candidates choose winograd passes"
