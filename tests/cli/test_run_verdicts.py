@@ -102,7 +102,7 @@ def test_the_text_names_the_file_and_both_values(said) -> None:
     code, out, err = said(*words, "--expect", "wrong.npy", "--height", "16,4")
     assert code == 1
     assert "wrong.npy against oracle  WRONG: 1 of 4 elements beyond the bound" in out
-    assert f"worst element (2,): got 1000, expected {right[2]:.9g}" in out
+    assert f"worst     element (2,): got 1000, expected {right[2]:.9g}" in out
     assert "--expect wrong.npy --height 16,4" in err
     code, again, _ = said(*shlex.split(err.strip().removeprefix("reproduce: "))[1:])
     assert (code, "WRONG: 1 of 4 elements" in again) == (1, True)

@@ -137,7 +137,7 @@ def test_json_has_all_of_a_verdict(said: Run) -> None:
     inputs, attributes = arguments(posed.call)
     verdict = check(posed.case.operator, np.zeros(posed.call.problem.output_shape, np.float32), *inputs, **attributes)
     one = each[0]
-    assert (one["text"], one["beyond"], one["types"]) == (str(verdict), verdict.beyond, ["f32", "f32"])
+    assert (one["text"], one["details"], one["types"]) == (verdict.brief, [*verdict.details], ["f32", "f32"])
     assert [defect["name"] for defect in one["defects"]] == list(verdict.defects)
     assert (one["place"], one["ok"]) == ("cases.txt:1:1", False)
 

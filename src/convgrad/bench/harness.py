@@ -108,7 +108,7 @@ def measure(
         {peer.name: tuple(next(of_peers) for _ in peer.layouts) for peer in peers},
         tuple(peaks),
         all(verdict.ok for verdict in verdicts),
-        tuple(f"convgrad is wrong by the oracle: {verdict}" for verdict in verdicts if not verdict.ok),
+        tuple(f"convgrad is wrong by the oracle: {verdict.brief}" for verdict in verdicts if not verdict.ok),
     )
 
 

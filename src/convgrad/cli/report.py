@@ -106,7 +106,8 @@ def judged(verdict: Verdict) -> dict[str, Any]:
             "expected": json_number(verdict.expected),
             "bound": json_number(verdict.bound),
         },
-        "text": str(verdict),
+        "text": verdict.brief,
+        "details": list(verdict.details),
     }
 
 
@@ -124,7 +125,8 @@ def as_text(report: Mapping[str, Any]) -> str:
         rows.append(("pieces", _pieces_words(report["pieces"], report["time_ms"])))
     rows.append(("largest", f"{report['largest']}"))
     rows.append(("mean", f"{report['mean']}"))
-    rows += [(against(source), check["text"]) for source, check in report["checks"].items()]
+    for source, check in report["checks"].items():
+        rows += [(against(source), check["text"]), *(("", detail) for detail in check["details"])]
     if "written" in report:
         rows.append(("written", report["written"]))
     kinds = report["type"] if report["type"] == result["type"] else f"{report['type']} to {result['type']}"

@@ -213,7 +213,8 @@ def _text(summary: Mapping[str, Any], notes: Sequence[str], verdicts: Mapping[st
     head = f"{summary['op']}  {summary['operator']} {summary['type']}"
     lines = [f"{head}  {result['name']} {shape_words(result['shape'])}  {time_words(summary)}"]
     lines += [f"  {note}" for note in notes]
-    lines += [f"  {against(source)}  {v.brief if v.ok else v}" for source, v in verdicts.items()]
+    for source, verdict in verdicts.items():
+        lines += [f"  {against(source)}  {verdict.brief}", *(f"    {one}" for one in verdict.details if not verdict.ok)]
     return "\n".join(lines)
 
 

@@ -45,16 +45,20 @@ class Judged:
         return FAILED if self.code else SKIPPED
 
     @property
-    def text(self) -> str:
-        """The verdict or the error as one line."""
-        return str(self.verdict) if self.verdict is not None else f"{self.outcome.upper()}: {self.error}"
+    def text(self) -> tuple[str, ...]:
+        """The lines of the verdict, or the error as one line."""
+        if self.verdict is None:
+            return (f"{self.outcome.upper()}: {self.error}",)
+        return self.verdict.brief, *self.verdict.details
 
     def lines(self) -> str:
         """Return the lines for a person."""
         case = self.case
-        lines = [f"{case.name}  {self.text}"]
+        first, *details = self.text
+        lines = [f"{case.name}  {first}"]
         if self.outcome not in (OK, SKIPPED):
             is_located = case.place in self.error or case.place.startswith(TYPED)  # typed text is on the screen
+            lines += [f"  {detail}" for detail in details]
             lines += [f"  {case.place}"] * (not is_located)
             lines += [f"  hard because {case.why}"] * bool(case.why)
             lines += [f"  reproduce: {self.reproduce}"] * bool(self.reproduce)
@@ -153,12 +157,12 @@ _TAGS = {DEGRADED: "failure", BEYOND: "failure", UNDECIDED: "failure", SKIPPED: 
 def _say(element: ElementTree.Element, one: Judged) -> None:
     """Add the outcome to a test case; for an ok case, add the verdict as its output."""
     if one.outcome == OK:
-        ElementTree.SubElement(element, "system-out").text = _fit(one.text)
+        ElementTree.SubElement(element, "system-out").text = "\n".join(map(_fit, one.text))
         return
-    about = {"type": one.outcome, "message": _fit(one.text)}
+    about = {"type": one.outcome, "message": _fit(one.text[0])}
     said = ElementTree.SubElement(element, _TAGS[one.outcome], about)
     again = [f"reproduce: {one.reproduce}"] * bool(one.reproduce)
-    said.text = "\n".join(_fit(line) for line in (one.text, one.case.place, *again))
+    said.text = "\n".join(_fit(line) for line in (*one.text, one.case.place, *again))
 
 
 def _interrupted(all_judged: Sequence[Judged], cases: int) -> str:

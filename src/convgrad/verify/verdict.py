@@ -9,11 +9,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.words import counted
+
 Outcome = Literal["ok", "degraded", "wrong", "undecided"]
 OK: Outcome = "ok"
 DEGRADED: Outcome = "degraded"
 WRONG: Outcome = "wrong"
 UNDECIDED: Outcome = "undecided"
+LINE = 120  # characters of a verdict's first line
 
 
 @dataclass(frozen=True)
@@ -88,9 +91,9 @@ class Verdict:
 
     @property
     def brief(self) -> str:
-        """The verdict without the worst element."""
+        """The first line of the verdict: the outcome, and how many elements are equal."""
         if self.reason:
-            return f"{self._head}: {self.reason}"
+            return shortened(f"{self._head}: {self.reason}")
         if self.elements == 0:
             return "ok: the result is empty, with nothing to compare but its shape"
         head = self._head
@@ -99,9 +102,25 @@ class Verdict:
         elif self.undecided:
             head = f"{head}: {self.undecided} of {self.elements} elements may overflow or have too long a sum"
         elif self.evidence:
-            head = f"{head}: inside the bound, but {self._alarms}"
+            head = f"{head}: inside the bound, but not by the declared arithmetic"
         strange = f", {self.nonfinite} not finite" if self.nonfinite else ""
         return f"{head}: {self.equal} of {self.elements} equal{strange}, largest error {self.share:.3g} of the bound"
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """The other lines of the verdict, each with a label: causes, evidence, places and the worst element."""
+        lines = [("in full", self.reason)] if self.reason and not self.brief.endswith(self.reason) else []
+        lines += [("cause", f"{one.name}{f' ({one.detail})' if one.detail else ''}") for one in self.found]
+        if self.evidence and not (self.beyond or self.undecided):
+            lines.append(("evidence", self._alarms))
+        if self.where:
+            lines.append(("where", self.where))
+        if self.share:
+            numbers = f"got {self.got:.9g}, expected {self.expected:.9g}, bound {self.bound:.3g}"
+            lines.append(("worst", f"element {self.worst}: {numbers}"))
+        if self.blind:
+            lines.append(("note", f"a 0 would pass at {counted(self.blind, 'element')}"))
+        return tuple(f"{label:8}  {text}" for label, text in lines)
 
     @property
     def _head(self) -> str:
@@ -118,14 +137,10 @@ class Verdict:
         return f"{first.statistic}{place} is {first.value:.3g} {where_right}{more}"
 
     def __str__(self) -> str:
-        """Return the verdict as one line."""
-        parts = [self.brief]
-        parts += [f"{one.name}{f' ({one.detail})' if one.detail else ''}" for one in self.found]
-        if self.where:
-            parts.append(self.where)
-        if self.share:
-            numbers = f"got {self.got:.9g}, expected {self.expected:.9g}, bound {self.bound:.3g}"
-            parts.append(f"worst element {self.worst}: {numbers}")
-        if self.blind:
-            parts.append(f"a 0 would pass at {self.blind}")
-        return "; ".join(parts)
+        """Return the first line and the details, one per line."""
+        return "\n  ".join((self.brief, *self.details))
+
+
+def shortened(line: str) -> str:
+    """Return a line of at most LINE characters; a longer one ends in "..."."""
+    return line if len(line) <= LINE else f"{line[: LINE - 3]}..."
