@@ -108,7 +108,7 @@ def __getattr__(name: str) -> Any:
         return error_bound
     hint = f" until something has imported it: import convgrad.{name}" if name in _BY_THEMSELVES else ""
     if name == "set_num_threads":
-        hint = "; convgrad.threads(n) sets them in a with block"
+        hint = ". convgrad.threads(n) sets them in a with block"
     if name.lower() in _OF_OTHERS:
-        hint = f"; {_OF_OTHERS[name.lower()]} takes any number of spatial axes; PyTorch's layers are in convgrad.torch"
+        hint = f". {_OF_OTHERS[name.lower()]} takes any number of spatial axes; PyTorch's layers are in convgrad.torch"
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[__name__])

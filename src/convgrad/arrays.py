@@ -44,20 +44,20 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
     if fmt is None:  # T1
         hint = ""
         if array.dtype.kind in "iub":
-            hint = f"; {name}.astype(numpy.float32) would do" if hasattr(value, "astype") else "; f32 would do"
+            hint = f". Use {name}.astype(numpy.float32)" if hasattr(value, "astype") else ". Use f32"
             if isinstance(value, list | tuple) and array.ndim == 1 and name in ONE_AXIS:
-                hint = f"; numpy.asarray({name}, numpy.float32) would do"
+                hint = f". Use numpy.asarray({name}, numpy.float32)"
             elif isinstance(value, list | tuple) and array.ndim == 1 and len(value) > 1:
-                hint = "; this looks like a shape, which explain and infer_shapes take"
+                hint = ". This looks like a shape, which explain and infer_shapes take"
             if isinstance(value, bool):
-                hint = f"; {name} is the values themselves, one for each element"
+                hint = f". Pass the values of {name} themselves, one for each element"
         if array.dtype == np.uint16:
-            hint = f"; the bits of bf16 are {name}.view(ml_dtypes.bfloat16){hint}"
+            hint = f". The bits of bf16 are {name}.view(ml_dtypes.bfloat16){hint}"
         got = _dtype_words(array)
         if array.dtype.kind in "OU" and not array.ndim:
             got = type(value).__name__
             if isinstance(value, str | os.PathLike):
-                hint = "; numpy.load of a path would do, with mmap_mode='r' for a map of its file"
+                hint = ". Use numpy.load of a path, with mmap_mode='r' for a map of its file"
         refuse("T1", operator, f"{name} must be an array of {formats.LISTED}; got {got}{hint}")
     return array, fmt
 
@@ -95,7 +95,7 @@ def take_shape(value: object, operator: str, name: str) -> tuple[int, ...]:
         integers = as_integers(array)
         value = f"{_dtype_words(array)} of shape {array.shape}"
         if array.ndim != 1:
-            hint = "; its .shape is what is wanted" if array.ndim else "; the extents of all axes are wanted"
+            hint = ". Pass its .shape" if array.ndim else ". Pass the extents of all axes"
     if integers is None:  # T3
         refuse("T3", operator, f"{name} must be a 1-D array of integers or a sequence of ints; got {value}{hint}")
     return integers
@@ -123,9 +123,9 @@ def _conversion(named: list[tuple[str, Format]]) -> str:
     to = next((fmt for _, fmt in named if fmt is not formats.F64), named[0][1])
     others = [name for name, fmt in named if fmt is not to]
     module = "ml_dtypes" if to.is_extension else "numpy"
-    made = "; what is made without a dtype is f64" if formats.F64 in (fmt for _, fmt in named) else ""
+    made = ". An array made without a dtype is f64" if formats.F64 in (fmt for _, fmt in named) else ""
     ways = " and ".join(f"numpy.asarray({name}, {module}.{to.dtype.name})" for name in others)
-    return f"{made}; {ways} would do"
+    return f"{made}. Use {ways}"
 
 
 def output_format(dtype: object, common: Format, operator: str) -> Format:

@@ -79,7 +79,7 @@ def _tokens(text: str) -> tuple[dict[str, int], str]:
         if token is None:
             remainder, hint = text[at:], ""
             if re.match(r"(auto_pad|same|valid)", remainder):
-                hint = "; the notation cannot say auto_pad: give the pads"
+                hint = ". The notation cannot say auto_pad: give the pads"
             rule = "a descriptor is keys with numbers, such as ic64 or kh3"
             raise NotationError(f"{rule}; cannot read {remainder!r:.100} in {text!r:.100}{hint}")
         if token[3]:

@@ -149,7 +149,7 @@ def meant(what: object) -> str:
     """Return a hint to the format that an unknown name may mean; "" if no format is similar.
 
     >>> meant("fp32"), meant("int8")
-    ('; did you mean f32?', '')
+    ('. Did you mean f32?', '')
     """
     return words.meant(what, FORMATS) if isinstance(what, str) else ""
 

@@ -41,8 +41,8 @@ def meant(word: str, names: Iterable[str], minimum: float = 0.6) -> str:
     """Return the end of a sentence with our name that an unknown word may mean; "" if no name is similar.
 
     >>> meant("fp32", ("f32", "bf16")), meant("bwd_w", ("FWD_D", "BWD_W")), meant("int8", ("f32", "bf16"))
-    ('; did you mean f32?', '; did you mean BWD_W?', '')
+    ('. Did you mean f32?', '. Did you mean BWD_W?', '')
     """
     by_letters = {name.lower(): name for name in names}
     near = difflib.get_close_matches(word[:LONGEST].lower(), by_letters, n=1, cutoff=minimum)
-    return f"; did you mean {by_letters[near[0]]}?" if near else ""
+    return f". Did you mean {by_letters[near[0]]}?" if near else ""

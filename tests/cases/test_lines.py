@@ -240,7 +240,7 @@ def test_an_included_file_is_read_in_place_and_its_knobs_stay(tmp_path: Path) ->
 # -- mistakes --------------------------------------------------------------------------------------------------------
 
 MISTAKES = {
-    f"--dir=BWD_W\n{SMALL} --dirr=BWD_D": ("2:23", "--dirr is no knob .* did you mean --dir"),
+    f"--dir=BWD_W\n{SMALL} --dirr=BWD_D": ("2:23", "--dirr is no knob .* Did you mean --dir"),
     "--dir=BWD_Q": ("1:1", "dir must be of FWD_B, .*; got 'BWD_Q'"),
     " --dt=f32:f32": ("1:2", "one type, or three as src:wei:dst"),
     "# x\n\n  --dt=f33": ("3:3", "a type must be of f32, .*; got 'f33'"),

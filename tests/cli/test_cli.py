@@ -109,18 +109,18 @@ def test_problem_lines(said: Run) -> None:
 
 
 FAILURES = {
-    "operator": ([MADE_UP[0], MADE_UP[1][:-1], *MADE_UP[2:]], 2, "did you mean ConvolutionBackwardWeights"),
+    "operator": ([MADE_UP[0], MADE_UP[1][:-1], *MADE_UP[2:]], 2, "Did you mean ConvolutionBackwardWeights"),
     "shape": ([*MADE_UP[:4], "2x4x5x6", *MADE_UP[5:]], 2, "[G6]"),
-    "attribute": ([*MADE_UP, "--attr", "stride=2"], 2, "did you mean strides=[2, 2]?"),
+    "attribute": ([*MADE_UP, "--attr", "stride=2"], 2, "Did you mean strides=[2, 2]?"),
     "attribute value": ([*MADE_UP, "--attr", "groups=two"], 2, "groups must be an integer; got 'two'"),
-    "negative pads": ([*MADE_UP, "--attr", "pads_end=0,-1"], 2, "negative pads"),
+    "negative pads": ([*MADE_UP, "--attr", "pads_end=0,-1"], 2, "Negative pads"),
     "line without quotes": (["run", "BWD_W", "f32", "NXC", "ic3ih5oc3kh3"], 2, "put it in quotes"),
     "seed": ([*MADE_UP, "--seed", "-1"], 2, "a seed is a non-negative integer"),
     "two results": (["run", "BWD_WB f32 NXC ic4ih5oc4oh5kh3ph1", "-o", "a.npy"], 2, "makes two results"),
     "key of npy": ([*MADE_UP, "-o", "a.npy:k"], 3, "no keys"),
     "not writable": ([*MADE_UP, "-o", "/proc/a.npy"], 3, "cannot be written"),
-    "operand as attribute": ([*MADE_UP, "--attr", "src=1"], 2, "src is operand number 1"),
-    "padding": ([*MADE_UP, "--attr", "padding=same"], 2, "did you mean auto_pad='same_upper'?"),
+    "operand as attribute": ([*MADE_UP, "--attr", "src=1"], 2, "Pass src as operand number 1"),
+    "padding": ([*MADE_UP, "--attr", "padding=same"], 2, "Did you mean auto_pad='same_upper'?"),
     "type": ([*MADE_UP, "--dtype", "int8"], 2, "dtype must be one of f32, bf16, f16, f64, f8_e4m3, f8_e5m2"),
     "threads": ([*MADE_UP, "--threads", "0"], 2, "threads must be a positive integer"),
     "notation": (["run", "BWD_W f32 NXC ic3oc3"], 2, "at least one spatial axis"),

@@ -151,7 +151,7 @@ ERRORS: dict[str, tuple[list[str], str, int]] = {
     "no case": (["verify", "--json"], "UsageError", 2),
 }
 
-MEANT = {"version": "did you mean --version?", "runn": "did you mean run?"}
+MEANT = {"version": "Did you mean --version?", "runn": "Did you mean run?"}
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:

@@ -271,7 +271,7 @@ def test_a_certificate_of_one_element_is_printed(said: Run) -> None:
 
 REFUSED: dict[tuple[str, ...], str] = {
     (): "give cases",
-    ("--colection", "hard"): "unrecognized arguments: --colection; did you mean --collection?",
+    ("--colection", "hard"): "unrecognized arguments: --colection. Did you mean --collection?",
     ("cases.txt", "--got", ".", *call("right")): "--got and --call",
     ("cases.txt", "--isolate"): "--isolate goes with --call",
     ("cases.txt", *call("right"), "--timeout", "3"): "--timeout goes with --isolate",

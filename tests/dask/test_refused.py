@@ -42,7 +42,7 @@ def test_an_object_of_xarray_is_named(chunks: int | None) -> None:
     xarray = pytest.importorskip("xarray")
     src = xarray.DataArray(np.zeros((8, 9, 9, 4), F32)).chunk(chunks or {})
     src = src if chunks else src.compute()
-    words = r"src must be a dask array; got xarray's {}; the .data of a DataArray would do \[T1\]"
+    words = r"src must be a dask array; got xarray's {}. Use the .data of a DataArray \[T1\]"
     for value in (src, src.variable, src.to_dataset(name="src")):
         with pytest.raises(convgrad.InvalidDataTypeError, match=words.format(type(value).__name__)):
             scattered.convolution(value, da.from_array(W))
@@ -62,20 +62,20 @@ def unknown() -> Any:
 
 REFUSED: dict[str, tuple[str, Callable[[], Any], str]] = {
     "NumPy's arrays alone": ("T1", lambda: scattered.convolution(np.zeros((1, 9, 9, 4), F32), W),
-        "Convolution: one operand must be a dask array; got src a ndarray, weights a ndarray; convgrad.run takes"),
+        "Convolution: one operand must be a dask array; got src a ndarray, weights a ndarray. Use convgrad.run"),
     "no array": ("T1", lambda: scattered.convolution(None, W), "src must be an array; got None"),
     "another collection": ("T1", lambda: scattered.bias_add(dask.delayed(W), W),
         "src must be a dask array; got Dask's Delayed"),
-    "a future": ("T1", lambda: scattered.bias_add(Future(), W), "got Dask's Future; its .data, to_dask_array"),
+    "a future": ("T1", lambda: scattered.bias_add(Future(), W), "got Dask's Future. Use its .data, to_dask_array"),
     "integers": ("T1", lambda: scattered.bias_add_backward(X.astype("i4")), "diff_dst must be an array of f32"),
     "masks": ("T1", lambda: scattered.bias_add_backward(da.ma.masked_array(X)), "must be a plain array; got a masked"),
     "two types": ("T2", lambda: scattered.convolution(X, W.astype("f2")), "got src f32, weights f16"),
     "a lazy shape": ("T3", lambda: scattered.convolution_backward_weights(X, X, da.ones(4, dtype=int)),
-        "weights_shape must be known before anything is computed; got a dask array; a tuple would do"),
+        "weights_shape must be known before anything is computed; got a dask array. Use a tuple"),
     "unknown chunks": ("G9", lambda: scattered.convolution(unknown(), W),
-        "src must have chunks of known sizes; got shape (nan, 9, 9, 4); src.compute_chunk_sizes() would tell them"),
+        "src must have chunks of known sizes; got shape (nan, 9, 9, 4). Use src.compute_chunk_sizes()"),
     "another device": ("D1", lambda: scattered.convolution(with_meta(OnADevice()), W),
-        "src must have blocks of NumPy's, which lie in CPU memory; got elsewhere.OnADevice"),
+        "src must have blocks of NumPy's, in CPU memory; got elsewhere.OnADevice"),
     "f64": ("P2", lambda: scattered.convolution(X.astype("f8"), W.astype("f8")), "must have an order"),
     "threads": ("D6", lambda: scattered.convolution(X, W, threads=0), "threads must be a positive integer; got 0"),
     "channels": ("G4", lambda: scattered.convolution(X, W[..., :3, :]), "channels"),

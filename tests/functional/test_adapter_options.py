@@ -71,7 +71,7 @@ def test_activation_of_dask_arrays() -> None:
 @pytest.mark.parametrize("library", ["jax", "dask"])
 def test_options_that_a_library_lacks_are_refused(library: str) -> None:
     module = adapter(library)
-    with pytest.raises(InvalidAttributeError, match=r"'out'; this function returns a new array \[A1\]"):
+    with pytest.raises(InvalidAttributeError, match=r"'out'. This function returns a new array \[A1\]"):
         module.convolution(SRC, WEIGHTS, out=SRC)
     array = SRC if library == "jax" else pytest.importorskip("dask.array").from_array(SRC)
     with pytest.raises(InvalidAttributeError, match=r"activation must be None or \"relu\"; got 'gelu' \[D13\]"):

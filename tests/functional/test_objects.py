@@ -160,7 +160,9 @@ def test_nested_lists_are_f64() -> None:
     assert result.dtype == np.float64
     assert result.tolist() == [[[-1.0], [-2.0]]]
     assert convgrad.bias_add(((1.5, 2.5),), [1.0, 2.0]).tolist() == [[2.5, 4.5]]
-    with pytest.raises(InvalidDataTypeError, match=r"src f64, weights f32; what is made without a dtype is f64; numpy"):
+    with pytest.raises(
+        InvalidDataTypeError, match=r"src f64, weights f32. An array made without a dtype is f64. Use numpy"
+    ):
         convgrad.convolution(src, np.ones((2, 1, 1), F32))
 
 

@@ -148,7 +148,7 @@ PRECEDENCE: list[tuple[int | None, int | None, int | None, int | str]] = [
     (3, None, 4, "make diff_weights f32 3x3x4; the graph has 2: f32 4x3x4"),
     (3, 4, 4, "make diff_weights f32 3x3x4; the graph has 2: f32 4x3x4"),
     (None, 3, 4, "make diff_weights f32 3x3x4; the graph has 2: f32 4x3x4"),
-    (9, 3, None, r"kernels that fit: 3, 4"), (None, 0, None, "weights_shape"), (None, None, None, "weights_shape"),
+    (9, 3, None, r"Kernels that fit: 3, 4"), (None, 0, None, "weights_shape"), (None, None, None, "weights_shape"),
 ]  # fmt: skip
 
 

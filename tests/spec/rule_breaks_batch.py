@@ -109,7 +109,7 @@ ROWS = [
     Row("T1", joint, [[1, 6, 1], Y, W], {}, ("src must be an array, as the gradient of weights",)),
     Row("T1", joint, [X, [1, 4, 1], W], {}, ("diff_dst must be an array",)),
     Row("T2", joint, [np.ones(X), np.ones(Y), W], {}, (
-        "numpy.asarray(src, numpy.float32) and numpy.asarray(diff_dst, numpy.float32) would do",)),
+        "Use numpy.asarray(src, numpy.float32) and numpy.asarray(diff_dst, numpy.float32)",)),
     Row("G6", joint, [X, (1, 3, 1), W], {}, ("diff_dst extent must be",)),
     Row("G9", joint, [X, Y, [3, 1]], {"needs": ["bias"]}, ("weights must hold 3 non-negative",)),
     # an out that another gradient reads: none is written
@@ -120,8 +120,8 @@ ROWS = [
         ("D2", WEIGHTS, {"weights": SOURCE}, ("out must have the output's shape (3, 1, 1)",)))),
     # pullbacks
     Row("O3", pulled, [V, ["bias"]], {}, ("needs must hold names or numbers of src, weights; got 'bias'",)),
-    Row("O3", pulled, [V, "src"], {}, ("a tuple of names or numbers of src, weights; got 'src'; ('src',) would do",)),
-    Row("O3", pulled, [V, 1], {}, ("must be a tuple of", "got 1; (1,) would do")),
+    Row("O3", pulled, [V, "src"], {}, ("a tuple of names or numbers of src, weights; got 'src'. Use ('src',)",)),
+    Row("O3", pulled, [V, 1], {}, ("must be a tuple of", "got 1. Use (1,)")),
     Row("O3", pulled, [V, [2]], {}, ("got 2 [O3]",)),
     Row("O3", pulled, [V, [True]], {}, ("got True [O3]",)),
     Row("O3", pulled, [V, [["src"]]], {}, ("got ['src'] [O3]",)),
@@ -159,11 +159,11 @@ ROWS = [
     Row("P1", (convgrad.partials, CONV), [CONV, X, W], {}, ("must sum over the batch, as ConvolutionBackwardWeights",)),
     Row("P1", (convgrad.partials, "BiasAdd"), ["BiasAdd", X, (1,)], {}, ("each of its images is by itself",)),
     Row("P2", pieces, [np.ones(Y)], {}, ("the NumPy engine has not", "kernels keep their sums in f32; got f64")),
-    Row("P3", pieces, [(8, 7, 7, 1)], {"first": 12}, ("must be a multiple of 5", "got 12; 10 or 15 would do")),
+    Row("P3", pieces, [(8, 7, 7, 1)], {"first": 12}, ("must be a multiple of 5", "got 12. Use 10 or 15")),
     Row("P3", pieces, [(8, 7, 7, 1)], {"first": -5}, ("must be a multiple of 5, the images of a leaf; got -5 [P3]",)),
     Row("P3", pieces, [(8, 7, 7, 1)], {"first": 5.0}, ("first, the image", "got 5.0")),
     Row("P4", nothing_joined, [], {}, ("parts must be at least one", "got none")),
-    Row("P4", joined_alone, [piece(0, 5)], {}, ("must be a list", "got Partials; [part] would do")),
+    Row("P4", joined_alone, [piece(0, 5)], {}, ("must be a list", "got Partials. Use [part]")),
     Row("P4", nothing_joined, [np.ones(1)], {}, ("must be what partials returns; got ndarray",)),
     Row("P4", joined, [piece(0, 5), piece(5, 9, 2)], {}, ("must be of one problem", "got channels 1 and 2")),
     Row("P4", joined, [piece(0, 5), piece(5, 9, 1, np.float16)], {}, ("got operand_type f32 and f16",)),
@@ -174,7 +174,7 @@ ROWS = [
     Row("P5", joined, [piece(0, 15), piece(5, 5), piece(5, 15)], {}, ("images 5 to before 15 are of two parts",)),
     Row("P5", joined, [piece(5, 10)], {}, ("images 0 to before 5 are missing",)),
     Row("P5", joined, [piece(5, 15), piece(0, 10)], {}, ("images 5 to before 10 are of two parts",)),
-    Row("P5", joined, [piece(0, 12), piece(15, 20)], {}, ("12 to before 15 are missing", "a leaf; 10 or 15 would do")),
+    Row("P5", joined, [piece(0, 12), piece(15, 20)], {}, ("12 to before 15 are missing", "a leaf. Use 10 or 15")),
     Row("P5", joined, [piece(0, 12), piece(10, 20)], {}, ("10 to before 12 are of two", "12 is inside a leaf")),
     # samples
     *(Row("D4", call, [SOURCE, V], more | {"out": array[0, :3, None]}, (f"memory shared with {name}",))
@@ -197,7 +197,7 @@ ROWS = [
     # M1, M2, and what is as of other calls
     Row("M1", larger, [Y], {"memory": "much"}, ('such as "1GB" or "512MiB"; got \'much\'',)),
     Row("M1", larger, [Y], {"memory": 0}, ("must be a positive number of bytes", "got 0")),
-    Row("M1", larger, [Y], {"memory": 1e9}, ("got 1000000000.0; 1000000000 would do [M1]",)),
+    Row("M1", larger, [Y], {"memory": 1e9}, ("got 1000000000.0. Use 1000000000 [M1]",)),
     Row("M1", larger, [Y], {"memory": float("inf")}, ("got inf [M1]",)),
     Row("M1", larger, [Y], {"memory": True}, ("got True",)),
     Row("M2", larger, [(9, 7, 7, 4)], {"memory": 1}, ("a piece of 5 images", "sums 32 B, the result 16 B; got 1 [M2]")),

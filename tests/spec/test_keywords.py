@@ -39,9 +39,9 @@ def test_every_function_of_keywords_of_its_own_refuses_others() -> None:
         assert all(one.kind is not one.VAR_KEYWORD for one in inspect.signature(function).parameters.values())
         if name in CALLED:
             words = refusal(name, colour=1)
-            assert "unknown attribute 'colour'; it has " in words
+            assert "unknown attribute 'colour'. It has " in words
             if "strides" in inspect.signature(function).parameters:
-                assert "did you mean strides=[2, 2]?" in refusal(name, stride=2)
+                assert "Did you mean strides=[2, 2]?" in refusal(name, stride=2)
 
 
 def test_what_is_no_parameter_is_no_attribute_either() -> None:
@@ -54,40 +54,40 @@ def test_what_is_no_parameter_is_no_attribute_either() -> None:
 
 
 HINTS: list[tuple[str, Any, str]] = [
-    ("stride", (1, 2), "did you mean strides=[1, 2]?"),
-    ("window_strides", (1, 1), "did you mean strides=[1, 1]?"),
-    ("dilation", 2, "did you mean dilations=[2, 2]?"),
-    ("rhs_dilation", (2, 1), "did you mean dilations=[2, 1]?"),
-    ("group", 3, "did you mean groups=3?"),
-    ("feature_group_count", 3, "did you mean groups=3?"),
-    ("group", "1", "did you mean groups, a positive integer?"),
-    ("group", 2.0, "did you mean groups, a positive integer?"),
-    ("group", [1], "did you mean groups, a positive integer?"),
-    ("group", 0, "did you mean groups, a positive integer?"),
-    ("stride", np.int64(2), "did you mean strides=[2, 2]?"),
-    ("stride", np.array(2), "did you mean strides=[2, 2]?"),
-    ("stride", -1, "did you mean strides, one positive integer per spatial axis?"),
-    ("dilation", (0, 1), "did you mean dilations, one positive integer per spatial axis?"),
-    ("stride", 1 << 63, "did you mean strides, one positive integer per spatial axis?"),
-    ("nonlinearity", "relu", "it has strides, pads_begin"),
-    ("Strides", 2, "did you mean strides?"),
-    ("padding", -1, "pads are pads_begin and pads_end"),
-    ("padding", [0, 0, 0, -1], "pads are pads_begin and pads_end"),
-    ("padding", [(0, -1), (0, 0)], "pads are pads_begin and pads_end"),
-    ("padding", b"same", "pads are pads_begin and pads_end"),
-    ("padding", (1, 2), "did you mean pads_begin=[1, 2], pads_end=[1, 2]?"),
-    ("padding", [(0, 1), (2, 3)], "did you mean pads_begin=[0, 2], pads_end=[1, 3]?"),
-    ("padding", "valid", "did you mean auto_pad='valid'?"),
-    ("padding", "full", "pads are pads_begin and pads_end"),
-    ("pads", [0, 2, 1, 3], "did you mean pads_begin=[0, 2], pads_end=[1, 3]?"),
+    ("stride", (1, 2), "Did you mean strides=[1, 2]?"),
+    ("window_strides", (1, 1), "Did you mean strides=[1, 1]?"),
+    ("dilation", 2, "Did you mean dilations=[2, 2]?"),
+    ("rhs_dilation", (2, 1), "Did you mean dilations=[2, 1]?"),
+    ("group", 3, "Did you mean groups=3?"),
+    ("feature_group_count", 3, "Did you mean groups=3?"),
+    ("group", "1", "Did you mean groups, a positive integer?"),
+    ("group", 2.0, "Did you mean groups, a positive integer?"),
+    ("group", [1], "Did you mean groups, a positive integer?"),
+    ("group", 0, "Did you mean groups, a positive integer?"),
+    ("stride", np.int64(2), "Did you mean strides=[2, 2]?"),
+    ("stride", np.array(2), "Did you mean strides=[2, 2]?"),
+    ("stride", -1, "Did you mean strides, one positive integer per spatial axis?"),
+    ("dilation", (0, 1), "Did you mean dilations, one positive integer per spatial axis?"),
+    ("stride", 1 << 63, "Did you mean strides, one positive integer per spatial axis?"),
+    ("nonlinearity", "relu", "It has strides, pads_begin"),
+    ("Strides", 2, "Did you mean strides?"),
+    ("padding", -1, "Pads are pads_begin and pads_end"),
+    ("padding", [0, 0, 0, -1], "Pads are pads_begin and pads_end"),
+    ("padding", [(0, -1), (0, 0)], "Pads are pads_begin and pads_end"),
+    ("padding", b"same", "Pads are pads_begin and pads_end"),
+    ("padding", (1, 2), "Did you mean pads_begin=[1, 2], pads_end=[1, 2]?"),
+    ("padding", [(0, 1), (2, 3)], "Did you mean pads_begin=[0, 2], pads_end=[1, 3]?"),
+    ("padding", "valid", "Did you mean auto_pad='valid'?"),
+    ("padding", "full", "Pads are pads_begin and pads_end"),
+    ("pads", [0, 2, 1, 3], "Did you mean pads_begin=[0, 2], pads_end=[1, 3]?"),
     ("pad", 1, "pads_begin=[1, 1]"),
-    ("kernel_shape", [3, 3], "the kernel is as large as the weights are"),
-    ("weight", np.zeros(3), "the operands are src, weights, bias, in this order"),
-    ("in_channels", 3, "channels are as many as the arrays have"),
-    ("padding_mode", "reflect", "pads are zeros here"),
+    ("kernel_shape", [3, 3], "The kernel is as large as the weights are"),
+    ("weight", np.zeros(3), "The operands are src, weights, bias, in this order"),
+    ("in_channels", 3, "Channels are as many as the arrays have"),
+    ("padding_mode", "reflect", "Padding is zeros here"),
     ("batch_group_count", 2, "groups of channels only"),
-    ("out_dtype", "f32", "did you mean dtype?"),
-    ("num_threads", 2, "did you mean threads?"),
+    ("out_dtype", "f32", "Did you mean dtype?"),
+    ("num_threads", 2, "Did you mean threads?"),
 ]
 
 
@@ -97,16 +97,16 @@ def test_other_libraries_names_are_taught(name: str, value: Any, words: str) -> 
 
 
 def test_bias_operators_are_taught_what_they_have() -> None:
-    assert "; did you mean threads?" in refusal("bias_add", num_threads=2)
+    assert ". Did you mean threads?" in refusal("bias_add", num_threads=2)
     assert refusal("bias_add", layout="NHWC").endswith("'NXC' (channels last) or 'NCX' [A1]")
-    assert "the operands are src, bias, in this order" in refusal("bias_add", input=0)
-    assert "unknown attribute 'stride'; it has data_format" in refusal("bias_add", stride=2)
+    assert "The operands are src, bias, in this order" in refusal("bias_add", input=0)
+    assert "unknown attribute 'stride'. It has data_format" in refusal("bias_add", stride=2)
 
 
 def test_what_a_hint_writes_is_taken() -> None:
     for name, value, words in HINTS:
-        if "did you mean" in words and "=" in words and "groups" not in words:
-            attributes = eval(f"dict({words.removeprefix('did you mean ').removesuffix('?')})")
+        if "Did you mean" in words and "=" in words and "groups" not in words:
+            attributes = eval(f"dict({words.removeprefix('Did you mean ').removesuffix('?')})")
             assert convgrad.convolution(SRC, WEIGHTS, **attributes).ndim == 4, (name, value)
 
 
@@ -129,5 +129,5 @@ def test_the_functions_of_other_arrays_teach_as_ours_do(library: str) -> None:
     for name in functions:
         parameters = inspect.signature(getattr(module, name)).parameters
         assert [*parameters] == [n for n in inspect.signature(getattr(convgrad, name)).parameters if n in parameters]
-        with pytest.raises(InvalidAttributeError, match="unknown attribute 'colour'; it has"):
+        with pytest.raises(InvalidAttributeError, match=r"unknown attribute 'colour'\. It has"):
             getattr(module, name)(*given(name), colour=1)

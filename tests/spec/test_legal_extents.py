@@ -96,7 +96,7 @@ def accepted(candidates: Iterable[int], call: Callable[[int], str | None]) -> li
 
 def listed(message: str, label: str, stop: int = 0) -> list[int]:
     """Read the numbers after a label: "none", "3, 4", "3, 4, ... 20", or "3 or more", which goes to ``stop``."""
-    text = re.search(re.escape(label) + r"([^;\[]*)", message)
+    text = re.search(re.escape(label) + r"(.*?)(?:;|\. | \[)", message)
     assert text, message
     numbers = [int(n) for n in re.findall(r"-?\d+", text[1])]
     if "or more" in text[1]:
@@ -188,7 +188,7 @@ def test_g6_weight_gradient_lists_the_kernels_that_fit(pads: dict[str, Any]) -> 
             fit += [kernel] if message is None else []
             messages += [message] if message else []
         for message in messages:
-            assert listed(message, "kernels that fit: ", 16) == fit, message
+            assert listed(message, "Kernels that fit: ", 16) == fit, message
 
 
 @shares
@@ -268,7 +268,7 @@ LONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str, range]] = [
     (DATA, (T_SRC, W, (1, 5, 1)), {}, "legal extents: ", range(2 * FAR + 3, 3 * FAR + 3)),
     (DATA, (T_SRC, W, (1, 5, 1)), {"auto_pad": "same_upper"}, "legal extents: ", range(2 * FAR + 1, 3 * FAR + 1)),
     (DATA, (T_SRC, W), {}, "axis 0: ", range(2 * FAR + 3, 3 * FAR + 3)),
-    (WEIGHTS, ((1, FAR, 1), (1, 2, 1), (FAR, 1, 1)), {"pads_end": [9]}, "kernels that fit: ", range(1, 10)),
+    (WEIGHTS, ((1, FAR, 1), (1, 2, 1), (FAR, 1, 1)), {"pads_end": [9]}, "Kernels that fit: ", range(1, 10)),
     (T_WEIGHTS, (T_SRC, (1, 5, 1), W), {}, "legal extents: ", range(2 * FAR + 3, 3 * FAR + 3)),
     (T_WEIGHTS, (T_SRC, (1, FAR, 1), W), {"pads_end": [2 * FAR + 5]}, "legal extents: ", range(FAR - 2)),
 ]

@@ -70,7 +70,7 @@ def test_both_formats_are_named_in_which_shapes_fit_and_no_others(operator: str,
 @pytest.mark.parametrize("formats", LAYOUTS[False])
 def test_every_door_says_so(formats: tuple[str, str]) -> None:
     src, diff_dst, weights = (np.ones(lying(t, *formats), np.float32) for t in ("src", "dst", "weights"))
-    hint = "; these shapes fit data_format='{}', weights_format='{}'".format(*formats)
+    hint = ". These shapes fit data_format='{}', weights_format='{}'".format(*formats)
     calls: list[Callable[[], object]] = [
         lambda: convgrad.convolution(src, weights),
         lambda: convgrad.convolution_backward(src, diff_dst, weights),

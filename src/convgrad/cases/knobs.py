@@ -162,7 +162,7 @@ def values_of(name: str, text: str) -> tuple[str, Values]:
     if name not in PROBLEM:
         known = (*PROBLEM, *ATTRIBUTES, *HARMLESS, "conv", "deconv", "batch", "match", "reset")
         near = difflib.get_close_matches(name[:80], known, n=1)
-        hint = f"; did you mean --{near[0]}?" if near else ""
+        hint = f". Did you mean --{near[0]}?" if near else ""
         raise NotationError(f"--{name:.80} is no knob of benchdnn's convolutions that is known here{hint}")
     key, meaning = PROBLEM[name]
     if not text:

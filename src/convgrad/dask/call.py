@@ -42,7 +42,7 @@ def call(
     given: list[Any] = [named[name] for name in prepared.taken]
     if not any(map(_is_array, given)):  # T1
         got = ", ".join(f"{name} a {type(named[name]).__name__}" for name in prepared.taken)
-        refuse("T1", op.name, f"one operand must be a dask array; got {got}; convgrad.run takes them as they are")
+        refuse("T1", op.name, f"one operand must be a dask array; got {got}. Use convgrad.run")
     check_order(problem)
     if problem.note:
         warnings.warn(problem.note, UserWarning, stacklevel=3)
@@ -75,21 +75,19 @@ def _stand_in(op: Operator, at: int, value: Any) -> object:
     if not _is_array(value):
         if type(value).__module__.partition(".")[0] == "xarray":  # T1
             kind = type(value).__name__
-            refuse(
-                "T1", op.name, f"{name} must be a dask array; got xarray's {kind}; the .data of a DataArray would do"
-            )
+            refuse("T1", op.name, f"{name} must be a dask array; got xarray's {kind}. Use the .data of a DataArray")
         if is_dask_collection(value) or type(value).__module__.startswith("distributed."):  # T1: a Future
-            ways = "its .data, to_dask_array(lengths=True) or dask.array.from_delayed would do"
-            refuse("T1", op.name, f"{name} must be a dask array; got Dask's {type(value).__name__}; {ways}")
+            ways = "Use its .data, to_dask_array(lengths=True) or dask.array.from_delayed"
+            refuse("T1", op.name, f"{name} must be a dask array; got Dask's {type(value).__name__}. {ways}")
         return value
     if at < len(op.operands) and op.operands[at].is_shape:  # T3
-        refuse("T3", op.name, f"{name} must be known before anything is computed; got a dask array; a tuple would do")
+        refuse("T3", op.name, f"{name} must be known before anything is computed; got a dask array. Use a tuple")
     if any(math.isnan(extent) for extent in value.shape):  # G9
         must = f"{name} must have chunks of known sizes"
-        refuse("G9", op.name, f"{must}; got shape {value.shape}; {name}.compute_chunk_sizes() would tell them")
+        refuse("G9", op.name, f"{must}; got shape {value.shape}. Use {name}.compute_chunk_sizes()")
     meta = value._meta
     if not isinstance(meta, np.ndarray):  # D1
         blocks = f"{type(meta).__module__.partition('.')[0]}.{type(meta).__name__}"
-        refuse("D1", op.name, f"{name} must have blocks of NumPy's, which lie in CPU memory; got {blocks}")
+        refuse("D1", op.name, f"{name} must have blocks of NumPy's, in CPU memory; got {blocks}")
     arrays.take(meta, op.name, name)
     return arrays.stand_in(value.shape, value.dtype)

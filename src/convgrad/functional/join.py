@@ -45,7 +45,7 @@ def join(
     """
     held = None if isinstance(parts, Partials) else as_items(parts)
     if held is None:  # P4
-        hint = "; [part] would do" if isinstance(parts, Partials) else ""
+        hint = ". Use [part]" if isinstance(parts, Partials) else ""
         refuse("P4", "join", f"parts must be a list of what partials returns; got {type(parts).__name__}{hint}")
     given = sorted(held, key=_place)
     if not given:  # P4

@@ -130,7 +130,7 @@ def _names(function: str, what: str, given: Names) -> tuple[str, ...]:
     """Return the given names of gradients in the order of Gradients."""
     held = as_items(given)
     if held is None:  # O3
-        hint = f"; ({given!r:.200},) would do" if isinstance(given, str) and given in NAMES else ""
+        hint = f". Use ({given!r:.200},)" if isinstance(given, str) and given in NAMES else ""
         refuse("O3", function, f"{what} must be a tuple of names of {', '.join(NAMES)}; got {given!r:.200}{hint}")
     for name in held:
         if not isinstance(name, str) or name not in NAMES:  # O3

@@ -249,7 +249,7 @@ def _checked_first(problem: Problem, first: object) -> int:
 
 def near(image: int | None, each: int) -> str:
     """Return a hint that names the cuts nearest to an image."""
-    return "" if image is None or image < 0 else f"; {image // each * each} or {(image // each + 1) * each} would do"
+    return "" if image is None or image < 0 else f". Use {image // each * each} or {(image // each + 1) * each}"
 
 
 def check_one_problem(one: Partials, other: Partials) -> None:

@@ -118,7 +118,7 @@ class Pullback:
         held = as_items(needs)
         if held is None:  # O3
             is_one = needs in self.names if isinstance(needs, str) else as_integer(needs) in every
-            hint = f"; ({needs!r:.200},) would do" if is_one else ""
+            hint = f". Use ({needs!r:.200},)" if is_one else ""
             refuse("O3", self.operator, f"needs must be a tuple of {self._known()}; got {needs!r:.200}{hint}")
         found = set[int]()
         for one in held:

@@ -97,7 +97,7 @@ class _Part:
         """Raise GraphError for a JSON error at a position of the part, with the position in the whole text."""
         before = self.data[: self.first].decode("utf-8", "replace")
         whole = json.JSONDecodeError(error.msg, before + self.text(), len(before) + position)
-        hint = "; convgrad.graph.read takes a path" if self.data.endswith(b".json") else ""
+        hint = ". convgrad.graph.read takes a path" if self.data.endswith(b".json") else ""
         raise GraphError(f"$: must be JSON; {whole}{hint}") from error
 
 

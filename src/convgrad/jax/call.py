@@ -40,9 +40,7 @@ def call(
     op = find(operator, shape_second=len(operands) > 1 and is_shape(operands[1]))
     for port, value in zip(op.operands, operands, strict=False):
         if port.is_shape and isinstance(value, jax.core.Tracer):  # T3
-            refuse(
-                "T3", op.name, f"{port.name} must be known while a function is traced; got a tracer; a tuple would do"
-            )
+            refuse("T3", op.name, f"{port.name} must be known while a function is traced; got a tracer. Use a tuple")
     for name, value in attributes.items():
         each = value if isinstance(value, list | tuple) else [value]
         if any(isinstance(one, jax.core.Tracer) for one in each):  # A2

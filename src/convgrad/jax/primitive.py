@@ -217,8 +217,8 @@ def _refused(context: Any, *_: Any, problem: Problem, how: How) -> NoReturn:
     refuse(  # D1
         "D1",
         problem.operator,
-        f"convgrad.jax computes on the CPU; got a program for {', '.join(platforms)}; jax.device_put to a device of"
-        " jax.devices('cpu') would do",
+        f"convgrad.jax computes on the CPU; got a program for {', '.join(platforms)}. Use jax.device_put to a device"
+        " of jax.devices('cpu')",
     )
 
 

@@ -30,7 +30,7 @@ def bytes_of(memory: object, operator: str) -> int:
         number = as_integer(given)
     if number is None or number <= 0:  # M1
         must = 'memory must be a positive number of bytes, or a text such as "1GB" or "512MiB"'
-        way = f"; {int(memory)} would do" if isinstance(memory, float) and memory.is_integer() and memory > 0 else ""
+        way = f". Use {int(memory)}" if isinstance(memory, float) and memory.is_integer() and memory > 0 else ""
         refuse("M1", operator, f"{must}; got {memory!r:.200}{way}")
     return number
 

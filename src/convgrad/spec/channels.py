@@ -54,10 +54,10 @@ def _channels_hint(call: Call) -> str:
     src, dst = (call.shapes[t][1] if t in call.shapes else None for t in TENSORS)
     if call.op.transposed and groups > 1 and src in (None, in_per_group) and dst in (None, out_channels * groups):
         return (
-            "; they fit (in_channels / groups, out_channels), a slip of the document:"
+            ". They fit (in_channels / groups, out_channels), a slip of the document:"
             " ConvTranspose weights are (in_channels, out_channels / groups),"
             f" here ({out_channels * groups}, {in_per_group // groups or 1})"
         )
     if not call.op.transposed and groups > 1 and src == in_per_group:
-        return f"; weights have in_channels / groups = {src // groups} where these have {src}"
+        return f". Weights have in_channels / groups = {src // groups} where these have {src}"
     return ""

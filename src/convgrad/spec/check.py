@@ -54,9 +54,9 @@ def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attri
             value = attribute.default
         if value is not None:
             if attribute.per_axis and type(value) is int and value >= attribute.minimum:  # A2
-                _wrong_type(op, attribute, value, f"; {per_axis(attribute.name, value, axes)} would do")
+                _wrong_type(op, attribute, value, f". Use {per_axis(attribute.name, value, axes)}")
             if attribute.zeros_if_absent and isinstance(value, str) and value.lower() in SAME:  # A2
-                _wrong_type(op, attribute, value, f"; auto_pad={SAME[value.lower()]!r} would do")
+                _wrong_type(op, attribute, value, f". Use auto_pad={SAME[value.lower()]!r}")
             value = _TYPES[attribute.type](op, attribute, value)
             if attribute.per_axis:
                 value = _per_axis(op, attribute, value, axes)
@@ -70,7 +70,7 @@ def check_names(op: Operator, given: Mapping[str, Any], axes: int = 0) -> None:
     """Raise by rule A1 if the operator lacks an attribute. ``axes`` is the number of spatial axes, if known."""
     names = [a.name for a in op.attributes]
     unknown = [
-        f"unknown attribute {name!r}; {_hint(op, name, value, axes)}"
+        f"unknown attribute {name!r}. {_hint(op, name, value, axes)}"
         for name, value in given.items()
         if name not in names
     ]
@@ -84,9 +84,9 @@ def _hint(op: Operator, name: str, value: object, axes: int) -> str:
     renamed = [a.name for a in op.attributes if a.means == meanings.get(name)]
     as_operand = [p for p in op.operands if name == p.name or (p.is_shape and name.endswith("_shape"))]
     if as_operand and not renamed:
-        return f"{as_operand[0].name} is operand number {op.operands.index(as_operand[0]) + 1}"
+        return f"Pass {as_operand[0].name} as operand number {op.operands.index(as_operand[0]) + 1}"
     near = renamed or difflib.get_close_matches(name[:80].lower(), names, n=1, cutoff=0.7)
-    hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names) or 'none'}"
+    hint = f"Did you mean {near[0]}?" if near else f"It has {', '.join(names) or 'none'}"
     return taught(op, name, value, axes) or hint
 
 
@@ -163,7 +163,7 @@ def _integers(op: Operator, attribute: Attribute, value: object) -> tuple[int, .
 def _check_range(op: Operator, attribute: Attribute, number: int, value: object) -> None:
     if not attribute.minimum <= number <= S64_MAX:  # A4
         minimum = "positive" if attribute.minimum == 1 else "non-negative"
-        hint = "; negative pads (cropping) are not supported" if attribute.zeros_if_absent else ""
+        hint = ". Negative pads (cropping) are not supported" if attribute.zeros_if_absent else ""
         refuse("A4", op.name, f"{attribute.name} must be {minimum} and below 2^63; got {value!r:.200}{hint}")
 
 
@@ -187,15 +187,15 @@ def _choice_hint(attribute: Attribute, value: str) -> str:
     spelt = CHOICES.get(attribute.means, {}).get(value.lower(), layout)
     if spelt in attribute.choices:
         what = "auto_pad" if attribute.means == "auto_pad" else "layout"
-        return f"; that {what} is spelt {spelt} here"
+        return f". That {what} is spelt {spelt} here"
     if layout in CONV_WEIGHTS and attribute.means == "weights_format":
         same = {"XIO": "XOI", "OIX": "IOX"}[layout]
         return (
-            f"; {layout} is a layout of the Convolution operators; for a transposed operator"
+            f". {layout} is a layout of the Convolution operators; for a transposed operator"
             f" {same} puts (in_channels, out_channels / groups) where {layout} puts (out, in / groups)"
         )
     if layout in TRANSPOSE_WEIGHTS and attribute.means == "weights_format":
-        return f"; {layout} is a layout of the ConvTranspose operators"
+        return f". {layout} is a layout of the ConvTranspose operators"
     return meant(value, attribute.choices)
 
 
@@ -207,8 +207,8 @@ def _per_axis(op: Operator, attribute: Attribute, values: tuple[int, ...], axes:
         return None
     if len(values) != axes:  # A6
         sentence = f"{attribute.name} must have one value per spatial axis, {axes} here; got {list(values)}"
-        hint = f"; {per_axis(attribute.name, values[0], axes)} would do" if len(values) == 1 else ""
+        hint = f". Use {per_axis(attribute.name, values[0], axes)}" if len(values) == 1 else ""
         if attribute.zeros_if_absent and len(values) == 2 * axes:
-            hint = f"; {taught(op, 'pads', values, axes)}"
+            hint = f". {taught(op, 'pads', values, axes)}"
         refuse("A6", op.name, sentence + hint)
     return values

@@ -90,7 +90,7 @@ def _fitting_pads(src: int, dst: int, rule: _AxisRule) -> str:
     """Return a hint with the sums of explicit pads whose forward maps src to dst; "" if there are none."""
     minimum = transposed_extent(dst, rule.effective, rule.stride, src)
     sums = range(max(0, minimum), minimum + rule.stride) if dst else range(rule.effective - src)
-    return f"; pads_begin + pads_end that fit: {_listed(sums)}" if sums else ""
+    return f". pads_begin + pads_end that fit: {_listed(sums)}" if sums else ""
 
 
 def _fitting_kernels(src: int, dst: int, rule: _AxisRule, pads: int) -> str:
@@ -113,7 +113,7 @@ def _backward_weights(call: Call) -> tuple[Axis, ...]:
         expected = max(0, forward_extent(src, e, s, sum(pads)))
         if dst != expected:  # G6
             fit = "" if _same(call) else _fitting_pads(src, dst, rule)
-            fit += "" if _same(call) else f"; kernels that fit: {_fitting_kernels(src, dst, rule, sum(pads))}"
+            fit += "" if _same(call) else f". Kernels that fit: {_fitting_kernels(src, dst, rule, sum(pads))}"
             rule.refuse(
                 "G6",
                 f"{call.names['dst']} extent must be floor((I + P - E)/s) + 1 ="
@@ -211,7 +211,7 @@ def _data_mismatch(rule: _AxisRule, src: int, dst: int, pads: int) -> str:
     total = transposed_extent(dst, e, s, src)
     fitting = range(e - src) if dst == 0 else range(max(0, total), total + s)
     if rule.call.attributes.auto_pad == "none" and fitting:
-        sentence += f"; or pads that total {_listed(fitting)}"
+        sentence += f". Or pads that total {_listed(fitting)}"
     return sentence
 
 

@@ -57,7 +57,7 @@ def per_axis(name: str, value: object, axes: int) -> str:
 
 
 def _axes(means: str) -> _Taught:
-    return lambda op, value, axes: f"did you mean {per_axis(means, value, axes)}?"
+    return lambda op, value, axes: f"Did you mean {per_axis(means, value, axes)}?"
 
 
 def _said(text: str) -> _Taught:
@@ -67,7 +67,7 @@ def _said(text: str) -> _Taught:
 def _groups(op: Operator, value: object, axes: int) -> str:
     groups = _integer(value)
     known = groups is not None and _fits("groups", groups)
-    return f"did you mean groups={groups}?" if known else "did you mean groups, a positive integer?"
+    return f"Did you mean groups={groups}?" if known else "Did you mean groups, a positive integer?"
 
 
 SAME = {"same": "same_upper", "same_upper": "same_upper", "same_lower": "same_lower", "valid": "valid"}
@@ -84,7 +84,7 @@ def _pads(op: Operator, value: Any, axes: int) -> str:
     """
     name = SAME.get(value.lower()) if isinstance(value, str) else None
     if name is not None:
-        return f"did you mean auto_pad={name!r}?"
+        return f"Did you mean auto_pad={name!r}?"
     items = list(value) if isinstance(value, Iterator) else value  # because it is iterated more than once
     begin = end = _each("pads_begin", items, axes)
     numbers = _integers(items)
@@ -94,21 +94,21 @@ def _pads(op: Operator, value: Any, axes: int) -> str:
     if begin is None and len(pairs) == axes and all(pairs):
         begin, end = ([pair[side] for pair in pairs] for side in (0, 1))
     if begin is None:
-        return "pads are pads_begin and pads_end, one integer per spatial axis each, or follow from auto_pad"
-    return f"did you mean pads_begin={begin}, pads_end={end}?"
+        return "Pads are pads_begin and pads_end, one integer per spatial axis each, or follow from auto_pad"
+    return f"Did you mean pads_begin={begin}, pads_end={end}?"
 
 
 def _kernel(op: Operator, value: object, axes: int) -> str:
     if op.solves_for != "weights":
-        return "the kernel is as large as the weights are"
+        return "The kernel is as large as the weights are"
     shape = next(port.name for port in op.operands if port.is_shape)
-    return f"the kernel is as large as {shape} says, which has the channels too"
+    return f"The kernel is as large as {shape} says, which has the channels too"
 
 
 def _formats(op: Operator, value: object, axes: int) -> str:
     weights = op.attribute("weights_format")
     and_weights = f", and {weights.name}" if weights else ""
-    return f"the order of axes is data_format, 'NXC' (channels last) or 'NCX'{and_weights}"
+    return f"The order of axes is data_format, 'NXC' (channels last) or 'NCX'{and_weights}"
 
 
 _SRC, _WEIGHTS = ("input", "inputs", "x", "X", "lhs"), ("weight", "filter", "filters", "kernel", "W", "w", "rhs")
@@ -125,20 +125,20 @@ TAUGHT: Mapping[str, _Taught] = MappingProxyType(
         **dict.fromkeys(("group", "feature_group_count", "num_group", "num_groups"), _groups),
         **dict.fromkeys(("padding", "paddings", "pad", "pads", "padding_config", "explicit_paddings"), _pads),
         **dict.fromkeys(("lhs_dilation", "input_dilation", "base_dilation"), _said(
-            "src with zeros between is what a transposed convolution makes of its strides")),
+            "A src with zeros between is what a transposed convolution makes of its strides")),
         **dict.fromkeys(("kernel_size", "kernel_shape", "filter_size"), _kernel),
         **dict.fromkeys(_FORMATS, _formats),
-        **dict.fromkeys(_CHANNELS, _said("channels are as many as the arrays have")),
-        **dict.fromkeys(_THREADS, _said("did you mean threads?")),
-        **dict.fromkeys(_DTYPES, _said("did you mean dtype?")),
-        "batch_group_count": _said("there are groups of channels only, groups"),
+        **dict.fromkeys(_CHANNELS, _said("Channels are as many as the arrays have")),
+        **dict.fromkeys(_THREADS, _said("Did you mean threads?")),
+        **dict.fromkeys(_DTYPES, _said("Did you mean dtype?")),
+        "batch_group_count": _said("There are groups of channels only, groups"),
         "output_padding": _said(
-            "it is of transposed operators and data gradients; here the extents of both sides are known without it"),
-        "output_mask": _said("which gradients are computed is needs, of 'src', 'weights' and 'bias'"),
-        "padding_mode": _said("pads are zeros here; numpy.pad makes others"),
-        "max_error": _said("this function computes direct sums, which are within any max_error"),
-        "activation": _said("it is an option of forwards and of BiasAdd"),
-        **dict.fromkeys(("out", "accumulate"), _said("this function returns a new array")),
+            "It is for transposed operators and data gradients. Here the extents of both sides are known without it"),
+        "output_mask": _said("Use needs, a tuple of 'src', 'weights' and 'bias'"),
+        "padding_mode": _said("Padding is zeros here. Use numpy.pad for others"),
+        "max_error": _said("This function computes direct sums, which are within any max_error"),
+        "activation": _said("It is an option of forwards and of BiasAdd"),
+        **dict.fromkeys(("out", "accumulate"), _said("This function returns a new array")),
     }
 )  # fmt: skip
 
@@ -148,9 +148,9 @@ def taught(op: Operator, name: str, value: object, axes: int) -> str:
 
     >>> from convgrad.spec.operators import find
     >>> taught(find("Convolution"), "padding", ((0, 1), (2, 3)), 2)
-    'did you mean pads_begin=[0, 2], pads_end=[1, 3]?'
+    'Did you mean pads_begin=[0, 2], pads_end=[1, 3]?'
     """
     if name in _OPERANDS:
-        return f"the operands are {', '.join(port.name for port in op.operands)}, in this order"
+        return f"The operands are {', '.join(port.name for port in op.operands)}, in this order"
     known = name in TAUGHT and (name in _OF_BIASES_TOO or op.attribute("strides") is not None)
     return TAUGHT[name](op, value, axes) if known else ""

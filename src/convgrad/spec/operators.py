@@ -263,8 +263,8 @@ def rows(name: str) -> list[Operator]:
         names = {row.name.lower(): row.name for row in OPERATORS}
         asked = asked[:200]
         near = [names[one] for one in difflib.get_close_matches(asked.lower(), names, n=3, cutoff=0.5)]
-        hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(names.values())}"
-        refuse("O1", asked, f"the operator must be one of the table, by its name; {hint}")
+        hint = f"Did you mean {', '.join(near)}?" if near else f"It has {', '.join(names.values())}"
+        refuse("O1", asked, f"the operator must be one of the table, by its name. {hint}")
     return found
 
 

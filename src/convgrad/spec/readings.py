@@ -22,7 +22,7 @@ def other_readings(op: Operator, shapes: Sequence[Shape], attributes: Attributes
     ports = op.operands[: len(shapes)]
     fitting = list(_fitting(op, shapes, attributes, check, first=1))  # skip the given formats, which were refused
     if fitting:
-        return f"; these shapes fit {', or '.join(fitting)}"
+        return f". These shapes fit {', or '.join(fitting)}"
     given_formats = [getattr(attributes, means) for means in _FORMATS]
     if _channels_agree(op, shapes, attributes, given_formats):  # then the spatial extents do not fit
         return ""
@@ -34,7 +34,7 @@ def other_readings(op: Operator, shapes: Sequence[Shape], attributes: Attributes
         for formats in _fitting(op, itemgetter(*given)(shapes), attributes, check):
             as_what = ", ".join(ports[given.index(n)].name for n in range(len(shapes)))
             in_order = ", ".join(port.name for port in ports)
-            return f"; they would fit as {as_what} with {formats}: the order is {in_order}"
+            return f". They would fit as {as_what} with {formats}: the order is {in_order}"
     return ""
 
 

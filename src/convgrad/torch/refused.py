@@ -23,7 +23,7 @@ _COMMON = (
     (r"\bpads_begin\b", "padding"),
     (r"\bpads_end\b", "padding"),
     (r" \((?:OIX|IOX)\)", ""),  # there is only one layout
-    (r"; th(?:ese shapes|ey would) fit .*(?= \[)", ""),  # nor are there other layouts to suggest
+    (r"\. Th(?:ese shapes|ey would) fit .*(?= \[)", ""),  # nor are there other layouts to suggest
     (r" \(in the functions also one for all\)", " or one for all"),
 )
 LAYER = ((r"\bsrc\b", "input"), (r"\bdst\b", "the output"), *_COMMON)

@@ -40,7 +40,7 @@ class Parser(argparse.ArgumentParser):
     def _meant(self, message: str) -> str:
         chosen = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
         if chosen and f"--{chosen[1]}" in self._option_string_actions:
-            return f"; did you mean --{chosen[1]}?"
+            return f". Did you mean --{chosen[1]}?"
         if chosen:
             return meant(chosen[1], re.findall(r"[\w.-]+", chosen[2]), minimum=0.5)
         _, unknown, words = message.partition("unrecognized arguments: ")
@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
         if not near and "--attr" in self._option_string_actions:
             named = get_close_matches(word.removeprefix("--").replace("-", "_"), _attributes(), 1, 0.75)
             near = [f"--attr {name}={value or 'VALUE'}" for name in named]
-        return f"; did you mean {near[0]}?" if near else ""
+        return f". Did you mean {near[0]}?" if near else ""
 
     def print_help(self, file: object = None) -> None:
         """Print the help by ``say``, whatever ``file`` is."""
