@@ -203,6 +203,14 @@ def test_hashes_are_those_that_were_measured(same_bits: Any, page: str) -> None:
     assert f"convgrad has one result, PyTorch {rows[-1]['version'].split('+')[0]} has {len(theirs)}." in text
 
 
+def test_hashes_of_the_whole_batch_are_those_that_were_measured(same_bits: Any) -> None:
+    """PyTorch adds two gradients if the batch is split, so the page counts the other calls by themselves."""
+    rows = [row for row in same_bits.read(same_bits.RESULTS) if row["batch"] == "whole"]
+    assert len(rows) == 40
+    words = f"If the batch is not split, PyTorch has {len(same_bits.distinct(rows, 'torch'))}."
+    assert words in " ".join(text_of("same_bits.md").split())
+
+
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 def test_this_machine_has_the_hash_that_was_measured(same_bits: Any) -> None:
     (committed,) = same_bits.distinct(same_bits.read(same_bits.RESULTS), "convgrad")
