@@ -149,7 +149,7 @@ def test_layers_in_pairs_are_those_of_the_committed_runs() -> None:
 
 
 def test_tiles_are_those_of_the_committed_runs() -> None:
-    means = {}
+    means: dict[tuple[Any, ...], str] = {}
     for most in (1, 8, 64):
         for names in ([f"tiles_{most}_run{run}.csv" for run in (1, 2)], [f"tiles_{most}_ncx.csv"]):
             lines = summary("--by-suite", *names).splitlines()[2:]
