@@ -2,8 +2,9 @@
 
 ```` ```python ```` is run; where it has ``>>>``, each of these is, and answers what stands under it. What is shown
 right under a block of Python, as ```` ```text ```` or indented, is how what it prints begins, or the error it raises.
-Of ```` ```sh ```` and of blocks without a language, the lines that begin with ``convgrad`` are run; ```` ```py ````
-and ```` ```text ```` are not.
+Of ```` ```sh ```` and of blocks without a language, the lines that begin with ``convgrad`` or ``cc`` are run; if no
+C compiler is installed, the test is skipped. ```` ```py ```` and ```` ```text ```` are not run. A block of C, Python or
+text whose first line is a comment with nothing but a file name is written to that file.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import doctest
 import re
 import shlex
+import shutil
 import subprocess
 import sysconfig
 from collections.abc import Iterator
@@ -28,11 +30,12 @@ from convgrad.cli import main
 
 PYTHON = ("python", "pycon")
 SHELL = ("sh", "")  # of which the lines of convgrad run
-SHOWN = ("py", "text", "json", "c", "toml", "bibtex")  # and nothing runs
+SHOWN = ("py", "text", "json", "c", "toml", "yaml", "bibtex")  # and nothing runs
 GUESTS = re.compile(r"^\s*(?:import|from) (?:convgrad\.)?(torch|jax|dask|zarr|onnxruntime|tensorflow)\b", re.MULTILINE)
 FENCE = re.compile(
     r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<words>.*)\n(?P<text>(?:.*\n)*?)(?P=indent)(?P=fence) *$", re.MULTILINE
 )
+FILE = re.compile(r"\A(?:# |/\* )(?P<name>\w+\.(?:py|c|txt))(?: \*/)?\n")
 UNDER = re.compile(r"\n*(?: *```text\n(?P<fenced>(?:.*\n)*?) *```|(?P<indented>(?: {4}.*\n)+))")
 ANY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -53,11 +56,17 @@ class Block:
     @property
     def commands(self) -> list[str]:
         lines = self.text.replace("\\\n", " ").splitlines() if self.language in SHELL else []
-        return [line for line in lines if line.startswith("convgrad ")]
+        return [line for line in lines if line.startswith(("convgrad ", "cc "))]
+
+    @property
+    def file(self) -> str | None:
+        """The name of the file that the block is, if it is one."""
+        found = FILE.match(self.text) if self.language in (*PYTHON, "c", "text") else None
+        return found["name"] if found else None
 
     @property
     def runs(self) -> bool:
-        return self.language in PYTHON or self.answers or bool(self.commands)
+        return self.language in PYTHON or self.answers or bool(self.commands) or bool(self.file)
 
     @property
     def answers(self) -> bool:
@@ -67,6 +76,8 @@ class Block:
         """Execute it in a namespace; where a library it imports is not installed, skip the test."""
         for library in GUESTS.findall(self.text):
             pytest.importorskip(library)
+        if self.file:
+            Path(self.file).write_text(self.text, encoding="utf-8")
         for command in self.commands:
             run_command(command)
         if self.answers:
@@ -100,13 +111,17 @@ def said(code: CodeType, names: dict[str, Any], shown: str) -> str:
 
 
 def run_command(command: str, program: bool = False) -> None:
-    """Run a command line of convgrad: its exit code is 0, or what a comment says: ``# exits with 1``.
+    """Run a command line of convgrad or cc: its exit code is 0, or what a comment says: ``# exits with 1``.
 
     In this process, or as a program; as one too what sets up another library for itself.
     """
     told = re.search(r"# exits with (\d+)", command)
     name, *words = shlex.split(command, comments=True)
-    if program or "--against" in words:
+    if name == "cc":
+        if not shutil.which(name):
+            pytest.skip("no C compiler")
+        code = subprocess.run([name, *words], check=False).returncode
+    elif program or "--against" in words:
         code = subprocess.run([f"{sysconfig.get_path('scripts')}/{name}", *words], check=False).returncode
     else:
         code = main(words)
