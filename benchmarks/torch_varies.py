@@ -4,7 +4,8 @@ python benchmarks/torch_varies.py -o benchmarks/results/torch_varies.csv
 python benchmarks/torch_varies.py --table benchmarks/results/torch_varies.csv
 python benchmarks/torch_varies.py --classes benchmarks/results/torch_varies*.csv > src/convgrad/torch/varying.py
 
-The second command prints the table of docs/torch.md. The third prints the module that `convgrad.torch.report` reads.
+The second command prints the table of docs/design/torch.md. The third prints the module that `convgrad.torch.report`
+reads.
 
 Each setting is a process: 1, 2, 3 or 8 threads of PyTorch, and on one thread each instruction set, which environment
 variables of ATen, oneDNN and MKL limit. Each process computes every image and volume in two memory formats. The

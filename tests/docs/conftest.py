@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,12 @@ from tests.support.places import EXAMPLES
 
 
 @pytest.fixture
-def beside_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty directory with the examples in it, as pages name them."""
+def beside_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty directory with the examples in it, as pages name them; PyTorch's threads are set back."""
     (tmp_path / "examples").symlink_to(EXAMPLES)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    before = sys.modules["torch"].get_num_threads() if "torch" in sys.modules else None
+    yield
+    if before is not None:
+        sys.modules["torch"].set_num_threads(before)
