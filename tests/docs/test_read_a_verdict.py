@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from convgrad.cli import main
-from tests.docs.page_blocks import blocks
+from tests.docs.page_blocks import Block, blocks
 from tests.support.places import DOCS
 
 BLOCKS = list(blocks(DOCS / "read_a_verdict.md"))
@@ -18,7 +18,7 @@ SESSIONS = [block for block in BLOCKS if block.text.startswith("$ convgrad ")]
 
 @pytest.mark.parametrize("session", SESSIONS, ids=str)
 def test_printed_verdict(
-    session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    session: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (module,) = [block.text for block in BLOCKS if block.text.startswith("# mine.py\n")]
     (tmp_path / "mine.py").write_text(module, encoding="utf-8")
