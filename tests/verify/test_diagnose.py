@@ -199,21 +199,21 @@ FEW = "image 1 (the last of 2), channel 3 (one of 8), row 5 (the last of 6), col
 FIRST = "image 0 (the first of 2), column 0 (the first of 6)"
 PLACES = {
     "all": (W, (...,), "every element is wrong"),
-    "a tap": (W, (..., 2, ALL), "wrong are all elements of tap 2 on axis 0 (the last of 3): 48 of 144"),
-    "a group": (W, (slice(2, 4),), "wrong are all elements of group 1 of 2: 72 of 144"),
-    "tail": (D, (ALL, slice(5, 8)), "wrong are all elements of channels 5..7 (the last 3 of 8): 216 of 576"),
-    "groups of src": (D, (ALL, slice(0, 4)), "wrong are all elements of group 0 of 2: 288 of 576"),
-    "row": (D, (..., 5, ALL), "wrong are all elements of row 5 (the last of 6): 96 of 576"),
-    "image, column": (D, (0, ..., 0), f"wrong are all elements of {FIRST}: 48 of 576"),
-    "every other": (D, (..., slice(1, None, 2)), "wrong are all elements of every 2nd column from 1: 288 of 576"),
-    "some of a row": (D, (1, 3, 5, [0, 2, 3]), f"wrong are all elements of {FEW}: 3 of 576"),
+    "a tap": (W, (..., 2, ALL), "exactly all elements of tap 2 on axis 0 (the last of 3): 48 of 144"),
+    "a group": (W, (slice(2, 4),), "exactly all elements of group 1 of 2: 72 of 144"),
+    "tail": (D, (ALL, slice(5, 8)), "exactly all elements of channels 5..7 (the last 3 of 8): 216 of 576"),
+    "groups of src": (D, (ALL, slice(0, 4)), "exactly all elements of group 0 of 2: 288 of 576"),
+    "row": (D, (..., 5, ALL), "exactly all elements of row 5 (the last of 6): 96 of 576"),
+    "image, column": (D, (0, ..., 0), f"exactly all elements of {FIRST}: 48 of 576"),
+    "every other": (D, (..., slice(1, None, 2)), "exactly all elements of every 2nd column from 1: 288 of 576"),
+    "some of a row": (D, (1, 3, 5, [0, 2, 3]), f"exactly all elements of {FEW}: 3 of 576"),
     "diagonal": (
         D,
         (1, range(8), 3, [0, 1, 2, 3, 4, 5, 0, 1]),
-        "all 8 wrong elements lie in image 1 (the last of 2), row 3 (one of 6): 8 of 576",
+        "all 8 wrong elements are in image 1 (the last of 2), row 3 (one of 6): 8 of 576",
     ),
-    "transposed": (UP, (0,), "wrong are all elements of input channel 0 (the first of 2): 36 of 72"),
-    "bias": (BIAS, (2,), "wrong are all elements of channel 2 (one of 4): 1 of 4"),
+    "transposed": (UP, (0,), "exactly all elements of input channel 0 (the first of 2): 36 of 72"),
+    "bias": (BIAS, (2,), "exactly all elements of channel 2 (one of 4): 1 of 4"),
     "none": (D, (slice(0, 0),), ""),
 }
 
@@ -232,8 +232,8 @@ def test_elements_beside_padding_in_words() -> None:
     shape = canonical_shape(one.geometry, one.output)
     terms = count_terms(one, shape)
     beside = terms < terms.max()
-    words = "that have fewer terms than others, beside padding"
-    assert place(beside, terms, one) == f"wrong are exactly the elements {words}: {beside.sum()} of 576"
+    words = "with fewer terms than others, next to padding"
+    assert place(beside, terms, one) == f"exactly the elements {words}: {beside.sum()} of 576"
     some = beside & (np.random.default_rng(0).random(shape) < 0.5)
     assert (
         place(some, terms, one)

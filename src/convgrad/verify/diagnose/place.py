@@ -66,7 +66,7 @@ def place(beyond: Mask, terms: NDArray[np.int64], problem: Problem) -> str:
     >>> mask = np.zeros((2, 2, 3, 3), bool)
     >>> mask[:, :, 2] = True
     >>> place(mask, np.ones(mask.shape, int), one)
-    'wrong are all elements of tap 2 on axis 0 (the last of 3): 12 of 36'
+    'exactly all elements of tap 2 on axis 0 (the last of 3): 12 of 36'
     """
     count = int(np.count_nonzero(beyond))
     if count in (0, beyond.size):
@@ -75,13 +75,13 @@ def place(beyond: Mask, terms: NDArray[np.int64], problem: Problem) -> str:
     parts = [_indices(m, n, w) for m, n, w in zip(met, beyond.shape, names, strict=True) if m.size < n]
     of = f"{count} of {beyond.size}"
     if parts and count == prod(m.size for m in met):
-        return f"wrong are all elements of {', '.join(parts)}: {of}"
+        return f"exactly all elements of {', '.join(parts)}: {of}"
     for some, words in _kinds(terms):
         if np.array_equal(beyond, some):
-            return f"wrong are exactly the elements {words}: {of}"
+            return f"exactly the elements {words}: {of}"
     bounded = [part for part in parts if "indices" not in part]
     if bounded:
-        return f"all {count} wrong elements lie in {', '.join(bounded)}: {of}"
+        return f"all {count} wrong elements are in {', '.join(bounded)}: {of}"
     for some, words in _kinds(terms):
         if some.any() and not (beyond & ~some).any():
             return f"all {count} wrong elements are among the {np.count_nonzero(some)} {words}: {of}"
@@ -118,7 +118,7 @@ def _kinds(terms: NDArray[np.int64]) -> list[tuple[Mask, str]]:
     fewest, maximum = int(terms.min(initial=0)), int(terms.max(initial=0))
     if fewest == maximum:
         return []
-    return [(terms == 0, "that have no terms"), (terms < maximum, "that have fewer terms than others, beside padding")]
+    return [(terms == 0, "without terms"), (terms < maximum, "with fewer terms than others, next to padding")]
 
 
 def _indices(met: NDArray[np.intp], extent: int, words: AxisWords) -> str:
