@@ -27,7 +27,7 @@ class Part:
 
 
 class Place(NamedTuple):
-    """The same for a file that may have no name, and whether writes to the array go to the file."""
+    """The place of an array in a file, by device and inode, and whether writes to the array reach the file."""
 
     device: str
     inode: int

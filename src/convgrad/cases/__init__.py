@@ -54,7 +54,7 @@ DIALECTS: tuple[Dialect, ...] = (
 def read(
     source: str | Path, limits: Limits = DEFAULT_LIMITS, refused: Callable[[ConvgradError], object] | None = None
 ) -> Iterator[Case]:
-    """Yield the cases of a file, of a folder's files in known notations, or of a typed problem.
+    """Yield the cases of a file, of the files of a folder, or of a problem that is given as text.
 
     Every case is checked: ``convgrad.run`` takes its problem, or its ``unsupported`` gives the reason. Names are
     unique, and the same source always gives the same names. Files of a folder that have no case are skipped.

@@ -55,7 +55,7 @@ RUNNING: Mapping[str, str] = {
     "solution": "S",
     "gpualloc": "G",
 }
-# Flags of other computations or other operands, which a case cannot express: the only value that is accepted.
+# Flags that a case cannot express: their short names, and the only value that is accepted.
 OTHER: Mapping[str, tuple[str, str]] = {
     "pad_val": ("r", "0"),
     "tensor_vect": ("Z", "0"),

@@ -132,7 +132,7 @@ def _convolution(flags: Flags, boo: bool) -> _Convolution:
     spelled = dict(zip(("src", "weights", "dst"), (layouts[name] or default for name in layouts), strict=True))
     n = flags.number("batchsize")
     # The filter's N is out_channels and its C is in_channels/g, and the other way round if transposed. In both cases
-    # they are the outer and the inner channels of the underlying convolution.
+    # N and C are the outer and the inner channels of the underlying convolution.
     channels = (inner, outer // g) if transposed else (outer, inner // g)
     return _Convolution(
         transposed, (n, inner, *size), (*channels, *kernel), (n, outer, *made), attributes,

@@ -123,7 +123,7 @@ def _weights_of(tap: tuple[int, ...], weights: Array, problem: Problem, conv: Co
 
 
 def _add(products: Array, target: Array) -> None:
-    """Add products (group, channel, image and position) into a part of canonical sums."""
+    """Add products [group, channel, image * position] to sums [image, channel, position...]."""
     images, channels, *positions = target.shape
     target += products.reshape(channels, images, *positions).swapaxes(0, 1)
 

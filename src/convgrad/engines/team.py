@@ -112,5 +112,5 @@ class Team:
             _give_way()  # time.sleep(0) takes 50 microseconds: timers have that slack
         while self.working and not self.done:
             self.left.wait(LOOK_S)
-        if self.done or not self.working:  # a thread that comes to the driver now reads the arguments only
+        if self.done or not self.working:  # a thread that enters the driver from now on reads only the arguments
             self.keep = None

@@ -208,7 +208,7 @@ def pose(
 
 
 def bind(op: Operator, attributes: Attributes, problem: Problem, taken: Mapping[str, Array]) -> Prepared:
-    """Return the prepared call of a problem on arrays, by operand name, that have its shapes and type."""
+    """Return the prepared call of a problem on the arrays ``taken``, which have the problem's shapes and type."""
     return Prepared(op, attributes, problem, canonical(problem, taken), taken)
 
 

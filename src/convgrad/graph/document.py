@@ -59,7 +59,7 @@ def read_document(text: str | bytes, limits: Limits, spared: Spared) -> tuple[An
 
     If there is an iterator, the document has an empty list under ``graph``. Objects become dicts without repeated keys.
     Floats are finite, and integers have at most 20 characters; only the attributes of ``spared`` ops can have Numerals.
-    Raises GraphError with the path of the wrong value, also from the iterator.
+    Both this function and the iterator raise GraphError, with the path of the wrong value.
     """
     if len(text) > limits.file_bytes:
         raise GraphError(f"$: the text must be at most {limits.file_bytes} bytes (file_bytes); it is longer")

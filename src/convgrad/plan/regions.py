@@ -1,8 +1,9 @@
-"""Regions: boxes of output positions of a forward or a data gradient that meet the same box of existing taps.
+"""Regions: output positions of a forward or a data gradient that meet the same existing taps.
 
 Each axis is cut into parts: output positions that meet the same existing taps. A region is one part of each axis. The
-data that a part meets moves by a constant step per position and per tap. So a part is a few numbers, and no table lists
-taps by positions. An axis can have as many parts as taps, so parts are computed as columns, not one by one.
+data that a part meets moves by a constant step per position and per tap. So a part is
+described by a few numbers, and no table of pairs of position and tap is needed. An axis can have as many parts as
+taps, so parts are computed as columns, not one by one.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class Parts:
 
     @cached_property
     def all_taps(self) -> int:
-        """The taps of all parts."""
+        """The number of taps, summed over parts."""
         return sum(self.taps.tolist())
 
     @cached_property

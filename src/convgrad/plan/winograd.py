@@ -1,4 +1,4 @@
-"""The plans of Winograd: the blocks of a task, the sizes of points, and the time of each stage."""
+"""Plans for Winograd: the blocks of a task, the bytes of each point, and the time of each stage."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def norms2_in_order(problem: Problem, operands: Sequence[NDArray[Any]]) -> NDArr
 
 
 def _product(problem: Problem, *operands: NDArray[Any]) -> np.float64:
-    """Return the squared norm of a sample with one position, over existing taps, group by group."""
+    """Return the squared norm of the gradient of a sample whose dst has one position, from the norms of each group."""
     conv, total = problem.geometry, np.float64(0)
     assert isinstance(conv, Conv)
     src, dst = (operands[problem.operands.index(tensor)][0] for tensor in ("src", "dst"))

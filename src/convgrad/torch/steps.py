@@ -170,8 +170,8 @@ def _loss(outputs: Any) -> Any:
     ]
     if not squares:
         raise InvalidDataTypeError(
-            "report: a training step needs floating outputs with a gradient; "
-            f"got {type(outputs).__name__} without any: does the model need training mode or other inputs?"
+            "report: a training step needs at least one floating-point output that requires a gradient; "
+            f"got {type(outputs).__name__} without such an output. Use training mode or other inputs"
         )
     return sum(squares[1:], squares[0])
 

@@ -34,7 +34,7 @@ _SLACK = 1 + 2.0**-40  # covers the roundings of a bound that is computed in flo
 class Reference:
     """Canonical arrays, one entry per output element; bias and old value are part of the sums.
 
-    ``value`` is the exact sum S in float64, and ``error`` a rigorous bound on its error. If the problem has an
+    ``value`` is the exact sum S in float64, and ``error`` is a rigorous bound on its error. If the problem has an
     activation, ``value`` is the activation of S, and the other fields describe the sums before it. ``magnitude`` is
     A = sum |x||y|, or slightly more. ``squares`` is Q = sum (xy)^2, accurate to 1 %. ``terms`` is the number of
     products n, and ``nonzero`` the number of products that are not 0. ``integral``: all operands are integers, so sums
@@ -61,7 +61,7 @@ class Facts:
     """Facts about all terms of a problem: with them, a part of its output is certified like the whole.
 
     ``granule`` has the exponents e of ``granules``. ``integral``: all operands are integers. ``finite``: all operands
-    are finite. ``few``: f64 operands have so few terms that all are added exactly.
+    are finite. ``few``: operands are f64, and the number of terms is small enough to add them all exactly.
     """
 
     granule: NDArray[np.int32]

@@ -55,5 +55,5 @@ def loaded_where_used(f: Function, pointer: Value, record: Record) -> Named:
 
 
 def going(f: Function, a: Named) -> Value:
-    """Return whether the stop flag is not set: an interrupted call ends within milliseconds."""
+    """Return whether the stop flag is clear. Loops check it often, so an interrupted call ends within milliseconds."""
     return f.op("i1", f"icmp eq {f.op('i32', f'load atomic i32, {a.stop} monotonic, align 4')}, 0")

@@ -101,7 +101,7 @@ class Executable:
             last = operands[self.bias]
         try:
             bound = self.free.pop()
-        except IndexError:  # the first call, or others are at work
+        except IndexError:  # the first call, or other running calls use all arguments
             bound = self._own()
         given = (*operands, self.one)
         _OPERANDS.pack_into(bound[0], FLAGS.bytes, given[rows] + rows_at, given[lanes] + lanes_at, out, last)

@@ -248,7 +248,7 @@ class Copy:
 
 
 def in_pairs(copy: Copy, axis: str, way: Callable[[Copy, Value, Value], None], source: Value, to: Value) -> None:
-    """Copy f32; or bf16 pairs of ``rows`` or of ``columns``, then an odd last one as half a pair."""
+    """Copy f32 values one by one, bf16 values in pairs along ``axis``; an odd last bf16 value is half a pair."""
     if copy.cells.upper is None:
         way(copy, source, to)
         return

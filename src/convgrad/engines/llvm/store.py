@@ -134,7 +134,7 @@ class Panel:
     vectors: int
     left: Callable[[Value], Value]  # columns left at a vector; may be less than 1
     sums: Value
-    pitch: Value | int  # bytes from the sums of a row to the next
+    pitch: Value | int  # bytes from one row's sums to the next row's
     out: Value
     row_step: Value  # bytes in the output from a row to the next
     column_step: Value

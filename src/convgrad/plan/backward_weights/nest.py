@@ -1,4 +1,4 @@
-"""A weight or bias gradient as loops: simplified axes, and segments of rows of dst in accumulation chains."""
+"""The loops of a weight or bias gradient: axes that are simplified, and rows of dst cut into segments by chain."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from convgrad.plan.forward.kn2row_schedule import ENTRY, LAST_BLOCK, NODE, OUTER
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.plan.tree import DIGIT_BITS
 
-SHUFFLED = (2, 3, 4, 6)  # numbers of streams with shuffles of their own
+SHUFFLED = (2, 3, 4, 6)  # stream counts with a specialised shuffle
 
 
 def bodies(module: Module, spec: Kn2rowSpec) -> None:

@@ -111,7 +111,7 @@ def _possible(errors: Errors, one: Filter) -> bool:
 
 
 def _changes(x: F64Array, y: F64Array, one: Filter) -> F64Array:
-    """Return the changes of sums of products [element, ...] if the operands lose bits."""
+    """Return how much each sum of products [element, ...] changes when the filter removes bits of the operands."""
     with np.errstate(invalid="ignore", over="ignore"):
         changes: F64Array = (coarser(x, one) * coarser(y, one) - x * y).reshape(len(x), -1).sum(1)
     return changes

@@ -1,4 +1,4 @@
-"""Statistics by group of elements: an output channel, a tap and its channel, a row of an image, or a column."""
+"""Error statistics by group of elements: a channel, a source channel with a tap, a tap, a row or a column."""
 
 from __future__ import annotations
 
