@@ -1,9 +1,9 @@
 """Regions: output positions of a forward or a data gradient that meet the same existing taps.
 
 Each axis is cut into parts: output positions that meet the same existing taps. A region is one part of each axis. The
-data that a part meets moves by a constant step per position and per tap. So a part is
-described by a few numbers, and no table of pairs of position and tap is needed. An axis can have as many parts as
-taps, so parts are computed as columns, not one by one.
+data that a part meets moves by a constant step per position and per tap. So a part is described by
+a few numbers, and no table of pairs of position and tap is needed. An axis can have as many parts as taps, so parts
+are computed as columns, not one by one.
 """
 
 from __future__ import annotations
