@@ -3,7 +3,7 @@
 In this directory,
 
     convgrad verify "BWD_W f32 NXC mb2ic8ih9oc16oh5kh3sh2ph1" --call judge_torch:run
-    convgrad verify --collection hard --call judge_torch:run
+    convgrad verify --collection hard --isolate --call judge_torch:run
 
 ``run`` is called as ``convgrad.run`` is, with all attributes filled in. PyTorch has one pad for both ends of an axis:
 what either end has beyond it is padded, or cropped, here. Arrays are handed over as they lie: those in NXC are

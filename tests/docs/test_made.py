@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from convgrad.spec.operators import OPERATORS, Operator
-from tests.docs import first_errors
+from tests.docs import first_errors, steps_chart
 from tests.docs.notebooks import NOTEBOOKS, notebook
 from tests.docs.page_pictures import PICTURES
 from tests.docs.pages import FEATURES, PAGES, coverage
 from tests.docs.shape_pages import MADE, TABLES, made
-from tests.support.places import BENCHMARKS, DOCS, EXAMPLES
+from tests.support.places import DOCS, EXAMPLES
 from tests.support.tiers import tiers
 
 GRADIENT, SHAPES, COVERAGE = (
@@ -35,13 +35,8 @@ WRITTEN: dict[str, dict[Path, Callable[[], str]]] = {
     "shape_pages": {DOCS / "shapes.md": lambda: made(SHAPES)},
     "page_pictures": {DOCS / "pictures" / name: make for name, make in PICTURES.items()},
     "notebooks": {EXAMPLES / f"{name}.ipynb": partial(as_notebook, name) for name in NOTEBOOKS},
+    "steps_chart": {steps_chart.PICTURE: steps_chart.chart},
 }
-
-
-def test_the_chart_of_steps_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    program = __import__("steps_chart")
-    assert program.PICTURE.read_text(encoding="utf-8") == program.chart(), "run python benchmarks/steps_chart.py"
 
 
 @pytest.mark.parametrize(

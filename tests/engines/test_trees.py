@@ -149,7 +149,7 @@ def tiles_are_executed(one: Problem, isa: str) -> None:
 def test_trees_of_tiles_over_units(units: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Units of one block of two tiles."""
     monkeypatch.setenv("CONVGRAD_CACHE_DIR", "off")
-    for module, name, number in ((tiles, "BLOCK", 2), (tiles, "MOST_BLOCKS", 1), (order, "TILES_BLOCK", 2)):
+    for module, name, number in ((tiles, "BLOCK", 2), (tiles, "MAX_BLOCKS", 1), (order, "TILES_BLOCK", 2)):
         monkeypatch.setattr(module, name, number)
     one = posed(f"mb{units}ic32ih2iw4oc32oh2ow4kh3kw3ph1pw1", "2x2")
     assert order_of(one).units == units

@@ -108,7 +108,7 @@ def test_many_tiles_are_summed_in_units(name: str, isa: str) -> None:
 @pytest.mark.parametrize("isa", HOST)
 def test_units_are_added_in_a_tree(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more than 256 blocks, there are more units than a node of the tree has."""
-    monkeypatch.setattr(tiles, "MOST_BLOCKS", 1)
+    monkeypatch.setattr(tiles, "MAX_BLOCKS", 1)
     line = "mb1ic32ih38iw118oc34oh38ow118kh3kw3ph1pw1"
     assert order_of(posed(line, "2x2")).units == 19
     has_specified_bits("BWD_W", line, "2x2", isa)

@@ -28,8 +28,8 @@ TEXTS: list[tuple[str | bytes, str, str]] = [
     ("{}".encode("utf-32-le"), "$", "must be JSON"),
     ("[]", "$", "must be an object with a list of ops under graph; got []"),
     ("0", "$", "must be an object with a list of ops under graph; got 0"),
-    ("{}", "$", "must have graph. It has no keys"),
-    ('{"Graph": []}', "$", "must have graph. It has Graph"),
+    ("{}", "$", "must have graph; it has no keys"),
+    ('{"Graph": []}', "$", "must have graph; it has Graph"),
     ('{"graph": []}', "$.graph", "must hold at least one op; got []"),
     ('{"graph": {}}', "$.graph", "must be a list; got {}"),
     ('{"graph": null}', "$.graph", "must be a list; got null"),
@@ -97,7 +97,7 @@ EDITS: list[tuple[str, Any, str, str]] = [
     *((f"{CONV}/id", value, "$.graph[0].id", ID) for value in (-1, 2**64, 1.0, True, "0", None, [])),
     (f"{CONV}/id", 8, "$.graph[1]", "ids of ops must differ; conv has 8 too"),
     (f"{CONV}/name", 5, "$.graph[0].name", "must be a string; got 5"),
-    (f"{CONV}/kind", DELETED, IN_CONV, "must have kind. It has id, name, attrs, inputs, outputs"),
+    (f"{CONV}/kind", DELETED, IN_CONV, "must have kind; it has id, name, attrs, inputs, outputs"),
     (f"{CONV}/kind", None, "$.graph[0].kind", "must be a string; got null"),
     (f"{CONV}/attrs", [], "$.graph[0].attrs", "must be an object; got []"),
     (f"{CONV}/inputs", {}, "$.graph[0].inputs", "must be a list; got {}"),
@@ -106,7 +106,7 @@ EDITS: list[tuple[str, Any, str, str]] = [
     (f"{CONV}/outputs", [], IN_CONV, "got 2 inputs and 0 outputs"),
     (f"{CONV}/outputs/0", None, "$.graph[0].outputs[0]", "must be an object; got null"),
     (SRC, 0, IN_SRC, "must be an object; got 0"),
-    (f"{SRC}/id", DELETED, IN_SRC, "must have id. It has dtype, shape, stride, layout_type, property_type"),
+    (f"{SRC}/id", DELETED, IN_SRC, "must have id; it has dtype, shape, stride, layout_type, property_type"),
     *((f"{SRC}/id", value, f"{IN_SRC}.id", ID) for value in (-1, 2**64, 0.0, False, "0", None)),
     (f"{SRC}/dtype", 1, f"{IN_SRC}.dtype", "must be a string; got 1"),
     (f"{SRC}/dtype", "f64", IN_SRC, "dtype must be one of undef, f32, bf16, f16, f8_e5m2, f8_e4m3, s32"),
@@ -141,9 +141,9 @@ EDITS: list[tuple[str, Any, str, str]] = [
     ("graph/1/inputs/0/property_type", "constant", "$.graph[1]", "got property_type constant and undef"),
     ("graph/2/outputs/0/id", 4, "$.graph[2]", "a tensor must have one producer; bias makes 4 too"),
     (PADS, [1], IN_PADS, "must be an object; got [1]"),
-    (f"{PADS}/type", DELETED, IN_PADS, "must have type. It has value"),
-    (f"{PADS}/value", DELETED, IN_PADS, "must have value. It has type"),
-    (PADS, {}, IN_PADS, "must have type. It has no keys"),
+    (f"{PADS}/type", DELETED, IN_PADS, "must have type; it has value"),
+    (f"{PADS}/value", DELETED, IN_PADS, "must have value; it has type"),
+    (PADS, {}, IN_PADS, "must have type; it has no keys"),
     *(
         (f"{PADS}/type", value, f"{IN_PADS}.type", "must be one of bool, s64, s64[], f32, f32[], string; got")
         for value in ("f64", "", "S64[]", "f32[] ", "\x1b")
@@ -211,7 +211,7 @@ DOCUMENTS: list[tuple[Json, str, str]] = [
      "a tensor must have one producer; Split 0 makes 1 too"),
     ({"graph": [{"kind": "Sum", "inputs": [tensor(1, [2]), tensor(1, [2], "f16")]}]}, "$.graph[0] Sum 0",
      "tensor 1 must have one description; got dtype f16 and f32"),
-    ({f"key{number}": 0 for number in range(10**5)}, "$", "must have graph. It has key0, key1"),
+    ({f"key{number}": 0 for number in range(10**5)}, "$", "must have graph; it has key0, key1"),
     *((one_op("GELU", [tensor(0, shape)], tensor(1)), IN_SRC, "dense strides below 2^63") for shape in FAR),
     *(
         (one_op(kind, [Y, Z], tensor(2), attributes), "$.graph[0]", "unknown attribute ")

@@ -212,7 +212,7 @@ def test_a_format_that_a_model_refuses_is_said() -> None:
     ("model", "words"),
     [
         (nn.LazyConv2d(2, 3), "weight has no shape before the model's first call"),
-        (nn.Flatten(), "floating outputs with a gradient; got Tensor without any"),
+        (nn.Flatten(), "at least one floating-point output that requires a gradient; got Tensor without"),
     ],
 )
 def test_steps_that_cannot_be_are_refused(model: nn.Module, words: str) -> None:

@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     made = verify.add_argument_group("operands of cases that bring none")
     fill = (
         "normal: normal numbers, whose errors have known statistics (default). integers: their sums are exact."
-        " truncation: many elements differ if products are truncated. adversarial: ill-conditioned sums"
+        " truncation: many elements differ if results are truncated. adversarial: ill-conditioned sums"
     )
     made.add_argument("--fill", choices=FILLS, default="normal", help=fill)
     made.add_argument(

@@ -1,13 +1,14 @@
-"""Draw docs/pictures/steps.svg, the training steps of results/torch_steps.csv: python benchmarks/steps_chart.py."""
+"""The chart of training steps, drawn from their CSV: python -m tests.docs.steps_chart."""
 
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 from xml.sax.saxutils import escape
 
-RESULTS = Path(__file__).parent / "results" / "torch_steps.csv"
-PICTURE = Path(__file__).parent.parent / "docs" / "pictures" / "steps.svg"
+from tests.support.places import BENCHMARKS, DOCS
+
+RESULTS = BENCHMARKS / "results" / "torch_steps.csv"
+PICTURE = DOCS / "pictures" / "steps.svg"
 BARS = {"convgrad_ratio": ("convgrad", "plain"), "max_error_64_ratio": ("convgrad, max_error=64", "fast")}
 LEFT, UNIT, BAR, GAP, TOP = (
     120,
