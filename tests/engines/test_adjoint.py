@@ -52,7 +52,8 @@ def gathered(problem: Problem, operands: list[Array], seed: int) -> Array:
     view, found = plans_of(problem, operands, out, ISAS[HOST[seed // 6 % len(HOST)]])
     kinds = unlike(found, 0)
     plan = kinds[seed // SHARED % len(kinds)]
-    return run_plan((plan, *recut(plan, view))[seed // SHARED % 8], problem, operands, out)
+    cuts = (plan, *recut(plan, view))
+    return run_plan(cuts[seed // SHARED % len(cuts)], problem, operands, out)
 
 
 def assert_adjoint(seed: int) -> None:
