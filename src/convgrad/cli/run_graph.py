@@ -62,8 +62,8 @@ def run_graph(options: argparse.Namespace) -> bool:
     held = (*tensors.made_up.values(), *tensors.given.values(), *tensors.expected.values())
     left = limits.memory_bytes - sum(map(memory_of, held))
     limit = nullcontext() if options.threads is None else threads(options.threads)
-    maximum = max_error(options.max_error or DIRECT)
-    with Progress(f"{options.operator}:", options.json), warnings.catch_warnings(action="ignore"), limit, maximum:
+    within = max_error(options.max_error or DIRECT)
+    with Progress(f"{options.operator}:", options.json), warnings.catch_warnings(action="ignore"), limit, within:
         given = {**tensors.given, **tensors.made_up}
         try:
             outcome = graph.run(

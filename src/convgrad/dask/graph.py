@@ -104,12 +104,11 @@ class Graph:
         for some in images:
             regions = subproblem_of(self.problem, some, everything).reads
             reads = {t: self._blocks[t].read(one) for t, one in zip(self.problem.operands, regions, strict=True)}
-            subproblem = task(
-                self.problem, some, everything, tuple(read.extents for read in reads.values()), self.threads
-            )
+            extents = tuple(read.extents for read in reads.values())
+            one = task(self.problem, some, everything, extents, self.threads)
             parts = [(t, *part) for t, read in reads.items() for part in read.parts]
             cuts = tuple(None if is_whole else self._cut(t, block, within) for t, block, within, is_whole in parts)
-            tasks.append(subproblem if not any(cuts) else OnCuts(subproblem, cuts))
+            tasks.append(one if not any(cuts) else OnCuts(one, cuts))
         self.layers[name] = on_blocks(name, rank, tasks, self.operands)
         return [TaskRef((name, n, *[0] * (rank - 1))) for n in range(len(images))]
 
@@ -186,10 +185,10 @@ def _write(graph: Graph) -> Any:
     if are_blocks(graph.operands, regions.images):
         graph.put_on_blocks("", len(problem.output_shape), Write, regions.images)
     else:
-        for at in product(*(range(len(ranges_of_each)) for ranges_of_each in axes)):
-            images, *ranges = (ranges_of_each[n] for ranges_of_each, n in zip(axes, at, strict=True))
+        for at in product(*(range(len(along)) for along in axes)):
+            images, *ranges = (along[n] for along, n in zip(axes, at, strict=True))
             index = from_canonical((at[0], 0, *at[1:]), problem.layouts[-1])
             graph.put_result(index, *graph.reading(Write, images, tuple(ranges)))
-    extents = [tuple(map(len, ranges_of_each)) for ranges_of_each in axes]
+    extents = [tuple(map(len, along)) for along in axes]
     extents.insert(CHANNELS, (problem.output_shape[problem.output_order[CHANNELS]],))
     return graph.array(from_canonical(extents, problem.layouts[-1]))  # type: ignore[arg-type]

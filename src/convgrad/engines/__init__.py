@@ -88,8 +88,8 @@ def within(problem: Problem, max_error: float | None) -> Problem:
 
     An engine without the specified order always sums directly.
     """
-    maximum = accuracy(max_error, problem.operator)
-    return with_algorithm(problem, maximum) if maximum > DIRECT and choose(problem).has_order else problem
+    within = accuracy(max_error, problem.operator)
+    return with_algorithm(problem, within) if within > DIRECT and choose(problem).has_order else problem
 
 
 def machine_of(problem: Problem) -> Machine | None:

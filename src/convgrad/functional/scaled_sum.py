@@ -59,10 +59,10 @@ def _scaled(
 
     All batches use the same memory.
     """
-    engine, maximum, number = engines.choose(problem).computes, batches[0].stop, samples.scaled_operand(problem)
-    scales = [factors if one == number else np.ones(maximum, factors.dtype) for one in range(len(given))]
+    engine, longest, number = engines.choose(problem).computes, batches[0].stop, samples.scaled_operand(problem)
+    scales = [factors if one == number else np.ones(longest, factors.dtype) for one in range(len(given))]
     rooms = [
-        arrays.empty((maximum, *array.shape[1:]), factors.dtype)
+        arrays.empty((longest, *array.shape[1:]), factors.dtype)
         if one is factors or array.dtype != factors.dtype
         else None
         for array, one in zip(given, scales, strict=True)

@@ -23,13 +23,11 @@ def _clipped(
     dtype: DType | None, out: Array | None, accumulate: bool, threads: int | None,
 ) -> Array:  # fmt: skip
     check_options(operator, out, accumulate, threads)
-    maximum, prepared = (
-        _norm(operator, max_norm),
-        prepare(operator, operands, attributes, dtype, accumulate, lenient=True),
-    )
+    largest = _norm(operator, max_norm)
+    prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient=True)
     if out is not None:
         room(prepared.problem, out, prepared.taken)  # check out before any work
-    scale = clip_scales(norms2(operator, operands, attributes, threads), maximum)
+    scale = clip_scales(norms2(operator, operands, attributes, threads), largest)
     return weighted_sum(operator, operands, attributes, scale, dtype, out, accumulate, threads)
 
 

@@ -269,8 +269,7 @@ def _convolution(
         if min(ends) < 0:  # A4: the operator knows what that means, but it is no layer
             refuse("A4", name, f"pads_end must be at least 0; got {ends}")
         last = is_channels_last(input) or is_channels_last(weight)
-        maximum = accuracy(max_error, name)
-        layer = strides, begins, ends, dilations, groups, last, maximum
+        layer = strides, begins, ends, dilations, groups, last, accuracy(max_error, name)
         result = call_activated(activation, "forward", input, weight, bias, *layer)
         return result if batched else result.squeeze(0)
     except Exception as error:

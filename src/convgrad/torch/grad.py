@@ -316,7 +316,7 @@ def _by_transposed_input(
         large, kernel, small = tuple(grad.shape), tuple(weight.shape), tuple(size)
         # The rules of the data gradient need no input_size; the rules of the weight gradient check all three sizes.
         _check("ConvTransposeBackwardWeights", (small, large, kernel), strides, pads, dilations, groups)
-        ends = tuple(-remainder for remainder in rests_of(large[2:], small[2:], kernel[2:], strides, pads, dilations))
+        ends = tuple(-one for one in rests_of(large[2:], small[2:], kernel[2:], strides, pads, dilations))
         last = is_channels_last(grad) or is_channels_last(weight)
         return call("forward", grad, weight, None, strides, pads, ends, dilations, groups, last, accuracy(None))
     except Exception as error:

@@ -46,13 +46,13 @@ def forward(
     dilations: Ints,
     groups: int,
     channels_last: bool,
-    maximum: float = DIRECT,
+    max_error: float = DIRECT,
     activation: str | None = None,
 ) -> Tensor:
     """Return dst. In derivatives of transposed layers a negative pad at the end makes taps skip positions there."""
     layer = strides, pads_begin, pads_end, dilations, groups
     given = (src, weights) if bias is None else (src, weights, bias)
-    return _known(dst_problem, layer, channels_last, *_lying(given), maximum, activation)(given)
+    return _known(dst_problem, layer, channels_last, *_lying(given), max_error, activation)(given)
 
 
 def data_gradient(
@@ -65,13 +65,13 @@ def data_gradient(
     dilations: Ints,
     groups: int,
     channels_last: bool,
-    maximum: float = DIRECT,
+    max_error: float = DIRECT,
     activation: str | None = None,
 ) -> Tensor:
     """Return diff_src with these spatial extents; with an optional bias, this is a transposed layer."""
     layer = extents, strides, pads_begin, dilations, groups
     given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
-    return _known(src_problem, layer, channels_last, *_lying(given), maximum, activation)(given)
+    return _known(src_problem, layer, channels_last, *_lying(given), max_error, activation)(given)
 
 
 def weight_gradient(
@@ -83,11 +83,11 @@ def weight_gradient(
     dilations: Ints,
     groups: int,
     channels_last: bool,
-    maximum: float = DIRECT,
+    max_error: float = DIRECT,
 ) -> Tensor:
     """Return diff_weights with these spatial extents."""
     layer, given = (kernel, strides, pads_begin, dilations, groups), (diff_dst, src)
-    return _known(weights_problem, layer, channels_last, *_lying(given), maximum)(given)
+    return _known(weights_problem, layer, channels_last, *_lying(given), max_error)(given)
 
 
 def bias_gradient(diff_dst: Tensor) -> Tensor:
@@ -108,12 +108,12 @@ def gradients(
     dilations: Ints,
     groups: int,
     channels_last: bool,
-    maximum: float,
+    max_error: float,
 ) -> tuple[Tensor | None, ...]:
     """Return the wanted gradients of a forward pass by src, weights and bias; they are cached as one call."""
     layer = extents, kernel, strides, pads_begin, dilations, groups
     of_src, of_weights, of_bias = _known_gradients(
-        wanted[:3], layer, channels_last, *_lying((v, src, weights)), maximum
+        wanted[:3], layer, channels_last, *_lying((v, src, weights)), max_error
     )
     return (
         None if of_src is None else of_src((v, weights)),
@@ -181,11 +181,11 @@ def _known(
     given: tuple[Lying, ...],
     threads: int,
     cap: str,
-    maximum: float,
+    max_error: float,
     activation: str | None = None,
 ) -> _Call:
     problem = pose(tuple([(dtype, shape) for dtype, shape, _ in given]), *layer)
-    problem = engines.within(activated(problem, activation), maximum)
+    problem = engines.within(activated(problem, activation), max_error)
     return _Call(problem, given, channels_last, threads)
 
 
@@ -197,7 +197,7 @@ def _known_gradients(
     given: tuple[Lying, ...],
     threads: int,
     cap: str,
-    maximum: float,
+    max_error: float,
 ) -> tuple[_Call | None, ...]:
     (v, src, weights), (extents, kernel, *more) = given, layer
     each = (
@@ -206,7 +206,7 @@ def _known_gradients(
         (bias_problem, (), False, (v,)),
     )
     asked_for = zip(wanted, each, strict=True)
-    return tuple([_known(*call, threads, cap, maximum) if asked else None for asked, call in asked_for])
+    return tuple([_known(*call, threads, cap, max_error) if asked else None for asked, call in asked_for])
 
 
 def _lying(given: tuple[Tensor | None, ...]) -> tuple[tuple[Any, ...], int, str]:
@@ -286,7 +286,7 @@ def rests_of(
 
 def _behind(rests: Sequence[int]) -> tuple[Ints, dict[str, Any]]:
     """Return the results of ``rests_of`` as attributes: pads at the end and an output_padding."""
-    return tuple(max(0, -more) for more in rests), {"output_padding": [max(0, more) for more in rests]}
+    return tuple(max(0, -one) for one in rests), {"output_padding": [max(0, one) for one in rests]}
 
 
 def _problem(

@@ -34,8 +34,8 @@ def _conv_forward(self: Any, input: Any, weight: Any, bias: Any) -> Any:
         pads = self._reversed_padding_repeated_twice
         input, padding = nn.functional.pad(input, pads, mode=self.padding_mode), 0
     convolution = _CONVOLUTION[len(self.kernel_size)]
-    maximum = self.convgrad_max_error
-    return convolution(input, weight, bias, self.stride, padding, self.dilation, self.groups, max_error=maximum)
+    layer = self.stride, padding, self.dilation, self.groups
+    return convolution(input, weight, bias, *layer, max_error=self.convgrad_max_error)
 
 
 def _transposed_forward(self: Any, input: Any, output_size: list[int] | None = None) -> Any:
@@ -90,7 +90,7 @@ def reproducible(model: Model, *, linear: bool = False, max_error: float | None 
     >>> isinstance(model[0], torch.nn.Conv1d)
     True
     """
-    maximum, computed, left = None if max_error is None else accuracy(max_error, "reproducible"), 0, []
+    given, computed, left = None if max_error is None else accuracy(max_error, "reproducible"), 0, []
     for name, module in named_modules("reproducible", model):
         if not is_convolution(module) and not (linear and _is_linear(module)):
             continue
@@ -100,8 +100,8 @@ def reproducible(model: Model, *, linear: bool = False, max_error: float | None 
         computed += 1
         if not is_reproducible(module):
             module.__class__ = _swapped(module, _derived)
-        if maximum is not None and is_convolution(module):
-            module.convgrad_max_error = maximum
+        if given is not None and is_convolution(module):
+            module.convgrad_max_error = given
     if left:
         warnings.warn(f"reproducible: PyTorch goes on to compute {'; '.join(left)}", UserWarning, stacklevel=2)
     elif not computed:
@@ -227,9 +227,9 @@ def _derived(kind: type) -> type:
 
 def _extra_repr(self: Any) -> str:
     """Return the module's text in a printed model: the original text and ``max_error``."""
-    maximum, kind = self.convgrad_max_error, _reproducible_class(self)
+    max_error, kind = self.convgrad_max_error, _reproducible_class(self)
     words: str = super(kind, self).extra_repr()
-    return words if maximum is None else f"{words}, max_error={maximum:g}"
+    return words if max_error is None else f"{words}, max_error={max_error:g}"
 
 
 def _reproducible_class(module: Any) -> Any:

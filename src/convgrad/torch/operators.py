@@ -95,9 +95,7 @@ class DataGradient(_Rule):
             (diff_dst, weights), (small, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
             extents, strides, begin, *layer = ctx.attributes
             if wanted[0]:
-                end = tuple(
-                    [-remainder for remainder in rests_of(extents, small[2:], kernel[2:], strides, begin, layer[0])]
-                )
+                end = tuple([-one for one in rests_of(extents, small[2:], kernel[2:], strides, begin, layer[0])])
                 made[0] = call("forward", v, weights, None, strides, begin, end, *layer)
             if wanted[1]:
                 made[1] = call("weight_gradient", v, diff_dst, kernel[2:], strides, begin, *layer)
@@ -122,9 +120,7 @@ class WeightGradient(_Rule):
             if wanted[0]:
                 made[0] = call("data_gradient", diff_dst, v, None, large[2:], strides, begin, *layer)
             if wanted[1]:
-                end = tuple(
-                    [-remainder for remainder in rests_of(large[2:], small[2:], kernel, strides, begin, layer[0])]
-                )
+                end = tuple([-one for one in rests_of(large[2:], small[2:], kernel, strides, begin, layer[0])])
                 made[1] = call("forward", src, v, None, strides, begin, end, *layer)
         return tuple(made)
 

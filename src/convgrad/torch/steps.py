@@ -125,16 +125,16 @@ def _changes(model: Any, inputs: Sequence[Any], step: Step) -> dict[str, Callabl
         last = stored[True] <= stored[False]
         made[f"model and inputs {_format(last)}"] = _way(model, inputs, last)
     if accuracy(None) < _TILES:
-        made[_ADMITTING] = _way(model, inputs, maximum=_TILES)
+        made[_ADMITTING] = _way(model, inputs, within=_TILES)
     return made
 
 
 def _way(
-    model: Any, inputs: Sequence[Any], last: bool | None = None, maximum: float | None = None
+    model: Any, inputs: Sequence[Any], last: bool | None = None, within: float | None = None
 ) -> Callable[[], Step]:
     """Return a function that runs a step on copies of parameters and inputs.
 
-    ``last`` sets their memory format and ``maximum`` the ``max_error``; None changes nothing.
+    ``last`` sets their memory format and ``within`` the ``max_error``; None changes nothing.
     """
     parameters = [(parameter, _copy(parameter.data, last)) for parameter in model.parameters()]
 
@@ -142,7 +142,7 @@ def _way(
         for parameter, data in parameters:
             parameter.data, parameter.grad = data, None
         given = tree_map(lambda one: _copy(one, last) if isinstance(one, torch.Tensor) else one, tuple(inputs))
-        with nullcontext() if maximum is None else max_error(maximum):
+        with nullcontext() if within is None else max_error(within):
             began = perf_counter()
             with timed() as forward:
                 loss = _loss(model(*given))

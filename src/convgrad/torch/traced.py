@@ -24,7 +24,7 @@ def forward(
     dilations: Ints,
     groups: int,
     channels_last: bool,
-    maximum: float = DIRECT,
+    max_error: float = DIRECT,
 ) -> Tensor:
     """Return an empty result of ``kernels.forward``."""
     given = (src, weights) if bias is None else (src, weights, bias)
@@ -55,7 +55,7 @@ def data_gradient(
     dilations: Ints,
     groups: int,
     channels_last: bool,
-    maximum: float = DIRECT,
+    max_error: float = DIRECT,
 ) -> Tensor:
     """Return an empty result of ``kernels.data_gradient``."""
     given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
@@ -82,7 +82,7 @@ def weight_gradient(
     dilations: Ints,
     groups: int,
     channels_last: bool,
-    maximum: float = DIRECT,
+    max_error: float = DIRECT,
 ) -> Tensor:
     """Return an empty result of ``kernels.weight_gradient``."""
     given = (diff_dst, src)

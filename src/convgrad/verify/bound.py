@@ -94,8 +94,8 @@ def _total(reference: Reference, part: Part, how: Declared, bound: str) -> F64Ar
     """Return the bound after the output's rounding."""
     fmt, value = part.problem.output_format, reference.value
     with np.errstate(all="ignore"):
-        maximum = bound_of(reference, part.problem, how, part.operands, bound)
-        total = np.where(maximum == 0, np.abs(round_to(value, fmt) - value), output_bound(value, maximum, fmt))
+        bounds = bound_of(reference, part.problem, how, part.operands, bound)
+        total = np.where(bounds == 0, np.abs(round_to(value, fmt) - value), output_bound(value, bounds, fmt))
     return np.where(np.isfinite(total), total, np.inf)
 
 

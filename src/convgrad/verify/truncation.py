@@ -29,7 +29,7 @@ Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 Shape = tuple[int, ...]
 
-MINIMUM = 8  # the minimum of the operands' largest magnitude; sums of more than 2^q / LEAST^2 terms get zeros
+MINIMUM = 8  # the minimum of the operands' largest magnitude; sums of more than 2^q / MINIMUM^2 terms get zeros
 SHIFT = 8  # bits of the second product below the last bit of the result, if its factor has so many
 
 

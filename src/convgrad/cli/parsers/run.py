@@ -68,10 +68,10 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--check", choices=("oracle",), help=check)
     expect = f"compare a result of another implementation, {place}, with the exact one in the same way, by its own type"
     run.add_argument("--expect", metavar="FILE", help=expect)
-    maximum = (
+    depth = (
         "the rounding depth of the sums in the file of --expect, or the blocks of their order, B1,B2,... (default: any"
         " order, by the number of terms)"
     )
-    run.add_argument("--height", metavar="N", type=height_or_blocks, help=maximum)
+    run.add_argument("--height", metavar="N", type=height_or_blocks, help=depth)
     run.add_argument("--json", action="store_true", help="print JSON instead of text, one object per operator")
     return run

@@ -97,19 +97,16 @@ def grow(query: Query, terms: int, seen: Int, seed: int = 0) -> Tree:
         rests = [np.delete(places, pick) for (places, _, _), pick in zip(todo, picks, strict=True)]
         firsts = [places[pick] for (places, _, _), pick in zip(todo, picks, strict=True)]
         pairs = [
-            np.stack([np.full(others_seen.size, first), others_seen], 1)
-            for first, others_seen in zip(firsts, rests, strict=True)
+            np.stack([np.full(others.size, first), others], 1) for first, others in zip(firsts, rests, strict=True)
         ]
-        answers = np.split(
-            query(seen[np.concatenate(pairs)]), np.cumsum([others_seen.size for others_seen in rests])[:-1]
-        )
+        answers = np.split(query(seen[np.concatenate(pairs)]), np.cumsum([others.size for others in rests])[:-1])
         later = []
-        for (_, node, vain), first, others_seen, joins in zip(todo, firsts, rests, answers, strict=True):
+        for (_, node, vain), first, others, joins in zip(todo, firsts, rests, answers, strict=True):
             if joins.max() > sizes[node]:
                 raise Impossible(f"a subtree of {sizes[node]} leaves has a join of {joins.max()}")
             at = node
             for size in np.unique(joins)[::-1].tolist():
-                group = others_seen[joins == size]
+                group = others[joins == size]
                 again = vain + 1 if size == sizes[node] else 0
                 if not again:
                     above.append(at)

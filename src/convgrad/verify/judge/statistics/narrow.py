@@ -59,12 +59,10 @@ def mismatches(errors: Errors) -> Finding:
     if count > threshold:
         evidence.append(Evidence("results that are not the exact value rounded", count, threshold))
     for grouping, _ in groupings(errors) if count else ():
-        counts, maximum = (
-            grouping.total(other),
-            mismatch_threshold(grouping.total(crossing), errors.shared, 1.3, 5.0, 6.0),
-        )
-        worst = tuple(int(i) for i in np.unravel_index(int((counts - maximum).argmax()), counts.shape))
-        if counts[worst] > maximum[worst]:
+        counts, crossings = grouping.total(other), grouping.total(crossing)
+        limits = mismatch_threshold(crossings, errors.shared, 1.3, 5.0, 6.0)
+        worst = tuple(int(i) for i in np.unravel_index(int((counts - limits).argmax()), counts.shape))
+        if counts[worst] > limits[worst]:
             words = f"results that are not the exact value rounded, of a {grouping.name}"
-            evidence.append(Evidence(words, float(counts[worst]), float(maximum[worst]), grouping.place(worst)))
+            evidence.append(Evidence(words, float(counts[worst]), float(limits[worst]), grouping.place(worst)))
     return Finding({"mismatches": count, "mismatches expected at most": expected}, tuple(evidence))
