@@ -22,6 +22,7 @@ from convgrad.verify.check import as_result, check
 from convgrad.verify.compare import compare
 from convgrad.verify.declared import declared
 from convgrad.verify.fill import Kind, fill
+from convgrad.verify.verdict import Evidence, Verdict
 
 SHAPE = (2, 9, 4)
 
@@ -361,3 +362,17 @@ def test_adding_bias_and_old_is_a_rounding_each(accumulate: bool) -> None:
     verdict = check("Convolution", result, src, weights, bias, **old, **call)
     assert verdict == check("Convolution", result, src, weights, bias, **old, **call, height=3 + accumulate)
     assert verdict != check("Convolution", result, src, weights, bias, **old, **call, height=2 + accumulate)
+
+
+@pytest.mark.parametrize("outcome", ["ok", "wrong", "undecided", "degraded"])
+@pytest.mark.parametrize("reason", ["", "x" * 400])
+def test_the_first_line_is_short(outcome: str, reason: str) -> None:
+    """It has at most 120 characters for results of eight digits of elements; what is cut follows in full."""
+    many = 10**8 - 1
+    counts = {"wrong": {"beyond": many}, "undecided": {"undecided": many}}.get(outcome, {})
+    evidence = (Evidence("a" * 60, 123.456, 1.5, "b" * 60),) * (outcome == "degraded")
+    figures = {"elements": many, "equal": many, "nonfinite": many, "blind": many, "share": 1.23e-10}
+    verdict = Verdict(**figures, **counts, outcome=outcome, reason=reason, evidence=evidence)  # type: ignore[arg-type]
+    assert len(verdict.brief) <= 120
+    assert verdict.brief.startswith(outcome if outcome == "ok" else outcome.upper())
+    assert (f"in full   {reason}" in verdict.details) == bool(reason)

@@ -93,31 +93,34 @@ class Verdict:
     def brief(self) -> str:
         """The first line of the verdict: the outcome, and how many elements are equal."""
         if self.reason:
-            return shortened(f"{self._head}: {self.reason}")
+            return _shortened(f"{self._head}: {self.reason}")
         if self.elements == 0:
             return "ok: the result is empty, with nothing to compare but its shape"
         head = self._head
         if self.beyond:
             head = f"{head}: {self.beyond} of {self.elements} elements beyond the bound"
         elif self.undecided:
-            head = f"{head}: {self.undecided} of {self.elements} elements may overflow or have too long a sum"
+            head = f"{head}: {self.undecided} of {self.elements} elements have no bound"
         elif self.evidence:
-            head = f"{head}: inside the bound, but not by the declared arithmetic"
-        strange = f", {self.nonfinite} not finite" if self.nonfinite else ""
-        return f"{head}: {self.equal} of {self.elements} equal{strange}, largest error {self.share:.3g} of the bound"
+            head = f"{head}: unlike the declared arithmetic"
+        return f"{head}: {self.equal} of {self.elements} equal, largest error {self.share:.3g} of the bound"
 
     @property
     def details(self) -> tuple[str, ...]:
         """The other lines of the verdict, each with a label: causes, evidence, places and the worst element."""
         lines = [("in full", self.reason)] if self.reason and not self.brief.endswith(self.reason) else []
         lines += [("cause", f"{one.name}{f' ({one.detail})' if one.detail else ''}") for one in self.found]
+        if self.undecided and not self.beyond and not self.reason:
+            lines.append(("reason", "their sums may overflow, or are too long"))
         if self.evidence and not (self.beyond or self.undecided):
-            lines.append(("evidence", self._alarms))
+            lines.append(("evidence", f"all elements are inside the bound, but {self._alarms}"))
         if self.where:
             lines.append(("where", self.where))
         if self.share:
             numbers = f"got {self.got:.9g}, expected {self.expected:.9g}, bound {self.bound:.3g}"
             lines.append(("worst", f"element {self.worst}: {numbers}"))
+        if self.nonfinite:
+            lines.append(("note", f"{counted(self.nonfinite, 'exact value')} not finite"))
         if self.blind:
             lines.append(("note", f"a 0 would pass at {counted(self.blind, 'element')}"))
         return tuple(f"{label:8}  {text}" for label, text in lines)
@@ -141,6 +144,6 @@ class Verdict:
         return "\n  ".join((self.brief, *self.details))
 
 
-def shortened(line: str) -> str:
+def _shortened(line: str) -> str:
     """Return a line of at most LINE characters; a longer one ends in "..."."""
     return line if len(line) <= LINE else f"{line[: LINE - 3]}..."
