@@ -220,3 +220,9 @@ def test_an_image_alone_is_taken_as_its_refusal_says() -> None:
     image, weights = np.ones((9, 8), np.float32), np.ones((3, 3, 1, 4), np.float32)
     for one, formats in ((image[None, ..., None], {}), (image[None, None], {"data_format": "NCX"})):
         assert convgrad.convolution(one, weights, **formats).ndim == 4
+
+
+def test_a_misspelt_operand_is_named() -> None:
+    """Python would say first that weights are missing, and not what was given instead."""
+    with pytest.raises(TypeError, match=r"convolution\(\) got an unexpected keyword argument 'weight'"):
+        convgrad.convolution(np.ones((1, 5, 1), np.float32), weight=np.ones((3, 1, 1), np.float32))

@@ -85,8 +85,11 @@ def computed_by(compute: Callable[..., Any], operator: str, note: str = OPERANDS
         def function(*given: Any, **named: Any) -> Any:
             end = ends.get(len(given), (Parameter.empty,))
             wrong = Parameter.empty in end or not required <= named.keys()
-            if wrong or not operands.keys().isdisjoint(named):  # if wrong, this call raises Python's TypeError
-                declaration(*given, **{name: value for name, value in named.items() if name in parameters})
+            if wrong or not operands.keys().isdisjoint(named):
+                needed = required.union(name for name in [*operands][len(given) :] if operands[name] is Parameter.empty)
+                known = {name: value for name, value in named.items() if name in parameters}
+                # A wrong call raises Python's TypeError. It names a misspelt operand before a missing one.
+                declaration(*given, **known if needed <= known.keys() else named)
                 end = tuple(named.pop(name, operands[name]) for name in [*operands][len(given) :])
             attributes, options = attributes_left_out.copy(), options_left_out.copy()
             for name, value in named.items():
