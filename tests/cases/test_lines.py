@@ -372,3 +372,8 @@ def test_the_page_names_every_knob() -> None:
     page = (DOCS / "cases.md").read_text(encoding="utf-8")
     for knob in (*PROBLEM, *ATTRIBUTES, *HARMLESS, *REFUSED, "batch", "reset", "conv", "deconv"):
         assert f"`--{knob}`" in page, knob
+
+
+def test_a_function_in_place_of_a_case_is_told_its_option() -> None:
+    with pytest.raises(FileError, match=r"no problem\. Pass a function with --call mine:f"):
+        cases.read("mine:f")

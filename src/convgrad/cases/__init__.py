@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,8 @@ def _read(source: str | Path, limits: Limits) -> Iterator[Found]:
     if folder:
         return _read_folder(path, limits)
     wanted = "must be cases in a notation that is known here" if there else "no such file, and no problem"
+    if not there and re.fullmatch(r"[\w.]+:\w+", str(source)):
+        raise FileError(f"{source!s:.200}: {wanted}. Pass a function with --call {source!s:.200}")
     raise FileError(f"{source!s:.200}: {wanted}; {_known()}")
 
 
