@@ -369,7 +369,7 @@ def test_lists_of_others_are_read_as_they_are(path: Path) -> None:
 
 
 def test_the_page_names_every_knob() -> None:
-    page = (DOCS / "cases.md").read_text(encoding="utf-8")
+    page = (DOCS / "benchdnn.md").read_text(encoding="utf-8")
     for knob in (*PROBLEM, *ATTRIBUTES, *HARMLESS, *REFUSED, "batch", "reset", "conv", "deconv"):
         assert f"`--{knob}`" in page, knob
 
