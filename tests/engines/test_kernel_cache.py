@@ -21,7 +21,7 @@ from tests.support.children import Array, Layer, in_child
 from tests.support.tiers import then_long
 
 CALLERS = 32
-MOST_GROWTH_MB = 64.0
+MAX_GROWTH_MB = 32.0
 LAYERS = [
     Layer((30,), (3,), channels, type=operand, data_format=data_format)
     for (channels, operand), data_format in itertools.product(
@@ -180,12 +180,13 @@ def test_kernels_leave_while_they_run(
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
 @pytest.mark.parametrize(
     ("count", "warm", "widths"),
-    then_long([(24, 16, (16,))], [(10_000, 500, tuple(range(8, 80)))]),
+    then_long([(24, 16, (16,))], [(10_000, 2_000, tuple(range(8, 80)))]),
     ids=["quick", "long"],
 )
 @pytest.mark.timeout(3600)
 def test_memory_over_many_shapes(count: int, warm: int, widths: tuple[int, ...]) -> None:
+    """All caches, of at most 1,024 entries, are full when memory is first measured."""
     growth_mb, kernels, prepared = in_child(__name__, "many_shapes", count, warm, widths, timeout=3600)
-    assert growth_mb < MOST_GROWTH_MB
+    assert growth_mb < MAX_GROWTH_MB
     assert kernels <= jit.CAPACITY
     assert prepared <= execute.CAPACITY

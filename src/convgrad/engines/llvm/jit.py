@@ -115,7 +115,8 @@ class _Linker:
         self.kernels: dict[tuple[Spec, Generator], Kernel] = {}
         self.compiled: dict[bytes, bytes] = {}  # functions by the digests of their texts
         self.loaded: list[tuple[weakref.ref[Any], Any]] = []  # functions, and what keeps their code in memory
-        self.machines: dict[str, tuple[Any, Any]] = {}  # what compiles for an instruction set, and what loads
+        self.machines: dict[str, Any] = {}  # compilers by instruction set
+        self.loaders: dict[str, Any] = {}  # loaders by instruction set
         self.number = 0
 
     def kernel(self, spec: Spec, generate: Generator) -> Kernel:
@@ -161,8 +162,12 @@ class _Linker:
             _room(COMPILING_MIB, "compiling a kernel")
             triple = binding.get_process_triple()
             if isa.name not in self.machines:
-                machine = target_machine(isa, triple=triple)
-                self.machines[isa.name] = machine, binding.create_lljit_compiler(machine, use_jit_link=False)
+                self.machines[isa.name] = target_machine(isa, triple=triple)
+            if self.number % CAPACITY == 0:
+                self.loaders.clear()  # LLVM frees the symbols of unloaded kernels only when their loader is freed
+            if isa.name not in self.loaders:
+                machine = self.machines[isa.name]
+                self.loaders[isa.name] = binding.create_lljit_compiler(machine, use_jit_link=False)
             compiler = f"llvmlite {_llvmlite_version()}, LLVM {binding.llvm_version_info}, {triple}"
             key = None if directory is None else object_cache.key(isa, compiler, module, described)
             objects = None
@@ -185,7 +190,7 @@ class _Linker:
             code = self.compiled.get(digest)
             if code is None:
                 module = llvm().parse_assembly(triple + text, llvm().create_context())
-                code = self.machines[isa.name][0].emit_object(module)
+                code = self.machines[isa.name].emit_object(module)
             objects[digest] = code
         return objects
 
@@ -197,7 +202,7 @@ class _Linker:
         for name in prototypes:
             library.export_symbol(name)
         try:
-            tracker = library.link(self.machines[isa.name][1], f"kernel{self.number}")
+            tracker = library.link(self.loaders[isa.name], f"kernel{self.number}")
         except RuntimeError as error:  # it was allowed when the first kernel was made
             raise UnsupportedError(
                 f"executable memory is refused by now: {str(error).strip()}; CONVGRAD_MAX_ISA=numpy computes without"
