@@ -1,4 +1,4 @@
-"""Convolution gradients on arrays of NumPy, PyTorch and JAX: oneDNN Graph's operators, exactly, with a proved bound."""
+"""Gradients of convolutions for NumPy, PyTorch and JAX: the operators of oneDNN Graph, with proved error bounds."""
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -93,7 +93,7 @@ __all__ = [
     "weighted_weights_sum",
 ]
 
-_BY_THEMSELVES = ("dask", "graph", "jax", "scale", "torch", "verify")  # imported only on request
+_BY_THEMSELVES = ("dask", "graph", "jax", "scale", "torch", "verify")  # modules that a user must import by name
 
 _OF_OTHERS = {f"conv{axes}d": "convolution" for axes in (1, 2, 3)} | {
     f"{name}{axes}d": "conv_transpose" for name in ("conv_transpose", "convtranspose") for axes in (1, 2, 3)
@@ -101,14 +101,14 @@ _OF_OTHERS = {f"conv{axes}d": "convolution" for axes in (1, 2, 3)} | {
 
 
 def __getattr__(name: str) -> Any:
-    """Return a rarely used name, which is imported on first use."""
+    """Return ``error_bound``, which is imported on first use. Raise AttributeError for other names."""
     if name == "error_bound":
         from convgrad.verify.bound import error_bound  # noqa: PLC0415 - importing convgrad must stay light
 
         return error_bound
     hint = f" until something has imported it: import convgrad.{name}" if name in _BY_THEMSELVES else ""
     if name == "set_num_threads":
-        hint = ". convgrad.threads(n) sets them in a with block"
+        hint = ". Use convgrad.threads(n) in a with statement"
     if name.lower() in _OF_OTHERS:
         hint = f". {_OF_OTHERS[name.lower()]} takes any number of spatial axes; PyTorch's layers are in convgrad.torch"
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[__name__])

@@ -1,4 +1,4 @@
-"""``python -m convgrad``: the command line."""
+"""The command line, run as ``python -m convgrad``."""
 
 import sys
 

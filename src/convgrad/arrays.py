@@ -1,4 +1,4 @@
-"""Conversion of callers' arrays to NumPy arrays of a known format, and the checks of ``out``, before any work."""
+"""Conversion of a caller's arrays to NumPy arrays, and the checks of their number formats and of ``out``."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ Array = NDArray[Any]
 
 _OUT = "out must be a PyTorch tensor or a NumPy array"
 _OVERLAP_WORK = 100_000
-ONE_AXIS = ("bias", "scale", "norm2")  # operands whose values look like a shape
-ALIGNED_BYTES = 1 << 16  # for less memory, aligning costs more than it saves
+ONE_AXIS = ("bias", "scale", "norm2")  # operands with one axis: a list of their values looks like a shape
+ALIGNED_BYTES = 1 << 16  # aligning a smaller array costs more time than it saves
 
 
 def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
-    """Return an operand as a NumPy array that shares its memory, and its format.
+    """Return an operand as a NumPy array, without a copy where possible, and the array's number format.
 
-    An operand is a NumPy array of any strides, an object with ``__dlpack__`` (bf16 included) or ``__array__``, or
-    nested sequences.
+    An operand can be a NumPy array with any strides, an object with ``__dlpack__`` (also of bf16) or ``__array__``, or
+    nested sequences of numbers.
     """
     if value is None:  # T1
         refuse("T1", operator, f"{name} must be an array; got None")
@@ -63,32 +63,32 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return a new array with arbitrary values; a large one begins at a cache line.
+    """Return a new array with arbitrary values. If it is large, it begins at the start of a cache line.
 
-    NumPy's own arrays begin 16 bytes after a cache line, so that each stored vector of 64 bytes spans two lines.
+    Large arrays of ``np.empty`` begin 16 bytes into a cache line, so each store of a 64-byte vector writes two lines.
     """
     return aligned(shape, dtype) if prod(shape) * dtype.itemsize >= ALIGNED_BYTES else np.empty(shape, dtype)
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return a new array with arbitrary values that begins at a cache line."""
+    """Return a new array with arbitrary values that begins at the start of a cache line."""
     size = prod(shape) * dtype.itemsize
     memory = np.empty(size + LINE_BYTES, np.uint8)
     return np.ndarray(shape, dtype, memory, -address_of(memory) % LINE_BYTES)
 
 
 def stand_in(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return an array of a shape and type for checks; it takes no memory."""
+    """Return an array with a given shape and type for the checks of a call. All its elements share one address."""
     return np.broadcast_to(np.empty((), dtype), shape)
 
 
 def native(array: Array, fmt: Format) -> Array:
-    """Return the array in native byte order: itself, or a copy."""
+    """Return the array itself if its byte order is native, else a copy in native byte order."""
     return array if array.dtype is fmt.dtype or array.dtype.isnative else array.astype(fmt.dtype)
 
 
 def take_shape(value: object, operator: str, name: str) -> tuple[int, ...]:
-    """Return a shape operand, a 1-D integer array or a sequence of ints, as a tuple."""
+    """Return a shape operand as a tuple. It may be a 1-D integer array or a sequence of ints."""
     integers, hint = as_integers(value), ""
     if integers is None and not isinstance(value, list | tuple | str):
         array = _as_array(value, operator, name)
@@ -102,7 +102,7 @@ def take_shape(value: object, operator: str, name: str) -> tuple[int, ...]:
 
 
 def is_shape(value: object) -> bool:
-    """Return whether an operand is a 1-D integer array or a sequence of ints, like a shape operand."""
+    """Return whether an operand looks like a shape: a 1-D integer array, or a non-empty sequence of ints."""
     if isinstance(value, list | tuple):
         return as_integers(value) is not None and len(value) > 0
     dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", ())
@@ -110,7 +110,7 @@ def is_shape(value: object) -> bool:
 
 
 def check_common(named: list[tuple[str, Format]], operator: str) -> Format:
-    """Return the one format of all operands, or raise by rule T2."""
+    """Return the number format that all operands have. Raise InvalidDataTypeError (rule T2) if formats differ."""
     common = named[0][1]
     if [fmt for _, fmt in named if fmt is not common]:  # T2
         got = ", ".join(f"{name} {fmt}" for name, fmt in named)
@@ -119,7 +119,7 @@ def check_common(named: list[tuple[str, Format]], operator: str) -> Format:
 
 
 def _conversion(named: list[tuple[str, Format]]) -> str:
-    """Return how to convert operands: to the first format other than f64, which arrays without a dtype have."""
+    """Return a hint on converting all operands to one format: the first that is not f64, which is NumPy's default."""
     to = next((fmt for _, fmt in named if fmt is not formats.F64), named[0][1])
     others = [name for name, fmt in named if fmt is not to]
     module = "ml_dtypes" if to.is_extension else "numpy"
@@ -129,7 +129,7 @@ def _conversion(named: list[tuple[str, Format]]) -> str:
 
 
 def output_format(dtype: object, common: Format, operator: str) -> Format:
-    """Return the format of the output: the one that ``dtype`` names, or the operands' format."""
+    """Return the number format of the output: the format that ``dtype`` names, or ``common`` if ``dtype`` is None."""
     if dtype is None:
         return common
     fmt = formats.named(libraries.dtype(dtype))  # type: ignore[arg-type]
@@ -140,9 +140,10 @@ def output_format(dtype: object, common: Format, operator: str) -> Format:
 
 
 def check_out(out: object, shape: tuple[int, ...], fmt: Format, operands: Mapping[str, Array], operator: str) -> Array:
-    """Return the memory of ``out`` if the result can be written there; else raise.
+    """Return ``out`` as a NumPy array that shares its memory. Raise an error if the result cannot be written to it.
 
-    ``out`` must have the result's type and shape, be writable, and overlap no operand, in memory or in a file.
+    ``out`` must have the result's type and shape, and be writable. It must not overlap itself or an operand, in memory
+    or in a mapped file.
     """
     if type(out) is not np.ndarray:
         out = _memory_of(out, fmt, operator)
@@ -162,7 +163,7 @@ def check_out(out: object, shape: tuple[int, ...], fmt: Format, operands: Mappin
             "D4", operator, f"out must not overlap itself; got shape {out.shape} with strides {out.strides} in bytes"
         )
     for name, array in seen_from(out, operands).items():
-        if np.may_share_memory(out, array) and _overlap(out, array):  # D4: bounds are quick to compare
+        if np.may_share_memory(out, array) and _overlap(out, array):  # D4: first the bounds, which is fast
             refuse("D4", operator, f"out must not overlap an operand; got memory shared with {name}")
     return out
 
@@ -182,7 +183,7 @@ def _memory_of(out: object, fmt: Format, operator: str) -> Array:
 
 def _is_masked(value: object) -> bool:
     """Return whether a value is a masked array, without importing ``numpy.ma``."""
-    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)  # not yet there while another thread loads it
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)  # None while another thread imports it
     return masked is not None and isinstance(value, masked)
 
 
@@ -190,7 +191,7 @@ def _as_array(value: object, operator: str, name: str) -> Array:
     if _is_masked(value):  # T1
         refuse("T1", operator, f"{name} must be a plain array; got a masked array, whose mask would be ignored")
     if isinstance(value, np.ndarray):
-        return value.view(np.ndarray)  # a subclass may define its axes differently
+        return value.view(np.ndarray)  # methods of a subclass, such as numpy.matrix, may treat axes differently
     library = libraries.library_of(value)
     if library is not None:
         return _from_library(library, value, operator, name)
@@ -207,7 +208,7 @@ def _from_library(library: Library, value: object, operator: str, name: str, to_
         refusal = library.refusal(value, library.not_written + library.refused if to_write else library.refused)
         if refusal is None:
             return library.array(library.loaded, value)
-    except Exception as error:  # D1: a library may raise any exception for an array that it cannot hand over
+    except Exception as error:  # D1: a library may raise any exception for an array that it cannot convert
         refusal = library.refusal(value, library.refused_there)
         if refusal is None:
             refuse("D1", operator, f"{name} must be readable as a NumPy array; got: {_line(error)}")
@@ -221,17 +222,17 @@ def _from_dlpack(value: Any, operator: str, name: str) -> Array:
             device = f"DLPack device ({kind}, {number})"
             refuse("D1", operator, f"{name} must lie in CPU memory; got {device}; copy it there first")
         array = dlpack.array_of(value)
-        if array.size and array.flags.owndata:  # D1: without memory, NumPy allocates some of its own
+        if array.size and array.flags.owndata:  # D1: NumPy has allocated the memory, because the value has none
             refuse("D1", operator, f"{name} must lie in memory; got a {type(value).__name__} that has none")
         return array
     except ConvgradError:
         raise
-    except Exception as error:  # D1: a producer may raise any exception for an array that it cannot hand over
+    except Exception as error:  # D1: a library may raise any exception for an array that it cannot export
         refuse("D1", operator, f"{name} must be readable through DLPack; got: {_line(error)}")
 
 
 def _line(error: Exception) -> str:
-    """Return an error's message as one line."""
+    """Return the message of an error, with line breaks replaced by spaces."""
     return " ".join(str(error).split())
 
 
@@ -243,7 +244,10 @@ def _dtype_words(array: Array) -> str:
 
 @lru_cache(maxsize=1024)
 def overlaps_itself(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
-    """Return whether two elements may share memory: no stride may be less than the span of the smaller strides."""
+    """Return whether two elements of an array may share memory.
+
+    They cannot if each stride is at least the number of bytes that the axes with smaller strides span.
+    """
     spanned = size
     for stride, extent in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):
         if stride < spanned:

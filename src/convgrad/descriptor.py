@@ -1,9 +1,12 @@
-"""benchdnn's problem descriptors, read and written: keys with numbers; missing values are deduced.
+"""Reading and writing of benchdnn's problem descriptors. They are keys with numbers, such as ``ic64`` and ``kh3``.
 
-The keys are g groups, mb batch (2 if absent), ic and oc channels. For each axis d, h, w (depth, height, width) they are
-i o k s p d: input, output, kernel, stride, left pad, and dilation counted from 0. Underscores have no meaning. ``n``
-begins a name and comes last. A missing output follows from the pad, a missing pad from the output. An inner axis
-repeats its outer one. An axis counts as absent if it has only benchdnn's default values, such as a pad of 0.
+Keys of the problem are ``g`` (groups, default 1), ``mb`` (batch, default 2), ``ic`` and ``oc`` (channels of input and
+output). A key of an axis has two letters. The first letter is ``i`` (input), ``o`` (output), ``k`` (kernel), ``s``
+(stride), ``p`` (left pad) or ``d`` (dilation, where 0 leaves no gaps). The second letter is ``d`` (depth), ``h``
+(height) or ``w`` (width). Underscores are ignored. The key ``n`` is the last one, and the problem's name follows it.
+
+A missing output extent is computed from the pad, and a missing pad from the output extent. An axis without input and
+kernel takes missing values from the next outer axis. An axis is absent if all its values are benchdnn's defaults.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ _TOKEN = re.compile(r"(mb|ic|oc|[ioksdp][dhw]|g)(\d{1,18})|(n)(.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class AxisSize:
-    """One complete axis of a descriptor: extents of input and output, kernel, stride, pads, dilation (1 = none)."""
+    """The values of one axis of a descriptor, given or deduced. A dilation of 1 leaves no gaps between taps."""
 
     input: int
     output: int
@@ -35,8 +38,9 @@ class AxisSize:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A complete benchdnn problem. ``input`` and ``output`` are the operator's own, also for deconv.
+    """A benchdnn problem with all values, given or deduced.
 
+    In a deconvolution, ``input`` and ``output`` are those of the deconvolution, not of the underlying convolution.
     ``note`` is a warning about pads that the descriptor does not give, or "".
     """
 
@@ -50,7 +54,7 @@ class Descriptor:
 
 
 def read_descriptor(text: str, transposed: bool = False) -> Descriptor:
-    """Read a benchdnn descriptor and deduce missing values.
+    """Read a benchdnn descriptor, and compute the values that it omits.
 
     >>> read_descriptor("g1_oc16oh56ow56_ic16ih28_kh1sh2ph0").axes[1]
     AxisSize(input=28, output=56, kernel=1, stride=2, pad_begin=0, pad_end=83, dilation=1)
@@ -62,7 +66,7 @@ def read_descriptor(text: str, transposed: bool = False) -> Descriptor:
         if numbers.get(key, 1 if key == "g" else 0) < 1:
             raise NotationError(f"{key} must be given and positive; got {text!r:.100}")
     axes = tuple(size for *_, size in each)
-    notes = (_unwritten_pad(*one) for at, one in enumerate(each) if one[-1] not in axes[:at])  # once if axes are alike
+    notes = (_unwritten_pad(*one) for at, one in enumerate(each) if one[-1] not in axes[:at])  # one note for equal axes
     note = "; ".join(filter(None, notes))
     return Descriptor(numbers.get("mb", 2), numbers.get("g", 1), numbers["ic"], numbers["oc"], axes, name, note)
 
@@ -70,7 +74,7 @@ def read_descriptor(text: str, transposed: bool = False) -> Descriptor:
 def _tokens(text: str) -> tuple[dict[str, int], str]:
     numbers: dict[str, int] = {}
     text = text.strip()
-    at = 0  # cutting the text after each token would copy it as often
+    at = 0  # an index, because slicing off every token would take quadratic time
     while at < len(text):
         if text[at] == "_":
             at += 1
@@ -79,26 +83,26 @@ def _tokens(text: str) -> tuple[dict[str, int], str]:
         if token is None:
             remainder, hint = text[at:], ""
             if re.match(r"(auto_pad|same|valid)", remainder):
-                hint = ". The notation cannot say auto_pad: give the pads"
+                hint = ". The notation cannot express auto_pad: give the pads"
             rule = "a descriptor is keys with numbers, such as ic64 or kh3"
             raise NotationError(f"{rule}; cannot read {remainder!r:.100} in {text!r:.100}{hint}")
         if token[3]:
             return numbers, token[4].strip().strip('"')
         if token[1] in numbers:
-            raise NotationError(f"each key stands once; got {token[1]} twice in {text!r:.100}")
+            raise NotationError(f"each key may occur only once; got {token[1]} twice in {text!r:.100}")
         numbers[token[1]] = int(token[2])
         at = token.end()
     return numbers, ""
 
 
 def _given(numbers: Mapping[str, int], axis: str) -> dict[str, int]:
-    """Return an axis's values by key, or none if all of them are defaults."""
+    """Return the given values of an axis by key. Return {} if all of them are benchdnn's defaults."""
     values = {key: numbers[key + axis] for key in _ABSENT if key + axis in numbers}
     return values if any(_ABSENT[key] != value for key, value in values.items()) else {}
 
 
 def _promoted(given: Mapping[str, dict[str, int]], text: str) -> list[tuple[str, dict[str, int]]]:
-    """Return the spatial axes with their values: one without i and k repeats the outer axis, except for its values."""
+    """Return the spatial axes and their values. An axis without i and k takes missing values from the outer axis."""
     letters = [axis for axis in _AXIS_LETTERS if given[axis]]
     if not letters:
         raise NotationError(f"a problem has at least one spatial axis; got {text!r:.100}")
@@ -132,7 +136,7 @@ def _axis(values: Mapping[str, int], axis: str, text: str, transposed: bool) -> 
         pad = _truncated(total, 2)
     if pad < 0:
         raise NotationError(f"p{axis} follows from the rest as {pad}, but must not be negative; got {text!r:.100}")
-    # A negative right pad only removes positions that no tap reads: 0 describes the same problem.
+    # A negative right pad only cuts off positions that no tap reads, so a pad of 0 describes the same problem.
     pad_end = max(0, total - pad)
     padding = large - transposed_extent(small, e, stride, pad + pad_end)
     if padding >= max(stride, dilation if transposed else 1):
@@ -143,7 +147,7 @@ def _axis(values: Mapping[str, int], axis: str, text: str, transposed: bool) -> 
 
 
 def _unwritten_pad(axis: str, values: Mapping[str, int], size: AxisSize) -> str:
-    """Return a warning if the last position of an axis meets only padding, and the descriptor does not give this pad.
+    """Return a warning if the right pad was not given and is at least as long as the dilated kernel; else "".
 
     >>> read_descriptor("ic1ih9oc1oh99kh3ph1").note
     'ih9 and oh99 leave a pad of 91 at the end of h, which the descriptor does not give'
@@ -156,16 +160,16 @@ def _unwritten_pad(axis: str, values: Mapping[str, int], size: AxisSize) -> str:
 
 
 def _truncated(number: int, by: int) -> int:
-    """Divide towards zero, as benchdnn does when it deduces extents and pads."""
+    """Divide and round towards zero, as benchdnn does to compute extents and pads."""
     return -(-number // by) if number < 0 else number // by
 
 
 def write_descriptor(d: Descriptor, transposed: bool = False) -> str:
-    """Write a descriptor; raise NotationError if the notation cannot express it."""
+    """Return a descriptor as text. Raise NotationError if the notation cannot express it."""
     if len(d.axes) > len(_AXIS_LETTERS):
         raise NotationError(f"the notation has up to 3 spatial axes; got {len(d.axes)}")
     letters = _AXIS_LETTERS[-len(d.axes) :]
-    if len(set(d.axes)) == 1:  # inner axes repeat the outer one
+    if len(set(d.axes)) == 1:  # inner axes take all values from the outermost axis
         letters = letters[0]
     fields = (
         ("i", 1, "input"),
@@ -186,5 +190,5 @@ def write_descriptor(d: Descriptor, transposed: bool = False) -> str:
     text += f"ic{d.in_channels}{spatial['i']}oc{d.out_channels}{spatial['o']}"
     text += spatial["k"] + spatial["s"] + spatial["d"] + spatial["p"] + (f'n"{d.name}"' if d.name else "")
     if read_descriptor(text, transposed) != d:
-        raise NotationError(f"the notation deduces the right pad from the extents; it cannot say the pads of {d}")
+        raise NotationError(f"the notation deduces the right pad from the extents; it cannot express the pads of {d}")
     return text

@@ -1,6 +1,7 @@
-"""Files on disk: only regular files are read; a new file gets its name when it is complete.
+"""Reading and writing of files. Only regular files are read, and an existing file is replaced only with ``force``.
 
-Without ``force`` no file is replaced. A symbolic link is followed for reading and writing, as in a shell.
+A new file has a temporary name until it is complete, except in ``growing``. Symbolic links are followed for reading and
+writing.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ from typing import IO
 from convgrad.errors import FileError
 
 PERMISSIONS = 0o777
-TEMPORARY = ".convgrad-"  # prefix of the name of an incomplete file
-UNFINISHED = ".unfinished"  # suffix of the name of a file that an interruption leaves
+TEMPORARY = ".convgrad-"  # prefix of the temporary name of an incomplete file
+UNFINISHED = ".unfinished"  # suffix of the name of an incomplete file that a later call can continue
 
 
 def why(error: BaseException) -> str:
-    """Return the message of an error, the system's own message if it has one."""
+    """Return the message of an error. For an error of the system, this is its text without the file's name."""
     return getattr(error, "strerror", None) or str(error)
 
 
 def opened(path: str | Path, links: bool = True) -> IO[bytes]:
     """Open a regular file for reading. A FIFO or a device is refused, because reading it may never end.
 
-    A symbolic link is refused too unless ``links``.
+    If ``links`` is False, a symbolic link is refused too.
     """
     try:
         file = open(path, "rb", opener=_open_at_once if links else _open_no_link)  # noqa: SIM115 - the caller closes it
-    except (OSError, ValueError) as error:  # a ValueError for a path with a NUL in it
+    except (OSError, ValueError) as error:  # open raises ValueError for a path that contains a NUL
         raise FileError(f"{path}: cannot be read: {why(error)}") from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -42,7 +43,7 @@ def opened(path: str | Path, links: bool = True) -> IO[bytes]:
 
 
 def read_bytes(path: str | Path, maximum: int) -> bytes:
-    """Return the start of a regular file: at most ``maximum`` bytes."""
+    """Return the first bytes of a regular file, ``maximum`` bytes at most."""
     with opened(path) as file:
         try:
             return file.read(maximum)
@@ -51,7 +52,7 @@ def read_bytes(path: str | Path, maximum: int) -> bytes:
 
 
 def check_new(path: Path, force: bool, place: str = "") -> None:
-    """Raise FileError if a path cannot be written to or, without ``force``, if its file exists."""
+    """Raise FileError if no file can be written at a path, or if ``force`` is False and the file exists."""
     name = place or str(path)
     try:
         target = _target(path)
@@ -59,7 +60,7 @@ def check_new(path: Path, force: bool, place: str = "") -> None:
     except (OSError, ValueError) as error:
         raise FileError(f"{name}: cannot be written: {why(error)}") from error
     if there and not stat.S_ISREG(there.st_mode):
-        kind = "a directory" if stat.S_ISDIR(there.st_mode) else "no regular file"
+        kind = "a directory" if stat.S_ISDIR(there.st_mode) else "not a regular file"
         raise FileError(f"{name}: cannot be written: it is {kind}")
     if there and not force:
         raise _exists(name)
@@ -71,10 +72,11 @@ def check_new(path: Path, force: bool, place: str = "") -> None:
 
 @contextmanager
 def written(path: Path, force: bool, place: str = "", mode: int = 0o666) -> Iterator[IO[bytes]]:
-    """Yield a file to write, which gets its name when it is complete; an error leaves no trace.
+    """Yield a temporary file to write, which is renamed to ``path`` at the end. After an error, the file is deleted.
 
-    Without ``force`` nothing is replaced, not even a file made meanwhile. A replaced file keeps its permissions, and
-    its owner if the system permits; a new one has the permissions of ``mode`` that the umask allows.
+    Without ``force``, no file is replaced, not even one that is created in the meantime. If a file is replaced, the new
+    one gets its permissions and, if the system permits, its owner. Otherwise, the new file's permissions are those of
+    ``mode`` that the umask allows.
     """
     name = place or str(path)
     check_new(path, force, place)
@@ -99,10 +101,11 @@ def written(path: Path, force: bool, place: str = "", mode: int = 0o666) -> Iter
 
 @contextmanager
 def left(path: Path, force: bool, kept: Path, place: str = "") -> Iterator[IO[bytes]]:
-    """Yield a file to read and write, which gets its name when it is complete; an error leaves it as it is.
+    """Yield a file to read and write, which is renamed to ``path`` at the end. After an error, the file remains.
 
-    Until then its name ends in ``UNFINISHED``, and the next try gets the same file. ``kept`` is the file that records
-    its finished parts: if an error comes before the first record, a new unfinished file is removed.
+    The name of an unfinished file ends in ``UNFINISHED``, and the next call yields the same file. ``kept`` is the path
+    of another file, which records the finished parts. If it was not written before the error, a file that this call has
+    created is deleted.
     """
     name = place or str(path)
     check_new(path, force, place)
@@ -130,7 +133,7 @@ def left(path: Path, force: bool, kept: Path, place: str = "") -> Iterator[IO[by
 
 @contextmanager
 def growing(path: Path, force: bool) -> Iterator[IO[str]]:
-    """Yield a text file that has its name from the start, so that an interruption leaves the written rows."""
+    """Yield a text file with its final name from the start, so that an interruption keeps the rows written before."""
     check_new(path, force)
     try:
         with open(_target(path), "w" if force else "x", newline="", encoding="utf-8") as file:
@@ -142,17 +145,17 @@ def growing(path: Path, force: bool) -> Iterator[IO[str]]:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open without waiting for the writer of a FIFO; regular files are not affected."""
+    """Open a path, and do not wait for a writer if the path is a FIFO. Regular files are not affected."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _open_no_link(path: str, flags: int) -> int:
-    """Open without waiting, and do not follow a link."""
+    """Open a path like ``_open_at_once``, but raise an error if it is a symbolic link."""
     return _open_at_once(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
 def _target(path: Path) -> Path:
-    """Return the path without links; if the links form a cycle, the first link that is met again."""
+    """Return a path with all symbolic links resolved. If the links form a cycle, return one of these links."""
     return Path(os.path.realpath(path))
 
 
@@ -175,7 +178,7 @@ def _exists(name: str) -> FileError:
 
 
 def _give(temporary: Path, before: os.stat_result) -> None:
-    """Give a file the group, owner and permissions of the one that it replaces, as far as permitted."""
+    """Give a new file the group, owner and permissions of the file to be replaced, if the system permits."""
     for owner, group in ((-1, before.st_gid), (before.st_uid, -1)):
         with suppress(OSError):
             os.chown(temporary, owner, group)
@@ -183,7 +186,7 @@ def _give(temporary: Path, before: os.stat_result) -> None:
 
 
 def _take_name(temporary: Path, target: Path, force: bool) -> None:
-    """Give the complete file its name in one step; without ``force`` only if the name is free."""
+    """Give a complete file its final name atomically. Without ``force``, raise FileExistsError if the name is used."""
     if force:
         os.replace(temporary, target)
         return
@@ -191,7 +194,7 @@ def _take_name(temporary: Path, target: Path, force: bool) -> None:
         os.link(temporary, target)
     except FileExistsError:
         raise
-    except OSError:  # without hard links, an empty file reserves the name and is then replaced
+    except OSError:  # no hard links: create an empty file to reserve the name, then replace this file
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         try:
             os.replace(temporary, target)

@@ -1,13 +1,13 @@
-"""All exceptions that convgrad raises, under one root; each also derives from the builtin that a caller expects."""
+"""The exceptions of convgrad. Each derives from ConvgradError and from a similar builtin exception."""
 
 from convgrad.words import printable
 
 
 class ConvgradError(Exception):
-    """The root of all convgrad errors; the message is printable, whatever names and keys it quotes."""
+    """The base class of all convgrad errors. The message has only printable characters."""
 
     def __str__(self) -> str:
-        """Return the message, one line of printable characters."""
+        """Return the message with each unprintable character, such as a line break, replaced by a question mark."""
         return printable(super().__str__(), None)
 
 
@@ -20,7 +20,7 @@ class InvalidAttributeError(ConvgradError, ValueError):
 
 
 class InvalidShapeError(ConvgradError, ValueError):
-    """Shapes that do not fit the operator, its attributes, or each other; an ``out`` that cannot be written."""
+    """Shapes that do not fit the operator, its attributes or each other, or an ``out`` that cannot be written to."""
 
 
 class InvalidDataTypeError(ConvgradError, TypeError):
@@ -32,7 +32,7 @@ class UnsupportedError(ConvgradError, NotImplementedError):
 
 
 class GraphError(ConvgradError, ValueError):
-    """An error in a graph or in a graph file; raised from its cause."""
+    """An error in a graph or in a graph file. The original error, if there is one, is its ``__cause__``."""
 
 
 class NotationError(ConvgradError, ValueError):

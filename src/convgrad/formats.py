@@ -1,7 +1,7 @@
-"""The number formats as a table, and the one correct rounding from float64 into each of them.
+"""The table of number formats, and the correct rounding from float64 to each format.
 
-Each row is a format of operands. Readers of files, of other libraries' tensors and of kernels' memory derive their
-tables from these rows.
+Each row is a format that operands can have. The types of arrays in files, of other libraries' tensors and of kernels'
+operands are derived from these rows.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from numpy.typing import DTypeLike, NDArray
 from convgrad import words
 
 
-@dataclass(frozen=True, eq=False)  # rows of a table: compared by identity, which is a fast lookup
+@dataclass(frozen=True, eq=False)  # compared and hashed by identity, which makes lookups fast
 class Format:
-    """A binary floating-point format: m * 2**e with ``significand_bits`` bits in m, the implicit bit included."""
+    """A binary floating-point format: m * 2**e, where m has ``significand_bits`` bits, including the implicit one."""
 
     name: str
     dtype: np.dtype[Any]
     significand_bits: int
     min_exponent: int  # the smallest normal number is 2**min_exponent
     max_exponent: int  # the largest binade begins at 2**max_exponent
-    spent: int = 0  # how many of the largest numbers of that binade encode NaN
-    aliases: Mapping[str, str] = field(default_factory=dict, repr=False)  # its name in other programs, by program
+    spent: int = 0  # how many encodings at the end of the largest binade are NaN
+    aliases: Mapping[str, str] = field(default_factory=dict, repr=False)  # the format's name in each other program
 
     @property
     def unit(self) -> float:
-        """The unit roundoff u: rounding a normal number errs by at most u times its size."""
+        """The unit roundoff u. Rounding changes a number of the normal range by at most u times its absolute value."""
         return 2.0**-self.significand_bits
 
     @property
     def tiny(self) -> float:
-        """The smallest subnormal number; rounding below the normal range errs by at most half of it."""
+        """The smallest subnormal number. Rounding changes a number below the normal range by at most half of it."""
         return 2.0 ** (self.min_exponent - self.significand_bits + 1)
 
     @property
@@ -47,24 +47,24 @@ class Format:
 
     @property
     def bits(self) -> np.dtype[Any]:
-        """The unsigned integers of the same size."""
+        """The dtype of unsigned integers of the same size."""
         return np.dtype(f"u{self.dtype.itemsize}")
 
     @property
     def is_extension(self) -> bool:
-        """Whether NumPy itself lacks the type: other programs get arrays of it as their bits."""
+        """Whether the dtype is from ml_dtypes, not NumPy. Other programs receive such arrays as unsigned integers."""
         return self.dtype.isbuiltin != 1
 
     @property
     def accumulator(self) -> Format:
-        """The format of sums: f64 for f64, f32 for all others."""
+        """The format in which products are summed: f64 for f64 operands, f32 for all others."""
         return F64 if self is F64 else F32
 
     def __str__(self) -> str:
         return self.name
 
     def __reduce__(self) -> tuple[Callable[[str], Format], tuple[str]]:
-        """Reduce to the name: there is one object per format, also after a copy or in another process."""
+        """Pickle only the name, so that a copied or unpickled format is the one object with this name."""
         return _by_name, (self.name,)
 
 
@@ -91,7 +91,7 @@ F8_E5M2 = _row("f8_e5m2", ml_dtypes.float8_e5m2, (3, -14, 15), "FLOAT8E5M2 F8_E5
 FORMATS = {f.name: f for f in (F32, BF16, F16, F64, F8_E4M3, F8_E5M2)}
 LISTED = " or ".join(", ".join(FORMATS).rsplit(", ", 1))  # in messages
 
-# Accumulation formats of other libraries; tf32 has no dtype of its own and is stored as f32.
+# Formats in which other libraries accumulate sums. tf32 has no dtype of its own and is stored as f32.
 TF32 = Format("tf32", np.dtype(np.float32), 11, -126, 127)
 _UNSIGNED_ZERO = (
     Format("f8_e4m3fnuz", np.dtype(ml_dtypes.float8_e4m3fnuz), 4, -7, 7),
@@ -102,7 +102,7 @@ _BY_DTYPE = {f.dtype: f for f in FORMATS.values()}
 
 
 def of_program(program: str) -> dict[str, Format]:
-    """Return the formats by their names in another program.
+    """Return the number formats, keyed by their names in another program.
 
     >>> print(of_program("onnx")["BFLOAT16"])
     bf16
@@ -111,7 +111,7 @@ def of_program(program: str) -> dict[str, Format]:
 
 
 def of_dtype(dtype: np.dtype[Any]) -> Format | None:
-    """Return the format of a NumPy dtype in any byte order; None if there is none.
+    """Return the number format of a NumPy dtype in any byte order; None if no format has this dtype.
 
     >>> print(of_dtype(np.dtype(">f4")), of_dtype(np.dtype(np.int8)))
     f32 None
@@ -120,7 +120,7 @@ def of_dtype(dtype: np.dtype[Any]) -> Format | None:
 
 
 def strided(array: NDArray[Any], shape: Sequence[int], strides: Sequence[int], writeable: bool = False) -> NDArray[Any]:
-    """Return an array's memory with another shape and strides, like NumPy's ``as_strided``, but also for f8_e5m2.
+    """Return a view of an array with another shape and strides. Unlike NumPy's ``as_strided``, it supports f8_e5m2.
 
     >>> strided(np.arange(4).astype(F8_E5M2.dtype), (2, 2), (1, 2)).tolist()
     [[0.0, 2.0], [1.0, 3.0]]
@@ -130,7 +130,7 @@ def strided(array: NDArray[Any], shape: Sequence[int], strides: Sequence[int], w
 
 
 def named(what: str | DTypeLike | Format) -> Format | None:
-    """Return the format of a name ("bf16", "bfloat16"), a dtype or a scalar type; None if there is none.
+    """Return the number format that a name ("bf16", "bfloat16"), a dtype or a scalar type means; None if unknown.
 
     >>> print(named("bf16"), named("bfloat16"), named(np.float16), named("float8_e5m2"), named("int8"))
     bf16 bf16 f16 f8_e5m2 None
@@ -146,7 +146,7 @@ def named(what: str | DTypeLike | Format) -> Format | None:
 
 
 def meant(what: object) -> str:
-    """Return a hint to the format that an unknown name may mean; "" if no format is similar.
+    """Return a hint that names the format most similar to an unknown name; "" if no name is similar.
 
     >>> meant("fp32"), meant("int8")
     ('. Did you mean f32?', '')
@@ -155,11 +155,12 @@ def meant(what: object) -> str:
 
 
 def round_to(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
-    """Round float64 values once to ``fmt``, to nearest, ties to even; overflow gives infinity. Stays float64.
+    """Round float64 values to numbers of ``fmt`` (to nearest, ties to even), and return them as float64.
 
-    Each value is scaled so that the last place of ``fmt`` becomes 1, rounded to an integer, and scaled back. Both
-    scalings are exact, so there is one rounding only: 1 + 2**-8 + 2**-40 rounds up in bf16. Rounding to f32 first would
-    lose the last bit and then break the tie downwards. NumPy's own rounding to f32 is the same, in a third of the time.
+    Overflow gives infinity. Each value is scaled so that its last place in ``fmt`` becomes 1, rounded to an integer,
+    and scaled back. Both scalings are exact, so each value is rounded only once. For example, 1 + 2**-8 + 2**-40 rounds
+    up in bf16. Rounding it to f32 first would lose 2**-40, and the remaining tie would then be rounded down. NumPy's
+    conversion to f32 gives the same results for normal numbers, in a third of the time.
 
     >>> float(round_to(np.array([1 + 2**-8 + 2**-40]), BF16)[0])
     1.0078125
@@ -180,7 +181,7 @@ def round_to(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
 
 
 def _to_f32(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Round as the processor does, except for f32 subnormals, which a process may flush: they are rounded here."""
+    """Round to f32 by the processor. f32 subnormals are computed here, because a process may flush them to zero."""
     rounded = values.astype(np.float32).astype(np.float64)
     small = np.abs(values) < 2.0**F32.min_exponent
     if small.any():

@@ -1,4 +1,4 @@
-"""The host: its processor, its environment, the cores that this process may use, and the cores of its threads."""
+"""The host's processor and environment variables, and the cores on which threads may run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def cpu_fields() -> Mapping[str, str]:
-    """Return the system's description of its first core, by field; empty if the system has none."""
+    """Return the fields of /proc/cpuinfo for the first core; {} if the file cannot be read."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -24,7 +24,7 @@ def cpu_fields() -> Mapping[str, str]:
 
 
 def cpu_model() -> str:
-    """Return the processor's name."""
+    """Return the model name of the processor, or "unknown"."""
     return cpu_fields().get("model name") or platform.processor() or "unknown"
 
 
@@ -42,10 +42,10 @@ def core_count() -> int:
 
 @cache
 def _getenv() -> Callable[[bytes], bytes | None] | None:
-    """Return the C library's function that reads an environment variable; None if there is none."""
+    """Return the C library's ``getenv``, which reads an environment variable; None if the system is not POSIX."""
     if os.name != "posix":
         return None
-    found = ctypes.PyDLL(None).getenv  # keeps the interpreter's lock, so that no other thread sets one meanwhile
+    found = ctypes.PyDLL(None).getenv  # PyDLL keeps the interpreter's lock: no thread sets a variable meanwhile
     found.argtypes, found.restype = [ctypes.c_char_p], ctypes.c_char_p
     return found
 
@@ -53,7 +53,8 @@ def _getenv() -> Callable[[bytes], bytes | None] | None:
 def environment(name: bytes, default: str = "") -> str:
     """Return a variable of the environment, or ``default`` if it is not set.
 
-    ``os.environ`` also sets the process's environment, which this function reads in a quarter of the time.
+    The function takes a quarter of the time of a look-up in ``os.environ``. It also finds variables that were set
+    through ``os.environ``, which sets them in the process too.
 
     >>> environment(b"CONVGRAD_NOTHING_OF_THE_KIND")
     ''
@@ -66,9 +67,9 @@ def environment(name: bytes, default: str = "") -> str:
 
 
 def cache_directory() -> Path | None:
-    """Return the directory where this system keeps a user's caches; None if the user has no home directory."""
+    """Return the directory for the caches of this user; None if the user has no home directory."""
     given = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME", "")
-    if sys.platform != "darwin" and os.path.isabs(given):  # the specification of XDG ignores relative paths
+    if sys.platform != "darwin" and os.path.isabs(given):  # XDG's specification says to ignore relative paths
         return Path(given)
     try:
         home = Path.home()
@@ -80,10 +81,10 @@ def cache_directory() -> Path | None:
 
 @cache
 def _getcpu() -> Callable[[], int] | None:
-    """Return the C library's function that returns the calling thread's core; None if it has none."""
+    """Return the C library's ``sched_getcpu``, which returns the calling thread's core; None if it is missing."""
     if not hasattr(os, "sched_setaffinity"):
         return None
-    found: Callable[[], int] | None = getattr(ctypes.PyDLL(None), "sched_getcpu", None)  # keeps the interpreter's lock
+    found: Callable[[], int] | None = getattr(ctypes.PyDLL(None), "sched_getcpu", None)  # PyDLL keeps the lock
     return found
 
 
@@ -94,7 +95,7 @@ def present_core() -> int | None:
 
 
 def move_thread(thread: threading.Thread, cores: Collection[int]) -> None:
-    """Keep a running thread of this process on these cores if the system can; do nothing if ``cores`` is empty."""
+    """Restrict a running thread of this process to ``cores``, if the system can. An empty ``cores`` has no effect."""
     if cores and thread.native_id is not None and hasattr(os, "sched_setaffinity"):
         with suppress(OSError):  # the cores are no longer available
             os.sched_setaffinity(thread.native_id, cores)
@@ -102,7 +103,10 @@ def move_thread(thread: threading.Thread, cores: Collection[int]) -> None:
 
 @contextmanager
 def staying_on(cores: Collection[int]) -> Iterator[None]:
-    """Keep this thread, and threads that it starts meanwhile, on these cores if the system can; no cores: no change."""
+    """Restrict this thread, and threads that it starts in the context, to ``cores``, if the system can.
+
+    An empty ``cores`` has no effect.
+    """
     before = usable_cores()
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)

@@ -1,4 +1,4 @@
-"""The positions of mapped arrays in their files, and a test whether two arrays share bytes of a file."""
+"""The positions of memory-mapped arrays in their files, by which arrays that share bytes of a file are found."""
 
 from __future__ import annotations
 
@@ -20,14 +20,18 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Part:
-    """A file, and the byte of an array's first element."""
+    """The position of an array in a file: the file's path, and the offset in bytes of the array's first element."""
 
     file: str
     first: int
 
 
 class Place(NamedTuple):
-    """The place of an array in a file, by device and inode, and whether writes to the array reach the file."""
+    """The position of an array in a file that is identified by its device and inode.
+
+    ``first`` is the offset in bytes of the array's first element. ``is_shared`` is whether a write to the array changes
+    the file.
+    """
 
     device: str
     inode: int
@@ -35,11 +39,11 @@ class Place(NamedTuple):
     is_shared: bool
 
 
-_VIEWS, _MAPS = (np.ndarray, memoryview), (np.memmap, mmap.mmap)  # a union would be created anew in each call
+_VIEWS, _MAPS = (np.ndarray, memoryview), (np.memmap, mmap.mmap)  # X | Y would create a union in each call
 
 
 def is_mapped(array: object) -> bool:
-    """Return whether an array's memory is a file's, as far as the objects that it views show it."""
+    """Return whether an array is a view of a memory-mapped file, as far as its chain of bases shows it."""
     owner = _owner(array)
     while isinstance(owner, _VIEWS) and not isinstance(owner, np.memmap):
         owner = owner.obj if isinstance(owner, memoryview) else owner.base
@@ -47,32 +51,33 @@ def is_mapped(array: object) -> bool:
 
 
 def _owner(array: Any) -> Any:
-    """Return the owner of an array's memory, or None if a NumPy array owns it: then it is not a file's."""
+    """Return the first object in an array's chain of bases that is not a plain NumPy array; None if there is none."""
     while type(array) is np.ndarray:
         array = array.base
     return array
 
 
 def part_of(array: object) -> Part | None:
-    """Return the position of an array in its file; None if it has no file, or one without a name."""
+    """Return the position of an array in the file that NumPy has mapped; None if there is no file with a name."""
     owner = _memmap_of(array)
     if owner is None or not owner.filename:
         return None
-    assert isinstance(array, np.ndarray), "what views a memmap is an array"
+    assert isinstance(array, np.ndarray), "a view of a memmap is an array"
     return Part(os.path.realpath(str(owner.filename)), address_of(array) - address_of(owner) + owner.offset)
 
 
 def _memmap_of(array: object) -> np.memmap[Any, Any] | None:
-    """Return the memmap that an array is, or is a view of; it has the position where it begins in its file."""
+    """Return the ``np.memmap`` that maps the file, if an array is this map or a view of it; else None."""
     while isinstance(array, np.ndarray) and not isinstance(array.base, mmap.mmap):
-        array = array.base  # a view is a memmap too, but its offset is that of the first one
+        array = array.base  # a view of a memmap is a memmap too, but with the offset of the viewed one
     return array if isinstance(array, np.memmap) else None
 
 
 def seen_from(out: Array, operands: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Return operands at the addresses that they would have in ``out``'s map of their common file; not to be read.
+    """Return the operands, moved to the addresses that their bytes of ``out``'s file have in the map of ``out``.
 
-    If ``out`` is not a map, or is not written to its file, it shares no file with operands.
+    Use the returned arrays to test for overlap with ``out``, and do not read them. Operands from other files are not
+    moved. If writes to ``out`` do not change a file, no operand is moved.
     """
     if out.base is None or not is_mapped(out):
         return operands
@@ -95,7 +100,7 @@ def _moved(operand: Array, out: Array, to: Place, place: Place | None) -> Array:
 
 
 def _by_address(arrays: Sequence[Array]) -> list[Place | None]:
-    """Return the places of arrays on Linux, whoever made the maps, also of renamed or deleted files."""
+    """Return the places of arrays by Linux's list of maps, which has maps of any library and of deleted files."""
     places: list[Place | None] = [None] * len(arrays)
     addresses = [address_of(array) for array in arrays]
     for line in Path("/proc/self/maps").read_bytes().splitlines():
@@ -104,12 +109,12 @@ def _by_address(arrays: Sequence[Array]) -> list[Place | None]:
             if first <= address < end:
                 _, access, offset, device, inode, *_ = line.split(maxsplit=5)
                 place = Place(device.decode(), int(inode), int(offset, 16) + address - first, access.endswith(b"s"))
-                places[at] = place if place.inode else None  # 0: not a file
+                places[at] = place if place.inode else None  # an inode of 0: memory without a file
     return places
 
 
 def _by_name(arrays: Sequence[Array]) -> list[Place | None]:
-    """Return the places of arrays that NumPy has mapped, if their files still have a name."""
+    """Return the places of arrays in files that NumPy has mapped; None for other arrays and deleted files."""
     places: list[Place | None] = []
     for array in arrays:
         part, owner = part_of(array), _memmap_of(array)

@@ -1,8 +1,8 @@
-"""One-line problems for tests, benchmarks and the command line.
+"""The notation of problems as single lines, for tests, benchmarks and the command line.
 
 A line is ``[deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] descriptor``, for example
-``BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1``. The default weights format is XIO with NXC and OIX with NCX, and for deconv
-XOI and IOX.
+``BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1``. The default weights format of NXC is XIO, or XOI for
+deconv. The default of NCX is OIX, or IOX for deconv.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TRANSPOSED = {
 
 @dataclass(frozen=True)
 class Line:
-    """One problem line."""
+    """The values of a problem line."""
 
     transposed: bool
     direction: str
@@ -50,7 +50,7 @@ class Line:
 
 @dataclass(frozen=True)
 class OperatorCall:
-    """A call to run: an operator, its operands' shapes in its layouts, and its attributes."""
+    """A call of an operator: its operands' shapes, its attributes, and the number format."""
 
     operator: str
     shapes: tuple[tuple[int, ...], ...]
@@ -75,7 +75,7 @@ def read(line: str) -> Line:
     if " -" in descriptor:
         options = descriptor[descriptor.index(" -") + 1 :]
         raise NotationError(
-            f"a problem line ends with its descriptor: options stand outside its quotes; got {options!r:.100}"
+            f"a problem line must end with its descriptor, and options must be outside its quotes; got {options!r:.100}"
         )
     data_format, _, weights_format = layouts.partition(":")
     choices = TRANSPOSE_WEIGHTS if transposed else CONV_WEIGHTS
@@ -94,7 +94,7 @@ def read(line: str) -> Line:
 
 
 def write(line: Line) -> str:
-    """Write a problem line that ``read`` takes back to an equal value.
+    """Return a problem line as text. ``read`` of this text returns an equal line.
 
     >>> write(read("BWD_W f32 NXC mb8_ic64ih56iw56oc64_kh3kw3ph1pw1"))
     'BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1'
@@ -107,19 +107,19 @@ def write(line: Line) -> str:
 
 
 def calls(line: Line) -> tuple[OperatorCall, ...]:
-    """Return the operators that a line runs: one, or two for BWD_WB."""
+    """Return the operator calls that a line stands for: two for BWD_WB, else one."""
     return tuple(_call(line, operator) for operator in DIRECTIONS[line.direction])
 
 
 def problem(text: str) -> Problem:
-    """Return the problem of a line that names one operator.
+    """Return the problem of a line that runs one operator.
 
     >>> problem("BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1").output_shape
     (3, 3, 64, 64)
     """
     first, *others = calls(read(text))
     if others:
-        raise NotationError(f"a line of one operator is wanted here; got {text!r:.100}, which runs {len(others) + 1}")
+        raise NotationError(f"the line must run one operator; got {text!r:.100}, which runs {len(others) + 1}")
     op = find(first.operator)
     attributes = check_attributes(op, first.attributes, len(first.shapes[0]) - 2)
     return problem_of(op, first.shapes, attributes, first.format, first.format)
@@ -157,6 +157,6 @@ def _call(line: Line, operator: str) -> OperatorCall:
 
 
 def _output_padding(axis: AxisSize) -> int:
-    """Return how much longer a deconvolution's output is than s(l - 1) + E - P."""
+    """Return the output padding of a deconvolution's axis: the output extent minus the extent that the others give."""
     effective = effective_kernel(axis.kernel, axis.dilation)
     return axis.output - transposed_extent(axis.input, effective, axis.stride, axis.pad_begin + axis.pad_end)

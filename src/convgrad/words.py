@@ -1,4 +1,4 @@
-"""Helpers for texts: printable text, counts, durations, and the names that misspelled words mean."""
+"""Helpers for texts: printable characters, counts, durations, and suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LONGEST = 80
 
 
 def printable(text: str, length: int | None = LONGEST) -> str:
-    r"""Return the start of a text, or all of it, with characters that a terminal should not get replaced.
+    r"""Return the first ``length`` characters of a text, with each unprintable one replaced by a question mark.
 
     >>> printable("\x1b[2Jsrc")
     '?[2Jsrc'
@@ -28,7 +28,7 @@ def counted(number: int, one: str) -> str:
 
 
 def duration(milliseconds: float) -> str:
-    """Return a time in a suitable unit.
+    """Return a duration as text with three digits, in s, ms or us.
 
     >>> duration(0.0213), duration(12.34), duration(1490)
     ('21.3 us', '12.3 ms', '1.49 s')
@@ -38,7 +38,7 @@ def duration(milliseconds: float) -> str:
 
 
 def meant(word: str, names: Iterable[str], minimum: float = 0.6) -> str:
-    """Return the end of a sentence with our name that an unknown word may mean; "" if no name is similar.
+    """Return a hint that suggests the name most similar to an unknown word; "" if no name is similar.
 
     >>> meant("fp32", ("f32", "bf16")), meant("bwd_w", ("FWD_D", "BWD_W")), meant("int8", ("f32", "bf16"))
     ('. Did you mean f32?', '. Did you mean BWD_W?', '')

@@ -83,7 +83,7 @@ def test_deconv_with_a_longer_output_needs_output_padding() -> None:
     [
         ("ic3oc3", "at least one spatial axis"),
         ("ic3ih5oc3kh3xx", "cannot read 'xx'"),
-        ("ic3ih5oc3kh3auto_pad1", "cannot say auto_pad"),
+        ("ic3ih5oc3kh3auto_pad1", "cannot express auto_pad"),
         ("ih5oc3kh3", "ic must be given"),
         ("ic3ih5oc3", "kh must be given"),
         ("ic3ih5iw5oc3kh3", "kw must be given"),
@@ -112,7 +112,7 @@ def test_four_axes_cannot_be_written() -> None:
 
 
 def test_pads_it_would_deduce_otherwise_cannot_be_written() -> None:
-    with pytest.raises(NotationError, match="cannot say the pads"):
+    with pytest.raises(NotationError, match="cannot express the pads"):
         write_descriptor(Descriptor(1, 1, 1, 1, (AxisSize(4, 2, 1, 2, 0, 1, 1),)))
 
 

@@ -133,7 +133,7 @@ REFUSED: dict[str, tuple[list[str], int, str]] = {
     "a graph": (["step.json"], 2, "memory cannot go with it"),
     "a wrong unit": ([*RUNS["weights"], "--memory", "1parsec"], 2, "memory must be a positive number of bytes"),
     "too little": ([*RUNS["weights"], "--memory", "100"], 2, "memory must hold a piece of "),
-    "compressed": (["BiasAddBackward", "packed.npz"], 3, "packed.npz: must lie in its file as it does in memory"),
+    "compressed": (["BiasAddBackward", "packed.npz"], 3, "packed.npz: must have the same bytes in its file"),
     "no attributes": (RUNS["weights"][:4], 2, "strides"),
     "a checkpoint and no file": (
         [*RUNS["forward"], "--checkpoint", "kept"],
@@ -150,7 +150,7 @@ REFUSED: dict[str, tuple[list[str], int, str]] = {
         3,
         "src.npy: must begin with 'convgrad checkpoint 2",
     ),
-    "an archive": ([*RUNS["forward"], "-o", "a.npz"], 3, "goes to .npy or .safetensors; got .npz"),
+    "an archive": ([*RUNS["forward"], "-o", "a.npz"], 3, "only to .npy or .safetensors; got .npz"),
     "bf16 as .npy": ([*RUNS["bf16"], "-o", "a.npy"], 3, "bf16 cannot be kept in .npy files"),
 }
 

@@ -78,7 +78,7 @@ HOSTILE = {
     **{f"text{kind}": (b"hello, this is no array", f"cannot be read as {kind}") for kind in KINDS if kind != ".pt"},
     "truncated.npz": (bytes(zipped([("a.npy", npy(ARRAYS[0]))])[:-30]), "cannot be read as .npz"),
     "short.npz": (bytes(zipped([("a.npy", npy(ARRAYS[0])[:-4])])), "announces 24 bytes of data; the file has 20"),
-    "bomb.npz": (claiming("a.npy", header("(400000000,)"), 1_600_000_128), "claims 1600000128 bytes"),
+    "bomb.npz": (claiming("a.npy", header("(400000000,)"), 1_600_000_128), "announces 1600000128 bytes"),
     "objects.npz": (bytes(zipped([("a.npy", OBJECTS)])), "never unpickled"),
     "short.safetensors": (safetensors(f"{{{tensor('a')}}}", b"12"), "cannot be read as .safetensors"),
     "long_header.safetensors": (struct.pack("<Q", 2**60), "cannot be read as .safetensors"),

@@ -110,5 +110,5 @@ def test_nothing_is_replaced_unasked(tmp_path: Path) -> None:
 
 
 def test_kinds_that_cannot_be_written_so_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match=r"goes to \.npy or \.safetensors; got \.npz"):
+    with pytest.raises(FileError, match=r"only to \.npy or \.safetensors; got \.npz"):
         put(f"{tmp_path}/a.npz")

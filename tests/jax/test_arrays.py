@@ -80,7 +80,7 @@ def test_dtype_may_be_the_librarys(name: str) -> None:
 def test_out_of_jax_is_refused() -> None:
     out = jnp.zeros(3)
     with pytest.raises(
-        InvalidShapeError, match=r"out must be writable; got an array of JAX, and no such array is \[D3\]"
+        InvalidShapeError, match=r"out must be writable; got a JAX array, which is never writable \[D3\]"
     ):
         convgrad.bias_add_backward(jnp.ones((2, 3)), out=out)
     assert not out.any()

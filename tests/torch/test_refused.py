@@ -46,8 +46,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: torch.ones(2, 3, device="meta"),
         r"src must lie in CPU memory; got a tensor on meta; copy it .*D1",
     ),
-    "sparse": (lambda: torch.ones(2, 3).to_sparse(), r"got layout torch.sparse_coo; src.to_dense\(\) would be \[D1\]"),
-    "quantized": (quantized, r"got quantized ones, torch.quint8; src.dequantize\(\) would be \[D1\]"),
+    "sparse": (lambda: torch.ones(2, 3).to_sparse(), r"got layout torch.sparse_coo. Use src.to_dense\(\) \[D1\]"),
+    "quantized": (quantized, r"must not be quantized; got torch.quint8. Use src.dequantize\(\) \[D1\]"),
     "nested": (
         lambda: torch.nested.nested_tensor([torch.ones(3), torch.ones(2)]),
         r"one dense tensor; .*nested.*\[D1\]",

@@ -1,7 +1,7 @@
-"""Arrays in files: .npy, .npz, .safetensors, .pt; no code of a pickle is run, and memory is limited.
+"""Reading and writing of arrays in .npy, .npz, .safetensors and .pt files. Code in pickles is never run.
 
-A place is ``file.npy``, ``file.npz:key``, ``file.safetensors:key`` or ``file.pt:key``. The key is optional if the file
-has one array.
+A **place** names an array: ``file.npy``, ``file.npz:key``, ``file.safetensors:key`` or ``file.pt:key``. The key is
+optional if the file has only one array. Readers refuse arrays that need more memory than a limit.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from convgrad.words import printable
 
 Array = NDArray[Any]
 
-OUTPUT = pt.ALONE  # the key of an array without a key
+OUTPUT = pt.ALONE  # the key of an array that is written to a place without a key
 LONGEST_KEY = 255
 LONGEST_LIST = 500
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of file: the functions that find and write its arrays; whether it has keys and can store bf16 and f8.
+    """A file format: the functions that find and write arrays, and whether arrays have keys.
 
-    If ``header`` is given, which is made of key, shape and type, an array can be written in parts: its numbers follow
-    it.
+    ``extensions`` is whether the format can store bf16 and f8. ``header`` returns the bytes before an array's numbers,
+    from the array's key, shape and type. If it is None, an array cannot be written in parts.
     """
 
     members: Callable[[IO[bytes], Path], AbstractContextManager[Members]]
@@ -46,7 +46,7 @@ class Kind:
     keyed: bool
     extensions: bool = False
     header: Callable[[str, tuple[int, ...], np.dtype[Any]], bytes] | None = None
-    package: Callable[[], object] = lambda: None  # imports the extra that it needs, or raises an error that names it
+    package: Callable[[], object] = lambda: None  # imports the package for the format, or raises an error
 
 
 KINDS: Mapping[str, Kind] = {
@@ -66,7 +66,7 @@ _KEYED = " or ".join(ending for ending, kind in KINDS.items() if kind.keyed)
 
 
 def split_place(place: str) -> tuple[Path, str | None]:
-    """Return the file and the key of a place.
+    """Return the file of a place, and its key or None.
 
     >>> split_place("step.npz:src")
     (PosixPath('step.npz'), 'src')
@@ -78,9 +78,10 @@ def split_place(place: str) -> tuple[Path, str | None]:
 
 
 def read(place: str, memory_bytes: int = DEFAULT_LIMITS.memory_bytes, fmt: Format | None = None) -> Array:
-    """Return the array at a place; an array of more than ``memory_bytes`` is refused before memory is allocated.
+    """Return the array at a place. Raise FileError, before allocating memory, if it needs more than ``memory_bytes``.
 
-    ``fmt`` is the expected format; NumPy writes bf16 and f8 as raw records, which become numbers of ``fmt``.
+    ``fmt`` is the expected number format. It is needed for bf16 and f8_e4m3 in .npy and .npz files, where NumPy stores
+    raw records without the format's name.
     """
     path, key = split_place(place)
     _check_key(place, path, key)
@@ -90,10 +91,10 @@ def read(place: str, memory_bytes: int = DEFAULT_LIMITS.memory_bytes, fmt: Forma
 
 
 def mapped(place: str, fmt: Format | None = None) -> Array:
-    """Return the array at a place as a map of its file; only the header is read.
+    """Return the array at a place as a memory map of its file. Only the file's header is read.
 
-    Raises FileError if the file's bytes differ from those in memory, because such a file must be read whole. ``fmt`` is
-    as for ``read``.
+    Raises FileError if the array cannot be mapped, for example because it is compressed. ``fmt`` is the same as in
+    ``read``.
     """
     path, key = split_place(place)
     _check_key(place, path, key)
@@ -102,7 +103,7 @@ def mapped(place: str, fmt: Format | None = None) -> Array:
         member = members[name]
         if member.stored is None:
             raise FileError(
-                f"{place}: must lie in its file as it does in memory, to be read in pieces; {member.why_not}"
+                f"{place}: must have the same bytes in its file as in memory, to be read in pieces; {member.why_not}"
             )
         stored = member.stored()
         if prod(stored.shape) == 0:
@@ -115,10 +116,10 @@ def read_all(
     memory_bytes: int = DEFAULT_LIMITS.memory_bytes,
     formats: Mapping[str, Format | None] = MappingProxyType({}),
 ) -> dict[str, Array]:
-    """Return every array of a .npz or .safetensors file by its key.
+    """Return all arrays of a .npz, .safetensors or .pt file, by key.
 
-    If the announced sizes exceed ``memory_bytes`` together, no array is read. ``formats`` maps keys to expected
-    formats, like ``fmt`` of ``read``.
+    Raises FileError, before reading an array, if all arrays together need more than ``memory_bytes``. ``formats`` maps
+    keys to expected number formats, like ``fmt`` of ``read``.
     """
     if not _kind(Path(path)).keyed:
         raise FileError(f"{path}: arrays by key come from {_KEYED}; got {Path(path).suffix}")
@@ -127,13 +128,13 @@ def read_all(
 
 
 def keys(path: Path) -> tuple[str, ...]:
-    """Return the keys of a file that has keys."""
+    """Return the keys of all arrays in a file."""
     with _members(path) as members:
         return tuple(members)
 
 
 def check_target(place: str, array_dtype: np.dtype[Any], force: bool) -> None:
-    """Raise FileError before any work if a place cannot be written: unknown kind, existing file, bf16 or f8 as .npy."""
+    """Raise FileError if a place cannot store arrays of this type, or if its file exists and ``force`` is False."""
     path, key = split_place(place)
     _check_key(place, path, key)
     fmt = of_dtype(array_dtype)
@@ -147,7 +148,7 @@ def check_target(place: str, array_dtype: np.dtype[Any], force: bool) -> None:
 
 
 def write(place: str, array: Array, force: bool = False) -> None:
-    """Write one array to a place. The file gets its name when it is complete; ``force`` permits to replace a file."""
+    """Write one array to a place. With ``force``, an existing file is replaced when the new file is complete."""
     check_target(place, array.dtype, force)
     path, key = split_place(place)
     with written(path, force, place) as file:
@@ -158,17 +159,17 @@ def write(place: str, array: Array, force: bool = False) -> None:
 def written_in_pieces(
     place: str, shape: tuple[int, ...], dtype: np.dtype[Any], *, force: bool = False, kept: Path | None = None
 ) -> Iterator[Array]:
-    """Yield an array to write in any order; it becomes the file when it is complete.
+    """Yield an array whose elements can be written in any order. It is a map of the file that gets its name at the end.
 
-    An error leaves no trace. If ``kept`` is given, it is a file that records finished parts. Then an error leaves the
-    unfinished file for the next try if any part was recorded.
+    ``kept`` is the path of another file, which records the finished parts. After an error, the unfinished file is
+    deleted, except if ``kept`` has recorded a part. Then the next call continues the unfinished file.
     """
     check_target(place, dtype, force)
     path, key = split_place(place)
     head = _kind(path).header
     if head is None:
         endings = " or ".join(ending for ending, kind in KINDS.items() if kind.header)
-        raise FileError(f"{place}: what is written in pieces goes to {endings}; got {path.suffix}")
+        raise FileError(f"{place}: an array is written in pieces only to {endings}; got {path.suffix}")
     with left(path, force, kept, place) if kept else written(path, force, place) as file:
         array = room(file, head(key or OUTPUT, shape, dtype), shape, dtype)
         yield array
@@ -177,7 +178,7 @@ def written_in_pieces(
 
 
 def check_target_of_all(path: str, dtypes: Sequence[np.dtype[Any]], force: bool) -> None:
-    """Raise FileError before any work if arrays of these types cannot be written to a file by key."""
+    """Raise FileError if arrays of these types cannot be written to a file by key."""
     if not _kind(Path(path)).keyed:
         raise FileError(f"{path}: arrays by key go to {_KEYED}; got {Path(path).suffix}")
     for dtype in dtypes:
@@ -185,7 +186,7 @@ def check_target_of_all(path: str, dtypes: Sequence[np.dtype[Any]], force: bool)
 
 
 def write_all(path: str, arrays: Mapping[str, Array], force: bool = False) -> None:
-    """Write arrays by key to a .npz or .safetensors file, which gets its name when it is complete."""
+    """Write arrays by key to a .npz, .safetensors or .pt file. The file gets its name when it is complete."""
     check_target_of_all(path, [array.dtype for array in arrays.values()], force)
     for key in arrays:
         _check_new_key(Path(path), key)
@@ -214,7 +215,7 @@ def _check_new_key(path: Path, key: str) -> None:
 
 @contextmanager
 def _members(path: Path) -> Iterator[Members]:
-    """Open a file once and yield its announced arrays; any error of the file, also a later one, is a FileError."""
+    """Open a file and yield its arrays, which are not yet read. Exceptions in the context become FileError."""
     kind = _kind(path)
     with opened(path) as file:
         try:
@@ -236,7 +237,7 @@ def _arrays(path: Path, members: Members, memory_bytes: int, formats: Mapping[st
 
 
 def _typed(array: Array, fmt: Format | None, place: str) -> Array:
-    """Return an array of numbers: raw records become bf16 or f8_e4m3 if ``fmt`` says so, else raise FileError."""
+    """Return an array with raw records as numbers of ``fmt``. Raise FileError if ``fmt`` has other records."""
     name = RECORDS.get(array.dtype)
     if name is None:
         return array

@@ -1,4 +1,4 @@
-"""The data that a file announces about an array before it is read, and the array's position in the file."""
+"""The description of an array in an open file: the announced size, and the position in the file."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-# The records that formats become in .npy and .npz, which lose their names. NumPy cannot read its own f8_e5m2 files.
+# The raw records as which NumPy writes a format to .npy and .npz, without its name. It cannot read f8_e5m2 at all.
 RECORDS = {np.dtype("V1"): "f8_e4m3", np.dtype("V2"): "bf16"}
 
 
 @dataclass(frozen=True)
 class Stored:
-    """An array whose bytes in a file are those in memory: its type, shape, first byte and order."""
+    """An array that can be mapped: its type, shape, first byte in the file, and row-major (C) or column-major order."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -25,9 +25,9 @@ class Stored:
 
 @dataclass(frozen=True)
 class Member:
-    """An array of an open file: its announced bytes, the function that reads it, and its position in the file.
+    """An array in an open file: its announced size, and functions that return the array and its position.
 
-    An array without ``stored`` cannot be mapped; ``why_not`` is the reason.
+    If ``stored`` is None, the array cannot be mapped, and ``why_not`` is the reason.
     """
 
     size_bytes: int

@@ -19,26 +19,26 @@ from convgrad.files.member import RECORDS, Member, Members, Stored
 
 Array = NDArray[Any]
 
-LONGEST_HEADER = 1 << 14  # bytes; NumPy refuses headers above 10,000
+LONGEST_HEADER = 1 << 14  # bytes that are read; NumPy refuses headers of more than 10,000
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 @contextmanager
 def members(file: IO[bytes], path: Path) -> Iterator[Members]:
-    """Yield the one array of a file."""
+    """Yield the only array of a .npy file, with the key ""."""
     size = os.fstat(file.fileno()).st_size
     yield {"": Member(size, lambda: array(file, size, str(path)), lambda: stored(file, size, str(path)))}
 
 
 def array(file: IO[bytes], size: int, name: str) -> Array:
-    """Return the array of a file, or of an archive's member, of ``size`` bytes."""
+    """Return the array of a .npy file, or of an archive's member, that has ``size`` bytes."""
     stored(file, size, name)
     file.seek(0)
     return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
 def stored(file: IO[bytes], size: int, name: str) -> Stored:
-    """Return the array's position in ``size`` bytes; raise FileError if NumPy cannot read it or bytes are missing."""
+    """Return the position of a file's array. Raise FileError if it is unreadable or does not fit ``size`` bytes."""
     head = io.BytesIO(file.read(LONGEST_HEADER))
     version = np.lib.format.read_magic(head)
     if version not in _HEADERS:
@@ -63,7 +63,7 @@ def stored(file: IO[bytes], size: int, name: str) -> Stored:
 
 
 def header(_: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    """Return the bytes before the numbers of a dense array."""
+    """Return the .npy header for a row-major array with this shape and type."""
     head = io.BytesIO()
     described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(head, described)
@@ -71,7 +71,7 @@ def header(_: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 
 
 def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
-    """Write the one array."""
+    """Write the only array of ``arrays`` to a .npy file."""
     (only,) = arrays.values()
-    plain = cast(IO[bytes], SimpleNamespace(write=file.write))  # otherwise NumPy loses a failure's reason
+    plain = cast(IO[bytes], SimpleNamespace(write=file.write))  # for a real file, NumPy hides the system's error
     np.lib.format.write_array(plain, np.asarray(only), allow_pickle=False)

@@ -1,4 +1,4 @@
-"""The .npz format: a zip archive of .npy members, opened once; expanded sizes are checked before expansion."""
+"""The .npz format: a zip archive of .npy members, whose sizes are checked before they are decompressed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from convgrad.files.member import Member, Members, Stored
 Array = NDArray[Any]
 
 ENDING = ".npy"
-EXPANSION = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1100}  # at most; deflate reaches about 1032 : 1
-_ENCRYPTED = 1  # a bit of a member's flags
-_LENGTHS = range(26, 30)  # the bytes of a member's 30-byte header with the lengths of its name and extras
+EXPANSION = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1100}  # largest factor; deflate reaches about 1032
+_ENCRYPTED = 1  # the bit of a member's flags that means encryption
+_LENGTHS = range(26, 30)  # bytes in a member's 30-byte header: the lengths of its name and extras
 
 
 @contextmanager
 def members(file: IO[bytes], path: Path) -> Iterator[Members]:
-    """Yield the arrays of an archive by key: each member's name without .npy."""
+    """Yield the arrays of an archive by key. A key is a member's name without .npy."""
     with zipfile.ZipFile(file) as archive:
         found = archive.infolist()
         for info in found:
@@ -45,7 +45,7 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
 
 
 def _check(info: zipfile.ZipInfo, name: str) -> None:
-    """Raise FileError if a member is not an array, cannot be read, or claims more than its bytes can contain."""
+    """Raise FileError if a member is not an array, cannot be read, or cannot expand to the size that it announces."""
     if not info.filename.endswith(ENDING):
         raise FileError(f"{name}: must be an array, with a name that ends in {ENDING}")
     if info.flag_bits & _ENCRYPTED:
@@ -53,11 +53,11 @@ def _check(info: zipfile.ZipInfo, name: str) -> None:
     if info.compress_type not in EXPANSION:
         raise FileError(f"{name}: must be stored or deflated, as NumPy writes it; got method {info.compress_type}")
     if info.file_size > EXPANSION[info.compress_type] * max(info.compress_size, 1):
-        raise FileError(f"{name}: claims {info.file_size} bytes in {info.compress_size}")
+        raise FileError(f"{name}: announces {info.file_size} bytes, but has only {info.compress_size}")
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: IO[bytes], path: Path) -> Member:
-    """Return an array of the archive; a stored array can be mapped."""
+    """Return a member of the archive. It can be mapped if it is not compressed."""
     read = partial(_array, archive, info, path)
     if info.compress_type != zipfile.ZIP_STORED:
         return Member(info.file_size, read, why_not="it is compressed; numpy.savez stores arrays as they are")
@@ -65,8 +65,8 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: IO[bytes], pa
 
 
 def _stored(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: IO[bytes], path: Path) -> Stored:
-    """Return the position of a stored array in the archive: after a header of its own, which gives its own length."""
-    with archive.open(info) as member:  # this checks the header against the archive's list
+    """Return the position of an uncompressed array in the archive. It is after a header whose length varies."""
+    with archive.open(info) as member:  # this compares the member's header with the archive's directory
         inner = npy.stored(member, info.file_size, f"{path}:{info.filename}")
     file.seek(info.header_offset + _LENGTHS.start)
     lengths = np.frombuffer(file.read(len(_LENGTHS)), "<u2")
@@ -79,7 +79,7 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Array
 
 
 def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
-    """Write arrays by key, as ``numpy.savez`` does, whatever the keys."""
+    """Write arrays by key like ``numpy.savez``, but with any key, also "file" and "allow_pickle"."""
     with zipfile.ZipFile(file, "w") as archive:
         for key, array in arrays.items():
             with archive.open(f"{key}{ENDING}", "w", force_zip64=True) as member:

@@ -1,4 +1,4 @@
-"""The .pt format of torch.save: one tensor, or tensors by key; read without running a pickle's code."""
+"""The .pt format of torch.save: one tensor, or tensors by key. Code in its pickle is never run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from convgrad.libraries.torch import array_of, tensor_of
 
 Array = NDArray[Any]
 
-ALONE = "output"  # the key of an array without a key; its file is one tensor
+ALONE = "output"  # the key of an array without a key, which is saved as a single tensor
 
-UNMAPPED = "where a .pt file has its tensors is torch's to know; .safetensors will do"
+UNMAPPED = "only torch can find a tensor in a .pt file; use .safetensors"
 
 
 @contextmanager
 def members(file: IO[bytes], path: Path) -> Iterator[Members]:
-    """Yield the tensors of a file; their data stay on disk until they are read."""
+    """Yield the tensors of a file by key. Their data remain on disk until they are read."""
     torch = package()
     loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     tensors = {"": loaded} if isinstance(loaded, torch.Tensor) else loaded
@@ -43,7 +43,7 @@ def _array(tensor: Any, torch: Any) -> Array:
 
 
 def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
-    """Write arrays by key, or an array without a key as a tensor."""
+    """Write arrays as tensors by key. If the only key is ALONE, write a single tensor without a key."""
     torch = package()
     tensors = {key: tensor_of(np.array(array, order="C")) for key, array in arrays.items()}
     torch.save(tensors[ALONE] if tensors.keys() == {ALONE} else tensors, file)

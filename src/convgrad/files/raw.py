@@ -1,4 +1,4 @@
-"""Raw files: only the numbers of an array, little-endian; a type, a shape and strides describe them."""
+"""Raw files: the little-endian numbers of an array without a header. The caller gives type, shape and strides."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Described:
-    """The description that a raw file lacks: format, extents, strides in elements, and offset of the first element.
+    """The array in a raw file: number format, shape, and strides and offset in elements.
 
-    Without strides the elements are dense, with the last axis innermost.
+    If ``strides`` is None, the array is dense and row-major.
     """
 
     format: Format
@@ -34,14 +34,14 @@ class Described:
 
     @property
     def elements(self) -> int:
-        """The number of elements that the file must have at least."""
+        """The smallest number of elements that the file can have."""
         if 0 in self.shape:
             return 0
         return self.offset + 1 + sum((extent - 1) * step for extent, step in zip(self.shape, self._steps, strict=True))
 
     @property
     def is_part(self) -> bool:
-        """Whether the elements are not dense from the start, so that the file may have other elements too."""
+        """Whether the array is not dense or has an offset. Then the file may have other elements too."""
         return self.offset > 0 or self._steps != Described(self.format, self.shape)._steps
 
     @property
@@ -50,7 +50,7 @@ class Described:
         return tuple(step if extent > 1 else 0 for extent, step in zip(self.shape, steps, strict=True))
 
     def view(self, flat: Array) -> Array:
-        """Return the described array as a view of a flat one."""
+        """Return the described array as a view of ``flat``, the file's elements."""
         if 0 in self.shape:
             return np.empty(self.shape, flat.dtype)
         steps = [step * flat.itemsize for step in self._steps]

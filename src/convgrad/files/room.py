@@ -1,4 +1,4 @@
-"""A file that is written in any order: a header, then space for numbers, which is reserved on disk first."""
+"""A file whose numbers are written in any order, after a header. Disk space for all numbers is reserved first."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Array = NDArray[Any]
 
 
 def room(file: IO[bytes], header: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return a map of the numbers after the header, in a new file or in one that was left with the same header.
+    """Return a map of the numbers after the header, in an empty file or in an unfinished file with the same header.
 
-    Space is reserved first, so that a full disk is an error here: writing to a map without disk blocks would end the
-    process. A file that is too short was left by a call that was killed during the reservation.
+    Disk space is reserved first, so that a full disk raises an error here. Without it, a write to the map could kill
+    the process. A file that is too short is from a call that was killed during the reservation, and is extended.
     """
     size, present = len(header) + prod(shape) * dtype.itemsize, os.fstat(file.fileno()).st_size
     found = file.read(len(header)) if present else b""
     if not header.startswith(found) or present > size:
         kind = f"{dtype} of shape {list(shape)}"
-        raise FileError(f"{file.name}: was left by another call, whose result is no {kind}; remove it to begin anew")
+        raise FileError(f"{file.name}: was left by another call, whose result is not {kind}; remove the file")
     if present < size:
         file.write(header[len(found) :])
         file.flush()

@@ -1,4 +1,4 @@
-"""The .safetensors format, which can store bf16; its package checks the header against the file's size."""
+"""The .safetensors format, which can store bf16 and f8. The safetensors package checks that a file is complete."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from convgrad.formats import Format, of_program
 
 Array = NDArray[Any]
 
-METADATA = "__metadata__"  # a key of the header that is not a tensor's
+METADATA = "__metadata__"  # the key of the header's metadata, which is not a tensor
 FORMATS = of_program("safetensors")
 MAPPED = {name: fmt.dtype for name, fmt in FORMATS.items()} | {"I64": np.dtype("<i8")}
-_LENGTH_BYTES = 8  # the file begins with the length of its header
+_LENGTH_BYTES = 8  # size of the number before the header, which is the header's length
 
 
 @contextmanager
 def members(file: IO[bytes], path: Path) -> Iterator[Members]:
-    """Yield the arrays of a file by key."""
+    """Yield the arrays of a .safetensors file by key."""
     with package().safe_open(path, framework="np") as tensors:
 
         @cache
         def header() -> tuple[int, dict[str, Any]]:
-            """Return the position of the data, and the header's entries."""
+            """Return the offset in bytes of all data, and the header's entries by key."""
             file.seek(0)
             length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
             return _LENGTH_BYTES + length, json.loads(file.read(length))
 
-        def extension(key: str, fmt: Format) -> Array:  # the NumPy side of the package lacks it
+        def extension(key: str, fmt: Format) -> Array:  # the package cannot return it as a NumPy array
             begin, entries = header()
             file.seek(begin + entries[key]["data_offsets"][0])
             shape = entries[key]["shape"]
@@ -70,12 +70,12 @@ def metadata(path: Path) -> Mapping[str, str]:
             return tensors.metadata() or {}
     except FileError:
         raise
-    except Exception as error:  # the package has its own exception
+    except Exception as error:  # the package raises its own exception type
         raise FileError(f"{path}: cannot be read as .safetensors: {error}") from error
 
 
 def _size_bytes(dtype: str, shape: list[int]) -> int:
-    """Return the bytes of a tensor; a type's name contains its bits, except for a boolean's.
+    """Return the size of a tensor in bytes. A type's name contains its number of bits, except for BOOL.
 
     >>> _size_bytes("BF16", [2, 3]), _size_bytes("BOOL", [4])
     (12, 4)
@@ -85,7 +85,7 @@ def _size_bytes(dtype: str, shape: list[int]) -> int:
 
 
 def header(key: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    """Return the bytes before the numbers of a file's one array; the numbers begin at a multiple of 8 bytes."""
+    """Return the header of a file with one array, padded so that the numbers begin at a multiple of 8 bytes."""
     name = next(name for name, mapped in MAPPED.items() if mapped == dtype)
     described = {"dtype": name, "shape": list(shape), "data_offsets": [0, prod(shape) * dtype.itemsize]}
     text = json.dumps({key: described}, separators=(",", ":"), ensure_ascii=False).encode()
@@ -94,7 +94,7 @@ def header(key: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 
 
 def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
-    """Write arrays by key."""
+    """Write arrays by key to a .safetensors file."""
     package()
     from safetensors.numpy import save  # noqa: PLC0415
 
@@ -102,7 +102,7 @@ def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
 
 
 def package() -> Any:
-    """Return the package, or raise FileError with the command that installs it."""
+    """Return the safetensors package, or raise FileError with the command that installs it."""
     try:
         import safetensors  # noqa: PLC0415 - an extra, needed for these files only
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The libraries of callers' arrays, and the conversion of a result to the caller's library without a copy."""
+"""The libraries whose arrays are accepted, and the conversion of results to the caller's library."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _DTYPES = {library.dtypes + fmt.dtype.name: fmt for library in LIBRARIES for fmt
 
 
 def library_of(value: object) -> Library | None:
-    """Return the row of the library that made an array; None for NumPy's arrays and other values."""
+    """Return the library of an array; None for NumPy arrays and for all other values."""
     for library in LIBRARIES:
-        kind = getattr(library.loaded, library.kind, None)  # not yet there while another thread loads it
+        kind = getattr(library.loaded, library.kind, None)  # None while another thread imports the library
         if kind is not None and isinstance(value, kind):
             return library
     return None
 
 
 def opened(value: object) -> Array | None:
-    """Return the memory of an array of one of the libraries; None if it is another value or is refused."""
+    """Return a PyTorch or JAX array as a NumPy array on its memory; None for other values and refused arrays."""
     library = library_of(value)
     try:
         if library is None or library.refusal(value, library.refused) is not None:
@@ -42,32 +42,35 @@ def opened(value: object) -> Array | None:
 
 
 def like(value: object) -> Callable[[Array], Any]:
-    """Return a function that converts an array without a copy to the library of a value; NumPy's stay unchanged."""
+    """Return a function that converts NumPy arrays to the library of ``value``, without a copy where possible.
+
+    If ``value`` is a NumPy array, the function returns its argument.
+    """
     library = None if type(value) is np.ndarray else library_of(value)
     return _as_it_is if library is None else library.like(library.loaded, value)
 
 
 def written(value: object) -> None:
-    """Notify the library of an array that its memory was written to."""
+    """Notify the library of an array that the array's memory was written to."""
     library = library_of(value)
     if library is not None:
         library.written(library.loaded, value)
 
 
 def on_its_threads(value: object, compute: Callable[..., Made], *given: object) -> Made:
-    """Return a function's result, computed on the threads of an array's library."""
+    """Call ``compute`` with the thread pool of an array's library, and return the result."""
     library = None if type(value) is np.ndarray else library_of(value)
     return compute(*given) if library is None else settings.on(library.pool, compute, *given)
 
 
 def detached(value: object) -> Any:
-    """Return a value without its recorded gradients, for callers whose result is not differentiable in it."""
+    """Return an array without its history of gradients, for callers whose result is not differentiable by it."""
     library = library_of(value)
     return value if library is None else library.detached(library.loaded, value)
 
 
 def dtype(what: object) -> object:
-    """Return the format of a library's dtype, or of its name; return any other value unchanged.
+    """Return the number format of a PyTorch or JAX dtype, or of its name; return any other value unchanged.
 
     >>> print(dtype("torch.bfloat16"), dtype("torch.int8"))
     bf16 torch.int8

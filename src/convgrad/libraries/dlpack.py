@@ -1,4 +1,4 @@
-"""Arrays of any library that supports DLPack, as NumPy's, also of bf16 and f8: they share memory and stay read-only."""
+"""Conversion of any library's arrays to NumPy through DLPack, without a copy, also for bf16 and f8."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ CPU = 1
 _UINT = 1
 _EXTENSIONS = {fmt.dtype.name: fmt for fmt in FORMATS.values() if fmt.is_extension}
 _WORD = ctypes.sizeof(ctypes.c_void_p)
-# The byte of a capsule's tensor, by the capsule's name. A versioned one follows uint32 major, uint32 minor,
-# void* manager_ctx, void* deleter, uint64 flags.
+# The offset in bytes of the tensor in a capsule's struct, by the capsule's name. In a versioned struct, the tensor
+# comes after uint32 major, uint32 minor, void* manager_ctx, void* deleter, uint64 flags.
 _BEGINS = {b"dltensor_versioned": 16 + 2 * _WORD, b"dltensor": 0}
-_CODE = _WORD + 12  # a tensor begins: void* data, int32 device_type, int32 device_id, int32 ndim, uint8 code
+_CODE = _WORD + 12  # offset of code: void* data, int32 device_type, int32 device_id, int32 ndim, uint8 code
 _PENDING = (("is_neg", "resolve_neg"), ("is_conj", "resolve_conj"))
 
 
 def device_of(value: Any) -> tuple[int, int]:
-    """Return the kind of a value's device, in DLPack's numbering, and the device's number."""
+    """Return the DLPack device type of an array and the number of its device."""
     kind, number = map(int, value.__dlpack_device__())
     return kind, number
 
 
 def array_of(value: Any) -> Array:
-    """Return the CPU memory of a value; a value that cannot be handed over raises any exception."""
+    """Return an array on the CPU as a NumPy array. Its library may raise any exception if it cannot export it."""
     value = resolved(value)
     text = str(getattr(value, "dtype", ""))
     fmt = next((fmt for name, fmt in _EXTENSIONS.items() if re.search(rf"\b{name}\b", text)), None)
@@ -42,7 +42,7 @@ def array_of(value: Any) -> Array:
 
 
 def resolved(value: Any) -> Any:
-    """Return a tensor with pending signs and conjugates applied, which its memory alone does not show."""
+    """Return a tensor with pending negation and conjugation applied. Until then, only flags record these."""
     for pending, resolve in _PENDING:
         if getattr(value, pending, bool)():
             value = getattr(value, resolve)()
@@ -50,13 +50,13 @@ def resolved(value: Any) -> Any:
 
 
 class _AsBits:
-    """A tensor's DLPack capsule with the type code of unsigned integers, which NumPy knows."""
+    """A tensor that is exported through DLPack as unsigned integers, because NumPy does not support its type."""
 
     def __init__(self, tensor: Any) -> None:
         self._tensor = tensor
 
     def __dlpack__(self, **options: Any) -> Any:
-        """Return the capsule, of the requested version; a tensor without versions refuses the request itself."""
+        """Return the tensor's capsule with the type code of unsigned integers. The tensor checks ``options``."""
         capsule = self._tensor.__dlpack__(**options)
         api = ctypes.pythonapi
         name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", api))

@@ -1,4 +1,4 @@
-"""JAX's arrays: their memory, results as arrays, and which arrays are refused."""
+"""JAX arrays: their conversion from and to NumPy arrays, and the arrays that are refused."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def _like(jax: Any, array: Any) -> Callable[[Array], Any]:
 
 
 def _handed(jax: Any, device: Any, array: Array) -> Any:
-    """Hand over an array; XLA copies an array that does not begin at a cache line.
+    """Return a NumPy array as a JAX array. XLA copies the array unless it begins at the start of a cache line.
 
-    An f64 array stays f64, even if JAX is set not to make f64 arrays itself.
+    An f64 array remains f64, even if ``jax_enable_x64`` is False.
     """
     if array.dtype == F64.dtype and not jax.config.jax_enable_x64:
         with jax.enable_x64(True):
@@ -43,7 +43,7 @@ _REFUSED = (
         "and vmap",
     ),
     Refusal(lambda jax, array: array.is_deleted(), "D1", "{name} must lie in memory; got an array that was deleted"),
-    Refusal(  # NumPy would get a copy, also for the next refusal
+    Refusal(  # np.asarray would copy such an array, and an array on another device, to the CPU
         lambda jax, array: len(array.devices()) > 1,
         "D1",
         "{name} must lie on one device; got an array on {got.sharding}; jax.device_put({name}, device) gathers it",
@@ -56,7 +56,7 @@ _REFUSED = (
     ),
 )
 _NOT_WRITTEN = (
-    Refusal(lambda jax, array: True, "D3", "{name} must be writable; got an array of JAX, and no such array is"),
+    Refusal(lambda jax, array: True, "D3", "{name} must be writable; got a JAX array, which is never writable"),
 )
 
 

@@ -1,4 +1,4 @@
-"""The row of a library of arrays: the conversions between its arrays and NumPy's, and the arrays that it refuses."""
+"""The description of an array library: conversions from and to NumPy arrays, and arrays that are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Array = NDArray[Any]
 
 
 class Refusal(NamedTuple):
-    """A refusal: a test of arrays, the rule, and the message; ``{name}`` is the operand, ``{got}`` the array."""
+    """A reason to refuse an array: a test of the array, the rule, and the message.
+
+    In the message, ``{name}`` is replaced by the operand's name, and ``{got}`` by the array.
+    """
 
     of: Callable[[Any, Any], bool]
     rule: str
@@ -24,27 +27,27 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Library:
-    """A library, by its module's name. Its functions take the module, and then one of its arrays."""
+    """An array library. Its functions take the library's module and one of the library's arrays."""
 
     module: str
-    kind: str  # the name of its class of arrays
-    dtypes: str  # the prefix of its dtypes' names
-    array: Callable[[Any, Any], Array]  # its memory as NumPy's
-    like: Callable[[Any, Any], Callable[[Array], Any]]  # makes a function that converts NumPy's memory, like the array
+    kind: str  # the name of the library's array class
+    dtypes: str  # the prefix of dtype names, such as "torch."
+    array: Callable[[Any, Any], Array]  # returns the array as a NumPy array
+    like: Callable[[Any, Any], Callable[[Array], Any]]  # returns a function that converts NumPy arrays to this library
     written: Callable[[Any, Any], None]  # notifies the library that the array's memory was written to
-    detached: Callable[[Any, Any], Any]  # the array without recorded gradients
+    detached: Callable[[Any, Any], Any]  # returns the array without its history of gradients
     refused: tuple[Refusal, ...]
-    not_written: tuple[Refusal, ...]  # further refusals for an array to be written to
-    refused_there: tuple[Refusal, ...] = ()  # refusals that explain an error of ``array``
-    pool: str = OWN  # whose threads compute its arrays, if the context does not say
+    not_written: tuple[Refusal, ...]  # further refusals, for an ``out`` array
+    refused_there: tuple[Refusal, ...] = ()  # refusals that are tested only after an error of ``array``
+    pool: str = OWN  # the pool whose threads compute, unless the context selects a pool
 
     @property
     def loaded(self) -> Any:
-        """The module; None if it is not loaded, and so has not made an array."""
+        """The library's module; None if it is not imported, so that no arrays of it exist."""
         return sys.modules.get(self.module)
 
     def refusal(self, value: object, among: tuple[Refusal, ...]) -> Refusal | None:
-        """Return the first of some refusals that applies to an array; None if none applies."""
+        """Return the first refusal of ``among`` that applies to an array; None if none applies."""
         module = self.loaded
         for refusal in among:
             if refusal.of(module, value):

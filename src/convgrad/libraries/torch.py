@@ -1,4 +1,4 @@
-"""PyTorch's tensors: their memory, results as tensors, and which tensors are refused."""
+"""PyTorch tensors: their conversion from and to NumPy arrays, and the tensors that are refused."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ Array = NDArray[Any]
 
 @cache
 def formats_of(torch: Any) -> dict[Any, Format]:
-    """Return the formats by PyTorch's types."""
+    """Return the number formats, keyed by PyTorch dtype."""
     return {getattr(torch, fmt.dtype.name): fmt for fmt in FORMATS.values()}
 
 
 def array_of(torch: Any, tensor: Any) -> Array:
-    """Return a tensor's memory as an array, also for types that NumPy has only with ml_dtypes."""
-    if tensor.is_neg():  # its memory has the opposite signs
+    """Return a tensor as a NumPy array on its memory, also for bf16 and f8, which need ml_dtypes."""
+    if tensor.is_neg():  # a flag says that the memory has the opposite signs
         tensor = tensor.resolve_neg()
     fmt = formats_of(torch).get(tensor.dtype)
     bits = getattr(torch, fmt.bits.name) if fmt is not None and fmt.is_extension else None
     array: Array = tensor.numpy() if bits is None else tensor.view(bits).numpy()
-    if array.flags.owndata and array.size:  # without memory, NumPy allocates some of its own
+    if array.flags.owndata and array.size:  # NumPy has allocated the memory, because the tensor has none
         raise BufferError("a tensor that has no memory")
     return array if fmt is None or bits is None else array.view(fmt.dtype)
 
 
 def _like(torch: Any, tensor: Any) -> Callable[[Array], Any]:
-    return tensor_of  # without the module, so that its holder can be copied and sent
+    return tensor_of  # does not refer to the module, so that objects with this function can be pickled
 
 
 def tensor_of(array: Array) -> Any:
@@ -46,7 +46,7 @@ def tensor_of(array: Array) -> Any:
 
 
 def _written(torch: Any, tensor: Any) -> None:
-    """Let a backward pass that saved the tensor detect the change, as PyTorch's own operators do."""
+    """Increment the tensor's version, so that a backward pass that has saved the tensor detects the change."""
     if not tensor.is_inference():
         torch.autograd.graph.increment_version(tensor)
 
@@ -60,7 +60,7 @@ def _stands_for_others(torch: Any, tensor: Any) -> bool:
 
 
 def _is_traced(torch: Any, tensor: Any) -> bool:
-    if torch.compiler.is_compiling():  # first, because a compiler cannot follow the other tests
+    if torch.compiler.is_compiling():  # tested first, because torch.compile cannot trace the other tests
         return True
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
@@ -70,7 +70,7 @@ def _has_tangent(torch: Any, tensor: Any) -> bool:
     return forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None
 
 
-_RECORDED = "they would be lost; convgrad.torch has the operators with gradients, {name}.detach() leaves them out"
+_RECORDED = "they would be lost; convgrad.torch has the operators with gradients, {name}.detach() removes them"
 _REFUSED = (
     Refusal(
         _is_traced,
@@ -78,7 +78,7 @@ _REFUSED = (
         "{name} must not be traced: the result would be a constant of the trace; convgrad.torch has the operators "
         "that can be compiled, torch.compiler.disable leaves a call as it is",
     ),
-    Refusal(  # for functionalize, PyTorch would hand over memory with arbitrary values
+    Refusal(  # in functionalize, the memory of such a tensor has arbitrary values
         lambda torch, tensor: torch._C._functorch.is_functorch_wrapped_tensor(tensor),
         "D8",
         "{name} must be a tensor of its own; got one that a transform of torch.func wraps; convgrad.torch has the "
@@ -112,17 +112,17 @@ _REFUSED_THERE = (
     Refusal(
         lambda torch, tensor: tensor.is_nested,
         "D1",
-        "{name} must be one dense tensor; got a nested one; {name}.to_padded_tensor(0) would be",
+        "{name} must be one dense tensor; got a nested one. Use {name}.to_padded_tensor(0)",
     ),
     Refusal(
         lambda torch, tensor: tensor.layout is not torch.strided,
         "D1",
-        "{name} must be dense; got layout {got.layout}; {name}.to_dense() would be",
+        "{name} must be dense; got layout {got.layout}. Use {name}.to_dense()",
     ),
     Refusal(
         lambda torch, tensor: tensor.is_quantized,
         "D1",
-        "{name} must hold numbers; got quantized ones, {got.dtype}; {name}.dequantize() would be",
+        "{name} must not be quantized; got {got.dtype}. Use {name}.dequantize()",
     ),
     Refusal(
         lambda torch, tensor: tensor._is_zerotensor() or tensor.untyped_storage().nbytes() == 0,
