@@ -1,1 +1,1 @@
-"""The public functions. Each checks its call against the operator table and computes it."""
+"""The public functions. Each checks its arguments against the operator table and computes the result."""

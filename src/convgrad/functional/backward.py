@@ -54,8 +54,8 @@ def convolution_backward(  # type: ignore[empty-body]
     - ``dtype``: one type for all gradients, or a mapping from names to types.
     - ``out``: a mapping from names to arrays, or a tuple like the one returned. The arrays of gradients in ``needs``
       are written and returned.
-    - ``accumulate``: True adds into every array of ``out``. A tuple of names adds into those arrays only. The old
-      value is added before the only rounding.
+    - ``accumulate``: True adds into every array of ``out``. A tuple of names adds into the arrays with these names.
+      The old value is added before the only rounding.
 
     For example, ``out={"weights": dw, "bias": db}, accumulate=True`` sums the gradients of several batches.
 
@@ -123,8 +123,8 @@ def conv_transpose_backward(  # type: ignore[empty-body]
     - ``dtype``: one type for all gradients, or a mapping from names to types.
     - ``out``: a mapping from names to arrays, or a tuple like the one returned. The arrays of gradients in ``needs``
       are written and returned.
-    - ``accumulate``: True adds into every array of ``out``. A tuple of names adds into those arrays only. The old
-      value is added before the only rounding.
+    - ``accumulate``: True adds into every array of ``out``. A tuple of names adds into the arrays with these names.
+      The old value is added before the only rounding.
 
     For example, ``out={"weights": dw, "bias": db}, accumulate=True`` sums the gradients of several batches.
 

@@ -1,4 +1,4 @@
-"""The steps of every call: take the operands, check attributes and shapes, and execute the problem."""
+"""The steps of every call: convert the operands, check attributes and shapes, and compute the result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REMEMBERED = 1024  # calls whose checks are cached
 
 
 class Prepared(NamedTuple):
-    """A checked call. ``operands`` are canonical views; ``taken`` are the caller's arrays by name."""
+    """A checked call. ``taken`` are the caller's arrays by name, and ``operands`` their views as NCX and OIX."""
 
     op: Operator
     attributes: Attributes
@@ -36,35 +36,35 @@ class Prepared(NamedTuple):
     taken: Mapping[str, Array]
 
     def canonical_output(self, out: Array) -> Array:
-        """Return the canonical view of an output in the caller's layout."""
+        """Return the canonical view (NCX or OIX) of an output array in the caller's memory format."""
         return out.transpose(self.problem.output_order)
 
     def within(self, max_error: float | None) -> Prepared:
-        """Return the call with the algorithm that the accuracy of the call or of the context admits."""
+        """Return the call with the algorithm for ``max_error``. None means the setting of the context."""
         return self._of(engines.within(self.problem, max_error))
 
     def activated(self, activation: str | None) -> Prepared:
-        """Return the call with an activation of its results, by rule D13, or with none."""
+        """Return the call with an activation of its results, checked by rule D13. None means no activation."""
         return self._of(activated(self.problem, activation))
 
     def _of(self, problem: Problem) -> Prepared:
         return self if problem is self.problem else self._replace(problem=problem)
 
     def memory_bytes(self, out: Array) -> int:
-        """Return the memory that ``execute`` needs in addition to its arrays."""
+        """Return the bytes of memory that ``execute`` needs in addition to operands and output."""
         return engines.memory_bytes(self.problem, self.operands, self.canonical_output(out))
 
     def execute(self, out: object = None, threads: int | None = None, aligned: bool = False) -> Array:
-        """Compute the result into ``out`` or a new array, and return it. ``aligned`` is about a new array."""
+        """Compute the result into ``out`` or a new array, and return that array. For ``aligned`` see ``room``."""
         result = room(self.problem, out, self.taken, aligned)
         engines.execute(self.problem, self.operands, self.canonical_output(result.view(np.ndarray)), threads)
         return result
 
 
 def room(problem: Problem, out: object, taken: Mapping[str, Array], aligned: bool = False) -> Array:
-    """Return the array for a result: the checked ``out``, or a new array.
+    """Return the array that a result is written to: the checked ``out``, or a new array.
 
-    Any library can take over an aligned array without a copy.
+    If ``aligned``, a new array of any size begins at the start of a cache line, so that no library has to copy it.
     """
     shape, fmt = problem.output_shape, problem.output_format
     if out is not None:
@@ -80,11 +80,11 @@ def prepare(
     accumulate: bool = False,
     lenient: bool = False,
 ) -> Prepared:
-    """Check a call and return its problem with canonical operands.
+    """Check a call and return it with its problem and canonical operands.
 
-    The functions are ``lenient``: one int may be given for all axes, strides and dilations default to 1, and output
-    shapes are full. ``run`` is strict about lists. There, ConvolutionBackpropData-1 also takes an output_shape of only
-    the spatial extents.
+    If ``lenient``, an attribute may be one int for all axes, and strides and dilations default to 1. An output shape
+    must then be full. If not, as for ``run``, attributes must be lists. ConvolutionBackpropData-1 then also accepts an
+    output_shape with only the spatial extents.
     """
     given: list[Array] = []
     key = key_of(operands, attributes, given)
@@ -92,7 +92,7 @@ def prepare(
         try:
             op, checked, problem = _remembered(operator, *key, dtype, accumulate, lenient)
         except (ConvgradError, TypeError):
-            pass  # raise the error again below, with the caller's own values; or the dtype has no hash
+            pass  # checked again below, so that the error quotes the caller's values; or the dtype has no hash
         else:
             return bind(op, checked, problem, dict(zip(op.array_names, given, strict=False)))
     return bind(*_checked(operator, operands, attributes, dtype, accumulate, lenient))
@@ -106,7 +106,7 @@ def _checked(
     accumulate: bool,
     lenient: bool,
 ) -> tuple[Operator, Attributes, Problem, dict[str, Array]]:
-    """Check a call; return its operator, attributes and problem, and its arrays by name."""
+    """Check a call, and return its operator, attributes, problem, and arrays by name."""
     op = find(operator, shape_second=len(operands) > 1 and arrays.is_shape(operands[1]))
     operands = _counted(op, operands)
     taken: dict[str, Array] = {}
@@ -127,17 +127,17 @@ def _checked(
 
 
 _SEQUENCES = (tuple, list)
-Plain = tuple[Any, ...]  # hashable; equal only if the checks have the same result
+Plain = tuple[Any, ...]  # a hashable description of operands or attributes
 
 
 def key_of(
     operands: tuple[object, ...], attributes: Mapping[str, Any], given: list[Array]
 ) -> tuple[Plain, Plain] | None:
-    """Return a cache key with all that the checks read of a call, or None if the call cannot be cached.
+    """Return the key by which the checks of a call are cached, or None if they cannot be cached.
 
-    Attributes must be ints, strings, None or sequences of ints. A shape must not be an array, because the checks read
-    its values. Exact types are compared because True == 1 and has the same hash, but is not a legal integer. The
-    operands' arrays are appended to ``given`` as NumPy arrays.
+    They can be cached if attributes are ints, strings, None or sequences of ints. A shape operand must not be an array,
+    because the checks read its values. A bool is not accepted as an int: True has the same hash as 1, but is not legal.
+    The array operands are appended to ``given`` as NumPy arrays.
     """
     described: list[Any] = []
     for value in operands:
@@ -165,7 +165,7 @@ def key_of(
 
 
 def _ints(value: object) -> tuple[int, ...] | None:
-    """Return a tuple or list of ints as a tuple; None for anything else, including bools."""
+    """Return a tuple or list of ints as a tuple; None for any other value, also for a list with a bool."""
     if type(value) is not tuple and not isinstance(value, _SEQUENCES):  # torch.Size is a subclass of tuple
         return None
     for item in value:
@@ -178,12 +178,12 @@ def _ints(value: object) -> tuple[int, ...] | None:
 def _remembered(
     operator: str, described: Plain, plain: Plain, dtype: object, accumulate: bool, lenient: bool
 ) -> tuple[Operator, Attributes, Problem]:
-    """Check a call given by its key; the result is the same for all arrays of these types and shapes."""
+    """Check a call that is given by its cache key. The result depends only on types, shapes and attributes."""
     return _checked(operator, *described_call(described, plain), dtype, accumulate, lenient)[:3]
 
 
 def described_call(described: Plain, plain: Plain) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return operands and attributes that ``key_of`` describes so. The arrays take no memory."""
+    """Return operands and attributes for a key of ``key_of``. Their arrays have no values and take no memory."""
     operands = tuple(
         arrays.stand_in(one[1], one[0]) if one and isinstance(one[0], np.dtype) else one for one in described
     )
@@ -200,7 +200,7 @@ def pose(
     accumulate: bool,
     lenient: bool,
 ) -> tuple[Attributes, Problem]:
-    """Return the checked attributes of a call and its problem."""
+    """Return the checked attributes and the problem of a call on operands of these shapes."""
     axes = spatial_axes(op, shapes[0])
     checked = check_attributes(op, _spread(op, attributes, axes) if lenient else attributes, axes)
     full, checked = (shapes, checked) if lenient else with_full_shape(op, shapes, checked)
@@ -213,7 +213,7 @@ def bind(op: Operator, attributes: Attributes, problem: Problem, taken: Mapping[
 
 
 def canonical(problem: Problem, taken: Mapping[str, Array]) -> tuple[Array, ...]:
-    """Return the canonical views of a problem's operands, or of copies if the byte order is not native."""
+    """Return the canonical views (NCX, OIX) of operands, or of copies if the byte order is not native."""
     fmt, orders = problem.operand_format, problem.operand_orders
     return tuple([arrays.native(a, fmt).transpose(order) for a, order in zip(taken.values(), orders, strict=True)])
 
@@ -225,7 +225,7 @@ def solve(
     threads: int | None = None,
     aligned: bool = False,
 ) -> Array:
-    """Compute a problem from arrays in its shapes, type and layouts, and return the result: ``out`` or a new array."""
+    """Compute a problem from arrays in its shapes, type and memory formats, and return ``out`` or a new array."""
     taken: dict[str, Array] = dict(zip(problem.operands, given, strict=True))
     result = room(problem, out, taken, aligned)
     engines.execute(problem, canonical(problem, taken), result.transpose(problem.output_order), threads)
@@ -245,7 +245,7 @@ def call(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Any:
-    """Run one call and return its result: the caller's ``out``, or a new array of the first operand's library."""
+    """Check and compute a call. Return the result: ``out``, or a new array of the first operand's library."""
     check_options(operator, out, accumulate, threads)
     prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient)
     prepared = prepared.activated(activation).within(max_error)
@@ -273,11 +273,11 @@ def problem_from_shapes(
     dtype: object = None,
     spell_out: bool = False,
 ) -> tuple[Operator, Problem]:
-    """Return the operator's row and the problem of a call on operands of these shapes.
+    """Return the operator's table row and the problem of a call on operands of these shapes.
 
-    ``spell_out`` takes attributes as the functions do: one int for all axes, strides and dilations of 1 omitted.
-    Shapes alone do not distinguish the two orders of ConvolutionBackpropFilters-1. The order of its document is tried
-    first, then the older order.
+    If ``spell_out``, an attribute may be one int for all axes, and strides and dilations default to 1.
+    Shapes alone do not distinguish the two operand orders of ConvolutionBackpropFilters-1. The order of its document
+    is tried first, then the older order.
     """
     errors: list[ConvgradError] = []
     for op in rows(operator):
@@ -296,7 +296,7 @@ def problem_of_row(
     dtype: object = None,
     spell_out: bool = False,
 ) -> tuple[Attributes, Problem]:
-    """Return the checked attributes and the problem of a call on operands of these shapes, for one operator row."""
+    """Return the checked attributes and the problem of a call of one operator row on operands of these shapes."""
     extents = [arrays.take_shape(s, op.name, port.name) for port, s in zip(op.operands, shapes, strict=False)]
     for port, shape in zip(op.operands, extents, strict=False):
         if not port.is_shape:
@@ -307,7 +307,7 @@ def problem_of_row(
 
 
 def _counted(op: Operator, operands: tuple[object, ...]) -> tuple[object, ...]:
-    """Return the operands without trailing Nones, or raise if the operator does not take this number of operands."""
+    """Return the operands without trailing Nones. Raise an error if the operator takes another number of operands."""
     while operands and operands[-1] is None:
         operands = operands[:-1]
     if len(operands) not in op.operand_counts:  # O2
@@ -318,7 +318,7 @@ def _counted(op: Operator, operands: tuple[object, ...]) -> tuple[object, ...]:
 
 
 def _spread(op: Operator, attributes: Mapping[str, Any], axes: int) -> dict[str, Any]:
-    """Return the attributes with ints repeated for all axes, and 1 for required ones that are None or absent."""
+    """Return the attributes with an int repeated for all axes. Required ones that are None or absent become 1."""
     per_axis = {a.name: a for a in op.attributes if a.per_axis}
     required: dict[str, Any] = {name: None for name, a in per_axis.items() if a.required}
 
@@ -331,7 +331,7 @@ def _spread(op: Operator, attributes: Mapping[str, Any], axes: int) -> dict[str,
 
 
 def spelled_out(operator: str, operands: tuple[object, ...], attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the functions' attributes in the form that ``run`` takes: an int for all axes becomes a tuple."""
+    """Return attributes in the form that ``run`` accepts: an int for all axes becomes a tuple."""
     if not operands:
         return attributes
     op = find(operator, shape_second=len(operands) > 1 and arrays.is_shape(operands[1]))

@@ -1,4 +1,4 @@
-"""Compiled calls: the checks, the plan and the kernel of a call are prepared once for arrays of one shape and type."""
+"""Compiled calls. Checks, plan and kernel are prepared once, and reused for arrays of the same shapes and type."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Compiled:
 
     op: Operator
     problem: Problem
-    names: tuple[str, ...]  # of the operands that are arrays; shape operands are already part of the problem
+    names: tuple[str, ...]  # of the array operands; shape operands are part of the problem
     shapes: tuple[tuple[int, ...], ...]
     choice: engines.Choice
     threads: int
-    strides: Sequence[tuple[int, ...]]  # of the operands and the output that ``call`` is compiled for
-    call: Call  # needs only the addresses of arrays with these strides
+    strides: Sequence[tuple[int, ...]]  # strides of operands and output for which ``call`` is compiled
+    call: Call  # computes from the addresses of arrays with these strides
 
     def __call__(self, *operands: object, out: Array | None = None) -> Array:
         """Compute the result into ``out`` or a new array, and return it.
 
-        A new array is of the first operand's library. Raises InvalidShapeError unless the operands have the compiled
-        shapes, and InvalidDataTypeError unless they have the compiled type.
+        A new array belongs to the first operand's library. Raises InvalidShapeError unless the operands have the
+        compiled shapes, and InvalidDataTypeError unless they have the compiled type.
         """
         problem, names = self.problem, self.names
         if len(operands) != len(names):  # O2
@@ -91,12 +91,12 @@ def compile(
 ) -> Compiled:
     """Compile a call of :func:`run` for arrays of given shapes and type, and return a callable.
 
-    Pass ``inputs`` with the shapes, type and strides of later calls; their values are not read. Shape inputs are fixed
-    now. ``dtype``, ``accumulate``, ``threads``, ``max_error``, ``activation`` and ``attributes`` are as for
-    :func:`run`. The current settings of threads, accuracy and instruction set are fixed too.
+    Pass ``inputs`` with the shapes, type and strides of later calls. The values of arrays are not read. The values of
+    shape inputs are fixed. ``dtype``, ``accumulate``, ``threads``, ``max_error``, ``activation`` and ``attributes``
+    are the same as in :func:`run`. The current settings of threads, accuracy and instruction set are fixed too.
 
-    The callable takes arrays of these shapes and this type, with any strides, and ``out``. It is fastest with the
-    strides of ``inputs`` and a row-major ``out``. The result has the same bits as that of :func:`run`.
+    The callable takes arrays of these shapes and this type, with any strides, and ``out``. It is fastest if operands
+    have the strides of ``inputs`` and ``out`` is row-major. The result has the same bits as the result of :func:`run`.
 
     Raises the errors of :func:`run`. Follows the document of the named operator.
 

@@ -1,6 +1,7 @@
-"""Functions made from declarations: a signature and a docstring. Keywords become attributes and options of a call.
+"""Generation of the public functions from declarations, which consist of a signature and a docstring.
 
-Each parameter is documented once, here, and inserted into the docstring of every function that has it.
+Keyword arguments become attributes and options of a call. Each parameter is documented only here. Its text is inserted
+into the docstring of every function that has the parameter.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ OPERANDS = (
     "Operands are NumPy, PyTorch or JAX arrays of one type (f32, bf16, f16, f64 or f8), with any strides. The result "
     "is an array of the first operand's library."
 )
-WIDTH = 112  # of lines that are wrapped
-KEYWORDS: Mapping[str, Any] = {  # texts, or texts by default
+WIDTH = 112  # characters per line of the inserted texts
+KEYWORDS: Mapping[str, Any] = {  # the text of a keyword, or one text per default value
     "strides": "the step of the kernel, one int for all spatial axes or one per axis.",
     "pads_begin": "zeros before the first element of each axis, one int or one per axis.",
     "pads_end": "zeros after the last element of each axis, one int or one per axis.",
@@ -39,7 +40,7 @@ KEYWORDS: Mapping[str, Any] = {  # texts, or texts by default
     "output_padding": "elements added at the end of each axis, one int or one per axis.",
     "transposed": "True for the gradient of a transposed convolution.",
     "scale": "one number per image, of shape (N,), rounded to f32.",
-    "max_norm": "the norm that larger gradients of samples are scaled down to.",
+    "max_norm": "the largest norm. A sample's gradient with a larger norm is scaled down to it.",
     "needs": 'the gradients to compute, any of "src", "weights" and "bias"; the others are None.',
     "dtype": "the type of the result; the default is the type of the operands.",
     "out": "the array that the result is written to; it is also returned.",
@@ -49,12 +50,12 @@ KEYWORDS: Mapping[str, Any] = {  # texts, or texts by default
         1: "the largest number of threads of each task.",
     },
     "max_error": (
-        "the largest error allowed, as a multiple of the direct sum's bound by norms. 1 computes the direct sum, which "
-        "also has a bound per element. Larger values allow Winograd for f32 layers of 3x3 taps, stride 1 and at least "
-        "32 channels: tiles of 2x2 from about 8, tiles of 4x4 from 64. ``convgrad.max_error`` sets the default, "
-        "initially 1."
+        "the largest error bound allowed, as a multiple of the direct sum's bound by norms. With 1, the direct sum is "
+        "computed, which also has a bound per element. Larger values allow Winograd for f32 layers of 3x3 taps, stride "
+        "1 and at least 32 channels: tiles of 2x2 from a value of about 8, tiles of 4x4 from 64. "
+        "``convgrad.max_error`` sets the default, initially 1."
     ),
-    "activation": '"relu" replaces results below 0 with +0, after bias and old value, before the only rounding.',
+    "activation": '"relu" sets results below 0 to +0, before the only rounding. Bias and old value are added first.',
 }
 
 
@@ -63,7 +64,7 @@ def computed_by(compute: Callable[..., Any], operator: str, note: str = OPERANDS
 
     ``compute`` takes the operator, all operands, the attributes by name, and options as keywords. Keywords that are
     not in the signature are passed as attributes, so that the checks can suggest a correction. Type checkers refuse
-    them.
+    such keywords.
 
     >>> @computed_by(lambda *given, **options: (given, options), "Convolution")
     ... def convolution(src, weights, bias=None, *, strides=1, threads=None):
@@ -88,7 +89,7 @@ def computed_by(compute: Callable[..., Any], operator: str, note: str = OPERANDS
             if wrong or not operands.keys().isdisjoint(named):
                 needed = required.union(name for name in [*operands][len(given) :] if operands[name] is Parameter.empty)
                 known = {name: value for name, value in named.items() if name in parameters}
-                # A wrong call raises Python's TypeError. It names a misspelt operand before a missing one.
+                # For a wrong call, the declaration raises Python's own TypeError. A misspelt operand is named first.
                 declaration(*given, **known if needed <= known.keys() else named)
                 end = tuple(named.pop(name, operands[name]) for name in [*operands][len(given) :])
             attributes, options = attributes_left_out.copy(), options_left_out.copy()
@@ -106,7 +107,7 @@ def computed_by(compute: Callable[..., Any], operator: str, note: str = OPERANDS
 def on(compute: Callable[..., Any], module: str, note: str) -> Callable[[Function], Function]:
     """Return a decorator that makes another library's version of a NumPy function, with the options of ``compute``.
 
-    Its docstring has a note instead of the examples, because they use NumPy arrays.
+    The docstring of the new function has no examples, because the examples use NumPy arrays.
     """
     theirs = inspect.signature(compute).parameters
 
@@ -134,7 +135,7 @@ def on(compute: Callable[..., Any], module: str, note: str) -> Callable[[Functio
 
 
 def _documented(text: str, note: str, keywords: Mapping[str, Any]) -> str:
-    """Return a docstring with a note and a section of keywords inserted before "Raises:"."""
+    """Return a docstring into which a note and the texts of its keywords are inserted before "Raises:"."""
     lines = [*textwrap.wrap(note, WIDTH), "", "Keyword Args:"]
     for name, default in keywords.items():
         words = KEYWORDS[name]

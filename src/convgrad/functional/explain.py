@@ -1,4 +1,4 @@
-"""Explanations of a call that is not computed: work, engine, plan, scratch memory, error bound, cuts of the batch."""
+"""Explanations of how a call would be computed: work, engine, plan, memory, error bound, and cuts of the batch."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ WIDTH = 10
 class Explanation:
     """The explanation of a call on dense row-major arrays: problem, engine and plan. Print it to read it.
 
-    ``height`` is the rounding depth h: the largest number of roundings of any term. The error of a direct sum is at
-    most gamma_h sum |x||y|. ``scratch_bytes`` is the scratch memory of all threads, or 0 for the NumPy engine.
+    ``height`` is the rounding depth h, the largest number of roundings that affect one product. The error of a direct
+    sum is at most gamma_h sum |x||y|, where gamma_h = h u / (1 - h u) and u is the unit roundoff. ``scratch_bytes`` is
+    the scratch memory of all threads, or 0 for the NumPy engine.
     """
 
     problem: Problem
@@ -41,7 +42,10 @@ class Explanation:
 
     @property
     def leaf_images(self) -> int | None:
-        """The number of images in a leaf; None without a sum over the batch, or if Winograd or NumPy computes it."""
+        """The number of images in a leaf of the tree over the batch; None if there is no such tree.
+
+        There is no tree if nothing is summed over the batch, or if Winograd or NumPy computes the sum.
+        """
         cut = self.problem.solves_for in SUMMED and not why_no_order(self.problem) and not self.problem.algorithm
         return leaf_images(self.problem.geometry) if cut else None
 
@@ -53,7 +57,7 @@ class Explanation:
 
     @property
     def chunk_images(self) -> int | None:
-        """The images of a chunk, or None. Accumulating f32 results chunk by chunk gives the bits of one call."""
+        """The number of images in a chunk, or None. Accumulating the chunks in f32 gives the bits of one call."""
         return None if self.leaf_images is None else chunk_images(self.problem.geometry)
 
     @property
@@ -63,7 +67,7 @@ class Explanation:
 
     def _error(self) -> str:
         """Return the error bound as text."""
-        from convgrad.functional.in_words import norms  # noqa: PLC0415 - for who reads it only
+        from convgrad.functional.in_words import norms  # noqa: PLC0415 - needed for texts only
 
         if not self.problem.algorithm:
             return f"{self.error_factor:.3g} sum |x||y|"
@@ -71,7 +75,7 @@ class Explanation:
         return f"{self.error_factor:.3g} {norms(self.problem)}: kappa = {constant:.4g}, of tiles of {tiles}"
 
     def __str__(self) -> str:
-        from convgrad.functional.in_words import in_words  # noqa: PLC0415 - for who reads it only
+        from convgrad.functional.in_words import in_words  # noqa: PLC0415 - needed for texts only
 
         problem = self.problem
         geometry, moved = problem.geometry, moved_bytes(problem)
@@ -104,7 +108,7 @@ def _time(plan: Chosen | None, flops: int) -> str:
     if plan is None:
         return "not predicted: the NumPy engine has no plan"
     speed = f": {flops / plan.time_ms / 1e6:.3g} GFLOP/s" if plan.time_ms else ""
-    return f"about {duration(plan.time_ms)} on {counted(plan.threads, 'thread')}, as counted before any work{speed}"
+    return f"about {duration(plan.time_ms)} on {counted(plan.threads, 'thread')}, predicted by the cost model{speed}"
 
 
 def explain(
@@ -119,8 +123,8 @@ def explain(
 ) -> Explanation:
     """Return an explanation of how :func:`run` would compute a call on dense arrays of these shapes.
 
-    ``shapes`` and ``attributes`` are as for :func:`infer_shapes`; ``max_error`` and ``activation`` are as for
-    :func:`run`. Print the result to read it. Raises the errors of :func:`run`.
+    ``shapes`` and ``attributes`` are the same as in :func:`infer_shapes`. ``max_error`` and ``activation`` are the same
+    as in :func:`run`. Print the result to read it. Raises the errors of :func:`run`.
 
     Follows the document of the named operator.
 

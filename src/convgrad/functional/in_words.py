@@ -1,4 +1,4 @@
-"""Texts that describe a call: its arrays by name, the formula of a result's element, and the amount of work."""
+"""Texts that describe a call: its arrays, the formula of one element of the result, and the amount of work."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
 
 AXES = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 
-# Formulas by tensor that is solved for, in the arrays of the underlying convolution.
-# n is the image, c the channel of src, o the channel of dst.
+# The formula of one element, by the tensor that the call computes. n is the image, c the channel of src, o the channel
+# of dst.
 SUMS = {
     "dst": "{dst}[n, p, o] = sum over k and c of {src}[n, i, c] * {weights}[k, c, o]",
     "src": "{src}[n, i, c] = sum over k and o of {dst}[n, p, o] * {weights}[k, c, o]",
@@ -22,7 +22,7 @@ SUMS = {
     "bias": "{bias}[c] = sum over n and p of {dst}[n, p, c]",
 }
 
-# The product of norms in the error bound of Winograd.
+# The product of norms in the error bound of Winograd, by the tensor that the call computes.
 NORMS = {
     "dst": "||{src}_t|| ||{weights}_o||", "src": "||{dst}_t|| ||{weights}_c||", "weights": "||{src}_c|| ||{dst}_o||",
 }  # fmt: skip
@@ -43,13 +43,13 @@ def in_words(problem: Problem) -> list[tuple[str, str]]:
     *given, made = (f"{name} {shape_words(shape)}" for name, shape in shapes.items())
     rows = [("computes", f"{made} from {', '.join(given)}"), ("formula", formula(problem))]
     if problem.activation:
-        rows.append(("activation", f"{problem.activation}: what is at most 0 becomes +0, before the one rounding"))
+        rows.append(("activation", f"{problem.activation}: values of at most 0 become +0, before the only rounding"))
     if isinstance(geometry, Conv):
         titles = AXES.get(len(geometry.axes)) or tuple(f"axis {n}" for n in range(len(geometry.axes)))
         rows += [(title, _axis(axis)) for title, axis in zip(titles, geometry.axes, strict=True)]
         if geometry.groups > 1:
             each = f"{geometry.src_channels // geometry.groups} c and {geometry.dst_channels // geometry.groups} o"
-            rows.append(("groups", f"{geometry.groups}, of {each} each: an o meets the c of its own group only"))
+            rows.append(("groups", f"{geometry.groups}, of {each} each: each o is paired with the c of its group only"))
         nominal, needed = nominal_flops(geometry) // 2, needed_flops(geometry) // 2
         left = f", {needed:,} without padding" if needed != nominal else ""
         work = f"{nominal:,} multiply-adds{left}"
@@ -59,14 +59,14 @@ def in_words(problem: Problem) -> list[tuple[str, str]]:
 
 
 def shapes_by_name(problem: Problem) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the operands and, last, of the result, in the caller's names and layouts."""
+    """Return the shapes of the operands and, last, of the result, by name, in the caller's memory formats."""
     shapes = zip(canonical_shapes(problem), problem.layouts, strict=True)
     given = [shape if len(shape) == 1 else from_canonical(shape, layout) for shape, layout in shapes]
     return dict(zip(_names(problem).values(), given, strict=True))
 
 
 def formula(problem: Problem) -> str:
-    """Return the formula of an element of the result, in the caller's names."""
+    """Return the formula of one element of the result, with the operator's names of arrays."""
     names = _names(problem)
     text = SUMS[problem.solves_for].format(**{tensor: names.get(tensor, tensor) for tensor in get_args(Tensor)})
     if "bias" in problem.operands and problem.solves_for in ("dst", "src"):
@@ -75,7 +75,7 @@ def formula(problem: Problem) -> str:
 
 
 def norms(problem: Problem) -> str:
-    """Return the product of norms in Winograd's bound, in the caller's names. t is the input tile."""
+    """Return the product of norms in Winograd's error bound. The index t stands for an input tile."""
     names = _names(problem)
     return NORMS[problem.solves_for].format(**{tensor: names.get(tensor, tensor) for tensor in get_args(Tensor)})
 

@@ -1,4 +1,4 @@
-"""The gradient of a whole batch, joined from the unfinished sums of its parts."""
+"""The gradient of a whole batch, computed from the unfinished sums of its parts."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from convgrad.spec.rules import refuse
 def join(
     parts: Iterable[Partials], *, dtype: DType | None = None, out: Array | None = None, accumulate: bool = False
 ) -> Array:
-    """Return the gradient of a batch from its parts, with the bits of the plain call on the whole batch.
+    """Return the gradient of a batch from its parts. It has the bits of the plain call on the whole batch.
 
         diff_weights = the sum of the parts that :func:`partials` returned, in the order of the tree over the batch
 
     ``parts`` may be in any order. Together they must contain every image from image 0 on once. Images missing at the
-    end of the batch cannot be detected. ``dtype``, ``out`` and ``accumulate`` are as in the plain call: the old value
-    is added last, in f32, before the only rounding. The parts are not changed.
+    end of the batch cannot be detected. ``dtype``, ``out`` and ``accumulate`` are the same as in the plain call: the
+    old value is added last, in f32, before the only rounding. The parts are not changed.
 
     Raises:
         InvalidShapeError: The parts belong to different problems, an image is missing or in two parts, or a part other
@@ -46,10 +46,10 @@ def join(
     held = None if isinstance(parts, Partials) else as_items(parts)
     if held is None:  # P4
         hint = ". Use [part]" if isinstance(parts, Partials) else ""
-        refuse("P4", "join", f"parts must be a list of what partials returns; got {type(parts).__name__}{hint}")
+        refuse("P4", "join", f"parts must be a list of results of partials; got {type(parts).__name__}{hint}")
     given = sorted(held, key=_place)
     if not given:  # P4
-        refuse("P4", "join", "parts must be at least one, as its operator says what is joined; got none")
+        refuse("P4", "join", "parts must contain at least one part, which gives the operator; got none")
     one = given[0]
     check_options(one.operator, out, accumulate, None)
     fmt = arrays.output_format(dtype, FORMATS[one.operand_type], one.operator)
@@ -70,12 +70,12 @@ def join(
 
 def _place(part: object) -> tuple[int, int]:
     if not isinstance(part, Partials):  # P4
-        refuse("P4", "join", f"parts must be what partials returns; got {type(part).__name__}")
+        refuse("P4", "join", f"parts must be results of partials; got {type(part).__name__}")
     return part.first, part.end
 
 
 def _check_all(given: Sequence[Partials]) -> None:
-    """Check that parts are all images from 0 on of one batch, by rules P4 and P5. Empty parts may be anywhere."""
+    """Check, by rules P4 and P5, that the parts of one batch have all images from 0 on. Parts may be empty."""
     for other in given[1:]:
         check_one_problem(given[0], other)
     before = replace(given[0], first=0, images=0)

@@ -1,4 +1,4 @@
-"""The joint computation of a layer's gradients: operands are taken and checked once for all requested gradients."""
+"""The computation of a layer's gradients in one call: operands are checked once for all requested gradients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Array = NDArray[Any]
 
 
 class Gradients(NamedTuple):
-    """The gradients of a layer by each of its tensors. A gradient that was not requested is None."""
+    """The gradients of a layer by src, weights and bias. A gradient that was not requested is None."""
 
     src: Any = None
     weights: Any = None
@@ -35,9 +35,10 @@ class Gradients(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A requested gradient: its index in Gradients, its problem, and the indices of the operands that it reads.
+    """A requested gradient: its index in Gradients, its problem, and the operands that it reads.
 
-    ``read`` lists the operands that no earlier gradient reads, each with the axis order that makes it canonical.
+    ``given`` are indices in OPERANDS. ``read`` are those operands that no earlier gradient reads, each with the axis
+    order that makes it canonical.
     """
 
     place: int
@@ -62,7 +63,7 @@ MEANT: Mapping[int | str, int] = {0: 0, COTANGENT: 1, 1: 2}  # operand of a deri
 
 
 def _row(name: str, of: str) -> Operator:
-    """Return the row of a function that takes src, diff_dst and the shape of weights, as the weight gradient does."""
+    """Return the operator row for a function's checks: the row of the weight gradient with another name."""
     op = find(of)
     ports = (*op.operands[:2], Port("weights", "weights", is_shape=True))
     attributes = tuple(a for a in op.attributes if a.means != "weights_shape")
@@ -114,7 +115,7 @@ def backward(
 
 
 def _rooms(asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-    """Return the checked outs, before any is written. No gradient may read an array that another writes."""
+    """Return the checked arrays of ``out``, none of which may overlap an array that a gradient reads."""
     others = {OPERANDS[number]: taken[number] for one in asked for number, _ in one.read}
     rooms = list(NONE)
     for place, problem, *_ in asked:
@@ -127,7 +128,7 @@ def _rooms(asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[Any]) 
 
 
 def _names(function: str, what: str, given: Names) -> tuple[str, ...]:
-    """Return the given names of gradients in the order of Gradients."""
+    """Check names of gradients, and return them in the order of Gradients."""
     held = as_items(given)
     if held is None:  # O3
         hint = f". Use ({given!r:.200},)" if isinstance(given, str) and given in NAMES else ""
@@ -139,8 +140,8 @@ def _names(function: str, what: str, given: Names) -> tuple[str, ...]:
 
 
 def _of_each(function: str, what: str, given: OfEach) -> tuple[Any, ...]:
-    """Return the value for each gradient, from a mapping by name or a tuple like Gradients; None if there is none."""
-    if isinstance(given, dict | Mapping):  # the check for dict is faster
+    """Return the value of an option for each gradient, from a mapping or a tuple. A missing value is None."""
+    if isinstance(given, dict | Mapping):  # dict first, because its check is faster
         if not given.keys() <= KNOWN:
             _names(function, what, given)
         return given.get("src"), given.get("weights"), given.get("bias")
@@ -151,7 +152,7 @@ def _of_each(function: str, what: str, given: OfEach) -> tuple[Any, ...]:
 
 
 def _added(function: str, accumulate: bool | Names, outs: Sequence[Any]) -> tuple[str, ...]:
-    """Return the names of gradients that are added into their out: all that have one, or the given names."""
+    """Return the names of the gradients to add into their ``out``: all with an ``out``, or those in ``accumulate``."""
     there = tuple(name for name, out in zip(NAMES, outs, strict=True) if out is not None)
     if not isinstance(accumulate, Collection) or isinstance(accumulate, str):
         check_options(function, there or None, accumulate, None)
@@ -176,7 +177,7 @@ def _prepared(
         try:
             known = _remembered(function, *key, wanted)
         except (ConvgradError, TypeError):
-            pass  # raise the error again below, with the caller's own values; or the dtype has no hash
+            pass  # checked again below, so that the error quotes the caller's values; or the dtype has no hash
         else:
             opened = iter(given)
             return [one if isinstance(one, SHAPES) else next(opened) for one in operands], known
@@ -210,7 +211,7 @@ def _asked(
     dtypes: tuple[Any, ...],
     added: tuple[str, ...],
 ) -> tuple[Asked, ...]:
-    """Return the requested gradients as derivatives of the layer with these tensors."""
+    """Return the requested gradients with their problems, which are derivatives of the layer's forward problem."""
     row = ROWS[function]
     named = [
         (n, arrays.take(one, function, n)[1])
@@ -232,7 +233,7 @@ def _asked(
             if not isinstance(taken[number], np.ndarray):  # T1
                 sentence = f"{OPERANDS[number]} must be an array, as the gradient of {name} is computed from it"
                 refuse("T1", function, f"{sentence}; got the shape {taken[number]}")
-        assert found.problem is not None, "no layer hands its cotangent on"
+        assert found.problem is not None, "every gradient of a layer has a problem"
         solved = intern(replace(found.problem, output_format=to, accumulate=name in added))
         read = [pair for pair in zip(given, solved.operand_orders, strict=True) if pair[0] not in known]
         known.update(given)

@@ -1,4 +1,4 @@
-"""Gradients under their older names, with the operand and attribute names of the older documents."""
+"""The gradient functions with the names, operands and attributes of the older documents."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def convolution_backprop_filters(
     are input_forward for src, output_delta for diff_dst, filter_shape for weights_shape and filter_format for
     weights_format.
 
-    Pass the operands in the order of the document. If the second operand is a shape, the order is that of
-    specification 0.7: input, filters_shape, output_delta.
+    Pass the operands in the order of the document. If the second operand is a shape, the operands have
+    the order of specification 0.7: input, filters_shape, output_delta.
 
     Follows the document ConvolutionBackpropFilters-1.
 

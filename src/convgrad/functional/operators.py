@@ -1,7 +1,6 @@
 """The functions of the operators: convolutions, transposed convolutions, bias additions, and their gradients.
 
-Each function is a declaration. Its signature lists the operands and attributes of a row of the operator table, then
-the options.
+Each function is a declaration. The signature lists the operands and attributes of the operator, then the options.
 """
 
 from __future__ import annotations
@@ -178,7 +177,7 @@ def conv_transpose(
     Shapes (NXC, XOI): src (N, l..., C), weights (K..., O/groups, C), bias (O,), result (N, L..., O).
     The result's extents are L = stride*(l - 1) + E - P + output_padding, where E = dilation*(K - 1) + 1 and
     P = pad_begin + pad_end. If auto_pad is same, P = max(E - stride, 0).
-    ``output_padding`` counts in every pad mode and must be below max(stride, dilation).
+    ``output_padding`` applies in every pad mode and must be below max(stride, dilation).
 
     Raises:
         InvalidShapeError: The shapes do not fit. The message shows the formula and the extents that fit.

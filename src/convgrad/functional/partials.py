@@ -1,4 +1,4 @@
-"""The unfinished sums of some images of a batch. Parts computed separately join to the bits of the whole batch."""
+"""The unfinished sums of a part of a batch. Joined parts give the bits of one call on the whole batch."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from convgrad.spec.rules import refuse
 
 Array = NDArray[Any]
 
-SUMMED = ("weights", "bias")  # the tensors that are solved for by a sum over the batch
+SUMMED = ("weights", "bias")  # the tensors whose gradients are sums over the batch
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Partials:
     """The unfinished sums of images ``first`` up to, not including, ``end`` of a batch.
 
-    Add two neighbours with ``+``; ``join`` finishes the sum. ``sums`` are f32 arrays of the output's shape, one for
-    each node that ``spec.pieces.nodes_of`` returns for the leaves. All other attributes but ``sample`` are numbers and
-    strings. ``geometry`` is that of an empty batch. ``sample`` is an empty array of the operands' library, or None for
-    NumPy.
+    Add two neighbouring parts with ``+``. ``join`` returns the finished gradient. ``sums`` are f32 arrays of the
+    gradient's shape, one for each item that ``spec.pieces.nodes_of`` returns for the part's leaves. ``geometry`` is the
+    problem's geometry with a batch of 0. ``sample`` is an empty array of the operands' library, or None for NumPy. The
+    other attributes are numbers and strings.
     """
 
     operator: str
@@ -54,12 +54,12 @@ class Partials:
 
     @property
     def end(self) -> int:
-        """The image after the last one."""
+        """The index of the image that follows the part's last image."""
         return self.first + self.images
 
     @property
     def leaf_images(self) -> int:
-        """The number of images in a leaf. A batch may be cut at its multiples."""
+        """The number of images in a leaf of the batch's tree. A batch may be cut at multiples of this number."""
         return leaf_images(self.geometry)
 
     @property
@@ -69,7 +69,7 @@ class Partials:
 
     @property
     def ends_the_batch(self) -> bool:
-        """Whether nothing can follow, because only the last leaf of a batch may be incomplete."""
+        """Whether no part can follow this one, because its last leaf is incomplete."""
         return self.end % self.leaf_images != 0
 
     @property
@@ -77,7 +77,7 @@ class Partials:
         """The size of the sums in bytes."""
         return sum(array.nbytes for array in self.sums)
 
-    def __sizeof__(self) -> int:  # Dask workers use it to decide when to spill
+    def __sizeof__(self) -> int:  # Dask workers use the size to decide when to write data to disk
         return super().__sizeof__() + self.nbytes
 
     @property
@@ -87,7 +87,7 @@ class Partials:
         return named | vars(self.geometry)
 
     def known(self) -> list[tuple[Nodes, Sum]]:
-        """Return the checked sums, each with its nodes, from left to right."""
+        """Return the checked sums from left to right, each with the nodes of the tree that it sums."""
         nodes = nodes_of(self.leaves.start, self.leaves.stop)
         taken = [arrays.take(array, self.operator, f"sum {n}") for n, array in enumerate(self.sums)]
         if [(array.shape, fmt) for array, fmt in taken] != [(self.shape, F32)] * len(nodes):  # P4
@@ -122,22 +122,22 @@ class Partials:
 def partials(
     operator: str, *inputs: object, first: int = 0, threads: int | None = None, **attributes: object
 ) -> Partials:
-    """Return the unfinished sums of a weight or bias gradient over some images, which :func:`join` finishes.
+    """Return the unfinished sums of a weight or bias gradient over a part of a batch. :func:`join` finishes them.
 
         diff_weights = sum over images n, positions p of src[n, c, i] * diff_dst[n, o, p]
 
-    This sum is a tree over the batch. ``inputs`` contain images ``first``, ``first`` + 1 and so on of the batch. The
-    result contains the sums of the tree that these images determine. However the batch is cut into parts,
+    This sum is computed by a tree over the batch. ``inputs`` contain images ``first``, ``first`` + 1 and so on of the
+    batch. The result contains the sums of the tree that these images determine. However the batch is cut into parts,
     :func:`join` gives the bits of the plain call on the whole batch.
 
-    ``inputs`` and ``attributes`` are as for :func:`run`; one int may be given for all axes. Cut the batch at multiples
-    of ``explain(...).leaf_images``. A leaf is one image if an image has more than 256 positions, else as many whole
-    images as have at most 256 positions together. The last part may end anywhere. A part may be empty.
+    ``inputs`` and ``attributes`` are the same as in :func:`run`. You may also give one int for all axes. Cut the batch
+    at multiples of ``explain(...).leaf_images``. A leaf is one image if an image has more than 256 positions, else as
+    many whole images as have at most 256 positions together. The last part may end anywhere. A part may be empty.
 
     Raises:
         InvalidOpError: The operator does not sum over the batch, but computes each image separately.
         InvalidAttributeError: The batch cannot be cut at ``first``. The message names the nearest cuts.
-        UnsupportedError: The NumPy engine computes the sum, which has no order: f64, or a machine without kernels.
+        UnsupportedError: The NumPy engine would compute the sum in no specified order: for f64, or without kernels.
         ConvgradError: Other errors are as in :func:`run`.
 
     Follows the document of the named operator.
@@ -156,7 +156,7 @@ def partials(
     check_options(operator, None, False, threads)
     if find(operator).solves_for not in SUMMED:  # P1
         names = ", ".join(dict.fromkeys(op.name for op in OPERATORS if op.solves_for in SUMMED))
-        refuse("P1", operator, f"the operator must sum over the batch, as {names}; each of its images is by itself")
+        refuse("P1", operator, f"the operator must sum over the batch, as {names}; it computes each image separately")
     prepared = prepare(operator, inputs, attributes, F32, lenient=True)
     problem, operands = prepared.problem, prepared.operands
     check_order(problem)
@@ -172,11 +172,11 @@ def partials_of(
     sample: Any = None,
     before: Partials | None = None,
 ) -> Partials:
-    """Return the unfinished sums of a problem's images, the first of which is image ``first`` of its batch.
+    """Return the unfinished sums of a problem whose images are a part of a batch, from image ``first`` on.
 
-    The operands are canonical, a leaf begins at ``first``, and the engine must have an order of sums. If the part
-    ``before`` is given, return the sums of both parts. The new sums are added to copies of its sums, which needs fewer
-    arrays than adding two parts.
+    The operands are canonical, ``first`` is the first image of a leaf, and the engine must have a specified order of
+    sums. If the part ``before`` is given, return the sums of both parts. The new sums are added to copies of the sums
+    of ``before``, which needs fewer arrays than adding two Partials.
     """
     images, each = problem.geometry.batch, leaf_images(problem.geometry)
     here = as_partials(problem, first, images, (), sample)
@@ -198,7 +198,7 @@ def partials_of(
 def sum_of(
     problem: Problem, operands: Sequence[Array], threads: int | None = None, total: Array | None = None
 ) -> Array:
-    """Compute a call on canonical operands in f32, in the output's layout. Return a new array, or add to ``total``."""
+    """Compute a problem in f32 on canonical operands. Return a new array, or ``total`` with the result added."""
     array = arrays.empty(problem.output_shape, F32.dtype) if total is None else total
     unrounded = _unrounded(problem, total is not None)
     engines.execute(unrounded, operands, array.transpose(problem.output_order), threads)
@@ -211,7 +211,7 @@ def _unrounded(problem: Problem, accumulate: bool) -> Problem:
 
 
 def as_partials(problem: Problem, first: int, images: int, sums: tuple[Array, ...], sample: Any = None) -> Partials:
-    """Return the sums of some images of a problem's batch as Partials."""
+    """Return the Partials with these sums over images of a problem's batch."""
     return Partials(
         problem.operator,
         of_images(problem, 0).geometry,
@@ -225,47 +225,47 @@ def as_partials(problem: Problem, first: int, images: int, sums: tuple[Array, ..
 
 
 def check_order(problem: Problem) -> None:
-    """Check that the sums have a specified order, by rule P2. Adding a bias needs no order, because it has no sums."""
+    """Check, by rule P2, that the sums have a specified order. A bias addition passes, because it has no sums."""
     if problem.solves_for != "bias_add" and (missing := why_no_order(problem)):  # P2
-        order = "sums in pieces must have an order, which the NumPy engine has not, that computes them"
+        order = "sums in pieces must have an order, but the NumPy engine, which computes them, has none"
         refuse("P2", problem.operator, f"{order}; got {missing}")
 
 
 def why_no_order(problem: Problem) -> str:
-    """Return the engine that computes a sum over the batch without a specified order; "" if the sum has an order."""
+    """Return the name of the engine if it computes the sum over the batch in no specified order; else ""."""
     choice = engines.choose(problem)
     by_numpy = problem.operand_format is F64 or (not choice.has_order and not unsupported(problem))
     return str(choice) if by_numpy else ""
 
 
 def _checked_first(problem: Problem, first: object) -> int:
-    """Return the first image of a part, by rule P3."""
+    """Return ``first`` as an int if a part may begin at this image; else raise by rule P3."""
     number, each = as_integer(first), leaf_images(problem.geometry)
     if number is None or number < 0 or number % each:  # P3
-        must = f"first, the image that a piece begins with, must be a multiple of {each}, the images of a leaf"
+        must = f"first, the first image of the piece, must be a multiple of {each}, the images of a leaf"
         refuse("P3", problem.operator, f"{must}; got {first!r:.200}{near(number, each)}")
     return number
 
 
 def near(image: int | None, each: int) -> str:
-    """Return a hint that names the cuts nearest to an image."""
+    """Return a hint that names the two images nearest to an image at which the batch may be cut."""
     return "" if image is None or image < 0 else f". Use {image // each * each} or {(image // each + 1) * each}"
 
 
 def check_one_problem(one: Partials, other: Partials) -> None:
-    """Check that two parts differ only in their images, by rule P4."""
+    """Check, by rule P4, that two parts have the same problem except for their images."""
     ours, theirs = one.problem, other.problem
     if ours != theirs:  # P4
         name = next(name for name, value in ours.items() if theirs.get(name) != value)
-        must = "parts must be of one problem, the numbers of their images apart"
+        must = "parts must be of one problem, except for their numbers of images"
         refuse("P4", one.operator, f"{must}; got {name} {ours[name]} and {theirs[name]}")
 
 
 def check_neighbours(left: Partials, right: Partials) -> None:
-    """Check that ``right`` begins where ``left`` ends, by rule P5. Neither part may be empty."""
+    """Check, by rule P5, that the part ``right`` begins at the end of the part ``left``. Neither may be empty."""
     if right.first != left.end:  # P5
         wrong = f"images {left.end} to before {right.first} are missing"
         if right.first < left.end:
             wrong = f"images {right.first} to before {min(left.end, right.end)} are of two parts"
         inside = f"; {left.end} is inside a leaf{near(left.end, left.leaf_images)}" * left.ends_the_batch
-        refuse("P5", left.operator, f"a part must begin where the one before ends; {wrong}{inside}")
+        refuse("P5", left.operator, f"a part must begin where the part before it ends; {wrong}{inside}")

@@ -28,23 +28,23 @@ Needs = Collection[str | int]
 class Pullback:
     """The gradients of a result as a function of its cotangent v. You can call it many times, from any thread.
 
-    ``names`` are the names of the operator's inputs and, from the second order on, "v". Arrays are not copied, so do
-    not change them while you use the pullback.
+    ``names`` are the names of the operator's inputs and, from the second order on, "v". The input arrays are not
+    copied, so do not change them while you use the pullback.
     """
 
     operator: str
     names: tuple[str, ...]
     format: Format
-    variables: tuple[Array | None, ...]  # inputs, then cotangents of lower orders; None for shapes and zeros
-    formula: Formula  # of the outputs that the cotangents belong to
-    shapes: tuple[tuple[int, ...] | None, ...]  # of the outputs; None for an output that was not computed
-    single: bool  # whether there is one output, not in a tuple
+    variables: tuple[Array | None, ...]  # inputs, then cotangents of lower orders; None if a shape or zero
+    formula: Formula  # of the outputs, which the cotangents correspond to
+    shapes: tuple[tuple[int, ...] | None, ...]  # of the outputs; None if not computed
+    single: bool  # whether the output is one array and not a tuple
     threads: int | None
     max_error: float | None
     hand: Callable[[Array], Any]
-    inactive: Any = None  # a mask: where an activated result is 0
-    gated_outputs: frozenset[int] = frozenset()  # outputs whose cotangents are set to 0 where inactive
-    gated: frozenset[int] = frozenset()  # variables that are such cotangents: their gradients are 0 where inactive
+    inactive: Any = None  # mask of the elements of an activated result that are 0
+    gated_outputs: frozenset[int] = frozenset()  # outputs whose cotangents are set to 0 by the mask
+    gated: frozenset[int] = frozenset()  # variables whose gradients are set to 0 by the mask
 
     def __call__(self, v: object, needs: Needs | None = None) -> Found:
         """Return the gradients of <v, result> by each input as a tuple, in the input's shape, layout and type.
@@ -78,7 +78,7 @@ class Pullback:
         return tuple(None if one is None else self.hand(one) for one in found), again
 
     def _taken(self, v: object) -> tuple[Array | None, ...]:
-        """Return the cotangents as arrays, checked against their outputs."""
+        """Return the cotangents as arrays with the shapes and type of the outputs; raise an error if they differ."""
         if self.single:
             return (self._fitting("v", 0, v),)
         if not isinstance(v, Sequence) or len(v) != len(self.shapes):  # O2
@@ -99,7 +99,7 @@ class Pullback:
         return np.where(self.inactive, array.dtype.type(0), array) if output in self.gated_outputs else array
 
     def _pulled(self, cotangents: Sequence[Array | None], needs: Needs | None) -> tuple[list[Array | None], Formula]:
-        """Return the requested gradients and their formula."""
+        """Return the requested gradients and the formula of each gradient."""
         wanted = self._numbers(needs)
         every = gradients(self.formula, len(self.variables))
         variables = (*self.variables, *cotangents)
@@ -133,18 +133,18 @@ class Pullback:
 
 
 def _there(terms: tuple[Term, ...], absent: set[int]) -> tuple[Term, ...]:
-    """Return the terms without absent variables."""
+    """Return the terms that have no absent variable. The other terms are 0."""
     return tuple([term for term in terms if absent.isdisjoint(term.variables)]) if absent else terms
 
 
 def _sum(
     terms: tuple[Term, ...], variables: Sequence[Any], threads: int | None, max_error: float | None
 ) -> Array | None:  # fmt: skip
-    """Return the sum of terms as a new array. Each term is added with one rounding."""
+    """Return the sum of terms as a new array, or None without terms. Each term is added with one rounding."""
     result: Array | None = None
     for problem, numbers in terms:
         if problem is None:
-            assert result is None, "what is handed on comes first"
+            assert result is None, "a term that is a variable itself comes first"
             handed: Array = variables[int(numbers[0])]
             result = arrays.aligned(handed.shape, handed.dtype.newbyteorder("="))
             result[...] = handed
@@ -156,7 +156,7 @@ def _sum(
 
 
 def _zeros(problem: Problem) -> Array:
-    """Return zeros of the result's shape, to which a bias is added. They take no memory."""
+    """Return zeros of the result's shape, to which a bias is added. All elements share one address."""
     return np.broadcast_to(np.zeros((), problem.operand_format.dtype), problem.output_shape)
 
 
@@ -174,10 +174,10 @@ def vjp(
     activation: str | None = None,
     **attributes: object,
 ) -> tuple[Any, Pullback]:
-    """Return an operator's result and its pullback. ``pullback(v)`` returns the gradients of <v, result> by each input.
+    """Return an operator's result and its pullback. ``pullback(v)`` returns the gradient of <v, result> by each input.
 
-    ``inputs`` and ``attributes`` are the same as in :func:`run`, under the operator's own names in any generation. You
-    may give one int for all axes and omit strides and dilations of 1. Shapes must be full.
+    ``inputs`` and ``attributes`` are the same as in :func:`run`, for current and older operators. You may also give one
+    int for all axes and omit strides and dilations of 1. Shapes must be full.
 
     - ``pullback(v, needs=("weights",))`` computes only the weight gradient. Gradients that are not computed are None,
       and so are the gradients of shape inputs.
@@ -197,7 +197,8 @@ def vjp(
     >>> diff_src.ravel().tolist(), diff_weights.ravel().tolist()
     ([1.0, 1.0, 0.0, -1.0, -1.0], [6.0, 9.0, 12.0])
 
-    Half the squared length of the first gradient, used as a penalty, has that gradient as cotangent:
+    A gradient penalty needs the second order. If the penalty is half the squared norm of the src gradient, the
+    cotangent of the src gradient is the src gradient itself:
 
     >>> (diff_src, _), again = pullback.vjp(np.ones_like(dst), needs=("src",))
     >>> _, by_weights, by_v = again((diff_src, None))

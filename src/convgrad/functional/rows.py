@@ -1,6 +1,7 @@
-"""The unfinished sums of some rows of one image. They are for images that do not fit in memory as a whole.
+"""The unfinished sums of some rows of one image, for images that do not fit in memory.
 
-Rows are along the first spatial axis of dst, the tensor over whose positions a weight or bias gradient sums.
+A row has all positions of dst with the same index on the first spatial axis. Weight and bias gradients are sums over
+the positions of dst.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rows:
-    """The unfinished sums of some rows of an image. Neighbours add up to all rows, which make its ``partials``.
+    """The unfinished sums of some rows of an image. Add neighbouring Rows to get the sums of all rows.
 
-    ``sums`` are f32 arrays of the output's shape, one per node that ``spec.pieces.nodes_of`` returns for the rows'
-    blocks.
+    ``sums`` are f32 arrays of the output's shape, one for each item that ``spec.pieces.nodes_of`` returns for
+    the blocks of the rows.
     """
 
     problem: Problem
@@ -39,7 +40,7 @@ class Rows:
         return super().__sizeof__() + sum(array.nbytes for array in self.sums)
 
     def known(self) -> list[tuple[Nodes, Sum]]:
-        """Return the sums, each with its nodes of the image's tree, from left to right."""
+        """Return the sums from left to right, each with the nodes of the image's tree that it sums."""
         blocks = blocks_of(positions(self.problem), self.rows)
         nodes = nodes_of(blocks.start, blocks.stop)
         return [(one, (array,)) for one, array in zip(nodes, self.sums, strict=True)]
@@ -63,7 +64,7 @@ class Rows:
         return self.rows == range(positions(self.problem)[0])
 
     def partials(self) -> Partials:
-        """Return the sum of the image, which is a leaf of the batch's tree. These must be all its rows."""
+        """Return the sum of the image, a leaf of the batch's tree. Raise ValueError if rows are missing."""
         if not self.is_whole:
             raise ValueError(f"an image's sum is that of all its rows, {positions(self.problem)[0]}; got {self}")
         return as_partials(self.problem, self.image, 1, (added(total(self.known(), add)),))
@@ -84,12 +85,12 @@ def rows_of(
 ) -> Rows:
     """Return the sums of a sub-problem that consists of whole rows of one image.
 
-    ``given`` are the regions that the sub-problem reads, in the caller's layout; ``whole_problem`` contains it. If the
-    rows ``before`` are given, return the sums of both. The new sums are added to copies of their sums, which needs
-    fewer arrays than adding two Rows.
+    ``whole_problem`` contains the sub-problem, and ``given`` are the regions that the sub-problem reads, in the
+    caller's memory format. If ``before`` is given, return the sums of its rows and of the new rows. The new sums are
+    added to copies of the sums of ``before``, which needs fewer arrays than adding two Rows.
 
-    Raises ValueError for another sub-problem, for rows that begin or end within a block, and for rows that do not
-    follow ``before``.
+    Raises ValueError if the sub-problem is not whole rows of one image, if the rows begin or end within a block, or if
+    they do not follow ``before``.
     """
     extents, rows = positions(whole_problem), subproblem.ranges[0]
     if len(subproblem.images) != 1 or subproblem.ranges[1:] != whole(whole_problem)[1:]:

@@ -1,4 +1,4 @@
-"""Calls of any operator of the table by its versioned name, as its document defines them."""
+"""Calls of any operator by its name, with the operands and attributes that the operator's document defines."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def run(
     activation: str | None = None,
     **attributes: object,
 ) -> Array:
-    """Run any operator of the table by its name and return its one output.
+    """Compute any operator by its name, and return its only output.
 
     ``inputs`` are in the operator's order, optional inputs last. A shape input is a 1-D integer array or a sequence of
-    ints, and takes precedence over the attribute of the same meaning. ``attributes`` have the operator's own names.
-    They are strict: lists have one value per spatial axis, and strides and dilations are required.
+    ints, and takes precedence over the attribute of the same meaning. ``attributes`` have the names of the
+    operator's document. Lists must have one value per spatial axis, and strides and dilations are required.
 
     Names without "-1" are the current operators, names with "-1" the older ones. If only one of the two exists, you may
     omit or add "-1". ConvolutionBackpropFilters-1 takes its inputs in the order of its document, unless the second
@@ -61,8 +61,8 @@ def infer_shapes(operator: str, *shapes: object, **attributes: Any) -> tuple[int
     """Return the shape of an operator's output from the shapes of its inputs, without computing anything.
 
     Pass one shape per input, in the order of the operator's document. For a shape input, pass its values.
-    ``attributes`` are as for :func:`run`. You may also give one int for all axes and omit strides and dilations of 1.
-    Raises the errors of :func:`run`.
+    ``attributes`` are the same as in :func:`run`. You may also give one int for all axes and omit strides and dilations
+    of 1. Raises the errors of :func:`run`.
 
     Follows the document of the named operator.
 

@@ -19,9 +19,9 @@ OPERATORS = {False: "ConvolutionBackwardWeights", True: "ConvTransposeBackwardWe
 
 
 def of_either(compute: Callable[..., Array]) -> Callable[..., Array]:
-    """Return ``compute`` for the weight gradient that the option ``transposed`` selects.
+    """Return a function that calls ``compute`` for the weight gradient that the option ``transposed`` selects.
 
-    The checks refuse an output_padding of a plain convolution.
+    If ``transposed`` is False and output_padding is given, the checks raise an error.
     """
 
     def computed(
@@ -37,7 +37,7 @@ def of_either(compute: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def norms2(operator: str, operands: tuple[object, ...], attributes: Mapping[str, Any], threads: int | None) -> Array:
-    """Return the squared norm of each sample's gradient in a call."""
+    """Return the squared norms of the samples' gradients, of shape (N,) and type f64, for a call."""
     check_options(operator, None, False, threads)
     prepared = prepare(operator, operands, attributes, lenient=True)
     norms = np.empty(prepared.problem.geometry.batch)
@@ -67,7 +67,7 @@ def per_sample_weights_norm2(
     """Return the squared norm of each sample's weight gradient: norm2[n] = sum over k, c, o of grad[n, k, c, o]**2.
 
     Here grad[n, k, c, o] = sum over p of src[n, i, c] diff_dst[n, p, o], where i = p*stride + k*dilation - pad_begin.
-    It is the weight gradient of image n alone. It is computed in f32 (f64 for f64 operands) and never rounded to a
+    This is the weight gradient of image n alone. It is computed in f32 (f64 for f64 operands) and never rounded to a
     narrower type. The result has shape (N,) and type f64. Squares of f32 numbers are exact in f64, and neither overflow
     nor underflow. If a sample is not finite, only its own norm is affected.
 

@@ -1,4 +1,4 @@
-"""The weighted sum of per-sample weight or bias gradients, computed some images at a time and then joined."""
+"""The weighted sum of per-sample weight or bias gradients, computed for a few images at a time and then joined."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from convgrad.spec.pieces import leaf_images
 from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.rules import refuse
 
-BATCH_BYTES = 16 << 20  # of scaled operands at a time, unless 16 leaves of the sum's tree need more
+BATCH_BYTES = 16 << 20  # of scaled operands in memory; more if 16 leaves of the tree need more
 
 
 def _scales(operator: str, scale: object, problem: Problem) -> Array:
-    """Return one factor per image, in the accumulator's format, by rule S1."""
+    """Return the scales, one per image, in the accumulator's format. Raise by rule S1 if their shape is wrong."""
     batch, (taken, _) = problem.geometry.batch, arrays.take(scale, operator, "scale")
     if taken.shape != (batch,):  # S1
         refuse("S1", operator, f"scale must have one value per image of src, the shape ({batch},); got {taken.shape}")
@@ -44,7 +44,7 @@ def _add(problem: Problem, scaled: Sequence[Array], out: Array, threads: int | N
 
 
 def _batches(problem: Problem, given: Sequence[Array]) -> list[slice]:
-    """Return the images to scale at a time: 16 leaves of the sum's tree, times 16 as long as BATCH_BYTES allow."""
+    """Return slices of images that are scaled together: the largest 16**k leaves (k >= 1) that BATCH_BYTES allow."""
     batch, images = problem.geometry.batch, FAN_IN * leaf_images(problem.geometry)
     image_bytes = sum(prod(array.shape[1:]) for array in given) * problem.operand_format.dtype.itemsize
     while images < batch and images * FAN_IN * image_bytes <= BATCH_BYTES:
@@ -55,9 +55,9 @@ def _batches(problem: Problem, given: Sequence[Array]) -> list[slice]:
 def _scaled(
     problem: Problem, given: Sequence[Array], factors: Array, batches: Sequence[slice], threads: int | None
 ) -> Iterator[tuple[int, list[Array]]]:
-    """Yield, per batch, its first image and its operands in the accumulator's format, one of them scaled.
+    """Yield the first image and the operands of each slice, in the accumulator's format, with one operand scaled.
 
-    All batches use the same memory.
+    The arrays are overwritten in the next step, because all slices use the same memory.
     """
     engine, longest, number = engines.choose(problem).computes, batches[0].stop, samples.scaled_operand(problem)
     scales = [factors if one == number else np.ones(longest, factors.dtype) for one in range(len(given))]
@@ -89,7 +89,7 @@ def weighted_sum(
     accumulate: bool,
     threads: int | None,
 ) -> Array:
-    """Return the sum over n of scale[n] * gradient of sample n, for a call's operands, attributes and options."""
+    """Return the sum over n of scale[n] times the gradient of sample n."""
     check_options(operator, out, accumulate, threads)
     prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient=True)
     factors = _scales(operator, scale, prepared.problem)
@@ -99,7 +99,7 @@ def weighted_sum(
     scaled = _scaled(problem, given, factors, batches, threads)
     if len(batches) == 1:
         _add(problem, next(scaled)[1], result, threads)
-    elif not engines.choose(problem).has_order:  # without a specified order, add batch after batch
+    elif not engines.choose(problem).has_order:  # no specified order: add the sums of the slices one after another
         fmt = problem.operand_format
         total, one = np.zeros(result.shape, fmt.dtype), replace(problem, output_format=fmt, accumulate=True)
         for _, some in scaled:

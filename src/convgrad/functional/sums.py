@@ -1,4 +1,4 @@
-"""Sums of a batch's parts: lists of arrays that are added in one pass, or arrays to which new sums are added."""
+"""The addition of the sums of a batch's parts: several arrays in one pass, or one array after another."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from convgrad.spec.pieces import Nodes, put
 
 Array = NDArray[Any]
 
-Sum = tuple[Array, ...]  # dense f32 arrays, to be added from the first to the last
+Sum = tuple[Array, ...]  # dense f32 arrays that are still to be added, from the first to the last
 
 
 def add(one: Sum, other: Sum) -> Sum:
-    """Return the sum of two sums, without adding ``one`` up."""
+    """Return the sum of two sums as a list of arrays: those of ``one``, then ``other`` as one array."""
     return (*one, added(other))
 
 
 def added(terms: Sum) -> Array:
-    """Return a sum as one array."""
+    """Add the arrays of a sum in one pass, and return one array."""
     if len(terms) == 1:
         return terms[0]
     total = arrays.empty(terms[0].shape, F32.dtype)
@@ -31,22 +31,21 @@ def added(terms: Sum) -> Array:
     return total
 
 
-Computed = Callable[[Array | None], Array]  # makes a dense f32 array, or adds to a given one
+Computed = Callable[[Array | None], Array]  # returns a new dense f32 array, or adds the result to a given one
 Ours = tuple[Array, bool]  # an array, and whether it may be overwritten
 
 
 def grown(before: Iterable[tuple[Nodes, Sum]], more: Iterable[tuple[Nodes, Computed]]) -> tuple[Array, ...]:
-    """Return the sums of some nodes and of the nodes that follow, which are computed one after another.
+    """Return the sums of the nodes ``before`` and of the nodes ``more``, which are computed one after another.
 
-    A new sum is added to the unfinished sum of its parent. The arrays of ``before`` are not changed: they are copied
-    first.
+    A new sum is added to the unfinished sum of its parent node. The arrays of ``before`` are copied and not changed.
     """
     made = [(nodes, (added(terms), False)) for nodes, terms in before]
     for nodes, computed in more:
         begun = made[-1][0].and_next(nodes) if made else None
         array = computed(_ours(*made.pop()[1]) if begun else None)
         put(made, begun or nodes, (array, True), _onto)
-        del array  # free it if it was added to its parent
+        del array  # frees the array if its values were added to the parent's
     return tuple(array for _, (array, _) in made)
 
 
@@ -62,7 +61,7 @@ def _onto(one: Ours, other: Ours) -> Ours:
 
 
 def store(terms: Sum, out: Array, fmt: Format, accumulate: bool) -> None:
-    """Write a sum to an array in format ``fmt``: add +0 and, if accumulating, the old value; then round once."""
+    """Write a sum to an array of format ``fmt``. Add +0 and, if ``accumulate``, the old value, then round once."""
     dense = out if out.flags.c_contiguous else np.ascontiguousarray(out)
     engines.add_up(terms, dense, fmt, accumulate)
     if dense is not out:

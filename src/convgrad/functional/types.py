@@ -11,4 +11,4 @@ from numpy.typing import NDArray
 Array = Any  # an array of NumPy or of another supported library
 PerAxis = int | Sequence[int]
 ShapeLike = Sequence[int] | NDArray[np.integer[Any]]
-DType = Any  # a type of such a library, or the name of a type
+DType = Any  # a dtype of a supported library, or the name of a type

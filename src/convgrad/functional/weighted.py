@@ -1,4 +1,4 @@
-"""Weighted sums of per-sample gradients. The scales are given, or clip the norm of each sample's gradient."""
+"""Weighted sums of per-sample gradients, with scales that are given or that clip each gradient to a norm."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _clipped(
 
 
 def _norm(operator: str, max_norm: object) -> float:
-    """Return ``max_norm`` as a finite float, by rule S2. Only an infinite norm exceeds the largest float."""
+    """Return ``max_norm`` as a float, checked by rule S2. Infinity becomes the largest finite float."""
     is_number = isinstance(max_norm, int | float | np.integer | np.floating) and not isinstance(max_norm, bool)
     number = np.nan if not is_number else max_norm if isinstance(max_norm, int) else float(max_norm)  # type: ignore[arg-type]
     if not number > 0:  # S2
@@ -64,10 +64,10 @@ def weighted_weights_sum(
 ) -> Array:
     """Return the weighted sum of the samples' weight gradients: sum over n of scale[n] * grad[n, k, c, o].
 
-    It is the weight gradient of src and scale[n] * diff_dst. If src has fewer elements than diff_dst, src is scaled
-    instead. Scales, and the elements that they scale, are each rounded once to f32 (f64 for f64 operands). The order of
-    the sum is that of the plain gradient, so scales of 1 give the bits of the plain gradient. No gradient of a single
-    sample is formed. Operands are scaled a few images at a time, however large the batch.
+    The result is the weight gradient of src and scale[n] * diff_dst. If src has fewer elements than diff_dst, src is
+    scaled instead. Scales, and products of scales and elements, are each rounded once to f32 (f64 for f64 operands).
+    The order of the sum is the same as in the plain gradient, so scales of 1 give the bits of the plain gradient. No
+    gradient of a single sample is computed. Operands are scaled a few images at a time, however large the batch.
 
     Operands, attributes and options are the same as in :func:`convolution_backward_weights`. If ``transposed`` is
     True, they are the same as in :func:`conv_transpose_backward_weights`, including ``output_padding``.
@@ -117,9 +117,10 @@ def weighted_bias_sum(
 def clip_scales(norm2: ArrayLike, max_norm: float) -> Array:
     """Return the scales that clip gradients with squared norms ``norm2`` to ``max_norm``: min(1, max_norm / norm).
 
-    Shapes: norm2 (N,) of f64, result (N,) of f32. The scales are rounded towards zero, so that they never exceed the
-    quotient. The scale is 1 if the norm is 0, 0 if the norm is infinite, and NaN if the norm is NaN. A scale below 1
-    means that the sample was clipped. To clip the gradient of several layers together, pass the sum of their norm2.
+    Shapes: norm2 (N,) of f64, result (N,) of f32. The scales are rounded towards zero, so that they never exceed
+    max_norm / norm. The scale is 1 if the norm is 0, 0 if the norm is infinite, and NaN if the norm is NaN. A scale
+    below 1 means that the sample was clipped. To clip the gradient of several layers together, pass the sum of their
+    norm2.
 
     Raises:
         InvalidAttributeError: ``max_norm`` is not a positive number.
