@@ -63,7 +63,7 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return a new array with arbitrary values. If it is large, it begins at the start of a cache line.
+    """Return a new array with arbitrary values. A large array begins at the start of a cache line.
 
     Large arrays of ``np.empty`` begin 16 bytes into a cache line, so each store of a 64-byte vector writes two lines.
     """
@@ -78,7 +78,7 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 
 def stand_in(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return an array with a given shape and type for the checks of a call. All its elements share one address."""
+    """Return an array with a given shape and type for the checks of a call. All elements share one address."""
     return np.broadcast_to(np.empty((), dtype), shape)
 
 
@@ -88,7 +88,7 @@ def native(array: Array, fmt: Format) -> Array:
 
 
 def take_shape(value: object, operator: str, name: str) -> tuple[int, ...]:
-    """Return a shape operand as a tuple. It may be a 1-D integer array or a sequence of ints."""
+    """Return a shape operand, which is a 1-D integer array or a sequence of ints, as a tuple."""
     integers, hint = as_integers(value), ""
     if integers is None and not isinstance(value, list | tuple | str):
         array = _as_array(value, operator, name)
@@ -119,7 +119,7 @@ def check_common(named: list[tuple[str, Format]], operator: str) -> Format:
 
 
 def _conversion(named: list[tuple[str, Format]]) -> str:
-    """Return a hint on converting all operands to one format: the first that is not f64, which is NumPy's default."""
+    """Return a hint on how to convert all operands to the first format that is not f64, which is NumPy's default."""
     to = next((fmt for _, fmt in named if fmt is not formats.F64), named[0][1])
     others = [name for name, fmt in named if fmt is not to]
     module = "ml_dtypes" if to.is_extension else "numpy"
@@ -140,10 +140,10 @@ def output_format(dtype: object, common: Format, operator: str) -> Format:
 
 
 def check_out(out: object, shape: tuple[int, ...], fmt: Format, operands: Mapping[str, Array], operator: str) -> Array:
-    """Return ``out`` as a NumPy array that shares its memory. Raise an error if the result cannot be written to it.
+    """Return ``out`` as a NumPy array on the same memory. Raise an error if the result cannot be written to ``out``.
 
-    ``out`` must have the result's type and shape, and be writable. It must not overlap itself or an operand, in memory
-    or in a mapped file.
+    ``out`` must have the result's type and shape, and be writable. ``out`` must not overlap itself or an operand, in
+    memory or in a mapped file.
     """
     if type(out) is not np.ndarray:
         out = _memory_of(out, fmt, operator)
@@ -183,7 +183,7 @@ def _memory_of(out: object, fmt: Format, operator: str) -> Array:
 
 def _is_masked(value: object) -> bool:
     """Return whether a value is a masked array, without importing ``numpy.ma``."""
-    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)  # None while another thread imports it
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)  # None while numpy.ma is being imported
     return masked is not None and isinstance(value, masked)
 
 
@@ -246,7 +246,7 @@ def _dtype_words(array: Array) -> str:
 def overlaps_itself(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
     """Return whether two elements of an array may share memory.
 
-    They cannot if each stride is at least the number of bytes that the axes with smaller strides span.
+    Elements cannot share memory if each stride is at least the span, in bytes, of the axes with smaller strides.
     """
     spanned = size
     for stride, extent in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):

@@ -1,7 +1,7 @@
-"""Reading and writing of benchdnn's problem descriptors. They are keys with numbers, such as ``ic64`` and ``kh3``.
+"""Reading and writing of benchdnn's problem descriptors: keys with numbers, such as ``ic64`` and ``kh3``.
 
-Keys of the problem are ``g`` (groups, default 1), ``mb`` (batch, default 2), ``ic`` and ``oc`` (channels of input and
-output). A key of an axis has two letters. The first letter is ``i`` (input), ``o`` (output), ``k`` (kernel), ``s``
+The keys without an axis are ``g`` (groups, default 1), ``mb`` (batch, default 2), ``ic`` and ``oc`` (channels of input
+and output). A key of an axis has two letters. The first letter is ``i`` (input), ``o`` (output), ``k`` (kernel), ``s``
 (stride), ``p`` (left pad) or ``d`` (dilation, where 0 leaves no gaps). The second letter is ``d`` (depth), ``h``
 (height) or ``w`` (width). Underscores are ignored. The key ``n`` is the last one, and the problem's name follows it.
 
@@ -66,7 +66,7 @@ def read_descriptor(text: str, transposed: bool = False) -> Descriptor:
         if numbers.get(key, 1 if key == "g" else 0) < 1:
             raise NotationError(f"{key} must be given and positive; got {text!r:.100}")
     axes = tuple(size for *_, size in each)
-    notes = (_unwritten_pad(*one) for at, one in enumerate(each) if one[-1] not in axes[:at])  # one note for equal axes
+    notes = (_unwritten_pad(*one) for at, one in enumerate(each) if one[-1] not in axes[:at])  # once if axes are equal
     note = "; ".join(filter(None, notes))
     return Descriptor(numbers.get("mb", 2), numbers.get("g", 1), numbers["ic"], numbers["oc"], axes, name, note)
 
@@ -96,13 +96,13 @@ def _tokens(text: str) -> tuple[dict[str, int], str]:
 
 
 def _given(numbers: Mapping[str, int], axis: str) -> dict[str, int]:
-    """Return the given values of an axis by key. Return {} if all of them are benchdnn's defaults."""
+    """Return the given values of an axis by key, or {} if all given values are benchdnn's defaults."""
     values = {key: numbers[key + axis] for key in _ABSENT if key + axis in numbers}
     return values if any(_ABSENT[key] != value for key, value in values.items()) else {}
 
 
 def _promoted(given: Mapping[str, dict[str, int]], text: str) -> list[tuple[str, dict[str, int]]]:
-    """Return the spatial axes and their values. An axis without i and k takes missing values from the outer axis."""
+    """Return the spatial axes and their values. An axis without i and k takes missing values from the outer one."""
     letters = [axis for axis in _AXIS_LETTERS if given[axis]]
     if not letters:
         raise NotationError(f"a problem has at least one spatial axis; got {text!r:.100}")

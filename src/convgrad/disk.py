@@ -23,7 +23,7 @@ UNFINISHED = ".unfinished"  # suffix of the name of an incomplete file that a la
 
 
 def why(error: BaseException) -> str:
-    """Return the message of an error. For an error of the system, this is its text without the file's name."""
+    """Return the message of an error. The message of an OSError is the system's text, without the file's name."""
     return getattr(error, "strerror", None) or str(error)
 
 
@@ -74,9 +74,9 @@ def check_new(path: Path, force: bool, place: str = "") -> None:
 def written(path: Path, force: bool, place: str = "", mode: int = 0o666) -> Iterator[IO[bytes]]:
     """Yield a temporary file to write, which is renamed to ``path`` at the end. After an error, the file is deleted.
 
-    Without ``force``, no file is replaced, not even one that is created in the meantime. If a file is replaced, the new
-    one gets its permissions and, if the system permits, its owner. Otherwise, the new file's permissions are those of
-    ``mode`` that the umask allows.
+    Without ``force``, no file is replaced, not even one that is created in the meantime. A file that replaces
+    another gets the old file's permissions and, if the system permits, the old file's owner. A file that replaces none
+    has the permissions of ``mode`` that the umask allows.
     """
     name = place or str(path)
     check_new(path, force, place)
@@ -104,8 +104,8 @@ def left(path: Path, force: bool, kept: Path, place: str = "") -> Iterator[IO[by
     """Yield a file to read and write, which is renamed to ``path`` at the end. After an error, the file remains.
 
     The name of an unfinished file ends in ``UNFINISHED``, and the next call yields the same file. ``kept`` is the path
-    of another file, which records the finished parts. If it was not written before the error, a file that this call has
-    created is deleted.
+    of another file, which records the finished parts. If ``kept`` was not written before the error, an unfinished file
+    that this call has created is deleted.
     """
     name = place or str(path)
     check_new(path, force, place)

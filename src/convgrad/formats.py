@@ -159,8 +159,8 @@ def round_to(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
 
     Overflow gives infinity. Each value is scaled so that its last place in ``fmt`` becomes 1, rounded to an integer,
     and scaled back. Both scalings are exact, so each value is rounded only once. For example, 1 + 2**-8 + 2**-40 rounds
-    up in bf16. Rounding it to f32 first would lose 2**-40, and the remaining tie would then be rounded down. NumPy's
-    conversion to f32 gives the same results for normal numbers, in a third of the time.
+    up in bf16. Rounding this number to f32 first would lose 2**-40, and the remaining tie would then be rounded down.
+    NumPy's conversion to f32 gives the same results for normal numbers, in a third of the time of these steps.
 
     >>> float(round_to(np.array([1 + 2**-8 + 2**-40]), BF16)[0])
     1.0078125
@@ -181,7 +181,7 @@ def round_to(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
 
 
 def _to_f32(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Round to f32 by the processor. f32 subnormals are computed here, because a process may flush them to zero."""
+    """Round to f32 by NumPy. Subnormal results are computed here, because a process may flush them to zero."""
     rounded = values.astype(np.float32).astype(np.float64)
     small = np.abs(values) < 2.0**F32.min_exponent
     if small.any():

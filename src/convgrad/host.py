@@ -45,7 +45,7 @@ def _getenv() -> Callable[[bytes], bytes | None] | None:
     """Return the C library's ``getenv``, which reads an environment variable; None if the system is not POSIX."""
     if os.name != "posix":
         return None
-    found = ctypes.PyDLL(None).getenv  # PyDLL keeps the interpreter's lock: no thread sets a variable meanwhile
+    found = ctypes.PyDLL(None).getenv  # PyDLL keeps the interpreter's lock, so no thread can set a variable
     found.argtypes, found.restype = [ctypes.c_char_p], ctypes.c_char_p
     return found
 
@@ -53,8 +53,8 @@ def _getenv() -> Callable[[bytes], bytes | None] | None:
 def environment(name: bytes, default: str = "") -> str:
     """Return a variable of the environment, or ``default`` if it is not set.
 
-    The function takes a quarter of the time of a look-up in ``os.environ``. It also finds variables that were set
-    through ``os.environ``, which sets them in the process too.
+    The function takes a quarter of the time of a look-up in ``os.environ``. Variables that
+    were set through ``os.environ`` are found, because ``os.environ`` also sets the variables of the process.
 
     >>> environment(b"CONVGRAD_NOTHING_OF_THE_KIND")
     ''
@@ -81,10 +81,10 @@ def cache_directory() -> Path | None:
 
 @cache
 def _getcpu() -> Callable[[], int] | None:
-    """Return the C library's ``sched_getcpu``, which returns the calling thread's core; None if it is missing."""
+    """Return the C library's ``sched_getcpu``, which returns the calling thread's core; None if it has none."""
     if not hasattr(os, "sched_setaffinity"):
         return None
-    found: Callable[[], int] | None = getattr(ctypes.PyDLL(None), "sched_getcpu", None)  # PyDLL keeps the lock
+    found: Callable[[], int] | None = getattr(ctypes.PyDLL(None), "sched_getcpu", None)
     return found
 
 

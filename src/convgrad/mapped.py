@@ -1,4 +1,4 @@
-"""The positions of memory-mapped arrays in their files, by which arrays that share bytes of a file are found."""
+"""The positions of memory-mapped arrays in their files. They show whether two arrays share bytes of a file."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Place(NamedTuple):
     is_shared: bool
 
 
-_VIEWS, _MAPS = (np.ndarray, memoryview), (np.memmap, mmap.mmap)  # X | Y would create a union in each call
+_VIEWS, _MAPS = (np.ndarray, memoryview), (np.memmap, mmap.mmap)  # isinstance with X | Y would be slower
 
 
 def is_mapped(array: object) -> bool:
-    """Return whether an array is a view of a memory-mapped file, as far as its chain of bases shows it."""
+    """Return whether an array is a view of a memory-mapped file, according to its chain of base objects."""
     owner = _owner(array)
     while isinstance(owner, _VIEWS) and not isinstance(owner, np.memmap):
         owner = owner.obj if isinstance(owner, memoryview) else owner.base
@@ -51,14 +51,14 @@ def is_mapped(array: object) -> bool:
 
 
 def _owner(array: Any) -> Any:
-    """Return the first object in an array's chain of bases that is not a plain NumPy array; None if there is none."""
+    """Return the first of an array's chain of base objects that is not a plain NumPy array; None if all are."""
     while type(array) is np.ndarray:
         array = array.base
     return array
 
 
 def part_of(array: object) -> Part | None:
-    """Return the position of an array in the file that NumPy has mapped; None if there is no file with a name."""
+    """Return the position of an array in the file that NumPy has mapped; None if no file with a name is mapped."""
     owner = _memmap_of(array)
     if owner is None or not owner.filename:
         return None
@@ -69,12 +69,12 @@ def part_of(array: object) -> Part | None:
 def _memmap_of(array: object) -> np.memmap[Any, Any] | None:
     """Return the ``np.memmap`` that maps the file, if an array is this map or a view of it; else None."""
     while isinstance(array, np.ndarray) and not isinstance(array.base, mmap.mmap):
-        array = array.base  # a view of a memmap is a memmap too, but with the offset of the viewed one
+        array = array.base  # a view of a memmap is a memmap too, but its ``offset`` is wrong
     return array if isinstance(array, np.memmap) else None
 
 
 def seen_from(out: Array, operands: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Return the operands, moved to the addresses that their bytes of ``out``'s file have in the map of ``out``.
+    """Return the operands. An operand that maps the same file as ``out`` gets the address in the map of ``out``.
 
     Use the returned arrays to test for overlap with ``out``, and do not read them. Operands from other files are not
     moved. If writes to ``out`` do not change a file, no operand is moved.
@@ -100,7 +100,7 @@ def _moved(operand: Array, out: Array, to: Place, place: Place | None) -> Array:
 
 
 def _by_address(arrays: Sequence[Array]) -> list[Place | None]:
-    """Return the places of arrays by Linux's list of maps, which has maps of any library and of deleted files."""
+    """Return the places of arrays in files, from Linux's list of maps. It includes deleted files."""
     places: list[Place | None] = [None] * len(arrays)
     addresses = [address_of(array) for array in arrays]
     for line in Path("/proc/self/maps").read_bytes().splitlines():

@@ -1,8 +1,9 @@
-"""The notation of problems as single lines, for tests, benchmarks and the command line.
+"""The notation that describes a problem in one line, for tests, benchmarks and the command line.
 
 A line is ``[deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] descriptor``, for example
 ``BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1``. The default weights format of NXC is XIO, or XOI for
-deconv. The default of NCX is OIX, or IOX for deconv.
+deconv. The default weights format of NCX is OIX, or IOX for
+deconv.
 """
 
 from __future__ import annotations
@@ -157,6 +158,6 @@ def _call(line: Line, operator: str) -> OperatorCall:
 
 
 def _output_padding(axis: AxisSize) -> int:
-    """Return the output padding of a deconvolution's axis: the output extent minus the extent that the others give."""
+    """Return the output padding of a deconvolution: the output extent minus the smallest possible output extent."""
     effective = effective_kernel(axis.kernel, axis.dilation)
     return axis.output - transposed_extent(axis.input, effective, axis.stride, axis.pad_begin + axis.pad_end)

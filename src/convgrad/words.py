@@ -28,7 +28,7 @@ def counted(number: int, one: str) -> str:
 
 
 def duration(milliseconds: float) -> str:
-    """Return a duration as text with three digits, in s, ms or us.
+    """Return a duration as text, with three digits and the unit s, ms or us.
 
     >>> duration(0.0213), duration(12.34), duration(1490)
     ('21.3 us', '12.3 ms', '1.49 s')

@@ -98,7 +98,7 @@ READ: list[tuple] = [
     ((*SUM, "lines.txt"), 3, "the name must end in .npy, .npz, .safetensors, .pt; got .txt"),
     ((*SUM, "text.npy"), 3, "text.npy: cannot be read as .npy"),
     ((*SUM, "a.npy:key"), 3, "a .npy file has one array and no keys; got key 'key'"),
-    ((*SUM, "a.npy", "--limit", "memory_bytes=10"), 3, "the array must fit 10 bytes (memory_bytes); announced are 152"),
+    ((*SUM, "a.npy", "--limit", "memory_bytes=10"), 3, "the array must fit 10 bytes (memory_bytes); the size is 152"),
     ((*SUM, "flat.npy"), 2, "BiasAddBackward"),
     ((*SUM, "truncated.npz"), 3, "cannot be read as .npz"),
     ((*SUM, "damaged.npz"), 3, "cannot be read as .npz"),
@@ -129,13 +129,13 @@ GRAPHS: list[tuple] = [
     (("run", "text.json"), 3, "text.json: $: must be JSON"),
     (("explain", "bytes.json"), 3, "bytes.json: $: must be UTF-8"),
     (("run", STEP, "--tensors", "none.npz"), 3, "none.npz: cannot be read: No such file"),
-    (("run", STEP, "--tensors", "a.npy"), 3, "arrays by key come from .npz or .safetensors"),
+    (("run", STEP, "--tensors", "a.npy"), 3, "arrays by key are read from .npz or .safetensors"),
     (
         ("run", STEP, "--tensors", "bomb.npz", "--limit", "memory_bytes=10000000"),
         3,
         "10 arrays must fit 10000000 bytes",
     ),
-    (("explain", STEP, "--tensors", "bomb.npz", "--limit", "memory_bytes=10000000"), 3, "announced are 10487040"),
+    (("explain", STEP, "--tensors", "bomb.npz", "--limit", "memory_bytes=10000000"), 3, "the size is 10487040"),
     (("run", STEP, "--tensors", "escape.npz"), 3, "the graph has no tensor '\\x1b[31mred"),
 ]
 WRITTEN: list[tuple] = [
@@ -158,7 +158,7 @@ WRITTEN: list[tuple] = [
     ((*MADE_UP, "-o", "full.npz:key"), 3, "full.npz:key: cannot be written: File too large", full_disk),
     ((*MADE_UP, "-o", "full.safetensors"), 3, "full.safetensors: cannot be written: File too large", full_disk),
     ((*MADE_UP, "-o", "late.npy"), 3, "late.npy: the file exists", LATE),
-    (("run", STEP, "-o", "new.npy"), 3, "arrays by key go to .npz or .safetensors"),
+    (("run", STEP, "-o", "new.npy"), 3, "arrays by key are written to .npz or .safetensors"),
     (("run", STEP, "-o", "full.npz"), 3, "full.npz: cannot be written: File too large", full_disk),
     (("bench", LINE, "-o", "nowhere/a.csv"), 3, "nowhere/a.csv: no such directory"),
     (("bench", LINE, "-o", "fifo.csv", "--force"), 3, "it is not a regular file"),

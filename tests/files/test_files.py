@@ -119,7 +119,7 @@ def test_what_a_file_announces_is_refused_before_it_is_read(tmp_path: Path) -> N
     files.read(str(tmp_path / "bomb.npz:7"), len(ZEROS))
     tracemalloc.start()
     try:
-        with pytest.raises(FileError, match=rf"64 arrays must fit {limit} bytes \(memory_bytes\); announced are"):
+        with pytest.raises(FileError, match=rf"64 arrays must fit {limit} bytes \(memory_bytes\); the size is"):
             files.read_all(str(place), limit)
         assert tracemalloc.get_traced_memory()[1] < len(ZEROS)
     finally:
@@ -150,7 +150,7 @@ def test_the_limit_is_what_an_array_takes(tmp_path: Path, kind: str, dtype: type
     files.write(place, array)
     taken = array.nbytes + (128 if kind in (".npy", ".npz") else 0)  # these count their headers
     assert files.read(place, taken).tobytes() == array.tobytes()
-    with pytest.raises(FileError, match=rf"must fit {taken - 1} bytes \(memory_bytes\); announced are {taken}"):
+    with pytest.raises(FileError, match=rf"must fit {taken - 1} bytes \(memory_bytes\); the size is {taken}"):
         files.read(place, taken - 1)
 
 

@@ -38,7 +38,7 @@ class Kind:
     """A file format: the functions that find and write arrays, and whether arrays have keys.
 
     ``extensions`` is whether the format can store bf16 and f8. ``header`` returns the bytes before an array's numbers,
-    from the array's key, shape and type. If it is None, an array cannot be written in parts.
+    from the array's key, shape and type. If ``header`` is None, no array can be written in parts.
     """
 
     members: Callable[[IO[bytes], Path], AbstractContextManager[Members]]
@@ -78,10 +78,10 @@ def split_place(place: str) -> tuple[Path, str | None]:
 
 
 def read(place: str, memory_bytes: int = DEFAULT_LIMITS.memory_bytes, fmt: Format | None = None) -> Array:
-    """Return the array at a place. Raise FileError, before allocating memory, if it needs more than ``memory_bytes``.
+    """Return the array at a place. Raise FileError, before allocating, if it needs more than ``memory_bytes``.
 
-    ``fmt`` is the expected number format. It is needed for bf16 and f8_e4m3 in .npy and .npz files, where NumPy stores
-    raw records without the format's name.
+    ``fmt`` is the expected number format. ``fmt`` is needed for bf16 and f8_e4m3 in .npy and .npz files, where NumPy
+    stores raw records without the format's name.
     """
     path, key = split_place(place)
     _check_key(place, path, key)
@@ -122,7 +122,7 @@ def read_all(
     keys to expected number formats, like ``fmt`` of ``read``.
     """
     if not _kind(Path(path)).keyed:
-        raise FileError(f"{path}: arrays by key come from {_KEYED}; got {Path(path).suffix}")
+        raise FileError(f"{path}: arrays by key are read from {_KEYED}; got {Path(path).suffix}")
     with _members(Path(path)) as members:
         return _arrays(Path(path), members, memory_bytes, formats)
 
@@ -159,10 +159,10 @@ def write(place: str, array: Array, force: bool = False) -> None:
 def written_in_pieces(
     place: str, shape: tuple[int, ...], dtype: np.dtype[Any], *, force: bool = False, kept: Path | None = None
 ) -> Iterator[Array]:
-    """Yield an array whose elements can be written in any order. It is a map of the file that gets its name at the end.
+    """Yield an array to write in any order, which is a map of a new file. The file gets its name at the end.
 
     ``kept`` is the path of another file, which records the finished parts. After an error, the unfinished file is
-    deleted, except if ``kept`` has recorded a part. Then the next call continues the unfinished file.
+    deleted, except if ``kept`` has recorded a part. The next call continues an unfinished file.
     """
     check_target(place, dtype, force)
     path, key = split_place(place)
@@ -180,7 +180,7 @@ def written_in_pieces(
 def check_target_of_all(path: str, dtypes: Sequence[np.dtype[Any]], force: bool) -> None:
     """Raise FileError if arrays of these types cannot be written to a file by key."""
     if not _kind(Path(path)).keyed:
-        raise FileError(f"{path}: arrays by key go to {_KEYED}; got {Path(path).suffix}")
+        raise FileError(f"{path}: arrays by key are written to {_KEYED}; got {Path(path).suffix}")
     for dtype in dtypes:
         check_target(path, dtype, force)
 
@@ -215,7 +215,7 @@ def _check_new_key(path: Path, key: str) -> None:
 
 @contextmanager
 def _members(path: Path) -> Iterator[Members]:
-    """Open a file and yield its arrays, which are not yet read. Exceptions in the context become FileError."""
+    """Open a file and yield its arrays, which are not yet read. Exceptions within the context become FileError."""
     kind = _kind(path)
     with opened(path) as file:
         try:
@@ -231,13 +231,13 @@ def _arrays(path: Path, members: Members, memory_bytes: int, formats: Mapping[st
     announced = sum(member.size_bytes for member in members.values())
     if announced > memory_bytes:
         arrays = "the array" if len(members) == 1 else f"{len(members)} arrays"
-        raise FileError(f"{path}: {arrays} must fit {memory_bytes} bytes (memory_bytes); announced are {announced}")
+        raise FileError(f"{path}: {arrays} must fit {memory_bytes} bytes (memory_bytes); the size is {announced}")
     places = {key: f"{path}:{key}" if key else str(path) for key in members}
     return {key: _typed(member.read(), formats.get(key), places[key]) for key, member in members.items()}
 
 
 def _typed(array: Array, fmt: Format | None, place: str) -> Array:
-    """Return an array with raw records as numbers of ``fmt``. Raise FileError if ``fmt`` has other records."""
+    """Return an array in which raw records are converted to ``fmt``. Raise FileError if ``fmt`` does not match."""
     name = RECORDS.get(array.dtype)
     if name is None:
         return array

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-# The raw records as which NumPy writes a format to .npy and .npz, without its name. It cannot read f8_e5m2 at all.
+# The raw records that NumPy writes for these formats to .npy and .npz files, which lose the formats' names. NumPy
+# cannot read the files that it writes for f8_e5m2.
 RECORDS = {np.dtype("V1"): "f8_e4m3", np.dtype("V2"): "bf16"}
 
 

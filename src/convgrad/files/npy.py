@@ -38,7 +38,7 @@ def array(file: IO[bytes], size: int, name: str) -> Array:
 
 
 def stored(file: IO[bytes], size: int, name: str) -> Stored:
-    """Return the position of a file's array. Raise FileError if it is unreadable or does not fit ``size`` bytes."""
+    """Return the position of a file's array. Raise FileError if the array is unreadable or not of ``size`` bytes."""
     head = io.BytesIO(file.read(LONGEST_HEADER))
     version = np.lib.format.read_magic(head)
     if version not in _HEADERS:
@@ -73,5 +73,5 @@ def header(_: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
     """Write the only array of ``arrays`` to a .npy file."""
     (only,) = arrays.values()
-    plain = cast(IO[bytes], SimpleNamespace(write=file.write))  # for a real file, NumPy hides the system's error
+    plain = cast(IO[bytes], SimpleNamespace(write=file.write))  # with a real file, NumPy would hide the system's error
     np.lib.format.write_array(plain, np.asarray(only), allow_pickle=False)

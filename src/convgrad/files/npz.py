@@ -22,7 +22,8 @@ from convgrad.files.member import Member, Members, Stored
 Array = NDArray[Any]
 
 ENDING = ".npy"
-EXPANSION = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1100}  # largest factor; deflate reaches about 1032
+# The largest accepted ratio of a member's size to its compressed size. Deflate reaches about 1032.
+EXPANSION = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1100}
 _ENCRYPTED = 1  # the bit of a member's flags that means encryption
 _LENGTHS = range(26, 30)  # bytes in a member's 30-byte header: the lengths of its name and extras
 
@@ -57,7 +58,7 @@ def _check(info: zipfile.ZipInfo, name: str) -> None:
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: IO[bytes], path: Path) -> Member:
-    """Return a member of the archive. It can be mapped if it is not compressed."""
+    """Return a member of the archive. A member can be mapped if it is not compressed."""
     read = partial(_array, archive, info, path)
     if info.compress_type != zipfile.ZIP_STORED:
         return Member(info.file_size, read, why_not="it is compressed; numpy.savez stores arrays as they are")
@@ -65,8 +66,8 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: IO[bytes], pa
 
 
 def _stored(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: IO[bytes], path: Path) -> Stored:
-    """Return the position of an uncompressed array in the archive. It is after a header whose length varies."""
-    with archive.open(info) as member:  # this compares the member's header with the archive's directory
+    """Return the position of an uncompressed array in the archive, after the member's header of variable length."""
+    with archive.open(info) as member:  # open compares the member's header with the archive's directory
         inner = npy.stored(member, info.file_size, f"{path}:{info.filename}")
     file.seek(info.header_offset + _LENGTHS.start)
     lengths = np.frombuffer(file.read(len(_LENGTHS)), "<u2")

@@ -1,4 +1,4 @@
-"""The .pt format of torch.save: one tensor, or tensors by key. Code in its pickle is never run."""
+"""The .pt format of torch.save: one tensor, or tensors by key. Code in the file's pickle is never run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNMAPPED = "only torch can find a tensor in a .pt file; use .safetensors"
 
 @contextmanager
 def members(file: IO[bytes], path: Path) -> Iterator[Members]:
-    """Yield the tensors of a file by key. Their data remain on disk until they are read."""
+    """Yield the tensors of a file by key. A tensor's data remain on disk until the tensor is read."""
     torch = package()
     loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     tensors = {"": loaded} if isinstance(loaded, torch.Tensor) else loaded

@@ -1,4 +1,4 @@
-"""Raw files: the little-endian numbers of an array without a header. The caller gives type, shape and strides."""
+"""Raw files: the little-endian numbers of an array without a header. The caller describes the array."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Described:
 
     @property
     def is_part(self) -> bool:
-        """Whether the array is not dense or has an offset. Then the file may have other elements too."""
+        """Whether the file may have other elements too, because the array is not dense or has an offset."""
         return self.offset > 0 or self._steps != Described(self.format, self.shape)._steps
 
     @property

@@ -17,7 +17,7 @@ Array = NDArray[Any]
 def room(file: IO[bytes], header: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return a map of the numbers after the header, in an empty file or in an unfinished file with the same header.
 
-    Disk space is reserved first, so that a full disk raises an error here. Without it, a write to the map could kill
+    Disk space is reserved first, so that a full disk raises an error here. A write to unreserved space could kill
     the process. A file that is too short is from a call that was killed during the reservation, and is extended.
     """
     size, present = len(header) + prod(shape) * dtype.itemsize, os.fstat(file.fileno()).st_size

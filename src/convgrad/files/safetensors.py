@@ -23,7 +23,7 @@ Array = NDArray[Any]
 METADATA = "__metadata__"  # the key of the header's metadata, which is not a tensor
 FORMATS = of_program("safetensors")
 MAPPED = {name: fmt.dtype for name, fmt in FORMATS.items()} | {"I64": np.dtype("<i8")}
-_LENGTH_BYTES = 8  # size of the number before the header, which is the header's length
+_LENGTH_BYTES = 8  # the file begins with the header's length, a number of this size
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
             length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
             return _LENGTH_BYTES + length, json.loads(file.read(length))
 
-        def extension(key: str, fmt: Format) -> Array:  # the package cannot return it as a NumPy array
+        def extension(key: str, fmt: Format) -> Array:  # the package cannot return f8 or bf16 as NumPy arrays
             begin, entries = header()
             file.seek(begin + entries[key]["data_offsets"][0])
             shape = entries[key]["shape"]

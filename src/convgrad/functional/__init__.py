@@ -1,1 +1,1 @@
-"""The public functions. Each checks its arguments against the operator table and computes the result."""
+"""The public functions. Each function checks its arguments against the operator table and computes the result."""

@@ -65,7 +65,7 @@ def convolution_backward(  # type: ignore[empty-body]
         InvalidDataTypeError: The operands have an unsupported type or different types, or a shape was given for an
             array that must be read.
 
-    Follows the documents of the Convolution operators.
+    Follows oneDNN's documents of the Convolution operators.
 
     >>> import numpy as np
     >>> src = np.arange(1, 5, dtype=np.float32).reshape(1, 4, 1)
@@ -134,7 +134,7 @@ def conv_transpose_backward(  # type: ignore[empty-body]
         InvalidDataTypeError: The operands have an unsupported type or different types, or a shape was given for an
             array that must be read.
 
-    Follows the documents of the ConvTranspose operators.
+    Follows oneDNN's documents of the ConvTranspose operators.
 
     >>> import numpy as np
     >>> src = np.array([1, 2], np.float32).reshape(1, 2, 1)

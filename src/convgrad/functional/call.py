@@ -27,7 +27,7 @@ REMEMBERED = 1024  # calls whose checks are cached
 
 
 class Prepared(NamedTuple):
-    """A checked call. ``taken`` are the caller's arrays by name, and ``operands`` their views as NCX and OIX."""
+    """A checked call. ``taken`` maps names to the caller's arrays. ``operands`` are their views in NCX and OIX."""
 
     op: Operator
     attributes: Attributes
@@ -40,11 +40,11 @@ class Prepared(NamedTuple):
         return out.transpose(self.problem.output_order)
 
     def within(self, max_error: float | None) -> Prepared:
-        """Return the call with the algorithm for ``max_error``. None means the setting of the context."""
+        """Return the call with the algorithm for ``max_error``, or for the context's max_error if None."""
         return self._of(engines.within(self.problem, max_error))
 
     def activated(self, activation: str | None) -> Prepared:
-        """Return the call with an activation of its results, checked by rule D13. None means no activation."""
+        """Return the call with an activation of its results, or with none if None. Raise by rule D13."""
         return self._of(activated(self.problem, activation))
 
     def _of(self, problem: Problem) -> Prepared:
@@ -82,8 +82,8 @@ def prepare(
 ) -> Prepared:
     """Check a call and return it with its problem and canonical operands.
 
-    If ``lenient``, an attribute may be one int for all axes, and strides and dilations default to 1. An output shape
-    must then be full. If not, as for ``run``, attributes must be lists. ConvolutionBackpropData-1 then also accepts an
+    If ``lenient``, an attribute may be one int for all axes, strides and dilations default to 1, and an output shape
+    must be full. Otherwise, as in ``run``, attributes must be lists, and ConvolutionBackpropData-1 also accepts an
     output_shape with only the spatial extents.
     """
     given: list[Array] = []
@@ -133,11 +133,11 @@ Plain = tuple[Any, ...]  # a hashable description of operands or attributes
 def key_of(
     operands: tuple[object, ...], attributes: Mapping[str, Any], given: list[Array]
 ) -> tuple[Plain, Plain] | None:
-    """Return the key by which the checks of a call are cached, or None if they cannot be cached.
+    """Return the key under which the result of a call's checks is cached, or None if it cannot be cached.
 
-    They can be cached if attributes are ints, strings, None or sequences of ints. A shape operand must not be an array,
-    because the checks read its values. A bool is not accepted as an int: True has the same hash as 1, but is not legal.
-    The array operands are appended to ``given`` as NumPy arrays.
+    A call can be cached if its attributes are ints, strings, None or sequences of ints. A shape operand must not be an
+    array, because the checks read its values. A bool is not accepted as an int: True == 1, but only 1 is legal. The
+    array operands are appended to ``given`` as NumPy arrays.
     """
     described: list[Any] = []
     for value in operands:
@@ -178,12 +178,12 @@ def _ints(value: object) -> tuple[int, ...] | None:
 def _remembered(
     operator: str, described: Plain, plain: Plain, dtype: object, accumulate: bool, lenient: bool
 ) -> tuple[Operator, Attributes, Problem]:
-    """Check a call that is given by its cache key. The result depends only on types, shapes and attributes."""
+    """Check a call that is given by its cache key. The checks depend only on types, shapes and attributes."""
     return _checked(operator, *described_call(described, plain), dtype, accumulate, lenient)[:3]
 
 
 def described_call(described: Plain, plain: Plain) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return operands and attributes for a key of ``key_of``. Their arrays have no values and take no memory."""
+    """Return operands and attributes for a key of ``key_of``. The arrays have arbitrary values and take no memory."""
     operands = tuple(
         arrays.stand_in(one[1], one[0]) if one and isinstance(one[0], np.dtype) else one for one in described
     )
@@ -276,8 +276,8 @@ def problem_from_shapes(
     """Return the operator's table row and the problem of a call on operands of these shapes.
 
     If ``spell_out``, an attribute may be one int for all axes, and strides and dilations default to 1.
-    Shapes alone do not distinguish the two operand orders of ConvolutionBackpropFilters-1. The order of its document
-    is tried first, then the older order.
+    Shapes alone do not distinguish the two operand orders of ConvolutionBackpropFilters-1. The order of the
+    operator's document is tried first, then the older order.
     """
     errors: list[ConvgradError] = []
     for op in rows(operator):
@@ -318,7 +318,7 @@ def _counted(op: Operator, operands: tuple[object, ...]) -> tuple[object, ...]:
 
 
 def _spread(op: Operator, attributes: Mapping[str, Any], axes: int) -> dict[str, Any]:
-    """Return the attributes with an int repeated for all axes. Required ones that are None or absent become 1."""
+    """Return the attributes with an int repeated for all axes. Required attributes that are missing become 1."""
     per_axis = {a.name: a for a in op.attributes if a.per_axis}
     required: dict[str, Any] = {name: None for name, a in per_axis.items() if a.required}
 

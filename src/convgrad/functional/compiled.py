@@ -26,7 +26,7 @@ class Compiled:
 
     op: Operator
     problem: Problem
-    names: tuple[str, ...]  # of the array operands; shape operands are part of the problem
+    names: tuple[str, ...]  # names of array operands; shape operands are part of ``problem``
     shapes: tuple[tuple[int, ...], ...]
     choice: engines.Choice
     threads: int
@@ -34,7 +34,7 @@ class Compiled:
     call: Call  # computes from the addresses of arrays with these strides
 
     def __call__(self, *operands: object, out: Array | None = None) -> Array:
-        """Compute the result into ``out`` or a new array, and return it.
+        """Compute the result into ``out`` or a new array, and return that array.
 
         A new array belongs to the first operand's library. Raises InvalidShapeError unless the operands have the
         compiled shapes, and InvalidDataTypeError unless they have the compiled type.
@@ -92,13 +92,15 @@ def compile(
     """Compile a call of :func:`run` for arrays of given shapes and type, and return a callable.
 
     Pass ``inputs`` with the shapes, type and strides of later calls. The values of arrays are not read. The values of
-    shape inputs are fixed. ``dtype``, ``accumulate``, ``threads``, ``max_error``, ``activation`` and ``attributes``
-    are the same as in :func:`run`. The current settings of threads, accuracy and instruction set are fixed too.
+    shape inputs cannot change later. ``dtype``, ``accumulate``, ``threads``, ``max_error``, ``activation`` and
+    ``attributes`` are the same as in :func:`run`. The compiled call keeps the current settings of threads, accuracy and
+    instruction set.
 
-    The callable takes arrays of these shapes and this type, with any strides, and ``out``. It is fastest if operands
-    have the strides of ``inputs`` and ``out`` is row-major. The result has the same bits as the result of :func:`run`.
+    The callable takes arrays of these shapes and this type, with any strides, and ``out``. The call is fastest if
+    operands have the strides of ``inputs`` and ``out`` is row-major. The result has the same bits as the result of
+    :func:`run`.
 
-    Raises the errors of :func:`run`. Follows the document of the named operator.
+    Raises the errors of :func:`run`. Follows oneDNN's document of the named operator.
 
     >>> import numpy as np
     >>> src, weights = np.arange(6, dtype=np.float32).reshape(1, 6, 1), np.ones((3, 1, 1), np.float32)

@@ -1,7 +1,7 @@
 """Generation of the public functions from declarations, which consist of a signature and a docstring.
 
-Keyword arguments become attributes and options of a call. Each parameter is documented only here. Its text is inserted
-into the docstring of every function that has the parameter.
+Keyword arguments become attributes and options of a call. Each parameter is documented only here. The text of a
+parameter is inserted into the docstring of every function that has the parameter.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def computed_by(compute: Callable[..., Any], operator: str, note: str = OPERANDS
             if wrong or not operands.keys().isdisjoint(named):
                 needed = required.union(name for name in [*operands][len(given) :] if operands[name] is Parameter.empty)
                 known = {name: value for name, value in named.items() if name in parameters}
-                # For a wrong call, the declaration raises Python's own TypeError. A misspelt operand is named first.
+                # The declaration raises Python's own TypeError, which names a misspelt operand before a missing one.
                 declaration(*given, **known if needed <= known.keys() else named)
                 end = tuple(named.pop(name, operands[name]) for name in [*operands][len(given) :])
             attributes, options = attributes_left_out.copy(), options_left_out.copy()
@@ -135,7 +135,7 @@ def on(compute: Callable[..., Any], module: str, note: str) -> Callable[[Functio
 
 
 def _documented(text: str, note: str, keywords: Mapping[str, Any]) -> str:
-    """Return a docstring into which a note and the texts of its keywords are inserted before "Raises:"."""
+    """Return a docstring with a note and the texts of the keywords inserted before "Raises:"."""
     lines = [*textwrap.wrap(note, WIDTH), "", "Keyword Args:"]
     for name, default in keywords.items():
         words = KEYWORDS[name]

@@ -27,7 +27,7 @@ WIDTH = 10
 
 @dataclass(frozen=True)
 class Explanation:
-    """The explanation of a call on dense row-major arrays: problem, engine and plan. Print it to read it.
+    """The explanation of a call on dense row-major arrays: problem, engine and plan. Print the object to read the text.
 
     ``height`` is the rounding depth h, the largest number of roundings that affect one product. The error of a direct
     sum is at most gamma_h sum |x||y|, where gamma_h = h u / (1 - h u) and u is the unit roundoff. ``scratch_bytes`` is
@@ -57,7 +57,7 @@ class Explanation:
 
     @property
     def chunk_images(self) -> int | None:
-        """The number of images in a chunk, or None. Accumulating the chunks in f32 gives the bits of one call."""
+        """The number of images per chunk, or None. A sum of f32 results chunk by chunk has the bits of one call."""
         return None if self.leaf_images is None else chunk_images(self.problem.geometry)
 
     @property
@@ -66,7 +66,7 @@ class Explanation:
         return kappa(self.problem) * float(gamma(self.height, self.problem.operand_format.accumulator.unit))
 
     def _error(self) -> str:
-        """Return the error bound as text."""
+        """Return the error bound of an element as text."""
         from convgrad.functional.in_words import norms  # noqa: PLC0415 - needed for texts only
 
         if not self.problem.algorithm:
@@ -87,14 +87,14 @@ class Explanation:
             *in_words(problem),
             ("shapes", f"of the underlying convolution: {', '.join(shapes)}"),
             ("work", f"{nominal / 1e9:.4g} GFLOP, {needed / 1e9:.4g} without padding; {moved / 1e6:.4g} MB"),
-            ("intensity", f"{nominal / max(moved, 1):.4g} operations a byte"),
+            ("intensity", f"{nominal / max(moved, 1):.4g} operations per byte"),
             ("engine", str(self.choice)),
             ("time", _time(self.plan, nominal)),
             ("sums", f"height h = {self.height}; error at most {self._error()}"),
         ]
         if self.leaf_images is not None:
             leaf = "an image: cut anywhere" if self.leaf_images == 1 else f"{self.leaf_images} images: cut at multiples"
-            chunk = f"f32 accumulated {counted(self.chunk_images or 0, 'image')} at a time: the same bits"
+            chunk = f"accumulating f32 {counted(self.chunk_images or 0, 'image')} at a time gives the same bits"
             rows.append(("batch", f"a leaf is {leaf}; {chunk}"))
         if self.plan is not None:
             rows += [("plan", line) for line in str(self.plan).splitlines()[:1]]
@@ -124,9 +124,9 @@ def explain(
     """Return an explanation of how :func:`run` would compute a call on dense arrays of these shapes.
 
     ``shapes`` and ``attributes`` are the same as in :func:`infer_shapes`. ``max_error`` and ``activation`` are the same
-    as in :func:`run`. Print the result to read it. Raises the errors of :func:`run`.
+    as in :func:`run`. Print the result to read the explanation. Raises the errors of :func:`run`.
 
-    Follows the document of the named operator.
+    Follows oneDNN's document of the named operator.
 
     >>> layer = {"auto_pad": "same_upper", "weights_shape": [3, 3, 64, 64]}
     >>> explanation = explain("ConvolutionBackwardWeights", (8, 56, 56, 64), (8, 56, 56, 64), **layer)

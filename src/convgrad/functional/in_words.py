@@ -12,7 +12,7 @@ from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
 
 AXES = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 
-# The formula of one element, by the tensor that the call computes. n is the image, c the channel of src, o the channel
+# The formula of one element of each tensor that a call can compute. n is the image, c the channel of src, o the channel
 # of dst.
 SUMS = {
     "dst": "{dst}[n, p, o] = sum over k and c of {src}[n, i, c] * {weights}[k, c, o]",
@@ -22,7 +22,7 @@ SUMS = {
     "bias": "{bias}[c] = sum over n and p of {dst}[n, p, c]",
 }
 
-# The product of norms in the error bound of Winograd, by the tensor that the call computes.
+# The product of norms in the error bound of Winograd, for each tensor that a call can compute.
 NORMS = {
     "dst": "||{src}_t|| ||{weights}_o||", "src": "||{dst}_t|| ||{weights}_c||", "weights": "||{src}_c|| ||{dst}_o||",
 }  # fmt: skip
@@ -66,7 +66,7 @@ def shapes_by_name(problem: Problem) -> dict[str, tuple[int, ...]]:
 
 
 def formula(problem: Problem) -> str:
-    """Return the formula of one element of the result, with the operator's names of arrays."""
+    """Return the formula of one element of the result. It has the operator's own names of arrays."""
     names = _names(problem)
     text = SUMS[problem.solves_for].format(**{tensor: names.get(tensor, tensor) for tensor in get_args(Tensor)})
     if "bias" in problem.operands and problem.solves_for in ("dst", "src"):

@@ -22,7 +22,7 @@ from convgrad.spec.rules import refuse
 def join(
     parts: Iterable[Partials], *, dtype: DType | None = None, out: Array | None = None, accumulate: bool = False
 ) -> Array:
-    """Return the gradient of a batch from its parts. It has the bits of the plain call on the whole batch.
+    """Return the gradient of a batch from its parts, with the bits of one plain call on the whole batch.
 
         diff_weights = the sum of the parts that :func:`partials` returned, in the order of the tree over the batch
 
@@ -35,7 +35,7 @@ def join(
             than the last ends inside a leaf. Another reason is an ``out`` of the wrong shape.
         InvalidDataTypeError, InvalidAttributeError: See the plain call.
 
-    Follows the document of the operator of the parts.
+    Follows oneDNN's document of the operator of the parts.
 
     >>> import numpy as np
     >>> from convgrad import partials

@@ -37,8 +37,8 @@ class Gradients(NamedTuple):
 class Asked(NamedTuple):
     """A requested gradient: its index in Gradients, its problem, and the operands that it reads.
 
-    ``given`` are indices in OPERANDS. ``read`` are those operands that no earlier gradient reads, each with the axis
-    order that makes it canonical.
+    ``given`` are the indices of these operands in OPERANDS. ``read`` has only the operands that no earlier gradient
+    reads, each with its permutation to canonical axes.
     """
 
     place: int
@@ -59,7 +59,7 @@ NOTHING: tuple[str, ...] = ()
 NO_ARRAYS = MappingProxyType[str, Array]({})
 SHAPES = (tuple, list)
 OPERANDS = ("src", "diff_dst", "weights")
-MEANT: Mapping[int | str, int] = {0: 0, COTANGENT: 1, 1: 2}  # operand of a derivative -> index in OPERANDS
+MEANT: Mapping[int | str, int] = {0: 0, COTANGENT: 1, 1: 2}  # from the operand of a derivative to its index in OPERANDS
 
 
 def _row(name: str, of: str) -> Operator:
@@ -115,7 +115,7 @@ def backward(
 
 
 def _rooms(asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-    """Return the checked arrays of ``out``, none of which may overlap an array that a gradient reads."""
+    """Return the checked arrays of ``out``. They may overlap neither each other nor an array that is read."""
     others = {OPERANDS[number]: taken[number] for one in asked for number, _ in one.read}
     rooms = list(NONE)
     for place, problem, *_ in asked:

@@ -45,7 +45,7 @@ def convolution(
         InvalidAttributeError: An attribute is out of its range.
         InvalidDataTypeError: The operands have an unsupported type, or different types.
 
-    Follows the Convolution operator as the documents of its gradients define it.
+    Follows the Convolution operator as oneDNN's documents of its gradients define it.
 
     >>> import numpy as np
     >>> src = np.arange(1, 6, dtype=np.float32).reshape(1, 5, 1)
@@ -81,8 +81,8 @@ def convolution_backward_data(
     The sum runs over the taps k and positions p with i = p*stride + k*dilation - pad_begin. A position that no tap
     reaches gets 0. Shapes (NXC, XIO): diff_dst (N, O..., O), weights (K..., C/groups, O), result (N, I..., C).
 
-    ``dst_shape`` is the full shape of the result in ``data_format``. It is optional in three cases. E and P are
-    defined in :func:`convolution`.
+    ``dst_shape`` is the full shape of the result in ``data_format``. You can omit ``dst_shape`` in three cases. E and P
+    are defined in :func:`convolution`.
 
     - ``output_padding`` is given: I = stride*(O - 1) + E - P + output_padding, with output_padding < stride.
     - auto_pad is same, and E >= stride: I = stride*O.
@@ -95,7 +95,7 @@ def convolution_backward_data(
         InvalidAttributeError: An attribute is out of its range, or dst_shape is required and missing.
         InvalidDataTypeError: The operands have an unsupported type, or different types.
 
-    Follows the document ConvolutionBackpropData-1.
+    Follows oneDNN's document ConvolutionBackpropData-1.
 
     >>> import numpy as np
     >>> diff_dst = np.array([1, 2], np.float32).reshape(1, 2, 1)
@@ -130,15 +130,15 @@ def convolution_backward_weights(
     Here i = p*stride + k*dilation - pad_begin. Positions i outside src add nothing, so a tap that meets only padding
     has gradient 0. Shapes (NXC, XIO): src (N, I..., C), diff_dst (N, O..., O), result (K..., C/groups, O).
 
-    ``weights_shape`` is the shape of the result in ``weights_format``. It is required, because I and O do not
-    determine K.
+    ``weights_shape`` is the shape of the result in ``weights_format``. You must pass ``weights_shape``, because I and O
+    do not determine K.
 
     Raises:
         InvalidShapeError: The shapes do not fit. The message shows the formula and the extents that fit.
         InvalidAttributeError: An attribute is out of its range, or weights_shape is missing.
         InvalidDataTypeError: The operands have an unsupported type, or different types.
 
-    Follows the document ConvolutionBackwardWeights.
+    Follows oneDNN's document ConvolutionBackwardWeights.
 
     >>> import numpy as np
     >>> src = np.arange(1, 5, dtype=np.float32).reshape(1, 4, 1)
@@ -184,7 +184,7 @@ def conv_transpose(
         InvalidAttributeError: An attribute is out of its range.
         InvalidDataTypeError: The operands have an unsupported type, or different types.
 
-    Follows the ConvTranspose operator as the documents of its gradients define it.
+    Follows the ConvTranspose operator as oneDNN's documents of its gradients define it.
 
     >>> import numpy as np
     >>> src = np.array([1, 2], np.float32).reshape(1, 2, 1)
@@ -227,7 +227,7 @@ def conv_transpose_backward_data(
         InvalidAttributeError: An attribute is out of its range.
         InvalidDataTypeError: The operands have an unsupported type, or different types.
 
-    Follows the document of ConvTransposeBackwardData, with the padding rule of :func:`conv_transpose`.
+    Follows oneDNN's document of ConvTransposeBackwardData, with the padding rule of :func:`conv_transpose`.
 
     >>> import numpy as np
     >>> diff_dst = np.arange(1, 6, dtype=np.float32).reshape(1, 5, 1)
@@ -263,19 +263,19 @@ def conv_transpose_backward_weights(
     Here i = p*stride + k*dilation - pad_begin. Positions i outside diff_dst add nothing. This is the weight gradient
     of a convolution with src and diff_dst exchanged.
 
-    Shapes (NXC, XOI): src (N, l..., C), diff_dst (N, L..., O), result (K..., O/groups, C). The extents must satisfy
-    0 <= L - (stride*(l - 1) + E - P) < max(stride, dilation). If ``output_padding`` is given, the difference must
-    equal it.
+    Shapes (NXC, XOI): src (N, l..., C), diff_dst (N, L..., O), result (K..., O/groups, C). The difference
+    d = L - (stride*(l - 1) + E - P) must satisfy 0 <= d < max(stride, dilation). If ``output_padding`` is given, d must
+    be equal to ``output_padding``.
 
-    ``weights_shape`` is the shape of the result in ``weights_format``. It is required, because l and L do not
-    determine K.
+    ``weights_shape`` is the shape of the result in ``weights_format``. You must pass ``weights_shape``, because l and L
+    do not determine K.
 
     Raises:
         InvalidShapeError: The shapes do not fit. The message shows the formula and the extents that fit.
         InvalidAttributeError: An attribute is out of its range, or weights_shape is missing.
         InvalidDataTypeError: The operands have an unsupported type, or different types.
 
-    Follows the document ConvTransposeBackwardWeights.
+    Follows oneDNN's document ConvTransposeBackwardWeights.
 
     >>> import numpy as np
     >>> src = np.array([1, 2], np.float32).reshape(1, 2, 1)

@@ -1,4 +1,4 @@
-"""The unfinished sums of a part of a batch. Joined parts give the bits of one call on the whole batch."""
+"""The unfinished sums of a part of a batch. The parts can be joined to the bits of one call on the whole batch."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Partials:
 
     @property
     def ends_the_batch(self) -> bool:
-        """Whether no part can follow this one, because its last leaf is incomplete."""
+        """Whether this part must be the last of its batch, because its last leaf is incomplete."""
         return self.end % self.leaf_images != 0
 
     @property
@@ -87,7 +87,7 @@ class Partials:
         return named | vars(self.geometry)
 
     def known(self) -> list[tuple[Nodes, Sum]]:
-        """Return the checked sums from left to right, each with the nodes of the tree that it sums."""
+        """Return the checked sums in the order of the tree, each with the tree's nodes that it contains."""
         nodes = nodes_of(self.leaves.start, self.leaves.stop)
         taken = [arrays.take(array, self.operator, f"sum {n}") for n, array in enumerate(self.sums)]
         if [(array.shape, fmt) for array, fmt in taken] != [(self.shape, F32)] * len(nodes):  # P4
@@ -122,13 +122,13 @@ class Partials:
 def partials(
     operator: str, *inputs: object, first: int = 0, threads: int | None = None, **attributes: object
 ) -> Partials:
-    """Return the unfinished sums of a weight or bias gradient over a part of a batch. :func:`join` finishes them.
+    """Return the unfinished sums of a weight or bias gradient over a part of a batch, for :func:`join`.
 
         diff_weights = sum over images n, positions p of src[n, c, i] * diff_dst[n, o, p]
 
-    This sum is computed by a tree over the batch. ``inputs`` contain images ``first``, ``first`` + 1 and so on of the
-    batch. The result contains the sums of the tree that these images determine. However the batch is cut into parts,
-    :func:`join` gives the bits of the plain call on the whole batch.
+    This sum is computed by a reduction tree over the batch. ``inputs`` contain images ``first``, ``first`` + 1 and so
+    on of the batch. The result contains those sums of the tree that these images determine. However the batch is cut
+    into parts, :func:`join` gives the bits of the plain call on the whole batch.
 
     ``inputs`` and ``attributes`` are the same as in :func:`run`. You may also give one int for all axes. Cut the batch
     at multiples of ``explain(...).leaf_images``. A leaf is one image if an image has more than 256 positions, else as
@@ -140,7 +140,7 @@ def partials(
         UnsupportedError: The NumPy engine would compute the sum in no specified order: for f64, or without kernels.
         ConvgradError: Other errors are as in :func:`run`.
 
-    Follows the document of the named operator.
+    Follows oneDNN's document of the named operator.
 
     >>> import numpy as np
     >>> from convgrad import join
@@ -248,7 +248,7 @@ def _checked_first(problem: Problem, first: object) -> int:
 
 
 def near(image: int | None, each: int) -> str:
-    """Return a hint that names the two images nearest to an image at which the batch may be cut."""
+    """Return a hint that names the nearest images before and after ``image`` at which a part may begin."""
     return "" if image is None or image < 0 else f". Use {image // each * each} or {(image // each + 1) * each}"
 
 
@@ -262,7 +262,7 @@ def check_one_problem(one: Partials, other: Partials) -> None:
 
 
 def check_neighbours(left: Partials, right: Partials) -> None:
-    """Check, by rule P5, that the part ``right`` begins at the end of the part ``left``. Neither may be empty."""
+    """Check, by rule P5, that the part ``right`` begins at the end of ``left``. The parts must not be empty."""
     if right.first != left.end:  # P5
         wrong = f"images {left.end} to before {right.first} are missing"
         if right.first < left.end:

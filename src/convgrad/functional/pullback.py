@@ -26,7 +26,7 @@ Needs = Collection[str | int]
 
 @dataclass(frozen=True, eq=False)
 class Pullback:
-    """The gradients of a result as a function of its cotangent v. You can call it many times, from any thread.
+    """The gradients of a result as a function of its cotangent v. You can call a pullback many times, from any thread.
 
     ``names`` are the names of the operator's inputs and, from the second order on, "v". The input arrays are not
     copied, so do not change them while you use the pullback.
@@ -35,9 +35,9 @@ class Pullback:
     operator: str
     names: tuple[str, ...]
     format: Format
-    variables: tuple[Array | None, ...]  # inputs, then cotangents of lower orders; None if a shape or zero
-    formula: Formula  # of the outputs, which the cotangents correspond to
-    shapes: tuple[tuple[int, ...] | None, ...]  # of the outputs; None if not computed
+    variables: tuple[Array | None, ...]  # inputs, then cotangents; None for shapes and zero cotangents
+    formula: Formula  # of the outputs, each of which has a cotangent
+    shapes: tuple[tuple[int, ...] | None, ...]  # of the outputs; None for an output that was not computed
     single: bool  # whether the output is one array and not a tuple
     threads: int | None
     max_error: float | None
@@ -133,7 +133,7 @@ class Pullback:
 
 
 def _there(terms: tuple[Term, ...], absent: set[int]) -> tuple[Term, ...]:
-    """Return the terms that have no absent variable. The other terms are 0."""
+    """Return the terms without an absent variable. Terms with an absent variable are 0."""
     return tuple([term for term in terms if absent.isdisjoint(term.variables)]) if absent else terms
 
 
@@ -187,7 +187,7 @@ def vjp(
     Result and gradients are new arrays of the inputs' type. If ``activation="relu"`` is given, v counts as 0 where the
     result is 0. Raises the errors of :func:`run`.
 
-    Follows the document of the named operator.
+    Follows oneDNN's document of the named operator.
 
     >>> import numpy as np
     >>> src = np.arange(1, 6, dtype=np.float32).reshape(1, 5, 1)

@@ -40,7 +40,7 @@ class Rows:
         return super().__sizeof__() + sum(array.nbytes for array in self.sums)
 
     def known(self) -> list[tuple[Nodes, Sum]]:
-        """Return the sums from left to right, each with the nodes of the image's tree that it sums."""
+        """Return the sums in the order of the image's tree, each with the tree's nodes that it contains."""
         blocks = blocks_of(positions(self.problem), self.rows)
         nodes = nodes_of(blocks.start, blocks.stop)
         return [(one, (array,)) for one, array in zip(nodes, self.sums, strict=True)]
@@ -66,7 +66,7 @@ class Rows:
     def partials(self) -> Partials:
         """Return the sum of the image, a leaf of the batch's tree. Raise ValueError if rows are missing."""
         if not self.is_whole:
-            raise ValueError(f"an image's sum is that of all its rows, {positions(self.problem)[0]}; got {self}")
+            raise ValueError(f"an image's sum needs all rows of the image, {positions(self.problem)[0]}; got {self}")
         return as_partials(self.problem, self.image, 1, (added(total(self.known(), add)),))
 
     def __str__(self) -> str:
@@ -95,7 +95,7 @@ def rows_of(
     extents, rows = positions(whole_problem), subproblem.ranges[0]
     if len(subproblem.images) != 1 or subproblem.ranges[1:] != whole(whole_problem)[1:]:
         raise ValueError(
-            f"rows must be whole ones of one image; got images {subproblem.images} and ranges {subproblem.ranges}"
+            f"rows must be whole rows of one image; got images {subproblem.images} and ranges {subproblem.ranges}"
         )
     here = Rows(of_images(whole_problem, 1), subproblem.images.start, rows, ())
     if before is not None:

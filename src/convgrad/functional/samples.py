@@ -67,13 +67,13 @@ def per_sample_weights_norm2(
     """Return the squared norm of each sample's weight gradient: norm2[n] = sum over k, c, o of grad[n, k, c, o]**2.
 
     Here grad[n, k, c, o] = sum over p of src[n, i, c] diff_dst[n, p, o], where i = p*stride + k*dilation - pad_begin.
-    This is the weight gradient of image n alone. It is computed in f32 (f64 for f64 operands) and never rounded to a
-    narrower type. The result has shape (N,) and type f64. Squares of f32 numbers are exact in f64, and neither overflow
-    nor underflow. If a sample is not finite, only its own norm is affected.
+    This is the weight gradient of image n alone. The gradient is computed in f32 (f64 for f64 operands) and never
+    rounded to a narrower type. The result has shape (N,) and type f64. Squares of f32 numbers are exact in f64, and
+    neither overflow nor underflow. A sample that is not finite affects only its own norm.
 
     Each thread keeps one gradient in memory at a time, however large the batch. If diff_dst has one position, as in a
-    fully connected layer, norm2[n] is the product of the squared norms of src and diff_dst, summed over groups. Then no
-    gradient is computed, except for f64 operands.
+    fully connected layer, norm2[n] is the product of the squared norms of src and diff_dst, summed over groups. In this
+    case no gradient is computed, except for f64 operands.
 
     Operands and attributes are the same as in :func:`convolution_backward_weights`. If ``transposed`` is True, they
     are the same as in :func:`conv_transpose_backward_weights`, including ``output_padding``.
@@ -81,7 +81,7 @@ def per_sample_weights_norm2(
     Raises:
         InvalidShapeError, InvalidAttributeError, InvalidDataTypeError: See these functions.
 
-    Follows the documents of these operators, sample by sample. ``spec/samples.py`` defines the order of the sums.
+    Follows oneDNN's documents of these operators, sample by sample. ``spec/samples.py`` defines the order of the sums.
 
     >>> import numpy as np
     >>> src = np.arange(1, 9, dtype=np.float32).reshape(2, 4, 1)

@@ -45,7 +45,7 @@ def grown(before: Iterable[tuple[Nodes, Sum]], more: Iterable[tuple[Nodes, Compu
         begun = made[-1][0].and_next(nodes) if made else None
         array = computed(_ours(*made.pop()[1]) if begun else None)
         put(made, begun or nodes, (array, True), _onto)
-        del array  # frees the array if its values were added to the parent's
+        del array  # free the array if it was added to its parent's array
     return tuple(array for _, (array, _) in made)
 
 
@@ -61,7 +61,7 @@ def _onto(one: Ours, other: Ours) -> Ours:
 
 
 def store(terms: Sum, out: Array, fmt: Format, accumulate: bool) -> None:
-    """Write a sum to an array of format ``fmt``. Add +0 and, if ``accumulate``, the old value, then round once."""
+    """Write a sum to ``out`` in format ``fmt``. First add +0 and, if ``accumulate``, the old value; then round once."""
     dense = out if out.flags.c_contiguous else np.ascontiguousarray(out)
     engines.add_up(terms, dense, fmt, accumulate)
     if dense is not out:

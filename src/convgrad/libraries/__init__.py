@@ -31,7 +31,7 @@ def library_of(value: object) -> Library | None:
 
 
 def opened(value: object) -> Array | None:
-    """Return a PyTorch or JAX array as a NumPy array on its memory; None for other values and refused arrays."""
+    """Return a PyTorch or JAX array as a NumPy array on the same memory; None for other values and refused arrays."""
     library = library_of(value)
     try:
         if library is None or library.refusal(value, library.refused) is not None:
@@ -64,7 +64,7 @@ def on_its_threads(value: object, compute: Callable[..., Made], *given: object) 
 
 
 def detached(value: object) -> Any:
-    """Return an array without its history of gradients, for callers whose result is not differentiable by it."""
+    """Return an array that is detached from the recording of gradients; return any other value unchanged."""
     library = library_of(value)
     return value if library is None else library.detached(library.loaded, value)
 

@@ -17,8 +17,8 @@ CPU = 1
 _UINT = 1
 _EXTENSIONS = {fmt.dtype.name: fmt for fmt in FORMATS.values() if fmt.is_extension}
 _WORD = ctypes.sizeof(ctypes.c_void_p)
-# The offset in bytes of the tensor in a capsule's struct, by the capsule's name. In a versioned struct, the tensor
-# comes after uint32 major, uint32 minor, void* manager_ctx, void* deleter, uint64 flags.
+# The offset in bytes of the tensor in a capsule's struct, by the capsule's name. A versioned struct begins with
+# uint32 major, uint32 minor, void* manager_ctx, void* deleter, uint64 flags.
 _BEGINS = {b"dltensor_versioned": 16 + 2 * _WORD, b"dltensor": 0}
 _CODE = _WORD + 12  # offset of code: void* data, int32 device_type, int32 device_id, int32 ndim, uint8 code
 _PENDING = (("is_neg", "resolve_neg"), ("is_conj", "resolve_conj"))
@@ -31,7 +31,7 @@ def device_of(value: Any) -> tuple[int, int]:
 
 
 def array_of(value: Any) -> Array:
-    """Return an array on the CPU as a NumPy array. Its library may raise any exception if it cannot export it."""
+    """Return an array on the CPU as a NumPy array. The array's library may raise any exception."""
     value = resolved(value)
     text = str(getattr(value, "dtype", ""))
     fmt = next((fmt for name, fmt in _EXTENSIONS.items() if re.search(rf"\b{name}\b", text)), None)
@@ -42,7 +42,7 @@ def array_of(value: Any) -> Array:
 
 
 def resolved(value: Any) -> Any:
-    """Return a tensor with pending negation and conjugation applied. Until then, only flags record these."""
+    """Return a tensor with pending negation and conjugation applied, which only the tensor's flags show."""
     for pending, resolve in _PENDING:
         if getattr(value, pending, bool)():
             value = getattr(value, resolve)()
@@ -56,7 +56,7 @@ class _AsBits:
         self._tensor = tensor
 
     def __dlpack__(self, **options: Any) -> Any:
-        """Return the tensor's capsule with the type code of unsigned integers. The tensor checks ``options``."""
+        """Return the tensor's capsule with the type code of unsigned integers. ``options`` are passed to the tensor."""
         capsule = self._tensor.__dlpack__(**options)
         api = ctypes.pythonapi
         name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", api))

@@ -43,7 +43,7 @@ _REFUSED = (
         "and vmap",
     ),
     Refusal(lambda jax, array: array.is_deleted(), "D1", "{name} must lie in memory; got an array that was deleted"),
-    Refusal(  # np.asarray would copy such an array, and an array on another device, to the CPU
+    Refusal(  # np.asarray would copy an array on several devices, or not on the CPU
         lambda jax, array: len(array.devices()) > 1,
         "D1",
         "{name} must lie on one device; got an array on {got.sharding}; jax.device_put({name}, device) gathers it",
@@ -61,7 +61,7 @@ _NOT_WRITTEN = (
 
 
 def _written(jax: Any, array: Any) -> None:
-    raise AssertionError("no array of JAX is written to")
+    raise AssertionError("JAX arrays are never written to")
 
 
 def _detached(jax: Any, array: Any) -> Any:
