@@ -181,7 +181,7 @@ def round_to(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
 
 
 def _to_f32(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Round to f32 by NumPy. Subnormal results are computed here, because a process may flush them to zero."""
+    """Round float64 values to f32. Subnormal results are computed here, because a process may flush them to zero."""
     rounded = values.astype(np.float32).astype(np.float64)
     small = np.abs(values) < 2.0**F32.min_exponent
     if small.any():

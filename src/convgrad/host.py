@@ -81,7 +81,7 @@ def cache_directory() -> Path | None:
 
 @cache
 def _getcpu() -> Callable[[], int] | None:
-    """Return the C library's ``sched_getcpu``, which returns the calling thread's core; None if it has none."""
+    """Return the C library's ``sched_getcpu``, which returns the calling thread's core; None if there is none."""
     if not hasattr(os, "sched_setaffinity"):
         return None
     found: Callable[[], int] | None = getattr(ctypes.PyDLL(None), "sched_getcpu", None)
@@ -97,7 +97,7 @@ def present_core() -> int | None:
 def move_thread(thread: threading.Thread, cores: Collection[int]) -> None:
     """Restrict a running thread of this process to ``cores``, if the system can. An empty ``cores`` has no effect."""
     if cores and thread.native_id is not None and hasattr(os, "sched_setaffinity"):
-        with suppress(OSError):  # the cores are no longer available
+        with suppress(OSError):  # the cores may no longer be available
             os.sched_setaffinity(thread.native_id, cores)
 
 

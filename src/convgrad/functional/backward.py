@@ -40,12 +40,13 @@ def convolution_backward(  # type: ignore[empty-body]
 
     Here i = p*stride + k*dilation - pad_begin. Positions i outside src add nothing.
 
-    Shapes (NXC, XIO): src (N, I..., C), diff_dst (N, O..., O), weights (K..., C/groups, O). The gradients have the
-    shapes of src and weights, and (O,). Each gradient has the same bits as the result of its own function:
-    :func:`convolution_backward_data`, :func:`convolution_backward_weights` or :func:`bias_add_backward`.
+    Shapes (NXC, XIO): src (N, I..., C), diff_dst (N, O..., O), weights (K..., C/groups, O). The src and weights
+    gradients have the shapes of src and weights, and the bias gradient has the shape (O,). Each gradient has the same
+    bits as the result of its own function: :func:`convolution_backward_data`, :func:`convolution_backward_weights` or
+    :func:`bias_add_backward`.
 
-    ``needs`` names the gradients to compute; the others are None. The src gradient does not read src, and the weights
-    gradient does not read weights. You can pass a shape for an array that no gradient in ``needs`` reads.
+    ``needs`` names the gradients to compute; all other gradients are None. The src gradient does not read src, and the
+    weights gradient does not read weights. You can pass a shape for an array that no gradient in ``needs`` reads.
 
     The attributes are the same as in :func:`convolution`.
 
@@ -55,7 +56,7 @@ def convolution_backward(  # type: ignore[empty-body]
     - ``out``: a mapping from names to arrays, or a tuple like the one returned. The arrays of gradients in ``needs``
       are written and returned.
     - ``accumulate``: True adds into every array of ``out``. A tuple of names adds into the arrays with these names.
-      The old value is added before the only rounding.
+      The old value of an array is added before the only rounding.
 
     For example, ``out={"weights": dw, "bias": db}, accumulate=True`` sums the gradients of several batches.
 
@@ -108,12 +109,13 @@ def conv_transpose_backward(  # type: ignore[empty-body]
 
     Here i = p*stride + k*dilation - pad_begin. Positions i outside diff_dst add nothing.
 
-    Shapes (NXC, XOI): src (N, l..., C), diff_dst (N, L..., O), weights (K..., O/groups, C). The gradients have the
-    shapes of src and weights, and (O,). Each gradient has the same bits as the result of its own function:
-    :func:`conv_transpose_backward_data`, :func:`conv_transpose_backward_weights` or :func:`bias_add_backward`.
+    Shapes (NXC, XOI): src (N, l..., C), diff_dst (N, L..., O), weights (K..., O/groups, C). The src and weights
+    gradients have the shapes of src and weights, and the bias gradient has the shape (O,). Each gradient has the same
+    bits as the result of its own function: :func:`conv_transpose_backward_data`,
+    :func:`conv_transpose_backward_weights` or :func:`bias_add_backward`.
 
-    ``needs`` names the gradients to compute; the others are None. The src gradient does not read src, and the weights
-    gradient does not read weights. You can pass a shape for an array that no gradient in ``needs`` reads.
+    ``needs`` names the gradients to compute; all other gradients are None. The src gradient does not read src, and the
+    weights gradient does not read weights. You can pass a shape for an array that no gradient in ``needs`` reads.
 
     The attributes are the same as in :func:`conv_transpose`. ``output_padding`` follows from src and diff_dst; if it is
     given, it is checked against them.
@@ -124,7 +126,7 @@ def conv_transpose_backward(  # type: ignore[empty-body]
     - ``out``: a mapping from names to arrays, or a tuple like the one returned. The arrays of gradients in ``needs``
       are written and returned.
     - ``accumulate``: True adds into every array of ``out``. A tuple of names adds into the arrays with these names.
-      The old value is added before the only rounding.
+      The old value of an array is added before the only rounding.
 
     For example, ``out={"weights": dw, "bias": db}, accumulate=True`` sums the gradients of several batches.
 

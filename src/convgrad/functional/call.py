@@ -23,11 +23,11 @@ from convgrad.spec.shapes import Shape, check_extents, spatial_axes, with_full_s
 
 Array = NDArray[Any]
 
-REMEMBERED = 1024  # calls whose checks are cached
+REMEMBERED = 1024  # number of calls whose checks are cached
 
 
 class Prepared(NamedTuple):
-    """A checked call. ``taken`` maps names to the caller's arrays. ``operands`` are their views in NCX and OIX."""
+    """A checked call. ``taken`` maps names to the caller's arrays. ``operands`` are views of them in NCX and OIX."""
 
     op: Operator
     attributes: Attributes
@@ -55,7 +55,7 @@ class Prepared(NamedTuple):
         return engines.memory_bytes(self.problem, self.operands, self.canonical_output(out))
 
     def execute(self, out: object = None, threads: int | None = None, aligned: bool = False) -> Array:
-        """Compute the result into ``out`` or a new array, and return that array. For ``aligned`` see ``room``."""
+        """Compute the result into ``out`` or a new array, and return that array. ``aligned`` is as in ``room``."""
         result = room(self.problem, out, self.taken, aligned)
         engines.execute(self.problem, self.operands, self.canonical_output(result.view(np.ndarray)), threads)
         return result
@@ -92,7 +92,7 @@ def prepare(
         try:
             op, checked, problem = _remembered(operator, *key, dtype, accumulate, lenient)
         except (ConvgradError, TypeError):
-            pass  # checked again below, so that the error quotes the caller's values; or the dtype has no hash
+            pass  # checked below without the cache: an error must quote the caller's values, or a dtype has no hash
         else:
             return bind(op, checked, problem, dict(zip(op.array_names, given, strict=False)))
     return bind(*_checked(operator, operands, attributes, dtype, accumulate, lenient))

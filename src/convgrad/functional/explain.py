@@ -57,7 +57,7 @@ class Explanation:
 
     @property
     def chunk_images(self) -> int | None:
-        """The number of images per chunk, or None. A sum of f32 results chunk by chunk has the bits of one call."""
+        """The number of images per chunk, or None. f32 results summed chunk by chunk have the bits of one call."""
         return None if self.leaf_images is None else chunk_images(self.problem.geometry)
 
     @property

@@ -26,9 +26,9 @@ def join(
 
         diff_weights = the sum of the parts that :func:`partials` returned, in the order of the tree over the batch
 
-    ``parts`` may be in any order. Together they must contain every image from image 0 on once. Images missing at the
-    end of the batch cannot be detected. ``dtype``, ``out`` and ``accumulate`` are the same as in the plain call: the
-    old value is added last, in f32, before the only rounding. The parts are not changed.
+    ``parts`` may be in any order. Together the parts must contain every image, from image 0 on, exactly once. Images
+    missing at the end of the batch cannot be detected. ``dtype``, ``out`` and ``accumulate`` are the same as in the
+    plain call: the old value is added last, in f32, before the only rounding. The parts are not changed.
 
     Raises:
         InvalidShapeError: The parts belong to different problems, an image is missing or in two parts, or a part other

@@ -177,7 +177,7 @@ def _prepared(
         try:
             known = _remembered(function, *key, wanted)
         except (ConvgradError, TypeError):
-            pass  # checked again below, so that the error quotes the caller's values; or the dtype has no hash
+            pass  # checked below without the cache: an error must quote the caller's values, or a dtype has no hash
         else:
             opened = iter(given)
             return [one if isinstance(one, SHAPES) else next(opened) for one in operands], known

@@ -130,9 +130,10 @@ def partials(
     on of the batch. The result contains those sums of the tree that these images determine. However the batch is cut
     into parts, :func:`join` gives the bits of the plain call on the whole batch.
 
-    ``inputs`` and ``attributes`` are the same as in :func:`run`. You may also give one int for all axes. Cut the batch
-    at multiples of ``explain(...).leaf_images``. A leaf is one image if an image has more than 256 positions, else as
-    many whole images as have at most 256 positions together. The last part may end anywhere. A part may be empty.
+    ``inputs`` and ``attributes`` are the same as in :func:`run`. An attribute may also be one int for all axes. Cut the
+    batch at multiples of ``explain(...).leaf_images``. A leaf is one image if an image has more than 256 positions,
+    else as many whole images as have at most 256 positions together. The last part may end anywhere. A part may be
+    empty.
 
     Raises:
         InvalidOpError: The operator does not sum over the batch, but computes each image separately.

@@ -36,8 +36,8 @@ class Pullback:
     names: tuple[str, ...]
     format: Format
     variables: tuple[Array | None, ...]  # inputs, then cotangents; None for shapes and zero cotangents
-    formula: Formula  # of the outputs, each of which has a cotangent
-    shapes: tuple[tuple[int, ...] | None, ...]  # of the outputs; None for an output that was not computed
+    formula: Formula  # formulas of the outputs, each of which has a cotangent
+    shapes: tuple[tuple[int, ...] | None, ...]  # shapes of outputs; None if not computed
     single: bool  # whether the output is one array and not a tuple
     threads: int | None
     max_error: float | None
@@ -182,7 +182,7 @@ def vjp(
     - ``pullback(v, needs=("weights",))`` computes only the weight gradient. Gradients that are not computed are None,
       and so are the gradients of shape inputs.
     - ``pullback.vjp(v)`` returns the gradients and their own pullback. That pullback takes a tuple of their cotangents
-      and returns the gradients by all inputs and v. You can repeat this to any order.
+      and returns the gradients by all inputs and v. You can differentiate to any order in this way.
 
     Result and gradients are new arrays of the inputs' type. If ``activation="relu"`` is given, v counts as 0 where the
     result is 0. Raises the errors of :func:`run`.

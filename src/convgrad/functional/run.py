@@ -21,9 +21,9 @@ def run(
 ) -> Array:
     """Compute any operator by its name, and return its only output.
 
-    ``inputs`` are in the operator's order, optional inputs last. A shape input is a 1-D integer array or a sequence of
-    ints, and takes precedence over the attribute of the same meaning. ``attributes`` have the names of the
-    operator's document. Lists must have one value per spatial axis, and strides and dilations are required.
+    Pass ``inputs`` in the order of the operator's document, optional inputs last. A shape input is a 1-D integer array
+    or a sequence of ints, and takes precedence over the attribute of the same meaning. ``attributes`` have the names of
+    the operator's document. Lists must have one value per spatial axis, and strides and dilations are required.
 
     Names without "-1" are the current operators, names with "-1" the older ones. If only one of the two exists, you may
     omit or add "-1". ConvolutionBackpropFilters-1 takes its inputs in the order of its document, unless the second
@@ -60,7 +60,7 @@ def run(
 def infer_shapes(operator: str, *shapes: object, **attributes: Any) -> tuple[int, ...]:
     """Return the shape of an operator's output from the shapes of its inputs, without computing anything.
 
-    Pass one shape per input, in the order of the operator's document. For a shape input, pass its values.
+    Pass one shape per input, in the order of the operator's document. If an input is itself a shape, pass its values.
     ``attributes`` are the same as in :func:`run`. You may also give one int for all axes and omit strides and dilations
     of 1. Raises the errors of :func:`run`.
 

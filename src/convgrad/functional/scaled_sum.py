@@ -24,11 +24,11 @@ from convgrad.spec.pieces import leaf_images
 from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.rules import refuse
 
-BATCH_BYTES = 16 << 20  # of the operands that are scaled together, if at least 16 leaves fit
+BATCH_BYTES = 16 << 20  # size of operands that are scaled together, if 16 leaves fit
 
 
 def _scales(operator: str, scale: object, problem: Problem) -> Array:
-    """Return the scales, one per image, in the accumulator's format. Raise by rule S1 for another shape."""
+    """Return the scales in the accumulator's format. Raise by rule S1 unless ``scale`` has one value per image."""
     batch, (taken, _) = problem.geometry.batch, arrays.take(scale, operator, "scale")
     if taken.shape != (batch,):  # S1
         refuse("S1", operator, f"scale must have one value per image of src, the shape ({batch},); got {taken.shape}")
