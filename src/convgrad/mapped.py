@@ -1,4 +1,4 @@
-"""The positions of memory-mapped arrays in their files. They show whether two arrays share bytes of a file."""
+"""The positions of memory-mapped arrays in their files. The positions show whether two arrays share bytes of a file."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _moved(operand: Array, out: Array, to: Place, place: Place | None) -> Array:
 
 
 def _by_address(arrays: Sequence[Array]) -> list[Place | None]:
-    """Return the places of arrays in files, from Linux's list of maps. It includes deleted files."""
+    """Return the places of arrays in files, from Linux's list of maps, which includes deleted files."""
     places: list[Place | None] = [None] * len(arrays)
     addresses = [address_of(array) for array in arrays]
     for line in Path("/proc/self/maps").read_bytes().splitlines():

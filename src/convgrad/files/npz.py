@@ -22,7 +22,7 @@ from convgrad.files.member import Member, Members, Stored
 Array = NDArray[Any]
 
 ENDING = ".npy"
-# The largest accepted ratio of a member's size to its compressed size. Deflate reaches about 1032.
+# The largest accepted ratio of a member's size to its compressed size. Deflate reaches a ratio of about 1032.
 EXPANSION = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1100}
 _ENCRYPTED = 1  # the bit of a member's flags that means encryption
 _LENGTHS = range(26, 30)  # bytes in a member's 30-byte header: the lengths of its name and extras

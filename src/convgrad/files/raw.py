@@ -22,7 +22,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Described:
-    """The array in a raw file: number format, shape, and strides and offset in elements.
+    """The description of an array in a raw file: number format, shape, and strides and offset in elements.
 
     If ``strides`` is None, the array is dense and row-major.
     """

@@ -66,7 +66,7 @@ def convolution_backward(  # type: ignore[empty-body]
         InvalidDataTypeError: The operands have an unsupported type or different types, or a shape was given for an
             array that must be read.
 
-    Follows oneDNN's documents of the Convolution operators.
+    Follows oneDNN's documentation of the Convolution operators.
 
     >>> import numpy as np
     >>> src = np.arange(1, 5, dtype=np.float32).reshape(1, 4, 1)
@@ -136,7 +136,7 @@ def conv_transpose_backward(  # type: ignore[empty-body]
         InvalidDataTypeError: The operands have an unsupported type or different types, or a shape was given for an
             array that must be read.
 
-    Follows oneDNN's documents of the ConvTranspose operators.
+    Follows oneDNN's documentation of the ConvTranspose operators.
 
     >>> import numpy as np
     >>> src = np.array([1, 2], np.float32).reshape(1, 2, 1)

@@ -100,7 +100,7 @@ def compile(
     operands have the strides of ``inputs`` and ``out`` is row-major. The result has the same bits as the result of
     :func:`run`.
 
-    Raises the errors of :func:`run`. Follows oneDNN's document of the named operator.
+    Raises the errors of :func:`run`. Follows oneDNN's documentation of the named operator.
 
     >>> import numpy as np
     >>> src, weights = np.arange(6, dtype=np.float32).reshape(1, 6, 1), np.ones((3, 1, 1), np.float32)

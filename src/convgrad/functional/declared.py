@@ -64,7 +64,7 @@ def computed_by(compute: Callable[..., Any], operator: str, note: str = OPERANDS
 
     ``compute`` takes the operator, all operands, the attributes by name, and options as keywords. Keywords that are
     not in the signature are passed as attributes, so that the checks can suggest a correction. Type checkers refuse
-    such keywords.
+    keywords that are not in the signature.
 
     >>> @computed_by(lambda *given, **options: (given, options), "Convolution")
     ... def convolution(src, weights, bias=None, *, strides=1, threads=None):

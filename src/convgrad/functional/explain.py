@@ -126,7 +126,7 @@ def explain(
     ``shapes`` and ``attributes`` are the same as in :func:`infer_shapes`. ``max_error`` and ``activation`` are the same
     as in :func:`run`. Print the result to read the explanation. Raises the errors of :func:`run`.
 
-    Follows oneDNN's document of the named operator.
+    Follows oneDNN's documentation of the named operator.
 
     >>> layer = {"auto_pad": "same_upper", "weights_shape": [3, 3, 64, 64]}
     >>> explanation = explain("ConvolutionBackwardWeights", (8, 56, 56, 64), (8, 56, 56, 64), **layer)

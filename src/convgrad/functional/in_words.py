@@ -66,7 +66,7 @@ def shapes_by_name(problem: Problem) -> dict[str, tuple[int, ...]]:
 
 
 def formula(problem: Problem) -> str:
-    """Return the formula of one element of the result. It has the operator's own names of arrays."""
+    """Return the formula of one element of the result, in which arrays have the operator's names."""
     names = _names(problem)
     text = SUMS[problem.solves_for].format(**{tensor: names.get(tensor, tensor) for tensor in get_args(Tensor)})
     if "bias" in problem.operands and problem.solves_for in ("dst", "src"):

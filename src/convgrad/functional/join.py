@@ -35,7 +35,7 @@ def join(
             than the last ends inside a leaf. Another reason is an ``out`` of the wrong shape.
         InvalidDataTypeError, InvalidAttributeError: See the plain call.
 
-    Follows oneDNN's document of the operator of the parts.
+    Follows oneDNN's documentation of the operator of the parts.
 
     >>> import numpy as np
     >>> from convgrad import partials

@@ -115,7 +115,7 @@ def backward(
 
 
 def _rooms(asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-    """Return the checked arrays of ``out``. They may overlap neither each other nor an array that is read."""
+    """Return the checked arrays of ``out``, which overlap neither each other nor an array that is read."""
     others = {OPERANDS[number]: taken[number] for one in asked for number, _ in one.read}
     rooms = list(NONE)
     for place, problem, *_ in asked:

@@ -33,7 +33,7 @@ def convolution_backprop_weights(
 
     Formula, shapes, attributes and errors are those of :func:`convolution_backward_weights`.
 
-    Follows oneDNN's document ConvolutionBackpropWeights-1.
+    Follows oneDNN's documentation of ConvolutionBackpropWeights-1.
 
     >>> import numpy as np
     >>> src = np.arange(1, 5, dtype=np.float32).reshape(1, 4, 1)
@@ -72,7 +72,7 @@ def convolution_backprop_filters(
     Pass the operands in the order of the document. If the second operand is a shape, the operands have
     the order of specification 0.7: input, filters_shape, output_delta.
 
-    Follows oneDNN's document ConvolutionBackpropFilters-1.
+    Follows oneDNN's documentation of ConvolutionBackpropFilters-1.
 
     >>> import numpy as np
     >>> input_forward = np.arange(1, 5, dtype=np.float32).reshape(1, 4, 1)
@@ -110,7 +110,7 @@ def convolution_backprop_data(
 
     ``output_shape`` is the full shape. Pads are never deduced from this shape.
 
-    Follows oneDNN's document ConvolutionBackpropData-1.
+    Follows oneDNN's documentation of ConvolutionBackpropData-1.
 
     >>> import numpy as np
     >>> data = np.array([1, 2], np.float32).reshape(1, 2, 1)

@@ -45,7 +45,7 @@ def convolution(
         InvalidAttributeError: An attribute is out of its range.
         InvalidDataTypeError: The operands have an unsupported type, or different types.
 
-    Follows the Convolution operator as oneDNN's documents of its gradients define it.
+    Follows the Convolution operator as oneDNN's documentation of its gradients defines it.
 
     >>> import numpy as np
     >>> src = np.arange(1, 6, dtype=np.float32).reshape(1, 5, 1)
@@ -95,7 +95,7 @@ def convolution_backward_data(
         InvalidAttributeError: An attribute is out of its range, or dst_shape is required and missing.
         InvalidDataTypeError: The operands have an unsupported type, or different types.
 
-    Follows oneDNN's document ConvolutionBackpropData-1.
+    Follows oneDNN's documentation of ConvolutionBackpropData-1.
 
     >>> import numpy as np
     >>> diff_dst = np.array([1, 2], np.float32).reshape(1, 2, 1)
@@ -138,7 +138,7 @@ def convolution_backward_weights(
         InvalidAttributeError: An attribute is out of its range, or weights_shape is missing.
         InvalidDataTypeError: The operands have an unsupported type, or different types.
 
-    Follows oneDNN's document ConvolutionBackwardWeights.
+    Follows oneDNN's documentation of ConvolutionBackwardWeights.
 
     >>> import numpy as np
     >>> src = np.arange(1, 5, dtype=np.float32).reshape(1, 4, 1)
@@ -184,7 +184,7 @@ def conv_transpose(
         InvalidAttributeError: An attribute is out of its range.
         InvalidDataTypeError: The operands have an unsupported type, or different types.
 
-    Follows the ConvTranspose operator as oneDNN's documents of its gradients define it.
+    Follows the ConvTranspose operator as oneDNN's documentation of its gradients defines it.
 
     >>> import numpy as np
     >>> src = np.array([1, 2], np.float32).reshape(1, 2, 1)
@@ -216,7 +216,7 @@ def conv_transpose_backward_data(
 ) -> Array:
     """Differentiate by src: diff_src[n, p, c] = sum over k, o of diff_dst[n, i, o] weights[k, o, c].
 
-    Here i = p*stride + k*dilation - pad_begin, so this is a plain convolution of diff_dst.
+    Here i = p*stride + k*dilation - pad_begin, so the result is a plain convolution of diff_dst.
 
     Shapes (NXC, XOI): diff_dst (N, L..., O), weights (K..., O/groups, C), result (N, l..., C). The result's extents
     are l = floor((L + P - E)/stride) + 1. If ``output_padding`` is given, L = stride*(l - 1) + E - P + output_padding
@@ -227,7 +227,7 @@ def conv_transpose_backward_data(
         InvalidAttributeError: An attribute is out of its range.
         InvalidDataTypeError: The operands have an unsupported type, or different types.
 
-    Follows oneDNN's document of ConvTransposeBackwardData, with the padding rule of :func:`conv_transpose`.
+    Follows oneDNN's documentation of ConvTransposeBackwardData, with the padding rule of :func:`conv_transpose`.
 
     >>> import numpy as np
     >>> diff_dst = np.arange(1, 6, dtype=np.float32).reshape(1, 5, 1)
@@ -260,8 +260,8 @@ def conv_transpose_backward_weights(
 ) -> Array:
     """Differentiate by weights: diff_weights[k, o, c] = sum over n, p of src[n, p, c] diff_dst[n, i, o].
 
-    Here i = p*stride + k*dilation - pad_begin. Positions i outside diff_dst add nothing. This is the weight gradient
-    of a convolution with src and diff_dst exchanged.
+    Here i = p*stride + k*dilation - pad_begin. Positions i outside diff_dst add nothing. The result is the weight
+    gradient of a convolution with src and diff_dst exchanged.
 
     Shapes (NXC, XOI): src (N, l..., C), diff_dst (N, L..., O), result (K..., O/groups, C). The difference
     d = L - (stride*(l - 1) + E - P) must satisfy 0 <= d < max(stride, dilation). If ``output_padding`` is given, d must
@@ -275,7 +275,7 @@ def conv_transpose_backward_weights(
         InvalidAttributeError: An attribute is out of its range, or weights_shape is missing.
         InvalidDataTypeError: The operands have an unsupported type, or different types.
 
-    Follows oneDNN's document ConvTransposeBackwardWeights.
+    Follows oneDNN's documentation of ConvTransposeBackwardWeights.
 
     >>> import numpy as np
     >>> src = np.array([1, 2], np.float32).reshape(1, 2, 1)

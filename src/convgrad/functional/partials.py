@@ -126,7 +126,7 @@ def partials(
 
         diff_weights = sum over images n, positions p of src[n, c, i] * diff_dst[n, o, p]
 
-    This sum is computed by a reduction tree over the batch. ``inputs`` contain images ``first``, ``first`` + 1 and so
+    The sum is computed by a reduction tree over the batch. ``inputs`` contain images ``first``, ``first`` + 1 and so
     on of the batch. The result contains those sums of the tree that these images determine. However the batch is cut
     into parts, :func:`join` gives the bits of the plain call on the whole batch.
 
@@ -141,7 +141,7 @@ def partials(
         UnsupportedError: The NumPy engine would compute the sum in no specified order: for f64, or without kernels.
         ConvgradError: Other errors are as in :func:`run`.
 
-    Follows oneDNN's document of the named operator.
+    Follows oneDNN's documentation of the named operator.
 
     >>> import numpy as np
     >>> from convgrad import join

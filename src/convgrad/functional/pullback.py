@@ -50,8 +50,8 @@ class Pullback:
         """Return the gradients of <v, result> by each input as a tuple, in the input's shape, layout and type.
 
         ``needs`` selects inputs by name or number; None selects all. The gradient is None if the input is a shape, is
-        None, is not in ``needs``, or does not affect the result. In a pullback of gradients, v is a tuple of their
-        cotangents, some of which may be None. Such a pullback returns the gradients by all inputs and v.
+        None, is not in ``needs``, or does not affect the result. In a pullback of gradients, v is a tuple of the
+        gradients' cotangents, some of which may be None. The pullback then returns the gradients by all inputs and v.
 
         Raises:
             InvalidShapeError: v does not have the shape of the result.
@@ -181,13 +181,13 @@ def vjp(
 
     - ``pullback(v, needs=("weights",))`` computes only the weight gradient. Gradients that are not computed are None,
       and so are the gradients of shape inputs.
-    - ``pullback.vjp(v)`` returns the gradients and their own pullback. That pullback takes a tuple of their cotangents
-      and returns the gradients by all inputs and v. You can differentiate to any order in this way.
+    - ``pullback.vjp(v)`` returns the gradients and a second pullback. The second one takes a tuple of the gradients'
+      cotangents and returns the gradients by all inputs and v. You can differentiate to any order in this way.
 
     Result and gradients are new arrays of the inputs' type. If ``activation="relu"`` is given, v counts as 0 where the
     result is 0. Raises the errors of :func:`run`.
 
-    Follows oneDNN's document of the named operator.
+    Follows oneDNN's documentation of the named operator.
 
     >>> import numpy as np
     >>> src = np.arange(1, 6, dtype=np.float32).reshape(1, 5, 1)

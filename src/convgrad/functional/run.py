@@ -36,7 +36,7 @@ def run(
         InvalidOpError: The operator is unknown, or does not take this number of inputs.
         InvalidAttributeError, InvalidShapeError, InvalidDataTypeError: See the functions.
 
-    Follows oneDNN's document of the named operator.
+    Follows oneDNN's documentation of the named operator.
 
     >>> import numpy as np
     >>> src, diff_dst = np.ones((2, 6, 1), np.float32), np.ones((2, 3, 1), np.float32)
@@ -64,7 +64,7 @@ def infer_shapes(operator: str, *shapes: object, **attributes: Any) -> tuple[int
     ``attributes`` are the same as in :func:`run`. You may also give one int for all axes and omit strides and dilations
     of 1. Raises the errors of :func:`run`.
 
-    Follows oneDNN's document of the named operator.
+    Follows oneDNN's documentation of the named operator.
 
     >>> infer_shapes("Convolution", (2, 224, 224, 3), (7, 7, 3, 64), strides=2, auto_pad="valid")
     (2, 109, 109, 64)

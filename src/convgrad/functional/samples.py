@@ -67,7 +67,7 @@ def per_sample_weights_norm2(
     """Return the squared norm of each sample's weight gradient: norm2[n] = sum over k, c, o of grad[n, k, c, o]**2.
 
     Here grad[n, k, c, o] = sum over p of src[n, i, c] diff_dst[n, p, o], where i = p*stride + k*dilation - pad_begin.
-    This is the weight gradient of image n alone. The gradient is computed in f32 (f64 for f64 operands) and never
+    grad[n] is the weight gradient of image n alone. The gradient is computed in f32 (f64 for f64 operands) and never
     rounded to a narrower type. The result has shape (N,) and type f64. Squares of f32 numbers are exact in f64, and
     neither overflow nor underflow. A sample that is not finite affects only its own norm.
 
@@ -81,7 +81,7 @@ def per_sample_weights_norm2(
     Raises:
         InvalidShapeError, InvalidAttributeError, InvalidDataTypeError: See these functions.
 
-    Follows oneDNN's documents of these operators, sample by sample. ``spec/samples.py`` defines the order of the sums.
+    Follows oneDNN's documentation of the operators for each sample. ``spec/samples.py`` defines the order of the sums.
 
     >>> import numpy as np
     >>> src = np.arange(1, 9, dtype=np.float32).reshape(2, 4, 1)

@@ -76,7 +76,7 @@ def weighted_weights_sum(
         InvalidShapeError: ``scale`` does not have the shape (N,), or these functions raise the error.
         InvalidAttributeError, InvalidDataTypeError: See these functions.
 
-    Follows oneDNN's documents of these operators, sample by sample. ``spec/samples.py`` defines the order of the sums.
+    Follows oneDNN's documentation of the operators for each sample. ``spec/samples.py`` defines the order of the sums.
 
     >>> import numpy as np
     >>> src = np.arange(1, 9, dtype=np.float32).reshape(2, 4, 1)
@@ -126,7 +126,7 @@ def clip_scales(norm2: ArrayLike, max_norm: float) -> Array:
         InvalidAttributeError: ``max_norm`` is not a positive number.
         InvalidDataTypeError: ``norm2`` is not an array of floating-point numbers.
 
-    Follows no document of oneDNN. ``spec/samples.py`` defines the scales.
+    Follows no documentation of oneDNN. ``spec/samples.py`` defines the scales.
 
     >>> clip_scales([0.0, 1.0, 16.0], max_norm=2).tolist()
     [1.0, 1.0, 0.5]
@@ -169,7 +169,7 @@ def clipped_weights_sum(
         InvalidAttributeError: ``max_norm`` is not a positive number, or :func:`weighted_weights_sum` raises the error.
         InvalidShapeError, InvalidDataTypeError: See :func:`weighted_weights_sum`.
 
-    Follows oneDNN's documents of these operators, sample by sample. ``spec/samples.py`` defines the order of the sums.
+    Follows oneDNN's documentation of the operators for each sample. ``spec/samples.py`` defines the order of the sums.
 
     >>> import numpy as np
     >>> src, diff_dst = np.array([3, 30], np.float32), np.array([1, 1], np.float32)

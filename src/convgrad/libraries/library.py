@@ -27,7 +27,7 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Library:
-    """An array library. Its functions take the library's module and one of the library's arrays."""
+    """An array library. The functions take the library's module and one of the library's arrays."""
 
     module: str
     kind: str  # the name of the library's array class

@@ -78,7 +78,7 @@ _REFUSED = (
         "{name} must not be traced: the result would be a constant of the trace; convgrad.torch has the operators "
         "that can be compiled, torch.compiler.disable leaves a call as it is",
     ),
-    Refusal(  # in functionalize, the memory of such a tensor has arbitrary values
+    Refusal(  # in functionalize, the memory of a wrapped tensor has arbitrary values
         lambda torch, tensor: torch._C._functorch.is_functorch_wrapped_tensor(tensor),
         "D8",
         "{name} must be a tensor of its own; got one that a transform of torch.func wraps; convgrad.torch has the "
