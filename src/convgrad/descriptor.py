@@ -147,7 +147,7 @@ def _axis(values: Mapping[str, int], axis: str, text: str, transposed: bool) -> 
 
 
 def _unwritten_pad(axis: str, values: Mapping[str, int], size: AxisSize) -> str:
-    """Return a warning if the right pad was not given and is at least as long as the dilated kernel; else "".
+    """Return a warning if the right pad is at least as long as the dilated kernel and differs from ``p``; else "".
 
     >>> read_descriptor("ic1ih9oc1oh99kh3ph1").note
     'ih9 and oh99 leave a pad of 91 at the end of h, which the descriptor does not give'

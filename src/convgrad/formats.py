@@ -52,7 +52,7 @@ class Format:
 
     @property
     def is_extension(self) -> bool:
-        """Whether the dtype is from ml_dtypes, not NumPy. Other programs receive such arrays as unsigned integers."""
+        """Whether the dtype is from ml_dtypes, not NumPy. Other programs receive its arrays as unsigned integers."""
         return self.dtype.isbuiltin != 1
 
     @property

@@ -117,8 +117,8 @@ def conv_transpose_backward(  # type: ignore[empty-body]
     ``needs`` names the gradients to compute; all other gradients are None. The src gradient does not read src, and the
     weights gradient does not read weights. You can pass a shape for an array that no gradient in ``needs`` reads.
 
-    The attributes are the same as in :func:`conv_transpose`. ``output_padding`` follows from src and diff_dst; if it is
-    given, it is checked against them.
+    The attributes are the same as in :func:`conv_transpose`. ``output_padding`` follows from src and diff_dst. A given
+    ``output_padding`` is compared with their shapes.
 
     These options can differ per gradient:
 

@@ -340,7 +340,7 @@ def spelled_out(operator: str, operands: tuple[object, ...], attributes: Mapping
 
 
 def check_options(operator: str, out: object, accumulate: object, threads: object) -> None:
-    """Check the options that all functions share, by rules D5 and D6."""
+    """Check, by rules D5 and D6, the options ``out``, ``accumulate`` and ``threads``, which all functions have."""
     if not isinstance(accumulate, bool | np.bool_):  # D5
         refuse("D5", operator, f"accumulate must be a bool; got {accumulate!r:.200}")
     if accumulate and out is None:  # D5

@@ -63,7 +63,7 @@ MEANT: Mapping[int | str, int] = {0: 0, COTANGENT: 1, 1: 2}  # from the operand 
 
 
 def _row(name: str, of: str) -> Operator:
-    """Return the operator row for a function's checks: the row of the weight gradient with another name."""
+    """Return the operator row for a function's checks: that of the weight gradient, with a shape for weights."""
     op = find(of)
     ports = (*op.operands[:2], Port("weights", "weights", is_shape=True))
     attributes = tuple(a for a in op.attributes if a.means != "weights_shape")
@@ -140,7 +140,7 @@ def _names(function: str, what: str, given: Names) -> tuple[str, ...]:
 
 
 def _of_each(function: str, what: str, given: OfEach) -> tuple[Any, ...]:
-    """Return the value of an option for each gradient, from a mapping or a tuple. A missing value is None."""
+    """Return an option's value for each gradient, from a mapping or a tuple. Gradients without a value get None."""
     if isinstance(given, dict | Mapping):  # dict first, because its check is faster
         if not given.keys() <= KNOWN:
             _names(function, what, given)

@@ -127,7 +127,7 @@ def partials(
         diff_weights = sum over images n, positions p of src[n, c, i] * diff_dst[n, o, p]
 
     The sum is computed by a reduction tree over the batch. ``inputs`` contain images ``first``, ``first`` + 1 and so
-    on of the batch. The result contains those sums of the tree that these images determine. However the batch is cut
+    on of the batch. The result contains those sums of the tree that these images determine. For any cut of the batch
     into parts, :func:`join` gives the bits of the plain call on the whole batch.
 
     ``inputs`` and ``attributes`` are the same as in :func:`run`. An attribute may also be one int for all axes. Cut the

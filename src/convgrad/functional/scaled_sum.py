@@ -24,7 +24,7 @@ from convgrad.spec.pieces import leaf_images
 from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.rules import refuse
 
-BATCH_BYTES = 16 << 20  # size of operands that are scaled together, if 16 leaves fit
+BATCH_BYTES = 16 << 20  # largest size of the operands scaled together, if 16 leaves fit
 
 
 def _scales(operator: str, scale: object, problem: Problem) -> Array:
