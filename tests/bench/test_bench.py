@@ -59,7 +59,7 @@ def test_every_line_of_a_suite_is_a_legal_problem_in_every_role(name: str) -> No
 
 
 BAD_LINES = {
-    "BWD_WB f32 NXC ic4ih5oc4oh5kh3ph1": "a line of one operator",
+    "BWD_WB f32 NXC ic4ih5oc4oh5kh3ph1": "must run one operator",
     "BWD_W f32 ic4ih5": "a problem line is",
     "BWD_W f33 NXC ic4ih5oc4oh5kh3ph1": "expected one of f32",
 }

@@ -70,7 +70,7 @@ def test_a_pt_file_is_refused_too(tmp_path: Path) -> None:
     """In the long tier, as PyTorch takes a second to begin."""
     pytest.importorskip("torch")
     files.write(str(tmp_path / "a.pt"), ONES)
-    with pytest.raises(FileError, match=r"\.pt file.*\.safetensors will do"):
+    with pytest.raises(FileError, match=r"\.pt file.*use \.safetensors"):
         files.mapped(str(tmp_path / "a.pt"))
 
 

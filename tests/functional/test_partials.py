@@ -248,10 +248,10 @@ def test_accumulated_chunk_by_chunk_in_f32_the_bits_are_those_of_one_call() -> N
 def test_explain_tells_where_a_batch_may_be_cut() -> None:
     packs = convgrad.explain(BIAS, (20, 7, 7, 4))
     assert (packs.leaf_images, list(packs.cuts), packs.chunk_images) == (5, [5, 10, 15], 5)
-    assert "a leaf is 5 images: cut at multiples; f32 accumulated 5 images at a time" in str(packs)
+    assert "a leaf is 5 images: cut at multiples; accumulating f32 5 images at a time" in str(packs)
     images = convgrad.explain(BIAS, (20, 17, 17, 4))
     assert (images.leaf_images, len(images.cuts), images.chunk_images) == (1, 19, 16)
-    assert "a leaf is an image: cut anywhere; f32 accumulated 16 images at a time" in str(images)
+    assert "a leaf is an image: cut anywhere; accumulating f32 16 images at a time" in str(images)
     for other in (convgrad.explain(BIAS, (20, 7, 7, 4), operand_type="f64"), convgrad.explain("BiasAdd", (2, 3), (3,))):
         assert (other.leaf_images, list(other.cuts), other.chunk_images) == (None, [], None)
         assert "a leaf" not in str(other)

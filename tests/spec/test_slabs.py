@@ -137,7 +137,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: some_rows(SQUARE, 0, 0, 4) + some_rows(TALL, 0, 4, 8), "must be of one problem"),
     (lambda: some_rows(SQUARE, 0, 4, 8, some_rows(SQUARE, 1, 0, 4)), "one another .* image 1, .* and image 0, rows 4 "),
     (lambda: blocks_of((56, 56), range(4, 4)), "multiples of 4 rows; got rows 4 to before 4"),
-    (lambda: some_rows(SQUARE, 1, 0, 4).partials(), "all its rows, 56; got image 1, rows 0 to before 4"),
+    (lambda: some_rows(SQUARE, 1, 0, 4).partials(), "all rows of the image, 56; got image 1, rows 0 to before 4"),
     (
         lambda: rows_of(subproblem_of(SQUARE, range(2), whole(SQUARE)), SQUARE, []),
         "of one image; got images range.0, 2",
