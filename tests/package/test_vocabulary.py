@@ -12,7 +12,7 @@ from tests.support.places import SOURCES
 
 ROOMS = {  # lines: a commit that needs more says why, one that needs less lowers it
     "plan": 1_666, "plan/backward_weights": 1_590, "plan/forward": 1_900,
-    "engines": 1_610, "engines/llvm": 3_205, "engines/llvm/backward_weights": 1_020,
+    "engines": 1_660, "engines/llvm": 3_240, "engines/llvm/backward_weights": 1_020,
     "engines/llvm/forward": 1_930, "engines/llvm/winograd": 1_160,
 }  # fmt: skip
 SLACK = 40  # lines

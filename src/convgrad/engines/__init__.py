@@ -1,4 +1,4 @@
-"""The registry of engines: the first engine that can compute a problem does. The choice and its reason are a value."""
+"""The registry of engines. The first engine that supports a problem computes it; ``Choice`` records which and why."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ REMEMBERED = 256  # cached calls
 
 
 def generated() -> LlvmEngine:
-    """Return the generated engine; LLVM is loaded at the first kernel, not before."""
+    """Return the generated engine. Its module is imported at the first call, because it loads LLVM."""
     engine: LlvmEngine = loaded("convgrad.engines.llvm.engine").LLVM
     return engine
 
 
 class Row(NamedTuple):
-    """An engine of the registry; ``unsupported`` returns a reason before the engine is loaded."""
+    """An engine of the registry; ``unsupported`` returns the reason against a problem without loading the engine."""
 
     name: str
     unsupported: Callable[[Problem], str]
     load: Callable[[], Engine]
 
 
-GENERATED = "generated"  # sums have the specified order: the same bits everywhere
+GENERATED = "generated"  # its sums have the specified order, so results have the same bits on every machine
 ENGINES = (Row(GENERATED, unsupported, generated), Row("numpy", lambda problem: "", lambda: NUMPY))
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The engine that computes a problem; ``reason`` is why the engines before do not."""
+    """The engine that computes a problem; ``reason`` says why the preceding engine in the registry does not."""
 
     engine: str  # generated, numpy
     reason: str
@@ -60,7 +60,7 @@ class Choice:
 
     @property
     def has_order(self) -> bool:
-        """Whether sums have the specified order: the same bits on any machine."""
+        """Whether the engine adds in the specified order, so that results have the same bits on any machine."""
         return self.engine == GENERATED
 
     def __str__(self) -> str:
@@ -84,42 +84,42 @@ def _choice(row: Row, reason: str, detail: str) -> Choice:
 
 
 def within(problem: Problem, max_error: float | None) -> Problem:
-    """Return a problem with the algorithm that the accuracy of a call or of the context admits.
+    """Return a problem with the algorithm that ``max_error``, or the accuracy of the context, admits.
 
-    An engine without the specified order always sums directly.
+    The algorithm is always the direct sum if the engine of the problem has no specified order.
     """
     within = accuracy(max_error, problem.operator)
     return with_algorithm(problem, within) if within > DIRECT and choose(problem).has_order else problem
 
 
 def machine_of(problem: Problem) -> Machine | None:
-    """Return this machine as plans see it, or None if the chosen engine plans nothing."""
+    """Return the description of this machine for plans, or None if the engine of the problem makes no plans."""
     return choose(problem).computes.machine()
 
 
 def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> Chosen:
-    """Return the plan of the generated engine on dense row-major arrays. It must be the chosen engine."""
+    """Return the generated engine's plan for dense row-major arrays. It must be the engine of the problem."""
     from convgrad.plan.passes import dense_view, plan  # noqa: PLC0415 - loaded with the kernels
 
     return plan(problem, dense_view(problem), machine, count(threads))
 
 
 def scratch_of(problem: Problem, chosen: Chosen) -> int:
-    """Return the scratch of all threads under a plan of ``plan_of``."""
+    """Return the bytes of scratch memory that all threads of a plan of ``plan_of`` use together."""
     from convgrad.plan.passes import scratch_bytes  # noqa: PLC0415
 
     return scratch_bytes(problem, chosen)
 
 
 def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> Choice:
-    """Compute a problem from canonical operands into the canonical view ``out``; return the choice of the engine."""
+    """Compute a problem into ``out`` and return the choice of the engine. All arrays are views in canonical order."""
     choice, call = _ready(problem, _strides(operands, out), count(threads), cap())
     call.on(operands, out)
     return choice
 
 
 def ready(problem: Problem, strides: Strides, threads: int | None = None) -> Call:
-    """Return the call of a problem on memory with these strides: of the operands, then of the output."""
+    """Return the prepared call of a problem. ``strides`` are those of the operands, then those of the output."""
     return _ready(problem, strides, count(threads), cap())[1]
 
 
@@ -134,7 +134,7 @@ def _strides(operands: Sequence[Array], out: Array) -> Strides:
 
 
 def norms2(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> None:
-    """Compute the squared norm of each sample's gradient: ``problem`` has one sample, operands have all."""
+    """Write the squared norm of each sample's gradient into ``out``. ``problem`` has one sample, operands have all."""
     engine, norms = choose(problem).computes, out
     if is_product(problem):
         products.norms2(problem, operands, out, engine.squares)
@@ -150,7 +150,8 @@ def norms2(problem: Problem, operands: Sequence[Array], out: Array, threads: int
 def add_up(terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) -> None:
     """Write the sum of one or more dense f32 arrays, from the first to the last, into a dense array of a format.
 
-    The epilogue is that of every sum: +0, the old value if ``accumulate``, one rounding. Rule P2 requires kernels.
+    Each sum is stored as usual: +0 is added, then the old value of ``out`` if ``accumulate``, then the sum is rounded
+    once. By rule P2 the call is refused on a machine without kernels.
     """
     if reason := generated().why_no_kernels():  # P2
         refuse("P2", "join", f"sums in pieces are added by a kernel, which there is none of: {reason}")
@@ -158,10 +159,10 @@ def add_up(terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) ->
 
 
 def memory_bytes(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> int:
-    """Return the memory of ``execute`` without these arrays: scratch of all threads, shared sums, and tables."""
+    """Return the bytes that ``execute`` needs besides its arrays: scratch of all threads, shared sums, and tables."""
     return choose(problem).computes.memory_bytes(problem, _strides(operands, out), count(threads))
 
 
 def height(problem: Problem) -> int:
-    """Return the rounding depth of the sums of ``execute``: of the specified order, or of the NumPy engine."""
+    """Return the maximum number of roundings between a term and the result of ``execute``."""
     return choose(problem).computes.height(problem)

@@ -1,4 +1,4 @@
-"""Addresses of arrays: ``array.ctypes.data`` takes a third of the time of a small kernel."""
+"""Addresses of arrays, faster than ``array.ctypes.data``, which takes a third of the time of a small kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _word = ctypes.c_size_t.from_address
 
 
 def words(count: int) -> Words:
-    """Return ``count`` integers of 64 bits, zeros, that compiled code may write to."""
+    """Return an array of ``count`` 64-bit integers, all zero, that compiled code may write to."""
     return (ctypes.c_int64 * count)()
 
 
@@ -23,15 +23,15 @@ def _asked_of_numpy(array: NDArray[Any]) -> int:
 
 
 def _read(array: NDArray[Any], at: int = object.__basicsize__) -> int:
-    """Read the address from the array itself.
+    """Read the address of the data from the memory of the array object.
 
-    NumPy's headers make its offset part of the ABI of extensions: it follows the header of every Python object.
+    The address directly follows the header of the Python object. NumPy's ABI for C extensions fixes this offset.
     """
     return _word(id(array) + at).value
 
 
 def _is_there() -> bool:
-    """Return whether the arrays of this interpreter have the layout of these headers."""
+    """Return whether ``_read`` returns the right addresses in this interpreter."""
     probe = np.zeros((2, 3))
     return sys.implementation.name == "cpython" and all(
         _read(a) == _asked_of_numpy(a) for a in (probe, probe.T[1:], probe[:0])
@@ -42,7 +42,7 @@ address_of = _read if _is_there() else _asked_of_numpy
 
 
 class _Memory:
-    """Memory with the array interface of NumPy."""
+    """Memory at an address, which NumPy can wrap in an array by its array interface."""
 
     def __init__(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], item: str) -> None:
         self.__array_interface__ = {
@@ -55,7 +55,7 @@ class _Memory:
 
 
 def array_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the array of this shape, strides and type at an address; the caller keeps the memory alive."""
+    """Return an array of this shape, strides and type over the memory at an address. The caller keeps it alive."""
     if 0 in shape:
         return np.empty(shape, dtype)
     return np.asarray(_Memory(address, shape, strides, f"|V{dtype.itemsize}")).view(dtype)

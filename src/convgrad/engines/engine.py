@@ -1,4 +1,4 @@
-"""The protocols of the registry: an engine, and a call that an engine prepares for a problem."""
+"""The protocols of an engine and of the calls that an engine prepares for a problem."""
 
 from __future__ import annotations
 
@@ -11,55 +11,58 @@ from convgrad.plan.machine import Machine
 from convgrad.spec.problem import Problem
 
 Array = NDArray[Any]
-Strides = Sequence[tuple[int, ...]]  # in bytes, of canonical operands and last of the output
+Strides = Sequence[tuple[int, ...]]  # in bytes: of each operand in canonical order, then of the output
 
 
 class Call(Protocol):
-    """A problem on canonical memory of certain strides: only addresses are missing."""
+    """A prepared call: a problem and the strides of its arrays. The addresses of the arrays are given at each run."""
 
     def at(self, operands: Sequence[int], out: int, keep: object) -> None:
-        """Compute from operands at these addresses, in memory that ``keep`` holds.
+        """Compute the problem from the operands at these addresses into the output at ``out``.
 
-        An operand without elements may have any address.
+        ``keep`` is an object that keeps this memory alive. An operand without elements may have any address.
         """
 
     def on(self, operands: Sequence[Array], out: Array) -> None:
-        """Compute from arrays of these strides."""
+        """Compute the problem from arrays that have the strides of the call."""
 
     def elsewhere(self, strides: Strides) -> Call:
-        """Return the call of the same problem on memory of other strides, with the same instruction set and threads."""
+        """Return the same call for arrays of other strides, with the same instruction set and threads."""
 
     def prepare(self) -> None:
-        """Compile the kernel and hold the tables that the first call needs."""
+        """Compile the kernel and fill its tables now, and keep both as long as this object lives."""
 
 
 class Engine(Protocol):
-    """An engine computes problems, and returns the reason if it cannot."""
+    """An engine computes problems. It returns a reason if it cannot compute one."""
 
     @property
     def detail(self) -> str:
-        """The instruction set, or the empty string."""
+        """The instruction set of the kernels, or the empty string if the engine has none."""
 
     def why_not(self, problem: Problem) -> str:
-        """Return why the engine cannot compute a problem on this machine, or the empty string."""
+        """Return why the engine cannot compute a problem on this machine, or the empty string if it can."""
 
     def call(self, problem: Problem, strides: Strides, threads: int) -> Call:
-        """Return the call of a problem on memory of these strides; it can be run any number of times."""
+        """Return the prepared call of a problem for arrays of these strides. The call can be run repeatedly."""
 
     def norms2(self, problem: Problem, operands: Sequence[Array], out: Array, threads: int) -> None:
-        """Compute the squared norm of each sample's gradient: ``problem`` has one sample, operands have all."""
+        """Write the squared norm of each sample's gradient into ``out``.
+
+        ``problem`` has one sample; ``operands`` have all samples.
+        """
 
     def squares(self, rows: Array) -> Array:
         """Return the squared norm of each row of a dense array of f32, in f64."""
 
     def scale(self, data: Array, factors: Array, out: Array, threads: int) -> None:
-        """Compute out[n] = data[n] * factors[n], rounded once to the factors' type; all are row-major."""
+        """Compute out[n] = data[n] * factors[n], rounded once to the type of ``factors``; all arrays are row-major."""
 
     def machine(self) -> Machine | None:
-        """Return this machine as plans see it, or None if the engine plans nothing."""
+        """Return the description of this machine for plans, or None if the engine makes no plans."""
 
     def memory_bytes(self, problem: Problem, strides: Strides, threads: int) -> int:
-        """Return the memory of a call without its arrays: scratch of all threads, shared sums, and tables."""
+        """Return the bytes that a call needs besides its arrays: scratch of all threads, shared sums, and tables."""
 
     def height(self, problem: Problem) -> int:
-        """Return the rounding depth of the sums of a problem."""
+        """Return the maximum number of roundings between a term of a sum and the result."""

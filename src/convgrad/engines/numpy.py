@@ -1,7 +1,8 @@
-"""The NumPy engine: one BLAS product per tap on blocks of bounded size. It keeps the error bound, not the bits.
+"""The NumPy engine: one BLAS product per tap and block, where blocks of images and positions have bounded size.
 
-Blocks are channels first, (group, channel, image, position...), in the accumulator's format. The engine also holds the
-sums of one block of the output, or of all weights. Each tap is restricted to positions that exist.
+Its results satisfy the error bound, but their bits depend on the machine. Operands are copied block by block as
+(group, channel, image and position), in the accumulator's format. The sums of one block of the output, or of all
+weights, are in memory at a time. The product of a tap covers only positions at which the tap exists.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Ranges = tuple[range, ...]
 
 
 def execute(problem: Problem, operands: Sequence[Array], out: Array) -> None:
-    """Compute a problem from canonical operands into the canonical view ``out``; add to it if asked to."""
+    """Compute a problem from canonical operands into the canonical view ``out``; add to ``out`` if it accumulates."""
     given: dict[str, Array] = dict(zip(problem.operands, operands, strict=True))
     with np.errstate(all="ignore"):
         _SOLVERS[problem.solves_for](problem, given, out)
@@ -42,7 +43,9 @@ def execute(problem: Problem, operands: Sequence[Array], out: Array) -> None:
 
 
 def block_extents(extents: Sequence[int], limit: int) -> tuple[int, ...]:
-    """Return the extents of blocks that divide a grid, row-major, into at most ``limit`` points each.
+    """Return the extents of blocks of at most ``limit`` points for a grid with these extents.
+
+    Blocks are as long as possible along the last axes.
 
     >>> block_extents((8, 56, 56), 2000)
     (1, 35, 56)
@@ -55,7 +58,7 @@ def block_extents(extents: Sequence[int], limit: int) -> tuple[int, ...]:
 
 
 def blocks(extents: Sequence[int], steps: Sequence[int]) -> Iterator[Ranges]:
-    """Divide a grid, row-major, into blocks of these extents.
+    """Divide a grid into blocks with the extents ``steps``; yield the range of each axis, block by block, row-major.
 
     >>> [tuple((r.start, r.stop) for r in block) for block in blocks((2, 3), (1, 2))]
     [((0, 1), (0, 2)), ((0, 1), (2, 3)), ((1, 2), (0, 2)), ((1, 2), (2, 3))]
@@ -70,12 +73,15 @@ def blocks(extents: Sequence[int], steps: Sequence[int]) -> Iterator[Ranges]:
 
 
 def _dtype(problem: Problem) -> np.dtype[Any]:
-    """Return the dtype of sums."""
+    """Return the dtype in which sums are computed."""
     return problem.operand_format.accumulator.dtype
 
 
 def _grid(problem: Problem) -> tuple[int, ...]:
-    """Return the divided images and positions: of a bias operator's tensor, of src in backward data, or of dst."""
+    """Return the extents (images, positions...) of the grid that is divided into blocks.
+
+    The grid is that of src in backward data, of the tensor of a bias operator, and of dst otherwise.
+    """
     geometry = problem.geometry
     if isinstance(geometry, Channels):
         return (geometry.batch, *geometry.extents)
@@ -83,13 +89,13 @@ def _grid(problem: Problem) -> tuple[int, ...]:
 
 
 def _channels(problem: Problem) -> int:
-    """Return the channels of both operands together, or of the one tensor of a bias operator."""
+    """Return the number of channels of src and dst together, or of the tensor of a bias operator."""
     geometry = problem.geometry
     return geometry.channels if isinstance(geometry, Channels) else geometry.src_channels + geometry.dst_channels
 
 
 def _block_extents(problem: Problem) -> tuple[int, ...]:
-    """Return the extents of a block: its channels fit BLOCK_BYTES, and sums over positions stay short."""
+    """Return the extents of a block: all its channels fit BLOCK_BYTES, and at most SUMMED_POINTS points are summed."""
     points = BLOCK_BYTES // (max(1, _channels(problem)) * _dtype(problem).itemsize)
     if problem.solves_for in ("weights", "bias"):
         points = min(points, SUMMED_POINTS)
@@ -101,14 +107,14 @@ def _blocks(problem: Problem) -> Iterator[Ranges]:
 
 
 def _load(tensor: Array, where: tuple[Any, ...], groups: int, problem: Problem) -> Array:
-    """Copy a part of a (N, C, X...) tensor as (group, channel, image and position) in the accumulator's format."""
+    """Return a part of an (N, C, X...) tensor as a copy (group, channel, image and position) for one BLAS product."""
     part = tensor[where].swapaxes(0, 1)
     copied = np.ascontiguousarray(part, _dtype(problem))
     return copied.reshape(groups, part.shape[0] // groups, prod(part.shape[1:]))
 
 
 def _taps(conv: Conv, src: Ranges, dst: Ranges) -> Iterator[tuple[tuple[int, ...], Ranges, tuple[slice, ...]]]:
-    """Yield each tap, the positions of ``dst`` for which it exists in ``src``, and slices of the positions of src."""
+    """Yield each tap that exists, the positions in ``dst`` at which it exists, and slices of the positions in src."""
     for tap in product(*(range(k) for k in conv.kernel)):
         met = tuple(a.existing(k, s, d) for a, k, s, d in zip(conv.axes, tap, src, dst, strict=True))
         if all(met):
@@ -116,7 +122,7 @@ def _taps(conv: Conv, src: Ranges, dst: Ranges) -> Iterator[tuple[tuple[int, ...
 
 
 def _weights_of(tap: tuple[int, ...], weights: Array, problem: Problem, conv: Conv) -> Array:
-    """Copy one tap of the (O, C/g, K...) weights as (group, o, c)."""
+    """Return the (O, C/g, K...) weights of one tap as a copy (group, channel of dst, channel of src)."""
     index: Any = (..., *tap)
     part = np.ascontiguousarray(weights[index], _dtype(problem))
     return part.reshape(conv.groups, conv.dst_channels // conv.groups, conv.src_channels // conv.groups)
@@ -129,14 +135,14 @@ def _add(products: Array, target: Array) -> None:
 
 
 def store_sums(sums: Array, out: Array, problem: Problem, bias: Array | None) -> None:
-    """Round sums once into ``out``: +0, bias, old value, activation, conversion, canonical NaN."""
+    """Store sums into ``out`` by the specified steps: +0, bias, old value, activation, one rounding, canonical NaN."""
     sums += 0.0  # -0 becomes +0
     if bias is not None:
         sums += bias.astype(sums.dtype).reshape(1, -1, *[1] * (sums.ndim - 2))
     if problem.accumulate:
         sums += out.astype(sums.dtype)
     sums = activate(sums, problem)
-    if sums.dtype == np.float64:  # conversions from f64 to bf16 would go through f32
+    if sums.dtype == np.float64:  # astype from f64 to bf16 would round twice, because it goes through f32
         sums = round_to(sums, problem.output_format)
     result = sums.astype(problem.output_format.dtype)
     nan = np.isnan(result)
@@ -145,11 +151,11 @@ def store_sums(sums: Array, out: Array, problem: Problem, bias: Array | None) ->
     out[...] = result
 
 
-# -- one function a pass -------------------------------------------------------------------------------------------
+# -- one function per pass -----------------------------------------------------------------------------------------
 
 
 def _solve_data(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
-    """Compute forward or backward data: the products of all taps, for each block of the output."""
+    """Compute forward or backward data: for each block of the output, add the products of all taps."""
     conv, weights, backward = _conv(problem), given["weights"], problem.solves_for == "src"
     operand, channels = (given["dst"], conv.src_channels) if backward else (given["src"], conv.dst_channels)
     everywhere = tuple(range(a.dst if backward else a.src) for a in conv.axes)
@@ -219,23 +225,23 @@ def _index(images: range, positions: Sequence[range]) -> tuple[slice, ...]:
 
 
 def _zeros(channels: int, block: Ranges, problem: Problem) -> Array:
-    """Return zero sums of one block, canonical (N, C, X...), as a view of channels-first memory."""
+    """Return zeros for the sums of one block: an (N, C, X...) view of (C, N, X...) memory."""
     images, *positions = (len(r) for r in block)
     return np.zeros((channels, images, *positions), _dtype(problem)).swapaxes(0, 1)
 
 
-# -- a row of the registry -----------------------------------------------------------------------------------------
+# -- the engine for the registry--------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class NumPyCall:
-    """A problem on canonical memory of certain strides."""
+    """A problem and the strides of its canonical arrays."""
 
     problem: Problem
     strides: Strides
 
     def at(self, operands: Sequence[int], out: int, keep: object) -> None:
-        """Compute from operands that begin at these addresses."""
+        """Compute the problem from the operands at these addresses into the output at ``out``."""
         problem, shapes = self.problem, canonical_shapes(self.problem)
         *given, to = self.strides
         dtype = problem.operand_format.dtype
@@ -243,32 +249,32 @@ class NumPyCall:
         self.on(arrays, array_at(out, shapes[-1], to, problem.output_format.dtype))
 
     def on(self, operands: Sequence[Array], out: Array) -> None:
-        """Compute from arrays."""
+        """Compute the problem from arrays of any strides."""
         execute(self.problem, operands, out)
 
     def elsewhere(self, strides: Strides) -> NumPyCall:
-        """Return the call on memory of other strides."""
+        """Return the call of the same problem for arrays of other strides."""
         return NumPyCall(self.problem, strides)
 
     def prepare(self) -> None:
-        """Do nothing."""
+        """Do nothing, because nothing is compiled."""
 
 
 class NumPyEngine:
-    """Computes every problem on the threads of the BLAS; the order of sums depends on blocks and on the BLAS."""
+    """The engine that computes every problem, on BLAS's threads. Blocks and BLAS determine the order of sums."""
 
     detail = ""
 
     def why_not(self, problem: Problem) -> str:
-        """Return the empty string."""
+        """Return the empty string, because the engine computes every problem."""
         return ""
 
     def call(self, problem: Problem, strides: Strides, threads: int) -> NumPyCall:
-        """Return the call of a problem."""
+        """Return the call of a problem for arrays of these strides. ``threads`` is ignored."""
         return NumPyCall(problem, strides)
 
     def norms2(self, problem: Problem, operands: Sequence[Array], out: Array, threads: int) -> None:
-        """Compute the squared norm of each sample's gradient, one sample after the other."""
+        """Write the squared norm of each sample's gradient into ``out``, one sample after the other."""
         gradient = np.empty(problem.output_shape, problem.output_format.dtype)
         for sample in range(len(out)):
             one = [operand[sample : sample + 1] for operand in operands]
@@ -276,27 +282,28 @@ class NumPyEngine:
             out[sample] = squares_in_order(gradient)
 
     def squares(self, rows: Array) -> Array:
-        """Return the squared norm of each row."""
+        """Return the squared norm of each row of a dense array."""
         return np.array([squares_in_order(row) for row in rows])
 
     def scale(self, data: Array, factors: Array, out: Array, threads: int) -> None:
-        """Compute out[n] = data[n] * factors[n], rounded once to the factors' type."""
+        """Compute out[n] = data[n] * factors[n], rounded once to the type of ``factors``."""
         with np.errstate(all="ignore"):
             np.multiply(data.astype(factors.dtype), factors.reshape(-1, *[1] * (data.ndim - 1)), out=out)
 
     def machine(self) -> None:
-        """Return None: the engine plans nothing."""
+        """Return None, because the engine makes no plans."""
 
     def memory_bytes(self, problem: Problem, strides: Strides, threads: int) -> int:
-        """Return an estimate: blocks of both operands and of their products, and the sums of weights."""
+        """Return an estimate of the bytes of a call: blocks of operands and products, and the sums of all weights."""
         geometry = problem.geometry
         sums = 0 if isinstance(geometry, Channels) else prod(geometry.weights_shape)
         return (2 * prod(_block_extents(problem)) * _channels(problem) + sums) * _dtype(problem).itemsize
 
     def height(self, problem: Problem) -> int:
-        """Return the length of one BLAS product, whose order is unknown, plus the additions that follow.
+        """Return the maximum number of roundings between a term of a sum and the result.
 
-        Products over positions are added block by block, and products over channels tap by tap.
+        The order inside a BLAS product is unknown, so each of its terms counts. Then the products of all blocks (sums
+        over positions) or of all taps (sums over channels) are added.
         """
         geometry, last = problem.geometry, last_additions(problem)
         if problem.solves_for == "bias_add":

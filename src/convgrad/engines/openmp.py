@@ -1,4 +1,4 @@
-"""The OpenMP runtime that the process has loaded, for example with PyTorch. Nothing is loaded here."""
+"""The OpenMP runtime that this process has already loaded, for example with PyTorch. This module loads none."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-GETTID = {"x86_64": 186, "aarch64": 178}  # the system call of Linux, by architecture
-AT_ONCE_S = 5e-3  # calls in succession: threads spin for about as long after a region
+GETTID = {"x86_64": 186, "aarch64": 178}  # the number of Linux's system call ``gettid``, by architecture
+AT_ONCE_S = 5e-3  # threads of the runtime spin for about this time after a parallel region, before they sleep
 
 
 class Runtime(NamedTuple):
-    """The functions of the runtime."""
+    """The functions of the OpenMP runtime and of the C library that this engine calls."""
 
-    parallel: Callable[[int, int, int, int], None]  # function, argument, threads, flags: calls it on so many threads
-    threads: Callable[[], int]  # how many this thread's regions have by default
-    cores: Callable[[], int]  # that this thread's regions may run on, wherever threads are bound
-    inside: Callable[[], int]  # whether this thread is in a region
-    number: int  # address of the function that returns a thread's number in its team,
-    system_call: int  # and of the one that makes a system call
-    gettid: int  # the number of the system call by which a thread learns its own number
+    parallel: Callable[[int, int, int, int], None]  # (function, argument, threads, flags): run a parallel region
+    threads: Callable[[], int]  # the default number of threads of a region that this thread starts
+    cores: Callable[[], int]  # the number of cores that such a region may use
+    inside: Callable[[], int]  # whether this thread is inside a parallel region
+    number: int  # the address of the function that returns a thread's number in its team
+    system_call: int  # the address of the C library's function ``syscall``
+    gettid: int  # the number of the system call that returns the system's number of the calling thread
 
 
 _process = os.getpid()
@@ -32,10 +32,11 @@ _found: list[Runtime] = []
 
 
 def runtime() -> Runtime | None:
-    """Return the functions; None where ``why_not`` has a reason.
+    """Return the functions of the runtime, or None if ``why_not`` returns a reason.
 
-    The calling thread is one of each region's threads. The others belong to it, wait for its next region, and spin for
-    some milliseconds before they sleep: a region that follows one of PyTorch's has its threads at once.
+    A region runs on the thread that starts it and on a team of other threads, which belongs to that thread. After a
+    region the team spins for some milliseconds before it sleeps. So a region that soon follows one of PyTorch's need
+    not wait for threads to wake up.
     """
     if os.getpid() != _process:
         return None
@@ -45,7 +46,7 @@ def runtime() -> Runtime | None:
 
 
 def why_not() -> str:
-    """Return why drivers cannot run on the runtime's threads; the empty string where they can."""
+    """Return why drivers cannot run on the threads of the OpenMP runtime, or the empty string if they can."""
     if sys.platform != "linux":
         return "the OpenMP runtimes of this system have not been tried"
     if os.getpid() != _process:
@@ -54,10 +55,10 @@ def why_not() -> str:
 
 
 def _look() -> Runtime | None:
-    """Look where the linker looks for PyTorch: among what is loaded for all, which PyTorch's own runtime is."""
+    """Return the functions from the libraries that are loaded globally, as PyTorch's runtime is, or None."""
     if sys.platform != "linux" or platform.machine() not in GETTID:
         return None
-    free, held = ctypes.CDLL(None), ctypes.PyDLL(None)  # the second keeps the interpreter's lock: quick answers
+    free, held = ctypes.CDLL(None), ctypes.PyDLL(None)  # PyDLL keeps the interpreter's lock, which is faster
     try:
         parallel = free.GOMP_parallel
         number, system_call = map(_address, (free.omp_get_thread_num, free.syscall))
@@ -69,32 +70,33 @@ def _look() -> Runtime | None:
 
 
 def _address(function: object) -> int:
-    """Return where a function of C begins."""
+    """Return the address of a C function."""
     return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
 
 
 class _Team(threading.local):
-    """The team of this thread, as the last region of ours met it."""
+    """The OpenMP team of this thread, as of convgrad's last parallel region on this thread."""
 
-    member = 0  # the system's number of one of its other threads
-    asked = 0.0  # when this thread last asked whether they sleep,
-    asleep = False  # and the answer
+    member = 0  # the system's number of a thread of the team that is not the caller; 0 if unknown
+    asked = 0.0  # the time of the last call of ``rests`` on this thread
+    asleep = False  # the result of that call
 
 
 _team = _Team()
 
 
 def met(member: int) -> None:
-    """Remember a thread of the team that this thread has just had."""
+    """Record the system's number of a thread in the team of the calling thread."""
     _team.member = member
 
 
 def rests() -> bool:
-    """Return whether this thread's team sleeps, and the call that asks is the first for a while: then it goes without.
+    """Return whether this thread's team sleeps and this is the first call for AT_ONCE_S seconds.
 
-    The system often wakes the others on the core of the thread that wakes them, and that thread spins until they have
-    ended: a call of 1 ms took 4 to 8 ms. Calls that follow one another are worth it. The processor time of a thread
-    that spins grows from one reading to the next.
+    Such a call runs without the team. Linux often wakes the team's threads on the core of the calling thread, which
+    spins until they have ended: a call of 1 ms took 4 to 8 ms. Only calls in close succession are worth this delay.
+
+    A team is awake if the processor time of one of its threads grows between two readings.
     """
     before, _team.asked = _team.asked, time.perf_counter()
     _team.asleep = False
@@ -102,11 +104,11 @@ def rests() -> bool:
         clock = ~_team.member << 3 | 6  # Linux's number for the processor time of a thread
         try:
             _team.asleep = time.clock_gettime_ns(clock) == time.clock_gettime_ns(clock)
-        except OSError:  # the thread has ended, and PyTorch has another team by now
+        except OSError:  # the thread has ended, so PyTorch has a new team
             _team.member = 0
     return _team.asleep
 
 
 def rested() -> bool:
-    """Return the last answer of ``rests``."""
+    """Return the result of the last call of ``rests`` on this thread."""
     return _team.asleep

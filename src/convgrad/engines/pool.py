@@ -1,4 +1,4 @@
-"""The pool: threads that help callers. They run on other cores than a calling thread that works itself."""
+"""The thread pool. Its threads run on all cores except that of a calling thread that works itself."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from convgrad.host import move_thread, present_core, usable_cores
 from convgrad.plan.constants import CALLS_WEIGHED, LOOKS, MAX_ALONE, MIN_WAKE_MS, SUCCESSION_S
 
 STATE, SCRATCH = MAIL.index("state"), slice(MAIL.index("scratch"), MAIL.index("scratch_bytes") + 1)
-MORE_THAN_ANY = 1 << 62  # bytes
-LONG_MS = 50.0  # the caller of longer calls waits, so that Ctrl-C ends the call at the next cache block
-STACK_BYTES = 1 << 20  # of a thread of the pool
+MORE_THAN_ANY = 1 << 62  # bytes: more scratch than any thread has
+LONG_MS = 50.0  # the caller of a longer call only waits, so that Ctrl-C can stop the call at the next cache block
+STACK_BYTES = 1 << 20  # the stack size of a thread of the pool
 
 
 class _Helper:
-    """A thread of the pool: it waits for teams in a queue. After a call it looks into its mailbox for a while."""
+    """A thread of the pool. It sleeps until the queue has a team; after each call it polls its mailbox for a while."""
 
     def __init__(self, pool: _Pool, number: int) -> None:
         self.pool = pool
@@ -35,30 +35,30 @@ class _Helper:
         self.mail = self.memory.ctypes.data + -self.memory.ctypes.data % 64
         self.words = self.memory[(self.mail - self.memory.ctypes.data) // 8 :]
         self.cores: frozenset[int] = frozenset()
-        waiting()  # compiled by the calling thread, not by each helper
+        waiting()  # compile these functions on the calling thread, so that no helper must
         self.thread = start(self._serve, f"convgrad-{number}", STACK_BYTES)
 
     def stay_on(self, cores: frozenset[int]) -> None:
-        """Move the thread to these cores, if the system can."""
+        """Bind the thread to these cores, if the operating system supports it."""
         if self.cores != cores:
             move_thread(self.thread, cores)
             self.cores = cores
 
     @property
     def looks(self) -> bool:
-        """Whether the thread looks into its mailbox."""
+        """Whether the thread is polling its mailbox."""
         return bool(self.words[STATE] == READY)
 
     def post(self, team: Team) -> int:
-        """Post a team's driver if the thread looks into its mailbox: return 1 if so, else 0."""
-        address = getattr(team.kernel, "address", None)  # a function of Python has none
+        """Post a team's driver to the mailbox; return 1, or 0 if the thread isn't polling or has too little scratch."""
+        address = getattr(team.kernel, "address", None)  # None for a Python function
         if address is None:
             return 0
         return waiting().post(self.mail, address, team.address, team.scratch_bytes, team.flag(PENDING))
 
     def leave(self) -> bool:
-        """Send the thread to the queue if it looks into its mailbox; return whether it goes."""
-        waiting().post(self.mail, 0, 0, MORE_THAN_ANY, 0)  # as for work that needs more scratch than it has
+        """Make the thread stop polling and go to the queue; return whether it will. Do nothing if it isn't polling."""
+        waiting().post(self.mail, 0, 0, MORE_THAN_ANY, 0)  # a thread with too little scratch leaves its mailbox
         return bool(self.words[STATE] == LEAVE)
 
     def _serve(self) -> None:
@@ -79,8 +79,8 @@ class _Helper:
                     pool.looking -= 1
 
     def _look(self) -> None:
-        """Look into the mailbox for a while, and run posted drivers."""
-        # The end of the interpreter clears thread-local data while kernels run: this frame holds their scratch.
+        """Poll the mailbox for a while, and run the drivers that are posted."""
+        # The ending interpreter clears thread-local data while kernels run: ``held`` keeps their scratch alive.
         held = scratch.own.held
         self.words[SCRATCH] = (0, 0) if held is None else (held[0], held[1].size - 64)
         waiting().serve(self.mail, LOOKS)
@@ -88,7 +88,7 @@ class _Helper:
 
 
 class _Pool:
-    """The threads of one process. A forked child begins without any."""
+    """The pool of one process. A forked child has a new pool without threads."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -96,13 +96,13 @@ class _Pool:
         self.queue: SimpleQueue[Team] = SimpleQueue()
         self.helpers: list[_Helper] = []
         self.idle = 0
-        self.looking = 0  # of the idle ones: fewer than cores, because a caller needs one
-        self.cores, self.others = 1, frozenset[int]()  # of the last caller: how many, and all except its own
+        self.looking = 0  # idle threads that poll their mailboxes: fewer than cores, because the caller needs a core
+        self.cores, self.others = 1, frozenset[int]()  # the number of usable cores; all except that of the last caller
         self.patience = Patience()
-        self.asked = 0.0  # the time of the last call that could have help
+        self.asked = 0.0  # the time of the last call for which helpers were considered
 
     def place(self, caller: int | None) -> None:
-        """Move helpers to all cores except the caller's: a thread that wakes up there displaces the caller."""
+        """Bind helpers to all cores except the caller's, because a helper that wakes up there displaces the caller."""
         cores = frozenset(usable_cores())
         with self.lock:
             self.cores, self.others = len(cores), cores - {caller}
@@ -110,7 +110,7 @@ class _Pool:
                 helper.stay_on(self.others)
 
     def post(self, team: Team, wanted: int) -> int:
-        """Post a team's driver to helpers that look into their mailboxes; return how many take it."""
+        """Post a team's driver to at most ``wanted`` helpers that poll their mailboxes; return how many took it."""
         posted = 0
         for helper in self.helpers:
             if posted < wanted:
@@ -118,9 +118,10 @@ class _Pool:
         return posted
 
     def invite(self, team: Team, wanted: int, all_needed: bool) -> int:
-        """Invite threads, which may sleep, to a team; return how many, because the system may have no more threads.
+        """Put a team into the queue for ``wanted`` threads, which may sleep; start threads if the pool has too few.
 
-        ``all_needed``: the caller does not work itself, so threads that work for other calls do not count.
+        Return the number of invited threads, which is smaller if the system cannot start more threads. Pass
+        ``all_needed`` if the caller does not work itself: then threads that work for other calls do not count.
         """
         with self.lock:
             try:
@@ -132,10 +133,10 @@ class _Pool:
                     self.helpers.append(_Helper(self, len(self.helpers)))
                     self.helpers[-1].stay_on(self.others)
                     self.idle += 1
-            except RuntimeError:  # can't start new thread
+            except RuntimeError:  # the system cannot start another thread
                 wanted = min(wanted, len(self.helpers))
             self._forget()
-            if not all_needed:  # no more than there are threads
+            if not all_needed:  # keep at most one team per thread in the queue
                 wanted = max(0, min(wanted, len(self.helpers) - self.queue.qsize()))
         team.expected = wanted
         for _ in range(wanted):
@@ -143,10 +144,10 @@ class _Pool:
         return wanted
 
     def _forget(self) -> None:
-        """Remove teams from the queue that ended before a thread came: threads that wake may join another."""
+        """Remove ended teams from the queue, so that threads that wake up join a team that still has work."""
         there: list[Team] = []
         count = self.queue.qsize()
-        with suppress(Empty):  # threads that wake take teams meanwhile
+        with suppress(Empty):  # threads that wake up may empty the queue meanwhile
             while len(there) < count:
                 there.append(self.queue.get_nowait())
         for team in there:
@@ -154,28 +155,31 @@ class _Pool:
                 self.queue.put(team)
 
     def _free(self) -> int:
-        """Return how many threads will come to the queue: other calls may keep those busy that look."""
+        """Return how many idle threads wait at the queue for another team. Threads that poll a mailbox do not count."""
         return self.idle - self.looking - self.queue.qsize()
 
 
 class Patience:
-    """The policy on a machine that others use too: the more calls wait for helpers, the more calls go without."""
+    """The policy on a machine that other programs use too.
+
+    If callers must wait for their helpers, the following calls run without helpers.
+    """
 
     def __init__(self) -> None:
-        self.left = 0  # calls that go alone
-        self.waited = 0.0  # the share of the last calls that waited
+        self.left = 0  # how many of the next calls run without helpers
+        self.waited = 0.0  # the share of the last calls whose caller waited for helpers
 
     def alone(self) -> bool:
-        """Return whether the next call goes without help."""
-        if self.left <= 0:  # less, where two took the last one at once
+        """Return whether the next call runs without helpers."""
+        if self.left <= 0:  # negative if two threads decreased it at the same time
             return False
         self.left -= 1
         return True
 
     def learn(self, waited_ms: float, time_ms: float) -> None:
-        """Record how long a call waited for its helpers after its last task, and its expected time."""
+        """Record how long a caller waited for helpers after its own last task, and the expected time of the call."""
         self.waited += ((waited_ms > time_ms) - self.waited) / CALLS_WEIGHED
-        self.left = int(MAX_ALONE * self.waited**2)  # one call that waited among many that did not is chance
+        self.left = int(MAX_ALONE * self.waited**2)  # squared, because a single call that waited can be chance
 
 
 _pool = _Pool()
@@ -189,15 +193,18 @@ def _current() -> _Pool:
 
 
 def size() -> int:
-    """Return how many threads this process's pool has."""
+    """Return the number of threads in the pool of this process."""
     return len(_current().helpers)
 
 
 def helped(threads: int, time_ms: float) -> bool:
-    """Return whether a call that takes ``time_ms`` on some threads should be cut for any but the caller's.
+    """Return whether a call should use more threads than the caller's; it takes ``time_ms`` on ``threads`` threads.
 
-    A short call is if a thread looks into its mailbox, if the call is worth waking threads, or if calls follow one
-    another at once: the next one finds threads that look.
+    A long call always should. A shorter call should in any of these cases:
+
+    - A helper is polling its mailbox.
+    - The call is long enough to wake sleeping helpers.
+    - The last call was less than SUCCESSION_S ago. Then helpers that wake up now will be polling at the next call.
     """
     pool, there = _current(), _there(threads)
     if is_long(threads, there, time_ms):
@@ -217,10 +224,11 @@ def run(
     time_ms: float,
     keep: object = None,
 ) -> None:
-    """Run a driver on ``threads`` threads, or one per core if those are fewer; ``time_ms`` is its time on ``threads``.
+    """Run a driver on ``threads`` threads, or on one thread per core if there are fewer cores.
 
-    The caller is one of them, unless the call is long and must react to Ctrl-C. ``keep`` holds the memory behind the
-    arguments until no thread can read it. At the end of the interpreter, the caller works alone.
+    ``time_ms`` is the expected time of the driver on ``threads`` threads. The caller is one of the threads, unless the
+    call is long and must react to Ctrl-C. ``keep`` keeps alive the memory to which the arguments point. The caller runs
+    the driver alone while the interpreter ends.
     """
     if threads == 1 and time_ms < LONG_MS:
         work(kernel, addressof(arguments), scratch_bytes)
@@ -242,10 +250,10 @@ def run(
             worked = time.perf_counter()
         elif pool.invite(team, there, all_needed=True):
             team.wait()
-        else:  # no thread but this one: Ctrl-C is heard at the end
+        else:  # no thread could be started, so this thread reacts to Ctrl-C only after the driver
             team.work()
         team.done = team.error is None
-    finally:  # whatever interrupts it, and again, the call does not end while others read or write the arrays
+    finally:  # even after two interrupts, the call does not end while other threads use the arrays
         try:
             team.settle()
         finally:
@@ -257,10 +265,10 @@ def run(
 
 
 def _there(threads: int) -> int:
-    """Return how many of ``threads`` can run."""
+    """Return how many of ``threads`` threads can run at the same time: at most one per usable core."""
     return 1 if sys.is_finalizing() else min(threads, len(usable_cores()))
 
 
 def is_long(threads: int, there: int, time_ms: float) -> bool:
-    """Return whether a call is so long that its caller waits, to react to Ctrl-C."""
+    """Return whether a call on ``there`` threads is so long that its caller must only wait, to react to Ctrl-C."""
     return time_ms * threads / there >= LONG_MS and not sys.is_finalizing()

@@ -1,4 +1,4 @@
-"""The thread pools that run a driver, a row each: our own, or the OpenMP runtime of the process."""
+"""The table of thread pools that run a driver: convgrad's own pool, and the OpenMP runtime of the process."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from convgrad.engines import openmp, pool, scratch, settings
 from convgrad.engines.addresses import Words, words
 from convgrad.engines.team import work
 
-PAGE_BYTES = 4096  # no two threads' scratch shares one
+PAGE_BYTES = 4096  # scratch is a multiple of a page, so that two threads share no page
 
 
 class Pool(NamedTuple):
-    """The two functions of a pool: see ``pool.helped`` and ``pool.run``."""
+    """The two functions of a pool, with the parameters and results of ``pool.helped`` and ``pool.run``."""
 
     helped: Callable[[int, float], bool]
     run: Callable[[Any, Words, int, int, float, object], None]
 
 
 def helped(threads: int, time_ms: float) -> bool:
-    """Return whether a call that takes ``time_ms`` on some threads should be cut for any but the caller's."""
+    """Return whether a call should use more threads than the caller's; it takes ``time_ms`` on ``threads`` threads."""
     return _asked().helped(threads, time_ms)
 
 
 def run(kernel: Any, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object = None) -> None:
-    """Run a driver on ``threads`` threads of the pool of the context; ``pool.run`` has the parameters."""
+    """Run a driver on ``threads`` threads of the context's pool. The parameters are those of ``pool.run``."""
     _asked().run(kernel, arguments, scratch_bytes, threads, time_ms, keep)
 
 
 def name() -> str:
-    """Return the name of the pool of this context."""
+    """Return the name of the context's pool: "own" or "openmp"."""
     asked = settings.pool()
     return settings.OWN if asked == settings.OPENMP and openmp.runtime() is None else asked
 
@@ -46,7 +46,7 @@ def _asked() -> Pool:
 
 
 def _helped_by_team(threads: int, time_ms: float) -> bool:
-    """Return whether PyTorch's team has other threads. If they sleep, our pool decides."""
+    """Return whether a call should use more threads than the caller's: convgrad's pool decides if the team sleeps."""
     if threads > 1 and openmp.rests():
         return pool.helped(threads, time_ms)
     there = _there(threads)
@@ -54,10 +54,11 @@ def _helped_by_team(threads: int, time_ms: float) -> bool:
 
 
 def _run_by_team(kernel: Any, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object) -> None:
-    """Run a driver on this thread and on its team.
+    """Run a driver on this thread and on its OpenMP team.
 
-    Our pool runs it if this thread must react to Ctrl-C, or if the team sleeps. The team keeps its size, because a team
-    that shrinks ends threads: additional threads return at once.
+    Convgrad's own pool runs the driver if this thread must react to Ctrl-C, or if the team sleeps. The region always
+    has at least as many threads as PyTorch's, because OpenMP ends threads of a team that becomes smaller. Threads that
+    the driver does not need return immediately.
     """
     there = _there(threads)
     if _waits(threads, there, time_ms) or (there > 1 and openmp.rested()):
@@ -66,9 +67,10 @@ def _run_by_team(kernel: Any, arguments: Words, scratch_bytes: int, threads: int
     if there == 1:
         work(kernel, addressof(arguments), scratch_bytes)
         return
-    from convgrad.engines.llvm import wait  # noqa: PLC0415 - LLVM is there when a driver is
+    from convgrad.engines.llvm import wait  # noqa: PLC0415 - LLVM is loaded if there is a driver
 
-    found, each = _found(), wait.region()  # held by this frame: where two threads compile it, one is forgotten
+    # ``each`` keeps the function alive: if two threads compile the function at once, the cache drops one of them.
+    found, each = _found(), wait.region()
     step = -(-scratch_bytes // PAGE_BYTES) * PAGE_BYTES
     address, memory = scratch.own.address(there * step, there)
     given = words(len(wait.REGION.columns))
@@ -86,13 +88,16 @@ def _found() -> openmp.Runtime:
 
 
 def _there(threads: int) -> int:
-    """Return how many of ``threads`` can run: only the caller inside a region, or at the end of the interpreter."""
+    """Return how many of ``threads`` threads can run.
+
+    This is 1 inside a parallel region of OpenMP, and while the interpreter ends.
+    """
     found = _found()
     return 1 if sys.is_finalizing() or found.inside() else min(threads, found.cores())
 
 
 def _waits(threads: int, there: int, time_ms: float) -> bool:
-    """Return whether the caller must wait for others: only the main thread receives signals."""
+    """Return whether the caller must only wait, to react to Ctrl-C: in long calls of the main thread."""
     return pool.is_long(threads, there, time_ms) and threading.current_thread() is threading.main_thread()
 
 

@@ -1,4 +1,4 @@
-"""Norms of samples whose gradient is a product: the products of the norms of its factors."""
+"""Per-sample norms for gradients that are a product of two vectors: the norm is the product of the vectors' norms."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from numpy.typing import NDArray
 from convgrad.spec.problem import Problem
 from convgrad.spec.samples import factors
 
-CHUNK_BYTES = 1 << 20  # of both operands in f32: copies stay in a cache
+CHUNK_BYTES = 1 << 20  # samples are processed in chunks whose f32 copies stay in a cache
 
 Array = NDArray[Any]
-Squares = Callable[[Array], Array]  # the squared norm of each row of a dense array of f32, in f64
+Squares = Callable[[Array], Array]  # returns the squared norm of each row of a dense f32 array, in f64
 
 
 def norms2(problem: Problem, operands: Sequence[Array], out: Array, squares: Squares) -> None:
-    """Write each sample's |x|^2 |dy|^2, summed over groups; ``operands``, canonical, hold all samples."""
+    """Write the squared norm of each sample's gradient into ``out``: the sum of |x|^2 |dy|^2 over groups.
+
+    ``operands`` are canonical arrays of all samples.
+    """
     step = max(1, CHUNK_BYTES // (4 * sum(prod(array.shape[1:]) for array in operands)))
     for first in range(0, len(out), step):
         made = factors(problem, [array[first : first + step] for array in operands])
-        if not made[0].size:  # no tap exists: diff_dst is not read, even if it is not finite
+        if not made[0].size:  # no tap exists, so a NaN in diff_dst must not reach the result
             out[:] = 0
             return
         src, dst = (
@@ -31,4 +34,4 @@ def norms2(problem: Problem, operands: Sequence[Array], out: Array, squares: Squ
             for one in made
         )
         with np.errstate(all="ignore"):
-            out[first : first + step] = np.cumsum(src * dst, axis=1)[:, -1]  # one group after the other
+            out[first : first + step] = np.cumsum(src * dst, axis=1)[:, -1]  # np.sum would add groups in another order

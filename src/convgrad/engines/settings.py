@@ -1,4 +1,4 @@
-"""The settings of a user: threads, an accuracy, the directory of the kernel cache, the widest instruction set."""
+"""The user's settings: threads, accuracy, the directory of the kernel cache, and the widest instruction set."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from convgrad.spec.check import as_integer
 from convgrad.spec.rules import refuse
 
 _OURS = b"CONVGRAD_NUM_THREADS"
-MAX_THREADS = 4096  # of a call: no machine has more cores
+MAX_THREADS = 4096  # the limit for a call: no machine has more cores
 CAPS = ("avx512bf16", "avx512", "avx2", "neon", "numpy")
-OWN, OPENMP = POOLS = ("own", "openmp")  # the threads that run a call
+OWN, OPENMP = POOLS = ("own", "openmp")  # names of the thread pools: convgrad's own, and the OpenMP runtime
 Made = TypeVar("Made")
 _pool: ContextVar[str | None] = ContextVar("convgrad_pool", default=None)
 _wanted: ContextVar[int | None] = ContextVar("convgrad_threads", default=None)
 _accuracy: ContextVar[float] = ContextVar("convgrad_max_error")
-_UNSET = Path("\0")  # no directory has such a name
+_UNSET = Path("\0")  # a name that no directory can have, because None already means "no directory"
 _cache: ContextVar[Path | None] = ContextVar("convgrad_kernel_cache", default=_UNSET)
 
 
 class _Direct(float):
-    """The accuracy where no context is open.
+    """The accuracy outside every ``max_error`` block; ``in_force`` is the accuracy of the current context.
 
-    The one in force is read by a property whose getter is built in, ``ContextVar.get(default)``: torch.compile reads
-    such a property and compiles again when its value changes, but it cannot follow a method of a ContextVar.
+    ``in_force`` is a property with a built-in getter, ``ContextVar.get(default)``. torch.compile reads such a property
+    and compiles again when its value changes, but torch.compile cannot trace a method call on a ContextVar.
     """
 
     in_force = property(_accuracy.get)
@@ -43,19 +43,21 @@ _DIRECT = _Direct(1.0)
 
 @contextmanager
 def threads(number: int | None = None, *, pool: str | None = None) -> Iterator[None]:
-    """Use at most ``number`` threads, those of a pool, in a ``with`` block of this thread or task.
+    """Use at most ``number`` threads, from the pool ``pool``, in a ``with`` block of this thread or task.
 
-    Results do not depend on either.
+    Results depend neither on the number of threads nor on the pool.
 
     Args:
-        number: How many threads, 4096 at most; the ``threads`` of a call beats it. By default as many as outside.
-        pool: "own" for threads of convgrad's own, or "openmp" for those of the OpenMP runtime that PyTorch has loaded.
-            By default as outside. Without any block PyTorch's tensors are computed on the latter if it is there, and
-            all other arrays on the former. A process forked from this one uses its own.
+        number: The largest number of threads, from 1 to 4096. The ``threads`` argument of a call takes precedence. By
+            default, the setting outside the block stays in force.
+        pool: "own" for convgrad's own threads, or "openmp" for the threads of the OpenMP runtime that PyTorch has
+            loaded. By default, the setting outside the block stays in force. Outside every block, calls on PyTorch's
+            tensors use the OpenMP runtime if one is loaded, and all other calls use convgrad's own threads. A forked
+            process always uses convgrad's own threads.
 
     Raises:
-        InvalidAttributeError: A number that is no positive integer or above 4096, or a pool of another name.
-        UnsupportedError: The pool "openmp" where no such runtime can be used: import torch first, on Linux.
+        InvalidAttributeError: ``number`` is not an integer from 1 to 4096, or ``pool`` is another name.
+        UnsupportedError: ``pool`` is "openmp", but no OpenMP runtime can be used. On Linux, import torch first.
 
     >>> with threads(1):
     ...     count(None), count(2)
@@ -82,12 +84,12 @@ def _checked_pool(name: str) -> str:
 
 
 def pool() -> str:
-    """Return the pool of the context: our own by default."""
+    """Return the name of the context's thread pool; the default is "own"."""
     return _pool.get() or OWN
 
 
 def on(name: str, compute: Callable[..., Made], *given: Any, **named: Any) -> Made:
-    """Call a function on the threads of a pool, unless the context selects a pool; return its result."""
+    """Call a function with ``name`` as the context's pool, unless a pool is selected already; return its result."""
     if name == OWN or _pool.get() is not None:
         return compute(*given, **named)
     token = _pool.set(name)
@@ -98,7 +100,7 @@ def on(name: str, compute: Callable[..., Made], *given: Any, **named: Any) -> Ma
 
 
 def checked(number: object, operator: str) -> int:
-    """Return a number of threads; refuse other values by D6."""
+    """Return ``number`` as an integer; refuse it by rule D6 unless it is from 1 to MAX_THREADS."""
     wanted = as_integer(number)
     if wanted is None or wanted < 1:  # D6
         refuse("D6", operator, f"threads must be a positive integer; got {number!r:.200}; leave it out for all cores")
@@ -109,11 +111,14 @@ def checked(number: object, operator: str) -> int:
 
 @contextmanager
 def max_error(maximum: float) -> Iterator[None]:
-    """Admit errors up to so many times the direct sum's guarantee in a ``with`` block of this thread or task.
+    """Allow larger rounding errors, and so faster algorithms, in a ``with`` block of this thread or task.
 
-    The guarantee is one of norms: of the channels that a weight has, of what a tile of positions meets and the weights
-    of their channel. 8 admits tiles of 2x2, 64 of 4x4, where they have fewer multiply-adds. The ``max_error`` of a call
-    beats it. Raises InvalidAttributeError unless it is a number, 1 at least.
+    The error bound of a result may be ``maximum`` times the direct sum's bound. 8 admits Winograd tiles of 2x2
+    positions and 64 admits tiles of 4x4, if they need fewer multiply-adds. The ``max_error`` argument of a call takes
+    precedence. Raises InvalidAttributeError unless ``maximum`` is a number that is 1 or larger.
+
+    The bounds are products of two norms. For a weight gradient, they are the norms of the two channels of a weight. In
+    the other passes, they are the norms of the positions that a tile reads and of the weights of its channel.
 
     >>> with max_error(64):
     ...     accuracy(None), accuracy(1)
@@ -138,7 +143,7 @@ def _checked_accuracy(maximum: object, operator: str) -> float:
 
 
 def accuracy(max_error: float | None, operator: str = "max_error") -> float:
-    """Return the admitted multiple of the direct sum's error bound: of the call, of the context, or 1."""
+    """Return the allowed multiple of the direct sum's error bound: ``max_error``, else that of the context, else 1."""
     return float(_DIRECT.in_force) if max_error is None else _checked_accuracy(max_error, operator)
 
 
@@ -146,8 +151,8 @@ def accuracy(max_error: float | None, operator: str = "max_error") -> float:
 def kernel_cache(directory: str | os.PathLike[str] | None) -> Iterator[None]:
     """Keep compiled kernels in a directory in a ``with`` block of this thread or task; None keeps them in memory only.
 
-    The setting counts where a call needs a kernel that this process does not have yet. It takes precedence over the
-    environment variable CONVGRAD_CACHE_DIR. The directory is made when the first kernel is written.
+    The directory is used if a call needs a kernel that this process has not loaded yet. This setting takes precedence
+    over the environment variable CONVGRAD_CACHE_DIR. The directory is created when the first kernel is written.
     Raises InvalidAttributeError unless ``directory`` is a path or None.
 
     >>> with kernel_cache(None):
@@ -164,7 +169,10 @@ def kernel_cache(directory: str | os.PathLike[str] | None) -> Iterator[None]:
 
 
 def kernel_directory() -> Path | None:
-    """Return the kernel cache: from the context, CONVGRAD_CACHE_DIR, or the system's default; None if it is off."""
+    """Return the directory of the kernel cache, or None if it is off.
+
+    The context takes precedence over CONVGRAD_CACHE_DIR, which takes precedence over the system's default.
+    """
     asked = _cache.get()
     if asked is not _UNSET:
         return asked
@@ -176,13 +184,16 @@ def kernel_directory() -> Path | None:
 
 
 def count(threads: int | None) -> int:
-    """Return the number of threads: of the call, the context, or the environment; all usable cores by default."""
+    """Return the number of threads of a call: ``threads``, else that of the context, else of the environment.
+
+    The default is the number of usable cores.
+    """
     asked = _wanted.get() if threads is None else as_integer(threads)
     return asked or _by_environment(_OURS) or _by_environment(b"OMP_NUM_THREADS") or core_count()
 
 
 def asked_of_us() -> int | None:
-    """Return the number of threads of the context or of CONVGRAD_NUM_THREADS, or None."""
+    """Return the number of threads of the context, else of CONVGRAD_NUM_THREADS, else None."""
     return _wanted.get() or _by_environment(_OURS)
 
 
@@ -193,7 +204,7 @@ def _by_environment(name: bytes) -> int | None:
     value = given.split(",")[0].strip()
     if value.isdecimal() and 1 <= int(value[:20]) <= MAX_THREADS:
         return int(value)
-    if value and name is _OURS:  # other libraries define the other variable
+    if value and name is _OURS:  # OMP_NUM_THREADS may have values that only other libraries understand
         wanted = f"a positive integer, {MAX_THREADS} at most"
         raise InvalidAttributeError(f"CONVGRAD_NUM_THREADS must be {wanted}; got {given!r:.200}")
     return None
@@ -208,5 +219,5 @@ def max_isa() -> str | None:
 
 
 def cap() -> str:
-    """Return the text of CONVGRAD_MAX_ISA: cached calls are valid while it stays the same."""
+    """Return the text of CONVGRAD_MAX_ISA. Cached calls are valid only while this text stays the same."""
     return environment(b"CONVGRAD_MAX_ISA")

@@ -1,4 +1,4 @@
-"""Our own threads, with a stack of known size and a mailbox, and locks that forks wait for."""
+"""Threads of convgrad with a given stack size, the layout of their mailboxes, and locks that a fork waits for."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any, TypeVar
 
-LARGE_STACK_BYTES = 8 << 20  # for LLVM
-SPARE_BYTES = 2 << 20  # that the interpreter may allocate until a thread has started
+LARGE_STACK_BYTES = 8 << 20  # the stack size that LLVM needs
+SPARE_BYTES = 2 << 20  # more than the interpreter allocates while a thread starts
 _OURS: dict[str, Any] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-MAIL = ("state", "kernel", "arguments", "scratch", "scratch_bytes", "pending")  # of a thread's mailbox: 64 bits each
-AWAY, READY, POSTED, CLAIMED, LEAVE = range(5)  # its states
+MAIL = ("state", "kernel", "arguments", "scratch", "scratch_bytes", "pending")  # fields of a mailbox, 64 bits each
+AWAY, READY, POSTED, CLAIMED, LEAVE = range(5)  # values of the field ``state`` of a mailbox
 Made = TypeVar("Made")
 
-ending: list[bool] = []  # true once the interpreter is about to end: callers then work on their own threads
+ending: list[bool] = []  # not empty once the interpreter is about to end: then no threads are started
 
 
 def forked_with() -> threading.RLock:
-    """Return a lock that a fork waits for: a child must not inherit unfinished work of threads that it does not have.
+    """Return a new lock that every fork of the process waits for.
 
-    A thread may take the lock again, because a signal handler may compute.
+    A forked child has only the forking thread, so it must not inherit the unfinished work of other threads. The lock is
+    reentrant, because a signal handler may compute while its thread has the lock.
     """
     lock = threading.RLock()
     _waited_for.append(lock)
@@ -32,7 +33,7 @@ def forked_with() -> threading.RLock:
 
 
 def _before_fork() -> None:
-    """Take all locks, the youngest first, as whoever has one may need an older one; and those made meanwhile."""
+    """Take all locks of ``forked_with``, the youngest first, because a thread that has a lock may need an older one."""
     while True:
         locks = _waited_for[::-1]
         for lock in locks:
@@ -40,19 +41,19 @@ def _before_fork() -> None:
         if len(locks) == len(_waited_for):
             _taken.extend(locks)
             return
-        for lock in locks:  # a module that was loading made one: it may be needed for what it is held for
+        for lock in locks:  # another lock was made meanwhile, and must be taken before these: start again
             lock.release()
 
 
 def _after_fork() -> None:
     locks = _taken[:]
-    _taken.clear()  # while they are ours: then another thread's fork may take them
+    _taken.clear()  # before the locks are released: after that, another thread's fork may fill the list
     for lock in locks:
         lock.release()
 
 
 _waited_for: list[threading.RLock] = []
-_taken: list[threading.RLock] = []  # by the one fork that goes on
+_taken: list[threading.RLock] = []  # the locks that the running fork has taken
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 _lock = forked_with()
@@ -60,10 +61,13 @@ _loading = forked_with()
 
 
 def start(work: Callable[[], None], name: str, stack_bytes: int) -> threading.Thread:
-    """Start a daemon thread and return it; RuntimeError where the system has no more or the interpreter is ending."""
-    if ending or sys.is_finalizing():  # some interpreters start it all the same, and wait for ever for its first sign
+    """Start a daemon thread and return it.
+
+    Raise RuntimeError if the system cannot start a thread, or if the interpreter is ending.
+    """
+    if ending or sys.is_finalizing():  # some interpreters would start the thread and wait forever until it runs
         raise RuntimeError("can't start new thread at interpreter shutdown")
-    try:  # whoever starts one that has no room to begin waits for ever; the interpreter maps its frames
+    try:  # ``Thread.start`` waits forever if a thread has too little memory to begin
         mmap.mmap(-1, stack_bytes + SPARE_BYTES, **_OURS).close()
     except (OSError, MemoryError) as error:
         raise RuntimeError("can't start new thread: there is no memory for it") from error
@@ -73,13 +77,17 @@ def start(work: Callable[[], None], name: str, stack_bytes: int) -> threading.Th
         try:
             thread.start()
         finally:
-            if threading.stack_size() == stack_bytes:  # nobody has set another meanwhile
+            if threading.stack_size() == stack_bytes:  # unless another thread has changed the size meanwhile
                 threading.stack_size(before)
     return thread
 
 
 def run_on_large_stack(work: Callable[[], Made]) -> Made:
-    """Run some work on a thread of our own: LLVM's binding tolerates no signal, and LLVM needs a large stack."""
+    """Call ``work`` on a new thread with a large stack, which LLVM needs, and return its result.
+
+    Another reason is that a signal handler must not interrupt LLVM's Python binding. Python runs signal handlers on
+    the main thread only.
+    """
     made: list[Made] = []
     failed: list[BaseException] = []
 
@@ -91,7 +99,7 @@ def run_on_large_stack(work: Callable[[], Made]) -> Made:
 
     try:
         thread = start(run, "convgrad-compiler", LARGE_STACK_BYTES)
-    except RuntimeError:  # no more threads, or the interpreter is ending
+    except RuntimeError:  # the system cannot start a thread, or the interpreter is ending
         return work()
     thread.join()
     if failed:
@@ -101,6 +109,6 @@ def run_on_large_stack(work: Callable[[], Made]) -> Made:
 
 @cache
 def loaded(name: str) -> Any:
-    """Return a module, imported on a thread of our own: no forked child inherits a partly loaded module."""
+    """Import a module and return it. Forks wait for the import, so that no child inherits a partly loaded module."""
     with _loading:
         return run_on_large_stack(partial(import_module, name))

@@ -1,4 +1,4 @@
-"""The threads of one call: each runs a compiled driver, which claims tasks until none is left."""
+"""The threads of one call. Each thread runs the compiled driver, which claims tasks until none is left."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from convgrad.plan.constants import CALLER_LOOKS
 if TYPE_CHECKING:
     from convgrad.engines.llvm.wait import Waiting
 
-PENDING, ACTIVE, STOP = -3, -2, -1  # flags of a driver: threads that will run it, threads that do, whether to stop
-_give_way: Callable[[], None] = getattr(os, "sched_yield", partial(time.sleep, 0))  # Windows has only the second
+# The last three arguments of a driver: how many threads will run it, how many run it, and whether it must stop.
+PENDING, ACTIVE, STOP = -3, -2, -1
+_give_way: Callable[[], None] = getattr(os, "sched_yield", partial(time.sleep, 0))  # Windows has no sched_yield
 LOOK_S = 0.02  # the interval at which a waiting caller checks for signals
 
 
@@ -30,14 +31,14 @@ def work(kernel: Any, arguments: int, scratch_bytes: int) -> None:
 
 
 def waiting() -> Waiting:
-    """Return the compiled functions that wait."""
-    from convgrad.engines.llvm import wait  # noqa: PLC0415 - LLVM is there when a driver is
+    """Return the compiled functions by which threads wait for work and for each other."""
+    from convgrad.engines.llvm import wait  # noqa: PLC0415 - LLVM is loaded if there is a driver
 
     return wait.compiled()
 
 
 class Team:
-    """The threads of one call: how many work, whether others may still join, and an error."""
+    """The state of a call that several threads share: how many work, whether more may join, and the first error."""
 
     def __init__(self, kernel: Any, arguments: Words, scratch_bytes: int, keep: object):
         self.kernel, self.arguments, self.scratch_bytes, self.keep = kernel, arguments, scratch_bytes, keep
@@ -49,11 +50,11 @@ class Team:
         self.error: BaseException | None = None
 
     def stop(self) -> None:
-        """Set the stop flag of the driver."""
+        """Set the stop flag, so that the driver claims no more tasks."""
         self.arguments[STOP] = 1
 
     def flag(self, which: int) -> int:
-        """Return the address of one of the flags."""
+        """Return the address of a flag: PENDING, ACTIVE or STOP."""
         return self.address + sizeof(self.arguments) + 8 * which
 
     def work(self) -> None:
@@ -83,7 +84,7 @@ class Team:
             pass
 
     def settle(self) -> None:
-        """Admit no more threads and wait for those that work; raise an interruption afterwards."""
+        """Admit no more threads and wait for those that work. Raise an interruption, such as Ctrl-C, afterwards."""
         interruption: BaseException | None = None
         while True:
             try:
@@ -96,10 +97,10 @@ class Team:
             raise interruption
 
     def _see_off(self) -> None:
-        """Wait for the threads that work.
+        """Admit no more threads and wait for those that work.
 
-        If all tasks are claimed (``done``), it is enough that no thread is in the driver: a thread that enters later
-        finds nothing to do.
+        If all tasks are finished (``done``), wait only until no thread is in the driver. A thread that enters the
+        driver later finds nothing to do.
         """
         if not self.done:
             self.stop()
@@ -109,8 +110,8 @@ class Team:
                 self.left.clear()
         while self.arguments[PENDING] or self.arguments[ACTIVE]:
             waiting().idle(self.flag(PENDING), self.flag(ACTIVE), CALLER_LOOKS)
-            _give_way()  # time.sleep(0) takes 50 microseconds: timers have that slack
+            _give_way()  # not time.sleep(0), which takes 50 microseconds because of the slack of Linux's timers
         while self.working and not self.done:
             self.left.wait(LOOK_S)
-        if self.done or not self.working:  # a thread that enters the driver from now on reads only the arguments
+        if self.done or not self.working:  # a thread that still enters the driver reads only its arguments
             self.keep = None

@@ -1,6 +1,6 @@
-"""Drivers in IR: threads claim numbers, of tasks or samples, from an atomic counter until none is left.
+"""Drivers in IR: functions in which threads claim tasks or samples from an atomic counter until none is left.
 
-The driver of a kernel calls the loop nest of the kernel's body for each task.
+The driver of a kernel calls the kernel's loop nest for each task.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from convgrad.plan.records import addresses as addresses_of
 
 @dataclass(frozen=True)
 class Nest:
-    """A loop nest: the functions that emit it, ``task`` last, and the record of its tasks."""
+    """A loop nest: ``emitted`` write its IR functions, the last of which is ``task``."""
 
     emitted: tuple[Callable[[Module, Any], None], ...]
-    task: Record
-    begin: Callable[[Function, Any], None] = lambda f, spec: None  # before a thread's first task
+    task: Record  # the columns of the table of tasks
+    begin: Callable[[Function, Any], None] = lambda f, spec: None  # writes code that a thread runs before its tasks
 
 
 NESTS = {
@@ -56,7 +56,7 @@ def module_of(spec: Any) -> str:
 
 
 def _driver(module: Module, spec: Any, nest: Nest) -> None:
-    """Emit ``driver``: call ``task`` for each task that is claimed."""
+    """Emit ``driver``, which calls ``task`` for each task that its thread claims."""
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
     a = arguments_of_spec(f, spec)
     with driver(f, spec.isa, a):
@@ -65,11 +65,11 @@ def _driver(module: Module, spec: Any, nest: Nest) -> None:
             f.call("task", f.arguments, f.scratch, f.at(a.tasks, task * nest.task.bytes))
 
 
-# -- what all drivers share --
+# -- parts of all drivers --
 
 
 def loaded(f: Function, addresses: Sequence[str], numbers: Sequence[str]) -> Named:
-    """Return the driver's arguments, all loaded here: LLVM cannot know that later stores do not change them."""
+    """Load all arguments of a driver at once: LLVM cannot reuse later loads, because stores might change memory."""
     record = FLAGS + addresses_of(*addresses) + Record(*numbers)
     a = arguments(f, record)
     return Named({name: a.named(name) for name in record.columns}.__getitem__)
@@ -77,7 +77,7 @@ def loaded(f: Function, addresses: Sequence[str], numbers: Sequence[str]) -> Nam
 
 @contextmanager
 def float_environment(f: Function, isa: Isa) -> Iterator[None]:
-    """Run a block with the default floating-point environment: round to nearest, denormals kept."""
+    """Emit a block that runs with rounding to nearest and with denormals; restore the caller's settings after it."""
     saved = f.op("ptr", "alloca i64, align 8")
     INTRINSICS[isa.architecture].enter(f, saved)
     yield
@@ -86,7 +86,7 @@ def float_environment(f: Function, isa: Isa) -> Iterator[None]:
 
 @contextmanager
 def driver(f: Function, isa: Isa, a: Named) -> Iterator[None]:
-    """Emit a driver around a block; ``active`` counts its threads."""
+    """Emit the beginning and the end of a driver around a block. The flag ``active`` counts the threads inside."""
     f.op("i64", f"atomicrmw add {a.active}, i64 1 seq_cst")
     with float_environment(f, isa):
         yield
@@ -96,7 +96,7 @@ def driver(f: Function, isa: Isa, a: Named) -> Iterator[None]:
 
 @contextmanager
 def claims(f: Function, a: Named, count: Callable[[], Value]) -> Iterator[Value]:
-    """Run a block for each number below ``count`` that this thread claims."""
+    """Emit a block that runs for each number below ``count`` that this thread claims."""
     with f.loop(count()):
         number = f.op("i64", f"atomicrmw add {a.counter}, i64 1 monotonic")
         with f.when(number < count()):
@@ -105,9 +105,10 @@ def claims(f: Function, a: Named, count: Callable[[], Value]) -> Iterator[Value]
 
 @contextmanager
 def claimed(f: Function, isa: Isa, a: Named, count: Value, begin: Callable[[], None] | None = None) -> Iterator[Value]:
-    """Emit a driver that runs a block for each number below ``count`` that a thread claims, unless it is stopped.
+    """Emit a driver that runs a block for each number below ``count`` that a thread claims, until the call is stopped.
 
-    ``begin`` runs first, unless all numbers are claimed: after the end of a call, only its arguments may be read.
+    ``begin`` emits code that runs before the block, unless all numbers are claimed already. A thread that is so late
+    may enter the driver after the end of the call, when it may read only the driver's arguments.
     """
     with driver(f, isa, a):
         if begin is not None:

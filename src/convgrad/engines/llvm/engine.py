@@ -1,4 +1,4 @@
-"""The generated engine: kernels for the widest instruction set of this machine, with the specified order of sums."""
+"""The generated engine: kernels with the specified order of sums, for this machine's widest instruction set."""
 
 from __future__ import annotations
 
@@ -21,71 +21,73 @@ from convgrad.spec.problem import Problem
 
 Array = NDArray[Any]
 Made = Executable | Any  # or a prepared call of Winograd
-# Modules that are loaded when they are needed.
+# These modules are loaded when a call first needs them.
 WINOGRAD, ADDED, SAMPLES = (f"convgrad.engines.llvm.{name}" for name in ("winograd.run", "added", "samples"))
 
 
 class LlvmEngine:
-    """Computes problems that have a kernel."""
+    """The engine that computes every problem for which it has a kernel."""
 
     def __init__(self) -> None:
-        isas.supported()  # not ``isa``: trying bf16 pairs takes the compiler's lock, which a fork takes before this one
+        # Load LLVM here. ``isas.isa`` could deadlock: it takes the compiler's lock, which a fork takes before the lock
+        # of ``loaded``.
+        isas.supported()
 
     @property
     def detail(self) -> str:
-        """The instruction set."""
+        """The name of the instruction set that kernels use."""
         return str(isas.isa())
 
     def why_not(self, problem: Problem) -> str:
-        """Return why there are no kernels here. Problems without kernels are known before LLVM is loaded."""
+        """Return why this machine has no kernels. Problems without a kernel are refused earlier, by the registry."""
         return self.why_no_kernels()
 
     def why_no_kernels(self) -> str:
-        """Return why there are no kernels here."""
+        """Return why this machine has no kernels, or the empty string if it has."""
         return "" if isas.isa() else isas.why_no_isa()
 
     def call(self, problem: Problem, strides: Strides, threads: int) -> LlvmCall:
-        """Return the call of a problem, on the present instruction set."""
+        """Return the call of a problem for arrays of these strides, with the instruction set that is now in force."""
         return LlvmCall(_isa(), problem, strides, threads)
 
     def norms2(self, problem: Problem, operands: Sequence[Array], out: Array, threads: int) -> None:
-        """Compute the norm of each sample while its sums are in a cache."""
+        """Write the squared norm of each sample's gradient into ``out``, while the gradient is in a cache."""
         if len(out):
             loaded(SAMPLES).norms2(problem, operands, out, self.machine(), threads)
 
     def squares(self, rows: Array) -> Array:
-        """Return the squared norm of each row."""
+        """Return the squared norm of each row of a dense f32 array."""
         found: Array = loaded(SAMPLES).squares_of(_isa(), rows)
         return found
 
     def scale(self, data: Array, factors: Array, out: Array, threads: int) -> None:
-        """Compute products, read once and written once."""
+        """Compute out[n] = data[n] * factors[n] in f32 in one pass over memory."""
         fmt = of_dtype(data.dtype)
         assert fmt is not None, "operands are of a format"
         loaded(SAMPLES).scale(data.astype(fmt.dtype, copy=False), fmt, factors, out, _isa(), threads)
 
     def add_up(self, terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) -> None:
-        """Write the sum of dense f32 arrays, from the first to the last, with the epilogue of every sum."""
+        """Write the sum of dense f32 arrays, added from the first to the last, into ``out`` with the usual epilogue."""
         loaded(ADDED).add_up(_isa(), terms, out, fmt.name, accumulate)
 
     def machine(self) -> Machine:
-        """Return this machine under its instruction set."""
+        """Return the description of this machine with the instruction set in force."""
         return isas.machine(_isa())
 
     def memory_bytes(self, problem: Problem, strides: Strides, threads: int) -> int:
-        """Return the memory of the prepared call."""
+        """Return the bytes that a call needs besides its arrays."""
         taken: int = _made(_isa(), problem, strides, threads).memory_bytes
         return taken
 
     def height(self, problem: Problem) -> int:
-        """Return the rounding depth of the specified order."""
+        """Return the maximum number of roundings between a term and the result in the specified order."""
         return height_of(problem)
 
 
 class LlvmCall:
-    """A problem on canonical memory of certain strides.
+    """A problem and the strides of its canonical arrays.
 
-    The engine keeps the tables and kernels of the latest calls. A call holds its own only after ``prepare``.
+    The engine caches tables and kernels of the latest calls. After ``prepare``, this object also keeps its own alive.
     """
 
     __slots__ = ("_found", "_held", "isa", "problem", "strides", "threads")
@@ -96,22 +98,22 @@ class LlvmCall:
         self._held: Made | None = None
 
     def at(self, operands: Sequence[int], out: int, keep: object) -> None:
-        """Compute from operands at these addresses; on one thread if others would not help."""
+        """Compute the problem from the operands at these addresses, on one thread if more threads would not help."""
         made = self._found() or self._remembered()
         if made.plan.threads > 1 and not helped(made.plan.threads, made.plan.time_ms):
-            made = _made(self.isa, self.problem, self.strides, 1)  # the same bits
+            made = _made(self.isa, self.problem, self.strides, 1)  # its results have the same bits
         made.at(operands, out, keep)
 
     def on(self, operands: Sequence[Array], out: Array) -> None:
-        """Compute from arrays of these strides."""
+        """Compute the problem from arrays that have the strides of the call."""
         self.at([address_of(array) for array in operands], address_of(out), (operands, out))
 
     def elsewhere(self, strides: Strides) -> LlvmCall:
-        """Return the call on memory of other strides, with kernels of the same instruction set."""
+        """Return the same call for arrays of other strides, with the same instruction set."""
         return LlvmCall(self.isa, self.problem, strides, self.threads)
 
     def prepare(self) -> None:
-        """Compile the kernels, fill the tables, and hold them."""
+        """Compile the kernels and fill the tables, and keep both as long as this object lives."""
         self._held = self._remembered()
 
     def _remembered(self) -> Made:

@@ -1,4 +1,4 @@
-"""Prepared calls: the tables, arguments and driver of a plan, cached so that the next call is fast."""
+"""Prepared calls: the tables, arguments and driver of a plan. They are cached, so that the next call is fast."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from convgrad.plan.records import COLUMN_BYTES, FLAGS
 from convgrad.plan.tables import Schedule, Table, wrapped
 from convgrad.spec.problem import Problem
 
-CAPACITY = 256  # cached calls
-CAPACITY_BYTES = 64 << 20  # of their tables
+CAPACITY = 256  # the largest number of cached calls
+CAPACITY_BYTES = 64 << 20  # the largest size of all their tables
 Array = NDArray[Any]
-_FLAGS, _OPERANDS = Struct(f"{len(FLAGS.columns)}q"), Struct("4q")  # A, B, output, and partial sums or a bias
+_FLAGS, _OPERANDS = Struct(f"{len(FLAGS.columns)}q"), Struct("4q")  # addresses of A, B, output, and sums or bias
 _LOWERED = (0,) * len(FLAGS.columns)
 
 
 @dataclass(frozen=True)
 class Executable:
-    """A prepared call of a plan for arrays of certain strides: all arguments of the driver except addresses."""
+    """A prepared call of a plan for arrays with known strides: all the driver's arguments except the addresses."""
 
     plan: Chosen
     solves_for: str
@@ -43,10 +43,10 @@ class Executable:
     arguments: Words
     ones: Array  # stands for an operand that is 1 everywhere
     one: int  # the address of ``ones``
-    sides: tuple[int, int]  # the operands of A and of B; the number after the last operand is ``ones``
-    bias: int | None  # the operand of the bias, if any
-    alone: bool  # whether only the calling thread runs it
-    free: list[tuple[Words, int]]  # arguments and their addresses, to be used again
+    sides: tuple[int, int]  # the numbers of the operands that are A and B; the number of ``ones`` follows the last
+    bias: int | None  # the number of the operand that is the bias, or None
+    alone: bool  # whether only the calling thread runs the driver
+    free: list[tuple[Words, int]]  # copies of the arguments that no call uses now, and their addresses
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,23 +55,23 @@ class Executable:
 
     @property
     def paths(self) -> Table | None:
-        """The panels of all calls in each of ``plan.pairs.PATHS``; None if the kernel has one path."""
+        """The number of panels that took each of ``plan.pairs.PATHS`` so far; None if the kernel has one path."""
         return self.schedule.tables.get("paths")
 
     @property
     def memory_bytes(self) -> int:
-        """The memory of a call: scratch of all threads, shared sums, and tables."""
+        """The bytes that a call needs besides its arrays: scratch of all threads, shared sums, and tables."""
         tables = self.schedule
         return self.plan.threads * tables.scratch_bytes + tables.partial_bytes + tables.table_bytes
 
     def execute(self, operands: Sequence[Array], out: Array) -> None:
-        """Compute into ``out``, canonical, from canonical operands."""
+        """Compute the problem from canonical operands into the canonical view ``out``."""
         self.at([address_of(array) for array in operands], address_of(out), (operands, out))
 
     def at(self, operands: Sequence[int], out: int, keep: object) -> None:
-        """Compute from canonical operands at these addresses, in memory that ``keep`` holds.
+        """Compute the problem from the canonical operands at these addresses into the output at ``out``.
 
-        ``keep`` lives until no thread can read that memory.
+        ``keep`` is an object that keeps their memory alive. It is released when no thread can use their memory.
         """
         schedule, partial_sums = self.schedule, None
         if schedule.partial_bytes:
@@ -81,7 +81,7 @@ class Executable:
         if self.alone:
             work(self.kernel, address, schedule.scratch_bytes)
             _FLAGS.pack_into(arguments, sizeof(arguments) - FLAGS.bytes, *_LOWERED)
-            self.free.append(bound)  # whoever is interrupted before takes them along
+            self.free.append(bound)  # an interrupted call never returns its arguments, which may be incomplete
         else:
             kernel, held = self.kernel, (self, keep, partial_sums)
             pools.run(kernel, arguments, schedule.scratch_bytes, self.plan.threads, self.plan.time_ms, held)
@@ -89,19 +89,19 @@ class Executable:
             scratch.shared.give_back(partial_sums)
 
     def bound(self, operands: Sequence[int], out: int, partial_sums: Array | None) -> tuple[Words, int]:
-        """Return the driver's arguments for these addresses, and the address of the arguments. The last are its flags.
+        """Return the driver's arguments for these addresses, followed by its flags, and the address of the arguments.
 
-        All threads share ``partial_sums``, if several tasks add to an output.
+        ``partial_sums`` is memory for all threads if several tasks add to the same output, else None.
         """
         assert (partial_sums is None) == (self.schedule.partial_bytes == 0), "they are for tasks that share sums"
         (rows, lanes), (rows_at, lanes_at), last = self.sides, self.schedule.offsets, 0
-        if partial_sums is not None:  # what not all calls have: what threads share, or a bias
+        if partial_sums is not None:  # a call has partial sums, a bias, or neither, so one argument is enough
             last = address_of(partial_sums)
         elif self.bias is not None:
             last = operands[self.bias]
         try:
             bound = self.free.pop()
-        except IndexError:  # the first call, or other running calls use all arguments
+        except IndexError:  # no copy of the arguments is free
             bound = self._own()
         given = (*operands, self.one)
         _OPERANDS.pack_into(bound[0], FLAGS.bytes, given[rows] + rows_at, given[lanes] + lanes_at, out, last)
@@ -115,15 +115,15 @@ class Executable:
 
 
 def executable(problem: Problem, strides: Strides, machine: Machine, threads: int) -> Executable:
-    """Return the prepared call of a problem for canonical arrays of these strides; cached."""
+    """Return the prepared call of a problem for canonical arrays of these strides, from the cache if possible."""
     key = (problem, machine, threads, *strides)
     known = _kept.get(key)
-    if known is not None and len(_kept) < CAPACITY // 2:  # nobody leaves soon, whoever is the latest
+    if known is not None and len(_kept) < CAPACITY // 2:  # no eviction is near: skip the lock and the reordering
         return known
     with _lock:
         known = _kept.pop(key, None)
         if known is not None:
-            _kept[key] = known  # the latest at the end
+            _kept[key] = known  # move the call to the end, because eviction begins with the first
             return known
     seen = view_of(problem, strides[:-1], strides[-1])
     made = tabled(plan(problem, seen, machine, threads), problem, seen)
@@ -143,12 +143,12 @@ _kept: dict[Any, Executable] = {}
 
 
 def executable_of(chosen: Chosen, problem: Problem, operands: Sequence[Array], out: Array) -> Executable:
-    """Return the prepared call of one plan."""
+    """Return the prepared call of a given plan for these arrays, without the cache."""
     return tabled(chosen, problem, view_of(problem, [array.strides for array in operands], out.strides))
 
 
 def tabled(chosen: Chosen, problem: Problem, seen: Any) -> Executable:
-    """Return the prepared call of a plan for a loop nest of a problem."""
+    """Return the prepared call of a plan; ``seen`` is the loop nest of the problem."""
     made, record = tables(problem, seen, chosen), arguments_of(chosen.spec)
     arguments = words((record.bytes + FLAGS.bytes) // COLUMN_BYTES)
     for name, number in made.numbers.items():

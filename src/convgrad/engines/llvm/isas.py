@@ -1,4 +1,4 @@
-"""Detection of this machine: its instruction sets and caches."""
+"""Detection of this machine's instruction sets and cache sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convgrad.engines.starting import forked_with
 from convgrad.plan.constants import GHZ, PAIR_ADDS
 from convgrad.plan.machine import ISAS, Isa, Machine
 
-_trying = forked_with()  # younger than the compiler's lock, which is taken in it
+_trying = forked_with()  # a fork takes this lock before the older lock of the compiler, as ``host_isas`` does
 
 
 def host_isas() -> tuple[Isa, ...]:
@@ -31,12 +31,15 @@ def _host_isas() -> tuple[Isa, ...]:
 
 
 def _tried() -> dict[Isa, str]:
-    """Return the instruction sets of this machine, each with a reason if its bf16 pairs have different bits."""
+    """Return the instruction sets of this machine, each with the reason why it cannot be used, or "" if it can.
+
+    An instruction set cannot be used if its bf16 pairs have different bits than two fused multiply-adds.
+    """
     return {isa: tried.why_not(isa) if isa.pairs else "" for isa in supported()}
 
 
 def why_no_pairs() -> str:
-    """Return why kernels do not use bf16 pairs here, or the empty string."""
+    """Return why kernels on this machine do not use bf16 pairs, or the empty string if they do."""
     isa_now = isa()
     if isa_now is None:
         return "there are no kernels"
@@ -55,7 +58,7 @@ def _why() -> str:
 
 @cache
 def supported() -> tuple[Isa, ...]:
-    """Return the instruction sets of this machine before bf16 pairs are tried. This loads LLVM."""
+    """Return the instruction sets that the processor has, without the test of their bf16 pairs. This loads LLVM."""
     if jit.refusal():
         return ()
     architecture = {"x86_64": "x86_64", "AMD64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
@@ -68,7 +71,7 @@ def supported() -> tuple[Isa, ...]:
 
 
 def isa() -> Isa | None:
-    """Return the instruction set to use; None if there is none, or if the cap excludes all."""
+    """Return the instruction set that kernels use, or None if the machine has none that CONVGRAD_MAX_ISA admits."""
     cap = max_isa()
     if cap == "numpy":
         return None
@@ -81,13 +84,13 @@ def isa() -> Isa | None:
 
 @cache
 def machine(isa: Isa) -> Machine:
-    """Return this machine under an instruction set."""
+    """Return the description of this machine for plans with an instruction set."""
     caches = _cache_bytes("LEVEL1_DCACHE", 32 << 10), _cache_bytes("LEVEL2_CACHE", 1 << 20)
     return Machine(isa, *caches, 2 * isa.lanes * GHZ, pair_adds=pair_adds())
 
 
 def pair_adds() -> float:
-    """Return the multiply-adds of single k in the time of a bf16 pair on this processor."""
+    """Return how many f32 multiply-adds take the time of one bf16 pair instruction on this processor."""
     return 1.0 if jit.llvm().get_host_cpu_name().startswith("znver") else PAIR_ADDS
 
 
@@ -97,7 +100,7 @@ def _cache_bytes(cache: str, otherwise: int) -> int:
 
 
 def why_no_isa() -> str:
-    """Return why no instruction set is used."""
+    """Return why kernels have no instruction set to use."""
     if not host_isas():
         return _why()
     return f"CONVGRAD_MAX_ISA={max_isa()}, and this machine has {', '.join(one.name for one in host_isas())}"

@@ -1,4 +1,4 @@
-"""The kernel cache: object code in files, found whole and written by this user, or compiled again."""
+"""The kernel cache: files of object code. A file that is damaged, or that other users could write, is not used."""
 
 from __future__ import annotations
 
@@ -19,24 +19,27 @@ from convgrad.disk import TEMPORARY, opened, why, written
 from convgrad.errors import FileError
 from convgrad.plan.machine import Isa
 
-MAX_BYTES = 256 << 20  # of all files of a directory,
-PRUNED_BYTES = 192 << 20  # and what is left of them when there are more
-UNUSED_S = 86400.0  # after which a file that is read is marked as used: its time is the present one
+MAX_BYTES = 256 << 20  # the size of all files of a directory above which old files are removed
+PRUNED_BYTES = 192 << 20  # the size of all files after that
+UNUSED_S = 86400.0  # a file that is read gets a new time stamp if the old one is older than this
 LINE = b"convgrad object code 1\n"
 SUFFIX = ".kernel"
-Objects = Mapping[bytes, bytes]  # the code of each function of a kernel, by the digest of its text
+Objects = Mapping[bytes, bytes]  # the object code of each function of a kernel, by the digest of the function's IR
 _BEGUN_S = time.time()
 _SHARED = stat.S_IWGRP | stat.S_IWOTH
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _LENGTH = struct.Struct("<Q")
-_refused: set[Path] = set()  # what this process was warned of
+_refused: set[Path] = set()  # files and directories about which this process has warned
 
 
 def key(isa: Isa, compiler: str, module: Callable[..., str], described: Sequence[object]) -> str | None:
-    """Return the name under which a kernel is kept: a digest of all that determines its code, but not of its IR.
+    """Return the file name of a kernel without its suffix, or None if the kernel cannot be cached.
 
-    The IR is a function of convgrad's own sources and of what the kernel is specialised on. None if a local function
-    takes part in making it, or a function of others, or if the sources are not those that this process runs.
+    The name is a digest of everything that determines the object code. ``module`` makes the IR from the values
+    ``described``, so the digest covers these values and convgrad's sources, and the IR is not needed.
+
+    A kernel cannot be cached if a local function or a function outside convgrad makes its IR. Another reason is that
+    the source files differ from those that this process has loaded.
     """
     makers: list[Any] = [module, *(each for each in described if callable(each))]
     known = all(one.__module__.startswith("convgrad.") and "<locals>" not in one.__qualname__ for one in makers)
@@ -53,7 +56,7 @@ def _described(value: Any) -> str:
 
 @cache
 def _sources() -> str:
-    """Return a digest of the package's sources; empty where they cannot be read, or changed since they were loaded."""
+    """Return a digest of convgrad's source files; empty if one is unreadable or newer than this process."""
     root, hashed = Path(package.__file__).parent, hashlib.sha256()
     paths = sorted(root.rglob("*.py"))
     try:
@@ -68,15 +71,15 @@ def _sources() -> str:
 
 
 class Store:
-    """A directory of kernels. No trouble with it keeps a kernel from being compiled; ``trouble`` is the latest."""
+    """A directory of kernels. If it cannot be used, kernels are compiled; ``trouble`` is the latest reason."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.trouble = ""
-        self._bytes: int | None = None  # of all files, as counted last and written since
+        self._bytes: int | None = None  # the size of all files at the last count, plus that of files written since
 
     def read(self, name: str) -> Objects | None:
-        """Return a kernel; None if there is none, or none that is whole and only ours."""
+        """Return a kernel, or None if its file is missing or damaged or if other users could write to it."""
         path = self.directory / (name + SUFFIX)
         try:
             if not self._is_ours():
@@ -88,7 +91,7 @@ class Store:
                     return None
                 text = file.read()
                 if time.time() - status.st_mtime > UNUSED_S and os.utime in os.supports_fd:
-                    with suppress(OSError):  # a file system that is only read
+                    with suppress(OSError):  # the file system may be read-only
                         os.utime(file.fileno())
         except FileError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
@@ -100,7 +103,7 @@ class Store:
         return _unpacked(name, text)
 
     def write(self, name: str, objects: Objects) -> None:
-        """Keep a kernel, and remove the least recently used ones if there is no room."""
+        """Write a kernel, and remove the least recently used kernels if the directory exceeds MAX_BYTES."""
         path, text = self.directory / (name + SUFFIX), _packed(name, objects)
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -118,7 +121,7 @@ class Store:
             self.trouble = f"cannot be written: {why(error.__cause__ or error)}"
 
     def state(self) -> str:
-        """Return why a kernel would not be kept at present; the empty string if it would."""
+        """Return why a kernel could not be written at present, or the empty string if it could."""
         try:
             refusal = _refusal(_status(self.directory))
             there = self.directory
@@ -131,12 +134,12 @@ class Store:
         return refusal or self.trouble
 
     def files(self) -> list[tuple[Path, os.stat_result]]:
-        """Return the files that are ours to remove, kernels and what was left of writing them."""
+        """Return the files that may be removed and their status: kernels, and temporary files of failed writes."""
         found = []
         with suppress(OSError), os.scandir(self.directory) as entries:
             for entry in entries:
                 if entry.name.endswith(SUFFIX) or entry.name.startswith(TEMPORARY):
-                    with suppress(FileNotFoundError):  # another process removed it
+                    with suppress(FileNotFoundError):  # another process may remove the file meanwhile
                         found.append((Path(entry.path), entry.stat(follow_symlinks=False)))
         return found
 
@@ -150,7 +153,7 @@ class Store:
             self._bytes -= status.st_size
 
     def _is_ours(self) -> bool:
-        """Return whether the directory is there and nobody else may write to it; refuse it if somebody may."""
+        """Return whether the directory exists and no other user may write to it; warn if another user may."""
         try:
             refusal = _refusal(_status(self.directory))
         except FileNotFoundError:
@@ -160,7 +163,7 @@ class Store:
         return not refusal
 
     def _refuse(self, path: Path, reason: str) -> None:
-        """Warn once: code that others may have written is not run."""
+        """Warn once per process that a file or directory is not used, because other users could have written code."""
         self.trouble = reason
         if path not in _refused:
             _refused.add(path)
@@ -171,7 +174,7 @@ class Store:
 
 @cache
 def store(directory: Path) -> Store:
-    """Return this process's view of a directory of kernels."""
+    """Return the one ``Store`` that this process has for a directory."""
     return Store(directory)
 
 
@@ -186,7 +189,7 @@ def _status(directory: Path) -> os.stat_result:
 
 
 def _refusal(status: os.stat_result) -> str:
-    """Return why a file or a directory may hold what others wrote; the empty string where nobody else may write."""
+    """Return why other users could have written a file or directory, or the empty string if they could not."""
     if not hasattr(os, "geteuid"):  # Windows: the directory is in the user's profile
         return ""
     if status.st_uid != os.geteuid():
@@ -202,7 +205,7 @@ def _packed(name: str, objects: Objects) -> bytes:
 
 
 def _unpacked(name: str, text: bytes) -> Objects | None:
-    """Return the content of a file; None if it is not whole, or of another kernel."""
+    """Return the object code in the text of a file, or None if the file is damaged or of another kernel."""
     begin = len(LINE) + _DIGEST_BYTES
     if text[:begin] != LINE + hashlib.sha256(name.encode() + text[begin:]).digest():
         return None

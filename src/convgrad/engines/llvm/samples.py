@@ -1,4 +1,4 @@
-"""Calls of the drivers that compute norms of samples and scale samples: arguments, threads, scratch."""
+"""Calls of the drivers that compute per-sample norms and that scale samples, with their arguments and scratch."""
 
 from __future__ import annotations
 
@@ -27,31 +27,32 @@ Array = NDArray[Any]
 
 
 class Compiled(NamedTuple):
-    """The compiled functions of an instruction set."""
+    """The compiled functions for squared norms."""
 
-    squares: Callable[[int, int, int, int], None]  # rows, their number, elements of each, where norms are written to
-    driver: jit.Kernel
+    squares: Callable[[int, int, int, int], None]  # (rows, number of rows, elements per row, norms): write the norms
+    driver: jit.Kernel  # computes gradients of samples and their squared norms
 
 
 @cache
 def compiled(isa: Isa) -> Compiled:
-    """Return the functions, compiled once."""
+    """Return the functions for squared norms, compiled once per instruction set."""
     address, number = ctypes.c_void_p, ctypes.c_int64
     prototypes = {"squares": (None, address, number, number, address), "driver": jit.DRIVER}
     return Compiled(*jit.functions(isa, squares.module_of, isa, **prototypes))
 
 
 def squares_of(isa: Isa, rows: Array) -> Array:
-    """Return the squared norm of each row of a dense array of f32."""
+    """Return the squared norm of each row of a dense f32 array, in f64."""
     norms = np.empty(len(rows))
     compiled(isa).squares(address_of(rows), len(rows), rows.shape[1], address_of(norms))
     return norms
 
 
 def norms2(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> None:
-    """Compute the squared norm of each sample's gradient; ``problem`` is that of one, operands hold all of them.
+    """Write the squared norm of each sample's gradient into ``out``.
 
-    Each thread computes whole samples. If samples are few, all threads compute one sample after the other.
+    ``problem`` has one sample; ``operands`` have all samples. Each thread computes whole samples. If this takes longer
+    because samples are few, all threads compute one sample together, then the next.
     """
     samples = len(out)
     gradient = np.empty(problem.output_shape, np.float32)
@@ -67,7 +68,7 @@ def norms2(problem: Problem, operands: Sequence[Array], out: Array, machine: Mac
 
 
 def _run(driver: jit.Kernel, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object) -> None:
-    """Run a driver that takes ``time_ms`` on ``threads`` threads, or on one if no others help."""
+    """Run a driver that takes ``time_ms`` on ``threads`` threads, or on one thread if more would not help."""
     used = threads if threads > 1 and pools.helped(threads, time_ms) else 1
     pools.run(driver, arguments, scratch_bytes, used, time_ms * threads / used, keep)
 
@@ -75,7 +76,7 @@ def _run(driver: jit.Kernel, arguments: Words, scratch_bytes: int, threads: int,
 def _one_by_one(
     one: Executable, together: Executable, operands: Sequence[Array], view: Array, out: Array, add: Any
 ) -> None:
-    """Compute each sample's gradient on all threads, and add its squares on this one."""
+    """Compute each sample's gradient on all threads, and its squared norm on the calling thread."""
     gradient, norms = address_of(view), address_of(out)
     for sample in range(len(out)):
         call = together if pools.helped(together.plan.threads, together.plan.time_ms) else one
@@ -84,7 +85,7 @@ def _one_by_one(
 
 
 def _bound(one: Executable, operands: Sequence[Array], gradient: Array, out: Array) -> tuple[Words, int]:
-    """Return the driver's arguments for these arrays, and the scratch of a thread in bytes."""
+    """Return the driver's arguments for these arrays, and the bytes of scratch per thread."""
     assert one.schedule.partial_bytes == 0, "one thread shares nothing"
     kernel: Any = one.kernel
     given = sizeof(one.arguments)
@@ -109,7 +110,7 @@ def _bound(one: Executable, operands: Sequence[Array], gradient: Array, out: Arr
 
 
 def driver_arguments(names: Sequence[str], values: Mapping[str, int]) -> Words:
-    """Return a driver's arguments: the addresses of flags, values by name, the flags."""
+    """Return a driver's arguments: the addresses of its flags, then the named values, then the flags, which are 0."""
     count = len(FLAGS.columns)
     made = words(count + len(names) + count)
     flags = addressof(made) + sizeof(made) - FLAGS.bytes
@@ -119,14 +120,14 @@ def driver_arguments(names: Sequence[str], values: Mapping[str, int]) -> Words:
 
 @cache
 def _scaling(isa: Isa, fmt: Format) -> jit.Kernel:
-    """Return the driver that scales images in a format, compiled once."""
+    """Return the driver that scales images of format ``fmt``, compiled once."""
     (driver,) = jit.functions(isa, scaled.module_of, isa, fmt.name, driver=jit.DRIVER)
     kernel: jit.Kernel = driver
     return kernel
 
 
 def scale(data: Array, fmt: Format, factors: Array, out: Array, isa: Isa, threads: int) -> None:
-    """Compute out[n] = data[n] * factors[n] in f32; all are row-major."""
+    """Compute out[n] = data[n] * factors[n] in f32. All arrays are row-major; ``fmt`` is the format of ``data``."""
     values = {
         "data": address_of(data),
         "factors": address_of(factors),

@@ -1,4 +1,4 @@
-"""Samples scaled in IR: a driver that multiplies each image of a tensor by a number of its own, in f32."""
+"""The IR of a driver that multiplies each image of a tensor by its own factor, in f32."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.records import FLAGS, Record, addresses
 
-ARGUMENTS = addresses("data", "factors", "out") + Record("images", "elements")  # of an image, contiguous
+ARGUMENTS = addresses("data", "factors", "out") + Record("images", "elements")  # ``elements`` is the number per image
 
 
 def module_of(isa: Isa, fmt: str) -> str:
-    """Return the IR of ``driver(arguments, scratch)`` for data in a format."""
+    """Return the IR of ``driver(arguments, scratch)`` for data of format ``fmt``."""
     module = Module()
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
     a = arguments(f, FLAGS + ARGUMENTS)
@@ -25,7 +25,7 @@ def module_of(isa: Isa, fmt: str) -> str:
 
 
 def _image(f: Function, isa: Isa, fmt: str, a: Named, image: Value) -> None:
-    """Multiply the elements of an image, in f32."""
+    """Emit the multiplication of an image's elements by the image's factor, in f32."""
     lanes, begin = isa.lanes, image * a.elements
     factor = f.splat(f.load("float", a.factors, image * F32_BYTES), lanes)
     data, out = f.at(a.data, begin * BYTES[fmt]), f.at(a.out, begin * F32_BYTES)

@@ -1,7 +1,8 @@
-"""The squared norms of samples in IR: a driver that computes one gradient after the other, and adds its squares.
+"""The IR of a driver that computes the squared norms of per-sample gradients.
 
-Threads claim samples. For each sample, the driver of one image computes the gradient into scratch on this thread. Then
-its squares are added in the order of ``spec/samples.py``, while the gradient is in a cache.
+Threads claim samples. For each sample, the thread calls the driver of a single image, which writes the gradient to
+scratch. Then the thread adds the squares of the gradient in the order of ``spec/samples.py``, while the gradient is
+still in a cache.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from convgrad.plan.records import COLUMN_BYTES, FLAGS, Record, addresses
 from convgrad.spec.samples import CHAINS
 
 ARGUMENTS = addresses(
-    "driver", "given",  # the driver of one image, and its arguments without addresses
-    "a.data", "b.data", "norms",  # of the first sample: its operands, and its norm
+    "driver", "given",  # the driver of one image, and its arguments without the addresses
+    "a.data", "b.data", "norms",  # addresses of the first sample's operands and of its norm
 ) + Record(
-    "samples", "a.image", "b.image",  # bytes from a sample to the next
-    "columns", "flags",  # the number of arguments of one image; bytes to its flags
-    "elements", "gradient_at", "scratch_at",  # of a gradient; offsets in scratch of it, and of the driver's scratch
+    "samples", "a.image", "b.image",  # the number of samples; bytes between the operands of two samples
+    "columns", "flags",  # the number of arguments of the driver of one image; the offset of its flags
+    "elements", "gradient_at", "scratch_at",  # elements per gradient; offsets of it and of that scratch
 )  # fmt: skip
 _F32, _F64 = 4, 8
 
@@ -35,7 +36,7 @@ def module_of(isa: Isa) -> str:
 
 
 def _squares(module: Module, isa: Isa) -> None:
-    """Emit ``squares``: the squared norms of contiguous rows."""
+    """Emit ``squares``, which writes the squared norms of contiguous rows."""
     f = module.function("squares", public=True, data="ptr", rows="i64", elements="i64", norms="ptr")
     sums = f.alloca("double", CHAINS)
     with float_environment(f, isa), f.loop(f.rows, data=f.data) as row:
@@ -45,13 +46,13 @@ def _squares(module: Module, isa: Isa) -> None:
 
 
 def _norm2(f: Function, isa: Isa, data: Value, sums: Value) -> Value:
-    """Add the squares of a row: chains in registers, then, in memory, their tree."""
+    """Return the sum of the squares of a row: CHAINS chains, which are vectors, then the tree of the chains."""
     lanes = isa.lanes // 2
     kind, vectors = f"<{lanes} x double>", range(CHAINS // lanes)
 
     def added(part: Value, total: Value) -> Value:
         wide = f.op(kind, f"fpext {part} to {kind}")
-        return f.fma(wide, wide, total)  # a square is exact: fused or not, the bits are the same
+        return f.fma(wide, wide, total)  # a square is exact, so a fused multiply-add has the same bits
 
     whole = f.elements >> CHAINS.bit_length() - 1
     with f.loop(whole, **{f"v{v}": f.zeros(kind) for v in vectors}) as loop:
@@ -62,17 +63,17 @@ def _norm2(f: Function, isa: Isa, data: Value, sums: Value) -> Value:
     for v in vectors:
         mask = f.mask(left - v * lanes, lanes)
         part = f.masked_load(f"<{lanes} x float>", f.at(here, v * lanes * _F32), mask)
-        f.store(added(part, loop.carried[f"v{v}"]), sums, v * lanes * _F64)  # of the other lanes + 0: nothing
+        f.store(added(part, loop.carried[f"v{v}"]), sums, v * lanes * _F64)  # masked lanes add 0
     return tree.reduced(f, [f.load("double", sums, chain * _F64) for chain in range(CHAINS)])
 
 
 def _driver(module: Module, isa: Isa) -> None:
-    """Compute the gradient of each sample that is claimed, and its norm."""
+    """Emit ``driver``, which computes the gradient and the squared norm of each sample that its thread claims."""
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
     a = arguments(f, FLAGS + ARGUMENTS)
     gradient, scratch = f.at(f.scratch, a.gradient_at), f.at(f.scratch, a.scratch_at)
     with claimed(f, isa, a, a.samples, lambda: _own_arguments(f, a, gradient)) as sample:
-        f.store(f.value(0), f.at(f.scratch, a.flags))  # the counter of tasks
+        f.store(f.value(0), f.at(f.scratch, a.flags))  # reset the counter of tasks
         for name in OPERANDS:
             operand = a.of(name)
             f.store(f.at(operand.data, sample * operand.image), f.scratch, CALL.at(f"{name}.data"))
@@ -81,7 +82,7 @@ def _driver(module: Module, isa: Isa) -> None:
 
 
 def _own_arguments(f: Function, a: Named, gradient: Value) -> None:
-    """Copy the arguments of one image to scratch: this thread has its own flags, except the stop flag of all."""
+    """Copy the arguments of the driver of one image to scratch, with own flags except the shared stop flag."""
     with f.loop(a.columns) as column:
         f.store(f.load("i64", a.given, column.index * COLUMN_BYTES), f.at(f.scratch, column.index * COLUMN_BYTES))
     flags = f.at(f.scratch, a.flags)

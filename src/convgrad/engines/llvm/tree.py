@@ -1,8 +1,9 @@
-"""The 16-ary reduction tree in IR: chains are pushed in the order of their numbers, complete nodes are combined.
+"""The 16-ary reduction tree in IR: chains are pushed in the order of their numbers, and complete nodes are combined.
 
-A number has a digit to the base 16 for each level of the tree. Level 0 of the sums is the node that chains are pushed
-to, level n + 1 the node that nodes of level n are combined into. The child with digit 0 begins a node, and the others
-are added to it from left to right. A node is complete if the following number is not below it.
+The number of a chain has a hexadecimal digit for each level of the tree. Memory has one node per level. Chains are
+pushed to the node of level 0, and a complete node of level n is combined into that of level n + 1. The child with digit
+0 begins its node, and the other children are added from left to right. A node is complete if the next chain does not
+belong to its subtree.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from convgrad.spec.order import FAN_IN
 
 
 def begins(f: Function, number: Value) -> Value:
-    """Return whether a child is the first of its node."""
+    """Return whether the child with this number is the first of its node."""
     return f.compare("eq", number & (FAN_IN - 1), 0)
 
 
 def push(f: Function, values: Sequence[Value], sums: Sequence[Value], first: Value) -> None:
-    """Store the first child of a node where its sums are; add others, parent + child."""
+    """Add the values of a child to the sums of its node, as node + child; the first child is stored instead."""
     with f.when(first):
         for value, place in zip(values, sums, strict=True):
             f.store(value, place)
@@ -33,7 +34,7 @@ def push(f: Function, values: Sequence[Value], sums: Sequence[Value], first: Val
 
 
 def combine(module: Module, isa: Isa) -> None:
-    """Emit ``combine``: push ``size`` bytes of stored sums at ``child`` to ``parent``."""
+    """Emit ``combine``, which pushes the sums of node ``child``, ``size`` bytes in memory, to node ``parent``."""
     f = module.function("combine", child="ptr", parent="ptr", size="i64", first="i1")
     kind, step = f"<{isa.lanes} x float>", isa.lanes * F32_BYTES
     with f.loop(f.size >> (step.bit_length() - 1), child=f.child, parent=f.parent) as each:
@@ -43,7 +44,7 @@ def combine(module: Module, isa: Isa) -> None:
 
 
 def combine_up(module: Module, isa: Isa) -> None:
-    """Emit the functions that ``combine_complete`` calls."""
+    """Emit ``combine_up`` and ``combine``, the functions that ``combine_complete`` calls."""
     combine(module, isa)
     f = module.function("combine_up", sums="ptr", step="i64", size="i64", levels="i64", number="i64", following="i64")
 
@@ -57,7 +58,10 @@ def combine_up(module: Module, isa: Isa) -> None:
 def combine_complete(
     f: Function, sums: Value, step: int, size: Value | int, levels: Value, number: Value, following: Value
 ) -> None:
-    """Combine the nodes that are complete after a number was pushed; the sums of levels are ``step`` bytes apart."""
+    """Combine the nodes that are complete after chain ``number``; ``following`` is the next chain's number.
+
+    The nodes of two levels are ``step`` bytes apart, and each has ``size`` bytes of sums.
+    """
     differ = f.op("i64", f"xor {number}, {following.name}")
     with f.when(f.compare("ne", differ >> DIGIT_BITS, 0)):
         f.call("combine_up", sums, step, size, levels, number, following)
@@ -67,7 +71,10 @@ def complete_nodes(
     f: Function, levels: Value, numbers: tuple[Value, Value], sums: Value, step: Value | int,
     combined: Callable[[Value, Value, Value], None],
 ) -> None:  # fmt: skip
-    """Visit the nodes that are complete between two numbers, from the leaves up: sums, number, sums of the parent."""
+    """Visit the nodes that are complete after the first of two consecutive chains, from the leaves to the root.
+
+    ``combined`` is called with the node's sums, the node's number, and the sums of its parent.
+    """
     number, differ = numbers[0], f.op("i64", f"xor {numbers[0]}, {numbers[1].name}")
     begin = {"child": sums, "number": number >> DIGIT_BITS, "differ": differ >> DIGIT_BITS}
     with f.loop(levels - 1, **begin) as level:
@@ -78,9 +85,9 @@ def complete_nodes(
 
 
 def renumber(f: Function, first: Value, step: int, count: Value) -> None:
-    """Number a list of leaves of which some are absent, so that the first child that exists has digit 0, and so on.
+    """Number a list of leaves, of which some are absent, so that the existing children of each node count from 0.
 
-    The number after the last leaf keeps its value. Digits only become smaller, so leaves keep their nodes.
+    The number after the last leaf keeps its value. Digits only become smaller, so each leaf stays in its node.
     """
     begin = {"place": first, "old": f.load("i64", first), "new": f.value(0)}
     with f.loop(count, **begin) as leaf:
@@ -95,7 +102,10 @@ def renumber(f: Function, first: Value, step: int, count: Value) -> None:
 
 
 def reduce(module: Module, isa: Isa) -> None:
-    """Emit ``reduce``: combine leaves that are stored ``step`` bytes apart, level by level, into the first of them."""
+    """Emit ``reduce``, which adds leaves in memory level by level; the sum replaces the first leaf.
+
+    The leaves are ``step`` bytes apart, and each has ``size`` bytes of sums.
+    """
     f = module.function("reduce", leaves="ptr", step="i64", count="i64", size="i64", levels="i64")
     kind, vector = f"<{isa.lanes} x float>", isa.lanes * F32_BYTES
     with f.loop(f.levels, left=f.count, step=f.step) as level:
@@ -114,12 +124,15 @@ def reduce(module: Module, isa: Isa) -> None:
 
 
 def reduced(f: Function, leaves: Sequence[Value]) -> Value:
-    """Return the sum of leaves in registers."""
+    """Return the sum of leaves that are in registers, in the order of the reduction tree."""
     while len(leaves) > 1:
         leaves = [folded(f.add, leaves[first : first + FAN_IN]) for first in range(0, len(leaves), FAN_IN)]
     return leaves[0]
 
 
 def pushed(f: Function, node: Value, other: Value, level: Value, above: Value) -> tuple[Value, Value]:
-    """Return the sums of two levels after a node; ``other``: its parent is not that of the node before."""
+    """Return the sums ``level`` and ``above`` of two levels after a complete node is pushed to ``level``.
+
+    ``other`` is whether the node's parent differs from the parent of the previous node.
+    """
     return f.select(other, node, f.add(level, node)), f.select(other, f.add(above, level), above)

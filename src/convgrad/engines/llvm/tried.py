@@ -1,4 +1,4 @@
-"""A trial of bf16 pairs: whether the instruction has the bits of two fused multiply-adds on this machine."""
+"""A test of this machine's bf16 pair instruction: its results must have the bits of two fused multiply-adds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
 
 Pairs = NDArray[np.uint32]
-STEPS = 8  # pairs of a chain
-CHAINS = 512  # of each kind
-# Ranges of biased exponents without denormals: minimum, wide, narrow, and those that overflow.
+STEPS = 8  # bf16 pairs per chain
+CHAINS = 512  # test chains of each kind
+# Ranges of biased exponents: the smallest products without denormals, wide ranges, narrow ranges, and overflow.
 EXPONENTS = (
     (MIN_EXPONENT_SUM // 2, MIN_EXPONENT_SUM // 2 + 1),
     (MIN_EXPONENT_SUM // 2, 90),
@@ -36,8 +36,8 @@ SPECIAL = (0, 0x8000, 0x7F80, 0xFF80, 0x7FC0)  # zeros, infinities, NaN
 def why_not(isa: Isa) -> str:
     """Return why the bf16 pairs of an instruction set cannot be used, or the empty string.
 
-    Chains are compared with chains of fused multiply-adds, high halves first, bit by bit; all NaNs are equal. Then the
-    rounding of their sums is compared with integers.
+    The sums of test chains by bf16 pairs must have the bits of sums by fused multiply-adds; any NaN equals any NaN.
+    Then the instruction that rounds sums to bf16 must agree with rounding in integer arithmetic.
     """
     found, wanted = _sums(isa, PAIR_SUMS[isa.pairs]), _sums(isa, fused)
     same = (found.view(np.uint32) == wanted.view(np.uint32)) | (np.isnan(found) & np.isnan(wanted))
@@ -51,7 +51,7 @@ def why_not(isa: Isa) -> str:
 
 
 def _sums(isa: Isa, add: MultiplyAdd) -> NDArray[np.float32]:
-    """Return all sums of all chains by a multiply-add."""
+    """Return the sum after each step of each test chain, computed with the multiply-add ``add``."""
     made = [np.concatenate(each) for each in zip(*_chains(), strict=True)]
     out = np.empty((len(made[0]), STEPS), np.float32)
     a, b = (np.ascontiguousarray(each.reshape(-1, isa.lanes, STEPS).transpose(0, 2, 1)) for each in made)
@@ -70,7 +70,7 @@ def _rounded(isa: Isa, sums: NDArray[np.float32], narrow: PairNarrow) -> NDArray
 
 
 def _rounding(isa: Isa, narrow: PairNarrow) -> str:
-    """Return the IR of ``rounds``: so many times two vectors of sums."""
+    """Return the IR of ``rounds``, which rounds ``count`` times two vectors of f32 sums to bf16."""
     module, kind, size = Module(), f"<{isa.lanes} x float>", 4 * isa.lanes
     f: Function = module.function("rounds", public=True, sums="ptr", out="ptr", count="i64")
     with f.loop(f.count, sums=f.sums, out=f.out) as two:
@@ -81,7 +81,7 @@ def _rounding(isa: Isa, narrow: PairNarrow) -> str:
 
 
 def _nearest(sums: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """Return the nearest bf16, of two as near the even one."""
+    """Return f32 sums rounded to the nearest bf16, ties to even, by integer arithmetic."""
     bits = sums.view(np.uint32)
     odd = bits >> np.uint32(16) & np.uint32(1)
     nearest: NDArray[np.uint16] = (bits + (odd + np.uint32(0x7FFF)) >> np.uint32(16)).astype(np.uint16)
@@ -89,7 +89,7 @@ def _nearest(sums: NDArray[np.float32]) -> NDArray[np.uint16]:
 
 
 def _module(isa: Isa, add: MultiplyAdd) -> str:
-    """Return the IR of ``chains``: out[chain][step][lane] = the sum of a * b of a chain's words up to a step."""
+    """Return the IR of ``chains``: out[chain][step][lane] is the sum of the products a * b of a chain up to a step."""
     module, kind, size = Module(), f"<{isa.lanes} x i32>", 4 * isa.lanes
     f: Function = module.function("chains", public=True, a="ptr", b="ptr", out="ptr", count="i64")
     with f.loop(f.count, a=f.a, b=f.b, out=f.out) as chain:
@@ -104,11 +104,11 @@ def _module(isa: Isa, add: MultiplyAdd) -> str:
 
 
 def _chains() -> Iterator[tuple[Pairs, Pairs]]:
-    """Yield words of both operands, [chain][step], kind by kind."""
+    """Yield the test chains of each kind: arrays [chain][step] of bf16 pairs for both operands."""
     for kind, (low, high) in enumerate(EXPONENTS):
         x, y = (_pairs(2 * kind + side, low, high) for side in range(2))
         yield x, y
-        yield x, y ^ np.uint32(0x8000)  # other signs below
+        yield x, y ^ np.uint32(0x8000)  # the low half has the opposite sign
         upper = np.uint32(0xFFFF0000)
         yield x & upper | x >> np.uint32(16), y & upper | (y >> np.uint32(16)) ^ np.uint32(0x8000)  # sums that cancel
     x, y = (_pairs(100 + side, 120, 134) for side in range(2))
@@ -120,7 +120,7 @@ def _chains() -> Iterator[tuple[Pairs, Pairs]]:
 
 
 def _pairs(seed: int, low: int, high: int) -> Pairs:
-    """Return bf16 pairs with exponents from ``low`` to ``high``, and any sign and significand."""
+    """Return bf16 pairs with biased exponents from ``low`` to ``high``, random signs and random significands."""
     noise = _noise(2 * CHAINS * STEPS, seed)
     exponents = low + (noise >> np.uint64(20)) % np.uint64(high - low + 1)
     halves = (noise & np.uint64(0x807F) | exponents << np.uint64(7)).astype(np.uint16)
@@ -128,7 +128,7 @@ def _pairs(seed: int, low: int, high: int) -> Pairs:
 
 
 def _noise(count: int, seed: int) -> NDArray[np.uint64]:
-    """Return pseudo-random integers: NumPy's generators are slow to load."""
+    """Return pseudo-random integers without NumPy's generators, which are slow to load."""
     found = (np.arange(count, dtype=np.uint64) + np.uint64(seed << 32)) * np.uint64(0x9E3779B97F4A7C15)
     found = (found ^ found >> np.uint64(29)) * np.uint64(0xBF58476D1CE4E5B9)
     return found ^ found >> np.uint64(32)

@@ -1,7 +1,8 @@
-"""Compiled functions that threads run outside the interpreter: waiting for work, and a region of OpenMP.
+"""Compiled functions that threads run without the interpreter's lock: waiting for work, and a region of OpenMP.
 
-A thread of the pool looks for work, runs it and looks again. A caller looks for the end of its threads. Each thread of
-an OpenMP region runs a driver if the thread is wanted, in scratch of its own.
+A thread of the pool polls its mailbox, runs the driver that is posted there, and polls again. A caller polls two
+counters until its threads have ended. In an OpenMP region, the threads that a call needs run its driver, each in its
+own scratch.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from convgrad.plan.records import Record, addresses
 
 
 class Waiting(NamedTuple):
-    """The compiled functions."""
+    """The compiled functions by which threads wait."""
 
-    serve: Callable[[int, int], None]  # mailbox, how often to look: run what is posted until nothing is for so long
-    post: Callable[[int, int, int, int, int], int]  # mailbox, kernel, arguments, scratch_bytes, pending: 1 if taken
-    idle: Callable[[int, int, int], None]  # two words, how often to look: return when both are 0, or it was so often
+    # (mailbox, looks): run posted drivers; return after so many looks at the mailbox without a new driver.
+    serve: Callable[[int, int], None]
+    # (mailbox, kernel, arguments, scratch_bytes, pending): post a driver; return 1 if the thread takes it, else 0.
+    post: Callable[[int, int, int, int, int], int]
+    # (address of a word, address of another, looks): return when both words are 0, or after so many looks.
+    idle: Callable[[int, int, int], None]
 
 
 def module(architecture: str) -> str:
@@ -126,7 +130,7 @@ end:
 
 @cache
 def compiled() -> Waiting:
-    """Return the functions, compiled for this machine."""
+    """Return the compiled functions ``serve``, ``post`` and ``idle`` for this machine."""
     isa = isas.host_isas()[0]
     address, number = ctypes.c_void_p, ctypes.c_int64
     return Waiting(
@@ -146,12 +150,12 @@ def compiled() -> Waiting:
 REGION = (
     addresses("kernel", "arguments", "scratch") + Record("scratch_step", "wanted")
     + addresses("number", "system_call") + Record("gettid")
-    + Record("member")  # is written: the system's number of a thread that is not the caller
+    + Record("member")  # an output: the system's number of a thread of the team that is not the caller
 )  # fmt: skip
 
 
 def region_module() -> str:
-    """Return the IR of ``each``, a function of the address of a row of REGION."""
+    """Return the IR of ``each``, which every thread of a region calls with the address of a REGION record."""
     module = Module()
     f = module.function("each", public=True, region="ptr")
     r = loaded_where_used(f, f.region, REGION)
@@ -166,6 +170,6 @@ def region_module() -> str:
 
 @cache
 def region() -> Any:
-    """Return the function, compiled for this machine; its ``address`` is where it begins."""
+    """Return the compiled function ``each`` for this machine, with its address as ``address``."""
     (each,) = jit.functions(isas.host_isas()[0], region_module, each=(None, ctypes.c_void_p))
     return each
