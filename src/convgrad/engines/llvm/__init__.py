@@ -1,1 +1,1 @@
-"""The generated engine: problems solved by kernels that Python writes as LLVM IR and compiles in process."""
+"""The generated engine, which writes kernels as LLVM IR and compiles them in this process."""

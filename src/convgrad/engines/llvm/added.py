@@ -1,4 +1,4 @@
-"""Arrays added element by element, from the first to the last, as a node of the reduction tree adds its children."""
+"""The sum of arrays, added element by element from the first to the last, as a node of the reduction tree does."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from convgrad.plan.recipe import F32_BYTES
 
 Array = NDArray[Any]
 
-VECTORS = 4  # at a time
+VECTORS = 4  # vectors per iteration
 PROTOTYPE = (None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-MAX_ELEMENTS = 1 << 20  # of a call, which cannot be interrupted
+MAX_ELEMENTS = 1 << 20  # elements per call of the compiled function, which Ctrl-C cannot interrupt
 
 
 def add_up(isa: Isa, arrays: Sequence[Array], out: Array, fmt: str, accumulate: bool) -> None:
-    """Write the sum of one or more dense f32 arrays into a dense ``out``: +0, the old value, one rounding."""
+    """Write the sum of one or more dense f32 arrays into a dense ``out``.
+
+    The epilogue adds +0, and the old value if ``accumulate``, and then rounds once to the format ``fmt``.
+    """
     add = _compiled(isa, fmt, accumulate)
     for begin in range(0, out.size, MAX_ELEMENTS):
         at = words(len(arrays))
@@ -40,7 +43,7 @@ def _compiled(isa: Isa, fmt: str, accumulate: bool) -> Any:
 
 
 def module_of(isa: Isa, fmt: str, accumulate: bool) -> str:
-    """Return the IR of ``add``."""
+    """Return the IR of ``add``, which adds ``size`` elements of ``number`` arrays into ``out``."""
     module = Module()
     f = module.function("add", public=True, out="ptr", arrays="ptr", number="i64", size="i64")
 
@@ -59,7 +62,10 @@ def module_of(isa: Isa, fmt: str, accumulate: bool) -> str:
 
 
 def in_vectors(f: Function, size: Value, lanes: int, emit: Callable[[Value, int, Value | None], None]) -> None:
-    """Run ``emit(first, vectors, mask)`` for ``size`` elements: some vectors at a time, then the remainder by masks."""
+    """Emit a loop over ``size`` elements, VECTORS vectors at a time, then a loop over the remainder by masked vectors.
+
+    ``emit(first, vectors, mask)`` emits the code for ``vectors`` vectors from the element ``first``.
+    """
     step = lanes * VECTORS
     full = size >> step.bit_length() - 1
     with f.loop(full) as many:
@@ -71,7 +77,7 @@ def in_vectors(f: Function, size: Value, lanes: int, emit: Callable[[Value, int,
 
 
 def _summed(f: Function, lanes: int, at: Value, vectors: int, mask: Value | None) -> list[Value]:
-    """Return the sums of some vectors from an element on."""
+    """Return the sums over all arrays, for ``vectors`` vectors that begin at the element ``at``."""
 
     def vector(array: Value, number: int) -> Value:
         return read(f, "f32", f.at(array, number * lanes * F32_BYTES), lanes, mask)

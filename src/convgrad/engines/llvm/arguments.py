@@ -1,4 +1,4 @@
-"""Records in IR: arguments of drivers and rows of tables, by name: ``a.of("out").step`` is the column "out.step"."""
+"""Records in IR: a driver's arguments and rows of tables, by name. ``a.of("out").step`` is the column "out.step"."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convgrad.plan.records import Record
 
 
 class Named:
-    """Values by name; those of an operand or of an axis have its name as a prefix."""
+    """Values by name. The names of an operand's or an axis's values begin with the name of the operand or axis."""
 
     def __init__(self, get: Callable[[str], Value], prefix: str = "") -> None:
         self._get, self._prefix = get, prefix
@@ -19,38 +19,38 @@ class Named:
         return self._get(self._prefix + name)
 
     def named(self, name: str) -> Value:
-        """Return a value by its full name."""
+        """Return the value of this name, which need not be a Python identifier."""
         return self._get(self._prefix + name)
 
     def of(self, side: str) -> Named:
-        """Return the values of an operand, or of an axis."""
+        """Return the values of the operand or axis ``side``, whose names then need no prefix."""
         return Named(self._get, f"{self._prefix}{side}.")
 
     def but(self, **own: Value) -> Named:
-        """Return the same values, some of them replaced."""
+        """Return the same values, except those that are given by name."""
         return Named(lambda name: own[name] if name in own else self.named(name))
 
 
 def arguments(f: Function, record: Record = ARGUMENTS) -> Named:
-    """Return the driver's arguments from a function's parameter ``arguments``, each loaded where it is used."""
+    """Return the driver's arguments from a function's parameter ``arguments``. Each use loads the argument again."""
     return loaded_where_used(f, f.arguments, record)
 
 
 def columns(f: Function, pointer: Value, record: Record, *some: str) -> Named:
-    """Load a row of a table, or some of its columns."""
+    """Load all columns of the table row at ``pointer``, or only the columns ``some``."""
     row = loaded_where_used(f, pointer, record)
     return Named({name: row.named(name) for name in some or record.columns}.__getitem__)
 
 
 def fill(f: Function, pointer: Value, record: Record, **row: Value) -> None:
-    """Store all columns of a row of a table."""
+    """Store all columns of the table row at ``pointer``."""
     assert set(row) == set(record.columns), "a row has the columns of its record"
     for name, value in row.items():
         f.store(value, pointer, record.at(name))
 
 
 def loaded_where_used(f: Function, pointer: Value, record: Record) -> Named:
-    """Return the columns of a record, each loaded where it is used."""
+    """Return the columns of the record at ``pointer``. Each use loads the column again."""
     return Named(lambda name: f.load("ptr" if name in record.addresses else "i64", pointer, record.at(name)))
 
 

@@ -1,4 +1,4 @@
-"""Number formats in IR: narrower formats are widened to f32, and f32 is narrowed with one rounding."""
+"""Conversions between number formats in IR: widening to f32, which is exact, and narrowing from f32 by one rounding."""
 
 from __future__ import annotations
 
@@ -16,25 +16,28 @@ _NAN = {"float": "0x7FF8000000000000", "i32": "2143289344"}
 
 
 def stored(fmt: str, lanes: int = 0) -> str:
-    """Return the IR type of a format in memory."""
+    """Return the IR type of a value in memory, or of a vector if ``lanes`` is not 0."""
     return f"<{lanes} x {STORED[fmt]}>" if lanes else STORED[fmt]
 
 
 def load_masked(f: Function, fmt: str, lanes: int, pointer: Value, mask: Value) -> Value:
-    """Load stored values under a mask; other lanes are zero and never touched."""
+    """Load a vector in its stored format. Lanes outside ``mask`` become zero, and their memory is not accessed."""
     raw = f.masked_load(f"<{lanes} x {'float' if fmt == 'f32' else f'i{8 * BYTES[fmt]}'}>", pointer, mask)
     kind = stored(fmt, lanes)
     return raw if raw.type == kind else f.op(kind, f"bitcast {raw} to {kind}")
 
 
 def read(f: Function, fmt: str, pointer: Value, lanes: int = 0, mask: Value | None = None) -> Value:
-    """Return a stored value or a vector of them in f32; lanes outside a mask are zero and never touched."""
+    """Load a value, or a vector if ``lanes`` is not 0, and widen it to f32.
+
+    Lanes outside ``mask`` become zero, and their memory is not accessed.
+    """
     raw = f.load(stored(fmt, lanes), pointer) if mask is None else load_masked(f, fmt, lanes, pointer, mask)
     return widen(f, fmt, raw)
 
 
 def write(f: Function, fmt: str, value: Value, pointer: Value, mask: Value | None = None) -> None:
-    """Store an f32 value or a vector of them, rounded once."""
+    """Round an f32 value or vector to a format and store it."""
     narrowed = narrow(f, fmt, value)
     if mask is None:
         f.store(narrowed, pointer)
@@ -43,7 +46,7 @@ def write(f: Function, fmt: str, value: Value, pointer: Value, mask: Value | Non
 
 
 def widen(f: Function, fmt: str, raw: Value) -> Value:
-    """Return stored values in f32, exactly."""
+    """Return the f32 values of ``raw``, a value or vector in its stored format; the conversion is exact."""
     if fmt == "f32":
         return raw
     if fmt == "bf16":
@@ -54,12 +57,15 @@ def widen(f: Function, fmt: str, raw: Value) -> Value:
 
 
 def _widen_e5m2(f: Function, bits: Value) -> Value:
-    """f8_e5m2 is the upper half of f16."""
+    """Widen f8_e5m2, whose bits are the upper half of those of f16."""
     return _cast(f, "fpext", _cast(f, "bitcast", _by(f, "shl", bits, 8), "half"), "float")
 
 
 def _widen_e4m3(f: Function, bits: Value) -> Value:
-    """f8_e4m3 has one exponent bit less than f16: its fields make an f16 that is 2^8 times smaller, or of NaN 480."""
+    """Widen f8_e4m3 through f16, which has one more exponent bit.
+
+    With the same exponent and significand, the f16 is 2^8 times smaller. NaN would become 480, so it is replaced.
+    """
     size, sign = _by(f, "and", bits, 0x7F), _by(f, "shl", _by(f, "and", bits, 0x80), 8)
     half = f.op(sign.type, f"or {sign}, {_by(f, 'shl', size, 7).name}")
     wide = _cast(f, "fpext", _cast(f, "bitcast", half, "half"), "float")
@@ -72,9 +78,10 @@ _WIDEN_F8 = {"f8_e5m2": _widen_e5m2, "f8_e4m3": _widen_e4m3}
 
 
 def narrow(f: Function, fmt: str, value: Value) -> Value:
-    """Return f32 values in a format, rounded to nearest even; every NaN becomes the canonical quiet NaN.
+    """Return f32 values rounded to a format, ties to even. Every NaN becomes the canonical quiet NaN.
 
-    bf16 by integers: LLVM's own truncation calls a symbol on older CPUs and flushes subnormals on newer ones.
+    bf16 is rounded by integer arithmetic. LLVM's conversion calls an external function on older processors and flushes
+    denormals to zero on newer ones.
     """
     wide, odd = value.type, f.op(_like(value, "i1"), f"fcmp uno {value}, {value.name}")
     if fmt in _WIDEN_F8:
@@ -88,14 +95,18 @@ def narrow(f: Function, fmt: str, value: Value) -> Value:
 
 
 def _rounded(f: Function, bits: Value, dropped: int) -> Value:
-    """Return bits that are rounded to nearest even when the last ``dropped`` bits are dropped."""
+    """Return ``bits`` plus a number that makes dropping the last ``dropped`` bits round to nearest, ties to even."""
     last = _by(f, "and", _by(f, "lshr", bits, dropped), 1)
     half = _by(f, "add", last, (1 << dropped - 1) - 1)
     return f.op(bits.type, f"add {bits}, {half.name}")
 
 
 def _narrow_f8(f: Function, fmt: Format, value: Value, odd: Value) -> Value:
-    """Round normal numbers by integers, and subnormal numbers by adding a number with their last place."""
+    """Return f32 values rounded to an 8-bit format; ``odd`` is whether a value is NaN.
+
+    Normal results are rounded by integer arithmetic. Denormal results are rounded by an f32 addition of a number whose
+    last place is that of the result.
+    """
     p, low = fmt.significand_bits, fmt.min_exponent
     bits = _cast(f, "bitcast", value, "i32")
     size, sign = _by(f, "and", bits, 0x7FFFFFFF), _by(f, "and", _by(f, "lshr", bits, 24), 0x80)
@@ -117,24 +128,24 @@ def _narrow_f8(f: Function, fmt: Format, value: Value, odd: Value) -> Value:
 
 
 def _narrowed(f: Function, first: Value, second: Value) -> Value:
-    """Narrow by integers."""
+    """Return two f32 vectors rounded to one bf16 vector by integer arithmetic."""
     two = [narrow(f, "bf16", each) for each in (first, second)]
     lanes = int(two[0].type[1:].split(" x ")[0])
     return f.shuffle(two[0], two[1], list(range(2 * lanes)))
 
 
 def _narrowed_normal(f: Function, first: Value, second: Value) -> Value:
-    """Narrow as the instruction does: denormals are flushed to zero."""
+    """Return two f32 vectors rounded to one bf16 vector, with denormals flushed to zero as the instruction does."""
     return _narrowed(f, normal(f, first), normal(f, second))
 
 
 def _cvtne2ps2bf16(f: Function, first: Value, second: Value) -> Value:
-    """The instruction of AVX512_BF16."""
+    """Return two f32 vectors rounded to one bf16 vector by the instruction VCVTNE2PS2BF16 of AVX512_BF16."""
     both = f.intrinsic("<32 x bfloat>", "llvm.x86.avx512bf16.cvtne2ps2bf16.512", second, first)
     return f.op("<32 x i16>", f"bitcast {both} to <32 x i16>")
 
 
-# Two vectors of sums rounded to bf16, the second after the first, by ``Isa.pairs``. No sum is NaN or denormal.
+# (f, first, second): return the sums of two f32 vectors, rounded to one bf16 vector. No sum is NaN or denormal.
 PairNarrow = Callable[[Function, Value, Value], Value]
 PAIR_NARROWS: dict[str, PairNarrow] = {
     "dpbf16ps": _cvtne2ps2bf16, "fused": _narrowed, "flushed": _narrowed_normal,
@@ -147,12 +158,12 @@ def _cast(f: Function, how: str, value: Value, element: str) -> Value:
 
 
 def _by(f: Function, what: str, value: Value, number: int) -> Value:
-    """Return the result of an operation of integers with a constant."""
+    """Return the result of the integer instruction ``what`` with a value and a constant."""
     return f.op(value.type, f"{what} {value}, {_constant(f, value.type, number).name}")
 
 
 def _like(value: Value, element: str) -> str:
-    """Return the type with as many lanes as a value and another element."""
+    """Return the type of ``value`` with its element type replaced by ``element``."""
     return f"{value.type.split(' x ')[0]} x {element}>" if value.type[0] == "<" else element
 
 

@@ -1,4 +1,7 @@
-"""The emitter of LLVM IR: values, memory, vectors, and control flow as ``with`` blocks; loops carry values by name."""
+"""The emitter of LLVM IR: values, memory, vectors, and control flow as ``with`` blocks.
+
+The methods of ``Function`` append instructions. Their docstrings describe the effect of these instructions.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from struct import pack
 
 @dataclass(frozen=True)
 class Value:
-    """An SSA value or a constant, in the function that made it."""
+    """An SSA value or a constant; ``function`` is the IR function that it belongs to."""
 
     function: Function
     type: str
@@ -43,7 +46,7 @@ class Value:
 
 
 class Loop:
-    """A loop being emitted: its index and carried values are attributes; ``next`` sets values of the next iteration."""
+    """A loop that is being emitted. Its attributes are ``index`` and the carried values of the present iteration."""
 
     def __init__(self, index: Value, carried: dict[str, Value]) -> None:
         self.index = index
@@ -54,17 +57,17 @@ class Loop:
         return self.carried[name]
 
     def next(self, **values: Value) -> None:
-        """Set values of the next iteration; others stay the same."""
+        """Set carried values for the next iteration. Values that are not given stay the same."""
         self.following |= values
 
 
 class Function:
-    """One function being emitted. Parameters are attributes; integers are i64, addresses are bytes."""
+    """A function that is being emitted. Its parameters are attributes. Integers are i64, and offsets are in bytes."""
 
     def __init__(self, module: Module, name: str, parameters: dict[str, str], public: bool = False) -> None:
         self.module = module
         self.parameters = {n: Value(self, t, f"%{n}") for n, t in parameters.items()}
-        # Only the driver is public.
+        # ``internal`` lets LLVM inline all functions except those that Python calls.
         declared = ", ".join(f"{t} %{n}" for n, t in parameters.items())
         self.head = f"define {'' if public else 'internal '}void @{name}({declared}) #0 {{"
         self.lines: list[str] = ["entry:"]
@@ -81,34 +84,34 @@ class Function:
     def __str__(self) -> str:
         return "\n".join([self.head, *self.lines, "}"])
 
-    # -- plumbing --
+    # -- instructions --
 
     def fresh(self, hint: str = "v") -> str:
-        """Return an unused name."""
+        """Return a name that the function does not use yet."""
         self.named += 1
         return f"{hint}{self.named}"
 
     def say(self, line: str) -> None:
-        """Append an instruction."""
+        """Append an instruction without a result."""
         self.lines.append(f"  {line}")
 
     def op(self, kind: str, text: str) -> Value:
-        """Append an instruction that returns a value."""
+        """Append the instruction ``text`` and return its result, which has the type ``kind``."""
         value = Value(self, kind, f"%{self.fresh()}")
         self.say(f"{value.name} = {text}")
         return value
 
     def start(self, label: str) -> None:
-        """Begin a basic block."""
+        """Begin a basic block with this label."""
         self.lines.append(f"{label}:")
         self.block = label
 
     def call(self, name: str, *arguments: Value | int) -> None:
-        """Call a function of the module."""
+        """Call a function of the same module."""
         self.say(f"call void @{name}({', '.join(str(self.value(a)) for a in arguments)})")
 
     def intrinsic(self, kind: str, name: str, *arguments: Value | str) -> Value:
-        """Call an LLVM intrinsic, declared on first use."""
+        """Call an LLVM intrinsic with the result type ``kind``; the module declares it at its first use."""
         types = [str(a).rsplit(" ", 1)[0] if isinstance(a, str) else a.type for a in arguments]
         self.module.declare(f"declare {kind} @{name}({', '.join(types)})")
         text = f"call {kind} @{name}({', '.join(map(str, arguments))})"
@@ -120,22 +123,22 @@ class Function:
     # -- integers --
 
     def value(self, what: Value | int) -> Value:
-        """Return an i64 constant, or the value itself."""
+        """Return a Python integer as an i64 constant; return a value as it is."""
         return what if isinstance(what, Value) else Value(self, "i64", str(what))
 
     def arithmetic(self, what: str, a: Value, b: Value | int) -> Value:
-        """Add, subtract, multiply, mask or shift integers; neutral operations are left out."""
+        """Return the result of an integer instruction, such as "add"; x + 0, x * 1 and the like emit nothing."""
         if isinstance(b, int) and b == {"mul": 1, "and": -1}.get(what, 0):
             return a
         return self.op(a.type, f"{what} {a}, {b.name if isinstance(b, Value) else b}")
 
     def compare(self, how: str, a: Value, b: Value | int) -> Value:
-        """Compare integers, or vectors of them."""
+        """Return whether the comparison ``how``, such as "slt", of integers or of vectors of integers is true."""
         kind = f"{a.type.split(' x ')[0]} x i1>" if a.type[0] == "<" else "i1"
         return self.op(kind, f"icmp {how} {a}, {b.name if isinstance(b, Value) else b}")
 
     def select(self, condition: Value, a: Value, b: Value) -> Value:
-        """Return a where the condition holds, else b."""
+        """Return ``a`` if the condition is true, else ``b``; lane by lane if the condition is a vector."""
         return self.op(a.type, f"select {condition}, {a}, {b}")
 
     def min(self, a: Value, b: Value | int) -> Value:
@@ -147,12 +150,12 @@ class Function:
         return self.intrinsic("i64", "llvm.smax.i64", a, self.value(b))
 
     def divided(self, a: Value, b: Value | int) -> tuple[Value, Value]:
-        """Return the quotient and the remainder of two integers that are not negative."""
+        """Return the quotient and the remainder of two non-negative integers."""
         by = b.name if isinstance(b, Value) else b
         return self.op(a.type, f"udiv {a}, {by}"), self.op(a.type, f"urem {a}, {by}")
 
     def opaque(self, value: Value) -> Value:
-        """Return an integer whose origin LLVM does not know."""
+        """Return the same integer in a way that stops LLVM from using how it was computed."""
         return self.op("i64", f'call i64 asm "", "=r,0"({value})')
 
     # -- memory --
@@ -169,37 +172,37 @@ class Function:
         return ends[0] - ends[1]
 
     def load(self, kind: str, pointer: Value, offset: Value | int = 0) -> Value:
-        """Load from any address: arrays need not be aligned."""
+        """Load a value of type ``kind`` from an address of any alignment."""
         return self.op(kind, f"load {kind}, {self.at(pointer, offset)}, align 1")
 
     def store(self, value: Value, pointer: Value, offset: int = 0) -> None:
-        """Store to any address."""
+        """Store a value to an address of any alignment."""
         self.say(f"store {value}, {self.at(pointer, offset)}, align 1")
 
     def alloca(self, kind: str, count: int) -> Value:
-        """Return memory for ``count`` values on the stack, aligned to cache lines."""
+        """Return the address of stack memory for ``count`` values, aligned to 64 bytes."""
         return self.op("ptr", f"alloca {kind}, i64 {count}, align 64")
 
     def prefetch(self, pointer: Value, locality: int = 3) -> None:
-        """Prefetch a cache line into L1, or into L2 with a locality of 2; never faults."""
+        """Prefetch a cache line into L1, or into L2 if ``locality`` is 2. The address may be invalid."""
         self.intrinsic("void", "llvm.prefetch.p0", pointer, "i32 0", f"i32 {locality}", "i32 1")
 
     # -- vectors --
 
     def splat(self, scalar: Value, lanes: int) -> Value:
-        """Return a vector of one value in all lanes."""
+        """Return a vector with the same value in all lanes."""
         kind = f"<{lanes} x {scalar.type}>"
         one = self.op(kind, f"insertelement {kind} poison, {scalar}, i64 0")
         return self.op(kind, f"shufflevector {one}, {kind} poison, <{lanes} x i32> zeroinitializer")
 
     def everywhere(self, kind: str, number: float) -> Value:
-        """Return a constant vector of one number in all lanes: an integer, or a float that f32 represents."""
+        """Return a constant vector with the same number in all lanes: an integer, or a float that f32 represents."""
         lanes, element = kind[1:-1].split(" x ")
         text = f"0x{pack('>d', number).hex().upper()}" if element == "float" else str(number)
         return Value(self, kind, "<" + ", ".join([f"{element} {text}"] * int(lanes)) + ">")
 
     def numbers(self, element: str, numbers: range) -> Value:
-        """Return a constant vector of these integers."""
+        """Return a constant vector of the integers ``numbers``, one per lane."""
         return Value(self, f"<{len(numbers)} x {element}>", f"<{', '.join(f'{element} {n}' for n in numbers)}>")
 
     def any_of(self, masks: list[Value]) -> Value:
@@ -211,16 +214,16 @@ class Function:
         return self.op("i1", f"icmp ne {self.op(f'i{lanes}', f'bitcast {masks[0]} to i{lanes}')}, 0")
 
     def shuffle(self, a: Value, b: Value, lanes: list[int]) -> Value:
-        """Return selected lanes of a and b, numbered through both; lanes below 0 are undefined."""
+        """Return a vector of lanes of ``a`` and ``b``. Lane numbers of ``b`` follow those of ``a``; -1 is undefined."""
         element = a.type.split(" x ")[1][:-1]
         picks = ", ".join(f"i32 {lane}" if lane >= 0 else "i32 poison" for lane in lanes)
         return self.op(f"<{len(lanes)} x {element}>", f"shufflevector {a}, {b}, <{len(lanes)} x i32> <{picks}>")
 
     def transposed(self, rows: list[Value], lanes: int) -> list[Value]:
-        """Return the columns of a square matrix, in registers; rows that are not given are undefined."""
+        """Return the columns of a square matrix of ``lanes`` rows, which are vectors. Missing rows are undefined."""
         square = rows + [Value(self, f"<{lanes} x float>", "poison")] * (lanes - len(rows))
         distance = 1
-        while distance < lanes:  # exchange the off-diagonal quarters of all squares of 2 * distance
+        while distance < lanes:  # exchange the off-diagonal quarters of squares of 2 * distance rows
             for i in (i for i in range(lanes) if not i & distance):
                 a, b = square[i], square[i + distance]
                 low = [j if not j & distance else lanes + j - distance for j in range(lanes)]
@@ -230,7 +233,7 @@ class Function:
         return square
 
     def zeros(self, kind: str) -> Value:
-        """Return a constant of zeros."""
+        """Return the constant zero of a type, or a vector of zeros."""
         return Value(self, kind, "zeroinitializer" if kind[0] == "<" else "0.0")
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
@@ -238,21 +241,24 @@ class Function:
         return self.intrinsic(a.type, f"llvm.fma.{_suffix(a.type)}", a, b, c)
 
     def add(self, a: Value, b: Value) -> Value:
-        """Return the sum of floating-point values."""
+        """Return the sum of two floating-point values or vectors."""
         return self.op(a.type, f"fadd {a}, {b.name}")
 
     def mask(self, count: Value, lanes: int) -> Value:
-        """Return a mask of the first ``count`` lanes."""
+        """Return a mask in which the first ``count`` lanes are set."""
         numbers = self.numbers("i64", range(lanes))
         return self.op(f"<{lanes} x i1>", f"icmp sgt {self.splat(count, lanes)}, {numbers.name}")
 
     def masked_load(self, kind: str, pointer: Value, mask: Value) -> Value:
-        """Load the lanes of a mask, each from its own address if there are several; other lanes are zero, untouched."""
+        """Load the lanes of a mask, each from its own address if ``pointer`` is a vector of addresses.
+
+        Other lanes become zero, and their memory is not accessed.
+        """
         name = f"llvm.masked.{_either(pointer, 'load', 'gather')}.{_suffix(kind)}.{_suffix(pointer.type)}"
         return self.intrinsic(kind, name, pointer, "i32 1", mask, f"{kind} zeroinitializer")
 
     def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
-        """Store the lanes of a mask, each to its own address if there are several; other lanes are never touched."""
+        """Store the lanes of a mask, each to its own address if ``pointer`` is a vector of addresses."""
         name = f"llvm.masked.{_either(pointer, 'store', 'scatter')}.{_suffix(value.type)}.{_suffix(pointer.type)}"
         self.intrinsic("void", name, value, pointer, "i32 1", mask)
 
@@ -269,7 +275,7 @@ class Function:
 
     @contextmanager
     def loop(self, count: Value | int, **carried: Value) -> Iterator[Loop]:
-        """Repeat ``count`` times; after the block, carried values are those of the end."""
+        """Repeat the block ``count`` times. After it, the loop's carried values are those of the last ``next``."""
         assert "index" not in carried, "a loop has an index of its own"
         name, before, rounds = self.fresh("loop"), self.block, self.value(count)
         self.say(f"br label %{name}")
@@ -295,7 +301,7 @@ class Function:
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
-        """Run a block only if an i1 holds."""
+        """Run the block only if the i1 ``condition`` is true."""
         name = self.fresh("when")
         self.say(f"br {condition}, label %{name}, label %{name}.end")
         self.start(name)
@@ -305,7 +311,7 @@ class Function:
 
     @contextmanager
     def otherwise(self) -> Iterator[None]:
-        """Run a block if the condition of the ``when`` that has just ended does not hold."""
+        """Run the block only if the condition of the directly preceding ``when`` is false."""
         end = self.block
         name = end.removesuffix(".end")
         assert self.lines[-1] == f"{end}:", "otherwise follows its when directly"
@@ -318,24 +324,24 @@ class Function:
         self.start(end)
 
     def done(self) -> None:
-        """End the function."""
+        """Return from the function, and end it."""
         self.say("ret void")
 
 
 class Module:
-    """A module being emitted: functions, and the intrinsics that they use."""
+    """A module that is being emitted: its functions and the declarations of the intrinsics that they call."""
 
     def __init__(self) -> None:
         self.functions: list[Function] = []
         self.declared: dict[str, None] = {}
 
     def function(self, name: str, public: bool = False, **parameters: str) -> Function:
-        """Begin a function."""
+        """Begin a function with parameters of these types. Python can call only public functions."""
         self.functions.append(Function(self, name, parameters, public))
         return self.functions[-1]
 
     def declare(self, line: str) -> None:
-        """Declare an intrinsic once."""
+        """Add the declaration of an intrinsic, unless the module already has it."""
         self.declared[line] = None
 
     def __str__(self) -> str:
@@ -344,9 +350,9 @@ class Module:
 
 
 def separate(ir: str) -> list[str]:
-    """Return each function of a module as a module of its own, which declares what it calls.
+    """Return one module per function of a module. Each declares the functions that its own function calls.
 
-    Equal functions have equal texts, whatever else their modules have.
+    So a function that occurs in several modules has the same text each time, and is compiled once.
     """
     blocks = [block.strip("\n") for block in ir.split("\n\n")]
     defined = [block for block in blocks if block.startswith("define ")]
@@ -366,12 +372,12 @@ _NAMES = re.compile(r"@[\w.]+")
 
 
 def _either(pointer: Value, one: str, several: str) -> str:
-    """Return the name of an intrinsic for one address, or for a vector of addresses."""
+    """Return the word ``one`` for a single address, or ``several`` for a vector of addresses."""
     return several if pointer.type[0] == "<" else one
 
 
 def _suffix(kind: str) -> str:
-    """Return the suffix of an intrinsic for a type: <16 x float> is v16f32."""
+    """Return the suffix of an intrinsic's name for a type, such as v16f32 for <16 x float>."""
     names = {"double": "f64", "float": "f32", "half": "f16", "ptr": "p0"}
     if kind[0] != "<":
         return names.get(kind, kind)

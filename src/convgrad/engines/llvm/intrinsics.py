@@ -1,4 +1,4 @@
-"""Target intrinsics: a pause, the floating-point control register, multiply-adds of bf16 pairs."""
+"""Intrinsics of processors: a pause, the floating-point control register, and multiply-adds of bf16 pairs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from convgrad.engines.llvm.emit import Function, Value
 
-DEFAULT_MXCSR = 0x1F80  # round to nearest, subnormals kept, nothing traps
+DEFAULT_MXCSR = 0x1F80  # round to nearest, without flushing denormals to zero and without traps
 
 
 @dataclass(frozen=True)
 class Intrinsics:
-    """The intrinsics of an architecture. Fast-math libraries set flush-to-zero; kernels ``enter`` without it."""
+    """The intrinsics of an architecture. ``enter`` turns off flush-to-zero, which fast-math libraries may have set."""
 
-    pause: str  # the text of the call, and of its declaration
-    pause_declared: str
+    pause: str  # the text of the call of the pause instruction
+    pause_declared: str  # the text of the declaration of that instruction
     enter: Callable[[Function, Value], None]  # save the control register to memory, and set the default
-    leave: Callable[[Function, Value], None]  # restore it
+    leave: Callable[[Function, Value], None]  # restore the control register from memory
 
 
 def _enter_x86(f: Function, saved: Value) -> None:
@@ -45,8 +45,8 @@ INTRINSICS = {
     "aarch64": Intrinsics("@llvm.aarch64.hint(i32 1)", "@llvm.aarch64.hint(i32)", _enter_aarch64, _leave_aarch64),
 }
 
-# A multiply-add of bf16 pairs, by its name in ``Isa.pairs``: sums + high * high + low * low. Each product is added by a
-# fused multiply-add, the high half first. Parameters are the sums, and vectors of pairs in 32 bits.
+# (f, sums, a, b): emit a multiply-add of bf16 pairs, and return sums + high * high + low * low. Each product is added
+# with one rounding, the product of the high halves first. ``a`` and ``b`` are vectors of pairs, 32 bits each.
 MultiplyAdd = Callable[[Function, Value, Value, Value], Value]
 HIGH_HALF = 0xFFFF0000
 
@@ -67,29 +67,29 @@ def _f32(f: Function, bits: Value) -> Value:
 
 
 def high_sum(f: Function, sums: Value, a: Value, b: Value) -> Value:
-    """Add the product of the high halves."""
+    """Return ``sums`` plus the product of the high halves of ``a`` and ``b``, rounded once."""
     return f.fma(high(f, a), high(f, b), sums)
 
 
 def low_sum(f: Function, sums: Value, a: Value, b: Value) -> Value:
-    """Add the product of the low halves."""
+    """Return ``sums`` plus the product of the low halves of ``a`` and ``b``, rounded once."""
     return f.fma(low(f, a), low(f, b), sums)
 
 
 def fused(f: Function, sums: Value, a: Value, b: Value) -> Value:
-    """Two fused multiply-adds: the bits of the instruction if nothing is denormal."""
+    """Return the sum by two fused multiply-adds. The instruction returns the same bits if no value is denormal."""
     return low_sum(f, high_sum(f, sums, a, b), a, b)
 
 
 def _flushed(f: Function, sums: Value, a: Value, b: Value) -> Value:
-    """Two fused multiply-adds that flush denormal operands and results to zero, as the instruction does."""
+    """Return the sum by two fused multiply-adds that flush denormals to zero, as the instruction does."""
     for half in (high, low):
         sums = f.fma(normal(f, half(f, a)), normal(f, half(f, b)), normal(f, sums))
     return normal(f, sums)
 
 
 def normal(f: Function, values: Value) -> Value:
-    """Return values with denormals flushed to zeros of their sign."""
+    """Return values in which each denormal is replaced by the zero of its sign."""
     pairs = values.type.replace("float", "i32")
     bits = f.op(pairs, f"bitcast {values} to {pairs}")
     small = f.compare("eq", f.op(pairs, f"and {bits}, {f.everywhere(pairs, 0x7F800000).name}"), f.everywhere(pairs, 0))
@@ -97,7 +97,7 @@ def normal(f: Function, values: Value) -> Value:
 
 
 def _dpbf16ps(f: Function, sums: Value, a: Value, b: Value) -> Value:
-    """The instruction of AVX512_BF16."""
+    """Return the sum by the instruction VDPBF16PS of AVX512_BF16."""
     kind = "<32 x bfloat>"
     x, y = (f.op(kind, f"bitcast {each} to {kind}") for each in (a, b))
     return f.intrinsic(sums.type, "llvm.x86.avx512bf16.dpbf16ps.512", sums, x, y)

@@ -1,4 +1,4 @@
-"""The micro-kernel: an outer product per k of broadcast values of A and vectors of B, summed in registers."""
+"""The micro-kernel: for each k, an outer product of broadcast values of A and vectors of B is added to registers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import product
 from convgrad.engines.llvm.emit import Function, Loop, Value
 from convgrad.engines.llvm.intrinsics import MultiplyAdd
 
-BASE_ROWS = 8  # rows per pointer: 1, 3, 5 or 7 strides from it, times 1, 2 or 4 by the addressing mode
+BASE_ROWS = 8  # rows that share a pointer: x86 addresses can multiply a register (1, 3, 5 or 7 strides) by 1, 2 or 4
 Values = dict[str, Value]
 
 
@@ -18,7 +18,7 @@ def multiply_add(f: Function, total: Value, a: Value, b: Value) -> Value:
 
 
 def sum_names(rows: int, vectors: int, tap: str = "") -> list[str]:
-    """Return the names of the sums of a micro-tile.
+    """Return the names of the sums of a micro-tile, as "sum<tap><row>_<vector>".
 
     >>> sum_names(2, 2)
     ['sum0_0', 'sum0_1', 'sum1_0', 'sum1_1']
@@ -30,7 +30,7 @@ def outer_product(
     f: Function, sums: Values, rows: Iterable[Value], vectors: Sequence[Value], add: MultiplyAdd = multiply_add,
     tap: str = "", exists: Value | None = None,
 ) -> None:  # fmt: skip
-    """Add each row of A times each vector of B to its sum; ``exists`` is a mask of the lanes to add to."""
+    """Add the product of each row of A and each vector of B to its sum, in the lanes of ``exists`` if given."""
     for r, row in enumerate(rows):
         for v, vector in enumerate(vectors):
             name = f"sum{tap}{r}_{v}"
@@ -39,10 +39,10 @@ def outer_product(
 
 
 class StridedRows:
-    """The addresses of ``count`` rows of A with a stride of ``step`` bytes, in few registers."""
+    """The addresses of ``count`` rows of A, ``step`` bytes apart, computed from few registers."""
 
     def __init__(self, f: Function, step: Value, count: int) -> None:
-        """Emit the distances of rows from their pointer: an address scales odd multiples of the stride by 2 and 4."""
+        """Emit the distances of rows from their pointer: odd multiples of the stride, times 1, 2 or 4."""
         self.f, self.step, self.count = f, step, count
         self.distances: list[Value | int] = [0]
         odd: dict[int, Value] = {}
@@ -54,19 +54,19 @@ class StridedRows:
 
     @property
     def bases(self) -> dict[str, int]:
-        """The rows that pointers point to, by the names of pointers."""
+        """The number of the row that each pointer points to, by the pointer's name."""
         return {f"a{row}": row for row in range(0, self.count, BASE_ROWS)}
 
     def begin(self, first: Value) -> Values:
-        """Return the pointers that a loop over K starts with."""
+        """Return the pointers for the first k of a loop; ``first`` is the address of row 0."""
         return {name: self.f.at(first, self.step * row) for name, row in self.bases.items()}
 
     def moved(self, loop: Loop, step: Value | int) -> Values:
-        """Return the pointers of the next k, ``step`` bytes further."""
+        """Return the pointers for the next k, which is ``step`` bytes after the present k."""
         return {name: self.f.at(loop.carried[name], step) for name in self.bases}
 
     def places(self, loop: Loop, offset: Value | int = 0) -> Iterator[Value]:
-        """Yield the address of each row."""
+        """Yield the address of each row, plus ``offset``, for the present k of a loop."""
         for r in range(self.count):
             if r % BASE_ROWS == 0:
                 here = self.f.at(opaque_pointer(self.f, loop.carried[f"a{r}"]), offset)
@@ -74,12 +74,15 @@ class StridedRows:
 
 
 def opaque_pointer(f: Function, pointer: Value) -> Value:
-    """Return a pointer whose origin LLVM does not know, so that it keeps one pointer for several rows."""
+    """Return the same pointer in a way that makes LLVM keep one pointer for several rows."""
     return f.op("ptr", f'call ptr asm "", "=r,0"({pointer})')
 
 
 def by_width(f: Function, lanes: int, among: Sequence[int], left: Value, name: str, given: tuple[Value, ...]) -> None:
-    """Call the narrowest function that covers the lanes left; names end in the number of vectors, the widest first."""
+    """Call the function with the smallest width that covers the ``left`` remaining columns.
+
+    ``among`` are the widths in vectors, the largest first. The name of a function is ``name`` and its width.
+    """
     if len(among) == 1:
         f.call(f"{name}{among[0]}", *given)
         return

@@ -1,6 +1,6 @@
-"""Packing: copy the matrix of an operand into the order in which micro-kernels read it, in f32 or in bf16 pairs.
+"""Packing: copies of an operand's matrix in the order in which micro-kernels read it, in f32 or in bf16 pairs.
 
-``to[i][j] = source[i * row + j * column]``. The contiguous axis of the source decides how:
+A copy is ``to[i][j] = source[i * row + j * column]``. The contiguous axis of the source determines its method:
 
 - contiguous along columns: vectors are copied;
 - contiguous along rows: squares are transposed in registers;
@@ -21,14 +21,15 @@ from convgrad.plan.constants import PREFETCH_PACK_BYTES, PREFETCH_PACK_POSITIONS
 from convgrad.plan.recipe import F32_BYTES
 
 NEIGHBOUR = "neighbour"
-Block = tuple[int, list[Value], int | Value]  # the first column, addresses of columns, how many (or a mask) to store
+Block = tuple[int, list[Value], int | Value]  # the first column, addresses of columns, the number or mask to store
 
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a packed matrix: f32 elements, or bf16 pairs, where element ``upper`` is in the high half.
+    """The cells of a packed matrix: f32 elements, or bf16 pairs.
 
-    The second element of a pair is ``apart`` bytes from the first, or its neighbour; None: there is no second.
+    ``upper`` is None for f32 elements, else the element of a pair (0 or 1) that becomes the high half. ``apart`` is
+    the distance of the two elements in the source in bytes, or NEIGHBOUR. It is None if a pair has only one element.
     """
 
     f: Function
@@ -39,19 +40,22 @@ class Cells:
 
     @property
     def elements(self) -> int:
-        """The contiguous elements of one cell."""
+        """The number of contiguous elements of the source that form a cell: 2 for a pair of neighbours, else 1."""
         return 1 if self.upper is None or self.apart != NEIGHBOUR else 2
 
     def mask(self, elements: Value) -> Value:
-        """Return the mask of a vector's first elements."""
+        """Return the mask of the first ``elements`` elements of a vector of cells."""
         return self.f.mask(elements, self.lanes * self.elements)
 
     def places(self, place: Value) -> list[Value]:
-        """Return the addresses of the elements of a cell."""
+        """Return the addresses at which a cell is read: two if the elements of a pair are apart, else one."""
         return [place, self.f.at(place, self.apart)] if isinstance(self.apart, Value) else [place]
 
     def read(self, place: Value, lanes: int = 0, mask: Value | None = None) -> Value:
-        """Return a cell, or a vector of cells, as f32 with these bits; masked cells are zero and never touched."""
+        """Load a cell, or a vector of ``lanes`` cells, as f32 with the bits of the cell.
+
+        Elements outside ``mask`` become zero, and their memory is not accessed.
+        """
         f, kind = self.f, f"<{lanes} x i32>" if lanes else "i32"
         if self.elements == 2:
             if mask is None:
@@ -65,7 +69,7 @@ class Cells:
             if self.upper is None:
                 return values[0]
             halves = [f.op(kind, f"bitcast {value} to {kind}") for value in values]
-            if self.upper or len(halves) > 1:  # an f32 of a bf16 is the upper half already
+            if self.upper or len(halves) > 1:  # bf16 as f32 is already in the high half
                 halves[1 - self.upper] >>= f.everywhere(kind, 16) if lanes else 16
             word = reduce(lambda one, other: f.op(kind, f"or {one}, {other.name}"), halves)
         result = kind.replace("i32", "float")
@@ -74,42 +78,45 @@ class Cells:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy being emitted."""
+    """A packing copy that is being emitted. Strides and offsets are in bytes."""
 
     cells: Cells
-    rows: Value
-    row: Value  # the stride of rows in the source, in bytes
-    columns: Value  # that exist
+    rows: Value  # the number of rows
+    row: Value  # the stride of rows in the source
+    columns: Value  # the number of columns that exist in the source
     column: Value  # the stride of columns in the source
     pitch: Value | int  # the stride of packed rows
-    width: int = 0  # cells of a packed row: beyond the columns zeros, or columns again; 0: as many as columns
-    row_at: Callable[[Value], Value] | None = None  # the packed row of a row; None: the same number
-    offset: Callable[[Value], Value] | None = None  # of a column in the source; None: a multiple of its stride
-    prefetch_bytes: Value | None = None  # how far squares prefetch in bytes, 0: not; None: no copy prefetches
-    fills: bool = True  # whether vectors beyond the columns are stored
+    width: int = 0  # cells per packed row, or 0 if there are only ``columns``; other cells are zeros or repeat columns
+    row_at: Callable[[Value], Value] | None = None  # returns the number of the packed row for a row; None: the same
+    offset: Callable[[Value], Value] | None = None  # returns the offset of a column in the source; None: by its stride
+    prefetch_bytes: Value | None = None  # the distance at which squares prefetch, 0 for no prefetch; None: no copy does
+    fills: bool = True  # whether vectors that have no column of the source are stored
 
     @property
     def f(self) -> Function:
-        """The function that the copy is emitted into."""
+        """The IR function in which the copy is emitted."""
         return self.cells.f
 
     @property
     def lanes(self) -> int:
-        """The cells of a vector."""
+        """The number of cells per vector."""
         return self.cells.lanes
 
     def at(self, source: Value, column: Value) -> Value:
-        """Return the address of a column."""
+        """Return the address of a column in the source row that begins at ``source``."""
         return self.f.at(source, self.offset(column) if self.offset else column * self.column)
 
     def packed(self, to: Value, row: Value) -> Value:
-        """Return the address of a packed row."""
+        """Return the address of the packed row for a row of the source."""
         return self.f.at(to, (self.row_at(row) if self.row_at else row) * self.pitch)
 
     # -- contiguous along columns --
 
     def along_columns(self, source: Value, to: Value) -> None:
-        """Copy each row in vectors of a power of two, the last overlapping the one before; few columns need masks."""
+        """Copy each row in vectors whose length is a power of two. The last vector may overlap the previous one.
+
+        Rows with fewer columns than ``width`` need masks.
+        """
         f, size, width, lanes = self.f, BYTES[self.cells.operand], self.width, self.lanes
         piece = min(lanes, 1 << (width.bit_length() - 1))
         starts = [*range(0, width - piece + 1, piece)]
@@ -128,7 +135,7 @@ class Copy:
             self._by_row(source, to, [(c, min(lanes, width - c), self.cells.mask(self.columns - c)) for c in some])
 
     def _by_row(self, source: Value, to: Value, pieces: Sequence[tuple[int, int, Value | None]]) -> None:
-        """Copy parts of each row: the first column, how many, and the mask of those that exist."""
+        """Copy pieces of each row. A piece is a first column, a number of columns, and a mask of those that exist."""
         f, size = self.f, BYTES[self.cells.operand]
         with f.loop(self.rows, source=source) as row:
             packed = self.packed(to, row.index)
@@ -142,7 +149,7 @@ class Copy:
             row.next(source=f.at(row.source, self.row))
 
     def contiguous(self, count: Value, source: Value, to: Value, swapped: bool = False) -> None:
-        """Copy ``count`` contiguous elements; ``swapped``: neighbours are exchanged, an odd last one stays."""
+        """Copy ``count`` contiguous elements. If ``swapped``, exchange elements 2i and 2i + 1, but no odd last one."""
         f, lanes, cells = self.f, self.lanes, self.cells
         unit = lanes * cells.elements
         shift = unit.bit_length() - 1
@@ -165,7 +172,7 @@ class Copy:
     # -- contiguous along rows --
 
     def along_rows(self, source: Value, to: Value) -> None:
-        """Transpose squares in registers; the last squares overlap those before, unless there is only one."""
+        """Transpose squares in registers. The last square of an axis may overlap the previous one."""
         f, lanes, width = self.f, self.lanes, self.width
         if width:
             blocks = [(first, min(lanes, width - first)) for first in range(0, width, lanes)]
@@ -179,11 +186,11 @@ class Copy:
             self._squares(to, [(0, self._places(source, f.value(0), lanes), mask)])
 
     def _places(self, source: Value, first: Value, count: int) -> list[Value]:
-        """Return the addresses of ``count`` columns; the last one stands for those that do not exist."""
+        """Return the addresses of ``count`` columns. Columns that do not exist get the address of the last column."""
         return [self.at(source, self.f.min(first + n, self.columns - 1)) for n in range(count)]
 
     def _squares(self, to: Value, blocks: Sequence[Block]) -> None:
-        """Transpose all rows of some blocks of columns, square by square; whole squares need no masks."""
+        """Transpose all rows of some blocks of columns, square by square; only an incomplete last square is masked."""
         f, elements = self.f, self.cells.elements
         unit = self.lanes * elements
         shift = unit.bit_length() - 1
@@ -205,7 +212,7 @@ class Copy:
     def _square(
         self, to: Value, blocks: Sequence[Block], first: Value, left: Value | None, prefetch_bytes: Value | None
     ) -> None:  # fmt: skip
-        """Transpose a square of each block from row ``first`` on: all of its rows, or ``left`` of them."""
+        """Transpose a square of each block, from row ``first`` on; the square has only ``left`` rows if given."""
         f, cells = self.f, self.cells
         mask = None if left is None else cells.mask(left)
         row = first >> (cells.elements - 1)
@@ -234,7 +241,7 @@ class Copy:
     # -- strided --
 
     def one_by_one(self, source: Value, to: Value) -> None:
-        """Copy cell by cell; other cells of a packed row are zeros, so that their sums stay ordinary numbers."""
+        """Copy cell by cell, and fill packed rows with zeros, so that their unused sums are never NaN or denormal."""
         f = self.f
         with f.loop(self.rows, source=source) as row:
             with f.loop(self.columns, to=self.packed(to, row.index)) as each:
@@ -248,7 +255,7 @@ class Copy:
 
 
 def in_pairs(copy: Copy, axis: str, way: Callable[[Copy, Value, Value], None], source: Value, to: Value) -> None:
-    """Copy f32 values one by one, bf16 values in pairs along ``axis``; an odd last bf16 value is half a pair."""
+    """Copy by the method ``way``, in bf16 pairs along ``axis`` if cells are pairs. An odd last value is half a pair."""
     if copy.cells.upper is None:
         way(copy, source, to)
         return
@@ -265,7 +272,11 @@ def in_pairs(copy: Copy, axis: str, way: Callable[[Copy, Value, Value], None], s
 def nested(
     f: Function, loops: Sequence[tuple[Value, Value]], source: Value, to: Value, body: Callable[[Value, Value], Value]
 ) -> Value:
-    """Visit axes row-major, each with a count and a stride; return where the last body ended."""
+    """Emit nested loops around ``body`` and return the address after the last packed cell.
+
+    ``loops`` are the count and the stride of each axis of the source, the outermost first. ``body`` returns the address
+    at which the next one packs.
+    """
     if not loops:
         return body(source, to)
     (count, step), *inner = loops
@@ -276,7 +287,7 @@ def nested(
 
 
 def bias(module: Module, operand: str) -> None:
-    """Emit ``pack_bias``: ``count`` biases in f32, then -0 up to ``full``; only -0 without a bias."""
+    """Emit ``pack_bias``, which writes ``full`` f32 values: ``count`` biases, then -0; only -0 if there is no bias."""
     f = module.function("pack_bias", given="ptr", to="ptr", source="ptr", step="i64", count="i64", full="i64")
     there = f.op("i1", f"icmp ne {f.given}, null")
     count = f.select(there, f.count, f.value(0))

@@ -1,4 +1,8 @@
-"""Panels of bf16 pairs: packing, the minimum exponent of a panel, and whether multiply-adds may take its pairs."""
+"""bf16 pairs: packing them, and the condition under which a panel's multiply-adds may use them.
+
+The instruction flushes denormals to zero. So a panel uses pairs only if its operands' exponents are large enough that
+no product is denormal. For this, packing records the minimum exponent of each panel.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,14 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import PAIR_BYTES, PATHS
 
 BF16_BYTES = PAIR_BYTES // 2
-EVERYTHING = 0xFFFF  # the minimum if all values are zeros
+EVERYTHING = 0xFFFF  # the minimum of no values, or of zeros only
 
 
 def pair(module: Module, isa: Isa) -> None:
-    """Emit ``pair``: packed values, f32 in ``size`` bytes, become pairs of a k and the next, ``stride`` bytes further.
+    """Emit ``pair``, which combines bf16 values that were packed as f32 into bf16 pairs of k and k + 1, in place.
 
-    The first k is in the high half. The last k has no next one. ``minima`` are lowered to those of all values.
+    A panel has ``size`` bytes, and k + 1 is ``stride`` bytes after k. The value of k becomes the high half. The last k
+    keeps an empty low half. ``minima`` are lowered to the minima of all values.
     """
     f = module.function("pair", panel="ptr", size="i64", stride="i64", minima="ptr")
     kind, step = f"<{isa.lanes} x i32>", isa.lanes * PAIR_BYTES
@@ -38,9 +43,10 @@ def pair(module: Module, isa: Isa) -> None:
 
 
 def minimum(module: Module, isa: Isa) -> None:
-    """Emit ``minimum``: lower ``minima`` to those of ``count`` segments of some elements, ``step`` bytes apart.
+    """Emit ``minimum``, which lowers ``minima`` to the minima of bf16 values in memory.
 
-    Segments without gaps are read as one.
+    The values are in ``count`` segments of ``elements`` values, whose beginnings are ``step`` bytes apart. Segments
+    without gaps between them are read as one segment.
     """
     f = module.function("minimum", source="ptr", count="i64", step="i64", elements="i64", minima="ptr")
     unit, kind = 2 * isa.lanes, halves(isa.lanes)
@@ -62,12 +68,15 @@ def minimum(module: Module, isa: Isa) -> None:
 
 
 def halves(pairs: int) -> str:
-    """Return the type of a vector of the halves of ``pairs`` bf16 pairs."""
+    """Return the IR type of a vector of ``pairs`` bf16 pairs, as 16-bit integers."""
     return f"<{2 * pairs} x i16>"
 
 
 def lesser(f: Function, lanes: int, found: Value, pairs: Value) -> Value:
-    """Return the minimum, half by half, of ``found`` and of 2|v| - 1 of bf16 pairs."""
+    """Return the lane-wise minimum of ``found`` and of 2|v| - 1, where v are the bits of each bf16 value.
+
+    In unsigned arithmetic, 2|v| - 1 of a zero is the largest integer, so zeros do not count.
+    """
     kind = halves(lanes)
     values = f.op(kind, f"bitcast {pairs} to {kind}")
     sizes = f.op(kind, f"sub {f.op(kind, f'shl {values}, {f.everywhere(kind, 1).name}')}, {f.everywhere(kind, 1).name}")
@@ -75,18 +84,21 @@ def lesser(f: Function, lanes: int, found: Value, pairs: Value) -> Value:
 
 
 def nothing_yet(f: Function, isa: Isa, minima: Value) -> None:
-    """Initialize the minima of a panel."""
+    """Set the minima of a panel to those of no values."""
     f.store(f.everywhere(halves(isa.lanes), EVERYTHING), minima)
 
 
 def exponent(f: Function, isa: Isa, minima: Value) -> Value:
-    """Return the minimum biased exponent of nonzero values: 0 for denormals, a large one if all are zero."""
+    """Return the minimum biased exponent of the nonzero values of a panel.
+
+    The exponent is 0 if a value is denormal, and 256 if all values are zero.
+    """
     found = f.intrinsic("i16", f"llvm.vector.reduce.umin.v{2 * isa.lanes}i16", f.load(halves(isa.lanes), minima))
     return (f.op("i64", f"zext {found} to i64") + 1) >> 8
 
 
 def pairs_allowed(f: Function, isa: Isa, a: Named, minima: tuple[Value, Value]) -> Value:
-    """Return -1 if the minima of two operands allow pairs, else 0; count which."""
+    """Return -1 if the minima of two operands allow bf16 pairs, else 0; count the panel in the table ``paths``."""
     x, y = (exponent(f, isa, each) for each in minima)
     normal = f.compare("sge", f.min(x, y), 1)
     fits = f.compare("sge", x + y, a.min_sum) & normal

@@ -1,13 +1,13 @@
-"""The store: the epilogue of all kernels, and the loops that store a panel of sums.
+"""The epilogue of all kernels, and the loops that store a panel of sums.
 
-An epilogue adds +0, which turns -0 into +0, then a bias, then the old value if the call accumulates. It activates the
-total and rounds once.
+The epilogue adds +0 to a sum, which turns -0 into +0. Then it adds the bias, if any, and the old value of the output if
+the call accumulates. At last it applies the activation and rounds once.
 
 A panel is stored along the contiguous axis of the output:
 
-- columns of B: as vectors;
-- rows of A, or taps: as squares, which are transposed in registers;
-- none: as single elements.
+- If the columns of B are contiguous, vectors are stored.
+- If rows of A or taps are contiguous, squares are transposed in registers and stored.
+- If no axis is contiguous, single elements are stored.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from convgrad.plan.backward_weights.taps import ELSEWHERE
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.spec.activation import RELU
 
-NO_BIAS = "-0.0"  # x + -0.0 is x, whatever x is
-PER_COLUMN, PER_ROW = "per column of B", "per row of A"  # the biases of a panel that has any
+NO_BIAS = "-0.0"  # x + -0.0 has the bits of x for every x, also for -0
+PER_COLUMN, PER_ROW = "per column of B", "per row of A"  # the axis of a panel along which its biases vary
 
 
 def total(f: Function, sums: Value, bias: Value | None = None) -> Value:
-    """Return sums + 0, + bias if there is one."""
+    """Return sums + 0, plus the bias if there is one."""
     value = f.add(sums, f.zeros(sums.type))
     return value if bias is None else f.add(value, bias)
 
 
 @dataclass(frozen=True)
 class Epilogue:
-    """The epilogue of a kernel: +0, a bias, the old value if ``accumulate`` holds, activation, rounding."""
+    """The epilogue of a kernel, which adds to sums, activates, rounds and stores them."""
 
     f: Function
-    output: str  # the format
-    lanes: int  # of a vector
-    accumulate: Value | None  # an i1; None: the old value is never added
+    output: str  # the format of the output
+    lanes: int  # f32 lanes per vector
+    accumulate: Value | None  # an i1: whether old values are added; None: never
     bias: str = PER_COLUMN
     activation: str = ""
 
     @classmethod
     def of(cls, f: Function, spec: Any, accumulate: Value | None = None, bias: str = PER_COLUMN) -> Epilogue:
-        """Return the epilogue of a kernel; ``accumulate`` is the call's flag, 0 or 1."""
+        """Return the epilogue for a kernel's specification; ``accumulate`` is the call's flag, 0 or 1."""
         old = None if accumulate is None else f.compare("ne", accumulate, 0)
         return cls(f, spec.output, spec.isa.lanes, old, bias, spec.activation)
 
     def store(self, value: Value, out: Value, mask: Value | None = None) -> None:
-        """Add the old value to a total if the call accumulates; activate, round and store it."""
+        """Add the old value if the call accumulates, then activate, round and store the result."""
         f, lanes = self.f, self.lanes if value.type[0] == "<" else 0
         if self.accumulate is None:
             self.write(value, out, mask)
@@ -62,7 +62,7 @@ class Epilogue:
             self.write(value, out, mask)
 
     def store_first(self, value: Value, out: Value, left: Value) -> None:
-        """Store the first ``left`` lanes of a vector: all, some or none."""
+        """Store the first ``left`` lanes of a vector; ``left`` may be negative or larger than the vector."""
         f = self.f
         with f.when(left >= self.lanes):
             self.store(value, out)
@@ -70,11 +70,11 @@ class Epilogue:
             self.store(value, out, f.mask(left, self.lanes))
 
     def write(self, value: Value, out: Value, mask: Value | None = None) -> None:
-        """Activate, round and store a total."""
+        """Activate, round and store a value or vector."""
         write(self.f, self.output, self.activated(value), out, mask)
 
     def activated(self, value: Value) -> Value:
-        """Return the activation of a total. ReLU maps values below 0 to +0 and keeps NaN; no total is -0."""
+        """Return the activated ``value``. ReLU maps values below 0 to +0 and keeps NaN; ``value`` is never -0."""
         if not self.activation:
             return value
         assert self.activation == RELU, "there is one activation"
@@ -83,7 +83,7 @@ class Epilogue:
         return self.f.select(self.f.op(kind, f"fcmp olt {value}, {zeros.name}"), zeros, value)
 
     def biases(self, bias: Value | None, vectors: int) -> list[Value | None]:
-        """Load the bias of each vector of a row: per column, or the same for the whole row."""
+        """Load the bias of each vector of a row; all vectors have the same bias if biases are per row."""
         f = self.f
         if bias is None:
             return [None] * vectors
@@ -92,7 +92,7 @@ class Epilogue:
         return [f.load(f"<{self.lanes} x float>", bias, v * self.lanes * F32_BYTES) for v in range(vectors)]
 
     def rows(self, sums: Sequence[Sequence[Value]], out: Value, step: Value, bias: Value, bias_step: Value) -> None:
-        """Store rows of sums from registers, as whole vectors."""
+        """Store rows of sums that are whole vectors in registers, with their biases."""
         f, size = self.f, self.lanes * BYTES[self.output]
         biases = self.biases(bias, len(sums[0])) if self.bias != PER_ROW else []
         for r, values in enumerate(sums):
@@ -105,7 +105,10 @@ class Epilogue:
                 out = f.at(out, step)
 
     def rows_of_pairs(self, narrow: PairNarrow, sums: Sequence[Sequence[Value]], out: Value, step: Value) -> None:
-        """Store rows of sums from registers, two vectors at once, without a bias: no sum is NaN, denormal or -0."""
+        """Store rows of sums in registers to bf16, two vectors per rounding, without bias and old values.
+
+        No sum may be NaN, denormal or -0.
+        """
         f, size = self.f, self.lanes * BYTES[self.output]
         for r, values in enumerate(sums):
             for v in range(0, len(values), 2):
@@ -116,35 +119,35 @@ class Epilogue:
 
 @dataclass(frozen=True)
 class Taps:
-    """The taps of a panel: micro-tiles of some taps each, and the offsets of all taps in the output."""
+    """The taps of a panel, which consists of micro-tiles with several taps each."""
 
-    tiles: Value
-    tile_step: Value  # bytes from the sums of a micro-tile to the next
-    count: int  # taps of a micro-tile
-    tap_step: int  # bytes from the sums of a tap to the next
-    outs: Value  # the list of offsets: bytes from the first tap, or ELSEWHERE
+    tiles: Value  # the number of micro-tiles
+    tile_step: Value  # bytes between the sums of two micro-tiles
+    count: int  # taps per micro-tile
+    tap_step: int  # bytes between the sums of two taps
+    outs: Value  # address of the offsets of all taps in the output; ELSEWHERE if another micro-tile stores the tap
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Sums in memory and their strides in the output: rows of A, each with some vectors of columns of B."""
+    """A panel of sums in memory, and its strides in the output. A row of A has ``vectors`` vectors of columns of B."""
 
     epilogue: Epilogue
-    rows: Value
-    vectors: int
-    left: Callable[[Value], Value]  # columns left at a vector; may be less than 1
-    sums: Value
-    pitch: Value | int  # bytes from one row's sums to the next row's
-    out: Value
-    row_step: Value  # bytes in the output from a row to the next
-    column_step: Value
-    vector_step: Value | int
-    bias: Value | None = None
-    bias_step: Value | int = F32_BYTES  # from a row's bias to the next row's
+    rows: Value  # the number of rows
+    vectors: int  # vectors per row
+    left: Callable[[Value], Value]  # returns the number of columns from a vector on that exist; may be less than 1
+    sums: Value  # the address of the sums
+    pitch: Value | int  # bytes between the sums of two rows
+    out: Value  # the address of the output
+    row_step: Value  # the stride of rows in the output, in bytes
+    column_step: Value  # the stride of columns in the output, in bytes
+    vector_step: Value | int  # the stride of vectors in the output, in bytes
+    bias: Value | None = None  # the address of the first bias
+    bias_step: Value | int = F32_BYTES  # bytes between the biases of two rows
     taps: Taps | None = None  # None: the panel has no axis of taps
 
     def store(self, ways: Sequence[tuple[Value, Callable[[], None]]]) -> None:
-        """Store the panel by the first way whose condition holds, or one by one."""
+        """Store the panel by the first function of ``ways`` whose condition is true, or else by ``one_by_one``."""
         with ExitStack() as nested:
             for fits, way in ways:
                 with self.epilogue.f.when(fits):
@@ -153,7 +156,7 @@ class Panel:
             self.one_by_one()
 
     def along_columns(self) -> None:
-        """Store vectors: the columns of a vector are contiguous."""
+        """Store whole vectors, because columns are contiguous in the output."""
         e = self.epilogue
         f, lanes = e.f, e.lanes
         per_row = e.bias == PER_ROW
@@ -171,17 +174,20 @@ class Panel:
                 row.next(sums=f.at(row.sums, self.pitch), out=f.at(row.out, self.row_step), **moved)
 
     def along_rows(self) -> None:
-        """Store transposed squares of rows and columns: rows are contiguous in the output."""
+        """Store transposed squares of rows and columns, because rows are contiguous in the output."""
         square = self._square()
         with self._each_vector() as (first, out, left, bias), self._each_tap(first, out) as (sums, there):
             self._transposed(square, sums, self.pitch, self.rows, there, left, bias)
 
     def along_taps(self) -> None:
-        """Store transposed squares of taps and columns: taps are contiguous in the output, and none is ELSEWHERE."""
+        """Store transposed squares of taps and columns, because taps are contiguous in the output.
+
+        No tap may be ELSEWHERE.
+        """
         assert self.taps, "the panel has taps"
         f, t, square = self.epilogue.f, self.taps, self._square()
         tiles, count, step = t.tiles, f.value(t.count), f.value(t.tap_step)
-        if t.count == 1:  # a line of taps continues through the micro-tiles
+        if t.count == 1:  # each micro-tile has one tap, so a square takes taps of several micro-tiles
             tiles, count, step = f.value(1), t.tiles, t.tile_step
         with self._each_vector() as (first, out, left, bias), f.loop(tiles, sums=first, outs=t.outs) as tile:
             with f.loop(self.rows, sums=tile.sums, out=f.at(out, f.load("i64", tile.outs))) as row:
@@ -190,7 +196,7 @@ class Panel:
             tile.next(sums=f.at(tile.sums, t.tile_step), outs=f.at(tile.outs, 8 * t.count))
 
     def one_by_one(self) -> None:
-        """Store single elements: no axis is contiguous. The axis with the longer stride is the outer loop."""
+        """Store single elements, because no axis is contiguous. The axis with the larger stride is the outer loop."""
         f, e = self.epilogue.f, self.epilogue
         size, columns_outside = f.value(F32_BYTES), self.row_step < self.column_step
         with self._each_vector() as (first, out, left, bias):
@@ -213,12 +219,15 @@ class Panel:
                 outer.next(**{name: f.at(outer.carried[name], by) for name, by in zip(begin, outside[1:], strict=True)})
 
     def _square(self) -> Value:
-        """Return memory for a square, allocated outside all loops: each iteration would take more of the stack."""
+        """Return stack memory for a square. Call it outside loops: each iteration would use more of the stack."""
         return self.epilogue.f.alloca(f"<{self.epilogue.lanes} x float>", self.epilogue.lanes)
 
     @contextmanager
     def _each_vector(self) -> Iterator[tuple[Value, Value, Value, Value | None]]:
-        """Visit the vectors of a row: sums and output of the first row, columns that exist, biases."""
+        """Visit the vectors of a row: addresses in the first row, the number of columns that exist, and the bias.
+
+        The addresses are those of the sums and of the output.
+        """
         e, f, size = self.epilogue, self.epilogue.f, self.epilogue.lanes * F32_BYTES
         assert e.bias != PER_ROW, "biases of rows go with vectors along the columns"
         begin = {"sums": self.sums, "out": self.out} | ({"bias": self.bias} if self.bias else {})
@@ -230,7 +239,7 @@ class Panel:
 
     @contextmanager
     def _each_tap(self, sums: Value, out: Value) -> Iterator[tuple[Value, Value]]:
-        """Visit the sums of each tap and their output, except taps that another micro-tile stores."""
+        """Visit the address of each tap's sums and of their output, except for taps that another micro-tile stores."""
         f, t = self.epilogue.f, self.taps
         if t is None:
             yield sums, out
@@ -246,9 +255,9 @@ class Panel:
     def _transposed(
         self, square: Value, sums: Value, step: Value | int, count: Value, out: Value, left: Value, bias: Value | None
     ) -> None:
-        """Store out[column][i] of ``count`` vectors sums[i], ``step`` bytes apart, for the first ``left`` columns.
+        """Transpose ``count`` vectors of sums, ``step`` bytes apart, and store their first ``left`` columns.
 
-        Each square has as many vectors as a vector has lanes.
+        A square has as many vectors as a vector has lanes. ``square`` is memory for one.
         """
         e, f, width = self.epilogue, self.epilogue.f, self.epilogue.lanes
         kind = f"<{width} x float>"

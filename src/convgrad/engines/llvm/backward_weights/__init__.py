@@ -1,1 +1,1 @@
-"""Backward weights in IR: the nests of weight and bias gradients, packing, micro-tiles, the direct depthwise kernel."""
+"""Weight and bias gradients in IR: loop nests, packing, micro-tiles, and the direct depthwise kernel."""

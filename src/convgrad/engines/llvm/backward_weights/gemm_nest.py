@@ -1,4 +1,4 @@
-"""The nest of weight gradients that packs: loops over cache blocks, groups, panels of B and of A, taps and chains.
+"""The loop nest of weight gradients by packed panels:
 
     for cache block of task:
         for group:
@@ -9,8 +9,8 @@
                         for chain of cache block:
                             micro-kernel over the segments of the chain, whose sums are pushed to the reduction tree
 
-Sums of all panels wait in scratch for the next cache block. The last one stores them; or, if several tasks share a part
-of the weights, the last of these tasks reduces the partial sums of all leaves.
+The sums of all panels stay in scratch until the next cache block. After its last cache block, a task stores the sums.
+If several tasks share a part of the weights, the last of these tasks reduces the partial sums of all leaves instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from convgrad.plan.backward_weights.taps import taps_record
 
 
 def bodies(module: Module, spec: KernelSpec) -> None:
-    """Emit the functions that the nest calls: packs, the tree of sums, and a micro-kernel per width."""
+    """Emit the functions that the nest calls: packing, the reduction tree, and a micro-kernel of each width."""
     pack.packs(module, spec)
     trees(module, spec)
     for vectors in widths(spec):
@@ -37,7 +37,9 @@ def bodies(module: Module, spec: KernelSpec) -> None:
 
 
 def widths(spec: KernelSpec) -> list[int]:
-    """Return the vectors of B of the micro-kernels, the full ones first: the last panel of channels may be narrower.
+    """Return the widths of the micro-kernels in vectors of B, the full width first.
+
+    The smaller widths are for the last panel of channels, which may be narrower.
 
     >>> from convgrad.plan.machine import ISAS
     >>> from convgrad.plan.backward_weights.recipe import GEMM, KernelSpec, MicroTileShape, Operand
@@ -53,7 +55,7 @@ def widths(spec: KernelSpec) -> list[int]:
 
 
 def task(module: Module, spec: KernelSpec) -> None:
-    """Emit ``task``: cache block by cache block, group by group. If lanes hold groups, all groups are packed first."""
+    """Emit ``task``, which runs the loop nest of a task. If each lane is a group, all groups are packed first."""
     n = nest(module, spec)
     f, args, t = n.f, n.args, n.task
     with n.cache_blocks() as block, f.when(going(f, args)):
@@ -73,7 +75,10 @@ def task(module: Module, spec: KernelSpec) -> None:
 
 
 def _panel_of_b(n: Nest, block: Named, numbers: tuple[Value, Value], packed: tuple[Value, ...], sums: Value) -> None:
-    """Sum all panels of A and all taps of the task with a panel of B; ``numbers`` are its group's and its own."""
+    """Emit the sums of a panel of B with all panels of A under all taps of the task.
+
+    ``numbers`` are the number of the group within the task, and the number of the panel within the group.
+    """
     f, args, t, (group, b), (a_packed, b_packed) = n.f, n.args, n.task, numbers, packed
     b_panel = pack.panel(n, n.b, b_packed, b)
     group_number, b_number = t.group + group, n.b.task.first + b
@@ -99,7 +104,7 @@ def _chains(
     n: Nest, block: Named, tap: Value, sums: Value, panels: tuple[Value, Value], left: Value, partial: Value,
     pairs: tuple[Value, ...],
 ) -> None:  # fmt: skip
-    """Sum all chains of a cache block under one micro-tile of taps, and push each to the tree."""
+    """Emit the sums of all chains of a cache block under one micro-tile of taps; push each chain to the tree."""
     f, args = n.f, n.args
     with n.chains(block) as chain:
         before = chain.image - block.image
@@ -111,7 +116,7 @@ def _chains(
 
 
 def _reduce(n: Nest) -> None:
-    """Reduce the partial sums of all leaves of a part of the weights, and store them."""
+    """Emit the reduction of the partial sums of all leaves of the task's weights, and store the results."""
     f, args, t = n.f, n.args, n.task
     step = args.leaves * n.spec.tile_bytes
     with f.loop(t.groups, partial=f.at(args.partial_sums, t.partial_sums)) as group:

@@ -1,4 +1,4 @@
-"""Parts common to the nests of weight gradients: a task's operands, panels, the tree of sums, and the store."""
+"""Common parts of the loop nests of weight gradients: a task's operands, panels, reduction tree, and store."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from convgrad.plan.records import Record
 
 @dataclass(frozen=True)
 class TaskOperand:
-    """A or B of a task: how the kernel reads it, its arguments, and the task's panels of it."""
+    """A or B in a task."""
 
     name: str
     operand: Operand
-    args: Named
-    task: Named
-    width: int  # channels of a panel
-    overlaps: bool  # whether the last panel overlaps the one before rather than run over
+    args: Named  # the driver's arguments of the operand
+    task: Named  # the range of the operand's panels in the task
+    width: int  # channels per panel
+    overlaps: bool  # whether the last panel may overlap the previous one, so that it has only channels that exist
 
 
 @dataclass(frozen=True)
 class Nest:
-    """A task being emitted."""
+    """The function ``task`` that is being emitted, with the driver's arguments and the row of the task."""
 
     f: Function
     spec: KernelSpec
@@ -40,48 +40,48 @@ class Nest:
 
     @property
     def a(self) -> TaskOperand:
-        """Return A."""
+        """Operand A of the task."""
         return TaskOperand("a", self.spec.a, self.args.of("a"), self.task.of("a"), self.spec.micro_tile.mr, True)
 
     @property
     def b(self) -> TaskOperand:
-        """Return B: lanes beyond its last channel are idle."""
+        """Operand B of the task. Lanes beyond the last channel are unused."""
         args, task, spec = self.args.of("b"), self.task.of("b"), self.spec
         return TaskOperand("b", spec.b, args, task, spec.b_channels, spec.groups_in_lanes)
 
     @property
     def operands(self) -> tuple[TaskOperand, TaskOperand]:
-        """Return A and B."""
+        """Operands A and B of the task."""
         return self.a, self.b
 
     def first(self, operand: TaskOperand, panel: Value) -> Value:
-        """Return the first channel of a panel."""
+        """Return the number of the first channel in a panel."""
         first = panel * operand.width
         return self.f.min(first, operand.args.channels - operand.width) if operand.overlaps else first
 
     def columns_left(self, group: Value, panel: Value) -> Value:
-        """Return how many lanes of a panel of B are output."""
+        """Return the number of lanes of a panel of B that belong to the output."""
         if self.spec.groups_in_lanes:
             return self.f.min(self.args.groups - group * self.spec.isa.lanes, self.spec.isa.lanes)
         return self.f.min(self.b.args.channels - self.first(self.b, panel), self.spec.width)
 
     @contextmanager
     def rows(self, record: Record, table: Value, first: Value, count: Value) -> Iterator[Named]:
-        """Do a block of code for each of some rows of a table."""
+        """Run the block for ``count`` rows of a table, from the row ``first`` on."""
         with self.f.loop(count, row=self.f.at(table, first * record.bytes)) as each:
             yield columns(self.f, each.row, record)
             each.next(row=self.f.at(each.row, record.bytes))
 
     def cache_blocks(self) -> AbstractContextManager[Named]:
-        """Do a block of code for each cache block of the task."""
+        """Run the block for each cache block of the task."""
         return self.rows(CACHE_BLOCK, self.args.cache_blocks, self.task.cache_block, self.task.cache_blocks)
 
     def chains(self, block: Named) -> AbstractContextManager[Named]:
-        """Do a block of code for each chain of a cache block."""
+        """Run the block for each chain of a cache block."""
         return self.rows(CHAIN, self.args.chains, block.chain, block.chains)
 
     def store(self, group: Value, b: Value, a: Value, sums: Value, sums_step: Value) -> None:
-        """Store the sums of a panel of A and one of B under the task's taps."""
+        """Store the sums of a panel of A and a panel of B for all taps of the task."""
         f, args, t = self.f, self.args, self.task
         first_b, first_a = self.first(self.b, b), self.first(self.a, a)
         skip_a, skip_b = a * self.a.width - first_a, b * self.b.width - first_b
@@ -92,15 +92,16 @@ class Nest:
         f.call("store_panel", f.arguments, sums, sums_step, outs, t.taps, out, skip_a, skip_b, left)
 
     def reduce(self, partial: Value) -> None:
-        """Reduce the partial sums of all leaves, of a micro-tile, to the first of them."""
+        """Reduce the partial sums of all leaves for one micro-tile; the result replaces the sums of the first leaf."""
         args, size = self.args, self.spec.tile_bytes
         self.f.call("reduce", partial, size, args.leaves, size, args.leaf_levels)
 
 
 def store_panel(module: Module, spec: KernelSpec) -> None:
-    """Emit ``store_panel``: out[row, column, tap] = round(sum + 0 [+ old]), rows from ``skip`` on, ``left`` columns.
+    """Emit ``store_panel``, which stores out[row, column, tap] = round(sum + 0 [+ old]).
 
-    If lanes hold groups, each vector is another column of B, and vectors before ``skip_vectors`` are not stored.
+    It stores the rows from ``skip`` on, and the first ``left`` columns. If each lane is a group, a vector is a column
+    of B, and the vectors before ``skip_vectors`` are not stored.
     """
     f = module.function(
         "store_panel", arguments="ptr", sums="ptr", sums_step="i64", outs="ptr", tap_tiles="i64", out="ptr",
@@ -131,13 +132,16 @@ def store_panel(module: Module, spec: KernelSpec) -> None:
 
 
 def trees(module: Module, spec: KernelSpec) -> None:
-    """Emit the functions of the reduction tree."""
+    """Emit the functions of the reduction tree: ``combine``, ``combine_up`` and ``reduce``."""
     tree.combine_up(module, spec.isa)
     tree.reduce(module, spec.isa)
 
 
 def combine_after(n: Nest, sums: Value, chain: Named, partial: Value) -> None:
-    """Combine the nodes that are complete after a chain; store the sum of a leaf if several tasks share the weights."""
+    """Combine the nodes that are complete after a chain.
+
+    If several tasks share the weights and the chain ends a leaf, store the leaf's sums at ``partial``.
+    """
     f, args, size = n.f, n.args, n.spec.tile_bytes
     tree.combine_complete(f, sums, size, size, args.levels, chain.number, chain.following)
     with f.when(chain.leaf >= 0):
@@ -147,7 +151,7 @@ def combine_after(n: Nest, sums: Value, chain: Named, partial: Value) -> None:
 
 @contextmanager
 def when_all_ended(n: Nest) -> Iterator[None]:
-    """Run a block of code in the last task of a part of the weights, where all partial sums exist."""
+    """Run the block in the last of the tasks that share a part of the weights, when all partial sums exist."""
     f, args = n.f, n.args
     with f.when(f.compare("sgt", args.image_parts, 1)):
         before = f.op("i64", f"atomicrmw add {f.at(args.partial_sums, n.task.part * 8)}, i64 1 seq_cst")
@@ -156,6 +160,6 @@ def when_all_ended(n: Nest) -> Iterator[None]:
 
 
 def nest(module: Module, spec: KernelSpec) -> Nest:
-    """Begin ``task``, which does one."""
+    """Begin the function ``task``, which computes one task."""
     f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
     return Nest(f, spec, arguments(f), columns(f, f.task, TASK))

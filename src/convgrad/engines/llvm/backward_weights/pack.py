@@ -1,4 +1,4 @@
-"""Packing of weight gradients: A and B where they are, or packed into scratch, panel by panel, k by k."""
+"""Packing of A and B for weight gradients. Operands are read in place or packed into scratch, panel by panel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 
 
 def packs(module: Module, spec: KernelSpec) -> None:
-    """Emit what packs the operands that are not read in place: ``pack_a``, ``pack_b``, ``clear``, ``pair``."""
+    """Emit the functions that pack operands which are not read in place, such as ``pack_a`` and ``pair``."""
     for name, operand in (("pack_a", spec.a), ("pack_b", spec.b)):
         if spec.groups_in_lanes:
             pack_groups(module, spec, name, operand)
@@ -31,7 +31,7 @@ def packs(module: Module, spec: KernelSpec) -> None:
 
 
 def groups(n: Nest, x: TaskOperand, block: Named) -> None:
-    """Pack a cache block of all groups of a task, whose channels are contiguous in memory."""
+    """Pack a cache block of an operand for all groups of a task."""
     f, t, lanes = n.f, n.task, n.spec.isa.lanes
     many = f.min(n.args.groups - t.group * lanes, t.groups * lanes)
     source = f.at(f.at(x.args.data, t.group * (x.args.group * lanes)), block.image * x.args.image)
@@ -39,7 +39,7 @@ def groups(n: Nest, x: TaskOperand, block: Named) -> None:
 
 
 def where(n: Nest, x: TaskOperand, block: Named, group: Value) -> Value:
-    """Return where a cache block of the ``group``-th group of a task is: packed now, or in place."""
+    """Return the address of a cache block of a group of the task, after packing it if it is not read in place."""
     f = n.f
     if n.spec.groups_in_lanes:
         return f.at(f.scratch, x.args.at + group * x.args.panel)
@@ -56,14 +56,14 @@ def where(n: Nest, x: TaskOperand, block: Named, group: Value) -> Value:
 
 
 def panel(n: Nest, x: TaskOperand, begin: Value, number: Value) -> Value:
-    """Return where the ``number``-th panel of the task is in what begins at ``begin``."""
+    """Return the address of the task's panel with this number in the cache block that begins at ``begin``."""
     if n.spec.groups_in_lanes or x.operand.in_place:
         return n.f.at(begin, n.first(x, x.task.first + number) * (F32_BYTES * n.spec.groups_a_panel))
     return n.f.at(begin, number * x.args.panel)
 
 
 def min_exponents(n: Nest, x: TaskOperand, begin: Value, number: Value) -> Value:
-    """Return where the minimal exponents of a panel are: after the panel that ``panel`` would return."""
+    """Return the address of the minimum exponents of a panel, which follow the packed panel."""
     first = begin if n.spec.groups_in_lanes else panel(n, x, begin, number)
     return n.f.at(first, x.args.panel - LINE_BYTES)
 
@@ -71,7 +71,10 @@ def min_exponents(n: Nest, x: TaskOperand, begin: Value, number: Value) -> Value
 def _cache_block(
     n: Nest, x: TaskOperand, block: Named, to: Value, source: Value, columns: Value, panels: Value | int = 1
 ) -> None:  # fmt: skip
-    """Pack the images of a cache block, row by row: one panel of ``columns`` channels, or panels of so many groups."""
+    """Pack the images of a cache block row by row.
+
+    The result is one panel of ``columns`` channels, or several panels with ``columns`` groups together.
+    """
     f, args, rows = n.f, x.args, block.of(x.name)
     first = f.at(args.packed, rows.first * PACKED.bytes)
     if n.spec.step == 2:
@@ -93,10 +96,10 @@ def _cache_block(
 
 
 def _row(n: Nest, x: TaskOperand, to: Value, source: Value, count: Value, columns: Value, *leasts: Value) -> Value:
-    """Pack ``count`` k of a row, and return where the next go.
+    """Pack ``count`` positions of a row, and return the address after them.
 
-    For micro-tiles of several taps a row of src has zeros on both sides: the product of a zero with a finite value is
-    what an absent tap adds.
+    For micro-tiles with several taps, a row of src is packed with zeros on both sides. An absent tap multiplies a zero,
+    which adds nothing if the other factor is finite.
     """
     f, args, size = n.f, x.args, count * n.spec.k_bytes(x.operand)
     steps: tuple[Value, ...] = (args.k, args.channel, args.prefetch)
@@ -116,7 +119,7 @@ def _row(n: Nest, x: TaskOperand, to: Value, source: Value, count: Value, column
 
 
 def _clear(module: Module, spec: KernelSpec) -> None:
-    """Emit ``clear``: zeros in ``size`` bytes, a multiple of the bytes of a packed k of src, of each panel."""
+    """Emit ``clear``, which zeroes ``size`` bytes of each panel; ``size`` is a multiple of a packed k of src."""
     lanes = spec.isa.lanes
     wide = spec.k_bytes(spec.moving) % (lanes * F32_BYTES) == 0
     kind, step = (f"<{lanes} x float>", lanes * F32_BYTES) if wide else ("float", F32_BYTES)
@@ -130,11 +133,11 @@ def _clear(module: Module, spec: KernelSpec) -> None:
 
 
 def pack(module: Module, spec: KernelSpec, name: str, contiguous: str, width: int, pitch: int) -> None:
-    """Emit a pack of a panel: to[k][index] = source[k * row + index * column], in f32, or in pairs of two k.
+    """Emit a function that packs a panel: to[k][index] = source[k * row + index * column], in f32 or in bf16 pairs.
 
-    It reads ``columns`` columns of ``count`` k and no byte else, and writes the width of the panel: beyond the columns
-    zeros, or columns again, because a micro-kernel of several taps checks whether all of its sums are finite. Pairs
-    have their first k above, and ``leasts`` becomes the minimum of itself and their exponents.
+    It reads only ``columns`` columns of ``count`` positions. Other columns of the panel become zeros, or repeat a
+    column, because micro-kernels with several taps check whether all their sums are finite. The high half of a pair is
+    its first k. The minima at ``leasts`` are lowered to the exponents of the values.
     """
     parameters = {"to": "ptr", "source": "ptr", "count": "i64", "columns": "i64", "row": "i64", "column": "i64"}
     leasts = {"leasts": "ptr"} if spec.compact else {}
@@ -151,10 +154,10 @@ def pack(module: Module, spec: KernelSpec, name: str, contiguous: str, width: in
 
 
 def pack_groups(module: Module, spec: KernelSpec, name: str, operand: Operand) -> None:
-    """Emit a pack of groups, some panels of as many as there are lanes: to[panel][k][channel][group], in f32.
+    """Emit a function that packs ``columns`` groups as to[panel][k][channel][group] in f32, one group per lane.
 
-    Its source is source[panel * lanes * column + k * row + channel * step + group * column], of ``columns`` groups of
-    ``operand.width`` channels each; it reads no byte else.
+    An element is source[panel * lanes * column + k * row + channel * step + group * column], where a group has
+    ``operand.width`` channels. The function reads no other bytes.
     """
     lanes, size = spec.isa.lanes, spec.isa.lanes * F32_BYTES
     parameters = {"to": "ptr", "source": "ptr", "count": "i64", "columns": "i64", "row": "i64", "column": "i64"}
@@ -177,7 +180,10 @@ def pack_groups(module: Module, spec: KernelSpec, name: str, operand: Operand) -
 
 
 def _spread(f: Function, spec: KernelSpec, channels: int, source: Value, to: Value, panel_from: Value) -> None:
-    """Pack a k whose channels are contiguous: each vector gets a channel of each group; the last panel has masks."""
+    """Pack one k whose channels are contiguous, so that each packed vector has one channel of each group.
+
+    Only the last panel, which may have fewer groups, needs masks.
+    """
     lanes, size = spec.isa.lanes, spec.isa.lanes * BYTES[spec.operand]
 
     def panel(source: Value, to: Value, left: Value | None) -> None:
@@ -198,7 +204,7 @@ def _spread(f: Function, spec: KernelSpec, channels: int, source: Value, to: Val
 
 
 def _picked(f: Function, vectors: list[Value], channel: int, lanes: int) -> Value:
-    """Return a channel of each group, blended from two vectors at a time."""
+    """Return the vector of one channel of each group, picked from vectors of all channels, two vectors at a time."""
     picked = vectors[0]
     for first in range(0, len(vectors), 2):
         two = vectors[first], vectors[min(first + 1, len(vectors) - 1)]

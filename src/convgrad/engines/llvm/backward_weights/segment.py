@@ -1,4 +1,4 @@
-"""A segment in IR: positions of a row of dst, and the rows of src that it meets under a micro-tile's outer taps."""
+"""A segment in IR: positions of a row of dst, and the row of src that each outer tap of a micro-tile reads there."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from convgrad.plan.backward_weights.taps import MASK_BYTES
 
 
 class Segment:
-    """A segment under some taps: its positions, none if no outer tap exists, and the offsets of its rows.
+    """The positions of a segment, and the offsets of its rows in dst and src. It is empty if no outer tap exists.
 
-    ``src`` has an offset for each outer tap, at the first inner tap. An outer tap that does not exist, beside one that
-    does, has the offset of that one: what it reads is dropped.
+    ``src`` has the offset of the row of src for each outer tap, at the first inner tap. An outer tap that does not
+    exist gets the offset of another one, and its sums are not used.
     """
 
     def __init__(self, f: Function, spec: KernelSpec, args: Named, taps: Named, pointer: Value) -> None:
@@ -30,7 +30,7 @@ class Segment:
         self.src = [offset + taps.shift for offset in rows_met]
 
     def masks(self, tap_count: int) -> Value:
-        """Return the bytes to the masks of the outer taps that exist, of ``tap_count`` taps."""
+        """Return the offset in the table of masks by the outer taps that are absent; a row has ``tap_count`` masks."""
         if len(self.absent) == 1:
             return self.f.value(0)
         each = [self.f.value(tap_count * MASK_BYTES << u) for u in range(len(self.absent))]

@@ -1,8 +1,8 @@
-"""The direct depthwise kernel: a segment of a row under some taps, in place, one vector of groups after the other.
+"""The direct depthwise kernel of weight gradients, which reads a segment of a row of src and of dst in place.
 
-A lane is a group of one channel. In the middle of a row all taps exist, and a value that one position meets under a
-tap, the next position meets under another: it stays in a register. At the edges, taps that do not exist are neither
-read nor added.
+A lane is a group of one channel. In the middle of a row all taps exist. There, a value of src that a position uses with
+one tap is used with another tap by the next position, so it stays in a register. At the edges of a row, taps that do
+not exist are neither read nor added.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.backward_weights.recipe import KernelSpec
 from convgrad.plan.backward_weights.taps import TAP_RANGE, taps_record
 
-SCALES = 3  # an address adds an index times 1, 2, 4 or 8
+SCALES = 3  # an x86 address can multiply a register by 2^0 to 2^3
 Values = dict[str, Value]
 
 
 def first_group(f: Function, spec: KernelSpec, a: Named, group: Value) -> Value:
-    """Return the first group of the panel that begins with a group, or earlier rather than run over."""
+    """Return the first group of a panel: ``group``, or an earlier one if the panel would exceed the last group."""
     return f.min(group, a.groups - spec.isa.lanes)
 
 
 def depthwise(module: Module, spec: KernelSpec) -> None:
-    """Emit ``depthwise``: a segment under some taps, panel of groups by panel: chain[t] = fma(x[t], y, chain[t]).
+    """Emit ``depthwise``, which sums a segment for some taps: chain[t] = fma(x[t], y, chain[t]), panel by panel.
 
-    An outer tap that does not exist reads some other row, whose sum is dropped.
+    An outer tap that does not exist reads another row, and its sum is not stored.
     """
     f = module.function(
         "depthwise", arguments="ptr", chain="ptr", chain_step="i64", panels="i64", begins="i1", image="i64",
@@ -70,21 +70,21 @@ def depthwise(module: Module, spec: KernelSpec) -> None:
 
 @dataclass(frozen=True)
 class _Depthwise:
-    """A kernel being emitted; ``ranges`` are where all inner taps exist, and then where each of them does."""
+    """A depthwise kernel that is being emitted."""
 
     f: Function
     spec: KernelSpec
-    ranges: Value
-    steps: dict[str, Value]  # bytes from a position to the next, of x and y
-    tap: Value  # bytes of src from a tap to the next
-    prefetched: dict[str, Value]  # bytes to what is prefetched, of x and y
+    ranges: Value  # the address of the range in which all inner taps exist, followed by the range of each inner tap
+    steps: dict[str, Value]  # bytes between two positions, of x and y
+    tap: Value  # bytes between two inner taps in src
+    prefetched: dict[str, Value]  # the distance of prefetches in bytes, of x and y
 
     def middle(self, count: Value, here: Values) -> Values:
-        """Sum positions where all taps exist; values that the next position meets too are held."""
+        """Sum positions at which all taps exist. Values of src that the next position also uses stay in registers."""
         f, spec, micro_tile = self.f, self.spec, self.spec.micro_tile
         moved_on = range(micro_tile.inner_taps - spec.slide) if spec.slide else range(0)
         held = list(product(range(micro_tile.outer_taps), moved_on))
-        with f.loop(f.min(count, 1), **here) as some:  # nothing is read where there is no position
+        with f.loop(f.min(count, 1), **here) as some:  # an empty range must not read memory
             known = {f"held{u}_{k}": self.read(some.carried[f"x{u}"], self.tap * k) for u, k in held}
             with f.loop(count, **some.carried, **known) as at:
                 y = self.read(at.y, 0)
@@ -101,7 +101,7 @@ class _Depthwise:
         return dict(some.carried)
 
     def edge(self, first: Value, count: Value, here: Values) -> Values:
-        """Sum positions where some inner taps are absent; the absent ones are skipped."""
+        """Sum positions at which some inner taps are absent; absent taps are skipped."""
         f, micro_tile = self.f, self.spec.micro_tile
         with f.loop(count, **here) as at:
             position, y = first + at.index, self.read(at.y, 0)
@@ -118,21 +118,21 @@ class _Depthwise:
         return dict(at.carried)
 
     def prefetch(self, here: Values) -> None:
-        """Prefetch the elements of later rows."""
+        """Prefetch elements of later rows of src and dst."""
         f = self.f
         last_row = here[f"x{self.spec.micro_tile.outer_taps - 1}"]
         f.prefetch(f.at(here["y"], self.prefetched["y"]), locality=2)
         f.prefetch(f.at(last_row, self.prefetched["x"]), locality=2)
 
     def read(self, pointer: Value, offset: Value | int) -> Value:
-        """Load a vector of groups."""
+        """Load a vector of groups as f32."""
         f, spec = self.f, self.spec
         return read(f, spec.operand, f.at(pointer, offset), spec.isa.lanes)
 
     def shifts(self) -> list[Value | int]:
-        """Return the bytes to each inner tap, for addresses: few multiples of the step, scaled.
+        """Return the offset of each inner tap in bytes, as a few multiples of the step times 1, 2, 4 or 8.
 
-        They are opaque to LLVM, which would keep a pointer for every tap and increment all of them.
+        The multiples are opaque to LLVM. Otherwise LLVM would increment a pointer for every tap.
         """
         f, spec = self.f, self.spec
         multiples: dict[int, Value] = {}
@@ -140,7 +140,7 @@ class _Depthwise:
         for k in range(1, spec.micro_tile.inner_taps):
             scale = min((k & -k).bit_length() - 1, SCALES)
             if spec.slide and k < spec.micro_tile.inner_taps - spec.slide:
-                shifts.append(0)  # held
+                shifts.append(0)  # unused, because the tap's value is in a register
                 continue
             if k >> scale not in multiples:
                 multiples[k >> scale] = f.opaque(self.tap * (k >> scale))
@@ -148,5 +148,5 @@ class _Depthwise:
         return shifts
 
     def moved(self, here: Values) -> Values:
-        """Return the pointers at the next position."""
+        """Return the pointers to src and dst for the next position."""
         return {name: self.f.at(value, self.steps[name[0]]) for name, value in here.items() if name[0] in self.steps}

@@ -1,6 +1,7 @@
-"""The nest of the direct depthwise kernel: rows of dst in the order of memory, all groups of a row, then the next row.
+"""The loop nest of the direct depthwise kernel of weight gradients.
 
-The chains of all groups wait in scratch, so that src and dst are read in the order of memory.
+Rows of dst are the outer loop, and groups are the inner loop, so that src and dst are read in the order of memory. The
+chains of all groups are in scratch until they are complete.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from convgrad.plan.recipe import F32_BYTES
 
 
 def bodies(module: Module, spec: KernelSpec) -> None:
-    """Emit the functions that the nest calls."""
+    """Emit the functions that the nest calls: the kernel and the reduction tree."""
     depthwise(module, spec)
     trees(module, spec)
 
 
 def task(module: Module, spec: KernelSpec) -> None:
-    """Emit ``task``: its groups in all cache blocks, chain by chain; then the sums are stored."""
+    """Emit ``task``, which sums the chains of all its groups in all cache blocks, and stores the sums."""
     n = nest(module, spec)
     f, args, t = n.f, n.args, n.task
     sums = f.at(f.scratch, args.sums_at)
@@ -43,10 +44,10 @@ def task(module: Module, spec: KernelSpec) -> None:
 
 
 def _segments(n: Nest, sums: Value, chain: Named) -> None:
-    """Sum a chain of all groups of a task.
+    """Emit the sum of a chain for all groups of a task.
 
-    If there are several micro-tiles of taps, few panels of groups are summed at a time: then the first cache still has
-    their rows for the next micro-tile.
+    If there are several micro-tiles of taps, only DEPTHWISE_PANELS panels of groups are summed at a time. So their rows
+    are still in the first cache for the next micro-tile.
     """
     f, args, t, taps = n.f, n.args, n.task, taps_record(n.spec)
     panel_sums = t.taps * args.sums_step
@@ -68,7 +69,7 @@ def _segments(n: Nest, sums: Value, chain: Named) -> None:
 
 
 def _push(n: Nest, sums: Value, chain: Named) -> None:
-    """Push a chain of all groups of a task to the tree."""
+    """Emit the push of a chain to the reduction tree, for all groups of a task."""
     f, args, t, size = n.f, n.args, n.task, n.spec.tile_bytes
     with f.loop(t.groups * t.taps, sums=sums, partial=f.at(args.partial_sums, t.partial_sums)) as each:
         above = f.at(each.sums, size)
@@ -78,7 +79,7 @@ def _push(n: Nest, sums: Value, chain: Named) -> None:
 
 
 def _store(n: Nest, sums: Value, sums_step: Value) -> None:
-    """Store all groups. The last panel overlaps the one before: groups that both have are stored once."""
+    """Store the sums of all groups. Groups of the last panel that the previous panel also has are stored once."""
     f, t = n.f, n.task
     with f.loop(t.groups, sums=sums) as panel:
         number = t.group + panel.index

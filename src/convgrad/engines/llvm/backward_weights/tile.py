@@ -1,4 +1,4 @@
-"""The micro-kernel of weight gradients: an outer product of channels under some taps, chain by chain."""
+"""The micro-kernel of weight gradients: outer products of channels under one or several taps, for one chain."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ USED = (
 
 
 def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
-    """Emit ``tile<vectors>``: sum[t][r][v] = sum over images, segments, k of x[r] * y[v]; push the chain to ``node``.
+    """Emit ``tile<vectors>``, which sums a chain and pushes its sums to ``node``.
 
-    The positions that a segment and a tap range share are summed. An outer tap has its row of src from the indirection
-    table, and an inner tap is just another offset of src. A micro-tile of one tap has one range, and its tap exists
-    everywhere in it. With several taps, the chain is summed as if all existed wherever one does, because src has zeros
-    on its padding. Only if a sum is not finite is the chain summed again by parts, in which absent taps add nothing.
+    The sums are sum[t][r][v], the sum over images, segments and k of x[r] * y[v]. A tap range has the positions at
+    which taps exist, and only the positions that it shares with a segment are summed. For an outer tap, the row of src
+    comes from the indirection table. For an inner tap, src has an offset.
+
+    A micro-tile of one tap has one range. With several taps, all taps are summed at all positions where one exists,
+    because src is packed with zeros on its padding. If a sum is not finite, the chain is summed again in parts, and
+    taps that are absent in a part add nothing.
     """
     given = {"pairs": "i64"} if spec.step == 2 else {}
     f = module.function(
@@ -59,7 +62,7 @@ def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
 
 @dataclass(frozen=True)
 class _Tile:
-    """A micro-kernel being emitted."""
+    """A micro-kernel that is being emitted."""
 
     f: Function
     spec: KernelSpec
@@ -69,22 +72,25 @@ class _Tile:
 
     @property
     def steps(self) -> tuple[Value, Value]:
-        """Bytes from a k to the next, of A and B."""
+        """The bytes from one k to the next, in A and in B."""
         return self.args.of("a").read_k, self.args.of("b").read_k
 
     @property
     def kind(self) -> str:
-        """A vector of sums."""
+        """The IR type of a vector of sums."""
         return f"<{self.spec.isa.lanes} x float>"
 
     @property
     def names(self) -> list[str]:
-        """The sums: of each tap, row and vector."""
+        """The names of the sums of each tap, row and vector."""
         micro_tile = self.spec.micro_tile
         return [name for t in range(micro_tile.taps) for name in sum_names(micro_tile.mr, self.vectors, f"{t}_")]
 
     def summed(self, images: Value, ranges: tuple[Value, Value], sums: Values) -> Values:
-        """Sum all images by some tap ranges; return the sums after them."""
+        """Add the products of all images in some tap ranges to ``sums``, and return the new sums.
+
+        ``ranges`` are the address of the first range and their number.
+        """
         f, names = self.f, self.names
         only = columns(f, ranges[0], TAP_RANGE) if self.spec.micro_tile.taps == 1 else None
         with f.loop(images, x=f.x, y=f.y, **sums) as image:
@@ -107,12 +113,15 @@ class _Tile:
     def shared(
         self, image: Loop, segment: Segment, taps: Named, sums: Values, outer_masks: Value | int = 0
     ) -> Values:  # fmt: skip
-        """Sum the k that a segment and a tap range share, with masks if taps are absent; return the sums after them."""
+        """Add the products at positions that a segment and a tap range share, and return the new sums.
+
+        Masks are used if taps are absent.
+        """
         f = self.f
         begin = f.max(segment.first, taps.first)
         count = f.min(segment.end, taps.end) - begin
         src, dst = segment.src, segment.dst
-        if self.spec.micro_tile.taps == 1:  # its kernel is the same whichever operand is src
+        if self.spec.micro_tile.taps == 1:  # one kernel serves both orders of src and dst
             swapped = f.compare("ne", self.args.swapped, 0)
             src, dst = [f.select(swapped, dst, src[0])], f.select(swapped, src[0], dst)
         offsets = (src, [dst]) if self.spec.a.moves else ([dst], src)
@@ -128,10 +137,10 @@ class _Tile:
         return self.sum_k(count - unmasked, x, y, sums, f.at(self.args.masks, masks))
 
     def sum_k(self, count: Value, x: Values, y: Values, sums: Values, masks: Value | None) -> Values:
-        """Emit loops over ``count`` k; under ``masks`` the sums of absent taps stay.
+        """Emit loops that add the products of ``count`` k, and return the new sums. Taps outside ``masks`` add nothing.
 
-        bf16 pairs are added as pairs if ``pairs`` is -1, and k by k if it is 0; an odd last k is always added alone.
-        Compact pairs, which are of every second k, have two halves to add.
+        Products are added as bf16 pairs if ``pairs`` is -1, and one by one if it is 0. An odd last k is always added
+        alone. A compact pair exists only for every second k, so both its halves are added.
         """
         f, single = self.f, (high_sum,)
         if self.spec.step == 1:
@@ -148,7 +157,10 @@ class _Tile:
         self, count: Value, x: Values, y: Values, sums: Values, masks: Value | None, ways: tuple[MultiplyAdd, ...],
         many: int = 1,
     ) -> tuple[Values, Values, Values]:  # fmt: skip
-        """Emit a loop over k, ``many`` at a time, each added in some ways; return A, B and the sums after it."""
+        """Emit a loop over k in steps of ``many``, and return the addresses of A and B and the sums after it.
+
+        Each step adds products by every multiply-add in ``ways``.
+        """
         f, spec, micro_tile, lanes = self.f, self.spec, self.spec.micro_tile, self.spec.isa.lanes
         taps = range(micro_tile.taps)
         exist = [None for _ in taps] if masks is None else [_exists(f, masks, t, lanes) for t in taps]
@@ -166,7 +178,7 @@ class _Tile:
         self, at: Loop, way: MultiplyAdd, a: list[Value], b: list[Value], inner: Sequence[Value | int],
         exist: Sequence[Value | None], many: int,
     ) -> None:  # fmt: skip
-        """Add the products of a k to the sums of a loop, under all taps of the micro-tile."""
+        """Add the products of one step of a loop to its sums, for all taps of the micro-tile."""
         f, spec, micro_tile = self.f, self.spec, self.spec.micro_tile
         rows = range(micro_tile.mr)
         if not spec.a.moves:
@@ -183,23 +195,23 @@ class _Tile:
 
     @property
     def read_kind(self) -> str:
-        """A vector as it is packed: of f32, or of bf16 pairs."""
+        """The IR type of a packed vector: f32 values or bf16 pairs."""
         return self.kind if self.spec.step == 1 else f"<{self.spec.isa.lanes} x i32>"
 
     def a_row(self, pointer: Value, row: int) -> Value:
-        """Load a row of A: a channel, broadcast, or, if lanes hold groups, a channel of each lane's group."""
+        """Load a row of A: a channel in all lanes or, if each lane is a group, a channel of each lane's group."""
         f, offset = self.f, row * self.spec.groups_a_panel * F32_BYTES
         if self.spec.groups_in_lanes:
             return f.load(self.read_kind, pointer, offset)
         return f.splat(f.load("float" if self.spec.step == 1 else "i32", pointer, offset), self.spec.isa.lanes)
 
     def b_vectors(self, pointer: Value, shift: Value | int) -> list[Value]:
-        """Load the vectors of B."""
+        """Load the vectors of B for one k, ``shift`` bytes after ``pointer``."""
         here, step = self.f.at(pointer, shift), self.spec.isa.lanes * F32_BYTES
         return [self.f.load(self.read_kind, here, v * step) for v in range(self.vectors)]
 
     def prefetch(self, x: Value, y: Value, many: int) -> None:
-        """Prefetch what is read some steps of ``many`` k on, and what the next cache block reads in place."""
+        """Prefetch operands of a later step of the loop, and A of the next cache block if A is read in place."""
         f, (x_step, y_step) = self.f, self.steps
         for line in range(0, self.vectors * self.spec.isa.lanes * F32_BYTES, 64):
             f.prefetch(f.at(y, y_step * (PREFETCH_POSITIONS * many) + line))
@@ -208,14 +220,14 @@ class _Tile:
             f.prefetch(f.at(x, self.args.a_next), locality=2)
 
     def sums_of_node(self) -> list[Value]:
-        """Return the addresses of the sums of the node to which chains are pushed."""
+        """Return the address of each sum of the tree node to which the chain is pushed."""
         micro_tile, vector = self.spec.micro_tile, self.spec.isa.lanes * F32_BYTES
         each = product(range(micro_tile.taps), range(micro_tile.mr), range(self.vectors))
         return [self.f.at(self.f.node, ((t * micro_tile.mr + r) * micro_tile.nr + v) * vector) for t, r, v in each]
 
 
 def _some_is_not_finite(f: Function, sums: list[Value]) -> Value:
-    """Return whether a sum is NaN or infinite, or their total is: then its product with 0 is not 0."""
+    """Return whether a sum is NaN or infinite, or the total of all sums is: if so, 0 times the total is NaN."""
     while len(sums) > 1:
         sums = [f.add(a, b) for a, b in zip(sums[::2], sums[1::2], strict=False)] + sums[len(sums) // 2 * 2 :]
     kind = sums[0].type
@@ -230,6 +242,6 @@ def _of(loop: Loop, names: list[str]) -> Values:
 
 
 def _exists(f: Function, masks: Value, tap: int, lanes: int) -> Value:
-    """Return a mask of all lanes or none: whether a tap exists."""
+    """Return a mask in which all lanes are set if a tap exists, and none otherwise."""
     word = f.splat(f.load("i32", masks, tap * MASK_BYTES), lanes)
     return f.op(f"<{lanes} x i1>", f"icmp ne {word}, zeroinitializer")

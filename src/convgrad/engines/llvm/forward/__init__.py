@@ -1,1 +1,1 @@
-"""Forwards and data gradients in IR: boxes of output positions, the runs of terms that they meet, tiles, packs."""
+"""Forward passes and data gradients in IR: loop nests, packing, micro-tiles and stencils."""

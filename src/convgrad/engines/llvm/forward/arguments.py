@@ -1,4 +1,4 @@
-"""The driver's arguments of a forward or a data gradient in IR."""
+"""Access to a driver's arguments in the IR of forward passes and data gradients."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from convgrad.plan.passes import arguments_of
 
 
 def arguments(f: Function, spec: Any) -> Named:
-    """Return the driver's arguments, which a function has as ``arguments``: each is loaded where it is used."""
+    """Return the driver's arguments from a function's parameter ``arguments``. Each use loads the argument again."""
     return records.arguments(f, arguments_of(spec))
 
 
 def along(a: Named, spec: Any) -> list[Named]:
-    """Return the arguments of each axis."""
+    """Return the driver's arguments for each spatial axis."""
     return [a.of(f"axis{axis}") for axis in range(spec.axes)]
 
 
@@ -25,7 +25,10 @@ def each_tap(
     f: Function, parts: Sequence[Named], state: dict[str, Value], body: Callable[..., dict[str, Value]],
     tap: Value | None = None, data: Value | None = None,
 ) -> dict[str, Value]:  # fmt: skip
-    """Visit the taps of a part of each axis row-major: ``body`` takes a number, the data's offset and the state."""
+    """Visit the taps of one part per axis, row-major, and return the last state.
+
+    ``body`` takes a tap's number, its offset in the data, and the state, and returns the new state.
+    """
     tap, data = tap or f.value(0), data or f.value(0)
     if not parts:
         return body(tap, data, state)

@@ -1,8 +1,8 @@
-"""The grouped stencil: a micro-tile of neighbouring positions and channels of several groups, taps of a row unrolled.
+"""The grouped stencil: micro-tiles of neighbouring positions and of the channels of several groups.
 
-The data is read position by position, and each vector once for all rows that use it, by any tap. A forward reads
-upward and a data gradient downward, so each row takes its taps in their order. Positions that do not exist are neither
-read nor added.
+The taps of a row of the kernel are unrolled. The data is read position by position, and each vector is read once for
+all rows and taps that use it. A forward pass reads positions in ascending order and a data gradient in descending
+order, so that each row adds its taps in the order of the sum. Positions that do not exist are neither read nor added.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tree import END
 
 Values = dict[str, Value]
-Weights = Callable[[int, int, int], Value]  # of a tap, a k or a pair of k, and a vector
-# Of a list: the next segment; its chain, number, count of segments and first segment; the chains, the largest offset.
+Weights = Callable[[int, int, int], Value]  # (tap, k or pair of k, vector): return the vector of weights
+# The next segment of the list; the present chain, its number, its number of segments and its first segment; the number
+# of chains, and the largest offset in A.
 STATE = ("segment", "chain", "number", "segments", "first", "chain_count", "last")
 
 
 def grouped_tile(module: Module, spec: ForwardSpec, rows: int, vectors: int) -> None:
-    """Emit ``tile<rows>_<vectors>``: sum[r][v] over chains, rows of taps, taps and k, stored into ``out``.
+    """Emit ``tile<rows>_<vectors>``, which stores sum[r][v], the sum over chains, rows of taps, taps and k.
 
-    The first tap of a row of the kernel multiplies the data's position ``met`` for the first row of the micro-tile,
-    and a position ``met_step`` further for each next row.
+    Row r of the micro-tile is an output position. Its first tap in a row of the kernel multiplies the position
+    ``met`` + r * ``met_step`` of the data.
     """
     pairs = {"pairs": "i64"} if spec.step == 2 else {}
     f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, met="i64", met_step="i64", **pairs)
@@ -53,31 +54,31 @@ class GroupedStencil(MicroTile):
 
     @property
     def n(self) -> StencilShape:
-        """The numbers that the kernel is specialised on."""
+        """The numbers for which the kernel is specialised."""
         assert self.spec.stencil is not None
         return self.spec.stencil
 
     @property
     def upward(self) -> bool:
-        """Whether later taps use later positions."""
+        """Whether the position of the data increases with the tap."""
         return self.n.by_tap > 0
 
     @property
     def steps(self) -> int:
-        """Multiply-adds of a tap: one for each k, or for each pair."""
+        """The number of multiply-adds per tap: one for each k, or one for each bf16 pair."""
         return self.n.in_channels // self.spec.step
 
     @property
     def channel_bytes(self) -> int:
-        """Bytes of a channel of the data, as micro-tiles read it."""
+        """The bytes of a channel of the data, packed or in place."""
         return self.spec.position_bytes(2) // 2 if not self.spec.a_in_place else BYTES[self.spec.operand]
 
     def operand_kind(self, lanes: int) -> str:
-        """The type of a vector that a multiply-add takes."""
+        """Return the IR type of a vector operand of the multiply-add: f32 or bf16 pairs."""
         return f"<{lanes} x {'float' if self.spec.step == 1 else 'i32'}>"
 
     def prefetch(self) -> None:
-        """Prefetch the data that the same rows of the next output block read first."""
+        """Prefetch the data that the same micro-tile of the next output block reads first."""
         f, n = self.f, self.n
         step = f.op("i64", f"sdiv {f.row_step}, {n.by_position}")
         channels = n.channels(self.spec.isa.lanes, self.vectors - 1).stop
@@ -88,13 +89,16 @@ class GroupedStencil(MicroTile):
             here = f.at(here, step)
 
     def segment(self, segment: Value, prefetched: Value, sums: Values) -> Values:
-        """Add a segment: some taps of a row of the kernel, unrolled by the sizes."""
+        """Add a segment, which is some taps of a row of the kernel, and return the new sums.
+
+        Taps are unrolled as many at a time as ``n.sizes`` says.
+        """
         f, n = self.f, self.n
         x, w, left, first = (f.load("i64", segment, STENCIL_SEGMENT.at(name)) for name in STENCIL_SEGMENT.columns)
         unit = f.op("i64", f"sdiv {f.met_step}, {n.by_position}")
         step = f.op("i64", f"sdiv {f.row_step}, {n.by_position}")
         x, met = f.at(f.data, x), f.met + first * (unit * n.by_tap)
-        if not self.upward:  # the last row meets the furthest
+        if not self.upward:  # begin with the last row, which reads the last position of the data
             x, met = f.at(x, f.row_step * (self.rows - 1)), met + f.met_step * (self.rows - 1)
             unit, step = (f.value(0) - each for each in (unit, step))
         state = {"x": x, "w": f.at(f.weights, w), "met": met, **sums}
@@ -109,7 +113,7 @@ class GroupedStencil(MicroTile):
         return {"prefetched": prefetched, **{name: state[name] for name in self.names}}
 
     def taps(self, size: int, state: Values, unit: Value, step: Value) -> Values:
-        """Add some unrolled taps, guarded position by position unless all positions that they meet exist."""
+        """Add ``size`` unrolled taps and return the new state. Positions are checked one by one unless all exist."""
         f, n = self.f, self.n
         extent = along(arguments(f, self.spec), self.spec)[-1].met
         last = state["met"] + unit * (n.reach(self.rows, size) - 1)
@@ -123,7 +127,7 @@ class GroupedStencil(MicroTile):
         if self.spec.step == 1:
             sums = where(inside, sums, None, multiply_add)
             sums = where(f.op("i1", f"xor {inside}, true"), sums, looked, multiply_add)
-        else:  # pairs are seldom split: one copy serves the interior and borders
+        else:  # the path without pairs is rare, so borders and interior share its code
             paired, way = f.compare("ne", f.pairs, 0), PAIR_SUMS[self.spec.isa.pairs]
             sums = where(inside & paired, sums, None, way)
             sums = where(f.op("i1", f"xor {inside}, true") & paired, sums, looked, way)
@@ -134,7 +138,7 @@ class GroupedStencil(MicroTile):
                 **sums}  # fmt: skip
 
     def where(self, condition: Value, sums: Values, body: Callable[[Values], Values]) -> Values:
-        """Emit ``body``, which changes the sums, under a condition."""
+        """Emit ``body`` under a condition, and return the sums, which are changed only if the condition is true."""
         f = self.f
         with f.loop(f.op("i64", f"zext {condition} to i64"), **sums) as once:
             once.next(**body(dict(once.carried)))
@@ -143,7 +147,10 @@ class GroupedStencil(MicroTile):
     def met(
         self, size: int, state: Values, sums: Values, step: Value, looked: tuple[Value, Value] | None, way: MultiplyAdd
     ) -> Values:
-        """Add position after position; ``looked``, a step and an extent, guards positions that may not exist."""
+        """Add the products of one position after the other, and return the new sums.
+
+        If ``looked`` (a step and an extent) is given, it is checked whether a position exists.
+        """
         f, n = self.f, self.n
         reach, edge = n.reach(self.rows, size), (size - 1) * abs(n.by_tap)
         here = opaque_pointer(self.f, state["x"])
@@ -168,7 +175,10 @@ class GroupedStencil(MicroTile):
         return sums
 
     def meeting(self, at: int, size: int) -> list[tuple[int, int]]:
-        """Return the rows that use a position, given by its distance from the first, and their taps."""
+        """Return each row that uses the position ``at``, with the tap by which the row uses it.
+
+        ``at`` is the distance from the first position, and ``size`` is the number of taps.
+        """
         n, found = self.n, []
         for order in range(self.rows):
             tap, remainder = divmod(at - order * n.by_position, abs(n.by_tap))
@@ -177,9 +187,10 @@ class GroupedStencil(MicroTile):
         return found
 
     def weights(self, size: int, place: Value) -> Callable[[], Weights]:
-        """Return a function that gives the weights for each position: from registers, if these hold all weights.
+        """Return a function that returns the weights for the next position.
 
-        Else each weight is loaded where it is used, through an opaque pointer: LLVM would spill loads that it shares.
+        If registers have room for all weights, they are loaded once. Otherwise each use loads its weight through an
+        opaque pointer, because LLVM would combine equal loads and then spill their results.
         """
         f, n = self.f, self.n
 
@@ -195,7 +206,7 @@ class GroupedStencil(MicroTile):
     def multiplied(
         self, rows: Sequence[tuple[int, int]], place: Value, weights: Weights, sums: Values, way: MultiplyAdd
     ) -> Values:
-        """Read the channels of some groups once, and add their products to the sums of some rows in the order of k."""
+        """Load the channels of a position, and add their products to the sums of some rows, in the order of k."""
         f, found = self.f, dict(sums)
         for v in range(self.vectors):
             vectors = self.read(place, v)
@@ -207,7 +218,7 @@ class GroupedStencil(MicroTile):
         return found
 
     def read(self, place: Value, v: int) -> list[Value]:
-        """Return the channels of a position that a vector of sums uses: in f32, or as bf16 pairs in memory."""
+        """Load the channels of a position that a vector of sums uses, as f32 or bf16 pairs in memory order."""
         f, n, step = self.f, self.n, self.spec.step
         stored_as, vectors = self.spec.operand if self.spec.a_in_place else F32.name, list[Value]()
         for first, count in n.reads(self.spec.isa.lanes, v, step):
@@ -224,7 +235,7 @@ class GroupedStencil(MicroTile):
         return vectors
 
     def spread(self, vectors: Sequence[Value], v: int, order: int) -> Value:
-        """Return in each lane the ``order``-th k, or pair of k, of its own group."""
+        """Return a vector whose lanes have the k, or pair of k, with the number ``order`` of their own group."""
         f, n, lanes, step = self.f, self.n, self.spec.isa.lanes, self.spec.step
         k = order * step
         if self.spec.pairs and step == 1 and k ^ 1 < n.in_channels:
@@ -245,7 +256,7 @@ class GroupedStencil(MicroTile):
 
 
 def rows_of_taps(module: Module, spec: ForwardSpec) -> None:
-    """Emit ``segments``, as the dense kernel has it; a segment is a row of taps, or a part of it."""
+    """Emit ``segments`` with the parameters of the dense kernel's. Here a segment is a row of taps or part of one."""
     names = [f"part{axis}" for axis in range(spec.axes)]
     f = module.function(
         "segments", False, arguments="ptr", segments="ptr", chains="ptr", counted="ptr", **dict.fromkeys(names, "ptr")
@@ -259,12 +270,12 @@ def rows_of_taps(module: Module, spec: ForwardSpec) -> None:
         return _row(f, spec, tap + last.tap, data, last, state)
 
     state = each_tap(f, outer, begin, row)
-    no_k = f.value(0)  # none prefetches at a rate
+    no_k = f.value(0)  # the number of k is unused, because this kernel prefetches at no rate
     end_lists(f, state["chain"], chains=state["chain_count"], k=no_k, last=state["last"])
 
 
 def _row(f: Function, spec: ForwardSpec, tap: Value, met: Value, last: Named, state: Values) -> Values:
-    """List one row of taps, cut where chains end."""
+    """Add one row of taps to the lists, divided into a segment per chain; return the new state."""
     assert spec.stencil is not None
     a, step = arguments(f, spec), spec.stencil.tap_step
     share, taps = a.number_share, last.taps

@@ -1,7 +1,8 @@
-"""kn2row: a dense GEMM gives the sum of each tap at each position of the data; each output adds those of its taps.
+"""The kn2row kernel: a GEMM computes a sum per tap and position of the data; each output adds the sums of its taps.
 
-A is the weights, whose rows are taps times results; B is lines of the data, whose columns are positions. A ring has the
-tap sums of some lines, and the outputs of a block of lines are computed when their tap sums are there.
+In the GEMM, A is the weights, whose rows are taps times output channels. B is lines of the data, whose columns are
+positions. A ring buffer has the tap sums of some lines. The outputs of a block of lines are computed as soon as all
+their tap sums are in the ring buffer.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NONE = -1
 
 
 def bodies(module: Module, spec: Kn2rowSpec) -> None:
-    """Emit the functions that the nest calls."""
+    """Emit the functions that the nest calls: packing, the GEMM, and the sums of tap sums."""
     gemm = spec.product
     if gemm.weights == CHANNELS_OUT:
         _pack_line_of_b(module, spec)
@@ -51,12 +52,12 @@ def bodies(module: Module, spec: Kn2rowSpec) -> None:
 
 
 def begin(f: Function, spec: Kn2rowSpec) -> None:
-    """Emit what precedes the first task of a thread: A is not packed yet."""
+    """Emit the code that runs before a thread's first task: it marks the thread's A as not packed."""
     f.store(f.value(NONE), f.at(f.scratch, arguments(f, spec).packed_at))
 
 
 def task(module: Module, spec: Kn2rowSpec) -> None:
-    """Emit ``task``: some output blocks; each uses the tap sums of lines that the block before it computed."""
+    """Emit ``task``, which computes some output blocks. Each block reuses tap sums that the previous one computed."""
     f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
     a, t = arguments(f, spec), columns(f, f.task, TASK)
     packed, done = f.at(f.scratch, a.packed_at), f.at(f.scratch, a.done_at)
@@ -74,7 +75,7 @@ def _axes(a: Named, spec: Kn2rowSpec) -> list[Named]:
 
 
 def _pack_a(module: Module, spec: Kn2rowSpec) -> None:
-    """Emit ``pack_a``: A as [result][tap][k], and the biases in f32; a missing bias becomes -0.0."""
+    """Emit ``pack_a``, which packs A as [result][tap][k] and the biases as f32; a missing bias becomes -0.0."""
     f = module.function("pack_a", False, arguments="ptr", scratch="ptr")
     a, gemm = arguments(f, spec), spec.product
     *outer, last = _axes(a, spec)
@@ -94,7 +95,7 @@ def _pack_a(module: Module, spec: Kn2rowSpec) -> None:
 
 
 def _pack_line_of_b(module: Module, spec: Kn2rowSpec) -> None:
-    """Emit ``pack_line_of_b``: ``count`` contiguous positions as to[panel][k][position]."""
+    """Emit ``pack_line_of_b``, which packs ``count`` contiguous positions as to[panel][k][position]."""
     f = module.function("pack_line_of_b", arguments="ptr", to="ptr", source="ptr", count="i64")
     a, gemm = arguments(f, spec), spec.product
     whole, left = f.divided(f.count, gemm.width)
@@ -102,7 +103,7 @@ def _pack_line_of_b(module: Module, spec: Kn2rowSpec) -> None:
     count_k, panel_bytes, pitch = a.k, a.panel_bytes, gemm.width * F32_BYTES
 
     def all_panels(copy: Copy, source: Value, to: Value) -> None:
-        """Copy k by k: the panels of a k are the rows of a copy."""
+        """Copy k by k. The rows of the copy of a k are the panels."""
         panels = replace(copy, rows=whole, row=row, columns=width, pitch=panel_bytes, width=gemm.width, row_at=None)
         with f.loop(copy.rows, source=source) as k:
             here = copy.packed(to, k.index)
@@ -120,7 +121,7 @@ def _pack_line_of_b(module: Module, spec: Kn2rowSpec) -> None:
 
 
 def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
-    """Emit ``tap_sums``: to[result][tap][position] for ``count`` positions with a constant stride."""
+    """Emit ``tap_sums``, which writes the tap sums to[result][tap][position] of ``count`` equally spaced positions."""
     f = module.function("tap_sums", arguments="ptr", scratch="ptr", source="ptr", to="ptr", count="i64")
     a, gemm = arguments(f, spec), spec.product
     packed_a, packed = f.at(f.scratch, a.a_at), f.at(f.scratch, a.b_at)
@@ -176,7 +177,10 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
 
 
 def _lines(module: Module, spec: Kn2rowSpec) -> None:
-    """Emit ``lines``: the tap sums of ``many`` lines, ``count`` positions each, from ``slot`` of the ring on."""
+    """Emit ``lines``, which writes the tap sums of ``many`` lines with ``count`` positions each to the ring buffer.
+
+    The first line is written to the number ``slot`` of the ring buffer.
+    """
     f = module.function(
         "lines", arguments="ptr", scratch="ptr", data="ptr", first="i64", many="i64", slot="i64", count="i64"
     )
@@ -203,7 +207,7 @@ def _lines(module: Module, spec: Kn2rowSpec) -> None:
 
 
 def _output_block(module: Module, spec: Kn2rowSpec) -> None:
-    """Emit ``output_block``: the tap sums of the lines that are not there yet, then the outputs of a block."""
+    """Emit ``output_block``, which computes missing tap sums of an output block, and then its outputs."""
     f = module.function("output_block", arguments="ptr", scratch="ptr", number="i64")
     a = arguments(f, spec)
     axes = _axes(a, spec)
@@ -218,7 +222,7 @@ def _output_block(module: Module, spec: Kn2rowSpec) -> None:
         data, out = f.at(data, position * axis.given), f.at(out, position * axis.out)
     done = f.at(f.scratch, a.done_at)
     first = f.select(f.compare("eq", output_block, 0), row.first, f.max(row.first, f.load("i64", done)))
-    with f.loop(2, first=first) as piece:  # the ring may wrap around
+    with f.loop(2, first=first) as piece:  # twice, because the lines may continue at the beginning of the ring buffer
         slot = f.op("i64", f"urem {piece.first}, {a.lines.name}")
         many = f.min(row.end - piece.first, a.lines - slot)
         f.call("lines", f.arguments, f.scratch, data, piece.first, many, slot, e.count)
@@ -250,7 +254,10 @@ def _output_block(module: Module, spec: Kn2rowSpec) -> None:
 def _outer_taps(
     f: Function, spec: Kn2rowSpec, a: Named, axes: Sequence[Named], chosen: Sequence[tuple[Named, Value]], to: Value
 ) -> Value:
-    """List the taps of all axes but the last: the offset of their tap sums, and their numbers."""
+    """List the taps of all axes except the last as rows of OUTER, and return the address after the list.
+
+    A row has the offset of the tap's sums and the tap's number.
+    """
 
     def taps(at: int, number: Value, place: Value, to: Value) -> Value:
         if at == len(chosen):

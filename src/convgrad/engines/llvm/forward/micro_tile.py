@@ -1,6 +1,6 @@
-"""The micro-tile: the sums of some rows of A and columns of B over all segments, in registers, chain by chain.
+"""The micro-tile of forward passes and data gradients: sums of some rows of A and columns of B, in registers.
 
-Each chain is pushed to the reduction tree, and the last one is stored together with the tree.
+The kernel adds one chain after the other. It pushes each chain to the reduction tree and stores the total of the tree.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ PARAMETERS = {
 
 
 def tile(module: Module, spec: ForwardSpec, rows: int, vectors: int) -> None:
-    """Emit ``tile<rows>_<vectors>``: sum[r][v] of data[r] * weights[v] over chains, segments and k, stored to ``out``.
+    """Emit ``tile<rows>_<vectors>``, which computes sum[r][v], the sum of data[r] * weights[v] over chains and k.
 
-    A row is a position: ``row_step`` bytes lead to the next one in A, ``out_step`` in the output. Sums may wait for
-    more chains: ``begins`` and ``ends`` flag the first and the last pass of a micro-tile. Each k prefetches ``rate``
-    bytes of what the next micro-tile reads, from ``next`` on.
+    A row is a position. Rows are ``row_step`` bytes apart in A and ``out_step`` bytes apart in the output. A micro-tile
+    may take several passes over its chains: ``begins`` and ``ends`` are true in the first and in the last pass. Each k
+    prefetches ``rate`` bytes of the data of the next micro-tile, which begins at ``next``.
     """
     pairs = {"pairs": "i64"} if spec.step == 2 else {}
     f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, **pairs)
@@ -44,30 +44,31 @@ def tile(module: Module, spec: ForwardSpec, rows: int, vectors: int) -> None:
     f.done()
 
 
-Read = Callable[[Function, Value, int], Value]  # an element of A from its address, in all lanes
+Read = Callable[[Function, Value, int], Value]  # (f, address, lanes): load an element of A into all lanes
 
 
 @dataclass(frozen=True)
 class Step:
-    """A multiply-add of each sum: where it reads A and B, from the first k of an iteration on, and how it adds."""
+    """A multiply-add to all sums of a micro-tile. An iteration of the loop over k has one or two steps."""
 
-    read: Read
-    a: Value | int = 0  # bytes
-    b: int = 0  # rows of the panel
+    read: Read  # loads an element of A
+    a: Value | int = 0  # the offset of that element from the first k of the iteration, in bytes
+    b: int = 0  # the number of rows of the panel of B from the first k of the iteration
     add: MultiplyAdd = multiply_add
 
 
 def k_bytes(spec: ForwardSpec, a: Named) -> Value | int:
-    """Return the bytes of A from one k to the next where micro-tiles read it."""
+    """Return the distance in bytes between two k of A, packed or in place."""
     if not spec.a_in_place:
         return F32_BYTES // spec.step
     return BYTES[spec.operand] if spec.data == CHANNELS else a.a_k
 
 
 def steps_of(spec: ForwardSpec, a: Named) -> list[Step]:
-    """Return the steps of an iteration of a kernel without pair instructions, in the order of the chain.
+    """Return the steps of an iteration of a kernel without pair instructions, in the order of the sum.
 
-    The chain takes the second k of bf16 first. Packing swaps them; in place A and B are read in this order.
+    If terms are bf16 pairs, the sum adds the second k of a pair first. Packing swaps the two k of a pair. Operands in
+    place are not swapped, so the steps read them in this order.
     """
     if not spec.a_in_place:
         return [Step(_element(F32.name))]
@@ -81,33 +82,33 @@ def steps_of(spec: ForwardSpec, a: Named) -> list[Step]:
 
 
 def _element(fmt: str) -> Read:
-    """Read an element of a format as f32."""
+    """Return a function that loads an element of A in a format, as f32."""
     return lambda f, place, lanes: f.splat(read(f, fmt, place), lanes)
 
 
 def _pair(f: Function, place: Value, lanes: int) -> Value:
-    """Read a pair of bf16."""
+    """Load a bf16 pair of A into all lanes."""
     return f.splat(f.load("i32", place), lanes)
 
 
 def _first_of_pair(f: Function, place: Value, lanes: int) -> Value:
-    """Read an odd last k as a pair, without its second half, which is not read."""
+    """Load an odd last k of A as a bf16 pair whose high half is 0; memory after the k is not read."""
     return f.splat(f.op("i32", f"zext {f.load('i16', place)} to i32"), lanes)
 
 
 def _high_half(f: Function, place: Value, lanes: int) -> Value:
-    """Read the second element of a pair of bf16 as f32."""
+    """Load the second element of a bf16 pair of A as f32."""
     return high(f, _pair(f, place, lanes))
 
 
 def _low_half(f: Function, place: Value, lanes: int) -> Value:
-    """Read the first element of a pair of bf16 as f32."""
+    """Load the first element of a bf16 pair of A as f32."""
     return low(f, _pair(f, place, lanes))
 
 
 @dataclass(frozen=True)
 class MicroTile:
-    """A micro-tile being emitted."""
+    """The micro-tile that is being emitted."""
 
     f: Function
     spec: ForwardSpec
@@ -117,22 +118,22 @@ class MicroTile:
 
     @property
     def kind(self) -> str:
-        """A vector of sums."""
+        """The IR type of a vector of sums."""
         return f"<{self.spec.isa.lanes} x float>"
 
     @property
     def names(self) -> list[str]:
-        """The sums: of each row and vector."""
+        """The names of the sums of each row and vector."""
         return sum_names(self.rows, self.vectors)
 
     @property
     def offsets(self) -> list[int]:
-        """The offset of each sum in memory, in bytes."""
+        """The offset of each vector of sums in memory, in bytes."""
         lanes, across = self.spec.isa.lanes * F32_BYTES, self.spec.nr
         return [(r * across + v) * lanes for r, v in product(range(self.rows), range(self.vectors))]
 
     def chains(self) -> None:
-        """Add all chains: push the sums of each but the last to the tree, and store the last together with the tree."""
+        """Add all chains of a pass. Push their sums to the tree, except the last pass's last chain, which is stored."""
         f = self.f
         zeros = {name: f.zeros(self.kind) for name in self.names}
         pushed = f.select(f.ends, f.count - 1, f.count)
@@ -150,7 +151,7 @@ class MicroTile:
             self.store([chain.carried[name] for name in self.names], f.at(chain.chain, -CHAIN.bytes))
 
     def segment(self, segment: Value, prefetched: Value, sums: Values) -> Values:
-        """Add a segment: the k that are contiguous in A and in B, by loops over k."""
+        """Add a segment to the sums by loops over its k, and return the new state of the loops."""
         f, spec = self.f, self.spec
         data, weights, count = (f.load("i64", segment, SEGMENT.at(name)) for name in SEGMENT.columns)
         rows = StridedRows(f, f.row_step, self.rows)
@@ -158,7 +159,7 @@ class MicroTile:
         if spec.step == 2:
             pairs = (count >> 1) & f.pairs
             state = self.loop(pairs, state, rows, [Step(_pair, add=PAIR_SUMS[spec.isa.pairs])], 2)
-            halves = [Step(_pair, add=high_sum), Step(_pair, add=low_sum)]  # A is read twice: sums fill the registers
+            halves = [Step(_pair, add=high_sum), Step(_pair, add=low_sum)]  # sums fill the registers: load A twice
             state = self.loop((count >> 1) - pairs, state, rows, halves, 2)
             return self.loop(count & 1, state, rows, [Step(_first_of_pair, add=low_sum)], 2)
         steps = steps_of(spec, arguments(f, spec))
@@ -168,7 +169,7 @@ class MicroTile:
         return self.loop(count & 1, state, rows, [Step(_element(spec.operand))], 1)
 
     def loop(self, count: Value, begin: Values, rows: StridedRows, steps: Sequence[Step], size: int) -> Values:
-        """Loop over k, ``size`` of them at a time, which some steps add."""
+        """Emit a loop of ``count`` iterations, each of which adds ``size`` k by ``steps``; return the new state."""
         f, spec, lanes = self.f, self.spec, self.spec.isa.lanes
         a = arguments(f, spec)
         a_step = k_bytes(spec, a)
@@ -190,7 +191,7 @@ class MicroTile:
         return {name: k.carried[name] for name in begin}
 
     def column(self, weights: Value, number: int, masks: list[Value]) -> Value:
-        """Return a vector of B, in pairs or f32. In place it is read as stored, by masks if there are any."""
+        """Load a vector of B: packed f32 or bf16 pairs, or, if B is read in place, its stored format as f32."""
         f, lanes, operand = self.f, self.spec.isa.lanes, self.spec.operand
         if self.spec.b_in_place:
             return read(
@@ -200,7 +201,7 @@ class MicroTile:
         return f.load(kind, weights, number * lanes * F32_BYTES)
 
     def push(self, sums: list[Value], chain: Value) -> None:
-        """Push the sums of a chain to the tree, and combine the nodes that are complete."""
+        """Push the sums of a chain to the tree, and combine the nodes that this completes."""
         f, a = self.f, arguments(self.f, self.spec)
         number, following = (f.load("i64", chain, at + CHAIN.at("number")) for at in (0, CHAIN.bytes))
         tree.push(f, sums, [f.at(f.sums, place) for place in self.offsets], tree.begins(f, number))
@@ -208,7 +209,11 @@ class MicroTile:
         tree.combine_complete(f, f.sums, self.spec.tile_bytes, size, a.levels, number, following)
 
     def store(self, sums: list[Value], last: Value) -> None:
-        """Store the tree and the sums of the last chain: from registers if the output is plain and the tree is flat."""
+        """Add the last chain to the tree, and store the total.
+
+        It is stored from registers if the tree has at most one level, the call does not accumulate, and the columns of
+        the output are contiguous and complete.
+        """
         f, a = self.f, arguments(self.f, self.spec)
         plain = f.compare("eq", a.accumulate, 0) & (f.left >= self.vectors * self.spec.isa.lanes)
         if self.spec.out != CHANNELS:
@@ -231,9 +236,10 @@ class MicroTile:
                 self.from_memory(f.at(f.sums, (a.levels - 1) * self.spec.tile_bytes))
 
     def from_registers(self, sums: list[Value]) -> None:
-        """Store vectors: two at once if their terms were added in pairs, no bias is added and no sum is NaN.
+        """Store whole vectors of sums.
 
-        Data of which pairs may be taken have no sum that is denormal, or -0.
+        Two vectors are rounded to bf16 at once if bf16 pairs were added, there is no bias, and no sum is NaN. Data for
+        which bf16 pairs are allowed has no sum that is denormal or -0.
         """
         f, e = self.f, epilogue(self.f, self.spec)
         rows = [sums[r * self.vectors : (r + 1) * self.vectors] for r in range(self.rows)]
@@ -247,28 +253,28 @@ class MicroTile:
             e.rows(rows, f.out, f.out_step, f.bias, f.bias_step)
 
     def no_nan(self, sums: list[Value]) -> Value:
-        """Return whether no sum is NaN."""
+        """Return an i1: whether none of the sums is NaN."""
         f, lanes = self.f, self.spec.isa.lanes
         found = [f.op(f"<{lanes} x i1>", f"fcmp uno {a}, {b.name}") for a, b in zip(sums[::2], sums[1::2], strict=True)]
         return f.op("i1", f"xor {f.any_of(found)}, true")
 
     def from_memory(self, sums: Value) -> None:
-        """Store sums that are in memory, along any axis."""
+        """Store sums that are in memory, whichever axis of the output is contiguous."""
         f = self.f
         step = (f.out_step, f.left, f.bias_step)
         f.call("store_panel", f.arguments, sums, f.out, f.bias, f.value(self.rows), f.skip, *step)
 
 
 def epilogue(f: Function, spec: ForwardSpec, accumulate: Value | None = None) -> Epilogue:
-    """Return the epilogue of a kernel. A transposed GEMM has a bias per row of A."""
+    """Return the epilogue of a kernel. Its biases are per row of A in a transposed GEMM, else per column of B."""
     return Epilogue.of(f, spec, accumulate, PER_ROW if spec.transposed_gemm else PER_COLUMN)
 
 
 def store_panel(module: Module, spec: ForwardSpec) -> None:
-    """Emit ``store_panel``: out[row, column] = round(sum + 0 + bias [+ old]), of ``rows`` rows from ``skip`` on.
+    """Emit ``store_panel``, which stores out[row, column] = round(sum + 0 + bias [+ old]).
 
-    Rows are ``out_step`` bytes apart, and ``left`` columns are output. A row's own bias is ``bias_step`` bytes from the
-    next row's. A missing bias is -0.0, which adds nothing, not even to a zero.
+    It stores the rows from ``skip`` to ``rows``, and the first ``left`` columns. Rows are ``out_step`` bytes apart in
+    the output. Biases per row are ``bias_step`` bytes apart. A missing bias is -0.0, which changes no sum, not even -0.
     """
     f = module.function(
         "store_panel", arguments="ptr", sums="ptr", out="ptr", bias="ptr", rows="i64", skip="i64", out_step="i64",

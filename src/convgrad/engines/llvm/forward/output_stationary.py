@@ -1,8 +1,8 @@
-"""The output-stationary loop nest: panels of B are packed, then each output block packs its part of A.
+"""The output-stationary loop nest. Panels of B are packed first, then each output block packs its part of A.
 
-An output block is cut into regions: the product of one part of each axis, whose positions meet the same taps. The
-segments of K of a region are listed once. Then, under each panel, micro-tiles run along the axis that wastes fewest of
-their rows.
+An output block is divided into regions. A region is a box of positions at which the same taps exist. The segments of a
+region are listed once. Then, for each panel of B, the region is divided into micro-tiles, along the axis where the
+fewest rows of micro-tiles are unused.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from convgrad.plan.forward.schedule import CHAIN, OUTPUT_BLOCK, PART, TASK
 from convgrad.plan.recipe import F32_BYTES
 
 NOTHING = -1
-EachLine = Callable[[Value, Value, Value], None]  # takes a source, a place in the pack, a count of positions
+EachLine = Callable[[Value, Value, Value], None]  # takes the addresses of a line and of its packed copy, and its length
 
 
 def bodies(module: Module, spec: ForwardSpec) -> None:
-    """Emit the functions that the nest calls."""
+    """Emit the functions that the nest calls: packing, the reduction tree, segments, micro-tiles and regions."""
     pack.pack_b(module, spec)
     if not spec.a_in_place:
         pack.pack_line(module, spec)
@@ -55,14 +55,14 @@ def bodies(module: Module, spec: ForwardSpec) -> None:
 
 
 def begin(f: Function, spec: ForwardSpec) -> None:
-    """Note, before the first task of a thread, that nothing is packed."""
+    """Emit the code that runs before a thread's first task: it marks the thread's scratch as not packed."""
     f.store(f.value(NOTHING), f.at(f.scratch, arguments(f, spec).packed_at))
 
 
 def task(module: Module, spec: ForwardSpec) -> None:
-    """Emit ``task``: loop over groups, over the panels that are packed at a time, and over output blocks.
+    """Emit ``task``, which loops over groups, over sets of panels that are packed together, and over output blocks.
 
-    A thread keeps the panels of its last task, if this task needs the same ones.
+    If a task needs the panels that its thread packed last, they are not packed again.
     """
     f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
     a, t = arguments(f, spec), columns(f, f.task, TASK)
@@ -88,7 +88,7 @@ def task(module: Module, spec: ForwardSpec) -> None:
 def _pack_panels(
     f: Function, spec: ForwardSpec, a: Named, weights: Value, bias: Value, panel: Value, count: Value
 ) -> None:  # fmt: skip
-    """Pack some panels of B and their biases. A transposed GEMM has a bias per row: all of them are packed."""
+    """Pack ``count`` panels of B and their biases. A transposed GEMM has a bias per row of A, and packs all biases."""
     bias_at, bias_n, width = f.at(f.scratch, a.bias_at), a.bias_n, spec.width
     if spec.transposed_gemm:
         f.call("pack_bias", a.bias, bias_at, a.bias, bias_n, *[along(a, spec)[-1].extent] * 2)
@@ -120,7 +120,7 @@ def _output_block(
     f: Function, spec: ForwardSpec, a: Named, number: Value, operands: tuple[Value, Value, Value],
     panels: tuple[Value, Value],
 ) -> None:  # fmt: skip
-    """Compute one output block: a range of positions of each axis, which are the digits of the block's number."""
+    """Compute one output block, region by region. The digits of its number select its range of positions per axis."""
     data, weights, out = operands
     axes = along(a, spec)
     rows = []
@@ -155,7 +155,7 @@ def _output_block(
 def _pack_a(
     f: Function, spec: ForwardSpec, a: Named, axes: Sequence[Named], block: Sequence[Named], data: Value
 ) -> Value:
-    """Pack the part of A that an output block meets. Return the address that position 0 of all axes would have."""
+    """Pack the part of A that an output block reads. Return the address that position 0 of all axes would have."""
     begin = f.at(f.scratch, a.a_at)
 
     def pack_line(source: Value, to: Value, count: Value) -> None:
@@ -170,7 +170,7 @@ def _pack_a(
 def _each_line(
     f: Function, axes: Sequence[Named], block: Sequence[Named], data: Value, begin: Value, each_line: EachLine
 ) -> None:  # fmt: skip
-    """Visit the lines of A that an output block meets. Packed lines follow one another from ``begin`` on."""
+    """Visit the lines of A that an output block reads. Their packed copies are contiguous and begin at ``begin``."""
 
     def lines(at: int, source: Value, to: Value) -> None:
         source = f.at(source, block[at].first * axes[at].given)
@@ -185,10 +185,11 @@ def _each_line(
 
 
 def _region(module: Module, spec: ForwardSpec) -> None:
-    """Emit ``region``: list the segments of one part of each axis, then compute its micro-tiles under each panel.
+    """Emit ``region``, which lists a region's segments and computes its micro-tiles for each panel of B.
 
-    Where a panel of B exceeds the second cache, all micro-tiles go through some chains before the next chains: their
-    sums wait in scratch between these passes. Plans of 3x3 layers of 256 channels or more use it on AVX-512.
+    If a panel of B exceeds the second cache, chains are divided into passes. Each pass adds some chains to all
+    micro-tiles of the panel, whose sums are in scratch between passes. On AVX-512, plans of 3x3 layers with 256 or more
+    channels do so.
     """
     names = [f"part{axis}" for axis in range(spec.axes)]
     f = module.function(
@@ -208,7 +209,7 @@ def _region(module: Module, spec: ForwardSpec) -> None:
     which, tiled = _tiled_axis(f, spec, parts)
     if spec.stencil:
         last = last + _to_next_block(f, along(a, spec), parts)
-    elif spec.step == 2 and spec.a_in_place:  # the search for the minimum has read what the next micro-tile reads
+    elif spec.step == 2 and spec.a_in_place:  # finding the minimum has read this block
         last = _to_next_block(f, along(a, spec), parts)
     rows_of_tile, step = tiled["mr"], tiled["data_step"]
     begin = {
@@ -217,7 +218,7 @@ def _region(module: Module, spec: ForwardSpec) -> None:
         "rate": _prefetch_rate(f, rows_of_tile * step, all_k),
     }  # fmt: skip
 
-    waiting = f.alloca("i64", 1)  # bytes to the sums of the next micro-tile
+    waiting = f.alloca("i64", 1)  # the offset of the next micro-tile's sums in scratch
 
     def lines(at: int, panel: dict[str, Value], data: Value, out: Value) -> None:
         if at == spec.axes:
@@ -237,7 +238,7 @@ def _region(module: Module, spec: ForwardSpec) -> None:
 
     with f.loop(f.panels, **begin) as each:
         first = each.first
-        if spec.overlaps:  # the last panel computes a part of the one before again
+        if spec.overlaps:  # the last panel repeats columns of the previous panel, so that all its columns exist
             first = f.min(first, a.n - spec.width)
         panel = {
             "weights": f.at(each.weights, first * a.weights_n) if spec.b_in_place else each.weights,
@@ -249,7 +250,7 @@ def _region(module: Module, spec: ForwardSpec) -> None:
                 f, spec.isa, a, (f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, each.weights))
             )
         met = data
-        if spec.stencil:  # a panel meets the channels of its own groups
+        if spec.stencil:  # a panel reads only the channels of its own groups
             met = f.at(data, (f.panel + each.index) * (a.a_k * (spec.stencil.groups * spec.stencil.in_channels)))
         passes = f.max(f.op("i64", f"udiv {chains + a.pass_chains - 1}, {a.pass_chains.name}"), 1)
         with f.loop(passes) as some, f.when(going(f, a)):
@@ -271,9 +272,10 @@ def _region(module: Module, spec: ForwardSpec) -> None:
 
 
 def _tiled_axis(f: Function, spec: ForwardSpec, parts: Sequence[Named]) -> tuple[Value, dict[str, Value]]:
-    """Return the axis that micro-tiles run along, and its part: the last of those that waste fewest rows.
+    """Return the number of the axis along which micro-tiles are placed, and the region's part of this axis.
 
-    Micro-tiles of a grouped stencil run along the last axis.
+    It is the axis that wastes the least time on unused rows of micro-tiles, or the later axis if two are equal. For
+    grouped stencils, it is always the last axis.
     """
     best: dict[str, Value] = {name: getattr(parts[-1], name) for name in PART.columns}
     which = f.value(len(parts) - 1)
@@ -285,9 +287,10 @@ def _tiled_axis(f: Function, spec: ForwardSpec, parts: Sequence[Named]) -> tuple
 
 
 def _to_next_block(f: Function, axes: Sequence[Named], parts: Sequence[Named]) -> Value:
-    """Return the bytes from what a region meets to what the next output block meets, along the last axis that is cut.
+    """Return the distance in A, in bytes, from a region to the same region of the next output block.
 
-    Grouped stencils and bf16 pairs in place prefetch there. The next micro-tile of the same block is in the cache.
+    Grouped stencils, and kernels that read bf16 pairs in place, prefetch at this distance. The data of their next
+    micro-tile is already in the cache. The next block follows along the last axis that is divided into blocks.
     """
     steps = [part.count * part.data_step for part in parts]
     found = steps[0]
@@ -297,9 +300,10 @@ def _to_next_block(f: Function, axes: Sequence[Named], parts: Sequence[Named]) -
 
 
 def _prefetch_rate(f: Function, size: Value, count: Value) -> Value:
-    """Return how many bytes of the next micro-tile of A each of ``count`` k prefetches, under the first panel.
+    """Return the number of bytes of the next micro-tile of A that are prefetched per k, during the first panel of B.
 
-    The rate is 0 if rows of A are so far apart that one or two cache lines per k do not suffice.
+    The rate is 0 if rows of A are so far apart that one or two cache lines per k are not enough. ``size`` is the bytes
+    of A per micro-tile, and ``count`` is the number of k.
     """
     rate = f.op("i64", f"sdiv {size}, {f.max(count, 1).name}")
     near = f.compare("sgt", rate, 0) & f.compare("sle", rate, PREFETCH_MAX_TILE_BYTES)
@@ -307,7 +311,7 @@ def _prefetch_rate(f: Function, size: Value, count: Value) -> Value:
 
 
 def _micro_tiles(module: Module, spec: ForwardSpec) -> None:
-    """Emit ``micro_tiles``: micro-tiles along a line of positions. The last one overlaps the one before."""
+    """Emit ``micro_tiles``, which computes the micro-tiles of a line of positions. The last two may overlap."""
     f = module.function(
         "micro_tiles", False, arguments="ptr", sums="ptr", segments="ptr", chains="ptr", chain_count="i64", data="ptr",
         weights="ptr", out="ptr", bias="ptr", row_step="i64", out_step="i64", last="i64", rate="i64", left="i64",

@@ -1,6 +1,7 @@
-"""Packs of forwards: B as [tap][k][N index], A as [M index][k], in the order in which chains take k.
+"""Packing for forward passes and data gradients, in the order in which chains add k.
 
-Cells are f32, or, where a multiply-add takes two k, bf16 pairs, whose second k is above.
+B is packed as [tap][k][N index], and A as [M index][k]. A cell is an f32 value, or a bf16 pair if a multiply-add takes
+two k. The second k of a pair is in the high half.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES,
 
 
 def pack_b(module: Module, spec: ForwardSpec) -> None:
-    """Emit ``pack_b``: a panel of B of ``left`` columns or more; the cells of other columns are undefined."""
+    """Emit ``pack_b``, which packs a panel of B. Columns from the number ``left`` on are undefined."""
     f = module.function("pack_b", arguments="ptr", to="ptr", source="ptr", left="i64")
     a = arguments(f, spec)
     k, pitch, n_stride, axes = a.k, spec.pitch * F32_BYTES, a.weights_n, along(a, spec)
@@ -47,7 +48,7 @@ def pack_b(module: Module, spec: ForwardSpec) -> None:
         return f.at(to, b_tap)
 
     def all_taps(copy: Copy, source: Value, to: Value) -> None:
-        """Taps of a k are contiguous, and the rows of its own copy."""
+        """Copy k by k, because the taps of a k are contiguous. They are the rows of the copy of that k."""
         own = replace(copy, rows=a.taps, pitch=b_tap, row_at=None)
         with f.loop(copy.rows, source=source) as each:
             own.along_rows(each.source, copy.packed(to, each.index))
@@ -61,12 +62,15 @@ def pack_b(module: Module, spec: ForwardSpec) -> None:
 
 
 def cells(f: Function, spec: ForwardSpec) -> Cells:
-    """Return cells in f32, or bf16 pairs whose second k is above."""
+    """Return f32 cells, or cells of bf16 pairs whose second k is in the high half."""
     return Cells(f, spec.operand, spec.isa.lanes, 1 if spec.step == 2 else None)
 
 
 def taken(f: Function, spec: ForwardSpec | SpatialStencilSpec, k: Value, count: Value) -> Value:
-    """Return at which place a k of a tap is taken: those of a pair change places."""
+    """Return the position of ``k`` in the order of the sum, which swaps the two k of a pair.
+
+    A tap has ``count`` k, and an odd last k is not swapped.
+    """
     if not spec.pairs:
         return k
     other = f.op("i64", f"xor {k}, 1")
@@ -74,13 +78,13 @@ def taken(f: Function, spec: ForwardSpec | SpatialStencilSpec, k: Value, count: 
 
 
 def pack_line(module: Module, spec: ForwardSpec) -> None:
-    """Emit ``pack_line``: ``count`` positions of the last axis as rows of A."""
+    """Emit ``pack_line``, which packs ``count`` positions of the last axis as rows of A."""
     f = module.function("pack_line", arguments="ptr", to="ptr", source="ptr", count="i64")
     a = arguments(f, spec)
     channels, k_stride = a.channels, a.data_k
     pitch = (channels + (spec.step - 1) >> spec.step - 1) * F32_BYTES
     copy = Copy(cells(f, spec), f.count, along(a, spec)[-1].given, channels, k_stride, pitch)
-    swapped = spec.swaps_pairs and spec.step == 1  # grouped stencils take the k of a group in their order themselves
+    swapped = spec.swaps_pairs and spec.step == 1  # grouped stencils need k in their order in memory
     if swapped:
         copy = replace(copy, offset=lambda column: taken(f, spec, column, channels) * k_stride)
     if spec.data == CHANNELS:
@@ -93,19 +97,19 @@ def pack_line(module: Module, spec: ForwardSpec) -> None:
 
 
 def line_of_a(f: Function, spec: ForwardSpec, a: Named, to: Value, source: Value, count: Value) -> None:
-    """Pack ``count`` positions of A. The minimum of bf16 pairs is kept for all of A."""
+    """Pack ``count`` positions of A. If cells are bf16 pairs, lower the minimum exponent of the packed part of A."""
     f.call("pack_line", f.arguments, to, source, count)
     if spec.step == 2:
         f.call("minimum", to, 1, 0, count * ((a.channels + 1 >> 1) * 2), f.at(f.scratch, a.min_at))
 
 
 def panel_minimum(f: Function, spec: ForwardSpec, a: Named, panel: Value, left: Value) -> None:
-    """Find the minimum of a packed panel of bf16 pairs. Cells beyond the columns do not count."""
+    """Write the minimum exponent of a packed panel of bf16 pairs. Only its ``left`` first columns count."""
     found, rows = minimum_of_panel(f, a, panel), a.taps * (a.k + 1 >> 1)
     nothing_yet(f, spec.isa, found)
     f.call("minimum", panel, rows, spec.pitch * F32_BYTES, f.min(left, spec.width) * 2, found)
 
 
 def minimum_of_panel(f: Function, a: Named, panel: Value) -> Value:
-    """Return the address of the minimum of a panel of B: it follows the panel."""
+    """Return the address of the minimum exponent of a panel of B, which is stored after the panel."""
     return f.at(panel, a.panel_bytes - LINE_BYTES)

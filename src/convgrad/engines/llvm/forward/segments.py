@@ -1,7 +1,7 @@
-"""Segments: stretches of K that are contiguous in A and in B, as a list that all micro-tiles of a region go through.
+"""Lists of segments: ranges of K that are contiguous in A and in B. All micro-tiles of a region use the same list.
 
-The taps that a region meets are evenly spaced along each axis: the first, how many, and how far apart. So the list is
-made when its region is computed, and no table has an entry for each position and tap.
+The taps of a region are evenly spaced along each axis, so three numbers per axis describe them. The list is written
+when its region is computed, so no table needs an entry for each position and tap.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from convgrad.plan.tree import END
 from convgrad.spec.order import BLOCK as BLOCK_TERMS
 
 State = dict[str, Value]
-COUNTED = Record("chains", "k", "last")  # of the lists of a region: chains, k, and the last offset in A
-# The segment that is open, and how many k it has; its chain, number, first segment and count of segments; the offsets
-# where the segment ends; and what the function counts.
+COUNTED = Record("chains", "k", "last")  # the number of chains and of k in a region's lists, and the last offset in A
+# The present segment, its number of k, and its chain; the chain's number, first segment and number of segments; the
+# offsets at which the segment ends in A and B; then the columns of COUNTED.
 STATE = (
     "segment", "k", "chain", "number", "first", "segments", "a_end", "b_end", "chain_count", "all_k", "last",
 )  # fmt: skip
 
 
 def segments(module: Module, spec: ForwardSpec) -> None:
-    """Emit ``segments``: list those of a region and its chains; ``counted`` becomes a row of COUNTED.
+    """Emit ``segments``, which lists the segments and the chains of a region, and writes a row of COUNTED.
 
-    A tap that begins where a segment ends, in A and in B, continues this segment, within a chain.
+    A tap of the same chain extends a segment if the tap begins where the segment ends, both in A and in B.
     """
     names = [f"part{axis}" for axis in range(spec.axes)]
     f = module.function(
@@ -46,7 +46,7 @@ def segments(module: Module, spec: ForwardSpec) -> None:
 
 
 def end_lists(f: Function, last_chain: Value, **counted: Value) -> None:
-    """End the function: end the list of chains, number them as the leaves of a tree, and return what is counted."""
+    """End the list of chains, number its chains as leaves of the tree, store the counts, and end the function."""
     number = CHAIN.at("number")
     f.store(f.value(END), last_chain, CHAIN.bytes + number)
     tree.renumber(f, f.at(f.chains, number), CHAIN.bytes, counted["chains"])
@@ -56,7 +56,7 @@ def end_lists(f: Function, last_chain: Value, **counted: Value) -> None:
 
 
 def _tap(f: Function, spec: ForwardSpec, a: Named, b_tap: Value, tap: Value, met: Value, state: State) -> State:
-    """List the k of one tap, cut into several chains where there are many."""
+    """Add the k of one tap to the lists, and return the new state. Many k are divided into several chains."""
     with f.loop(a.tap_chains, left=a.k, met=met, packed=tap * b_tap, **state) as part:
         s = {name: part.carried[name] for name in STATE}
         count = f.min(part.left, BLOCK_TERMS)

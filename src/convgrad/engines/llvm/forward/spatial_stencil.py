@@ -1,7 +1,7 @@
-"""The spatial stencil: neighbouring outputs of some lines are vectors of B, and A is one weight per result.
+"""The spatial stencil: the lanes of a vector are neighbouring outputs of a line, and a weight is in all lanes.
 
-The k that some lines meet, taps times channels, are listed once for all groups and positions. There are three kernels
-of a micro-tile, by the taps that are known to exist for its outputs. The second saves 6 to 23 % where lines are short.
+The k (taps times channels) of some lines are listed once for all groups and positions. A micro-tile has three kernels,
+by which taps are known to exist for its outputs. The kernel LANES saves 6 to 23 % of the time if lines are short.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from convgrad.plan.forward.spatial_stencil_schedule import CHAIN, ENTRY, OUTER, 
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.records import Record
 
-# All taps exist for the outputs of a micro-tile; for its lines, and lanes are masked; or lines are looked at too.
+# Kernels of a micro-tile. WHOLE: all taps exist for all outputs. LANES: all taps exist in the lines, and lanes are
+# masked. LINES: taps are also checked line by line.
 WHOLE, LANES, LINES = "whole", "lanes", "lines"
 FAR = 1 << 62
-LISTED = Record("bytes", "low_line", "high_line", "low", "high")  # of a list of k: of its chains; the extremes met
+# For a list of k: the bytes of its chains, and the smallest and largest line and position that the first output reads.
+LISTED = Record("bytes", "low_line", "high_line", "low", "high")
 
 
 def bodies(module: Module, spec: SpatialStencilSpec) -> None:
-    """Emit the functions that the nest calls."""
+    """Emit the functions that the nest calls: packing, lists of k, and micro-tiles."""
     bias(module, spec.operand)
     _pack_a(module, spec)
     _list_k(module, spec)
@@ -39,7 +41,7 @@ def bodies(module: Module, spec: SpatialStencilSpec) -> None:
 
 
 def task(module: Module, spec: SpatialStencilSpec) -> None:
-    """Emit ``task``: pack the weights of some groups, then compute all groups region by region."""
+    """Emit ``task``, which packs the weights of some groups, and then computes these groups region by region."""
     f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
     a, t = arguments(f, spec), columns(f, f.task, TASK)
     axes = along(a, spec)
@@ -67,7 +69,10 @@ def task(module: Module, spec: SpatialStencilSpec) -> None:
 
 
 def _outer_taps(f: Function, parts: Sequence[Named], to: Value) -> Value:
-    """List the taps of all axes but the last two: the offset of the data that they meet, and their numbers."""
+    """List the taps of all axes except the last two as rows of OUTER, and return the address after the list.
+
+    A row has the tap's offset in the data and its number.
+    """
 
     def one(tap: Value, data: Value, state: dict[str, Value]) -> dict[str, Value]:
         fill(f, state["to"], OUTER, data=data, tap=tap)
@@ -77,7 +82,7 @@ def _outer_taps(f: Function, parts: Sequence[Named], to: Value) -> Value:
 
 
 def _pack_a(module: Module, spec: SpatialStencilSpec) -> None:
-    """Emit ``pack_a``: the weights of a group as [result][tap][k], and its biases in f32."""
+    """Emit ``pack_a``, which packs the weights of a group as [result][tap][k], and its biases, both in f32."""
     f = module.function("pack_a", False, arguments="ptr", weights="ptr", bias="ptr", to="ptr", bias_to="ptr")
     a = arguments(f, spec)
 
@@ -92,9 +97,9 @@ def _pack_a(module: Module, spec: SpatialStencilSpec) -> None:
 
 
 def _list_k(module: Module, spec: SpatialStencilSpec) -> None:
-    """Emit ``list_k``: the k that some lines meet, in the order of the sum, and the chains of these k.
+    """Emit ``list_k``, which lists the k of some lines in the order of the sum, and the chains of these k.
 
-    ``counted`` gets the bytes of the chains, and the extremes of the lines and positions that the first output meets.
+    It writes a row of LISTED to ``counted``.
     """
     f = module.function(
         "list_k", False, arguments="ptr", outer="ptr", count="i64", phase="ptr", last="ptr", line="i64", many="i64",
@@ -148,7 +153,10 @@ def _list_k(module: Module, spec: SpatialStencilSpec) -> None:
 
 
 def _line_block(module: Module, spec: SpatialStencilSpec) -> None:
-    """Emit ``line_block``: list the k of some lines at a time, then compute these lines of all groups and positions."""
+    """Emit ``line_block``, which lists the k of a few lines and computes these lines for all groups and positions.
+
+    It repeats both for the next lines.
+    """
     names = [f"part{axis}" for axis in range(spec.axes - 2)]
     f = module.function(
         "line_block", False, arguments="ptr", scratch="ptr", group="i64", groups="i64", **dict.fromkeys(names, "ptr")
@@ -196,7 +204,7 @@ def _line_block(module: Module, spec: SpatialStencilSpec) -> None:
 
 
 def _micro_tiles(module: Module, spec: SpatialStencilSpec) -> None:
-    """Emit ``micro_tiles``: choose the kernel of each micro-tile of some lines of a group, and call it."""
+    """Emit ``micro_tiles``, which calls the right kernel for each micro-tile of some lines of a group."""
     f = module.function(
         "micro_tiles", False, arguments="ptr", counted="ptr", chains="ptr", entries="ptr", data="ptr", out="ptr",
         weights="ptr", biases="ptr", phase="ptr", left="i64",
@@ -233,7 +241,10 @@ def _micro_tiles(module: Module, spec: SpatialStencilSpec) -> None:
 
 
 def _micro_tile(module: Module, spec: SpatialStencilSpec, exists: str) -> None:
-    """Emit a micro-tile: sum and store results times vectors of some lines, of which ``left`` exist."""
+    """Emit a kernel of a micro-tile, which sums and stores vectors of outputs for several results and lines.
+
+    Only the first ``left`` lines exist.
+    """
     f = module.function(
         f"micro_tile_{exists}", arguments="ptr", data="ptr", weights="ptr", chains="ptr", count="i64", entries="ptr",
         line_step="i64", met_step="i64", left="i64", first="i64", out="ptr", out_step="i64", bias="ptr", skip="i64",
@@ -281,7 +292,7 @@ def _micro_tile(module: Module, spec: SpatialStencilSpec, exists: str) -> None:
 
 
 def _store(f: Function, spec: SpatialStencilSpec, a: Named, sums: dict[str, Value]) -> None:
-    """Store the sums of a micro-tile: of the results from ``skip`` on, and of the lines and lanes that exist."""
+    """Store the sums of a micro-tile for the results from ``skip`` on, and for lines and lanes that exist."""
     lanes, e = spec.isa.lanes, Epilogue.of(f, spec, a.accumulate)
     across, out_bytes = a.extent - f.first, BYTES[spec.output]
     for r in range(spec.results):
@@ -295,6 +306,6 @@ def _store(f: Function, spec: SpatialStencilSpec, a: Named, sums: dict[str, Valu
 
 
 def _below(f: Function, numbers: Value, bound: Value, lanes: int) -> Value:
-    """Return a mask of the lanes whose numbers are from 0 to below a bound."""
+    """Return a mask of the lanes whose numbers are at least 0 and less than ``bound``."""
     limit = f.splat(f.op("i32", f"trunc {bound} to i32"), lanes)
     return f.op(f"<{lanes} x i1>", f"icmp ult {numbers}, {limit.name}")

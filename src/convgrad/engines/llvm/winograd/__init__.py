@@ -1,1 +1,1 @@
-"""Winograd on generated kernels: transforms into the domain, matrix products of points, transforms back."""
+"""Winograd's algorithm: transforms of operands into the Winograd domain, matrix products, and output transforms."""

@@ -1,7 +1,7 @@
-"""Output transforms, in IR: sums of points become tiles of positions or weights, which are stored.
+"""Output transforms in IR: sums in the Winograd domain become tiles of positions or weights, which are stored.
 
-Lanes hold channels. If positions or taps are contiguous, vectors are collected in a staging buffer in scratch.
-Then a line of each channel is transposed and stored.
+The lanes of a vector are channels. If positions or taps of the output are contiguous, vectors are first collected in a
+staging buffer in scratch, and then transposed into a line per channel.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from convgrad.spec.toom_cook import TAPS, Transform
 def positions_numbers(
     spec: Spec, conv: Conv, strides: Sequence[int], channels: int, grid: tuple[int, int], tiles: int
 ) -> dict[str, int]:
-    """Return the arguments of an output transform of positions; ``grid`` are the rows and columns of tiles."""
+    """Return the arguments of an output transform to positions; ``grid`` is (rows of tiles, columns of tiles)."""
     (image, channel, *steps), lanes, extents = strides, spec.isa.lanes, [axis.dst for axis in conv.axes]
     columns = max(grid[1] * spec.transforms.tile, whole(extents[-1], lanes))
     return {
@@ -51,9 +51,9 @@ def positions_numbers(
 
 
 def positions(f: Function, spec: Spec, a: Named, number: Value, sums: Value, staging: Value) -> None:
-    """Emit the positions of row ``number`` of the Winograd tiles of all images, from sums[point][tile][channel].
+    """Emit the output transform of sums[point][tile][channel] to positions, and their store, with biases.
 
-    Dense biases are added.
+    ``number`` is the number of a row of Winograd tiles among the rows of all images.
     """
     one, m = _Back(f, spec, Vectors(f, spec.isa.lanes), a), spec.transforms.tile
     v, step, size, tiles = one.v, a.of("step"), a.of("size"), a.of("grid").x
@@ -62,7 +62,7 @@ def positions(f: Function, spec: Spec, a: Named, number: Value, sums: Value, sta
     out = f.at(f.at(a.data, image * a.image), top * step.y)
 
     def vectors(sums: Value, out: Value) -> AbstractContextManager[Loop]:
-        """Visit the vectors of channels."""
+        """Visit the vectors of channels, with the addresses of sums, output and biases."""
         moving: dict[str, Step] = {
             "sums": (sums, v.bytes),
             "out": (out, a.channel * v.lanes),
@@ -95,7 +95,7 @@ def positions(f: Function, spec: Spec, a: Named, number: Value, sums: Value, sta
 
 
 def weights_numbers(spec: Spec, strides: Sequence[int], rows: int, channels: int) -> dict[str, int]:
-    """Return the arguments of an output transform of weights, of so many channels of src and of dst."""
+    """Return the arguments of an output transform to weights of ``rows`` src channels and ``channels`` dst channels."""
     channel, row, *taps = strides
     return {
         "rows": rows, "channels": channels,
@@ -106,9 +106,9 @@ def weights_numbers(spec: Spec, strides: Sequence[int], rows: int, channels: int
 
 
 def weights(f: Function, spec: Spec, a: Named, number: Value, sums: Value, staging: Value) -> None:
-    """Emit the weights of src channel ``number``, vector by vector, from sums[point][src channel][dst channel].
+    """Emit the output transform of sums[point][src channel][dst channel] to weights, and their store.
 
-    If taps are contiguous, emit those of vector ``number`` of dst channels, src channel by src channel.
+    ``number`` is the number of a src channel. If taps are contiguous, it is the number of a vector of dst channels.
     """
     one = _Back(f, spec, Vectors(f, spec.isa.lanes), a)
     v = one.v
@@ -133,7 +133,7 @@ def weights(f: Function, spec: Spec, a: Named, number: Value, sums: Value, stagi
 
 @dataclass(frozen=True)
 class _Back:
-    """An output transform being emitted."""
+    """An output transform that is being emitted."""
 
     f: Function
     spec: Spec
@@ -141,7 +141,7 @@ class _Back:
     a: Named
 
     def back(self, transform: Transform, sums: Value) -> Tile:
-        """Transform a vector of sums back: along the last axis, then along the first; divide."""
+        """Return the output transform of a vector of sums: along the last axis, then along the first, then divided."""
         side, rows = range(self.spec.transforms.axis_points), []
         for _ in side:
             points = []
@@ -153,7 +153,7 @@ class _Back:
         return [[self._divided(value) for value in row] for row in zip(*columns, strict=True)]
 
     def _divided(self, value: Value) -> Value:
-        """Return the quotient, rounded once, + 0, as ``spec/toom_cook_ordered.py`` does."""
+        """Return the value over the transform's divisor, rounded once, + 0, as in ``spec/toom_cook_ordered.py``."""
         f, v, by = self.f, self.v, float(self.spec.transforms.divided)
         reciprocal = float(np.float32(1) / np.float32(by))
         quotient = v.scale(reciprocal, value)
@@ -163,7 +163,10 @@ class _Back:
         return f.add(quotient, f.zeros(v.kind))
 
     def flag(self, values: Sequence[Value], mask: Value) -> None:
-        """Set the flag if any value under a mask is not finite: such a value times 0 is NaN."""
+        """Set the call's flag ``infinite`` if a value in the lanes of ``mask`` is not finite.
+
+        Only then the product of the value and 0 is NaN.
+        """
         f = self.f
         zeros = found = f.zeros(self.v.kind)
         for value in values:
@@ -175,7 +178,7 @@ class _Back:
     # -- positions --
 
     def tile(self, sums: Value, bias: Value, mask: Value, top: Value, left: Value) -> Tile:
-        """Return a tile with biases. Values before the bias at positions that exist are checked to be finite."""
+        """Return the values of a tile plus biases. Flag values that are not finite at positions that exist."""
         f, values = self.f, self.back(self.spec.transforms.of_positions.back, sums)
         with f.when(self.inside(top, left)):
             self.flag(list(chain(*values)), mask)
@@ -186,12 +189,12 @@ class _Back:
         return [[f.add(value, biases) for value in row] for row in values]
 
     def inside(self, top: Value, left: Value) -> Value:
-        """Return whether all positions of a tile exist."""
+        """Return whether all positions of the tile exist in the output."""
         size, m = self.a.of("size"), self.spec.transforms.tile
         return inside(self.f, top, size.y, m) & inside(self.f, left, size.x, m)
 
     def exist(self, top: Value, left: Value) -> Tile:
-        """Return which positions of a tile exist."""
+        """Return for each position of the tile whether it exists in the output."""
         size, m = self.a.of("size"), self.spec.transforms.tile
         rows, columns = exist(self.f, top, size.y, m), exist(self.f, left, size.x, m)
         return [[row & column for column in columns] for row in rows]
@@ -200,13 +203,13 @@ class _Back:
 
     @property
     def epilogue(self) -> Epilogue:
-        """The epilogue after the biases."""
+        """The epilogue without bias: biases are added before."""
         f, spec = self.f, self.spec
         old = Value(f, "i1", "true") if spec.accumulate else None
         return Epilogue(f, spec.output, self.v.lanes, old, activation=spec.activation)
 
     def store(self, values: Tile, out: Value, masks: Tile, step: Named, channel: Value) -> None:
-        """Store vectors of channels, which are ``channel`` bytes apart."""
+        """Store the vectors of a tile, under masks; channels are ``channel`` bytes apart in the output."""
         f = self.f
         for i, (row, there) in enumerate(zip(values, masks, strict=True)):
             for j, (value, mask) in enumerate(zip(row, there, strict=True)):
@@ -215,7 +218,7 @@ class _Back:
                 self.epilogue.store(value, places, mask)
 
     def store_lines(self, vectors: Value, count: Value | int, out: Value, channel: Value, left: Value) -> None:
-        """Transpose ``count`` vectors in scratch, and store a line of each channel, ``channel`` bytes apart."""
+        """Transpose ``count`` vectors in scratch, and store them as a line per channel, ``channel`` bytes apart."""
         f, v = self.f, self.v
         known, count = min(count, v.lanes) if isinstance(count, int) else v.lanes, f.value(count)
         moving = {"vectors": (vectors, v.lanes * v.bytes), "out": (out, v.lanes * BYTES[self.spec.output])}

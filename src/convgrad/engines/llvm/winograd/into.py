@@ -1,7 +1,8 @@
-"""Transforms into the Winograd domain, in IR: input transforms of Winograd tiles, and filter transforms.
+"""Input transforms and filter transforms into the Winograd domain, in IR.
 
-The arithmetic is that of ``spec/toom_cook.py``, line by line. Lanes hold channels. If positions, taps or channels of K
-are contiguous, they are first transposed into vectors of channels: the staging buffer in scratch.
+The arithmetic is that of ``spec/toom_cook.py``, operation by operation. The lanes of a vector are channels. If another
+axis of the operand is contiguous, its values are first transposed into vectors of channels, in a staging buffer in
+scratch.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ def input_numbers(
     spec: Spec, met: bool, conv: Conv, strides: Sequence[int], channels: int, grid: tuple[int, int], tiles: int,
     parts: int = 1,
 ) -> dict[str, int]:  # fmt: skip
-    """Return the arguments of the transform of input tiles, or of the tiles of dst.
+    """Return the arguments of the transform of input tiles if ``met``, else of the tiles of dst in backward weights.
 
-    ``grid`` has the rows of tiles of an image, and the tiles of each of the ``parts`` of a row.
+    ``grid`` is the number of rows of tiles in an image, and the number of tiles in each of the ``parts`` of a row.
     """
     (image, channel, *steps), lanes, m = strides, spec.isa.lanes, spec.transforms.tile
     extents = [axis.src if met else axis.dst for axis in conv.axes]
@@ -47,9 +48,10 @@ def input_numbers(
 
 
 def input_transform(f: Function, spec: Spec, met: bool, a: Named, number: Value, out: Value, staging: Value) -> None:
-    """Emit out[point][tile][channel] of part ``number`` of the rows of Winograd tiles of all images.
+    """Emit the transform of one part of a row of Winograd tiles to out[point][tile][channel].
 
-    ``met`` selects the input tiles; otherwise, in backward weights, the tiles of dst are transformed.
+    ``number`` is the number of the part among those of all images. The tiles are input tiles if ``met``, else the tiles
+    of dst in backward weights.
     """
     transforms, contiguous = spec.transforms, spec.a if met else spec.b
     size, transform = (
@@ -69,18 +71,18 @@ def input_transform(f: Function, spec: Spec, met: bool, a: Named, number: Value,
 
 @dataclass(frozen=True)
 class _Input:
-    """An input transform being emitted: a tile reads ``size`` positions of an axis, the next one ``step`` further."""
+    """An input transform that is being emitted."""
 
     f: Function
     v: Vectors
     a: Named
-    size: int
-    step: int
+    size: int  # positions that a tile reads, per axis
+    step: int  # positions between the beginnings of two tiles, per axis
     transform: Transform
-    by_channels: bool
+    by_channels: bool  # whether channels are contiguous
 
     def by_tiles(self, data: Value, top: Value, left: Value, out: Value) -> None:
-        """Transform all channels of a tile, then the next tile."""
+        """Emit the transform tile by tile, with all channels of a tile in the inner loop."""
         f, a, v, size, step = self.f, self.a, self.v, self.a.of("size"), self.a.of("step").x * self.step
         with walk(f, a.of("grid").x, data=(data, step), out=(out, a.tile), left=(left, self.step)) as tile:
             whole_tile = inside(f, top, size.y, self.size) & inside(f, tile.left, size.x, self.size)
@@ -94,7 +96,7 @@ class _Input:
                     self._tile(some.data, some.out, masks)
 
     def _vectors(self, data: Value, out: Value) -> AbstractContextManager[Loop]:
-        """Visit the vectors of channels."""
+        """Visit the vectors of channels, with their addresses and the number of channels that are left."""
         v, a = self.v, self.a
         return walk(
             self.f, v.count(a.channels), data=(data, a.channel * v.lanes), out=(out, v.bytes),
@@ -102,7 +104,7 @@ class _Input:
         )  # fmt: skip
 
     def _tile(self, data: Value, out: Value, masks: Tile) -> None:
-        """Transform a vector of channels of a tile in place."""
+        """Emit the transform of one vector of channels of a tile, which is read directly from the operand."""
         f, step = self.f, self.a.of("step")
         load = partial(_load, self.v, self.a.channel, self.by_channels)
         rows = [f.at(data, step.y * i) if i else data for i in range(self.size)]
@@ -113,7 +115,10 @@ class _Input:
         _store_points(self.v, self.transform, values, out, self.a.point)
 
     def from_staging(self, data: Value, top: Value, left: Value, out: Value, staging: Value) -> None:
-        """Transform all tiles of a vector of channels, then the next vector: staging[row][column] has the positions."""
+        """Emit the transform vector by vector of channels, with all tiles in the inner loop.
+
+        The positions of a vector of channels are first copied to staging[row][column].
+        """
         f, a, v, tiles = self.f, self.a, self.v, self.a.of("grid").x
         before, start = f.max(f.value(0) - left, 0), f.max(left, 0)
         there = f.min(f.max(a.of("size").x - start, 0), (tiles - 1) * self.step + self.size - before)
@@ -130,7 +135,7 @@ class _Input:
                 _store_points(v, self.transform, values, tile.out, a.point)
 
     def _zeros(self, count: Value, to: Value) -> Value:
-        """Store ``count`` vectors of zeros; return the address after them."""
+        """Store ``count`` vectors of zeros, and return the address after the last vector."""
         with walk(self.f, count, to=(to, self.v.bytes)) as zeros:
             self.f.store(self.f.zeros(self.v.kind), zeros.to)
         return zeros.to
@@ -140,7 +145,7 @@ class _Input:
 
 
 def filter_numbers(spec: Spec, strides: Sequence[int], depth: int, results: int) -> dict[str, int]:
-    """Return the arguments of a filter transform of ``depth`` channels of K and ``results`` channels of N."""
+    """Return the arguments of a filter transform with ``depth`` channels of K and ``results`` output channels (N)."""
     isa, staged = spec.isa, spec.b in (CHANNELS_IN, BY_TAPS)
     result, k, *taps = strides if spec.solves_for == "dst" else (strides[1], strides[0], *strides[2:])
     return {
@@ -152,27 +157,28 @@ def filter_numbers(spec: Spec, strides: Sequence[int], depth: int, results: int)
 
 
 def filter_transform(f: Function, spec: Spec, a: Named, number: Value, out: Value, staging: Value) -> None:
-    """Emit out[point][panel][k][result], panels of two vectors, of vector ``number`` of the channels of K.
+    """Emit the filter transform of one vector of channels of K to out[point][panel][k][result].
 
-    A vector of results is transformed at a time. The taps of backward data are reversed.
+    ``number`` is the number of the vector. A panel has two vectors of output channels (results), and each vector is
+    transformed separately. The taps are reversed in backward data.
     """
     v, tap, first = Vectors(f, spec.isa.lanes), a.of("tap"), number * spec.isa.lanes
     data, out = f.at(a.data, first * a.k), f.at(out, first * (PANEL * v.bytes))
     count, results = f.min(a.depth - first, v.lanes), v.count(a.results)
 
     def transform(data: Value, steps: Sequence[Value | int], out: Value, load: Callable[[Value], Value]) -> None:
-        """Transform a vector of results of one k; ``steps`` are the strides of taps."""
+        """Emit the transform of one vector of output channels for one k; ``steps`` are the strides of taps in bytes."""
         rows = [f.at(data, steps[0] * y) for y in range(TAPS)]
         taps = [[load(f.at(row, steps[1] * x)) for x in range(TAPS)] for row in rows]
         taps = [row[::-1] for row in taps[::-1]] if spec.solves_for == "src" else taps
         _store_points(v, spec.transforms.of_positions.other, taps, out, a.point)
 
     def vector(out: Value, index: Value) -> Value:
-        """Return where a vector of results is in its panel."""
+        """Return the address of the vector of output channels with the number ``index``."""
         panel, place = f.divided(index, PANEL)
         return f.at(f.at(out, panel * a.panel), place * v.bytes)
 
-    if spec.b in (CHANNELS_OUT, STRIDED):  # rows of results, as they are read and written
+    if spec.b in (CHANNELS_OUT, STRIDED):  # weights are read in the order in which they are written: nothing is staged
         with (
             walk(f, count, data=(data, a.k), out=(out, PANEL * v.bytes)) as k,
             walk(f, results, data=(k.data, a.result * v.lanes), left=(a.results, -v.lanes)) as some,
@@ -201,15 +207,16 @@ def filter_transform(f: Function, spec: Spec, a: Named, number: Value, out: Valu
 
 
 def _load(v: Vectors, step: Value, contiguous: bool, mask: Value, place: Value) -> Value:
-    """Return a vector of channels that are contiguous or ``step`` bytes apart, under a mask; 0 elsewhere."""
+    """Load a vector of channels, which are contiguous or ``step`` bytes apart; lanes outside ``mask`` are 0."""
     return v.f.masked_load(v.kind, place if contiguous else v.places(place, step), mask)
 
 
 def _transpose(v: Vectors, data: Value, step: Value, channels: Value, count: Value | int, to: Value) -> Value:
-    """Store vectors to[i] of data[lane][i], ``count`` contiguous values of each lane; return the address after them.
+    """Transpose data[lane][i] to vectors to[i], and return the address after them.
 
-    Lanes have a stride of ``step`` bytes, and the first ``channels`` exist. Whole squares are stored, filled with
-    zeros, or exactly ``count`` vectors if it is an int.
+    Each lane has ``count`` contiguous values. Lanes are ``step`` bytes apart, and the first ``channels`` lanes exist.
+    If ``count`` is an int, exactly ``count`` vectors are stored. Otherwise they are filled up with zeros to whole
+    squares.
     """
     f, known, count = v.f, count if isinstance(count, int) else v.lanes, v.f.value(count)
     with walk(f, v.count(count), data=(data, v.bytes), to=(to, v.lanes * v.bytes), left=(count, -v.lanes)) as square:
@@ -224,7 +231,7 @@ def _transpose(v: Vectors, data: Value, step: Value, channels: Value, count: Val
 
 
 def _store_points(v: Vectors, transform: Transform, values: Tile, out: Value, point: Value) -> None:
-    """Transform values along the first axis, then along the last, and store the points."""
+    """Transform values along the first axis, then along the last axis, and store the results ``point`` bytes apart."""
     columns = [transform(v, column) for column in zip(*values, strict=True)]
     for row in zip(*columns, strict=True):
         for value in transform(v, row):

@@ -1,4 +1,4 @@
-"""Calls of Winograd: prepared stages, which lack nothing but the addresses of a call, are cached."""
+"""Prepared calls of Winograd's algorithm. A call runs one or more stages, and only their addresses change per call."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from convgrad.spec.problem import Problem, canonical_shape, canonical_shapes
 from convgrad.spec.tiles import BLOCK
 from convgrad.spec.toom_cook import MET, TAPS
 
-CAPACITY = 64  # cached calls
+CAPACITY = 64  # the largest number of cached calls
 Array = NDArray[Any]
 Ints = tuple[int, ...]
 
-# The axes that may be contiguous: of the operand with input tiles, of the second operand, of the output.
+# The axes that may be contiguous in a kernel: of the operand with input tiles, the second operand, and the output.
 _DATA, _BY_TAPS = {1: CHANNELS, 3: SPATIAL}, {3: BY_TAPS}
 CONTIGUOUS: Mapping[str, Sequence[Mapping[int, str]]] = {
     "dst": (_DATA, {0: CHANNELS_OUT, 1: CHANNELS_IN, **_BY_TAPS}, _DATA),
@@ -51,17 +51,17 @@ SECOND = {"dst": "weights", "src": "weights", "weights": "dst"}
 
 @dataclass(frozen=True)
 class Stage:
-    """A driver, and all of its arguments except addresses."""
+    """A stage of a call: a driver and all its arguments except the addresses."""
 
     kernel: jit.Kernel
-    addresses: tuple[str, ...]
-    settled: Mapping[str, int]
-    scratch_bytes: int
-    time_ms: float  # on all threads
-    call_ms: float  # of all stages, which decides whether to wake threads
+    addresses: tuple[str, ...]  # the names of the arguments that are addresses
+    settled: Mapping[str, int]  # all other arguments
+    scratch_bytes: int  # per thread
+    time_ms: float  # the expected time on all threads
+    call_ms: float  # the expected time of all stages of the call, which determines whether threads are woken
 
     def run(self, threads: int, given: Mapping[str, int], held: object) -> None:
-        """Run the driver on ``threads`` threads, or on one if no others help."""
+        """Run the driver on ``threads`` threads, or on one thread if more would not help."""
         arguments = driver_arguments((*self.addresses, *self.settled), {**self.settled, **given})
         time_ms = max(self.time_ms, min(self.call_ms, pool.LONG_MS / 2))
         used = threads if threads > 1 and pools.helped(threads, time_ms) else 1
@@ -70,7 +70,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Tiled:
-    """A prepared call of a problem with an algorithm of Winograd, on arrays of certain strides."""
+    """A prepared call of a problem with Winograd's algorithm, for arrays of known strides."""
 
     problem: Problem
     strides: Strides
@@ -80,17 +80,18 @@ class Tiled:
 
     @property
     def memory_bytes(self) -> int:
-        """The memory of a call: what threads share, and the scratch of each."""
+        """The bytes that a call needs besides its arrays: the shared memory and the scratch of all threads."""
         return self.plan.shared_bytes + self.plan.threads * max(stage.scratch_bytes for stage in self.stages)
 
     def execute(self, operands: Sequence[Array], out: Array) -> None:
-        """Compute into ``out``, canonical, from canonical operands."""
+        """Compute the problem from canonical operands into the canonical view ``out``."""
         self.at([address_of(array) for array in operands], address_of(out), (operands, out))
 
     def at(self, operands: Sequence[int], out: int, keep: object) -> None:
-        """Compute from canonical operands that begin at these addresses, in arrays that ``keep`` holds.
+        """Compute the problem from the canonical operands at these addresses into the output at ``out``.
 
-        If a result is not finite, the direct sum computes all results again, from a copy of old values.
+        ``keep`` is an object that keeps their memory alive. If a result is not finite, all results are computed again
+        by the direct sum. For this, a copy of the old values is made first if the call accumulates.
         """
         memory = scratch.shared.take(-(-(self.plan.shared_bytes + LINE_BYTES) // 8))
         begin = address_of(memory)
@@ -118,7 +119,7 @@ class Tiled:
 
     @cached_property
     def _group_steps(self) -> dict[str, int]:
-        """The bytes from a group of channels to the next: each group is computed separately."""
+        """The distance in bytes between two groups, for each operand and the output. Groups are computed one by one."""
         names, steps = (*self.problem.operands, "out"), {"out.bias": self._shape[1] // self._groups * F32_BYTES}
         for name, shape, strides in zip(names, canonical_shapes(self.problem), self.strides, strict=True):
             axis = int((self.problem.output if name == "out" else name) in ("src", "dst"))
@@ -135,20 +136,20 @@ class Tiled:
         return canonical_shape(self.problem.geometry, self.problem.output)
 
     def _biases(self, bias: int | None) -> Array:
-        """Return dense biases of all channels of the output: zeros without a bias."""
+        """Return a dense array with a bias for each channel of the output, which is zero if the problem has no bias."""
         if bias is None:
             return np.zeros(self._shape[1], np.float32)
         strides = self.strides[self.problem.operands.index("bias")]
         return array_at(bias, self._shape[1:2], strides, np.dtype(np.float32)).copy()
 
     def _results(self, address: int, strides: Ints) -> Array:
-        """Return the array of results at an address."""
+        """Return an array of the results over the memory at an address."""
         return array_at(address, self._shape, strides, self.problem.output_format.dtype)
 
 
 @lru_cache(maxsize=CAPACITY)
 def tiled(problem: Problem, strides: Strides, machine: Machine, threads: int) -> Tiled:
-    """Return the prepared call of a problem with an algorithm of Winograd, for canonical arrays; cached."""
+    """Return the cached prepared call of a problem with Winograd's algorithm, for canonical arrays of these strides."""
     chosen: Any = TILES[problem.solves_for](problem, machine, threads)
     given = dict(zip((*problem.operands, "out"), strides, strict=True))
     stages: Any = _weights_stages if problem.solves_for == "weights" else _positions_stages
@@ -157,7 +158,7 @@ def tiled(problem: Problem, strides: Strides, machine: Machine, threads: int) ->
 
 @cache
 def driver(task: tasks.Task, spec: Spec, addresses: tuple[str, ...], numbers: tuple[str, ...]) -> jit.Kernel:
-    """Return the compiled driver of a task."""
+    """Return the compiled driver that runs ``task`` for each number that a thread claims."""
     prototype = (None, ctypes.c_void_p, ctypes.c_void_p)
     (found,) = jit.functions(spec.isa, tasks.module, task, spec, addresses, numbers, driver=prototype)
     kernel: jit.Kernel = found
@@ -165,7 +166,7 @@ def driver(task: tasks.Task, spec: Spec, addresses: tuple[str, ...], numbers: tu
 
 
 def _spec(problem: Problem, isa: Isa, strides: Mapping[str, Ints]) -> Spec:
-    """Return the specification of the kernels of a call."""
+    """Return the specification of the kernels for a problem and the strides of its arrays."""
     output, tensors = problem.output_format, (MET[problem.solves_for], SECOND[problem.solves_for], "out")
     sizes = (F32_BYTES, F32_BYTES, output.dtype.itemsize)
     a, b, out = (
@@ -178,7 +179,7 @@ def _spec(problem: Problem, isa: Isa, strides: Mapping[str, Ints]) -> Spec:
 
 
 def _contiguous(strides: Ints, size: int, names: Mapping[int, str]) -> str:
-    """Return the name of the contiguous axis."""
+    """Return the name of the axis that is contiguous among those in ``names``, or STRIDED."""
     for axis, name in names.items():
         if strides[axis] == size and (name != BY_TAPS or strides[2] == TAPS * size):
             return name
@@ -186,7 +187,11 @@ def _contiguous(strides: Ints, size: int, names: Mapping[int, str]) -> str:
 
 
 def _positions_stages(spec: Spec, strides: Mapping[str, Ints], chosen: PositionsPlan) -> tuple[Stage, ...]:
-    """Return the stages of forward or backward data: points of one operand, then cache blocks of the other."""
+    """Return the two stages of forward or backward data.
+
+    The first stage transforms one operand. The second transforms the other operand by cache blocks, multiplies, and
+    applies the output transform.
+    """
     conv, tensor, isa = chosen.forward, MET[spec.solves_for], spec.isa
     grid, levels = spec.transforms.covering(conv), levels_of(-(-conv.src_channels // BLOCK))
     met = input_numbers(spec, True, conv, strides[tensor], conv.src_channels, grid, chosen.tiles)
@@ -214,7 +219,7 @@ def _positions_stages(spec: Spec, strides: Mapping[str, Ints], chosen: Positions
 
 
 def _weights_stages(spec: Spec, strides: Mapping[str, Ints], chosen: WeightsPlan) -> tuple[Stage, ...]:
-    """Return the stages of backward weights: units of Winograd tiles, then the sums of several units."""
+    """Return the stages of backward weights: the sums of each unit of tiles and, if there are several, their total."""
     conv, turns, several = chosen.conv, chosen.turns, chosen.turns.units > 1
     grid = (turns.rows, turns.length)
     src, dst = (
@@ -250,7 +255,7 @@ def _stages(
     spec: Spec, chosen: TiledPlan, addresses: tuple[str, ...], scratch_bytes: int,
     *stages: tuple[tasks.Task, Mapping[str, int], float],
 ) -> tuple[Stage, ...]:  # fmt: skip
-    """Return stages with the same addresses and scratch: each has a task, settled arguments and a time."""
+    """Return stages that have the same addresses and scratch. Each is given by its task, arguments and time in ms."""
     return tuple(
         Stage(driver(task, spec, addresses, tuple(settled)), addresses, settled, scratch_bytes, time_ms, chosen.time_ms)
         for task, settled, time_ms in stages

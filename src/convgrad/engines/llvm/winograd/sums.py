@@ -1,8 +1,8 @@
-"""The matrix products of points, in IR: each sum is one chain, or the reduction tree of all chains of K.
+"""The matrix products of Winograd's algorithm in IR, one product per point.
 
-c[point][m][n] is the sum of a[point][m, k] times b[point][panel][k][n], in panels of two vectors.
-In backward weights, M are src channels, N dst channels, and K the Winograd tiles of a chain. In the other passes, M are
-tiles, N channels of the result, and K the other channels.
+c[point][m][n] is the sum over k of a[point][m, k] * b[point][panel][k][n], where a panel has two vectors. In backward
+weights, M is src channels, N is dst channels, and K is the Winograd tiles of one chain. In the other passes, M is
+tiles, N is output channels, and K is input channels. Their sums are reduction trees of chains of K.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from convgrad.plan.tree import DIGIT_BITS, END
 from convgrad.plan.winograd import PANEL
 from convgrad.spec.tiles import BLOCK
 
-Points = tuple[Value, Value, Value]  # addresses of A, of B and of their sums
+Points = tuple[Value, Value, Value]  # addresses of A, of B and of the sums
 
 
 def sum_numbers(spec: Spec, a: tuple[int, int, int], b: tuple[int, int, int], c: tuple[int, int]) -> dict[str, int]:
-    """Return the arguments: strides of point, M and K of A; of point, panel and K of B; of point and M of sums.
+    """Return the arguments that all tasks share: the number of points, and byte strides.
 
-    The extents "m" and "n" differ from task to task.
+    The strides are those of point, M and K in A; of point, panel and K in B; and of point and M in the sums.
     """
     names = ("points", "a.point", "a.m", "a.k", "b.point", "b.panel", "b.k", "c.point", "c.m")
     return dict(zip(names, (spec.transforms.points, *a, *b, *c), strict=True))
 
 
 def micro_tile_rows(isa: Isa) -> tuple[int, int, int]:
-    """Return the rows of micro-tiles of two vectors: the maximum, and fewer for the remainder.
+    """Return the numbers of rows that micro-tiles may have: the maximum, then two smaller numbers for remainders.
 
     >>> from convgrad.plan.machine import ISAS
     >>> micro_tile_rows(ISAS["avx512"]), micro_tile_rows(ISAS["avx2"])
@@ -47,12 +47,12 @@ def micro_tile_rows(isa: Isa) -> tuple[int, int, int]:
 
 
 def level_bytes(isa: Isa) -> int:
-    """Return the bytes of a level of the tree in ``room``: the sums of the largest micro-tile."""
+    """Return the bytes of the sums of the largest micro-tile, which a level of the reduction tree needs."""
     return micro_tile_rows(isa)[0] * PANEL * isa.lanes * F32_BYTES
 
 
 def chains(f: Function, isa: Isa, a: Named, points: Points, count: Value, more: Value) -> None:
-    """Emit sums of one chain of ``count`` products each, added to the stored sums if ``more`` is set."""
+    """Emit sums of one chain of ``count`` products each. If ``more``, add them to the stored sums, else store them."""
 
     def push(tile: _MicroTile) -> None:
         first = f.op("i1", f"xor {more}, true")
@@ -62,14 +62,14 @@ def chains(f: Function, isa: Isa, a: Named, points: Points, count: Value, more: 
 
 
 def trees(f: Function, isa: Isa, a: Named, points: Points, count: Value, levels: Value, room: Value) -> None:
-    """Emit sums of ``count`` products: chains are added in the reduction tree, which has ``levels``.
+    """Emit sums of ``count`` products, whose chains are added by a reduction tree of ``levels`` levels.
 
-    The first node of each level is summed in place. ``room`` holds the sums of one other node per level.
+    The first node of each level is summed in the memory of the result. ``room`` is memory for one other node per level.
     """
     room_step = f.value(PANEL * isa.lanes * F32_BYTES)
 
     def push(tile: _MicroTile, values: list[Value], child: Value, place: Value) -> None:
-        """Add a child to its parent, which its first child begins."""
+        """Add the child with the number ``child`` to its parent; the first child is stored instead."""
         others = f.compare("ne", child >> DIGIT_BITS, 0)
         place, step = f.select(others, place, tile.c), f.select(others, room_step, a.of("c").m)
         tree.push(f, values, tile.places(place, step), tree.begins(f, child))
@@ -95,7 +95,7 @@ def _parts(f: Function, count: Value, each: int) -> Value:
 
 
 def _micro_tiles(f: Function, isa: Isa, a: Named, points: Points, body: Callable[[_MicroTile], None]) -> None:
-    """Visit the micro-tiles of all points and panels: two vectors, or one at the end."""
+    """Emit ``body`` for the micro-tiles of all points and panels. They have two vectors, the last may have one."""
     of_a, of_b, of_c, v = a.of("a"), a.of("b"), a.of("c"), Vectors(f, isa.lanes)
     at_a, at_b, at_c = points
     with walk(f, a.points, a=(at_a, of_a.point), b=(at_b, of_b.point), c=(at_c, of_c.point)) as point:
@@ -105,7 +105,7 @@ def _micro_tiles(f: Function, isa: Isa, a: Named, points: Points, body: Callable
             for width in (PANEL, 1):
                 with f.when(whole) if width == PANEL else f.otherwise():
                     here, to, left = point.a, panel.c, a.m
-                    for rows in micro_tile_rows(isa):  # the maximum, then fewer
+                    for rows in micro_tile_rows(isa):
                         several, left = f.divided(left, rows)
                         with walk(f, several, a=(here, of_a.m * rows), c=(to, of_c.m * rows)) as some:
                             body(_MicroTile(v, isa, a, rows, width, some.a, panel.b, some.c))
@@ -114,19 +114,19 @@ def _micro_tiles(f: Function, isa: Isa, a: Named, points: Points, body: Callable
 
 @dataclass(frozen=True)
 class _MicroTile:
-    """A micro-tile: rows of A times vectors of B, with their addresses and those of the sums."""
+    """A micro-tile that is being emitted."""
 
     v: Vectors
     isa: Isa
-    steps: Named
-    rows: int
-    vectors: int
-    a: Value
-    b: Value
-    c: Value
+    steps: Named  # byte strides of A, B and the sums
+    rows: int  # rows of A
+    vectors: int  # vectors of B
+    a: Value  # the address of the rows of A
+    b: Value  # the address of the panel of B
+    c: Value  # the address of the sums
 
     def chain(self, a: Value, b: Value, count: Value) -> list[Value]:
-        """Return the sums of one chain."""
+        """Return the sums of one chain of ``count`` products, in registers."""
         v, f, of_a, of_b = self.v, self.v.f, self.steps.of("a"), self.steps.of("b")
         a_rows, names = StridedRows(f, of_a.m, self.rows), sum_names(self.rows, self.vectors)
         distance = f.opaque(of_b.k * PREFETCH_B)
@@ -140,7 +140,7 @@ class _MicroTile:
         return [k.carried[name] for name in names]
 
     def places(self, first: Value, step: Value) -> list[Value]:
-        """Return the addresses of sums whose rows have a stride of ``step`` bytes."""
+        """Return the address of each vector of sums; their rows begin at ``first`` and are ``step`` bytes apart."""
         found, row = [], first
         for _ in range(self.rows):
             found += [self.v.f.at(row, n * self.v.bytes) for n in range(self.vectors)]

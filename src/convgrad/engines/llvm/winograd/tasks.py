@@ -1,8 +1,9 @@
-"""The tasks of Winograd, in IR: transforms of an operand, cache blocks, units of Winograd tiles.
+"""The tasks of Winograd's algorithm in IR.
 
-A forward or a data gradient has two stages. Threads transform one operand. Then each transforms a cache block of the
-other one, multiplies it, and transforms the sums back. A weight gradient is a stage of units of Winograd tiles, each
-with some channels. A second one adds the sums of several units.
+A forward or a data gradient has two stages. In the first stage, tasks transform one operand. In the second stage, a
+task transforms a cache block of the other operand, multiplies it, and applies the output transform. In a weight
+gradient, a task sums a unit of Winograd tiles for some channels. If there are several units, a second stage adds their
+sums.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.spec.toom_cook import MET
 
-Task = Callable[[Function, Spec, Named, Value], None]  # emits the work for the number that a thread claimed
-Part = tuple[Value, Value]  # first, count
+Task = Callable[[Function, Spec, Named, Value], None]  # emits the work of the task whose number a thread has claimed
+Part = tuple[Value, Value]  # the first number and the count of a range
 
 
 def module(task: Task, spec: Spec, addresses: Sequence[str], numbers: Sequence[str]) -> str:
-    """Return the IR of ``driver(arguments, scratch)``: a task for each number below the argument "count"."""
+    """Return the IR of ``driver(arguments, scratch)``, which runs a task for each number below the argument "count"."""
     made = Module()
     f = made.function("driver", public=True, arguments="ptr", scratch="ptr")
     a = loaded(f, addresses, numbers)
@@ -37,18 +38,18 @@ def module(task: Task, spec: Spec, addresses: Sequence[str], numbers: Sequence[s
 
 
 def input_points(f: Function, spec: Spec, a: Named, number: Value) -> None:
-    """Transform a row of Winograd tiles."""
+    """Emit the input transform of a row of Winograd tiles."""
     met = a.of(MET[spec.solves_for])
     into.input_transform(f, spec, True, met, number, _row(f, a.points, met, number), f.scratch)
 
 
 def filter_points(f: Function, spec: Spec, a: Named, number: Value) -> None:
-    """Transform the weights of a vector of channels of K, and of all results."""
+    """Emit the filter transform for a vector of input channels (K) and all output channels."""
     into.filter_transform(f, spec, a.of("weights"), number, a.points, f.scratch)
 
 
 def rows_block(f: Function, spec: Spec, a: Named, number: Value) -> None:
-    """Transform some rows of Winograd tiles, multiply them by the points of all weights, transform the sums back."""
+    """Emit the task of a cache block of rows of tiles: input transform, products with all weights, output transform."""
     (first, count), points, staging = _block(f, a, number)
     met = a.of(MET[spec.solves_for])
     with f.loop(count) as row:
@@ -57,7 +58,7 @@ def rows_block(f: Function, spec: Spec, a: Named, number: Value) -> None:
 
 
 def results_block(f: Function, spec: Spec, a: Named, number: Value) -> None:
-    """Transform the weights of some results, multiply the points of all tiles by them, transform the sums back."""
+    """Emit the task of some output channels: filter transform, products with all tiles, output transform."""
     (first, count), points, staging = _block(f, a, number)
     weights, out = a.of("weights"), a.of("out")
     weights = weights.but(data=f.at(weights.data, first * weights.result), results=count)
@@ -68,23 +69,26 @@ def results_block(f: Function, spec: Spec, a: Named, number: Value) -> None:
 
 
 def _block(f: Function, a: Named, number: Value) -> tuple[Part, Value, Value]:
-    """Return the rows or results of a cache block, its points, and its staging buffer."""
+    """Return the range of a cache block, the address of its transformed values, and that of its staging buffer."""
     return _part(f, a, number), f.at(f.scratch, a.points_at), f.at(f.scratch, a.staging_at)
 
 
 def _part(f: Function, a: Named, number: Value) -> Part:
-    """Return part ``number`` of ``a.all`` in parts of ``a.each``."""
+    """Return part ``number`` of the range from 0 to ``a.all``, divided into parts of length ``a.each``."""
     first = number * a.each
     return first, f.min(a.all - first, a.each)
 
 
 def _row(f: Function, points: Value, a: Named, number: Value) -> Value:
-    """Return the address of the points of a row of Winograd tiles."""
+    """Return the address of the transformed values of row ``number`` of Winograd tiles."""
     return f.at(points, number * (a.of("grid").x * a.tile))
 
 
 def _sums_back(f: Function, spec: Spec, a: Named, out: Named, points: tuple[Value, Value], rows: Part) -> None:
-    """Multiply the points of some rows of tiles by those of weights, and transform the sums back."""
+    """Emit the products of some rows of tiles and the weights, then the output transform of their sums.
+
+    ``points`` are the addresses of the transformed tiles and weights.
+    """
     (first, count), to, room = rows, f.at(f.scratch, a.sums_at), f.at(f.scratch, a.room_at)
     of_sums = a.of("gemm").but(m=count * out.of("grid").x, n=out.channels)
     sums.trees(f, spec.isa, of_sums, (*points, to), a.k, a.levels, room)
@@ -97,7 +101,7 @@ def _sums_back(f: Function, spec: Spec, a: Named, out: Named, points: tuple[Valu
 
 
 def only_unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
-    """Sum all Winograd tiles, of some channels of src (M) and of dst (N), and transform the sums back."""
+    """Emit the sums of all Winograd tiles for some channels of src (M) and dst (N), and their output transform."""
     (first_m, m), (first_n, n) = channels = _channels(f, a, number)
     to, staging, out = f.at(f.scratch, a.sums_at), f.at(f.scratch, a.staging_at), a.of("out")
     _chains(f, spec, a, f.value(0), channels, to)
@@ -108,7 +112,7 @@ def only_unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
 
 
 def unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
-    """Sum the Winograd tiles of a unit, of some channels of src and of dst: sums[unit][point][m][n]."""
+    """Emit sums[unit][point][m][n], the sums of the Winograd tiles of a unit for some channels of src and dst."""
     index, part = f.divided(number, a.parts)
     (first_m, _), (first_n, _) = channels = _channels(f, a, part)
     to = f.at(f.at(f.at(a.sums, index * a.unit), first_m * a.of("out").sums_row), first_n * F32_BYTES)
@@ -116,7 +120,11 @@ def unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
 
 
 def units_sum(f: Function, spec: Spec, a: Named, number: Value) -> None:
-    """Add the sums of all units into those of the first one, and transform them back, for row or vector ``number``."""
+    """Emit the total of the sums of all units and its output transform, for one channel of src.
+
+    If taps of the output are contiguous, a task is a vector of channels of dst instead. The total replaces the sums of
+    the first unit.
+    """
     tree.reduce(f.module, spec.isa)
     v, out = Vectors(f, spec.isa.lanes), a.of("out")
     if spec.out == BY_TAPS:
@@ -132,12 +140,12 @@ def units_sum(f: Function, spec: Spec, a: Named, number: Value) -> None:
 
 
 def _channels(f: Function, a: Named, part: Value) -> list[Part]:
-    """Return the channels of src and of dst of a part."""
+    """Return the range of channels of src and the range of channels of dst of a task."""
     return [_part(f, a.of(name), index) for name, index in zip("mn", f.divided(part, a.of("n").parts), strict=True)]
 
 
 def _chains(f: Function, spec: Spec, a: Named, index: Value, channels: Sequence[Part], to: Value) -> None:
-    """Sum the chains of a unit in order: transform the tiles of each, then add one chain to those before."""
+    """Emit the sums of a unit's chains in order: transform the tiles of a chain, then add its products to the sums."""
     points_a, points_b, staging = (f.at(f.scratch, a.named(name)) for name in ("a_at", "b_at", "staging_at"))
     segments, (begin, chains), ((_, m), (_, n)) = a.of("segments"), _part(f, a.of("chains"), index), channels
     with f.loop(chains, first=begin * segments.each) as chain:

@@ -1,4 +1,4 @@
-"""Parts common to the kernels of Winograd: the specification, vectors of channels, and loops with moving addresses."""
+"""Common parts of the Winograd kernels: their specification, vectors of channels, and loops that move addresses."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from convgrad.plan.recipe import F32_BYTES
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.toom_cook import ALGORITHMS, AXES, TAPS, Algorithm
 
-FILTER = int(TAPS**AXES)  # taps of both axes
-Step = tuple[Value, Value | int]  # the first value, and the increment per iteration
-Tile = list[list[Value]]  # by positions or taps, [row][column]
+FILTER = int(TAPS**AXES)  # the number of taps of a kernel
+Step = tuple[Value, Value | int]  # a value in the first iteration of a loop, and its increment per iteration
+Tile = list[list[Value]]  # the values of a tile, [row][column], where rows and columns are positions or taps
 
 
 @dataclass(frozen=True)
@@ -25,50 +25,50 @@ class Spec:
     algorithm: str
     solves_for: SolvesFor
     a: str  # the contiguous axis of the operand with input tiles
-    b: str  # that of the weights, or of dst in backward weights
-    out: str  # that of the output
-    output: str  # format
+    b: str  # the contiguous axis of the weights, or of dst in backward weights
+    out: str  # the contiguous axis of the output
+    output: str  # the format of the output
     accumulate: bool
     activation: str
 
     @property
     def transforms(self) -> Algorithm:
-        """The transforms."""
+        """The transforms of the algorithm."""
         return ALGORITHMS[self.algorithm]
 
 
 class Vectors:
-    """Vectors of f32 being emitted, whose lanes are channels: the arithmetic of transforms."""
+    """The arithmetic of transforms on f32 vectors whose lanes are channels. Its methods emit instructions."""
 
     def __init__(self, f: Function, lanes: int) -> None:
         self.f, self.lanes, self.kind, self.bytes = f, lanes, f"<{lanes} x float>", lanes * F32_BYTES
 
     def add(self, x: Value, y: Value) -> Value:
-        """Return x + y."""
+        """Return x + y, rounded once."""
         return self.f.add(x, y)
 
     def sub(self, x: Value, y: Value) -> Value:
-        """Return x - y."""
+        """Return x - y, rounded once."""
         return self.f.op(self.kind, f"fsub {x}, {y.name}")
 
     def fma(self, factor: float, x: Value, y: Value) -> Value:
-        """Return factor * x + y."""
+        """Return factor * x + y, rounded once."""
         return self.f.fma(self.f.everywhere(self.kind, factor), x, y)
 
     def scale(self, factor: float, x: Value) -> Value:
-        """Return factor * x."""
+        """Return factor * x, rounded once."""
         return self.f.op(self.kind, f"fmul {x}, {self.f.everywhere(self.kind, factor).name}")
 
     def count(self, channels: Value) -> Value:
-        """Return the number of vectors that hold ``channels``."""
+        """Return the number of vectors that have ``channels`` lanes together, rounded up."""
         return channels + (self.lanes - 1) >> self.lanes.bit_length() - 1
 
     def only(self, condition: Value, mask: Value) -> Value:
-        """Return a mask where a condition holds, else no lane."""
+        """Return ``mask`` if the condition is true, else a mask without lanes."""
         return self.f.select(condition, mask, Value(self.f, mask.type, "zeroinitializer"))
 
     def places(self, place: Value, step: Value) -> Value:
-        """Return the addresses of all lanes, ``step`` bytes apart."""
+        """Return a vector of addresses, one per lane, that begin at ``place`` and are ``step`` bytes apart."""
         numbers = self.f.numbers("i64", range(self.lanes))
         offsets = self.f.op(numbers.type, f"mul {self.f.splat(step, self.lanes)}, {numbers.name}")
         return self.f.op(f"<{self.lanes} x ptr>", f"getelementptr i8, {place}, {offsets}")
@@ -76,7 +76,10 @@ class Vectors:
 
 @contextmanager
 def walk(f: Function, count: Value | int, **begin: Step) -> Iterator[Loop]:
-    """Repeat ``count`` times; each carried value begins with the first of a pair, and grows by the second."""
+    """Repeat the block ``count`` times with carried values.
+
+    Each value is given as a pair: its value in the first iteration, and its increment per iteration.
+    """
     with f.loop(count, **{name: first for name, (first, _) in begin.items()}) as loop:
         yield loop
         here = ((name, loop.carried[name], step) for name, (_, step) in begin.items())
@@ -84,26 +87,26 @@ def walk(f: Function, count: Value | int, **begin: Step) -> Iterator[Loop]:
 
 
 def inside(f: Function, first: Value, extent: Value, size: int) -> Value:
-    """Return whether ``size`` positions of an axis exist."""
+    """Return whether all of the ``size`` positions from ``first`` on exist, on an axis with ``extent`` positions."""
     return f.compare("sge", first, 0) & f.compare("sle", first + size, extent)
 
 
 def exist(f: Function, first: Value, extent: Value, size: int) -> list[Value]:
-    """Return for each of ``size`` positions of an axis whether it exists."""
+    """Return whether each of the ``size`` positions from ``first`` on exists, on an axis with ``extent`` positions."""
     positions = [first + n if n else first for n in range(size)]
     return [f.compare("sge", each, 0) & f.compare("slt", each, extent) for each in positions]
 
 
 def by_axis(name: str, numbers: Sequence[int]) -> dict[str, int]:
-    """Return arguments of both axes, the outer one first."""
+    """Return the numbers of both axes, the outer axis first, as arguments "<name>.y" and "<name>.x"."""
     return {f"{name}.{axis}": number for axis, number in zip("yx", numbers, strict=True)}
 
 
 def prefixed(name: str, numbers: Mapping[str, int]) -> dict[str, int]:
-    """Return arguments with a prefix, as ``Named.of`` reads them."""
+    """Return arguments whose names have the prefix "<name>.", so that ``Named.of`` finds them."""
     return {f"{name}.{each}": number for each, number in numbers.items()}
 
 
 def whole(count: int, lanes: int) -> int:
-    """Return ``count`` rounded up to whole vectors."""
+    """Return ``count`` rounded up to a multiple of ``lanes``."""
     return -(-count // lanes) * lanes
