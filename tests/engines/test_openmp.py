@@ -358,7 +358,7 @@ def test_the_interpreter_ends_while_a_team_computes() -> None:
 
 @pytest.mark.parametrize(
     ("platform", "words"),
-    [("linux", "own; for PyTorch's tensors openmp"), ("darwin", "this system have not been tried")],
+    [("linux", "own; for PyTorch's tensors openmp"), ("darwin", "with the OpenMP runtimes of this system")],
 )
 def test_info_says_whose_threads(platform: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")

@@ -12,7 +12,7 @@ from tests.support.places import SOURCES
 
 ROOMS = {  # lines: a commit that needs more says why, one that needs less lowers it
     "plan": 1_666, "plan/backward_weights": 1_590, "plan/forward": 1_900,
-    "engines": 1_670, "engines/llvm": 3_300, "engines/llvm/backward_weights": 1_045,
+    "engines": 1_670, "engines/llvm": 3_330, "engines/llvm/backward_weights": 1_045,
     "engines/llvm/forward": 1_990, "engines/llvm/winograd": 1_160,
 }  # fmt: skip
 SLACK = 40  # lines

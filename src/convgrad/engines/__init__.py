@@ -1,4 +1,4 @@
-"""The registry of engines. The first engine that supports a problem computes it; ``Choice`` records which and why."""
+"""The registry of engines. The first engine that supports a problem computes it; a ``Choice`` has it and the reason."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def add_up(terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) ->
     once. By rule P2 the call is refused on a machine without kernels.
     """
     if reason := generated().why_no_kernels():  # P2
-        refuse("P2", "join", f"sums in pieces are added by a kernel, which there is none of: {reason}")
+        refuse("P2", "join", f"a kernel must add sums in pieces, but there are no kernels here: {reason}")
     generated().add_up(terms, out, fmt, accumulate)
 
 

@@ -55,7 +55,10 @@ class _Memory:
 
 
 def array_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return an array of this shape, strides and type over the memory at an address. The caller keeps it alive."""
+    """Return an array of this shape, strides and type over the memory at an address.
+
+    The caller must keep this memory alive.
+    """
     if 0 in shape:
         return np.empty(shape, dtype)
     return np.asarray(_Memory(address, shape, strides, f"|V{dtype.itemsize}")).view(dtype)

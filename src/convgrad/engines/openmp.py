@@ -35,8 +35,8 @@ def runtime() -> Runtime | None:
     """Return the functions of the runtime, or None if ``why_not`` returns a reason.
 
     A region runs on the thread that starts it and on a team of other threads, which belongs to that thread. After a
-    region the team spins for some milliseconds before it sleeps. So a region that soon follows one of PyTorch's need
-    not wait for threads to wake up.
+    region the team spins for some milliseconds before it sleeps. So a region soon after one of PyTorch's regions starts
+    without waiting for threads to wake up.
     """
     if os.getpid() != _process:
         return None
@@ -48,9 +48,9 @@ def runtime() -> Runtime | None:
 def why_not() -> str:
     """Return why drivers cannot run on the threads of the OpenMP runtime, or the empty string if they can."""
     if sys.platform != "linux":
-        return "the OpenMP runtimes of this system have not been tried"
+        return "convgrad has not been tested with the OpenMP runtimes of this system"
     if os.getpid() != _process:
-        return "this process was forked, and the threads of OpenMP stayed behind"
+        return "this process was forked, and OpenMP's threads are only in the parent process"
     return "" if runtime() else "no OpenMP runtime is loaded; PyTorch's wheels bring one, so import torch first"
 
 
@@ -91,10 +91,11 @@ def met(member: int) -> None:
 
 
 def rests() -> bool:
-    """Return whether this thread's team sleeps and this is the first call for AT_ONCE_S seconds.
+    """Return whether this thread's team sleeps and this function was not called in the last AT_ONCE_S seconds.
 
-    Such a call runs without the team. Linux often wakes the team's threads on the core of the calling thread, which
-    spins until they have ended: a call of 1 ms took 4 to 8 ms. Only calls in close succession are worth this delay.
+    If so, the caller runs its kernel without the team. Linux often wakes the team's threads on the core of the calling
+    thread, which then spins until they have ended: a call of 1 ms took 4 to 8 ms. Only calls in close succession are
+    worth this delay.
 
     A team is awake if the processor time of one of its threads grows between two readings.
     """

@@ -1,4 +1,4 @@
-"""The thread pool. Its threads run on all cores except that of a calling thread that works itself."""
+"""The thread pool. Its threads run on all cores except that of the calling thread, if that runs tasks too."""
 
 from __future__ import annotations
 
@@ -160,9 +160,9 @@ class _Pool:
 
 
 class Patience:
-    """The policy on a machine that other programs use too.
+    """The policy that decides about helpers on a machine that other programs use too.
 
-    If callers must wait for their helpers, the following calls run without helpers.
+    If callers must wait for their helpers, the next calls run without helpers.
     """
 
     def __init__(self) -> None:

@@ -85,8 +85,7 @@ def start(work: Callable[[], None], name: str, stack_bytes: int) -> threading.Th
 def run_on_large_stack(work: Callable[[], Made]) -> Made:
     """Call ``work`` on a new thread with a large stack, which LLVM needs, and return its result.
 
-    Another reason is that a signal handler must not interrupt LLVM's Python binding. Python runs signal handlers on
-    the main thread only.
+    The thread also keeps signal handlers out of LLVM's Python binding, because Python runs them on the main thread.
     """
     made: list[Made] = []
     failed: list[BaseException] = []

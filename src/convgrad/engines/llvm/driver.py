@@ -69,7 +69,10 @@ def _driver(module: Module, spec: Any, nest: Nest) -> None:
 
 
 def loaded(f: Function, addresses: Sequence[str], numbers: Sequence[str]) -> Named:
-    """Load all arguments of a driver at once: LLVM cannot reuse later loads, because stores might change memory."""
+    """Load all arguments of a driver at its beginning, and return them.
+
+    LLVM would repeat later loads, because it cannot know that stores leave the arguments unchanged.
+    """
     record = FLAGS + addresses_of(*addresses) + Record(*numbers)
     a = arguments(f, record)
     return Named({name: a.named(name) for name in record.columns}.__getitem__)

@@ -214,7 +214,10 @@ class Function:
         return self.op("i1", f"icmp ne {self.op(f'i{lanes}', f'bitcast {masks[0]} to i{lanes}')}, 0")
 
     def shuffle(self, a: Value, b: Value, lanes: list[int]) -> Value:
-        """Return a vector of lanes of ``a`` and ``b``. Lane numbers of ``b`` follow those of ``a``; -1 is undefined."""
+        """Return a vector of lanes of ``a`` and ``b``, by number; those of ``b`` follow those of ``a``.
+
+        The number -1 stands for an undefined lane.
+        """
         element = a.type.split(" x ")[1][:-1]
         picks = ", ".join(f"i32 {lane}" if lane >= 0 else "i32 poison" for lane in lanes)
         return self.op(f"<{len(lanes)} x {element}>", f"shufflevector {a}, {b}, <{len(lanes)} x i32> <{picks}>")

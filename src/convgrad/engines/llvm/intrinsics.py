@@ -77,12 +77,15 @@ def low_sum(f: Function, sums: Value, a: Value, b: Value) -> Value:
 
 
 def fused(f: Function, sums: Value, a: Value, b: Value) -> Value:
-    """Return the sum by two fused multiply-adds. The instruction returns the same bits if no value is denormal."""
+    """Return ``sums`` + high * high + low * low by two fused multiply-adds.
+
+    The instruction returns the same bits if no value is denormal.
+    """
     return low_sum(f, high_sum(f, sums, a, b), a, b)
 
 
 def _flushed(f: Function, sums: Value, a: Value, b: Value) -> Value:
-    """Return the sum by two fused multiply-adds that flush denormals to zero, as the instruction does."""
+    """Return ``sums`` + high * high + low * low, flushing denormals to zero as the instruction does."""
     for half in (high, low):
         sums = f.fma(normal(f, half(f, a)), normal(f, half(f, b)), normal(f, sums))
     return normal(f, sums)
@@ -97,7 +100,7 @@ def normal(f: Function, values: Value) -> Value:
 
 
 def _dpbf16ps(f: Function, sums: Value, a: Value, b: Value) -> Value:
-    """Return the sum by the instruction VDPBF16PS of AVX512_BF16."""
+    """Return ``sums`` + high * high + low * low by the instruction VDPBF16PS of AVX512_BF16."""
     kind = "<32 x bfloat>"
     x, y = (f.op(kind, f"bitcast {each} to {kind}") for each in (a, b))
     return f.intrinsic(sums.type, "llvm.x86.avx512bf16.dpbf16ps.512", sums, x, y)

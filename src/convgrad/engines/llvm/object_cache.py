@@ -20,7 +20,7 @@ from convgrad.errors import FileError
 from convgrad.plan.machine import Isa
 
 MAX_BYTES = 256 << 20  # the size of all files of a directory above which old files are removed
-PRUNED_BYTES = 192 << 20  # the size of all files after that
+PRUNED_BYTES = 192 << 20  # the largest size of all files after old files are removed
 UNUSED_S = 86400.0  # a file that is read gets a new time stamp if the old one is older than this
 LINE = b"convgrad object code 1\n"
 SUFFIX = ".kernel"
@@ -36,10 +36,10 @@ def key(isa: Isa, compiler: str, module: Callable[..., str], described: Sequence
     """Return the file name of a kernel without its suffix, or None if the kernel cannot be cached.
 
     The name is a digest of everything that determines the object code. ``module`` makes the IR from the values
-    ``described``, so the digest covers these values and convgrad's sources, and the IR is not needed.
+    ``described``. So the digest covers these values and convgrad's sources instead of the IR.
 
-    A kernel cannot be cached if a local function or a function outside convgrad makes its IR. Another reason is that
-    the source files differ from those that this process has loaded.
+    A kernel cannot be cached if a local function, or a function outside convgrad, makes its IR. Nor can it be cached if
+    convgrad's source files differ from those that this process has loaded.
     """
     makers: list[Any] = [module, *(each for each in described if callable(each))]
     known = all(one.__module__.startswith("convgrad.") and "<locals>" not in one.__qualname__ for one in makers)

@@ -1,7 +1,7 @@
 """bf16 pairs: packing them, and the condition under which a panel's multiply-adds may use them.
 
-The instruction flushes denormals to zero. So a panel uses pairs only if its operands' exponents are large enough that
-no product is denormal. For this, packing records the minimum exponent of each panel.
+The instruction flushes denormals to zero. So a panel uses pairs only if no operand, product or sum can be denormal.
+This is so if the exponents of both operands are large enough. Packing records the minimum exponents of each panel.
 """
 
 from __future__ import annotations

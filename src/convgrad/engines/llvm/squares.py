@@ -22,7 +22,7 @@ ARGUMENTS = addresses(
 ) + Record(
     "samples", "a.image", "b.image",  # the number of samples; bytes between the operands of two samples
     "columns", "flags",  # the number of arguments of the driver of one image; the offset of its flags
-    "elements", "gradient_at", "scratch_at",  # elements per gradient; offsets of it and of that scratch
+    "elements", "gradient_at", "scratch_at",  # elements per gradient; its offset and that of the driver's scratch
 )  # fmt: skip
 _F32, _F64 = 4, 8
 
@@ -46,7 +46,7 @@ def _squares(module: Module, isa: Isa) -> None:
 
 
 def _norm2(f: Function, isa: Isa, data: Value, sums: Value) -> Value:
-    """Return the sum of the squares of a row: CHAINS chains, which are vectors, then the tree of the chains."""
+    """Return the sum of the squares of a row. Vector lanes sum CHAINS chains, which the tree then adds."""
     lanes = isa.lanes // 2
     kind, vectors = f"<{lanes} x double>", range(CHAINS // lanes)
 
@@ -82,7 +82,10 @@ def _driver(module: Module, isa: Isa) -> None:
 
 
 def _own_arguments(f: Function, a: Named, gradient: Value) -> None:
-    """Copy the arguments of the driver of one image to scratch, with own flags except the shared stop flag."""
+    """Copy the arguments of the driver of one image to this thread's scratch.
+
+    The thread gets its own flags, except the stop flag, which all threads share.
+    """
     with f.loop(a.columns) as column:
         f.store(f.load("i64", a.given, column.index * COLUMN_BYTES), f.at(f.scratch, column.index * COLUMN_BYTES))
     flags = f.at(f.scratch, a.flags)

@@ -35,7 +35,7 @@ def total(f: Function, sums: Value, bias: Value | None = None) -> Value:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """The epilogue of a kernel, which adds to sums, activates, rounds and stores them."""
+    """The epilogue of a kernel. It adds 0, biases and old values to sums, applies the activation, rounds and stores."""
 
     f: Function
     output: str  # the format of the output

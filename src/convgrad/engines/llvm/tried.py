@@ -42,11 +42,11 @@ def why_not(isa: Isa) -> str:
     found, wanted = _sums(isa, PAIR_SUMS[isa.pairs]), _sums(isa, fused)
     same = (found.view(np.uint32) == wanted.view(np.uint32)) | (np.isnan(found) & np.isnan(wanted))
     if not same.all():
-        return f"of {same.size} sums by {isa.pairs} {int((~same).sum())} are not those of fused multiply-adds"
+        return f"{int((~same).sum())} of {same.size} sums by {isa.pairs} differ from those by fused multiply-adds"
     given = np.where(np.isnan(wanted), np.float32(0), wanted)
     rounded = _rounded(isa, given, PAIR_NARROWS[isa.pairs]) == _nearest(given)
     if not rounded.all():
-        return f"of {rounded.size} sums {int((~rounded).sum())} are not rounded to the nearest bf16 with {isa.pairs}"
+        return f"{int((~rounded).sum())} of {rounded.size} sums are not rounded to the nearest bf16 by {isa.pairs}"
     return ""
 
 

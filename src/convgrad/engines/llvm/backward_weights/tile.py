@@ -30,7 +30,7 @@ def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
 
     The sums are sum[t][r][v], the sum over images, segments and k of x[r] * y[v]. A tap range has the positions at
     which taps exist, and only the positions that it shares with a segment are summed. For an outer tap, the row of src
-    comes from the indirection table. For an inner tap, src has an offset.
+    comes from the indirection table. For an inner tap, an offset is added to the address in src.
 
     A micro-tile of one tap has one range. With several taps, all taps are summed at all positions where one exists,
     because src is packed with zeros on its padding. If a sum is not finite, the chain is summed again in parts, and

@@ -91,7 +91,7 @@ class GroupedStencil(MicroTile):
     def segment(self, segment: Value, prefetched: Value, sums: Values) -> Values:
         """Add a segment, which is some taps of a row of the kernel, and return the new sums.
 
-        Taps are unrolled as many at a time as ``n.sizes`` says.
+        ``n.sizes`` are the numbers of taps that are unrolled at a time.
         """
         f, n = self.f, self.n
         x, w, left, first = (f.load("i64", segment, STENCIL_SEGMENT.at(name)) for name in STENCIL_SEGMENT.columns)
@@ -149,7 +149,7 @@ class GroupedStencil(MicroTile):
     ) -> Values:
         """Add the products of one position after the other, and return the new sums.
 
-        If ``looked`` (a step and an extent) is given, it is checked whether a position exists.
+        If ``looked`` (a step and an extent) is given, a position is read only if it exists.
         """
         f, n = self.f, self.n
         reach, edge = n.reach(self.rows, size), (size - 1) * abs(n.by_tap)

@@ -1,4 +1,4 @@
-"""The second part of kn2row: outputs add tap sums, phase by phase of the stride, and are stored in memory order."""
+"""The second part of kn2row: tap sums are added to outputs by phases of the stride, then stored in memory order."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _phase(module: Module, spec: Kn2rowSpec) -> None:
 def _order(module: Module, spec: Kn2rowSpec) -> None:
     """Emit ``order``, which interleaves ``streams`` streams of ``count`` values: to[i][stream] = source[stream][i].
 
-    The streams of SHUFFLED are interleaved by shuffles, which makes the whole kernel up to 20 % faster.
+    Shuffles do this if the number of streams is in SHUFFLED, which makes the whole kernel up to 20 % faster.
     """
     f = module.function("order", source="ptr", step="i64", streams="i64", count="i64", to="ptr")
     size = f.value(F32_BYTES)

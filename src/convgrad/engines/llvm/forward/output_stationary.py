@@ -1,8 +1,8 @@
 """The output-stationary loop nest. Panels of B are packed first, then each output block packs its part of A.
 
 An output block is divided into regions. A region is a box of positions at which the same taps exist. The segments of a
-region are listed once. Then, for each panel of B, the region is divided into micro-tiles, along the axis where the
-fewest rows of micro-tiles are unused.
+region are listed once. Then, for each panel of B, the region is divided into micro-tiles, along the axis that leaves
+the fewest rows of micro-tiles unused.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def _region(module: Module, spec: ForwardSpec) -> None:
     which, tiled = _tiled_axis(f, spec, parts)
     if spec.stencil:
         last = last + _to_next_block(f, along(a, spec), parts)
-    elif spec.step == 2 and spec.a_in_place:  # finding the minimum has read this block
+    elif spec.step == 2 and spec.a_in_place:  # finding its minimum has loaded this block into the cache
         last = _to_next_block(f, along(a, spec), parts)
     rows_of_tile, step = tiled["mr"], tiled["data_step"]
     begin = {

@@ -153,7 +153,7 @@ class _Back:
         return [[self._divided(value) for value in row] for row in zip(*columns, strict=True)]
 
     def _divided(self, value: Value) -> Value:
-        """Return the value over the transform's divisor, rounded once, + 0, as in ``spec/toom_cook_ordered.py``."""
+        """Return ``value`` divided by the transform's divisor, rounded once, + 0, as in ``toom_cook_ordered.py``."""
         f, v, by = self.f, self.v, float(self.spec.transforms.divided)
         reciprocal = float(np.float32(1) / np.float32(by))
         quotient = v.scale(reciprocal, value)
@@ -165,7 +165,7 @@ class _Back:
     def flag(self, values: Sequence[Value], mask: Value) -> None:
         """Set the call's flag ``infinite`` if a value in the lanes of ``mask`` is not finite.
 
-        Only then the product of the value and 0 is NaN.
+        The product of a value and 0 is NaN if the value is not finite.
         """
         f = self.f
         zeros = found = f.zeros(self.v.kind)

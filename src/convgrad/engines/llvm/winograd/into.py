@@ -34,7 +34,7 @@ def input_numbers(
     """
     (image, channel, *steps), lanes, m = strides, spec.isa.lanes, spec.transforms.tile
     extents = [axis.src if met else axis.dst for axis in conv.axes]
-    pads = [axis.pad_begin if met else 0 for axis in conv.axes]  # they may be negative
+    pads = [axis.pad_begin if met else 0 for axis in conv.axes]  # pads may be negative
     size = spec.transforms.axis_points if met else m
     met_by = (grid[1] - 1) * m + size
     columns = max(max(0, pads[-1]) + whole(min(extents[-1], met_by), lanes), met_by)
@@ -215,8 +215,7 @@ def _transpose(v: Vectors, data: Value, step: Value, channels: Value, count: Val
     """Transpose data[lane][i] to vectors to[i], and return the address after them.
 
     Each lane has ``count`` contiguous values. Lanes are ``step`` bytes apart, and the first ``channels`` lanes exist.
-    If ``count`` is an int, exactly ``count`` vectors are stored. Otherwise they are filled up with zeros to whole
-    squares.
+    If ``count`` is an int, exactly ``count`` vectors are stored. Otherwise, vectors of zeros complete the last square.
     """
     f, known, count = v.f, count if isinstance(count, int) else v.lanes, v.f.value(count)
     with walk(f, v.count(count), data=(data, v.bytes), to=(to, v.lanes * v.bytes), left=(count, -v.lanes)) as square:

@@ -1,4 +1,4 @@
-"""Prepared calls of Winograd's algorithm. A call runs one or more stages, and only their addresses change per call."""
+"""Prepared calls of Winograd's algorithm. A call has one or two stages, and only addresses differ between its runs."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _parts(f: Function, count: Value, each: int) -> Value:
 
 
 def _micro_tiles(f: Function, isa: Isa, a: Named, points: Points, body: Callable[[_MicroTile], None]) -> None:
-    """Emit ``body`` for the micro-tiles of all points and panels. They have two vectors, the last may have one."""
+    """Emit ``body`` for the micro-tiles of all points and panels, which have two vectors of B, or one in the last."""
     of_a, of_b, of_c, v = a.of("a"), a.of("b"), a.of("c"), Vectors(f, isa.lanes)
     at_a, at_b, at_c = points
     with walk(f, a.points, a=(at_a, of_a.point), b=(at_b, of_b.point), c=(at_c, of_c.point)) as point:

@@ -64,7 +64,7 @@ class Vectors:
         return channels + (self.lanes - 1) >> self.lanes.bit_length() - 1
 
     def only(self, condition: Value, mask: Value) -> Value:
-        """Return ``mask`` if the condition is true, else a mask without lanes."""
+        """Return ``mask`` if the condition is true, else a mask in which no lane is set."""
         return self.f.select(condition, mask, Value(self.f, mask.type, "zeroinitializer"))
 
     def places(self, place: Value, step: Value) -> Value:
