@@ -58,7 +58,7 @@ def _look() -> Runtime | None:
     """Return the functions from the libraries that are loaded globally, as PyTorch's runtime is, or None."""
     if sys.platform != "linux" or platform.machine() not in GETTID:
         return None
-    free, held = ctypes.CDLL(None), ctypes.PyDLL(None)  # PyDLL keeps the interpreter's lock, which is faster
+    free, held = ctypes.CDLL(None), ctypes.PyDLL(None)  # PyDLL does not release the interpreter's lock
     try:
         parallel = free.GOMP_parallel
         number, system_call = map(_address, (free.omp_get_thread_num, free.syscall))

@@ -171,7 +171,7 @@ class Patience:
 
     def alone(self) -> bool:
         """Return whether the next call runs without helpers."""
-        if self.left <= 0:  # negative if two threads decreased it at the same time
+        if self.left <= 0:  # two threads can decrease it at the same time, so it may be negative
             return False
         self.left -= 1
         return True
@@ -200,7 +200,8 @@ def size() -> int:
 def helped(threads: int, time_ms: float) -> bool:
     """Return whether a call should use more threads than the caller's; it takes ``time_ms`` on ``threads`` threads.
 
-    A long call always should. A shorter call should in any of these cases:
+    It should if it is so long that its caller only waits. A shorter call should not if only one thread can run, or if
+    ``Patience`` decides that it runs alone. Otherwise a shorter call should in any of these cases:
 
     - A helper is polling its mailbox.
     - The call is long enough to wake sleeping helpers.

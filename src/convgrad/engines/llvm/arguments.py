@@ -10,7 +10,7 @@ from convgrad.plan.records import Record
 
 
 class Named:
-    """Values by name. The names of an operand's or an axis's values begin with the name of the operand or axis."""
+    """Values that are attributes, by name. The name of an operand's value begins with the operand, as in "out.step"."""
 
     def __init__(self, get: Callable[[str], Value], prefix: str = "") -> None:
         self._get, self._prefix = get, prefix

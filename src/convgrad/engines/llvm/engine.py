@@ -29,8 +29,8 @@ class LlvmEngine:
     """The engine that computes every problem for which it has a kernel."""
 
     def __init__(self) -> None:
-        # Load LLVM here. ``isas.isa`` could deadlock: it takes the compiler's lock, which a fork takes before the lock
-        # of ``loaded``.
+        # This loads LLVM without taking the compiler's lock, as ``isas.isa`` would.
+        # A fork takes the compiler's lock before that of ``loaded``, so the opposite order could deadlock.
         isas.supported()
 
     @property
@@ -43,7 +43,7 @@ class LlvmEngine:
         return self.why_no_kernels()
 
     def why_no_kernels(self) -> str:
-        """Return why this machine has no kernels, or the empty string if it has."""
+        """Return why this machine has no kernels, or the empty string if it has kernels."""
         return "" if isas.isa() else isas.why_no_isa()
 
     def call(self, problem: Problem, strides: Strides, threads: int) -> LlvmCall:
@@ -87,7 +87,8 @@ class LlvmEngine:
 class LlvmCall:
     """A problem and the strides of its canonical arrays.
 
-    The engine caches tables and kernels of the latest calls. After ``prepare``, this object also keeps its own alive.
+    The engine caches tables and kernels of the latest calls. After ``prepare``, this object keeps its tables and
+    kernels alive even if the cache drops them.
     """
 
     __slots__ = ("_found", "_held", "isa", "problem", "strides", "threads")

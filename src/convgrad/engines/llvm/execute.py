@@ -26,7 +26,7 @@ from convgrad.plan.tables import Schedule, Table, wrapped
 from convgrad.spec.problem import Problem
 
 CAPACITY = 256  # the largest number of cached calls
-CAPACITY_BYTES = 64 << 20  # the largest size of all their tables
+CAPACITY_BYTES = 64 << 20  # the largest size of the tables of all cached calls
 Array = NDArray[Any]
 _FLAGS, _OPERANDS = Struct(f"{len(FLAGS.columns)}q"), Struct("4q")  # addresses of A, B, output, and sums or bias
 _LOWERED = (0,) * len(FLAGS.columns)
@@ -43,7 +43,7 @@ class Executable:
     arguments: Words
     ones: Array  # stands for an operand that is 1 everywhere
     one: int  # the address of ``ones``
-    sides: tuple[int, int]  # the numbers of the operands that are A and B; the number of ``ones`` follows the last
+    sides: tuple[int, int]  # the numbers of the operands that become A and B; ``ones`` has the last number
     bias: int | None  # the number of the operand that is the bias, or None
     alone: bool  # whether only the calling thread runs the driver
     free: list[tuple[Words, int]]  # copies of the arguments that no call uses now, and their addresses
@@ -81,7 +81,7 @@ class Executable:
         if self.alone:
             work(self.kernel, address, schedule.scratch_bytes)
             _FLAGS.pack_into(arguments, sizeof(arguments) - FLAGS.bytes, *_LOWERED)
-            self.free.append(bound)  # an interrupted call never returns its arguments, which may be incomplete
+            self.free.append(bound)  # an interrupted call skips this, because its arguments may be incomplete
         else:
             kernel, held = self.kernel, (self, keep, partial_sums)
             pools.run(kernel, arguments, schedule.scratch_bytes, self.plan.threads, self.plan.time_ms, held)

@@ -45,8 +45,8 @@ INTRINSICS = {
     "aarch64": Intrinsics("@llvm.aarch64.hint(i32 1)", "@llvm.aarch64.hint(i32)", _enter_aarch64, _leave_aarch64),
 }
 
-# (f, sums, a, b): emit a multiply-add of bf16 pairs, and return sums + high * high + low * low. Each product is added
-# with one rounding, the product of the high halves first. ``a`` and ``b`` are vectors of pairs, 32 bits each.
+# (f, sums, a, b): return sums + high * high + low * low, where ``a`` and ``b`` are vectors of bf16 pairs.
+# The product of the high halves is added first, and each addition of a product is rounded once.
 MultiplyAdd = Callable[[Function, Value, Value, Value], Value]
 HIGH_HALF = 0xFFFF0000
 

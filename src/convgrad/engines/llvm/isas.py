@@ -13,7 +13,7 @@ from convgrad.engines.starting import forked_with
 from convgrad.plan.constants import GHZ, PAIR_ADDS
 from convgrad.plan.machine import ISAS, Isa, Machine
 
-_trying = forked_with()  # a fork takes this lock before the older lock of the compiler, as ``host_isas`` does
+_trying = forked_with()  # forks and ``host_isas`` take this lock before the compiler's lock, which is older
 
 
 def host_isas() -> tuple[Isa, ...]:

@@ -87,7 +87,7 @@ class Copy:
     column: Value  # the stride of columns in the source
     pitch: Value | int  # the stride of packed rows
     width: int = 0  # cells per packed row, or 0 if there are only ``columns``; other cells are zeros or repeat columns
-    row_at: Callable[[Value], Value] | None = None  # returns the number of the packed row for a row; None: the same
+    row_at: Callable[[Value], Value] | None = None  # maps a row's number to its packed row's number; None: the same
     offset: Callable[[Value], Value] | None = None  # returns the offset of a column in the source; None: by its stride
     prefetch_bytes: Value | None = None  # the distance at which squares prefetch, 0 for no prefetch; None: no copy does
     fills: bool = True  # whether vectors that have no column of the source are stored

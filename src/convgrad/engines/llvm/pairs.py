@@ -12,14 +12,14 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import PAIR_BYTES, PATHS
 
 BF16_BYTES = PAIR_BYTES // 2
-EVERYTHING = 0xFFFF  # the minimum of no values, or of zeros only
+EVERYTHING = 0xFFFF  # the initial minimum, which is also the minimum of zeros
 
 
 def pair(module: Module, isa: Isa) -> None:
     """Emit ``pair``, which combines bf16 values that were packed as f32 into bf16 pairs of k and k + 1, in place.
 
-    A panel has ``size`` bytes, and k + 1 is ``stride`` bytes after k. The value of k becomes the high half. The last k
-    keeps an empty low half. ``minima`` are lowered to the minima of all values.
+    A panel has ``size`` bytes, and k + 1 is ``stride`` bytes after k. The value of k becomes the high half. The low
+    half of the last k is 0. ``minima`` are lowered to the minima of all values.
     """
     f = module.function("pair", panel="ptr", size="i64", stride="i64", minima="ptr")
     kind, step = f"<{isa.lanes} x i32>", isa.lanes * PAIR_BYTES
@@ -84,7 +84,7 @@ def lesser(f: Function, lanes: int, found: Value, pairs: Value) -> Value:
 
 
 def nothing_yet(f: Function, isa: Isa, minima: Value) -> None:
-    """Set the minima of a panel to those of no values."""
+    """Set the minima of a panel to their initial value, before any value is packed."""
     f.store(f.everywhere(halves(isa.lanes), EVERYTHING), minima)
 
 

@@ -1,6 +1,6 @@
 """The 16-ary reduction tree in IR: chains are pushed in the order of their numbers, and complete nodes are combined.
 
-The number of a chain has a hexadecimal digit for each level of the tree. Memory has one node per level. Chains are
+The number of a chain has a hexadecimal digit for each level of the tree. One node per level is in memory. Chains are
 pushed to the node of level 0, and a complete node of level n is combined into that of level n + 1. The child with digit
 0 begins its node, and the other children are added from left to right. A node is complete if the next chain does not
 belong to its subtree.

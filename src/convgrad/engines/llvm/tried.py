@@ -110,7 +110,7 @@ def _chains() -> Iterator[tuple[Pairs, Pairs]]:
         yield x, y
         yield x, y ^ np.uint32(0x8000)  # the low half has the opposite sign
         upper = np.uint32(0xFFFF0000)
-        yield x & upper | x >> np.uint32(16), y & upper | (y >> np.uint32(16)) ^ np.uint32(0x8000)  # sums that cancel
+        yield x & upper | x >> np.uint32(16), y & upper | (y >> np.uint32(16)) ^ np.uint32(0x8000)  # products cancel
     x, y = (_pairs(100 + side, 120, 134) for side in range(2))
     for operand, seed in ((x, 200), (y, 201)):
         halves, noise = operand.view(np.uint16), _noise(2 * operand.size, seed).reshape(CHAINS, -1)

@@ -135,9 +135,9 @@ def _clear(module: Module, spec: KernelSpec) -> None:
 def pack(module: Module, spec: KernelSpec, name: str, contiguous: str, width: int, pitch: int) -> None:
     """Emit a function that packs a panel: to[k][index] = source[k * row + index * column], in f32 or in bf16 pairs.
 
-    It reads only ``columns`` columns of ``count`` positions. Other columns of the panel become zeros, or repeat a
-    column, because micro-kernels with several taps check whether all their sums are finite. The high half of a pair is
-    its first k. The minima at ``leasts`` are lowered to the exponents of the values.
+    It reads only ``columns`` columns of ``count`` positions. Other columns of the panel become zeros or repeat a
+    column. They must not be undefined, because micro-kernels with several taps check whether all sums are finite. The
+    high half of a pair is its first k. The minima at ``leasts`` are lowered to those of the values.
     """
     parameters = {"to": "ptr", "source": "ptr", "count": "i64", "columns": "i64", "row": "i64", "column": "i64"}
     leasts = {"leasts": "ptr"} if spec.compact else {}

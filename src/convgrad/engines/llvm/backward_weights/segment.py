@@ -30,7 +30,10 @@ class Segment:
         self.src = [offset + taps.shift for offset in rows_met]
 
     def masks(self, tap_count: int) -> Value:
-        """Return the offset in the table of masks by the outer taps that are absent; a row has ``tap_count`` masks."""
+        """Return the offset of the table's row of masks for the outer taps that are absent here.
+
+        A row has ``tap_count`` masks.
+        """
         if len(self.absent) == 1:
             return self.f.value(0)
         each = [self.f.value(tap_count * MASK_BYTES << u) for u in range(len(self.absent))]

@@ -75,9 +75,9 @@ class _Depthwise:
     f: Function
     spec: KernelSpec
     ranges: Value  # the address of the range in which all inner taps exist, followed by the range of each inner tap
-    steps: dict[str, Value]  # bytes between two positions, of x and y
+    steps: dict[str, Value]  # bytes between two positions in x and in y
     tap: Value  # bytes between two inner taps in src
-    prefetched: dict[str, Value]  # the distance of prefetches in bytes, of x and y
+    prefetched: dict[str, Value]  # bytes from a position in x and in y to the memory that is prefetched
 
     def middle(self, count: Value, here: Values) -> Values:
         """Sum positions at which all taps exist. Values of src that the next position also uses stay in registers."""

@@ -29,8 +29,8 @@ from convgrad.plan.tree import END
 
 Values = dict[str, Value]
 Weights = Callable[[int, int, int], Value]  # (tap, k or pair of k, vector): return the vector of weights
-# The next segment of the list; the present chain, its number, its number of segments and its first segment; the number
-# of chains, and the largest offset in A.
+# The state of the lists: the next segment; the present chain, its number, its count of segments and its first segment.
+# The last two values are the number of chains and the largest offset in A.
 STATE = ("segment", "chain", "number", "segments", "first", "chain_count", "last")
 
 
@@ -113,7 +113,7 @@ class GroupedStencil(MicroTile):
         return {"prefetched": prefetched, **{name: state[name] for name in self.names}}
 
     def taps(self, size: int, state: Values, unit: Value, step: Value) -> Values:
-        """Add ``size`` unrolled taps and return the new state. Positions are checked one by one unless all exist."""
+        """Add ``size`` unrolled taps and return the new state. Each position is checked if one may not exist."""
         f, n = self.f, self.n
         extent = along(arguments(f, self.spec), self.spec)[-1].met
         last = state["met"] + unit * (n.reach(self.rows, size) - 1)
@@ -270,7 +270,7 @@ def rows_of_taps(module: Module, spec: ForwardSpec) -> None:
         return _row(f, spec, tap + last.tap, data, last, state)
 
     state = each_tap(f, outer, begin, row)
-    no_k = f.value(0)  # the number of k is unused, because this kernel prefetches at no rate
+    no_k = f.value(0)  # the number of k is only needed for the rate of prefetches, which this kernel does not use
     end_lists(f, state["chain"], chains=state["chain_count"], k=no_k, last=state["last"])
 
 

@@ -20,8 +20,8 @@ from convgrad.spec.order import BLOCK as BLOCK_TERMS
 
 State = dict[str, Value]
 COUNTED = Record("chains", "k", "last")  # the number of chains and of k in a region's lists, and the last offset in A
-# The present segment, its number of k, and its chain; the chain's number, first segment and number of segments; the
-# offsets at which the segment ends in A and B; then the columns of COUNTED.
+# The state of the lists: the present segment and its number of k; the present chain, its number and its segments.
+# The next values are the offsets at which the segment ends in A and B. The last three are the columns of COUNTED.
 STATE = (
     "segment", "k", "chain", "number", "first", "segments", "a_end", "b_end", "chain_count", "all_k", "last",
 )  # fmt: skip
@@ -56,7 +56,10 @@ def end_lists(f: Function, last_chain: Value, **counted: Value) -> None:
 
 
 def _tap(f: Function, spec: ForwardSpec, a: Named, b_tap: Value, tap: Value, met: Value, state: State) -> State:
-    """Add the k of one tap to the lists, and return the new state. Many k are divided into several chains."""
+    """Add the k of one tap to the lists, and return the new state.
+
+    If the tap has more k than a chain may have, they are divided into several chains.
+    """
     with f.loop(a.tap_chains, left=a.k, met=met, packed=tap * b_tap, **state) as part:
         s = {name: part.carried[name] for name in STATE}
         count = f.min(part.left, BLOCK_TERMS)

@@ -21,8 +21,8 @@ from convgrad.plan.forward.spatial_stencil_schedule import CHAIN, ENTRY, OUTER, 
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.records import Record
 
-# Kernels of a micro-tile. WHOLE: all taps exist for all outputs. LANES: all taps exist in the lines, and lanes are
-# masked. LINES: taps are also checked line by line.
+# The kernel WHOLE is for micro-tiles where all taps exist for all outputs.
+# The kernel LANES masks lanes, but all lines of the taps exist. The kernel LINES also checks whether each line exists.
 WHOLE, LANES, LINES = "whole", "lanes", "lines"
 FAR = 1 << 62
 # For a list of k: the bytes of its chains, and the smallest and largest line and position that the first output reads.
@@ -155,7 +155,7 @@ def _list_k(module: Module, spec: SpatialStencilSpec) -> None:
 def _line_block(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit ``line_block``, which lists the k of a few lines and computes these lines for all groups and positions.
 
-    It repeats both for the next lines.
+    It repeats both steps until all lines are computed.
     """
     names = [f"part{axis}" for axis in range(spec.axes - 2)]
     f = module.function(

@@ -178,7 +178,10 @@ class _Back:
     # -- positions --
 
     def tile(self, sums: Value, bias: Value, mask: Value, top: Value, left: Value) -> Tile:
-        """Return the values of a tile plus biases. Flag values that are not finite at positions that exist."""
+        """Return the values of a tile plus biases. A value that is not finite sets the call's flag ``infinite``.
+
+        Values at positions that do not exist are not checked.
+        """
         f, values = self.f, self.back(self.spec.transforms.of_positions.back, sums)
         with f.when(self.inside(top, left)):
             self.flag(list(chain(*values)), mask)

@@ -43,7 +43,7 @@ def input_numbers(
         "channels": channels, "parts": parts, **by_axis("grid", grid), **by_axis("size", extents),
         **by_axis("pad", pads), "columns": columns, "staging": staged * size * columns * lanes * F32_BYTES,
         "image": image, "channel": channel, **by_axis("step", steps),  # strides of data
-        "point": of_point(tiles, channels), "tile": pitch(channels),  # strides of points
+        "point": of_point(tiles, channels), "tile": pitch(channels),  # strides of the transformed values
     }  # fmt: skip
 
 
@@ -149,10 +149,10 @@ def filter_numbers(spec: Spec, strides: Sequence[int], depth: int, results: int)
     isa, staged = spec.isa, spec.b in (CHANNELS_IN, BY_TAPS)
     result, k, *taps = strides if spec.solves_for == "dst" else (strides[1], strides[0], *strides[2:])
     return {
-        "count": -(-depth // isa.lanes),  # vectors of k
+        "count": -(-depth // isa.lanes),  # the number of vectors of k
         "results": results, "depth": depth, "staging": staged * whole(FILTER, isa.lanes) * isa.lanes**2 * F32_BYTES,
         "result": result, "k": k, **by_axis("tap", taps),  # strides of data
-        "point": of_weights(depth, results, isa), "panel": of_panel(depth, isa),  # strides of points
+        "point": of_weights(depth, results, isa), "panel": of_panel(depth, isa),  # strides of the transformed values
     }  # fmt: skip
 
 

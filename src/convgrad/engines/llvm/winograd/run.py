@@ -55,7 +55,7 @@ class Stage:
 
     kernel: jit.Kernel
     addresses: tuple[str, ...]  # the names of the arguments that are addresses
-    settled: Mapping[str, int]  # all other arguments
+    settled: Mapping[str, int]  # the values of all other arguments, by name
     scratch_bytes: int  # per thread
     time_ms: float  # the expected time on all threads
     call_ms: float  # the expected time of all stages of the call, which determines whether threads are woken

@@ -122,8 +122,8 @@ def unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
 def units_sum(f: Function, spec: Spec, a: Named, number: Value) -> None:
     """Emit the total of the sums of all units and its output transform, for one channel of src.
 
-    If taps of the output are contiguous, a task is a vector of channels of dst instead. The total replaces the sums of
-    the first unit.
+    If taps of the output are contiguous, a task computes one vector of channels of dst instead. The total replaces the
+    sums of the first unit.
     """
     tree.reduce(f.module, spec.isa)
     v, out = Vectors(f, spec.isa.lanes), a.of("out")
