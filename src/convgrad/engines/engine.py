@@ -20,7 +20,8 @@ class Call(Protocol):
     def at(self, operands: Sequence[int], out: int, keep: object) -> None:
         """Compute the problem from the operands at these addresses into the output at ``out``.
 
-        ``keep`` is an object that keeps this memory alive. An operand without elements may have any address.
+        ``keep`` is an object that keeps the memory of operands and output alive. An operand without elements may have
+        any address.
         """
 
     def on(self, operands: Sequence[Array], out: Array) -> None:

@@ -67,7 +67,6 @@ class Function:
     def __init__(self, module: Module, name: str, parameters: dict[str, str], public: bool = False) -> None:
         self.module = module
         self.parameters = {n: Value(self, t, f"%{n}") for n, t in parameters.items()}
-        # ``internal`` lets LLVM inline all functions except those that Python calls.
         declared = ", ".join(f"{t} %{n}" for n, t in parameters.items())
         self.head = f"define {'' if public else 'internal '}void @{name}({declared}) #0 {{"
         self.lines: list[str] = ["entry:"]
@@ -339,7 +338,7 @@ class Module:
         self.declared: dict[str, None] = {}
 
     def function(self, name: str, public: bool = False, **parameters: str) -> Function:
-        """Begin a function with parameters of these types. Python can call only public functions."""
+        """Begin a function with parameters of these types, and return it. Functions that Python calls are public."""
         self.functions.append(Function(self, name, parameters, public))
         return self.functions[-1]
 

@@ -29,7 +29,7 @@ class LlvmEngine:
     """The engine that computes every problem for which it has a kernel."""
 
     def __init__(self) -> None:
-        # This loads LLVM without taking the compiler's lock, as ``isas.isa`` would.
+        # ``isas.isa`` would load LLVM too, but it also takes the compiler's lock.
         # A fork takes the compiler's lock before that of ``loaded``, so the opposite order could deadlock.
         isas.supported()
 
@@ -102,7 +102,7 @@ class LlvmCall:
         """Compute the problem from the operands at these addresses, on one thread if more threads would not help."""
         made = self._found() or self._remembered()
         if made.plan.threads > 1 and not helped(made.plan.threads, made.plan.time_ms):
-            made = _made(self.isa, self.problem, self.strides, 1)  # its results have the same bits
+            made = _made(self.isa, self.problem, self.strides, 1)  # one thread computes the same bits
         made.at(operands, out, keep)
 
     def on(self, operands: Sequence[Array], out: Array) -> None:

@@ -71,7 +71,8 @@ class Executable:
     def at(self, operands: Sequence[int], out: int, keep: object) -> None:
         """Compute the problem from the canonical operands at these addresses into the output at ``out``.
 
-        ``keep`` is an object that keeps their memory alive. It is released when no thread can use their memory.
+        ``keep`` is an object that keeps the memory of operands and output alive. It is released when no thread can use
+        this memory.
         """
         schedule, partial_sums = self.schedule, None
         if schedule.partial_bytes:

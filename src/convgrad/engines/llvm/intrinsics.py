@@ -15,7 +15,7 @@ class Intrinsics:
     """The intrinsics of an architecture. ``enter`` turns off flush-to-zero, which fast-math libraries may have set."""
 
     pause: str  # the text of the call of the pause instruction
-    pause_declared: str  # the text of the declaration of that instruction
+    pause_declared: str  # the text of the declaration of the pause instruction
     enter: Callable[[Function, Value], None]  # save the control register to memory, and set the default
     leave: Callable[[Function, Value], None]  # restore the control register from memory
 

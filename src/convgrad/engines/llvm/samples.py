@@ -51,8 +51,8 @@ def squares_of(isa: Isa, rows: Array) -> Array:
 def norms2(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> None:
     """Write the squared norm of each sample's gradient into ``out``.
 
-    ``problem`` has one sample; ``operands`` have all samples. Each thread computes whole samples. If this takes longer
-    because samples are few, all threads compute one sample together, then the next.
+    ``problem`` has one sample; ``operands`` have all samples. Each thread computes whole samples. If samples are so few
+    that this would take longer, all threads compute one sample together, then the next.
     """
     samples = len(out)
     gradient = np.empty(problem.output_shape, np.float32)

@@ -12,10 +12,10 @@ from convgrad.plan.backward_weights.taps import MASK_BYTES
 
 
 class Segment:
-    """The positions of a segment, and the offsets of its rows in dst and src. It is empty if no outer tap exists.
+    """The positions of a segment, and the offsets of its rows in dst and src.
 
-    ``src`` has the offset of the row of src for each outer tap, at the first inner tap. An outer tap that does not
-    exist gets the offset of another one, and its sums are not used.
+    The segment is empty if no outer tap exists. ``src`` has the offset of the row of src for each outer tap, at the
+    first inner tap. An outer tap that does not exist gets the offset of another one, and its sums are not used.
     """
 
     def __init__(self, f: Function, spec: KernelSpec, args: Named, taps: Named, pointer: Value) -> None:

@@ -84,7 +84,7 @@ def pack_line(module: Module, spec: ForwardSpec) -> None:
     channels, k_stride = a.channels, a.data_k
     pitch = (channels + (spec.step - 1) >> spec.step - 1) * F32_BYTES
     copy = Copy(cells(f, spec), f.count, along(a, spec)[-1].given, channels, k_stride, pitch)
-    swapped = spec.swaps_pairs and spec.step == 1  # grouped stencils need k in their order in memory
+    swapped = spec.swaps_pairs and spec.step == 1  # grouped stencils read k in memory order and swap pairs themselves
     if swapped:
         copy = replace(copy, offset=lambda column: taken(f, spec, column, channels) * k_stride)
     if spec.data == CHANNELS:
