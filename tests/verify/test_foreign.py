@@ -176,7 +176,7 @@ def test_a_crash_that_another_call_prepared_is_told_apart() -> None:
         assert_same_bits(ask(OPERATOR, inputs, attributes), convgrad.run(OPERATOR, *inputs, **attributes), "right")
         verdict = ask(OPERATOR, inputs, attributes)
     assert verdict.outcome == "wrong"
-    assert verdict.reason.startswith("it crashed with SIGSEGV behind 1 other calls, and alone did not")
+    assert verdict.reason.startswith("it crashed with SIGSEGV after 1 other calls, but not in a new process")
 
 
 def test_a_module_that_crashes_when_it_is_imported_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

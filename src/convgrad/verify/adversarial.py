@@ -1,8 +1,8 @@
 """Operands that are hard to sum: terms that cancel, the format's whole range of exponents, zeros of both signs.
 
 The two operands share an axis: channels or images. One operand is scaled by 2^k along this axis and the other by 2^-k,
-where k reaches the limits of the format. So numbers are as large and as small as the format allows, but their products
-are not, and results are finite. In about half of the pairs of neighbours along this axis, the two products nearly
+where k reaches the limits of the format. So operands are as large and as small as the format allows, but products are
+moderate and results are finite. In about half of the pairs of neighbours along this axis, the two products nearly
 cancel.
 """
 
@@ -23,26 +23,29 @@ Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 Shape = tuple[int, ...]
 
-# Shares of values by kind: normal numbers, those scaled by a random power of 2, few bits, zeros of either sign.
+# Shares of values: normally distributed numbers, such numbers times a random power of 2, numbers of few bits, zeros.
 KINDS: Mapping[str, float] = {"normal": 0.4, "scaled": 0.2, "few bits": 0.3, "zeros": 0.1}
 SCALES = {127: (-30, 12), 15: (-12, 2), 8: (-6, -1)}  # exponents of "scaled", by the exponent of the largest result
-NORMAL_BITS = 3  # a normal number is at least 2^3 in size once in 10^15
+NORMAL_BITS = 3  # about one of 10^15 normally distributed numbers has a magnitude of 2^3 or more
 
 
 class Shared(NamedTuple):
-    """The shared axis of a pass's two operands, and its period: the channels of a group, or the images."""
+    """The summed axis that both operands have: its number in each operand, and its period.
+
+    The period is the number of channels of a group, or of images.
+    """
 
     axes: Mapping[Tensor, int]
     period: int
 
 
 def adversarial(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generator) -> Iterator[Array]:
-    """Yield canonical operands of these canonical shapes."""
+    """Yield one canonical operand per canonical shape; their sums are hard to compute accurately."""
     fmt, shared = problem.operand_format, _shared(problem, shapes)
     exponents = SCALES[min(fmt.max_exponent, problem.output_format.max_exponent, 127)]
     reach = max(0, fmt.max_exponent - exponents[1] - NORMAL_BITS - 2)
     powers = np.resize((reach, -reach, 0, 0, reach // 2), shared.period)
-    opposite = rng.random(shared.period) < 0.5  # the second of a pair whose products cancel
+    opposite = rng.random(shared.period) < 0.5  # marks the second of two neighbours whose products cancel
     opposite[::2] = False
     last_bits = 1 + 4 * fmt.unit
     for at, (tensor, shape) in enumerate(zip(problem.operands, shapes, strict=True)):
@@ -69,7 +72,10 @@ def _shared(problem: Problem, shapes: Sequence[Shape]) -> Shared:
 
 
 def _mixed(shape: Shape, exponents: tuple[int, int], problem: Problem, rng: np.random.Generator) -> F64Array:
-    """Return numbers of all kinds. Numbers of few bits (1, 1.5 and the result's u) have sums that are exact ties."""
+    """Return a random mixture of the kinds of numbers in ``KINDS``.
+
+    Sums of numbers of few bits (1, 1.5 and the unit roundoff of the result) are often exact ties.
+    """
     normal = np.clip(rng.standard_normal(shape), -(2.0**NORMAL_BITS), 2.0**NORMAL_BITS)
     signs = rng.choice((-1.0, 1.0), shape)
     kinds = rng.choice(len(KINDS), shape, p=list(KINDS.values()))

@@ -39,30 +39,30 @@ def error_bound(
     bound: str = PATHS,
     **attributes: object,
 ) -> Any:
-    """Return the largest error of each element of a correct result of a call of ``convgrad.run``.
+    """Return for each element the largest error that a correct result of a call of ``convgrad.run`` can have.
 
     For n terms with ``A = sum |x||y|``, the bound on the sum is B = gamma_h A + n tiny/2 (1 + gamma_h), where
-    gamma_h = h u / (1 - h u). For the exact sum S, one rounding of a number of size ``|S| + B`` to the output's type is
-    added. u is the unit roundoff and tiny the smallest number of ``accumulation``.
+    gamma_h = h u / (1 - h u). u is the unit roundoff and tiny the smallest number of ``accumulation``. The result also
+    includes the largest error of rounding a number of size ``|S| + B`` to the output's type, where S is the exact sum.
 
     ``accumulation`` is the format of sums: f32, bf16, f16, tf32, f64, f8_e4m3, f8_e5m2, f8_e4m3fnuz or f8_e5m2fnuz.
     The default is f32, and f64 for f64 operands. ``height`` is h, the rounding depth: the largest number of roundings
-    of a term, or the blocks of an order. The default and the maximum is the number of products that are not 0, plus
-    one for bias, which is valid for every order. ``algorithm`` is one of:
+    of a term, or the blocks of an order. By default, h is the number of nonzero products, plus one for bias. This depth
+    is valid for every order, and a larger ``height`` has no effect. ``algorithm`` is one of:
 
     - "sum";
     - "winograd:M,R", M outputs of R taps at a time along each axis: the bound uses norms, and ``height`` is not used;
     - "fft": the bound is infinite.
 
-    ``max_error`` is the argument of the call. If it admits Winograd tiles, the bound is for convgrad's tiles, and
-    ``bound`` selects its form (otherwise ``bound`` changes nothing):
+    ``max_error`` is the argument of the call. If ``max_error`` admits Winograd tiles, the bound is for convgrad's
+    tiles, and ``bound`` selects one of three bounds (otherwise ``bound`` has no effect):
 
-    - "paths": the tightest, over all paths of an element's terms;
-    - "norms": norms of the values at each point of the Winograd domain;
-    - "kappa": gamma_H kappa times two norms of operands, the bound that ``max_error`` promises before the call.
+    - "paths": the tightest bound, which counts each rounding of the transforms and sums where it occurs;
+    - "norms": a bound from norms of the values at each point of the Winograd domain;
+    - "kappa": gamma_H kappa times two norms of operands, the bound that ``max_error`` limits before the call.
 
-    The bound is infinite where nothing can be promised: if sums or results may overflow, if h u >= 1, or if operands
-    are not finite. If operands are integers so small that sums are exact, only the output's rounding remains.
+    The bound is infinite if no bound can be proved: if sums or results may overflow, if h u >= 1, or if operands are
+    not finite. If operands are integers so small that sums are exact, only the output's rounding remains.
 
     The result is f64, in the layout of the output and the library of the first input. Attributes are as for
     ``convgrad.verify.check``. Raises as ``convgrad.run`` does, and InvalidAttributeError for an invalid declaration.
@@ -91,7 +91,7 @@ def error_bound(
 
 
 def _total(reference: Reference, part: Part, how: Declared, bound: str) -> F64Array:
-    """Return the bound after the output's rounding."""
+    """Return the error bounds of a part's elements, including the output's rounding."""
     fmt, value = part.problem.output_format, reference.value
     with np.errstate(all="ignore"):
         bounds = bound_of(reference, part.problem, how, part.operands, bound)
@@ -102,7 +102,7 @@ def _total(reference: Reference, part: Part, how: Declared, bound: str) -> F64Ar
 def bound_of(
     answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[Array], bound: str = PATHS
 ) -> F64Array:
-    """Return the bound before the output's rounding. It includes the error of the reference value itself."""
+    """Return each element's error bound before the output's rounding, plus the error of the exact value in float64."""
     if problem.algorithm and how.algorithm == SUM:
         own = sum_bound(answer, how.accumulation, np.zeros_like(answer.terms))
         by_tiles: F64Array = toom_cook_bound(problem, operands, how.accumulation, bound) + own
@@ -121,19 +121,22 @@ def bound_of(
 def bounded_by(
     got: Array, answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[Array] = ()
 ) -> Verdict:
-    """Return the verdict of the bound alone on a canonical result; direct sums do not need ``operands``."""
+    """Return the verdict on a canonical result by its bound alone; only Winograd bounds need ``operands``."""
     with np.errstate(all="ignore"):
         bound = bound_of(answer, problem, how, operands)
     return compare(got, answer, problem, 0, bound=bound)
 
 
 def rounded_terms(answer: Answer | Reference) -> NDArray[np.int64]:
-    """Return how many products of each element can cause a rounding: a product that is exactly 0 changes no sum."""
+    """Return the number of each element's products that can cause a rounding: adding a product of 0 is exact."""
     return answer.nonzero if isinstance(answer, Reference) else answer.terms
 
 
 def heights(terms: NDArray[np.int64], problem: Problem, how: Declared) -> NDArray[np.int64]:
-    """Return the rounding depth of each element: at most its number of products and last additions."""
+    """Return each element's declared rounding depth; it is at most the number of products and last additions.
+
+    The last additions are those of bias and old value.
+    """
     last = last_additions(problem)
     own = terms + last
     if how.blocks:

@@ -1,4 +1,4 @@
-"""One element's certificate: its terms, the exact value, the bound and a candidate's error, for anybody to check."""
+"""The certificate of one output element: its terms, exact value and bound, and the error of a given result."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ def certificate(
 ) -> dict[str, Any]:
     """Return a JSON object that certifies one element of a result ``got``, at ``index`` in the caller's layout.
 
-    The exact value is S = sum x y + sum added, for the products x y of the terms and the added values. A is the sum of
-    their magnitudes. n is the number of products. h is the declared rounding depth. It is at most the number of terms,
-    without products that are 0:
+    The terms are the products x y and the added values (bias and old value). The exact value S is the sum of the terms,
+    and A is the sum of their magnitudes. n is the number of products. h is the declared rounding depth, but at most the
+    number of terms that are not products of 0:
 
         bound = gamma_h A + n tiny/2 (1 + gamma_h),  gamma_h = h u / (1 - h u)
 
-    u and tiny belong to the format of sums. The bound is 0 if all terms are integers and A is at most 1/u. A value is
-    inside from S - bound to S + bound, both rounded to the result's type. Numbers are hexadecimal floats, bits, or
-    fractions, so no digit is lost. ``old``, in the caller's layout, is the array to which the result was added.
-    ``check_certificate.py``, which imports nothing from convgrad, checks such a file.
+    u is the unit roundoff and tiny the smallest number of the format of sums. The bound is 0 if all terms are integers
+    and A is at most 1/u. A result is inside if it is between S - bound and S + bound, both rounded to the result's
+    type. Numbers are hexadecimal floats, bits, or fractions, so no digit is lost. ``old``, in the caller's layout, is
+    the array to which the result was added. ``check_certificate.py``, which imports nothing from convgrad, checks a
+    certificate.
 
     | key                           | value                                                                      |
     |-------------------------------|----------------------------------------------------------------------------|
     | operator, attributes, index   | the call, and the element of its result                                    |
     | operands                      | by name: type, shape, SHA-256 of the bytes in C order                      |
-    | terms                         | x and y; added: bias, the old value                                        |
-    | declared                      | the format of sums; height: a number, an order's blocks, null for any      |
+    | terms                         | x and y of the products; added: bias, the old value                        |
+    | declared                      | the format of sums; height: a number, blocks of an order, or null          |
     | output_type, candidate        | the result's type, the bits of its element                                 |
     | conclusions                   | exact, rounded, magnitude, bound, candidate, error, share (error divided   |
     |                               | by bound + last rounding), verdict: inside, beyond, undecided              |
@@ -68,7 +69,7 @@ def certificate(
     array, fmt = as_result(got, problem)
     place = tuple(map(int, index))
     if len(place) != array.ndim or not all(0 <= at < extent for at, extent in zip(place, array.shape, strict=True)):
-        raise InvalidShapeError(f"{operator}: an element of a result of {array.shape} is asked for; got {place}")
+        raise InvalidShapeError(f"{operator}: index must be inside the shape {array.shape} of the result; got {place}")
     canonical = tuple(place[axis] for axis in problem.output_order)
     before = None if old is None else prepared.canonical_output(as_result(old, problem, "old")[0])
     terms = terms_of(problem, prepared.operands, canonical, before)

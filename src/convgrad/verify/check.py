@@ -1,4 +1,4 @@
-"""The verdict on a given result of any call: first the bound, then the statistics, then the defect's name."""
+"""Verdicts on given results of calls: first by the bound, then by the statistics; then the defect is named."""
 
 from __future__ import annotations
 
@@ -41,20 +41,21 @@ def check(
     """Return the verdict on a result that any implementation computed for a call of ``convgrad.run``.
 
     ``result`` is an array, whose type is the output's type, or a function that returns the array. The function gets the
-    arguments of ``convgrad.run``: the operator, its inputs and its attributes. The function is wrong if it raises, or
-    returns another shape or type. ``old`` is the array to which the result was added. Tensors may require gradients.
+    arguments of ``convgrad.run``: the operator, its inputs and its attributes. The verdict is *wrong* if the function
+    raises, or returns a wrong shape or type. ``old`` is the array to which the result was added. Tensors may require
+    gradients.
 
     The verdict assumes the declared arithmetic:
 
     - ``accumulation``: the format of sums (f32, bf16, f16, tf32 or f64). The default is f32, and f64 for f64 operands.
     - ``height``: the rounding depth, or the blocks of an order that ``convgrad probe`` revealed. The rounding depth is
-      the largest number of roundings of a term, including the additions of bias and ``old``. The default is any order
-      of each element's terms.
-    - ``max_error``: the argument of the call that computed the result. If it admits Winograd tiles, the bound is for
-      convgrad's tiles. A function is called without it.
+      the largest number of roundings of a term, including the additions of bias and ``old``. By default, the terms of
+      an element may be added in any order.
+    - ``max_error``: the argument of the call that computed the result. If ``max_error`` admits Winograd tiles, the
+      bound is for convgrad's tiles. A function is called without ``max_error``.
 
-    Attributes are as for ``convgrad.run``, or as for its functions: one int for all axes, and strides and dilations 1
-    by default. A function gets all of them in full. Raises as ``convgrad.run`` does for these inputs.
+    Attributes are as for ``convgrad.run``, or as for ``convgrad.convolution``: one int for all axes, and strides and
+    dilations 1 by default. A function gets one value per axis. Raises as ``convgrad.run`` does for these inputs.
 
     >>> import numpy as np
     >>> src, diff_dst = np.ones((2, 6, 1), np.float32), np.ones((2, 3, 1), np.float32)
@@ -80,7 +81,7 @@ def check(
 
 
 def _format_of(result: object) -> Format | None:
-    """Return the format of a result; None if it has no format, because such a result is wrong but not an error."""
+    """Return the format of a result; None if it is not an array of a known format, which the verdict reports."""
     try:
         return None if isinstance(result, Verdict) else arrays.take(result, "", "result")[1]
     except ConvgradError:
@@ -96,10 +97,10 @@ def verdict_on(
     progress: Progress = lambda share: None,
     maximum: int = PART,
 ) -> Verdict:
-    """Return the verdict on a claimed result of a prepared call, in the caller's layout.
+    """Return the verdict on a result of a prepared call; ``result`` is in the caller's layout.
 
-    The type of the result counts, not the output type of the problem. ``old`` and ``reference`` are canonical. If
-    ``reference`` is given, it is not computed again, and the result is judged as one part.
+    The result is judged by its own type, not by the problem's output type. ``old`` and ``reference`` are canonical. If
+    ``reference`` is given, no exact sums are computed, and the result is judged as one part.
     """
     if reference is None:
         return verdicts_of([(result, how)], prepared, old, progress, maximum)[0]
@@ -114,7 +115,10 @@ def verdicts_of(
     progress: Progress = lambda share: None,
     maximum: int = PART,
 ) -> list[Verdict]:
-    """Return the verdicts on results of one call, each with its declaration, in parts of ``maximum`` elements."""
+    """Return the verdicts on several results of one call, given as pairs of a result and its declared arithmetic.
+
+    Exact sums are computed once for all results, in parts of at most ``maximum`` elements.
+    """
     claims = [_claim(result, prepared, how, old) for result, how in results]
     left = [claim for claim in claims if isinstance(claim, Claim)]
     if left:
@@ -128,7 +132,7 @@ def verdicts_of(
 
 
 def _claim(result: object, prepared: Prepared, how: Declared, old: Array | None) -> Claim | Verdict:
-    """Return the claim that this is the result, or the verdict if it cannot be the result."""
+    """Return the claim to judge, or the verdict if the value cannot be a result because of its type or shape."""
     if isinstance(result, Verdict):
         return result
     try:
@@ -140,7 +144,7 @@ def _claim(result: object, prepared: Prepared, how: Declared, old: Array | None)
 
 
 def as_result(value: object, problem: Problem, name: str = "result") -> tuple[Array, Format]:
-    """Return a possible result of a problem, with its format; refuse any other value by rules T1, T4 and D2."""
+    """Return a value as an array, with its format; refuse a type or shape that no result has (rules T1, T4, D2)."""
     array, fmt = arrays.take(value, problem.operator, name)
     if fmt is F64 and problem.operand_format is not F64:  # T4
         sums = f"sums of {problem.operand_format} operands are kept in f32 and rounded to f32 or to fewer bits"

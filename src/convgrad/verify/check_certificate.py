@@ -1,8 +1,8 @@
 """Check a certificate by plain arithmetic: ``python check_certificate.py FILE [OPERAND=RAW_FILE]...``.
 
 The script imports nothing from convgrad. It computes the exact sum, its rounding, the bound, the candidate's error and
-the verdict from the terms in the file, and compares them with the file's conclusions. OPERAND=RAW_FILE compares an
-operand's bytes with their hash. The exit code is 0 if all agree.
+the verdict from the terms in the file, and compares them with the file's conclusions. OPERAND=RAW_FILE compares the
+bytes of a raw file with the operand's hash in the certificate. The exit code is 0 if everything agrees.
 """
 
 import hashlib
@@ -19,11 +19,11 @@ TWO = Fraction(2)
 FORMATS = {"f32": (24, -126, 127, 32), "bf16": (8, -126, 127, 16), "f16": (11, -14, 15, 16)}
 FORMATS |= {"f64": (53, -1022, 1023, 64), "f8_e4m3": (4, -6, 8, 8), "f8_e5m2": (3, -14, 15, 8)}
 SUMS = FORMATS | {"tf32": (11, -126, 127, 19), "f8_e4m3fnuz": (4, -7, 7, 8), "f8_e5m2fnuz": (3, -15, 15, 8)}
-SPENT = {"f8_e4m3": 1}  # how many of the largest binade's numbers encode NaN; none encodes infinity
+SPENT = {"f8_e4m3": 1}  # number of the largest binade's codes that encode NaN; no code is infinity
 
 
 def rounded(value: Number, name: str) -> Number:
-    """Round to nearest, ties to even; to infinity beyond the largest number (f8_e4m3 stores infinity as NaN)."""
+    """Return a value rounded to a format, ties to even; infinity beyond the largest number (NaN in f8_e4m3)."""
     if not isinstance(value, Fraction) or value == 0:
         return value
     p, minimum, *_ = FORMATS[name]
@@ -35,7 +35,7 @@ def rounded(value: Number, name: str) -> Number:
 
 
 def decoded(bits: str, name: str) -> Number:
-    """Return the number that these bits of a format encode."""
+    """Return the number that a hexadecimal bit pattern encodes in a format."""
     p, minimum, maximum, width = FORMATS[name]
     sign = -1 if int(bits, 16) >> (width - 1) else 1
     field, significand = divmod(int(bits, 16) % (1 << width - 1), 1 << p - 1)
@@ -54,10 +54,10 @@ def largest(name: str) -> Fraction:
 
 
 def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, declared: dict[str, Any]) -> Number:
-    """Return gamma_h magnitude + n tiny/2 (1 + gamma_h); 0 if sums are exact, infinite if they may overflow."""
+    """Return gamma_h magnitude + n tiny/2 (1 + gamma_h), but 0 if sums are exact, infinity if they may overflow."""
     p, minimum, *_ = SUMS[declared["accumulation"]]
     live = sum(x != 0 and y != 0 for x, y in pairs[: len(pairs) - added])
-    height, blocks = added + live, declared["height"]  # any order: all terms but products that are 0
+    height, blocks = added + live, declared["height"]  # of any order: all terms but products of 0
     if isinstance(blocks, int):
         height = min(height, blocks)
     elif blocks:
@@ -72,7 +72,7 @@ def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, 
 
 
 def conclusions(certificate: dict[str, Any]) -> dict[str, Any]:
-    """Return the conclusions from a certificate's terms, declared arithmetic and candidate."""
+    """Return the conclusions that follow from a certificate's terms, declared arithmetic and candidate."""
     name, terms = certificate["output_type"], certificate["terms"]
     x, y, added = (map(float.fromhex, terms[key]) for key in ("x", "y", "added"))
     ones = [(value, 1.0) for value in added]
@@ -91,8 +91,8 @@ def conclusions(certificate: dict[str, Any]) -> dict[str, Any]:
         inside = ends[0] <= got <= ends[1]
     else:
         ends = exact, exact
-        inside = str(got) == str(exact)  # the same infinity, or NaN
-    if name in SPENT and str(got) == "nan":  # NaN, which encodes infinity too
+        inside = str(got) == str(exact)  # both are the same infinity, or NaN
+    if name in SPENT and str(got) == "nan":  # this NaN may stand for infinity
         inside = any(not isinstance(end, Fraction) for end in ends)
     numbers = {"exact": exact, "rounded": rounded(exact, name), "magnitude": magnitude, "bound": bound}
     found = {key: str(value) for key, value in numbers.items()} | {"candidate": str(got)}
@@ -101,7 +101,7 @@ def conclusions(certificate: dict[str, Any]) -> dict[str, Any]:
 
 
 def disagreements(certificate: dict[str, Any], raw: dict[str, bytes]) -> list[str]:
-    """Return the conclusions of a certificate that do not follow, and the operands whose bytes have another hash."""
+    """Return sentences on stated conclusions that do not follow, and on operands whose bytes have another hash."""
     found, stated = conclusions(certificate), certificate["conclusions"]
     other = sorted(key for key in {*found, *stated} if found.get(key) != stated.get(key))
     wrong = [f"{key} is stated as {stated.get(key)}, but is {found.get(key)}" for key in other]
@@ -112,7 +112,7 @@ def disagreements(certificate: dict[str, Any], raw: dict[str, bytes]) -> list[st
 
 
 def main(arguments: list[str]) -> int:
-    """Check a file and the operands that are given with it; return the exit code."""
+    """Check a certificate file and the given raw files of operands; return the exit code."""
     if not arguments:
         print(__doc__)
         return 1

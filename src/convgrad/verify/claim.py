@@ -1,4 +1,4 @@
-"""Claims that an array is the result of a call: each is judged part by part, with a verdict on the whole."""
+"""Claims that an array is the result of a call: a claim is judged part by part, and gets one verdict on the whole."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, WRONG, Defect, Evid
 
 Array = NDArray[Any]
 
-PLACED = (SINGLE, ONE_GROUP.partition("{}")[0])  # names of defects in one place
+PLACED = (SINGLE, ONE_GROUP.partition("{}")[0])  # beginnings of the names of defects that affect one place
 DIAGNOSED = 1 << 22  # elements: a wrong result of at most this size is diagnosed as a whole
 
 
 @dataclass
 class Claim:
-    """A claim: the canonical ``got`` is a problem's result, computed as declared and added to ``old``.
+    """The claim that the canonical array ``got`` is a problem's result, computed as declared and added to ``old``.
 
-    ``add`` takes the parts of the output in order; ``verdict`` is on all of them. The bound of each element is the same
-    as in the whole result. Counts of parts are added, and the worst element is the worst of all parts. Statistics are
-    computed per part: each part is judged like a whole result.
+    Call ``add`` with the parts of the output in order; ``verdict`` then returns the verdict on all parts. An element
+    has the same bound in its part as in the whole result. The verdict adds the counts of all parts, and has the worst
+    element of all parts. Statistics are computed for each part, as if the part were a whole result.
     """
 
     got: Array
@@ -56,15 +56,15 @@ class Claim:
         return self.how.filtering is not None
 
     def whole(self, reference: Reference) -> Verdict:
-        """Return the verdict on all elements at once."""
+        """Return the verdict on all elements, judged as one part."""
         got, problem, operands, how, old = self.got, self.problem, self.operands, self.how, self.old
         bounded = bounded_by(got, reference, problem, how, operands)
         if bounded.outcome == WRONG and bounded.mask is not None:
             beyond = bounded.mask.transpose(problem.output_order)
-            if problem.activation:  # results of 0 hide errors of sums: no certain name
+            if problem.activation:  # no name is certain, because the activation hides sums
                 return replace(bounded, where=place(beyond, reference.terms, problem))
             diagnosis = diagnose(got, beyond, reference, problem, operands, old, how.accumulation)
-            found = diagnosis.found or judge(got, reference, problem, operands, how, old).found  # arithmetic, place
+            found = diagnosis.found or judge(got, reference, problem, operands, how, old).found
             where = "; ".join([diagnosis.where, *pardoned(got, reference, problem, operands, how, old)])
             return replace(bounded, where=where, found=found)
         bounded = _explained(bounded, how)
@@ -76,12 +76,12 @@ class Claim:
         unequal = got != reference.rounded(problem.output_format)
         if not unequal.any():
             return verdict
-        # The bound of long sums is wide: zeros, or a transposed result, may be inside.
+        # The bound of long sums is so wide that zeros or a transposed result may be inside, so try the diagnosis.
         found = diagnose(got, unequal, reference, problem, operands, old, how.accumulation).found
         return replace(verdict, found=found)
 
     def _is_to_be_judged(self, bounded: Verdict) -> bool:
-        """Return whether statistics are computed: results by tiles and activated results have only a bound."""
+        """Return whether statistics are computed: not for Winograd tiles or activations, which have only a bound."""
         bound_alone = self.problem.algorithm or self.problem.activation
         return bounded.outcome == OK and bounded.elements > 0 and not bound_alone
 
@@ -105,7 +105,7 @@ class Claim:
             self._judged.append(judge(got, reference, problem, part.operands, self.how, part.old, part.origin))
 
     def _merged(self, one: Verdict, other: Verdict) -> Verdict:
-        """Return the verdict of the bound on the elements of both."""
+        """Return one verdict of the bound on the elements of two such verdicts."""
         if not one.elements:
             return other
         first = max(
@@ -124,7 +124,7 @@ class Claim:
         )
 
     def verdict(self) -> Verdict:
-        """Return the verdict on all parts."""
+        """Return the verdict on the whole result, after ``add`` was called with all parts."""
         if self._whole is not None:
             return self._whole
         mask = np.zeros(self.got.shape, np.bool_) if self._mask is None else self._mask
@@ -143,15 +143,15 @@ class Claim:
 
 
 def _explained(bounded: Verdict, how: Declared) -> Verdict:
-    """Return the verdict of the bound, with the reason if no element has a bound."""
+    """Return the verdict of the bound, with a reason added if no element has a bound."""
     if bounded.undecided == bounded.elements > 0 and how.algorithm != SUM:
         unknown = f"no bound is known of the errors of {how.algorithm} in this problem"
-        return replace(bounded, reason=f"{unknown}; declare {SUM} to hold it to that")
+        return replace(bounded, reason=f"{unknown}; declare {SUM} to compare the errors with those of a sum")
     return bounded
 
 
 def _with_judgement(bounded: Verdict, judged: Judgement) -> Verdict:
-    """Return the verdict on elements that are inside their bound."""
+    """Return the verdict on a result inside its bound, with the outcome, evidence and figures of the statistics."""
     return replace(
         bounded,
         outcome=DEGRADED if judged.evidence else UNDECIDED if judged.reason else OK,
@@ -164,10 +164,10 @@ def _with_judgement(bounded: Verdict, judged: Judgement) -> Verdict:
 
 
 def _of_all(parts: Sequence[Judgement], elements: int) -> Judgement:
-    """Return the judgement on all parts: the strongest alarm of each kind and the largest figures.
+    """Return the judgement on all parts: the strongest alarm of each statistic and the largest figures.
 
     The largest error is compared with the threshold for all ``elements``. The thresholds of other statistics hardly
-    depend on the number of parts. A defect has a name if all parts that name a defect agree.
+    depend on the number of parts. A defect is named if all parts that name a defect name the same one.
     """
     alarms: dict[str, Evidence] = {}
     found: list[Defect] = []
@@ -195,14 +195,14 @@ def _strength(one: Evidence) -> float:
 
 
 def _agreed(found: Sequence[Defect]) -> tuple[Defect, ...]:
-    """Return the defect on which parts agree: none if the parts name several, or one place each."""
+    """Return the defect that all parts name, or none if they name different defects or different places."""
     names, details = {one.name for one in found}, {one.detail for one in found}
     alone = len(names) == 1 and (len(details) == 1 or not next(iter(names)).startswith(PLACED))
     return tuple(found[:1]) if alone else ()
 
 
 def _largest(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the largest of all parts' figures, by name."""
+    """Return for each figure the value of largest magnitude of all parts, by the figure's name."""
     largest: dict[str, float] = {}
     for name, value in (pair for one in figures for pair in one.items()):
         largest[name] = max(largest.get(name, value), value, key=abs)

@@ -26,16 +26,17 @@ def compare(
     height: int | NDArray[np.int64],
     bound: F64Array | None = None,
 ) -> Verdict:
-    """Compare a canonical result with the exact result; ``height`` is the rounding depth, per element or for all.
+    """Return the verdict on a canonical result by the bound; ``height`` is the rounding depth, per element or for all.
 
-    Sums are computed in the operands' accumulator; ``bound`` replaces the bound of such sums.
+    By default, the bound is for sums in the accumulator format of the operands; ``bound`` replaces it.
 
     A result may be any value between the rounded ends of [exact - bound, exact + bound]. The bound includes the
-    roundings of the sum and of the float64 sum of the exact result. It is 0 if integers add exactly in any order.
+    rounding errors of the sum, and those of the exact result in float64. The bound is 0 if operands are integers that
+    add exactly in any order.
 
     | the exact value  | right results                                                            |
     |------------------|--------------------------------------------------------------------------|
-    | finite           | from one rounded end to the other; infinity if that end rounds to it     |
+    | finite           | from one rounded end to the other; infinity if an end rounds to infinity |
     | infinite         | the same infinity                                                        |
     | NaN              | NaN, which also encodes infinities in a format without them              |
     | of a sum that may overflow | undecided for every result                                     |
@@ -51,7 +52,7 @@ def compare(
         undecided = np.isinf(bound)
         same = (actual == target) | (np.isnan(actual) & np.isnan(target))
         low, high = (round_to(activate(end, problem), fmt) for end in (value - bound, value + bound))
-        between = (low <= actual) & (actual <= high)  # never for a NaN
+        between = (low <= actual) & (actual <= high)  # False for NaN
         if fmt.spent:
             between |= np.isnan(actual) & (np.isinf(low) | np.isinf(high))
         within = undecided | same | between
@@ -80,7 +81,10 @@ def compare(
 
 
 def sum_bound(answer: Answer | Reference, accumulator: Format, height: int | NDArray[np.int64]) -> F64Array:
-    """Return the bound before output rounding, with the exact result's own error; infinite if a sum may overflow."""
+    """Return the error bound of sums before the output's rounding; infinite if a sum may overflow.
+
+    The bound includes the error of the exact result in float64.
+    """
     with np.errstate(all="ignore"):
         if isinstance(answer, Reference):
             own = answer.error
@@ -93,7 +97,7 @@ def sum_bound(answer: Answer | Reference, accumulator: Format, height: int | NDA
 
 
 def _rounding(values: F64Array, fmt: Format) -> F64Array:
-    """Return the largest error of rounding numbers whose magnitude is at most ``values``."""
+    """Return the largest error of rounding numbers of magnitude at most ``values`` to a format."""
     rounding: F64Array = np.maximum(values * fmt.unit, fmt.tiny / 2)
     return rounding
 

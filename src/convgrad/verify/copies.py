@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from convgrad import arrays
 
 Array = NDArray[Any]
-BETWEEN = 0xFF  # in every byte: a NaN in every format, for code that reads outside the elements
+BETWEEN = 0xFF  # bytes of this value are NaN in every format, which reveals reads outside the elements
 
 
 def laid(array: Array) -> tuple[Array, int]:

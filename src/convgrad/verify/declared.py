@@ -10,9 +10,9 @@ from convgrad.errors import InvalidAttributeError
 from convgrad.formats import ACCUMULATIONS, F64, Format
 from convgrad.spec.check import as_integer
 
-SUM = "sum"  # of products, each rounded or fused, in the declared order
-FFT = "fft"  # without a known bound
-MAX_ROUNDINGS = 2**F64.significand_bits  # no format has a bound for more roundings
+SUM = "sum"  # products added in the declared order, with or without FMA
+FFT = "fft"  # its errors have no known bound
+MAX_ROUNDINGS = 2**F64.significand_bits  # no format has an error bound for more roundings
 _WINOGRAD = re.compile(r"winograd:([1-9]\d*),([1-9]\d*)")
 _MAX_POINTS = 16  # Winograd tiles with more points have useless bounds and large matrix entries
 
@@ -22,7 +22,8 @@ class Declared:
     """The arithmetic by which a result is judged.
 
     ``height`` is the rounding depth, including the last additions of bias and old value. ``blocks`` are the lengths of
-    the accumulation chains of a revealed order, whose sums are added in sequence. Without both, any order is allowed.
+    the accumulation chains of a revealed order, whose sums are added in sequence. If neither is given, any order is
+    allowed.
     """
 
     accumulation: Format
@@ -32,7 +33,7 @@ class Declared:
 
     @property
     def filtering(self) -> tuple[int, int] | None:
-        """M and R of Winograd's F(M, R), M outputs of R taps along each axis, if that is the algorithm."""
+        """M and R of Winograd's F(M, R), M outputs of R taps along each axis; None for other algorithms."""
         found = _WINOGRAD.fullmatch(self.algorithm)
         return (int(found[1]), int(found[2])) if found else None
 
@@ -44,7 +45,10 @@ def declared(
     height: int | Sequence[int] | None = None,
     algorithm: str = SUM,
 ) -> Declared:
-    """Return the declared arithmetic, or refuse it; the default accumulation is the operands' accumulator format."""
+    """Return the declared arithmetic; raise InvalidAttributeError for an invalid argument.
+
+    The default of ``accumulation`` is the operands' accumulator format.
+    """
     fmt = operands.accumulator if accumulation is None else ACCUMULATIONS.get(str(accumulation))
     if fmt is None:
         wanted = f"accumulation must be one of {', '.join(ACCUMULATIONS)}"

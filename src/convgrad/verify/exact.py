@@ -15,7 +15,7 @@ from convgrad.verify.reference import Progress
 def exact(operator: str, *inputs: object, dtype: object = None, **attributes: object) -> Any:
     """Return the exact result of a call of ``convgrad.run``: exact sums, each rounded once to the output's type.
 
-    Every element is certified, except for f64 operands: their sums are exact if there are few terms.
+    Every element is proved to be correctly rounded. For f64 operands, this is true only if the call has few terms.
 
     The result is an array of the library of the first input. Attributes are as for ``check``. Raises as
     ``convgrad.run`` does. Follows the document of the named operator.
@@ -30,7 +30,7 @@ def exact(operator: str, *inputs: object, dtype: object = None, **attributes: ob
 
 
 def exact_of(prepared: Prepared, progress: Progress = lambda share: None, maximum: int = PART) -> NDArray[Any]:
-    """Return the exact result of a prepared call, in the caller's layout, certified in parts of ``maximum`` numbers."""
+    """Return the exact result of a prepared call in the caller's layout, computed in parts of ``maximum`` elements."""
     problem = prepared.problem
     result: NDArray[Any] = room(problem, None, {}, aligned=True)
     out = prepared.canonical_output(result)

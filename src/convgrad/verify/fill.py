@@ -1,4 +1,4 @@
-"""Generated operands for a problem: integers that add exactly in any order, normal numbers, and two harder kinds."""
+"""Generated operands for a problem: integers that add exactly in any order, random numbers, and two harder kinds."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def fill(problem: Problem, shapes: Sequence[Shape], kind: Kind, seed: int | Sequ
 
     | kind        | operands                                                                                         |
     |-------------|--------------------------------------------------------------------------------------------------|
-    | integers    | small; one operand has enough zeros that f32 adds exactly in any order                           |
-    | normal      | normal numbers                                                                                   |
-    | truncation  | sums whose result changes if their last bits are truncated, not rounded; any order may be right  |
+    | integers    | small integers; one operand has enough zeros that f32 adds exactly in any order                  |
+    | normal      | normally distributed numbers                                                                     |
+    | truncation  | results change if sums are truncated instead of rounded, but do not depend on the order          |
     | adversarial | terms that cancel, the format's whole range, subnormals, zeros of both signs, ties               |
 
-    For a weight gradient, diff_dst keeps at most 2^b / (src range x weights range) integers per channel. b is the
-    smaller of the output's significand bits and 24. In the other passes, at most 2^23 / (product of the ranges) values
-    enter one sum.
+    For a weight gradient, diff_dst has at most 2^b / (src range x weights range) nonzero integers per channel. b is the
+    smaller of the output's significand bits and 24. In the other passes, one sum has at most 2^23 / (product of the
+    ranges) nonzero terms.
     """
     rng = np.random.default_rng(seed)
     made: list[Array] = []
@@ -75,7 +75,7 @@ def _integers(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generato
 
 
 def _thinning(problem: Problem, ranges: Mapping[Tensor, int]) -> tuple[Tensor, int, int]:
-    """Return the operand to thin, how many values it keeps per index of an axis, and this axis."""
+    """Return the operand that gets zeros, its largest number of nonzero values per index of an axis, and this axis."""
     exact: int = 2 ** (_F32_BITS - 1)
     if isinstance(problem.geometry, Channels):
         return "dst", exact // ranges["dst"], 1
@@ -87,7 +87,7 @@ def _thinning(problem: Problem, ranges: Mapping[Tensor, int]) -> tuple[Tensor, i
 
 
 def _thin(values: Array, axis: int, keep: int, rng: np.random.Generator) -> None:
-    """Zero all but at most ``keep`` values per index of ``axis``: keep a random one of each segment of equal length."""
+    """Set all but at most ``keep`` values per index of ``axis`` to 0: one random value of each equal segment stays."""
     rows = np.moveaxis(values, axis, 0)
     length = prod(rows.shape[1:])
     if length <= keep:

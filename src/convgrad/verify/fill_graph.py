@@ -22,11 +22,11 @@ Array = NDArray[Any]
 def fill_graph(
     graph: Graph, kind: Kind, seed: int, given: Container[int] = (), memory_bytes: int = DEFAULT_LIMITS.memory_bytes
 ) -> dict[int, Array]:
-    """Return by id every tensor that convolution ops read and that is neither ``given`` nor computed by such an op.
+    """Return generated tensors by id, for all inputs of convolution ops that are neither ``given`` nor computed.
 
-    Each tensor is generated for the first op that reads it, from ``seed`` and the op's id: for example, integers that
-    this op adds exactly. Shape inputs get the output's known dims. An op of unknown extents gets nothing. Raises
-    GraphError if all tensors together would take more than ``memory_bytes``.
+    Each tensor is generated for the first op that reads it, from ``seed`` and the op's id. For example, its integers
+    are such that this op adds exactly. A shape input gets the shape of the op's output. An op whose extents are unknown
+    gets no tensors. Raises GraphError if all tensors together would take more than ``memory_bytes``.
     """
     found, computed = graph.inference, set(graph.computed)
     made: dict[int, Array] = {}

@@ -1,4 +1,4 @@
-"""Foreign functions: loading by name, their arguments, and their answers."""
+"""Functions of other libraries or users: loading by name, arguments, and checks of the returned arrays."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def load(name: str) -> Function:
     if not all(word.isidentifier() for word in (*module_name.split("."), *path.split("."))):
         raise NotationError(f"a function is named module:function, such as convgrad:run; got {name!r:.200}")
     here = os.getcwd()
-    if sys.path[:1] not in ([""], [here]):  # as python -m does
+    if sys.path[:1] not in ([""], [here]):  # search the working directory first, as python -m does
         sys.path.insert(0, here)
     try:
         function = attrgetter(path)(importlib.import_module(module_name))
@@ -54,7 +54,7 @@ def load(name: str) -> Function:
 
 
 def resolved(prepared: Prepared) -> dict[str, Any]:
-    """Return a call's attributes under the operator's names, with computed pads and defaults.
+    """Return all attributes of a call by the operator's names, with defaults filled in and pads computed.
 
     >>> from convgrad.functional.call import prepare
     >>> ones = np.ones((1, 5, 1), np.float32)
@@ -98,17 +98,18 @@ def arguments(prepared: Prepared) -> tuple[Inputs, dict[str, Any]]:
             inputs.append(taken[port.name])
     attributes = resolved(prepared)
     if "auto_pad" in attributes:
-        attributes["auto_pad"] = "none"  # the pads are computed
+        attributes["auto_pad"] = "none"  # pads_begin and pads_end have the computed pads
     if problem.output_format is not problem.operand_format:
         attributes["dtype"] = problem.output_format.name
     return tuple(inputs), attributes
 
 
 def answer(function: Function, operator: str, inputs: Inputs, attributes: Mapping[str, Any]) -> Array | Verdict:
-    """Return the array that a function returns, or the verdict if it returns none.
+    """Call a function and return its array, or the verdict *wrong* if it raises or does not return an array.
 
-    The function gets copies, which are compared with the inputs after the call: a function that writes to its operands
-    is wrong, and cannot change the caller's arrays. Its standard output goes to standard error.
+    The function gets copies of the inputs, so it cannot change the caller's arrays. The verdict is *wrong* if the
+    function writes to its operands: the copies are compared with the inputs after the call. The function's standard
+    output goes to standard error.
     """
     ours = [value if isinstance(value, np.ndarray) else libraries.opened(value) for value in inputs]
     given = [
@@ -118,7 +119,7 @@ def answer(function: Function, operator: str, inputs: Inputs, attributes: Mappin
     try:
         with redirect_stdout(sys.stderr):
             value = function(operator, *given, **attributes)
-    except (Exception, SystemExit) as error:  # any exception counts as the answer
+    except (Exception, SystemExit) as error:  # an exception of the function is a wrong answer
         return Verdict(outcome=WRONG, reason=f"it raised {_said(error)}", found=(Defect(RAISED),))
     for number, (before, value_after) in enumerate(zip(ours, given, strict=True)):
         after = value_after if isinstance(value_after, np.ndarray) else libraries.opened(value_after)
@@ -136,5 +137,5 @@ def _said(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     last = frames[-1]
-    there = len(frames) > 1 and not last.filename.startswith("<")  # the first frame is in this file
+    there = len(frames) > 1 and not last.filename.startswith("<")  # the first frame is in this module
     return f"{words} ({os.path.basename(last.filename)}, line {last.lineno})" if there else words

@@ -1,4 +1,4 @@
-"""Parts of an output (here pieces), and the terms of each piece as matrices whose products are its sums.
+"""Pieces of an output, and the factors of each piece's terms as matrices, whose matrix products are the sums.
 
 | pass     | a piece                  | group    | rows            | terms                       | columns         |
 |----------|--------------------------|----------|-----------------|-----------------------------|-----------------|
@@ -8,7 +8,7 @@
 | bias     | all                      | one      | channels        | blocks of positions         | one             |
 | bias_add | positions of some images | channels | one             | one                         | positions       |
 
-For each tap, only the existing positions are gathered: padding has no terms.
+For each tap, only the positions that exist are gathered, because padding has no terms.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from convgrad.spec.problem import Problem
 Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 Given = Mapping[Tensor, Array]
-Met = tuple[F64Array, F64Array, Any]  # (group, row, term), (group, term, column); which elements of the piece
+Met = tuple[F64Array, F64Array, Any]  # x [group, row, term], y [group, term, column], index of their sums in the piece
 Slices = tuple[slice, ...]
-Tap = tuple[tuple[int, ...], Slices, Slices]  # its index, and the positions that meet it
+Tap = tuple[tuple[int, ...], Slices, Slices]  # a tap's index, and the positions of two tensors that it connects
 
-NUMBERS = 1 << 18  # elements of a gathered matrix, about: several matrices fit a cache
-TERMS = 64  # taps with fewer terms are gathered together
+NUMBERS = 1 << 18  # approximate number of elements of a matrix, so that several matrices fit in a cache
+TERMS = 64  # taps with fewer terms are gathered into one matrix
 
 
 @dataclass(frozen=True)
 class Piece:
-    """The elements of the canonical output at ``index``; their sums have the axes (group, row, column...).
+    """The elements of the canonical output at ``index``, whose sums have the axes [group, row, column...].
 
-    The columns of a ``batched`` piece are images and positions.
+    The columns of a ``batched`` piece are images and positions. ``met`` yields the factors of the terms.
     """
 
     index: tuple[Any, ...]
@@ -50,13 +50,13 @@ class Piece:
     met: Iterator[Met]
 
     def canonical(self, sums: Array) -> Array:
-        """Return the sums in the shape of their part of the canonical output."""
+        """Return the sums of the piece with the axes of the canonical output."""
         flat = sums.reshape(self.shape[0] * self.shape[1], *self.shape[2:])
         return flat.swapaxes(0, 1) if self.batched else flat
 
 
 def pieces(problem: Problem, operands: Sequence[Array]) -> Iterator[Piece]:
-    """Yield the pieces of a problem's output, without bias; operands are canonical, without NaN and infinities."""
+    """Yield the pieces of a problem's output; their terms do not include bias. Operands are canonical and finite."""
     yield from _PIECES[problem.solves_for](problem.geometry, dict(zip(problem.operands, operands, strict=True)))
 
 
@@ -121,9 +121,9 @@ _PIECES: Mapping[str, Any] = {
 
 
 def _under_taps(weights: Array, data: Array, taps: Iterator[Tap], columns: tuple[int, ...]) -> Iterator[Met]:
-    """Yield the weights of taps, the data that the taps meet, and the columns of the piece that meet the data.
+    """Yield the weights of taps, the data that these multiply, and the index of the columns that sum the products.
 
-    A tap of few channels has few terms, so several taps are gathered together: missing data is 0.
+    A tap of few channels has few terms, so several taps are gathered into one matrix, with zeros for padding.
     """
     groups, rows, channels = weights.shape[-3:]
     if channels >= TERMS:
@@ -141,25 +141,28 @@ def _under_taps(weights: Array, data: Array, taps: Iterator[Tap], columns: tuple
 
 
 def _by_tap(conv: Conv, weights: Array) -> Array:
-    """Return the weights as (tap..., group, dst channel, src channel): the weights of a tap are contiguous."""
+    """Return the weights as [tap..., group, dst channel, src channel], so that a tap's weights are contiguous."""
     grouped = weights.reshape(conv.groups, conv.dst_channels // conv.groups, *weights.shape[1:])
     return np.ascontiguousarray(np.moveaxis(grouped, (0, 1, 2), (-3, -2, -1)))
 
 
 def _matrix(values: Array, groups: int) -> F64Array:
-    """Return (n, channel, position...) as (group, channel, n and position) in float64."""
+    """Return an array [image, channel, position...] as float64 [group, channel, image and position]."""
     together = _grouped(values, groups).astype(np.float64, order="C")
     return together.reshape(*together.shape[:2], prod(together.shape[2:]))
 
 
 def _grouped(values: Array, groups: int) -> Array:
-    """Return (n, channel, position...) as (group, channel, n, position...)."""
+    """Return an array [image, channel, position...] as [group, channel, image, position...]."""
     batch, channels, *extents = values.shape
     return np.moveaxis(values.reshape(batch, groups, channels // groups, *extents), 0, 2)
 
 
 def _blocks(conv: Conv, extents: Sequence[int]) -> Iterator[tuple[slice, range]]:
-    """Yield blocks of images and of first-axis positions, of at most ``NUMBERS`` elements or one row."""
+    """Yield blocks as a range of images and a range of positions on the first axis.
+
+    A block has at most ``NUMBERS`` elements of either tensor, or one image and one position of the first axis.
+    """
     row = max(conv.src_channels, conv.dst_channels) * max(1, prod(extents[1:]))
     rows = max(1, min(extents[0], NUMBERS // row))
     images = max(1, NUMBERS // (row * max(1, extents[0])))
@@ -183,7 +186,10 @@ def _slice(positions: range) -> slice:
 
 
 def _taps(conv: Conv, src: Sequence[range], dst: Sequence[range], only: tuple[int, ...] | None = None) -> Iterator[Tap]:
-    """Yield the taps (or one) that meet positions of these ranges, with these positions relative to the ranges."""
+    """Yield the taps, or the tap ``only``, that connect positions of these ranges, with the connected positions.
+
+    Positions are relative to the beginning of the ranges.
+    """
     taps = [range(a.kernel) for a in conv.axes] if only is None else [range(k, k + 1) for k in only]
     for met in product(*map(_meetings, conv.axes, taps, src, dst)):
         yield tuple(k for k, _, _ in met), tuple(i for _, i, _ in met), tuple(p for _, _, p in met)

@@ -1,7 +1,7 @@
-"""Granules of sums: the largest power of two that divides all terms of a sum.
+"""Granules of sums: the granule of a sum is a power of two that divides all its terms.
 
-A float64 sum is exact, in any order, fused or not, if its magnitudes add up to at most 2^53 granules. Each partial sum
-is then a multiple of the granule and fits 53 bits.
+A float64 sum is exact, in any order, with or without FMA, if the magnitudes of its terms add up to at most 2^53
+granules. Each partial sum is then a multiple of the granule and fits in 53 bits.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from convgrad.spec.problem import Problem
 Array = NDArray[Any]
 Exponents = NDArray[np.int32]
 
-COARSE = 1 << 20  # the exponent of zeros, which are multiples of any power
-NUMBERS = 1 << 20  # elements, at most, per step
+COARSE = 1 << 20  # exponent for zeros, which every power of two divides
+NUMBERS = 1 << 20  # maximum number of elements that are processed together, which limits memory
 
 
 def granules(problem: Problem, operands: Sequence[Array]) -> Exponents:
     """Return exponents e, broadcastable to the canonical output: all terms of an element are multiples of 2^e.
 
-    Operands are canonical. Bias is also a term.
+    Operands are canonical. Bias is one of the terms.
     """
     given = dict(zip(problem.operands, operands, strict=True))
     lines: dict[Tensor, Exponents] = {t: _lines(array) for t, array in given.items() if t != "bias"}
@@ -46,7 +46,7 @@ def _rank(problem: Problem) -> int:
 
 
 def _of_products(conv: Conv, solves_for: str, lines: Mapping[Tensor, Exponents]) -> Exponents:
-    """Return the exponents along the first two axes of the output, from the operands' exponents."""
+    """Return the exponents of ``granules`` along the first two axes of the output, from those of the operands."""
     g, inner, outer = conv.groups, conv.src_channels // conv.groups, conv.dst_channels // conv.groups
     if solves_for == "weights":
         src = lines["src"].min(axis=0, initial=COARSE).reshape(g, 1, inner)
@@ -63,7 +63,7 @@ def _of_products(conv: Conv, solves_for: str, lines: Mapping[Tensor, Exponents])
 
 
 def _lines(array: Array) -> Exponents:
-    """Return the smallest exponent over the third and later axes."""
+    """Return the smallest result of ``lowest_bits`` for each index of the first two axes."""
     found = np.full(array.shape[:2], COARSE, np.int32)
     if array.size > NUMBERS and len(array) > 1:
         step = max(1, NUMBERS // array[:1].size)

@@ -1,4 +1,7 @@
-"""Isolation of foreign functions in a child process: a crash or a hang is an answer; one child serves many calls."""
+"""Calls of foreign functions in a child process, so that a crash or a hang gives a verdict.
+
+One child process serves many calls.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,8 @@ class Isolated:
     def __init__(self, name: str, seconds: float | None = None) -> None:
         self._name, self._seconds = name, seconds
         self._child: tuple[BaseProcess, Connection] | None = None
-        self._served = 0  # calls by this child
-        self.took_s = 0.0  # time of the last call, without sending arrays
+        self._served = 0  # number of calls that this child answered
+        self.took_s = 0.0  # time of the last call, without the transfer of arrays
 
     def __enter__(self) -> Isolated:
         """Start the child, so that a function that cannot be loaded is refused before any work."""
@@ -52,7 +55,8 @@ class Isolated:
     def answer(self, operator: str, inputs: Inputs, attributes: Mapping[str, Any]) -> Array | Verdict:
         """Return the function's answer, as ``foreign.answer`` does, or the verdict on a crash or a hang.
 
-        If a call crashes after other calls, it is repeated in a new child: an earlier call may have damaged the memory.
+        A call that crashes after other calls is repeated in a new child, because an earlier call may have damaged the
+        memory.
         """
         child, pipe = self._child or self._start()
         started = time.perf_counter()
@@ -64,7 +68,7 @@ class Isolated:
                     self._end(at_once=True)
                     said = f"it {HUNG} in {self._seconds:g} seconds"
                     return Verdict(outcome=WRONG, reason=said, found=(Defect(HUNG),))
-                if not child.is_alive() and not pipe.poll():  # its own children may hold the pipe open
+                if not child.is_alive() and not pipe.poll():  # processes of the child may keep the pipe open
                     raise EOFError
             self.took_s, result = pipe.recv()
         except (EOFError, OSError):
@@ -73,7 +77,7 @@ class Isolated:
             again = self.answer(operator, inputs, attributes) if served else None
             if isinstance(again, Verdict) and again.defects == (CRASHED,):
                 return again
-            behind = f" behind {served} other calls, and alone did not: this call or one of them damages memory"
+            behind = f" after {served} other calls, but not in a new process: one of these calls damages memory"
             return Verdict(outcome=WRONG, reason=f"it {how}{behind * (served > 0)}", found=(Defect(CRASHED),))
         self._served += 1
         answered: Array | Verdict = _unpacked(result)
@@ -95,7 +99,10 @@ class Isolated:
         return self._child
 
     def _end(self, *, at_once: bool) -> str:
-        """Let the child end, or end it, and return how it ended."""
+        """End the child process, and return a phrase with its exit code or signal.
+
+        Unless ``at_once`` is true, the child has some seconds to end by itself.
+        """
         if self._child is None:
             return ""
         (child, pipe), self._child = self._child, None
@@ -116,9 +123,9 @@ def _how(code: int) -> str:
 
 
 def _serve(pipe: Connection, name: str) -> None:
-    """Answer calls until the pipe closes; standard output of any library goes to standard error."""
+    """Run in the child process: answer calls until the pipe closes, with standard output sent to standard error."""
     os.dup2(2, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops the child
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and stops the child
     try:
         function = load(name)
     except ConvgradError as error:

@@ -1,6 +1,7 @@
-"""Assumptions that make a wrong result right: another format of its sums, or subnormal operands that count as 0.
+"""Assumptions that make a wrong result right: a narrower format of its sums, or subnormal operands taken as 0.
 
-These are facts, not names of defects: a name must exclude chance, and a few wrong elements cannot exclude it.
+Verdicts report these assumptions as facts, not as names of defects. A name must exclude chance, which a few wrong
+elements cannot do.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ def pardoned(
     how: Declared,
     old: Array | None,
 ) -> Iterator[str]:
-    """Yield, in words, each assumption under which no element of a canonical result is wrong."""
+    """Yield a sentence for each assumption under which no element of a canonical result is wrong."""
     fmt = problem.operand_format
     if how.algorithm == SUM and fmt.significand_bits < how.accumulation.significand_bits:
         other = replace(how, accumulation=fmt)
         if bounded_by(got, reference, problem, other, operands).outcome == OK:
             yield f"none is beyond the bound of sums kept in {fmt}"
     minimum = 2.0**fmt.min_exponent
-    with np.errstate(invalid="ignore"):  # of NaN
+    with np.errstate(invalid="ignore"):  # operands may be NaN
         subnormal = [(np.abs(array) < array.dtype.type(minimum)) & (array != 0) for array in operands]
     if any(some.any() for some in subnormal):
         pairs = zip(subnormal, operands, strict=True)

@@ -1,4 +1,4 @@
-"""Parts of a large output: each is a sub-problem, whose exact sums are certified with facts about the whole."""
+"""Parts of a large output; each part is a sub-problem, whose reference has the same values as that of the whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PART = 1 << 20  # elements: verdicts on parts of this size take 0.3 GB, and larg
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The elements of the canonical output at ``index``, and the sub-problem that computes these elements."""
+    """A part of an output: elements of the canonical output at ``index``, and the sub-problem that computes them."""
 
     index: Region
     problem: Problem
@@ -31,12 +31,12 @@ class Part:
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """The index of the first element in the whole output."""
+        """The index of the part's first element in the whole canonical output."""
         return tuple(run.start for run in self.index)
 
     @property
     def elements(self) -> int:
-        """The number of elements."""
+        """The number of output elements of the part."""
         return prod(run.stop - run.start for run in self.index)
 
     def certify(self, progress: Progress = lambda share: None) -> Reference:
@@ -47,9 +47,10 @@ class Part:
 def parts_of(
     problem: Problem, operands: Sequence[Array], old: Array | None = None, maximum: int = PART
 ) -> Iterator[Part]:
-    """Yield the parts of an output, of at most ``maximum`` elements or one position; operands are canonical.
+    """Yield the parts of an output; operands are canonical.
 
-    Sums over positions, and results by Winograd tiles, are one part.
+    A part has at most ``maximum`` elements, or all channels of one position. The output of a weight or bias gradient,
+    or of Winograd tiles, is one part.
     """
     facts = facts_of(problem, operands, old)
     shape = canonical_shape(problem.geometry, problem.output)
@@ -81,7 +82,7 @@ def at_once(problem: Problem, maximum: int = PART) -> int:
 def references(
     parts: Iterator[Part], elements: int, progress: Progress = lambda share: None
 ) -> Iterator[tuple[Part, Reference]]:
-    """Yield parts with their references; report the certified share of ``elements`` to ``progress``."""
+    """Yield each part with its reference; report the finished share of all ``elements`` to ``progress``."""
     done = 0
 
     def tell(share: float) -> None:
@@ -93,7 +94,10 @@ def references(
 
 
 def _ranges_of_parts(extents: Sequence[int], maximum: int) -> Iterator[Ranges]:
-    """Yield ranges of at most ``maximum`` positions in order: indices of the first axis, or less than one of them."""
+    """Yield the parts of a grid of positions in order, as one range per axis.
+
+    A part has at most ``maximum`` positions: some indices of the first axis, or a fraction of one index.
+    """
     first, *others = extents
     step = maximum // prod(others)
     if step or not others:

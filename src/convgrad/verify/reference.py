@@ -1,4 +1,4 @@
-"""The certified reference: for each output element, the facts about the exact sum that a verdict needs."""
+"""The reference of a verdict: the exact sum of each output element, its error bound, and facts about its terms."""
 
 from __future__ import annotations
 
@@ -25,22 +25,24 @@ Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 Progress = Callable[[float], None]
 
-F64_TERMS = 1 << 16  # f64 problems of at most so many terms in all are added exactly
-_LOWEST = -1074  # the smallest granule's exponent in float64
-_SLACK = 1 + 2.0**-40  # covers the roundings of a bound that is computed in float64
+F64_TERMS = 1 << 16  # f64 problems with at most this many terms in all outputs are added exactly
+_LOWEST = -1074  # exponent of the smallest float64 number
+_SLACK = 1 + 2.0**-40  # factor that covers the rounding errors of a bound computed in float64
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """Canonical arrays, one entry per output element; bias and old value are part of the sums.
+    """The exact sums and facts about their terms, as canonical arrays with one entry per output element.
 
-    ``value`` is the exact sum S in float64, and ``error`` is a rigorous bound on its error. If the problem has an
-    activation, ``value`` is the activation of S, and the other fields describe the sums before it. ``magnitude`` is
-    A = sum |x||y|, or slightly more. ``squares`` is Q = sum (xy)^2, accurate to 1 %. ``terms`` is the number of
-    products n, and ``nonzero`` the number of products that are not 0. ``integral``: all operands are integers, so sums
-    of magnitude below 2^p are exact in p bits in any order.
+    Sums include bias and the old value. ``value`` is the exact sum S in float64, and ``error`` is a rigorous bound on
+    the error of ``value``. ``magnitude`` is A = sum |x||y|, or slightly more. ``squares`` is Q = sum (xy)^2, accurate
+    to 1 %. ``terms`` is the number of products n, and ``nonzero`` the number of nonzero products. ``integral`` is true
+    if all operands are integers: sums with A below 2^p are then exact in p bits in any order.
 
-    For operands other than f64, ``value`` rounded to f32 or to fewer bits is S correctly rounded.
+    If the problem has an activation, ``value`` and ``error`` are those after the activation. The other fields describe
+    the sums before it.
+
+    For operands other than f64, rounding ``value`` to f32 or to fewer bits gives S correctly rounded.
     """
 
     value: F64Array
@@ -58,10 +60,11 @@ class Reference:
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """Facts about all terms of a problem: with them, a part of its output is certified like the whole.
+    """Facts about the operands of a whole problem, so that a part of its output gets the same reference as the whole.
 
-    ``granule`` has the exponents e of ``granules``. ``integral``: all operands are integers. ``finite``: all operands
-    are finite. ``few``: operands are f64, and the number of terms is small enough to add them all exactly.
+    ``granule`` is the result of ``granules``: exponents e such that 2^e divides all terms of an element. ``integral``:
+    all operands are integers. ``finite``: all operands are finite. ``few``: operands are f64, and the problem has at
+    most ``F64_TERMS`` terms, so that all sums are exact.
     """
 
     granule: NDArray[np.int32]
@@ -70,12 +73,12 @@ class Facts:
     few: bool
 
     def of_images(self, images: slice) -> Facts:
-        """Return the facts about these images of the output."""
+        """Return the facts about a range of images of the output."""
         return self if len(self.granule) == 1 else replace(self, granule=self.granule[images])
 
 
 def facts_of(problem: Problem, operands: Sequence[Array], old: Array | None = None) -> Facts:
-    """Return the facts of a problem on canonical operands."""
+    """Return the facts about a problem's canonical operands and old value."""
     given = [*operands] if old is None else [*operands, old]
     few = False
     if problem.operand_format is F64:
@@ -92,7 +95,7 @@ def _is_integral(values: Array) -> NDArray[np.bool_]:
 
 
 def _all(holds: Callable[[Array], Array], array: Array) -> bool:
-    """Return whether a predicate is true for all numbers of an array; a large array is checked in steps."""
+    """Return whether a predicate is true for all numbers of an array; a large array is checked in parts."""
     array = np.asarray(array)
     if array.size <= NUMBERS:
         return bool(holds(array).all())
@@ -111,10 +114,11 @@ def certify(
 ) -> Reference:
     """Return the reference of a problem on canonical operands; an accumulating problem adds to ``old``.
 
-    Sums in float64 have a bound on their error. If the bound does not decide how an element rounds to a narrower
-    format, its terms are added exactly. NaN and infinities make ``value`` NaN or infinite where they are terms, and
-    count as 0 in the other fields. For f64 operands, values are correctly rounded sums if there are few terms in all.
-    If this problem is part of a larger one, ``facts`` are the facts about the larger problem.
+    Sums are computed in float64, with an error bound. If the bound leaves open how an element rounds to a narrower
+    format, the terms of this element are added exactly. ``value`` is NaN or infinite for elements with NaN or infinite
+    terms, and the other fields count such terms as 0. For f64 operands, ``value`` is the correctly rounded sum if the
+    problem has at most ``F64_TERMS`` terms in all. If this problem is part of a larger one, ``facts`` are the facts
+    about the larger problem.
     """
     if problem.accumulate and old is None:
         raise ValueError("an accumulating problem needs the old value it adds to")
@@ -140,7 +144,7 @@ def certify(
 
 
 def _activated(sums: Reference, problem: Problem) -> Reference:
-    """Return the reference after the problem's activation, which increases no error; a certain 0 has no error."""
+    """Return the reference after the problem's activation: no error grows, and a value that is surely 0 has none."""
     if not problem.activation:
         return sums
     error = np.where(sums.value + sums.error <= 0, 0.0, sums.error)
@@ -157,7 +161,7 @@ def _finite(array: Array) -> Array:
 def _in_float64(
     problem: Problem, operands: Sequence[Array], old: Array | None, progress: Progress, facts: Facts
 ) -> Reference:
-    """Return the reference from float64 sums of finite operands."""
+    """Return the reference that float64 sums give, for finite operands."""
     shape = canonical_shape(problem.geometry, problem.output)
     value, error, magnitude, squares = (np.zeros(shape) for _ in range(4))
     terms = exact_result.count_terms(problem, shape)
@@ -195,25 +199,25 @@ def _in_float64(
 def _bounds(
     sums: Sums, value: F64Array, size: F64Array, terms: Array, underflow: F64Array | float, granule: Array
 ) -> tuple[F64Array, F64Array]:
-    """Return bounds on the error of sums and on their magnitudes; ``size`` has the magnitudes as computed in float64.
+    """Return bounds on the error of float64 sums, and on sum |x||y|; ``size`` is sum |x||y| as computed in float64.
 
-    A term has at most ``chunk`` roundings before its chunk is added, and fewer if an element has fewer terms: zeros
-    replace the others. The rounding errors of adding chunks, bias and old value are themselves summed in float64.
-    Sums of few bits have no error.
+    A product has at most ``sums.chunk`` roundings within its chunk. It has fewer if the element has fewer terms,
+    because adding a product of 0 is exact. The additions of chunks, bias and old value are compensated: their rounding
+    errors are added up in float64. A sum has no error if sum |x||y| is at most 2^53 granules.
     """
     upper = size * (1 + 2 * gamma(sums.chunk + sums.adds + 3, F64.unit)) + underflow
     missing = gamma(np.minimum(terms, sums.chunk), F64.unit) + 2 * (F64.unit * (sums.joins + 2)) ** 2
     error = (missing * upper + F64.unit * np.abs(value) + underflow) * _SLACK
-    error[~np.isfinite(value)] = np.inf  # sums of f64 may overflow
+    error[~np.isfinite(value)] = np.inf  # sums of f64 operands may overflow
     exact = (upper <= np.ldexp(1.0, granule + F64.significand_bits)) & (granule >= _LOWEST) & np.isfinite(upper)
     return np.where(exact, 0.0, error), np.where(exact, size, upper)
 
 
 def _undecided(value: F64Array, error: F64Array) -> NDArray[np.bool_]:
-    """Return where value - error and value + error round to different numbers of a format other than f64.
+    """Return a mask of the elements for which value - error and value + error round differently to a format but f64.
 
-    The midpoints of formats narrower than f32 are f32 numbers whose last 12 bits are 0. If both ends round to the same
-    f32 number, and its last 12 bits are not all 0, no midpoint is between the ends.
+    A midpoint between neighbours in a format narrower than f32 is an f32 number whose last 12 bits are 0. If both ends
+    round to one f32 number whose last 12 bits are not all 0, no midpoint is between the ends.
     """
     low, high = (end.astype(np.float32).view(np.uint32) for end in (value - error, value + error))
     open_ones: NDArray[np.bool_] = (error > 0) & ((low != high) | (low & 0xFFF == 0))

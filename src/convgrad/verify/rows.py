@@ -17,11 +17,11 @@ Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 
-LONG = 1 << 12  # terms: longer rows are gathered faster one at a time
+LONG = 1 << 12  # number of terms above which rows are gathered faster one at a time
 
 
 def rows_of(problem: Problem, operands: Sequence[Array], at: Sequence[Index]) -> tuple[F64Array, F64Array]:
-    """Return x and y of the elements at these indices, with an element axis before the axes of ``terms_of``.
+    """Return the factors x and y of the terms of these elements: one axis of elements, then the axes of ``terms_of``.
 
     Along each axis, the existing terms come first, in order, then zeros.
 
@@ -52,7 +52,7 @@ def _max_terms(problem: Problem, conv: Conv) -> int:
 def _together(
     problem: Problem, conv: Conv, operands: Sequence[Array], at: Sequence[Index]
 ) -> tuple[F64Array, F64Array]:
-    """Return the rows of a convolution's elements, gathered together."""
+    """Return the factors x and y of the terms of all these elements, by one indexing operation per operand."""
     output = problem.solves_for
     rank, given = 2 + len(conv.axes), dict(zip(problem.operands, operands, strict=True))
     first, second, *positions = np.array(at, np.intp).T
@@ -83,7 +83,7 @@ def _together(
 
 
 def _meetings(output: str, axis: Axis, places: Sequence[int]) -> tuple[Places, Places, NDArray[np.bool_]]:
-    """Return the indices, along an axis, of the factors of elements at these places, and which factors exist."""
+    """Return, for output indices along one axis, the indices of the factors x and y, and a mask of existing factors."""
     found = {place: MEETINGS[output](axis, place) for place in set(places)}
     longest = max(1, *(x.size for x, _ in found.values()))
     xs, ys = np.zeros((2, len(places), longest), np.intp)
@@ -95,7 +95,7 @@ def _meetings(output: str, axis: Axis, places: Sequence[int]) -> tuple[Places, P
 
 
 def _onto(rank: int, array: Array, *axes: int) -> Array:
-    """Return the array reshaped to this rank, with its own axes at ``axes``."""
+    """Return an array reshaped to this rank: its own axes are at ``axes``, and the others have extent 1."""
     shape = [1] * rank
     for axis, extent in zip(axes, array.shape, strict=True):
         shape[axis] = extent

@@ -1,8 +1,8 @@
-"""Sums of products in float64, and the figures that bound their error.
+"""Sums of products in float64, and the figures that bound their rounding errors.
 
-The figures are S in two parts, sum |x||y|, sum (xy)^2, and the number of products that are not 0. BLAS adds a chunk of
-at most ``CHUNK`` terms, in any order, fused or not. Chunks are added without an error: as a rounded sum, and the
-rounding error.
+The figures of an output element are the sum of products as two numbers, sum |x||y|, sum (xy)^2, and the number of
+nonzero products. BLAS adds a chunk of at most ``CHUNK`` products, in any order, with or without FMA. The addition of
+chunks is compensated: its rounding errors are added up as well.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 
 F64Array = NDArray[np.float64]
 
-CHUNK = 256  # terms that BLAS adds in an unknown order
+CHUNK = 256  # products that BLAS adds in an unknown order
 
 
 class Sums:
-    """The sums of output elements, of ``shape``; ``counted``: products that are not 0 are counted."""
+    """The figures of output elements, arrays of ``shape``; nonzero products are counted if ``counted`` is true."""
 
     def __init__(self, shape: tuple[int, ...], counted: bool) -> None:
         self.high, self.low, self.magnitude, self.squares = (np.zeros(shape) for _ in range(4))
         self.nonzero = np.zeros(shape) if counted else None
-        self.chunk = self.joins = self.adds = 0  # the longest chunk's terms, the chunks, the additions to other sums
+        self.chunk = self.joins = self.adds = 0  # most products of a chunk; numbers of chunks and of calls of BLAS
         self._part, self._pending = np.zeros(shape), 0
 
     def add(self, x: F64Array, y: F64Array, at: Any = ...) -> None:
-        """Add the products of x (group, row, term) and y (group, term, column) to the elements at an index."""
+        """Add the matrix products of x [group, row, term] and y [group, term, column] to the elements at ``at``."""
         kinds = [(x, y, self._part), (np.abs(x), np.abs(y), self.magnitude), (x * x, y * y, self.squares)]
         if self.nonzero is not None:
             kinds.append(((x != 0).astype(np.float64), (y != 0).astype(np.float64), self.nonzero))
@@ -46,7 +46,7 @@ class Sums:
         self.chunk = max(self.chunk, self._pending)
 
     def join(self) -> None:
-        """Add the last chunk to the sum, without an error."""
+        """Add the current chunk's sum to ``high``, and the rounding error of this addition to ``low``."""
         if self._pending:
             self.high, missed = two_sum(self.high, self._part)
             self.low += missed
@@ -56,7 +56,7 @@ class Sums:
 
 
 def two_sum(a: F64Array, b: F64Array) -> tuple[F64Array, F64Array]:
-    """Return a + b rounded, and the exact rounding error (Knuth).
+    """Return a + b rounded to nearest, and the exact rounding error (Knuth's TwoSum).
 
     >>> [float(part) for part in two_sum(np.float64(1), np.float64(2**-60))] == [1.0, 2**-60]
     True
@@ -68,6 +68,6 @@ def two_sum(a: F64Array, b: F64Array) -> tuple[F64Array, F64Array]:
 
 
 def _products(x: F64Array, y: F64Array) -> F64Array:
-    """Return the matrix products, by plain multiplication if there is one term."""
+    """Return the matrix products x @ y; if each sum has one product, elementwise multiplication gives the same."""
     products: F64Array = x * y if x.shape[-1] == 1 else x @ y
     return products

@@ -20,11 +20,11 @@ Met = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """The products of one output element: ``x * y``, element by element, in float64; exact for all types but f64.
+    """The terms of one output element: the products ``x * y`` in float64, which are exact for all types but f64.
 
     The first axis of both arrays has the images of a weight or bias gradient, otherwise the channels of a group. One
-    axis per spatial axis follows: positions or taps, in order, if they exist. ``added`` are the values that are added
-    without a product: bias, then the old value.
+    axis per spatial axis follows, with positions or taps in order, without padding. ``added`` has the values that are
+    added without a product: bias, then the old value.
     """
 
     x: F64Array
@@ -33,7 +33,7 @@ class Terms:
 
     @property
     def products(self) -> F64Array:
-        """The products, with the axes of x and y."""
+        """The products x * y, with the axes of x and y."""
         return self.x * self.y
 
 
@@ -92,20 +92,20 @@ def _bias_add(channels: Channels, given: dict[str, Array], index: Index) -> tupl
 
 
 def _group(channel: int, of: int, others: int, groups: int) -> tuple[int, int]:
-    """Return the first and the number of the other tensor's channels in the group of a channel."""
+    """Return the first channel and the number of channels of the other tensor that are in a channel's group."""
     per_group = others // groups
     return channel // (of // groups) * per_group, per_group
 
 
 def _at(array: Array, met: Sequence[Met]) -> Array:
-    """Return the values at these indices of the last axes."""
+    """Return the values of an array at these indices of its last axes."""
     indices: Any = (..., *map(_slice, met))
     picked: Array = array[indices]
     return picked
 
 
 def _slice(met: Met) -> slice:
-    """Return the indices along an axis as a slice: they are equally spaced."""
+    """Return equally spaced indices along an axis as a slice."""
     if met.size < 2:
         return slice(int(met[0]), int(met[0]) + 1) if met.size else slice(0)
     step, stop = int(met[1] - met[0]), int(2 * met[-1] - met[-2])
@@ -113,7 +113,7 @@ def _slice(met: Met) -> slice:
 
 
 def _positions_of(axis: Axis, k: int) -> tuple[Met, Met]:
-    """Return the source and destination positions that a tap connects."""
+    """Return the source and destination positions along an axis that a tap connects."""
     p = np.arange(axis.dst)
     i = p * axis.stride + k * axis.dilation - axis.pad_begin
     exists = (i >= 0) & (i < axis.src)
@@ -121,7 +121,7 @@ def _positions_of(axis: Axis, k: int) -> tuple[Met, Met]:
 
 
 def _taps_of_dst(axis: Axis, p: int) -> tuple[Met, Met]:
-    """Return the source positions that a destination position meets, and the taps that connect them."""
+    """Return the source positions that a destination position sums, and the tap of each."""
     k = np.arange(axis.kernel)
     i = p * axis.stride - axis.pad_begin + k * axis.dilation
     exists = (i >= 0) & (i < axis.src)
@@ -129,14 +129,14 @@ def _taps_of_dst(axis: Axis, p: int) -> tuple[Met, Met]:
 
 
 def _taps_of_src(axis: Axis, i: int) -> tuple[Met, Met]:
-    """Return the destination positions that a source position meets, and the taps that connect them."""
+    """Return the destination positions to whose sums a source position contributes, and the tap of each."""
     k = np.arange(axis.kernel)
     p, off = np.divmod(i + axis.pad_begin - k * axis.dilation, axis.stride)
     exists = (off == 0) & (p >= 0) & (p < axis.dst)
     return p[exists], k[exists]
 
 
-# By pass: the indices of the factors x and y of an output element's terms along one axis, from the element's index.
+# For each output tensor: the function from an element's index along one axis to the indices of its factors x and y.
 MEETINGS: Mapping[str, Callable[[Axis, int], tuple[Met, Met]]] = {
     "dst": _taps_of_dst,
     "src": _taps_of_src,

@@ -1,4 +1,4 @@
-"""The tolerance of a case: the smallest atol and rtol that accept every right result, and the defects that pass."""
+"""The tolerance of a case: the smallest atol and rtol that accept every right result, and the defects they miss."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from convgrad.verify.reference import Reference, certify
 Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 
-DIGITS = 3  # atol and rtol are rounded up to so many digits
-SLACK = 1 + 2.0**-20  # covers the roundings of atol + rtol |expected| in f32
+DIGITS = 3  # significant digits to which atol and rtol are rounded up
+SLACK = 1 + 2.0**-20  # factor that covers the rounding errors of atol + rtol |expected| in f32
 
 
 @dataclass(frozen=True)
 class Tolerance:
     """``atol`` and ``rtol`` of numpy.allclose and torch.testing.assert_close for one case, and undetected defects.
 
-    ``unbounded`` elements, whose sums may overflow or are not finite, are excluded. ``zeros`` counts the elements where
-    a 0 would pass. ``seen`` has, by planted defect, how many elements would be outside: 0 if the defect would pass.
+    ``unbounded`` counts the elements that are excluded, because their sums may overflow or are not finite. ``zeros``
+    counts the elements where a result of 0 would pass. ``seen`` has pairs of a planted defect and the number of
+    elements beyond the tolerance: 0 if the defect passes.
     """
 
     atol: float
@@ -42,11 +43,11 @@ class Tolerance:
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """The planted defects that pass."""
+        """The names of the planted defects that pass with this tolerance."""
         return tuple(name for name, beyond in self.seen if not beyond)
 
     def __str__(self) -> str:
-        """Return the tolerance and its price as one line."""
+        """Return the tolerance, and what it does not detect, as one line."""
         if self.elements and self.unbounded == self.elements:
             return "there is no tolerance, as no element has a bound"
         parts = [f"atol={self.atol:.{DIGITS}g}, rtol={self.rtol:.{DIGITS}g} let every right result pass"]
@@ -60,8 +61,8 @@ def tolerance(prepared: Prepared, how: Declared, reference: Reference | None = N
     """Return the smallest tolerance, |got - expected| <= atol + rtol |expected|, that no right result exceeds.
 
     ``expected`` is the exact result rounded to the output's type. A right result is between the rounded ends of
-    [S - bound, S + bound]. The pair of atol and rtol covers these ends for each element, with the smallest average
-    tolerance. Evaluate it in f32 or wider.
+    [S - bound, S + bound]. atol and rtol cover these ends for each element, with the smallest average of
+    atol + rtol |expected|. Evaluate the comparison in f32 or a wider format.
 
     >>> from convgrad.functional.call import prepare
     >>> from convgrad.verify.declared import declared
@@ -91,7 +92,7 @@ def tolerance(prepared: Prepared, how: Declared, reference: Reference | None = N
 
 
 def _minimum(size: F64Array, off: F64Array) -> tuple[float, float]:
-    """Return the line atol + rtol x above all points (size, off) that is lowest at the mean size."""
+    """Return atol and rtol of the line atol + rtol x above all points (size, off) that is lowest at the mean size."""
     if not off.any():
         return 0.0, 0.0
     corners = _upper_left(size, off)
@@ -108,7 +109,7 @@ def _minimum(size: F64Array, off: F64Array) -> tuple[float, float]:
 
 
 def _upper_left(size: F64Array, off: F64Array) -> list[tuple[float, float]]:
-    """Return the corners of the upper convex hull where its slope is not negative, by ascending size."""
+    """Return the corners of the points' upper convex hull with non-negative slope, by ascending size."""
     order = np.lexsort((-off, size))
     size, off = size[order], off[order]
     higher = np.concatenate(([True], off[1:] > np.maximum.accumulate(off)[:-1]))
@@ -138,7 +139,7 @@ def _beyond(got: F64Array, expected: F64Array, atol: float, rtol: float) -> int:
 
 
 def _planted(problem: Problem, operands: tuple[Array, ...], reference: Reference) -> Iterator[tuple[str, Array]]:
-    """Yield results with one defect each, by name: defects that a tolerance can fail to detect."""
+    """Yield pairs of a defect's name and a result with this defect, for defects that a tolerance may not detect."""
     for fmt in (TF32, BF16):
         if fmt.significand_bits < problem.operand_format.significand_bits:
             yield f"operands rounded to {fmt}", _computed(problem, tuple(_rounded(a, fmt) for a in operands))

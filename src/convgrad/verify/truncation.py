@@ -1,14 +1,17 @@
-"""Operands whose exact sums are between two results, which distinguishes rounding to nearest from truncation.
+"""Generated operands that distinguish rounding to nearest from truncation: sums need more bits than results have.
 
-A result has p bits, and a sum q = 24 bits (53 for f64). There are two constructions. In both, any right order of sums
-gives the exact sum rounded once to nearest. If bits are truncated instead, about half of the elements differ.
+A result has p significand bits, and a sum has q = 24 (53 for f64). There are two constructions. In both, sums that
+round to nearest equal the exact sum rounded once, in any order. If bits are truncated instead, about half of the
+elements differ.
 
-p < q, for bf16 and f16 results: all terms are integers times one power of 2, and sum |x||y| is at most 2^q. So every
-partial sum is exact. Terms are as large as this limit allows, so most sums have more than p bits.
+The construction for p < q (bf16 and f16 results): all terms are integers times one power of 2, and the magnitudes of
+these integers add up to at most 2^q. So every partial sum is exact. Terms are as large as this limit allows, so most
+sums have more than p bits.
 
-p = q: two products of each sum are not 0. Both are exact, because one factor of each is a power of 2. The second is so
-much smaller that its last bits are below the p bits of the first: their sum is the only addition that rounds. If only
-one product exists, both factors have all their bits, and the product itself is rounded.
+The construction for p = q: each sum has two nonzero products. Both products are exact, because one factor of each is a
+power of 2. The last bits of the second product are below the last bit of the first one, so only the addition of the two
+products rounds. If a sum has only one product, both factors use all significand bits, and the product itself is
+rounded.
 """
 
 from __future__ import annotations
@@ -29,12 +32,12 @@ Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 Shape = tuple[int, ...]
 
-MINIMUM = 8  # the minimum of the operands' largest magnitude; sums of more than 2^q / MINIMUM^2 terms get zeros
-SHIFT = 8  # bits of the second product below the last bit of the result, if its factor has so many
+MINIMUM = 8  # the range of integers is never smaller; sums of more than 2^q / MINIMUM^2 terms get zeros instead
+SHIFT = 8  # number of bits of the second product below the result's last bit, if the factor has as many
 
 
 def truncation(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generator) -> Iterator[Array]:
-    """Yield canonical operands of these canonical shapes."""
+    """Yield one canonical operand per canonical shape; their sums differ if they are truncated."""
     result, sums = problem.output_format.significand_bits, problem.operand_format.accumulator.significand_bits
     whole = result < sums and problem.solves_for != "bias_add"
     values = _integers(problem, shapes, rng, sums) if whole else _pairs(problem, shapes, rng)
@@ -46,12 +49,12 @@ def truncation(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generat
 
 
 def _integers(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generator, sums: int) -> Iterator[F64Array]:
-    maximum = 2**sums // max(1, _terms(problem) + ("bias" in problem.operands))  # of a product
+    maximum = 2**sums // max(1, _terms(problem) + ("bias" in problem.operands))  # magnitude of a product
     largest = maximum if problem.solves_for == "bias" else isqrt(maximum)
     largest = max(MINIMUM, min(largest, 2**problem.operand_format.significand_bits))
-    share = min(1.0, maximum / largest**2 / 2)  # values of the thinned operand: half of the average limit
+    share = min(1.0, maximum / largest**2 / 2)  # of nonzero values in the thinned operand: half of the limit
     range_bits = min(problem.operand_format.max_exponent, problem.output_format.max_exponent)
-    scale = 2.0 ** -max(0, -(-(sums - range_bits) // 2))  # of both factors: keeps sums below the largest number
+    scale = 2.0 ** -max(0, -(-(sums - range_bits) // 2))  # factor of both operands that keeps sums from overflow
     for tensor, shape in zip(problem.operands, shapes, strict=True):
         values = rng.integers(-largest, largest + 1, shape).astype(np.float64)
         if maximum < MINIMUM**2 and tensor == _thinned(problem):
@@ -60,7 +63,7 @@ def _integers(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generato
 
 
 def _terms(problem: Problem) -> int:
-    """Return the largest number of terms of a sum."""
+    """Return the largest number of terms of an output element."""
     conv = problem.geometry
     if isinstance(conv, Channels) or problem.solves_for == "weights":
         return conv.batch * conv.positions
@@ -69,7 +72,7 @@ def _terms(problem: Problem) -> int:
 
 
 def _thinned(problem: Problem) -> Tensor:
-    """Return the operand whose zeros limit the number of terms that are not 0."""
+    """Return the operand in which values are set to 0, so that sums have few nonzero terms."""
     return "weights" if problem.solves_for in ("dst", "src") else "dst"
 
 
@@ -100,19 +103,19 @@ def _full(shape: Shape, fmt: Format, rng: np.random.Generator) -> F64Array:
 
 
 def _two_of_each_sum(problem: Problem, shape: Shape, shift: int, rng: np.random.Generator) -> F64Array:
-    """Return an operand with two values that are not 0 per sum, if the sum has two terms.
+    """Return the thinned operand, with two nonzero values per sum, or one if the sum has one term.
 
-    A tap or position is drawn more often if it exists in more sums. Both values usually share one tap or position, in
-    different channels or images. So padding removes one of the two values from few sums.
+    A tap or position is more likely to be drawn if it exists in more sums. Both values usually share one tap or
+    position, in different channels or images. So padding removes one of the two values from few sums.
     """
     fmt, factors = problem.operand_format, 2.0 ** (shift // 2 - np.array([0, shift]))
     values = np.zeros(prod(shape))
     if not values.size:
         return values.reshape(shape)
     signs = _full(shape, fmt, rng) if problem.solves_for == "bias" else rng.choice((-1.0, 1.0), shape)
-    beside = 1 if problem.solves_for == "dst" else 0  # the summed axis that is not spatial
+    beside = 1 if problem.solves_for == "dst" else 0  # number of the summed axis of channels or images
     alike = [1 if axis == beside else extent for axis, extent in enumerate(shape)]
-    with np.errstate(divide="ignore"):  # the two largest are a draw by these chances; -inf: never
+    with np.errstate(divide="ignore"):  # the two largest are a weighted draw; -inf is never drawn
         drawn = np.log(rng.random(alike)) / _chances(problem) * (1 + 1e-9 * rng.random(shape))
     rows = _rows(problem, shape)
     drawn = drawn.ravel()[rows]
@@ -129,7 +132,7 @@ def _two_of_each_sum(problem: Problem, shape: Shape, shift: int, rng: np.random.
 
 
 def _rows(problem: Problem, shape: Shape) -> NDArray[np.intp]:
-    """Return an operand's flat indices, with one row for the sums of each channel of the output."""
+    """Return flat indices of the thinned operand: one row per output channel, with the values that its sums use."""
     flat = np.arange(prod(shape)).reshape(shape)
     if problem.solves_for == "src":
         groups = problem.geometry.groups if isinstance(problem.geometry, Conv) else 1
@@ -140,7 +143,7 @@ def _rows(problem: Problem, shape: Shape) -> NDArray[np.intp]:
 
 
 def _phases(problem: Problem, shape: Shape, rows: NDArray[np.intp]) -> Iterator[NDArray[np.bool_]]:
-    """Yield which entries of the rows share a sum: for a data gradient, the taps of one phase of the strides."""
+    """Yield masks of the values in ``rows`` that share sums: in a data gradient, the taps of one phase of a stride."""
     conv = problem.geometry
     if problem.solves_for != "src" or isinstance(conv, Channels):
         yield np.ones(rows.shape, np.bool_)
@@ -155,7 +158,7 @@ def _phases(problem: Problem, shape: Shape, rows: NDArray[np.intp]) -> Iterator[
 
 
 def _chances(problem: Problem) -> NDArray[np.int64]:
-    """Return how many existing positions each tap meets, or how many taps each position of dst."""
+    """Return the number of products of each tap, or of each dst position in a weight gradient, without padding."""
     conv = problem.geometry
     counts = np.ones((1, 1), np.int64)
     if isinstance(conv, Conv):

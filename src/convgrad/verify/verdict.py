@@ -21,7 +21,7 @@ LINE = 120  # characters of a verdict's first line
 
 @dataclass(frozen=True)
 class Evidence:
-    """A statistic beyond its threshold, which is the reason for *degraded*; ``where`` is its place, if it has one."""
+    """A statistic beyond its threshold, which is the reason for *degraded*; ``where`` is the affected place, if any."""
 
     statistic: str
     value: float
@@ -31,7 +31,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Defect:
-    """A recognised defect: its name, from the table of names, and a sentence with the figures that support it."""
+    """A recognised defect: its name, and a phrase with the figures that support it."""
 
     name: str
     detail: str = ""
@@ -44,19 +44,19 @@ class Verdict:
     =========  ======================================================================================================
     outcome    means
     =========  ======================================================================================================
-    wrong      an element is beyond the rigorous bound of the declared arithmetic, or the result cannot be one
-    degraded   every element is inside, but the errors do not fit the declared arithmetic: see ``evidence``
-    undecided  no claim can be made: see ``reason``
-    ok         none of these
+    wrong      an element is beyond the rigorous bound of the declared arithmetic, or there is no valid result
+    degraded   every element is inside its bound, but errors do not fit the declared arithmetic: see ``evidence``
+    undecided  the result cannot be judged: see ``reason``
+    ok         none of the above
     =========  ======================================================================================================
 
-    ``share`` is the largest error divided by its bound, and ``worst`` its place in the result. ``share`` is infinite if
-    a result is finite and must not be, or the reverse. ``equal`` counts elements with equal bits. ``beyond`` counts
-    elements beyond the bound, which ``mask`` marks in the caller's layout. ``undecided`` elements have no bound,
-    because their sums may overflow or are too long. ``blind`` counts undetectable zeros: elements so small compared
-    with their bound that a 0 would pass. ``nonfinite`` counts elements whose exact value is, or rounds to, an infinity
-    or NaN. ``found`` has the recognised defects. ``statistics`` has figures by name, and ``limits`` the smallest
-    defects that would have been detected.
+    ``share`` is the largest ratio of an error to its bound, and ``worst`` the index of this element. ``share`` is
+    infinite if an element is finite but its exact value is not, or the reverse. ``equal`` counts the elements that have
+    the bits of the rounded exact value. ``beyond`` counts the elements beyond the bound, which ``mask`` marks in the
+    caller's layout. ``undecided`` counts the elements without a bound, because their sums may overflow or are too long.
+    ``blind`` counts undetectable zeros: elements so small compared with their bound that a 0 would pass. ``nonfinite``
+    counts elements whose exact value is, or rounds to, an infinity or NaN. ``found`` has the recognised defects.
+    ``statistics`` has figures by name, and ``limits`` the smallest detectable defects by name.
     """
 
     elements: int = 0
@@ -131,7 +131,7 @@ class Verdict:
 
     @property
     def _alarms(self) -> str:
-        """The strongest evidence against the result, and the number of other statistics."""
+        """The strongest evidence against the result, and the number of other statistics beyond their thresholds."""
         first, *others = sorted(self.evidence, key=lambda one: -abs(one.value) / max(one.threshold, 1e-300))
         statistics = "statistic" if len(others) == 1 else "statistics"
         more = f", and {len(others)} {statistics} more" if others else ""

@@ -13,11 +13,11 @@ from convgrad.verify.terms import Terms
 F64Array = NDArray[np.float64]
 
 _SPLITTER = 2.0**27 + 1
-_SAFE = 2.0**450  # products of numbers between this and its reciprocal, and their errors, fit float64
+_SAFE = 2.0**450  # products of magnitudes from 1 / _SAFE to _SAFE, and their rounding errors, fit in float64
 
 
 def exact_sum(terms: Terms) -> tuple[float, float]:
-    """Return the sum of the terms rounded to nearest, and a number with the sign of the remainder.
+    """Return the sum of the terms rounded to nearest, and a number with the sign of the exact sum minus this result.
 
     >>> exact_sum(Terms(np.array([1.0, 1.0]), np.array([1.0, 2**-60]))) == (1.0, 2**-60)
     True
@@ -32,9 +32,10 @@ def exact_sum(terms: Terms) -> tuple[float, float]:
 
 
 def to_odd(nearest: float, remainder: float) -> float:
-    """Return the sum rounded to odd: the sum if it is a float64, else the neighbour whose last bit is 1.
+    """Return the exact sum rounded to odd, from the results of ``exact_sum``.
 
-    Rounding this number to at most 51 bits gives the sum correctly rounded, because only float64 sums can be ties.
+    This is the sum itself if it is a float64 number. Otherwise it is the one of the two float64 neighbours whose last
+    bit is 1. Rounding this number to at most 51 bits gives the correctly rounded sum.
 
     >>> to_odd(1.0, 1e-30) == 1 + 2**-52, to_odd(1.0, -1e-30) == 1 - 2**-53, to_odd(1.0, 0.0)
     (True, True, 1.0)

@@ -2,10 +2,10 @@
 
     y = A^T [(G g) * (B^T d)]          y[a] = sum over k of g[k] d[a + k],    a < M, k < R
 
-The paths from an operand to an output have coefficients that cancel, so the bound is normwise. It is the number of
-roundings of a path times the sum of the magnitudes along all paths, where the largest operand in reach replaces each
-operand. Points are 0, 1, -1, 2, -2, 1/2, -1/2, ... and infinity. Scaling the rows of A, G and B differently does not
-change the paths.
+The paths from an operand to an output have coefficients that cancel, so the bound is normwise. The bound is gamma of
+the number of roundings of a path, times the sum of magnitudes along all paths. In this sum, the largest data value that
+a tile may contain replaces each data value. The interpolation points are 0, 1, -1, 2, -2, 1/2, -1/2, ... and infinity.
+If an implementation scales the rows of A, G and B differently, the coefficients of whole paths are the same.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from convgrad.spec.problem import Problem
 
 Array = NDArray[Any]
 F64Array = NDArray[np.float64]
-Matrix = tuple[tuple[Fraction, ...], ...]  # a row per point
+Matrix = tuple[tuple[Fraction, ...], ...]  # a row per interpolation point
 
-COEFFICIENT_BITS = 16  # entries of A, G and B are 0 or of sizes from 2^-16 to 2^16
-_UP = 1 + 2.0**-30  # covers the roundings of the bound in float64
+COEFFICIENT_BITS = 16  # nonzero entries of A, G and B have magnitudes from 2^-16 to 2^16
+_UP = 1 + 2.0**-30  # factor that covers the rounding errors of the bound in float64
 
 
 def points(number: int) -> tuple[Fraction, ...]:
-    """Return the first finite points: 0, 1, -1, 2, -2, 1/2, -1/2, 4, -4, 1/4, -1/4, ...
+    """Return the first finite interpolation points: 0, 1, -1, 2, -2, 1/2, -1/2, 4, -4, 1/4, -1/4, ...
 
     >>> [str(point) for point in points(8)]
     ['0', '1', '-1', '2', '-2', '1/2', '-1/2', '4']
@@ -48,7 +48,7 @@ def points(number: int) -> tuple[Fraction, ...]:
 
 @lru_cache(maxsize=64)
 def matrices(outputs: int, taps: int) -> tuple[Matrix, Matrix, Matrix]:
-    """Return A, G and B of F(outputs, taps), with one row per point, infinity last."""
+    """Return A, G and B of F(outputs, taps), with one row per interpolation point, infinity last."""
     finite = points(outputs + taps - 2)
     a, g, b = [], [], []
     for s in finite:
@@ -64,7 +64,7 @@ def matrices(outputs: int, taps: int) -> tuple[Matrix, Matrix, Matrix]:
 
 
 def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
-    """Return the coefficients of the product of all x - root, lowest first."""
+    """Return the coefficients of the monic polynomial with these roots, by ascending power."""
     found = [Fraction(1)]
     for root in roots:
         found = [low - root * high for low, high in zip([Fraction(0), *found], [*found, Fraction(0)], strict=True)]
@@ -73,7 +73,9 @@ def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
 
 @lru_cache(maxsize=64)
 def carried(outputs: int, taps: int) -> tuple[float, ...]:
-    """Return for each tap the sum of magnitudes along its paths to an output, for data of 1; the maximum of outputs.
+    """Return for each tap the sum of the magnitudes of coefficients along its paths to an output, for data of 1.
+
+    The sum is the largest of all outputs of a tile.
 
     >>> carried(1, 3), carried(2, 3)
     ((3.0, 1.0, 3.0), (4.0, 2.0, 4.0))
@@ -90,10 +92,11 @@ def carried(outputs: int, taps: int) -> tuple[float, ...]:
 def winograd_bound(
     problem: Problem, operands: Sequence[Array], outputs: int, taps: int, magnitude: F64Array, accumulator: Format
 ) -> F64Array:
-    """Return the bound before the output's rounding on canonical operands; infinite if nothing is proved.
+    """Return each element's error bound before the output's rounding; infinite if no bound is proved.
 
     ``outputs`` and ``taps`` are M and R along every axis. R is the kernel size of a forward or backward_data pass, and
-    M the kernel size of a backward_weights pass. ``magnitude`` is sum |x||y|, including bias and old value.
+    M the kernel size of a backward_weights pass. Operands are canonical. ``magnitude`` is sum |x||y|, including bias
+    and old value.
     """
     geometry = problem.geometry
     if isinstance(geometry, Channels) or not _fits(geometry, problem.solves_for, outputs, taps):
@@ -105,7 +108,7 @@ def winograd_bound(
     summed = geometry.batch * geometry.positions
     if problem.solves_for != "weights":
         summed = (geometry.src_channels if problem.solves_for == "dst" else geometry.dst_channels) // geometry.groups
-    minimum = accumulator.tiny / 2 * 2.0 ** (COEFFICIENT_BITS * (axes + 1) + 1)  # in operands: covers underflow
+    minimum = accumulator.tiny / 2 * 2.0 ** (COEFFICIENT_BITS * (axes + 1) + 1)  # added to operands to cover underflow
     data: Tensor = "dst" if problem.solves_for == "src" else "src"
     other: Tensor = "dst" if problem.solves_for == "weights" else "weights"
     maximum = _in_reach(given[data], [_reach(axis, problem.solves_for, outputs, taps) for axis in geometry.axes])
@@ -133,15 +136,15 @@ def _fits(conv: Conv, solves_for: str, outputs: int, taps: int) -> bool:
 
 
 def _sizes(array: Array) -> F64Array:
-    """Return magnitudes; infinite for numbers that are not finite, because transforms spread them."""
+    """Return the magnitudes of an array, with infinity for NaN: transforms spread both to whole tiles."""
     sizes = np.abs(np.asarray(array).astype(np.float64))
     return np.where(np.isfinite(sizes), sizes, np.inf)
 
 
 def _paths(conv: Conv, solves_for: str, maximum: F64Array, others: F64Array, outputs: int, taps: int) -> F64Array:
-    """Return the canonical sums of magnitudes along all paths to each output.
+    """Return for each element of the canonical output the sum of magnitudes along all paths to it.
 
-    ``maximum`` has the largest data in reach; ``others`` has the magnitudes of the other operand.
+    ``maximum`` is the result of ``_in_reach`` for the data; ``others`` has the magnitudes of the other operand.
     """
     g, inner, outer = conv.groups, conv.src_channels // conv.groups, conv.dst_channels // conv.groups
     channels, positions = outer if solves_for == "src" else inner, prod(maximum.shape[2:])
@@ -159,10 +162,10 @@ def _paths(conv: Conv, solves_for: str, maximum: F64Array, others: F64Array, out
 
 
 def _reach(axis: Axis, solves_for: str, outputs: int, taps: int) -> tuple[int, int, int]:
-    """Return the number of positions along an axis, and the range of offsets of the data that a position can use.
+    """Return the number of positions along an axis, and the first and last offset of the data that a position can use.
 
-    The range covers every tile that may contain a position: a tile of M outputs, or R terms of a weight gradient,
-    begins at most so many positions before.
+    The offsets cover every tile that may contain the position. A tile of M outputs, or of R terms of a weight gradient,
+    begins at most M - 1 or R - 1 positions before.
     """
     length = outputs + taps - 1
     if solves_for == "src":
@@ -173,7 +176,7 @@ def _reach(axis: Axis, solves_for: str, outputs: int, taps: int) -> tuple[int, i
 
 
 def _in_reach(sizes: F64Array, reaches: Sequence[tuple[int, int, int]]) -> F64Array:
-    """Return for each position the largest magnitude in its reach along all axes; 0 beyond the ends."""
+    """Return for each position the largest magnitude at the offsets that ``_reach`` gives; 0 beyond the ends."""
     for at, (number, first, last) in enumerate(reaches, start=2):
         lines = np.moveaxis(sizes, at, -1)
         maximum = np.zeros((*lines.shape[:-1], number))
