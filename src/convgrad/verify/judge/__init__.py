@@ -49,7 +49,8 @@ def judge(
     Two kinds of results are undecided, with a reason. The first are sums so long for their format that additions lose
     whole terms. The second are results of an algorithm other than sums of products, if their errors are larger than a
     sum in any order can have. Equal calls return equal judgements, because the sampled elements are always the same.
-    If a result is part of a larger one, ``origin`` is its first index there, and places are named by indices there.
+    If a result is part of a larger one, ``origin`` is the index of its first element in the larger result. Places are
+    named by indices of the larger result.
     """
     with np.errstate(all="ignore"):
         errors = errors_of(got, reference, problem, operands, declared, old, origin)
@@ -74,7 +75,10 @@ def judge(
 
 
 def _other(errors: Errors, algorithm: str, reason: str) -> Judgement:
-    """Return the judgement on an algorithm without a model: ok if a sum's errors could be as large."""
+    """Return the judgement on a result of an algorithm without an error model.
+
+    The judgement is ok if a sum of products in some order could have errors as large, else undecided.
+    """
     findings = [statistic(errors) for statistic in SIZES]
     figures = {name: value for finding in findings for name, value in finding.figures.items()}
     larger = [one for finding in findings for one in finding.evidence]

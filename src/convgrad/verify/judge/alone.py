@@ -1,7 +1,7 @@
-"""The elements that count: one of each set whose errors are necessarily the same.
+"""The elements with independent errors: one element of each set whose errors are necessarily equal.
 
-If an operand is all ones, output channels are copies of each other and have equal errors. The same is true of a
-channel that is negated or scaled by a power of two. The exact sums of these channels have the same significand.
+If an operand is all ones, output channels are copies of each other and have equal errors. A channel that is negated, or
+scaled by a power of two, has equal relative errors. The exact sums of these channels have the same significand.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def alone(values: NDArray[np.float64], judged: NDArray[np.bool_]) -> NDArray[np.
     places = np.flatnonzero(judged)
     significands = np.frexp(np.abs(values.ravel()[places]))[0]
     rising = np.sort(significands)
-    if not (rising[1:] == rising[:-1]).any():  # true of most data; sorting is faster than finding the first of each set
+    if not (rising[1:] == rising[:-1]).any():  # in most data; this test is faster than np.unique
         return judged.copy()
     first = np.unique(significands, return_index=True)[1]
     mask = np.zeros(values.size, np.bool_)

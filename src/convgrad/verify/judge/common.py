@@ -1,7 +1,7 @@
 """Changes that all results have in common: a factor, an added constant, truncated products or additions.
 
-The factor or the constant is fitted to the errors. It is named only if no statistic raises an alarm after it is
-removed from the errors.
+The factor or the constant is fitted to the errors. The change is named only if no statistic raises an alarm after the
+change is removed from the errors.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from convgrad.verify.verdict import Defect
 F64Array = NDArray[np.float64]
 
 LEANING = 0.8  # share of the errors that are towards 0 if all additions are truncated
-# Truncation subtracts half of a last place, 0.5 to 1 u of a number and 0.72 u on average. It affects each product, or
-# each of n partial sums, which are half of the result on average.
+# Ranges of the relative loss of a result: in u for truncated products, in n u for truncated additions. Truncation takes
+# half of a last place on average: 0.5 to 1 u of a number, mostly 0.72 u. It affects each product, or each of n partial
+# sums, which are half of the result on average.
 PRODUCTS, ADDITIONS = (0.4, 1.25), (0.2, 0.6)
 
 
 def common_change(errors: Errors) -> tuple[Defect, ...]:
-    """Return the change that all results have in common, with its alternatives, or nothing if none is recognised."""
+    """Return the change that all results have in common as a defect, with alternatives; () if there is none."""
     fits = [one for one in (_factor(errors), _constant(errors)) if _clean(errors.against(one.values))]
     truncated = _additions_truncated(errors)
     if not fits:
@@ -68,7 +69,7 @@ def _constant(errors: Errors) -> _Change:
 
 
 def _fitted(errors: Errors, pattern: F64Array) -> float:
-    """Return the coefficient of a pattern in the errors, by least squares."""
+    """Return the coefficient of a pattern in the errors, by least squares weighted with the model's variance."""
     noise = np.square(errors.deviation)
     if errors.narrow:
         noise = noise + np.square(last_place(errors.value, errors.fmt)) / 12
@@ -79,13 +80,13 @@ def _fitted(errors: Errors, pattern: F64Array) -> float:
 
 
 def _clean(errors: Errors) -> bool:
-    """Return whether no statistic of size or bias raises an alarm."""
+    """Return whether no statistic of size or bias raises an alarm for these errors."""
     seen = any(statistic(errors).evidence for statistic in (root_mean_square, largest, sizes, leanings))
     return not seen and leaning(errors) <= UPRIGHT
 
 
 def _additions_truncated(errors: Errors) -> bool:
-    """Return whether errors may come from truncated additions: towards 0, at most 2 u of a partial sum each."""
+    """Return whether errors may come from truncated additions: most are towards 0, and all are at most 2 u n A."""
     maximum = 2 * errors.accumulator.unit * errors.terms * errors.magnitude
     towards = (errors.z * np.sign(errors.value))[errors.alone]
     lean = np.count_nonzero(towards < 0) > LEANING * np.count_nonzero(towards)

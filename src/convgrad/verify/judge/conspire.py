@@ -1,10 +1,10 @@
 """Kappa: the ratio of an order's squared partial sums to their expectation for terms in exchangeable order.
 
-Data has structure, and orders follow the same axes. If the first half of the images is positive and the second half
-negative, a chain over the images has much larger partial sums than in random order. Kappa is computed from an
-element's terms. It is the largest sum of squared partial sums, divided by its expectation for exchangeable terms. The
-maximum is over chains along every order of the axes, from either end, in 2 and in 8 parts, and in 8 and 16 interleaved
-lanes. Kappa is 1 to 2 on ordinary data.
+Data has structure along axes, and the orders of sums follow the same axes. If the first half of the images is positive
+and the second half negative, a chain over the images has much larger partial sums than a chain in random order. Kappa
+is computed from an element's terms. It is the largest sum of squared partial sums, divided by its expectation for
+exchangeable terms. The maximum is over chains along every order of the axes, from either end, in 2 and in 8 parts, and
+in 8 and 16 interleaved lanes. Kappa is 1 to 2 on ordinary data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ F64Array = NDArray[np.float64]
 
 PARTS, LANES = (2, 8), (8, 16)
 AT_ONCE = 2**17  # products that are processed together, so that temporary arrays fit in a cache
-PERMUTED = 3  # axes; more axes are not tried in all orders, but with each axis innermost or outermost
+PERMUTED = 3  # up to this number of axes, all axis orders are tried; beyond, each axis is innermost and outermost once
 
 
 def conspiracies(products: F64Array) -> F64Array:
@@ -65,7 +65,7 @@ def _orders(products: F64Array) -> Iterator[F64Array]:
 
 
 def _energy(rows: F64Array) -> F64Array:
-    """Return each row's largest sum of squared partial sums over chains in this order; zero products do not count."""
+    """Return each row's largest sum of squared partial sums over all chains, parts and lanes; zeros do not count."""
     live = None if rows.all() else (rows != 0).astype(np.float64)
     sums = np.cumsum(rows, 1)
     maximum = np.maximum(_squares(sums, live), _squares(sums[:, -1:] - sums + rows, live))
@@ -77,7 +77,7 @@ def _energy(rows: F64Array) -> F64Array:
         maximum = np.maximum(maximum, _squares(apart, live))
     for lanes in LANES:
         if rows.shape[1] >= 4 * lanes:
-            length = rows.shape[1] // lanes * lanes  # the remainder matters little
+            length = rows.shape[1] // lanes * lanes  # the remainder is too short to matter
             own = np.cumsum(rows[:, :length].reshape(len(rows), -1, lanes), 1).reshape(len(rows), -1)
             maximum = np.maximum(maximum, _squares(own, None if live is None else live[:, :length]))
     return maximum

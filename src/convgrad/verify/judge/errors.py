@@ -28,18 +28,19 @@ Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-LOST = 1.5  # times the curve, which is a sample's, counts as deviation; twice the curve is allowed as bias
-GRAIN = 0.25  # of a term; if a sum's last place is larger, additions lose whole terms
+LOST = 1.5  # multiple of the sampled loss that counts as deviation; as bias, twice the loss is allowed
+GRAIN = 0.25  # largest last place of a sum, as a share of a term; beyond, additions lose whole terms
 
 
 @dataclass(frozen=True, eq=False)
 class Errors:
-    """Canonical arrays with one entry per element; entries of elements that are not ``judged`` have no meaning.
+    """The errors of a result, as canonical arrays; entries of elements that are not ``judged`` have no meaning.
 
-    ``plain`` is the value without the old contents. ``error`` is got - value. If the output is narrower than the
-    accumulator, ``error`` is the smallest error before the last rounding that explains the result, mostly 0. ``doubt``
-    bounds the error that all elements may have in common. ``variance`` is an error's variance by the model. ``z`` is
-    the error over its deviation. ``kappas`` has one kappa per sampled element; ``kappa`` is used for all elements.
+    ``value`` is the exact sum, and ``plain`` the exact sum without the old contents. ``error`` is got - value. If the
+    output is narrower than the accumulator, ``error`` is the smallest error before the last rounding that explains the
+    result, mostly 0. ``doubt`` bounds the error that all elements may have in common. ``variance`` is the variance of
+    ``error`` by the model. ``z`` is ``error`` divided by its standard deviation. ``kappas`` has the kappa of each
+    sampled element (see ``conspire.py``), and ``kappa`` is the value that all elements use.
     """
 
     problem: Problem
@@ -73,22 +74,22 @@ class Errors:
 
     @cached_property
     def deviation(self) -> F64Array:
-        """The square root of the variance."""
+        """The standard deviation of each error: the square root of ``variance``."""
         return np.sqrt(self.variance)
 
     @cached_property
     def z(self) -> F64Array:
-        """The errors in deviations; 0 at elements that are not judged."""
+        """The errors divided by their standard deviations; 0 for elements that are not judged."""
         return np.where(self.judged, self.error / self.deviation, 0.0)
 
     @cached_property
     def alone(self) -> Mask:
-        """The judged elements without copies."""
+        """A mask of the judged elements; one element of each set of equal significands is kept."""
         return alone(self.value, self.judged)
 
     @cached_property
     def shared(self) -> float:
-        """The mean number of elements that have one error, because they share products; at least 1."""
+        """The mean number of elements with one common error, because their sums share products; at least 1."""
         chosen = self.alone
         leaning = float(np.square(self.plain[chosen] / self.magnitude[chosen]).mean()) if chosen.any() else 0.0
         return shared(self.problem, self.operands, float(self.terms[chosen].sum()), min(leaning, 1.0))
@@ -100,13 +101,16 @@ class Errors:
 
     @cached_property
     def observed(self) -> float:
-        """The variance of z, signed by the value, about its mean: the observed variance over the model's."""
+        """The variance of z sign(value), which is the ratio of the observed variance to the model's."""
         towards = (self.z * np.sign(self.value))[self.alone]
         return max(float(towards.var()), 1e-30) if towards.size else 1.0
 
     @cached_property
     def allowance(self) -> F64Array:
-        """The bias, in deviations, that nearest rounding may have: from the curve, or V / rms(p) for flat densities."""
+        """The bias that rounding to nearest may cause, in standard deviations.
+
+        The bias is the larger of twice the sampled loss and 2 V / rms(product), the loss of a flat density of products.
+        """
         observed = self.observed * self.variance
         lost = 2 * self.curve.of(2 * np.sqrt(12 * observed / self.terms), self.magnitude, self.terms)
         flat = 2 * observed / rms_term(self.squares, self.terms)
@@ -114,15 +118,15 @@ class Errors:
         return allowed
 
     def only(self, mask: Mask) -> Errors:
-        """Return the errors with only those judged elements that a mask selects."""
+        """Return these errors, with only the elements judged that a mask selects."""
         return replace(self, judged=self.judged & mask)
 
     def against(self, other: F64Array) -> Errors:
-        """Return the errors relative to other values than the exact ones."""
+        """Return the errors of the same result relative to ``other`` instead of the exact values."""
         return replace(self, error=np.where(self.judged, _error(self.got, other, self.fmt, self.narrow), 0.0))
 
     def own_share(self, at: Sequence[Index]) -> F64Array:
-        """Return the factors by which elements' own kappas raise their variance, for a second look at suspects."""
+        """Return the ratios of the elements' own kappas to ``kappa``, at least 1, for a second test of suspects."""
         return np.maximum(_kappas(take(self.problem, self.operands, at).products) / self.kappa, 1.0)
 
     def place(self, index: Index) -> str:
@@ -199,12 +203,12 @@ def errors_of(
 
 
 def _kappas(products: F64Array) -> F64Array:
-    """Return the ratio of elements' variance to the variance of distinct terms in exchangeable order."""
+    """Return the kappa of each element: its variance divided by that of distinct terms in exchangeable order."""
     return conspiracies(products) * repeats(products)
 
 
 def grain(errors: Errors) -> F64Array:
-    """Return the last place of each sum as a share of its terms; above ``GRAIN``, additions lose whole terms."""
+    """Return the last place of each sum, divided by its rms product; above ``GRAIN``, additions lose whole terms."""
     size = np.sqrt(np.square(errors.value) + errors.squares)
     share: F64Array = errors.accumulator.unit * size / rms_term(errors.squares, errors.terms)
     return np.where(errors.judged, share, 0.0)
@@ -219,7 +223,7 @@ def _variance(
     problem: Problem,
     added: F64Array | float,
 ) -> F64Array:
-    """Return V of the model. If no order is declared, bias and old contents may be added first."""
+    """Return the variance V of the model; if no order is declared, bias and old contents may be added first."""
     a, b = tree(declared, terms)
     total = np.maximum(np.abs(value), np.abs(value - added))
     energy = kappa * partial_sums(a, b, total, np.maximum(squares - np.square(value) / terms, 0)) + squares
@@ -240,14 +244,17 @@ def _added(problem: Problem, operands: Sequence[Array], old: Array | None, value
 
 
 def _common(added: F64Array | float, value: F64Array, accumulator: Format) -> F64Array:
-    """Return the loss of one addition of a bias: equal at all elements of a channel whose sums have the same grid."""
+    """Return the rounding error of adding a bias to a sum.
+
+    All elements of a channel whose sums have the same last place have the same error.
+    """
     grid = last_place(value, accumulator)
     lost: F64Array = np.abs(np.rint(added / grid) * grid - added)
     return lost
 
 
 def _error(actual: F64Array, value: F64Array, fmt: Format, narrow: bool) -> F64Array:
-    """Return the errors of results, or for a narrow format the smallest errors before the last rounding."""
+    """Return the errors of results; for a narrow format, the smallest errors before the last rounding."""
     if not narrow:
         return actual - value
     low, high = cell(actual, fmt)

@@ -20,9 +20,11 @@ PARTIALS = "bits of rounded partial sums"
 
 
 def detection_limits(errors: Errors) -> dict[str, float]:
-    """Return the limits for one element of median size, all elements, a group, and partial sums rounded to p bits.
+    """Return the smallest detectable relative errors of one element, of all elements and of a group, by name.
 
-    Partial sums rounded to this many bits or fewer are detected: about log2(1 / (1.2 u sqrt n)) for data of mean 0.
+    The limit of one element is for an element of median size. The limit of rounded partial sums is a number of bits:
+    partial sums rounded to that many bits or fewer are detected. It is about log2(1 / (1.2 u sqrt n)) for data of mean
+    0.
     """
     chosen = errors.alone & (errors.value != 0)
     if not chosen.any():
@@ -33,7 +35,7 @@ def detection_limits(errors: Errors) -> dict[str, float]:
     limits = {ELEMENT: float(np.median((largest_threshold(count) * deviation + half) / value))}
     size = sqrt(float(np.square(errors.z[chosen]).mean()))
     relative = float(np.median(deviation / value))
-    if errors.narrow:  # a shift by a share of the last place changes that share of the results
+    if errors.narrow:  # an error of a fraction of the last place changes this fraction of the results
         expected = float(expected_mismatches(errors).sum())
         share = (
             float(mismatch_threshold(0.0, errors.shared) + mismatch_threshold(expected, errors.shared) - expected)

@@ -1,10 +1,11 @@
-"""The loss of nearest rounding: the bias of long sums whose terms are small compared with the sum.
+"""The loss of rounding to nearest: the bias of long sums whose terms are small compared with the sum.
 
-A sum is a multiple of its grid's spacing g, so adding p to it rounds p to that grid. Terms of many g lose nothing on
-average. The density of terms below a few g is not uniform near 0, so more is lost than gained. Right results thus
-deviate from errors of mean 0: 200,000 positive terms by one standard deviation, heavy tails by sixteen. The curve is
-measured with the sampled elements' products, as a function of g in units of the mean |p|. It is the sum of
-round(p to g) - p over |p| < 4 g, as a share of A = sum |p| and signed towards the sum.
+A partial sum is a multiple of its last place g, so adding a term p rounds p to a multiple of g. Terms much larger than
+g lose nothing on average. The density of terms smaller than a few g is not uniform near 0, so more is lost than gained.
+The errors of right results therefore have a mean other than 0: one standard deviation for 200,000 positive terms,
+sixteen for terms with heavy tails. The loss is computed from the products of sampled elements, as a function of g
+divided by the mean |p|. The loss is the sum of (p rounded to g) - p over all |p| < 4 g, divided by A = sum |p|. A loss
+is positive if it has the sign of the whole sum.
 """
 
 from __future__ import annotations
@@ -19,18 +20,21 @@ from convgrad.verify.judge.conspire import AT_ONCE
 F64Array = NDArray[np.float64]
 
 REACH = 4.0  # in units of g: larger terms lose nothing on average
-OCTAVES = (-24, 8)  # log2 of g over the mean term: nothing is lost below, and sums only stagnate above
+OCTAVES = (-24, 8)  # range of log2(g / mean term): below it nothing is lost, above it sums do not grow
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The largest share of A that additions may lose: the mean and two standard errors, monotone in the grid."""
+    """The largest share of A that additions may lose, by log2(g / mean term).
+
+    The share is the mean of the sampled losses plus two standard errors. It never decreases as g grows.
+    """
 
     octaves: F64Array
     shares: F64Array
 
     def of(self, grid: F64Array, magnitude: F64Array, terms: F64Array) -> F64Array:
-        """Return the loss on grids of this spacing of sums with this magnitude and number of terms."""
+        """Return the loss of sums with last place ``grid``, magnitude A, and this number of terms."""
         with np.errstate(divide="ignore", invalid="ignore"):
             octave = np.nan_to_num(np.log2(grid * terms / magnitude), nan=OCTAVES[0], neginf=OCTAVES[0])
         lost: F64Array = magnitude * np.interp(octave, self.octaves, self.shares)
@@ -38,7 +42,7 @@ class Curve:
 
 
 def curve(products: F64Array, lowest: float, highest: float) -> Curve:
-    """Return the curve of sampled products [element, axes...], for grids from ``lowest`` to ``highest`` mean terms."""
+    """Return the losses of sampled products [element, axes...], for g from ``lowest`` to ``highest`` mean terms."""
     low, high = (int(np.clip(np.floor(np.log2(max(end, 2.0**-40))), *OCTAVES)) for end in (lowest, highest))
     octaves = np.arange(max(low - 2, OCTAVES[0]), min(high + 2, OCTAVES[1]) + 1)
     flat = products.reshape(len(products), -1)

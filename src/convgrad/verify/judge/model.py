@@ -1,8 +1,9 @@
-"""A model of a sum's errors: their variance, from two numbers a and b of its tree and two numbers of its terms.
+"""A model of a sum's error: its variance, from two numbers a and b of the sum's tree and two numbers of its terms.
 
-A sum is a tree. Its node v rounds a partial sum s_v, by at most u s_v. The error of the whole sum is about the sum of
-these roundings. If they are independent, with mean 0 and mean square c u^2 s_v^2, their variance is c u^2 sum s_v^2.
-If terms are in exchangeable order, a node over k of the n terms has on average
+A sum is a tree of additions. Node v rounds a partial sum s_v, with an error of at most u |s_v|. The error of the whole
+sum is about the sum of these rounding errors. If rounding errors are independent, with mean 0 and mean square
+c u^2 s_v^2, the variance of their sum is c u^2 sum s_v^2. If terms are in exchangeable order, a node over k of the n
+terms has on average
 
     E s_v^2 = (k/n)^2 S^2 + k (n - k) / (n (n - 1)) (Q - S^2/n)
 
@@ -11,7 +12,7 @@ over its nodes and b = sum of k (n - k) / (n (n - 1)):
 
     V = c u^2 (a S^2 + b (Q - S^2/n) + Q)
 
-The last Q is for the roundings of the products.
+The last term, Q, is for the roundings of the products.
 
 | order                    | a                               | b                               |
 |--------------------------|---------------------------------|---------------------------------|
@@ -32,13 +33,13 @@ from convgrad.verify.declared import Declared
 
 F64Array = NDArray[np.float64]
 
-# The mean square of a rounding over (u s)^2: 1/3 averaged over a binade, 0.154 if sums are log-uniform and larger sums
-# have more weight, 0.143 to 0.2 if a sum grows linearly.
+# The mean square of a rounding error of a partial sum s, divided by (u s)^2. It is 1/3 averaged over a binade, 0.154
+# for log-uniform sums weighted by size, and 0.143 to 0.2 for a sum that grows linearly.
 ROUNDING = 0.2
 
 
 def tree(declared: Declared, terms: F64Array) -> tuple[Any, Any]:
-    """Return a and b of the declared order, for elements with these numbers of terms; never more than one chain's.
+    """Return a and b of the declared order, for elements with these numbers of terms; at most those of one chain.
 
     >>> from convgrad.formats import F32
     >>> tree(Declared(F32), np.array([1.0, 2.0]))
@@ -54,7 +55,7 @@ def tree(declared: Declared, terms: F64Array) -> tuple[Any, Any]:
 
 
 def _blocks(sizes: F64Array) -> tuple[float, float]:
-    """Return a and b of chains of these sizes, joined one after the other: over k = 1 .. size, then over the joins."""
+    """Return a and b for chains of these sizes whose sums are added one after the other."""
     total = sizes.sum()
     squares = (sizes * (sizes + 1) * (2 * sizes + 1) / 6).sum() / total**2
     shares = (sizes * (sizes + 1) / 2).sum() / total
@@ -64,13 +65,13 @@ def _blocks(sizes: F64Array) -> tuple[float, float]:
 
 
 def partial_sums(a: Any, b: Any, total: F64Array, spread: F64Array) -> F64Array:
-    """Return the sum of the squares of all partial sums of exchangeable terms; ``spread`` is Q - S^2/n."""
+    """Return the expected sum of squares of all partial sums of exchangeable terms; ``spread`` is Q - S^2/n."""
     energy: F64Array = a * np.square(total) + b * spread
     return energy
 
 
 def last_place(values: F64Array, fmt: Format) -> F64Array:
-    """Return the distance of neighbouring numbers of a format, at any values.
+    """Return the distance between neighbouring numbers of a format at each value.
 
     >>> from convgrad.formats import BF16, F16
     >>> last_place(np.array([1.0, 1.99, -2.0]), BF16).tolist(), float(last_place(np.array([0.0]), F16)[0]) == F16.tiny
@@ -90,7 +91,7 @@ def cell(values: F64Array, fmt: Format) -> tuple[F64Array, F64Array]:
     [[0.998046875, -1.00390625], [1.00390625, -0.998046875]]
     """
     above = last_place(values, fmt) / 2
-    below = last_place(np.nextafter(np.abs(values), 0), fmt) / 2  # half as far under a power of two
+    below = last_place(np.nextafter(np.abs(values), 0), fmt) / 2  # the distance is half as large below a power of two
     outward, inward = np.abs(values) + above, np.abs(values) - below
     positive = values >= 0
     return np.where(positive, inward, -outward), np.where(positive, outward, -inward)

@@ -1,4 +1,4 @@
-"""Names for all alarms together: the strongest explanation first, without consequences of another."""
+"""The name of the defect that explains all alarms of a result; alarms that follow from this defect get no name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from convgrad.verify.verdict import Defect
 
 F64Array = NDArray[np.float64]
 
-MAXIMUM = 0.9  # share of the results that a last rounding towards 0 changes
+MAXIMUM = 0.9  # minimum share of truncated values, among results where truncation and rounding to nearest differ
 LEANINGS = tuple(f"{name} of the errors" for name in ("bias", "slope", "mean"))
 
 
@@ -40,7 +40,7 @@ def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
 
 
 def _of_either(named: Defect, partials: Defect, above: bool) -> tuple[Defect, ...]:
-    """Return the defect of results on a grid: partial sums in its format, or in a coarser one, or none if unclear."""
+    """Return the defect of results on a grid: sums in the grid's format, rounded partial sums, or none if unclear."""
     if named.name == ACCUMULATED.format(partials.name.rpartition(" ")[2]):
         return (partials,)
     if not above or TENS in partials.detail:
@@ -49,7 +49,7 @@ def _of_either(named: Defect, partials: Defect, above: bool) -> tuple[Defect, ..
 
 
 def last_truncated(errors: Errors) -> bool:
-    """Return whether results are the truncated exact values where truncation and nearest rounding differ."""
+    """Return whether results equal the truncated exact values where truncation and rounding to nearest differ."""
     value, got = errors.value[errors.alone], errors.got[errors.alone]
     nearest = round_to(value, errors.fmt)
     truncated = np.where(np.abs(nearest) > np.abs(value), _towards_zero(nearest, errors), nearest)

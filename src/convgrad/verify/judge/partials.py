@@ -1,11 +1,12 @@
-"""Rounded partial sums: their format, about how many there are, and whether they are rounded once or as a running sum.
+"""Recognition of rounded partial sums: their format, their approximate number, and whether a running sum is rounded.
 
-K partial sums of n/K terms are each rounded once to a format of unit roundoff v. Their mean square error is
+Suppose that K partial sums of n/K terms are each rounded once, to a format of unit roundoff v. The mean square error of
+the result is
 
     0.17 v^2 (alpha S^2 + beta (Q - S^2/n))
 
-with alpha = 1/K and beta = 1 - 1/K. Alpha and beta are fitted to the squares of all errors. A running sum of them is
-rounded K times at up to the whole sum: alpha is about 1/2 + K/3.
+with alpha = 1/K and beta = 1 - 1/K. Alpha and beta are fitted to the squares of all errors. If a running sum of the
+partial sums is rounded after each of K additions, alpha is about 1/2 + K/3.
 """
 
 from __future__ import annotations
@@ -21,27 +22,27 @@ from convgrad.verify.verdict import Defect
 
 F64Array = NDArray[np.float64]
 
-MEAN_SQUARE = 0.17  # of a rounding over (v s)^2
-FEWEST, MANY = 64, 10_000  # elements that a fit needs; elements of a narrow result that show the number of sums
+MEAN_SQUARE = 0.17  # mean square of a rounding error of s, divided by (v s)^2
+FEWEST, MANY = 64, 10_000  # elements that a fit needs; elements of a narrow result that an estimate of K needs
 ROUNDS = 6
 RUNNING, TENS, UNKNOWN = "a running sum", "tens of them", "their number does not show in so few"
 FULL = 8.0  # alpha of a running sum of some 20 partial sums; if alpha is larger, every addition was rounded
-NEXT_TO_NONE, SPARED = 0.1, 0.25  # share of the expected error; share of the elements, three times that of chance
-PRECISION = 0.25  # of a rounding's mean square: the precision required of alpha and beta
+NEXT_TO_NONE, SPARED = 0.1, 0.25  # share of the expected error that is almost none; share of elements with such errors
+PRECISION = 0.25  # required precision of alpha and beta, as a share of a rounding's mean square
 UNSURE = ", as far as their sizes tell"
-SHARP = 0.1  # relative precision of the size of errors
-QUANTILES = (-1.47, -0.79, -0.37, 0.0, 0.37, 0.79, 1.47)  # of a Gaussian, equally likely
-CONSPIRING = 4.0  # kappa; if it is larger, partial sums are not typical of exchangeable terms
+SHARP = 0.1  # largest relative difference between the expected and the observed size of errors
+QUANTILES = (-1.47, -0.79, -0.37, 0.0, 0.37, 0.79, 1.47)  # equally likely values of a standard normal distribution
+CONSPIRING = 4.0  # if kappa is larger, partial sums are not typical of exchangeable terms
 
 
 def rounded_partials(errors: Errors) -> Defect | None:
-    """Return the defect of partial sums if the errors show one."""
+    """Return the defect of rounded partial sums if the errors show one, else None."""
     chosen = errors.alone
     if np.count_nonzero(chosen) < FEWEST or errors.kappa > CONSPIRING:
         return None
     square = np.square(errors.got - errors.value)[chosen]
     if errors.narrow:
-        square = square - np.square(last_place(errors.got, errors.fmt)[chosen]) / 12  # the last rounding's share
+        square = square - np.square(last_place(errors.got, errors.fmt)[chosen]) / 12  # without the last rounding
     of_total, of_spread = np.square(errors.value[chosen]), errors.spread[chosen]
     alpha, beta = _fit(square, of_total, of_spread)
     above = far_above(errors)
@@ -63,15 +64,16 @@ def rounded_partials(errors: Errors) -> Defect | None:
 
 
 def _is_measurable(errors: Errors, fmt: Format) -> bool:
-    """Return whether a format's errors are visible above the noise of a narrow result's last rounding."""
+    """Return whether rounding errors of a format are visible above those of a narrow result's last rounding."""
     count = np.count_nonzero(errors.alone)
     return not errors.narrow or bool((errors.fmt.unit / fmt.unit) ** 2 < PRECISION * np.sqrt(count))
 
 
 def _of_narrow(alpha: float, beta: float, terms: float, many: bool) -> Defect | None:
-    """Return the defect of sums in bf16, or nothing if one chain in f16 fits too, because no grid separates the two.
+    """Return the defect of sums in bf16, or None if one chain in f16 fits as well.
 
-    One chain in f16 has alpha n/3 and beta n/6 in units of f16, which are 64 times as small.
+    The grid of results, which would separate the two, is lost in the last rounding. One chain in f16 has alpha n/3 and
+    beta n/6 in units of f16, which are 64 times smaller than those of bf16.
     """
     words, chain = _words(alpha, beta), 0.25 * alpha < beta < 1.2 * alpha
     in_f16 = (alpha + beta) * (BF16.unit / F16.unit) ** 2 / (terms / 2)
@@ -86,13 +88,13 @@ def _of_narrow(alpha: float, beta: float, terms: float, many: bool) -> Defect | 
 
 
 def far_above(errors: Errors) -> bool:
-    """Return whether values are far larger than the variation of their partial sums: true of positive data."""
+    """Return whether values are far larger than the variation of their partial sums, as in positive data."""
     of_total, of_spread = np.square(errors.value[errors.alone]), errors.spread[errors.alone]
     return bool(np.median(of_total / np.maximum(of_total + of_spread, 1e-300)) > 0.95)
 
 
 def _fit(square: F64Array, of_total: F64Array, of_spread: F64Array) -> tuple[float, float]:
-    """Return alpha and beta in units of the squares, by least squares, weighted by the inverse of the fitted values."""
+    """Return alpha and beta by least squares, repeatedly weighted by the inverse of the fitted squared errors."""
     weight, fitted = np.ones_like(square), np.zeros(2)
     for _ in range(ROUNDS):
         columns = np.stack([of_total, of_spread], 1) * weight[:, None]
@@ -105,12 +107,12 @@ def _fit(square: F64Array, of_total: F64Array, of_spread: F64Array) -> tuple[flo
 
 
 def _spared(square: F64Array, expected: F64Array) -> bool:
-    """Return whether so many elements have almost no error that another defect must affect only the others."""
+    """Return whether so many elements have almost no error that a defect must affect only the other elements."""
     return bool(np.mean(square < NEXT_TO_NONE**2 * expected) > SPARED)
 
 
 def _words(alpha: float, beta: float) -> str:
-    if abs(alpha + beta - 1) < 0.3 and beta > 0.2:  # alpha alone means a rounded result
+    if abs(alpha + beta - 1) < 0.3 and beta > 0.2:  # if beta is 0, the result is rounded
         return _about((alpha + beta) / max(alpha, 1e-3))
     if 0.6 < alpha < FULL and 0.25 < beta / alpha < 1.2:
         return RUNNING
@@ -118,9 +120,10 @@ def _words(alpha: float, beta: float) -> str:
 
 
 def _once_of_large(errors: Errors, square: F64Array, of_total: F64Array, fmt: Format) -> str:
-    """Return the number of partial sums in words, if values are far above their spread and only alpha is visible.
+    """Return the number of partial sums in words, for values far above their spread, where only alpha is visible.
 
-    K sums in p bits have alpha 4^-p / K, and their total has p + log2 K bits: the two together determine p.
+    K partial sums of p bits have alpha = 4^-p / K, and their total has p + log2 K bits. Alpha and the number of bits
+    together determine p.
     """
     alpha = float(square.mean() / of_total.mean()) / MEAN_SQUARE
     if errors.narrow or alpha <= 0:
@@ -136,14 +139,14 @@ def _once_of_large(errors: Errors, square: F64Array, of_total: F64Array, fmt: Fo
 
 
 def _as_equal_parts(errors: Errors, square: F64Array, fmt: Format, parts: int) -> bool:
-    """Return whether errors have the size of the roundings of this many about equal partial sums."""
+    """Return whether errors are as large as the rounding errors of this number of about equal partial sums."""
     chosen = errors.alone
     value, varied = np.abs(errors.value[chosen]) / parts, np.sqrt(errors.spread[chosen] * (1 - 1 / parts) / parts)
     places = [float(np.square(last_place(value + one * varied, fmt)).mean()) for one in QUANTILES]
     return abs(12 * float(square.mean()) / (parts * float(np.mean(places))) - 1) < SHARP
 
 
-# Estimates scatter by a factor of 2, or more for many partial sums: the result says so in words, not numbers.
+# Estimates of K vary by a factor of 2, and more for large K, so verdicts give K in words.
 _SEEN: tuple[tuple[float, str], ...] = ((3.0, "about 2 of them"), (5.5, "about 4 of them"), (14.0, "about 8 of them"))
 
 

@@ -1,4 +1,4 @@
-"""The sample: the terms of some elements, because some statistics need more than sums and sums of squares."""
+"""The sample: the terms of some output elements, for statistics that need more than sums and sums of squares."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from convgrad.verify.terms import Index
 F64Array = NDArray[np.float64]
 
 ELEMENTS, FEWEST = 48, 8
-TERMS = 2**22  # of all sampled elements together
+TERMS = 2**22  # maximum number of terms of all sampled elements
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
     """The terms of some elements: ``x`` and ``y`` have the shape [element, summed images or channels, spatial...].
 
-    Elements at a border have fewer terms. Their rows end in zeros, and products that are 0 do not count.
+    Elements at a border have fewer terms, and zeros fill their rows. Products that are 0 do not count as terms.
     """
 
     at: tuple[Index, ...]
@@ -37,13 +37,13 @@ class Sample:
 
 
 def take(problem: Problem, operands: Sequence[NDArray[Any]], at: Sequence[Index]) -> Sample:
-    """Return the terms of the elements at these indices."""
+    """Return the sample of the elements at these indices."""
     x, y = rows_of(problem, operands, at)
     return Sample(tuple(at), x, y)
 
 
 def sampled(judged: NDArray[np.bool_], terms: NDArray[np.int64]) -> list[Index]:
-    """Return the indices of a sample of the judged elements, always the same."""
+    """Return the indices of a random sample of the judged elements; equal calls return equal indices."""
     candidates = np.flatnonzero(judged)
     count = min(ELEMENTS, max(FEWEST, TERMS // max(1, int(terms.max(initial=1)))), candidates.size)
     chosen = np.random.default_rng(0).choice(candidates, count, replace=False)

@@ -1,9 +1,10 @@
 """Shared products: equal products are rounded alike, so the errors of sums that share products are correlated.
 
-A sum is a multiple of its grid's spacing, so adding p to it loses round(p) - p on that grid, for any sum. If all
-weights of a filter are 1/9, the windows of neighbours share most of their products and most of their errors. If one
-operand is 0 or 1 and the other 0.1, all products are equal. Two effects are counted. Products that are repeated in one
-sum increase its variance. Products that several sums share reduce the number of independent errors.
+A partial sum is a multiple of its last place. Adding p therefore rounds p to a multiple of this last place, and the
+error is the same for all sums with this last place. If all weights of a filter are 1/9, neighbouring windows share most
+of their products and most of their errors. If one operand is 0 or 1 and the other 0.1, all nonzero products are equal.
+Two effects are counted. Products that are repeated in one sum increase its variance. Products that several sums share
+reduce the number of independent errors.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from convgrad.spec.problem import Problem
 
 F64Array = NDArray[np.float64]
 
-VALUES = 2**18  # the most values of an operand that are searched for equal values
+VALUES = 2**18  # number of values of an operand that are searched for equal values; larger operands are sampled
 
 
 def repeats(products: F64Array) -> F64Array:
-    """Return the factor on the variance of each element's error, from products [element, axes...]; at least 1.
+    """Return the factor by which repeated products increase the variance of each element's error; at least 1.
 
-    A product that occurs m times in a sum of n products loses the same amount m times: sum m^2 replaces n. An equal
-    product of the other sign cancels one of these losses.
+    ``products`` has the axes [element, axes...]. A product that occurs m times in a sum of n products has the same
+    rounding error m times, so the sum of m^2 over distinct products replaces n. An equal product of the opposite sign
+    cancels one of these errors.
 
     >>> repeats(np.array([[0.1, 0.1, 0.1, 0.1], [0.1, -0.1, 0.2, 0.3]])).tolist()
     [4.0, 1.0]
@@ -42,11 +44,11 @@ def _repeats(row: F64Array) -> float:
 
 
 def shared(problem: Problem, operands: Sequence[NDArray[Any]], products: float, leaning: float) -> float:
-    """Return how many elements share one error on average, if ``products`` of all products are not 0; at least 1.
+    """Return how many elements have one common error on average, at least 1, for this number of nonzero products.
 
-    Two products are equal in two cases. They may share one element of an operand and have equal values of the other.
-    Or they have equal values of both operands, at any places. In the second case their losses agree in sign only if
-    the sums lean to one side: ``leaning`` is the mean (S / A)^2.
+    Two products are equal in two cases. In the first case, both use one element of an operand, and equal values of the
+    other operand. In the second case, both use equal values of both operands, at any indices. Their rounding errors
+    then have the same sign only if most terms of the sums have one sign: ``leaning`` is the mean (S / A)^2.
     """
     factors = [np.ravel(one) for name, one in zip(problem.operands, operands, strict=True) if name != "bias"]
     sizes = [max(1, int(np.count_nonzero(one))) for one in factors]

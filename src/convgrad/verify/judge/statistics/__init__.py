@@ -1,7 +1,8 @@
 """The statistics of a judgement, as a table: each with its threshold and the reason.
 
-N is the number of elements that count, L the number in a group, G the number of groups. If sums share products,
-I elements have one error on average. Then N / I and L / I count, and mismatches and coarse results come I at a time.
+N is the number of independent elements, L the number in a group, G the number of groups. If sums share products,
+I elements have one common error on average. Then N / I replaces N, L / I replaces L, and mismatches and coarse results
+occur in groups of I.
 
 | statistic     | threshold                          | why                                                            |
 |---------------|------------------------------------|----------------------------------------------------------------|
@@ -29,7 +30,7 @@ from convgrad.verify.judge.statistics.groups import leanings, sizes
 from convgrad.verify.judge.statistics.narrow import mismatches
 from convgrad.verify.judge.statistics.size import largest, root_mean_square
 
-# The first two apply to any algorithm whose errors are at most a sum's.
+# These two statistics apply to any algorithm whose errors are at most those of a sum.
 SIZES: tuple[Callable[[Errors], Finding], ...] = (root_mean_square, largest)
 STATISTICS: tuple[Callable[[Errors], Finding], ...] = (
     *SIZES,

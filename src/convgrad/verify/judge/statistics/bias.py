@@ -1,7 +1,8 @@
 """Statistics of biased errors: towards or away from 0, in proportion to the value, or all to one side.
 
-The tail of t = sum d / sqrt(sum d^2) is below 2 exp(-t^2/2) for symmetric independent errors of any scales: no order
-has to be known. The bias of nearest rounding itself is subtracted first. Elements that share products count as one.
+The tail of t = sum d / sqrt(sum d^2) is below 2 exp(-t^2/2) for symmetric independent errors of any scales, so the
+order of sums need not be known. The bias that rounding to nearest may cause is subtracted first. Elements that share
+products count as one.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ FEWEST = 16
 
 
 def bias(errors: Errors) -> Finding:
-    """Return t of z sign(S): below 0 if results are too small."""
+    """Return t of d = z sign(S), which is negative if results are too small in magnitude."""
     return _leaning(errors, np.sign(errors.value), "bias", "towards 0", "away from 0")
 
 
 def slope(errors: Errors) -> Finding:
-    """Return t of z S / deviation: large if errors grow with the value, for instance after a wrong scale."""
+    """Return t of d = z S / deviation, which is large if errors grow with the value, as after a wrong scale."""
     return _leaning(errors, errors.value / errors.deviation, "slope", "towards 0, by the value", "by the value")
 
 
 def mean(errors: Errors) -> Finding:
-    """Return t of z / deviation: large if all errors are to one side, for instance after an added constant."""
+    """Return t of d = z / deviation, which is large if all errors are to one side, as after an added constant."""
     return _leaning(errors, errors.deviation[errors.alone].min(initial=np.inf) / errors.deviation, "mean", "down", "up")
 
 

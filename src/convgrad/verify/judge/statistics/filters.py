@@ -1,9 +1,9 @@
 """Matched filters: a search for the errors that operands of fewer bits would cause.
 
-The error that operands rounded to a format cause is known exactly for each element. The component proportional to the
-value is removed from this filter and from the errors. Then t = sum d / sqrt(sum d^2) of d = error x filter is
-self-normalised, and the coefficient is 1 if the operands were rounded in this way. A filter detects and names a defect
-at once, even if its errors are smaller than all others.
+A filter is the exact error of each element that rounded operands cause. The component proportional to the value is
+removed from the filter and from the errors. Then t = sum d / sqrt(sum d^2) of d = error x filter is self-normalised,
+and the coefficient is 1 if the operands were rounded in this way. A filter detects and names a defect even if the
+defect's errors are smaller than all other errors.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ F64Array = NDArray[np.float64]
 
 THRESHOLD, COEFFICIENT, LARGE = 6.0, 0.25, 2.0  # a coefficient above LARGE is a correlation by chance and gives no name
 FEWEST = 64  # elements that a correlation needs
-MULTIPLY_ADDS = 2**31  # about a second; up to these, all elements are computed, otherwise a sample
-ELEMENTS, TERMS = 4096, 2**27  # the largest sample
+MULTIPLY_ADDS = 2**31  # about a second; a filter of a larger problem is computed for a sample of elements
+ELEMENTS, TERMS = 4096, 2**27  # maximum numbers of elements and of terms of this sample
 
 
 @dataclass(frozen=True)
 class Filter:
-    """One way to lose bits of the operands."""
+    """A way in which operands lose bits: rounding or truncation to a format."""
 
     fmt: Format
     truncated: bool
 
     @property
     def name(self) -> str:
-        """The defect's name."""
+        """The name of the defect that the filter detects."""
         return (OPERANDS_TRUNCATED if self.truncated else OPERANDS_ROUNDED).format(self.fmt)
 
 
@@ -69,7 +69,10 @@ def coarser(values: F64Array, one: Filter) -> F64Array:
 
 
 def matched_filters(errors: Errors) -> Finding:
-    """Return t of each filter that is possible for errors of this size, and the filter that explains most of them."""
+    """Return t of each filter that may explain errors of this size, and the name of the filter that explains them best.
+
+    Filters that explain the errors almost as well are named, too.
+    """
     chosen = errors.alone
     if np.count_nonzero(chosen) < FEWEST:
         return Finding()
@@ -87,7 +90,7 @@ def matched_filters(errors: Errors) -> Finding:
     minimum = min(row[0] for row in found)
     (_, best, coefficient), *others = [
         row for row in found if row[0] <= 1.02 * minimum
-    ]  # equivalent for these operands
+    ]  # about as good for these operands
     t = figures[f"t of {best.name}"]
     evidence = Evidence(f"correlation with {best.name}", t, THRESHOLD)
     if coefficient > LARGE:
@@ -97,7 +100,7 @@ def matched_filters(errors: Errors) -> Finding:
 
 
 def _possible(errors: Errors, one: Filter) -> bool:
-    """Return whether the sample admits a relevant coefficient: it is at most rms(error) / rms(filter)."""
+    """Return whether the filter's coefficient, at most rms(error) / rms(filter) of the sample, can be relevant."""
     sample = errors.sample
     count = max(1, AT_ONCE // max(1, sample.x[:1].size))
     parts = [slice(begin, begin + count) for begin in range(0, len(sample.x), count)]
@@ -143,7 +146,7 @@ def _sums(problem: Any, operands: Sequence[Any], at: Any) -> F64Array:
 
 
 def _matched(errors: Errors, at: Any, caused: F64Array) -> tuple[float, float, float]:
-    """Return t, the coefficient, and the mean square of the errors less the filter."""
+    """Return t and the coefficient of a filter, and the mean square of the errors minus the filter."""
     deviation = errors.deviation[at]
     z, value = errors.z[at], errors.value[at] / deviation
     filtered = _beside(caused / deviation, value)

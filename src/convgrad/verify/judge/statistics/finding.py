@@ -1,4 +1,4 @@
-"""The findings of a statistic: its figures and its alarms."""
+"""The finding of a statistic: its figures, alarms and named defects."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from convgrad.verify.verdict import Defect, Evidence
 
 @dataclass(frozen=True)
 class Finding:
-    """Figures by name, the statistics beyond their thresholds, and the defects that these alone name."""
+    """The finding of a statistic: figures by name, alarms, and defects that these alarms alone can name."""
 
     figures: Mapping[str, float] = field(default_factory=dict)
     evidence: tuple[Evidence, ...] = ()
     named: tuple[Defect, ...] = ()
 
 
-# The level of one result's verdict, used by thresholds whose tail is known.
+# The probability of a false alarm per result, for statistics whose tail is known.
 LEVEL = 1e-5

@@ -1,8 +1,8 @@
-"""Statistics of results on a coarser grid than their format's: rounded to fewer bits on the way.
+"""The statistic of results that use fewer bits than their format has: they are on a coarser grid.
 
 A right result is a multiple of its largest partial sum's last place, so cancellation alone can make low bits 0. The
-expected number of such results follows from that place. If an exact value is nearer to a coarse grid than that place,
-any order may round it to the grid. Such values, frequent in data with few bits, do not count.
+expected number of such results follows from this last place. If an exact value is nearer to a coarse grid than this
+last place, right results may be on the grid. Such values, frequent in data with few bits, do not count.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ F64Array = NDArray[np.float64]
 
 # Significand bits, and the format of this precision that results most likely passed through.
 GRIDS = ((8, "bf16"), (11, "f16"), (16, ""), (20, ""))
-MAXIMUM, ALL = 0.9, 0.99  # shares of the results on a grid
+MAXIMUM, ALL = 0.9, 0.99  # minimum shares of results on a grid, for names
 SMALL = 2.0**-100
-DIGITS = range(10)  # after the decimal point
+DIGITS = range(10)  # numbers of digits after the decimal point
 
 
 def coarse_grids(errors: Errors) -> Finding:
-    """Return the number of results on each coarser grid whose rounded exact values are not on that grid."""
+    """Return the number of results on each coarser grid whose rounded exact values are not on the grid."""
     figures: dict[str, float] = {}
     evidence: list[Evidence] = []
     named: list[Defect] = []
@@ -43,7 +43,7 @@ def coarse_grids(errors: Errors) -> Finding:
     for grid, fmt in GRIDS:
         if grid >= bits:
             continue
-        away = np.abs(value - _rounded(value, grid)) > largest  # nearer values may be rounded to the grid
+        away = np.abs(value - _rounded(value, grid)) > largest  # right results of nearer values may be on the grid
         eligible = away & (_rounded(rounded, grid) != rounded) & (np.abs(got) >= SMALL)
         count = int(np.count_nonzero((_rounded(got, grid) == got) & eligible))
         expected = float(np.minimum(1, largest / _place(value, grid))[eligible].sum())
@@ -63,7 +63,7 @@ def coarse_grids(errors: Errors) -> Finding:
 
 
 def multiples(got: F64Array, value: F64Array, fmt: Format) -> float:
-    """Return the number to whose multiples the exact values were rounded, or 0 if there is none.
+    """Return the step if results are the exact values rounded to multiples of a step, else 0.
 
     >>> from convgrad.formats import F32
     >>> values = np.sqrt(np.array([2.0, 3.0, 5.0, 7.0]))
@@ -84,7 +84,7 @@ def multiples(got: F64Array, value: F64Array, fmt: Format) -> float:
 
 
 def to_multiples(step: float, fmt: Format) -> Callable[[F64Array], F64Array]:
-    """Return the function that rounds to multiples of a number, and then to a format."""
+    """Return a function that rounds to multiples of ``step``, and then to a format."""
     return lambda values: round_to(np.rint(values / step) * step, fmt)
 
 

@@ -21,10 +21,10 @@ from convgrad.verify.verdict import Defect, Evidence
 
 F64Array = NDArray[np.float64]
 FEWEST = 8
-UPRIGHT = 3.0  # t of unbiased errors; a larger t may have a cause that all elements share
-FOLLOWING = 99  # and all axes that follow
+UPRIGHT = 3.0  # largest t of unbiased errors; a larger t may have a cause that all elements share
+FOLLOWING = 99  # stands for all following axes
 
-# The groups of each solved tensor: their name, and the axes of the canonical output that distinguish them.
+# For each output tensor: the groupings by name, and the axes of the canonical output whose indices identify a group.
 _DATA = (("{} channel", (1,)), ("row of an image", (0, 2)), ("column", (-1,)))
 _GROUPS: Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]] = {
     "weights": (("destination channel", (0,)), ("source channel and tap", (1, FOLLOWING)), ("tap", (2, FOLLOWING))),
@@ -37,7 +37,10 @@ _GROUPS: Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]] = {
 
 @dataclass(frozen=True)
 class Grouping:
-    """A way to group elements: its name, the axes kept, the axes summed over, and the first index of each kept axis."""
+    """A way to group elements, by their indices along the ``kept`` axes; a group sums over the ``summed`` axes.
+
+    ``origin`` has the first index along each kept axis.
+    """
 
     name: str
     kept: tuple[int, ...]
@@ -45,17 +48,17 @@ class Grouping:
     origin: Index
 
     def total(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return the sums by group."""
+        """Return the sum of the values of each group."""
         summed: NDArray[Any] = values.sum(axis=self.summed)
         return summed
 
     def place(self, group: Index) -> str:
-        """Return a group in words."""
+        """Return the name and the indices of a group."""
         return f"{self.name} {', '.join(str(at + first) for at, first in zip(group, self.origin, strict=True))}"
 
 
 def groupings(errors: Errors) -> Iterator[tuple[Grouping, F64Array]]:
-    """Yield the groupings of an output that have several groups, with the number of elements that count in each."""
+    """Yield the groupings of an output into several groups, with the number of independent elements of each group."""
     rank = errors.value.ndim
     seen = set()
     for name, axes in _GROUPS[errors.problem.solves_for]:
@@ -75,7 +78,7 @@ def groupings(errors: Errors) -> Iterator[tuple[Grouping, F64Array]]:
 
 
 def sizes(errors: Errors) -> Finding:
-    """Return the largest R of a group; a second look at the worst group uses its elements' own kappas."""
+    """Return the largest R of a group, by grouping; a large R is computed again with the own kappas of elements."""
     figures, evidence, named = {}, [], []
     squared = np.square(np.where(errors.alone, errors.z, 0.0))
     for grouping, counts in groupings(errors):
@@ -113,13 +116,13 @@ def _inside(errors: Errors, grouping: Grouping, group: Index) -> NDArray[np.bool
 
 
 def _several(errors: Errors, grouping: Grouping, group: Index, threshold: float) -> bool:
-    """Return whether a group is wrong even without its worst element: otherwise only that element is wrong."""
+    """Return whether a group is wrong even without its worst element; otherwise only this element is wrong."""
     z = np.sort(np.abs(errors.z[errors.alone & _inside(errors, grouping, group)]))[:-1]
     return bool(z.size and np.square(z).mean() > threshold**2)
 
 
 def _others_are_fine(errors: Errors, grouping: Grouping, group: Index) -> bool:
-    """Return whether the errors outside a group are small and unbiased: otherwise more than the group is wrong."""
+    """Return whether the errors outside a group are small and unbiased; otherwise more than the group is wrong."""
     others = errors.only(~_inside(errors, grouping, group))
     numbers = others.z[others.alone]
     small = np.square(numbers).mean() <= size_threshold(numbers.size) ** 2 if numbers.size else True
@@ -129,7 +132,7 @@ def _others_are_fine(errors: Errors, grouping: Grouping, group: Index) -> bool:
 
 
 def leanings(errors: Errors) -> Finding:
-    """Return the largest t of a group's errors, with and without the value's sign, self-normalised like ``bias``."""
+    """Return the largest t of a group's errors, by grouping, with and without the value's sign."""
     figures, evidence, named = {}, [], []
     masked = np.where(errors.alone, errors.z, 0.0)
     allowance = np.where(errors.alone, errors.allowance, 0.0)

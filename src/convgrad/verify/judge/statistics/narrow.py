@@ -20,8 +20,8 @@ from convgrad.verify.judge.statistics.groups import groupings
 from convgrad.verify.verdict import Evidence
 
 F64Array = NDArray[np.float64]
-WIDENED = 1.3  # deviations, because R may be that large
-FAR = 7.0  # deviations; crossings from this distance are not expected
+WIDENED = 1.3  # factor on standard deviations, because R may be that large
+FAR = 7.0  # distance in standard deviations from which no crossing is expected
 
 _erfc = np.frompyfunc(erfc, 1, 1)
 
@@ -29,7 +29,7 @@ _erfc = np.frompyfunc(erfc, 1, 1)
 def mismatch_threshold(
     expected: Any, shared: float, slack: float = 1.2, deviations: float = 6.0, minimum: float = 10.0
 ) -> Any:
-    """Return the threshold of the number of mismatches, if ``expected`` are expected and come ``shared`` at a time."""
+    """Return the threshold of the number of mismatches, if ``expected`` are expected in groups of ``shared``."""
     return slack * expected + deviations * np.sqrt(shared * expected) + minimum * shared
 
 

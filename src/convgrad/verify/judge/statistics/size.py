@@ -12,10 +12,10 @@ from convgrad.verify.judge.names import SINGLE
 from convgrad.verify.judge.statistics.finding import LEVEL, Finding
 from convgrad.verify.verdict import Defect, Evidence
 
-SUSPECTS, TERMS = 64, 2**22  # the most elements, and the most terms of these, for a second look
-SHOWN = 8  # elements that would differ if their whole group were wrong: more than chance hides
+SUSPECTS, TERMS = 64, 2**22  # maximum numbers of elements and of their terms in a second test
+SHOWN = 8  # if a wrong group has more expected differences, chance does not hide them all
 LARGEST = "the largest error"
-FEW = 4  # the most elements that are called single; all others must be far below the threshold
+FEW = 4  # maximum number of elements that count as single; all others must be far below the threshold
 
 
 def size_threshold(elements: float, slack: float = 6.0) -> float:
@@ -26,14 +26,14 @@ def size_threshold(elements: float, slack: float = 6.0) -> float:
 def largest_threshold(elements: int) -> float:
     """Return the threshold of the largest error, in deviations.
 
-    In a given order, the sum of squared partial sums is that of a random walk's bridge. Its tail is exp(-pi^2 x / 12),
-    so an error's tail is exp(-1.28 z), not a Gaussian's.
+    For terms in a fixed order, partial sums are like a random walk's bridge. The sum of their squares, x times its
+    mean, has the tail exp(-pi^2 x / 12). So an error has the tail exp(-1.28 z), not that of a normal distribution.
     """
     return 2 + 0.6 * log(max(elements, 2) / LEVEL)
 
 
 def root_mean_square(errors: Errors) -> Finding:
-    """Return R of all elements; a second look uses the sampled elements' own kappas."""
+    """Return R, the root mean square of z; a large R is computed again with the own kappas of sampled elements."""
     z = errors.z[errors.alone]
     size, threshold = sqrt(float(np.square(z).mean())), size_threshold(z.size / errors.shared)
     if threshold < size < 6 * threshold:
@@ -45,7 +45,7 @@ def root_mean_square(errors: Errors) -> Finding:
 
 
 def largest(errors: Errors) -> Finding:
-    """Return the largest error in deviations; a second look uses the suspects' own kappas."""
+    """Return the largest error in standard deviations; for suspects, the own kappas of elements are used."""
     z, judged = np.abs(errors.z), int(np.count_nonzero(errors.judged))
     threshold, maximum = largest_threshold(judged), float(z.max())
     if maximum <= threshold / 2:
@@ -71,7 +71,10 @@ def largest(errors: Errors) -> Finding:
 
 
 def _others_would_show(errors: Errors, ratio: float) -> bool:
-    """Return whether other elements of a group, wrong by the same share, would show: few do in a narrow result."""
+    """Return whether other elements of a group would be visible if they had the same relative error.
+
+    The rounding of a narrow result hides most small errors.
+    """
     if not errors.narrow:
         return True
     crossing = float(
