@@ -179,7 +179,7 @@ def test_what_is_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     said = one.call(replace(one, x=cut(one.x, (..., -1))).sums())
     assert said.defects == ()
     assert "not tried on operands so large" in said.where
-    assert "what was not read" in said.where
+    assert "positions not read" in said.where
     assert one.call(np.flip(one.sums(), (2, 3))).defects == ("kernel flipped",)  # which copies nothing
 
 

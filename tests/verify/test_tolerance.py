@@ -103,4 +103,4 @@ def test_without_a_bound_there_is_no_tolerance() -> None:
         "ConvolutionBackwardWeights", (ones, ones), {"strides": [1], "dilations": [1], "weights_shape": (1, 1, 1)}
     )
     how = declared("ConvolutionBackwardWeights", call.problem.operand_format, algorithm="fft")
-    assert str(tolerance(call, how)) == "there is no tolerance, as no element has a bound"
+    assert str(tolerance(call, how)) == "there is no tolerance, because no element has a bound"

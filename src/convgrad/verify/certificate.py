@@ -64,7 +64,7 @@ def certificate(
         raise UnsupportedError(f"{operator}: {wanted}; declared is {declared.algorithm}")
     if problem.algorithm:
         raise UnsupportedError(
-            f"{operator}: a certificate is of a direct sum; this one is by tiles of {problem.algorithm}"
+            f"{operator}: a certificate is of a direct sum; this result is by tiles of {problem.algorithm}"
         )
     array, fmt = as_result(got, problem)
     place = tuple(map(int, index))

@@ -49,7 +49,7 @@ class Tolerance:
     def __str__(self) -> str:
         """Return the tolerance, and what it does not detect, as one line."""
         if self.elements and self.unbounded == self.elements:
-            return "there is no tolerance, as no element has a bound"
+            return "there is no tolerance, because no element has a bound"
         parts = [f"atol={self.atol:.{DIGITS}g}, rtol={self.rtol:.{DIGITS}g} let every right result pass"]
         parts += [f"not for {self.unbounded} elements that have no bound"] * bool(self.unbounded)
         parts += [f"a 0 would pass at {self.zeros} of {self.elements}"] * bool(self.zeros)

@@ -38,7 +38,7 @@ def diagnose(
     old: Array | None = None,
     accumulator: Format | None = None,
 ) -> Diagnosis:
-    """Return the diagnosis of a canonical result whose elements ``beyond`` are wrong.
+    """Return the diagnosis of a canonical result; ``beyond`` is a mask of its wrong elements.
 
     ``old`` is the result's previous contents. ``accumulator`` is the declared format of its sums.
     """
@@ -52,7 +52,7 @@ def diagnose(
 
 
 def _found(scene: Scene) -> tuple[tuple[Defect, ...], str]:
-    """Return the defects recognised; if there are none, also the rows of the table that were not tried."""
+    """Return the defects recognised; if there are none, also the rows of ``mutants.TABLE`` that were not tried."""
     fits = recognised(scene)
     if not fits:
         found = tuple(marked(scene))

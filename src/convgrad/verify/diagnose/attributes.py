@@ -1,4 +1,4 @@
-"""Defects of attributes: strides, dilations, pads or the kernel's direction misread."""
+"""Defects of attributes: misread strides, dilations or pads, or a flipped kernel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _moved(by: int) -> Misread:
     return lambda axis: replace(axis, pad_begin=axis.pad_begin + by)
 
 
-# How an axis is misread, by the defect's name. Extents do not change: positions out of the axis's reach have no terms.
+# By the defect's name: the axis as it is misread. Extents do not change; positions that no tap reaches have no terms.
 MISREAD: Mapping[str, Misread] = {
     "stride ignored": lambda axis: replace(axis, stride=1),
     "dilation ignored": lambda axis: replace(axis, dilation=1),
@@ -37,7 +37,7 @@ ODD = "odd pad on the wrong side"
 
 
 def misread(scene: Scene) -> Iterator[Explanation]:
-    """Yield each misreading on all axes, then on each axis alone."""
+    """Yield explanations with each change of ``MISREAD`` on all axes, then on each axis alone."""
     if scene.conv is None:
         return
     axes = scene.conv.axes
@@ -55,7 +55,7 @@ def misread(scene: Scene) -> Iterator[Explanation]:
 
 
 def axes_swapped(scene: Scene) -> Iterator[Explanation]:
-    """Yield attributes applied to the axes in reverse order."""
+    """Yield explanations in which strides, dilations or pads apply to the axes in reverse order."""
     if scene.conv is None:
         return
     axes = scene.conv.axes
@@ -68,7 +68,7 @@ def axes_swapped(scene: Scene) -> Iterator[Explanation]:
 
 
 def kernel_flipped(scene: Scene) -> Iterator[Explanation]:
-    """Yield taps counted from the other end, on all axes, then on each axis alone."""
+    """Yield explanations with the taps in reverse order, on all axes, then on each axis alone."""
     if scene.conv is None:
         return
     at = [axis for axis, extent in enumerate(scene.conv.kernel) if extent > 1]
@@ -79,7 +79,7 @@ def kernel_flipped(scene: Scene) -> Iterator[Explanation]:
 
 
 def pads_filled(scene: Scene) -> Iterator[Explanation]:
-    """Yield padding read as data: as edge values, mirrored values, or values from the other end."""
+    """Yield explanations in which padding is not 0, but edge values, mirrored values or values from the other end."""
     conv = scene.conv
     if conv is None or scene.problem.solves_for == "src" or not any(a.pad_begin or a.pad_end for a in conv.axes):
         return
@@ -90,9 +90,9 @@ def pads_filled(scene: Scene) -> Iterator[Explanation]:
 
 
 def padding_multiplied(scene: Scene) -> Iterator[Explanation]:
-    """Yield sums that include the padding: 0 times an operand's value is NaN if the value is not finite."""
+    """Yield the explanation that zeros of the padding are multiplied: 0 times NaN or infinity is NaN."""
     if scene.conv is None or all(np.isfinite(a.astype(np.float32)).all() for a in scene.operands):
         return
     sums = between(scene) if scene.problem.solves_for == "src" else padded(scene, scene.conv, "constant")
     if sums is not None:
-        yield Explanation("padding multiplied", "zeros times what is not finite", sums)
+        yield Explanation("padding multiplied", "zeros times NaN or infinity", sums)

@@ -16,9 +16,9 @@ from convgrad.verify.diagnose.make import Change, edited, picked
 from convgrad.verify.diagnose.sums import Instead, Scene
 
 Array = NDArray[Any]
-RANK = 5  # permutations of more axes are not tried
+RANK = 5  # maximum number of axes whose permutations are tried
 
-# The block of a grouped axis that is used for each group: a permutation, or the same block for all.
+# By description: the defect's name, and the function from groups to the groups whose channels are used instead.
 BLOCKS: dict[str, tuple[str, Callable[[NDArray[np.intp]], NDArray[np.intp]]]] = {
     "group 0 for all": ("group offset wrong", np.zeros_like),
     "in reverse order": ("groups exchanged", lambda g: g[::-1]),
@@ -28,7 +28,7 @@ BLOCKS: dict[str, tuple[str, Callable[[NDArray[np.intp]], NDArray[np.intp]]]] = 
 
 
 def groups(scene: Scene) -> Iterator[Explanation]:
-    """Yield groups of an operand or the result taken from another group, or with their channels interleaved."""
+    """Yield explanations in which groups of a tensor use channels of another group, or channels are interleaved."""
     conv = scene.conv
     if conv is None or conv.groups == 1:
         return
@@ -61,7 +61,7 @@ def _taken(order: NDArray[np.intp], axis: int) -> Change:
 
 
 def layouts(scene: Scene) -> Iterator[Explanation]:
-    """Yield an operand read, or the result written, with its axes in another memory order."""
+    """Yield explanations in which an operand is read, or the result written, with its axes in another memory order."""
     tensors = [(t, layout) for t, layout in zip(scene.problem.operands, scene.problem.layouts, strict=False)]
     for tensor, layout in [(scene.problem.output, scene.problem.layouts[-1]), *tensors]:
         rank = scene.got.ndim if tensor == scene.problem.output else scene.given[tensor].ndim
@@ -108,7 +108,7 @@ def _undone(order: tuple[int, ...], layout: str, rank: int) -> Change:
 
 
 def strides(scene: Scene) -> Iterator[Explanation]:
-    """Yield a view read as if it were contiguous, from its own start or from the start of its memory."""
+    """Yield explanations in which a view is read as contiguous, from its own start or the start of its memory."""
     for tensor, layout, view in zip(scene.problem.operands, scene.problem.layouts, scene.operands, strict=False):
         rank = view.ndim
         lying = view if tensor == "bias" else view.transpose(np.argsort(axis_order(layout, rank)))
@@ -139,7 +139,7 @@ def _owner(array: Array) -> Array:
 
 
 def operands_swapped(scene: Scene) -> Iterator[Explanation]:
-    """Yield src and diff_dst exchanged, and the forward pass computed instead of backward_data or the reverse."""
+    """Yield explanations with exchanged operands, or with forward and backward_data exchanged."""
     conv = scene.conv
     if conv is None:
         return
@@ -162,7 +162,7 @@ def _replaced(scene: Scene, solves_for: Any, operands: tuple[Any, ...]) -> Inste
 
 
 def shifted(scene: Scene) -> Iterator[Explanation]:
-    """Yield results shifted by one index along an axis: around the end, or with zeros moved in."""
+    """Yield explanations in which results are shifted by one index along an axis, cyclically or with zeros moved in."""
     for axis in range(scene.got.ndim):
         if scene.got.shape[axis] < 2:
             continue

@@ -1,4 +1,4 @@
-"""Fits of explanations: whether a result is inside the bound of a defect's own sums, and not by chance."""
+"""Fits of explanations: whether a result is inside the bound of the sums that a defect computes, and not by chance."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from convgrad.verify.diagnose.sums import FEW, F64Array, Scene, Sums, Where
 Rounding = Callable[[F64Array], F64Array]
 
 WHOLE = 2**27  # multiply-adds; larger problems are computed only at SAMPLED elements of each kind
-# Bits of evidence: needed for a name, and the most per element. Chance names 1 in 2^15, because some 2^9 explanations
-# are tried.
+# Bits of evidence that a name needs, and the most that one element gives. About 2^9 explanations are tried, so chance
+# gives a name to 1 in 2^15 results.
 ENOUGH, MAXIMUM = 24.0, 24.0
-FIRST = 2  # elements at which every explanation is computed
-LEFT = 0.25  # the share of the errors that an explanation may leave
-FAR = 1e6  # multiples of the noise; larger errors count as this
+FIRST = 2  # number of elements at which every explanation is computed first
+LEFT = 0.25  # largest share of the errors that an explanation may leave unexplained
+FAR = 1e6  # an error of more than this multiple of the noise counts as this multiple
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """The effect of a defect: its sums, and how they become results.
+    """The effect of a defect: the sums that it computes, and their rounding to results.
 
-    ``grain`` is the share of the output format's numbers that ``rounding`` can give. ``chosen`` is the number of bits
-    read from the result to choose the explanation.
+    ``rounding`` is None if sums are rounded to the output format. ``grain`` is the share of the output format's numbers
+    that ``rounding`` can give. ``chosen`` is the number of bits of a constant that was fitted to the result.
     """
 
     name: str
@@ -51,13 +51,13 @@ class Fit:
 
 
 def fits(scene: Scene, explanations: Iterable[Explanation]) -> list[Fit]:
-    """Return the explanations that fit and are about as near as the nearest, the simplest first.
+    """Return the explanations that fit and are about as near to the result as the nearest one, the simplest first.
 
-    Explanations with a constant that was read from the result come last.
+    Explanations with a constant that was fitted to the result come last.
 
-    Each explanation is first computed at two elements, which give a lower bound of its distance. Then the nearest are
-    computed in full, until no other can be as near as one that fits. If sums are long, most explanations are inside
-    their bound, but few are near.
+    Each explanation is first computed at two elements, which give a lower bound of its distance from the result. Then
+    explanations are computed in full, in the order of this bound, until no other can be as near as one that fits. The
+    distance matters because a result of long sums is inside the wide bounds of most explanations.
     """
     waiting: list[tuple[float, int, Explanation]] = []
     for at, one in enumerate(explanations):
@@ -80,9 +80,10 @@ def _near(nearest: float) -> float:
 
 
 def _fit(scene: Scene, one: Explanation) -> Fit | None:
-    """Return the fit of an explanation if all elements are inside its bound and the wrong ones give enough evidence.
+    """Return the fit of an explanation, or None if it does not fit.
 
-    The bound of long sums is wide, so an explanation must also leave at most a quarter of the errors.
+    An explanation fits if all elements are inside its bound, and the wrong elements give enough bits of evidence. It
+    must also leave at most a quarter of the errors, because the bound of long sums is wide.
     """
     answer = one.sums.at(scene.few)
     if not _inside(scene, one, scene.few, answer)[0].all():
@@ -99,11 +100,11 @@ def _fit(scene: Scene, one: Explanation) -> Fit | None:
 
 
 def _explains(scene: Scene, one: Explanation, where: Where, answer: Answer) -> bool:
-    """Return whether results are at most a quarter as far from an explanation's results as from the right ones."""
+    """Return whether the result is at most a quarter as far from the explanation's result as from the right one."""
     got, exact = scene.actual[where], scene.exact.value.ravel()[where]
     noise = np.maximum(
         _noise(scene, exact, scene.exact.magnitude.ravel()[where]),
-        _noise(scene, answer.value.ravel(), answer.magnitude.ravel()),  # the exact sum may have no terms
+        _noise(scene, answer.value.ravel(), answer.magnitude.ravel()),  # an exact sum without terms has no noise
     )
     was, left = (
         np.nan_to_num(np.minimum(np.abs(got - claimed) / noise, FAR), nan=FAR)
@@ -124,13 +125,13 @@ def _noise(scene: Scene, value: F64Array, magnitude: F64Array) -> F64Array:
 
 
 def _inside(scene: Scene, one: Explanation, where: Where, answer: Answer) -> tuple[NDArray[np.bool_], float]:
-    """Return which elements are inside an explanation's bound, and their bits of evidence for it.
+    """Return a mask of the elements inside an explanation's bound, and the bits of evidence for the explanation.
 
-    The larger of two counts is returned. First, an element gives log2(1 + error / width of the bound) bits if it is
-    wrong. An element that is not wrong gives them, too, if it differs from the rounded exact value and is the only
-    value that the explanation admits. Second, if errors are symmetric, an element is nearer to an unrelated value than
-    to the exact one in at most half of all cases. If k of m elements are nearer, this gives m (1 - H(k / m)) bits, by
-    Chernoff's bound.
+    The evidence is the larger of two counts. First, a wrong element gives log2(1 + error / width of the bound) bits. A
+    right element gives as many if it differs from the rounded exact value, and the explanation admits only its value.
+    Second, if errors are symmetric, an element is nearer to an unrelated value than to the exact one in at most half of
+    all cases. If k of m elements are nearer to the explanation, this gives m (1 - H(k / m)) bits, by Chernoff's bound
+    with the binary entropy H.
     """
     answer = Answer(answer.value.ravel(), answer.magnitude.ravel(), answer.terms.ravel(), answer.integral)
     fmt, got, exact = scene.problem.output_format, scene.actual[where], scene.exact.value.ravel()[where]
@@ -141,7 +142,7 @@ def _inside(scene: Scene, one: Explanation, where: Where, answer: Answer) -> tup
     between = (low <= got) & (got <= high) & (rounding(got) == got)
     inside = free | between | (np.isnan(got) & np.isnan(answer.value))
     wide = (high - low) * one.grain + np.abs(answer.value) * fmt.unit + fmt.tiny
-    wide = np.maximum(wide, float(scene.reference.integral))  # integers meet by chance where their grid is coarse
+    wide = np.maximum(wide, float(scene.reference.integral))  # integers may be equal by chance
     bits = np.log2(1 + np.abs(got - exact) / wide)
     bits = np.minimum(np.nan_to_num(bits, nan=MAXIMUM, posinf=MAXIMUM), MAXIMUM)
     right, claimed = round_to(exact, fmt), rounding(answer.value)
@@ -153,7 +154,7 @@ def _inside(scene: Scene, one: Explanation, where: Where, answer: Answer) -> tup
 
 
 def _surprise(k: int, m: int) -> float:
-    """Return a bound on the bits of k or more heads in m throws."""
+    """Return a lower bound on the bits of evidence of k or more heads in m throws of a coin."""
     if 2 * k <= m:
         return 0.0
     share = k / m
@@ -162,9 +163,9 @@ def _surprise(k: int, m: int) -> float:
 
 
 def _distance(scene: Scene, one: Explanation, answer: Answer) -> float:
-    """Return the root mean square of error over noise at some wrong elements, or a lower bound of it.
+    """Return the root mean square of error over noise at some wrong elements, or a lower bound of this distance.
 
-    ``answer`` covers the first elements of ``scene.few``; the errors of all others count as 0.
+    ``answer`` has the sums of the first elements of ``scene.few``; the errors of the other elements count as 0.
     """
     count = min(FEW, scene.wrong.size)
     seen = min(count, answer.value.size)

@@ -1,4 +1,4 @@
-"""Variants of a problem: with other axes, with changed operands, or with padding as part of the operands."""
+"""Variants of a problem that defects compute: other attributes, changed operands, or padding read as data."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Change = Callable[[Array], Array]
 
 
 def spatial(axes: Sequence[int]) -> tuple[int, ...]:
-    """Return the numbers of spatial axes in a canonical tensor."""
+    """Return the axis numbers of these spatial axes in a canonical tensor."""
     return tuple(axis + 2 for axis in axes)
 
 
 def edited(scene: Scene, changes: Mapping[str, Change]) -> Sums:
-    """Return the sums of the problem with changed operands; ``changes`` is by tensor."""
+    """Return the sums of the problem with changed operands; ``changes`` has a function per changed tensor."""
 
     def operands() -> tuple[Array, ...]:
         return tuple(changes[t](array) if t in changes else array for t, array in scene.given.items())
@@ -31,13 +31,13 @@ def edited(scene: Scene, changes: Mapping[str, Change]) -> Sums:
 
 
 def with_axes(scene: Scene, conv: Conv, axes: tuple[Axis, ...]) -> Sums:
-    """Return the sums of the problem with other axes, of the same extents."""
+    """Return the sums of the problem with other strides, dilations or pads, and the same extents."""
     problem = replace(scene.problem, geometry=replace(conv, axes=axes))
     return Instead(problem, tuple(scene.operands), scene.got.shape, _old(scene))
 
 
 def padded(scene: Scene, conv: Conv, mode: str) -> Sums:
-    """Return the sums that include padding, filled by ``numpy.pad`` in this mode."""
+    """Return the sums of the problem whose padding has the values of ``numpy.pad`` in this mode."""
     wide, src = _filled(conv, scene.given["src"], mode)
     given = {**scene.given, "src": src}
     return Instead(replace(scene.problem, geometry=wide), tuple(given.values()), scene.got.shape, _old(scene))
@@ -58,7 +58,10 @@ def _filled(conv: Conv, src: Array, mode: str) -> tuple[Conv, Array]:
 
 
 def between(scene: Scene) -> Sums | None:
-    """Return a data gradient's sums as a forward pass over diff_dst with zeros between and around its values."""
+    """Return a data gradient's sums as a forward pass over diff_dst with zeros between and around its values.
+
+    None is returned for other passes, or if pads move values of diff_dst outside.
+    """
     conv = scene.conv
     if conv is None or scene.problem.solves_for != "src":
         return None
@@ -86,7 +89,7 @@ def between(scene: Scene) -> Sums | None:
 
 
 def _swapped(conv: Conv, weights: Array) -> Array:
-    """Return weights (O, C/g, K...) with input and output channels exchanged: (C, O/g, K...)."""
+    """Return weights [O, C/g, K...] with input and output channels exchanged: [C, O/g, K...]."""
     g, o, c = conv.groups, conv.dst_channels // conv.groups, conv.src_channels // conv.groups
     grouped = weights.reshape(g, o, c, *conv.kernel)
     return np.moveaxis(grouped, 1, 2).reshape(g * c, o, *conv.kernel)
@@ -100,7 +103,7 @@ def flipped(scene: Scene, tensor: str, axes: tuple[int, ...]) -> Sums:
 
 
 def picked(scene: Scene, change: Callable[[NDArray[np.intp]], NDArray[np.intp]]) -> Picked:
-    """Return the exact sums at other places: ``change`` maps the array of flat indices; -1 means 0."""
+    """Return the exact sums moved to other elements: ``change`` maps the array of flat indices; -1 means 0."""
     shape = scene.got.shape
     return Picked(scene.exact, lambda: change(np.arange(scene.got.size).reshape(shape)))
 

@@ -1,4 +1,4 @@
-"""Defects that the wrong elements alone show: not written, not finite, or out of reach of all taps."""
+"""Defects that are recognised from the wrong elements alone: not written, not finite, or without terms."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from convgrad.verify.diagnose.fit import ENOUGH
 from convgrad.verify.diagnose.sums import Scene
 from convgrad.verify.verdict import Defect
 
-HUGE = 2.0**64  # uninitialised memory may be so large; sums of ordinary operands are not
+HUGE = 2.0**64  # uninitialised memory may exceed the magnitude of a sum by this factor; wrong sums rarely do
 
 
 def no_terms(scene: Scene) -> Iterator[Defect]:
-    """Yield a defect if only elements without terms are wrong: rows that no tap reaches, taps that meet padding."""
+    """Yield a defect if only elements without terms are wrong, such as rows that no tap reaches."""
     empty, wrong = int(np.count_nonzero(scene.exact.terms == 0)), scene.wrong.size
     if scene.exact.terms[scene.beyond].any():
         return
@@ -53,17 +53,17 @@ def not_finite(scene: Scene) -> Iterator[Defect]:
     if not all(np.isfinite(operand.astype(np.float64)).all() for operand in scene.operands):
         if strange.all():
             yield Defect(
-                "NaN spread", f"{how_many}, and nothing that enters their sums: it is elsewhere in the operands"
+                "NaN spread", f"{how_many}, but their terms are finite: NaN or infinity is elsewhere in the operands"
             )
     elif np.isinf(got).all() and (np.sign(got) == np.sign(exact)).all() and magnitude.min() > 1e3:
         yield Defect("overflow", f"{got.size} elements are infinite whose sums are finite")
     elif strange.all() or (strange & small).any():
-        yield Defect("uninitialised output", f"{how_many}, of operands that are neither")
+        yield Defect("uninitialised output", f"{how_many}, but all operands are finite")
 
 
 MARKS: tuple[Callable[[Scene], Iterator[Defect]], ...] = (no_terms, left_alone, not_finite)
 
 
 def marked(scene: Scene) -> list[Defect]:
-    """Return the defects of the first mark that the wrong elements show."""
+    """Return the defects of the first function of ``MARKS`` that recognises one."""
     return next((found for mark in MARKS if (found := list(mark(scene)))), [])

@@ -20,7 +20,10 @@ TAPS = 128  # kernels with more taps are not searched for a missing one
 
 
 def unread(scene: Scene) -> Iterator[Explanation]:
-    """Yield the first, the last, or the positions after whole vectors of an operand's axis not read."""
+    """Yield explanations in which an operand's first, last or remainder positions along an axis are not read.
+
+    Remainder positions are those after whole vectors.
+    """
     if scene.conv is None:
         return
     for tensor in ("src", "dst"):
@@ -42,7 +45,10 @@ def _without(scene: Scene, name: str, detail: str, tensor: str, index: Any) -> E
 
 
 def _tails(extent: int) -> Iterator[tuple[int, str]]:
-    """Yield the start of the remainder after whole vectors, unless it is empty, the last index alone or all."""
+    """Yield the first index after whole vectors, and the reason in words, for each length of vectors.
+
+    Remainders that are empty, only the last index, or the whole axis are skipped.
+    """
     seen = {extent, extent - 1, 0}
     for vector in VECTORS:
         first = extent // vector * vector
@@ -56,7 +62,10 @@ def _spatial(axis: int, rank: int) -> str:
 
 
 def unsummed(scene: Scene) -> Iterator[Explanation]:
-    """Yield images, or channels of each group, left out of sums: the last, the first, or all after whole vectors."""
+    """Yield explanations in which sums leave out images, or channels of each group.
+
+    The last, the first, those after whole vectors, all but one, or one half of them are left out.
+    """
     conv = scene.conv
     if scene.problem.solves_for in ("weights", "bias"):
         tensor, extent, name, of = "dst", scene.given["dst"].shape[0], "image", 1
@@ -87,7 +96,10 @@ def unsummed(scene: Scene) -> Iterator[Explanation]:
 
 
 def unsummed_positions(scene: Scene) -> Iterator[Explanation]:
-    """Yield positions after whole vectors, or the last of an image, left out of a weight or bias gradient's sums."""
+    """Yield explanations in which a weight or bias gradient leaves out positions of each image.
+
+    Sums leave out the last position, or those after whole vectors.
+    """
     if scene.problem.solves_for not in ("weights", "bias"):
         return
     extents = scene.given["dst"].shape[2:]
@@ -102,7 +114,7 @@ def unsummed_positions(scene: Scene) -> Iterator[Explanation]:
 
 
 def tap_missing(scene: Scene) -> Iterator[Explanation]:
-    """Yield one tap, or one row of taps, left out of the sums, or left 0 in a weight gradient."""
+    """Yield explanations without one tap or one row of taps: not summed, or left 0 in a weight gradient."""
     if scene.conv is None or scene.conv.taps > TAPS or scene.conv.taps == 1:
         return
     for tap in np.ndindex(scene.conv.kernel):
@@ -121,7 +133,7 @@ def tap_missing(scene: Scene) -> Iterator[Explanation]:
 
 
 def unwritten(scene: Scene) -> Iterator[Explanation]:
-    """Yield results left 0: all of them, or from the first to the last wrong index along one axis."""
+    """Yield explanations with results left 0: all, or those from the first to the last wrong index along an axis."""
     yield Explanation("result all 0", "", picked(scene, lambda places: np.full_like(places, -1)))
     axes = range(scene.got.ndim)
     for axis, words in enumerate(axis_words(scene.problem)):
@@ -152,7 +164,10 @@ def _zero(scene: Scene, name: str, detail: str, index: Any) -> Explanation:
 
 
 def output_padding_dropped(scene: Scene) -> Iterator[Explanation]:
-    """Yield positions added by output_padding, from s(O - 1) + E - P on, left 0 or not read: on all axes, or on one."""
+    """Yield explanations in which positions added by output_padding are left 0 or not read, on all axes or on one.
+
+    These positions begin at s (O - 1) + E - P, for stride s, O positions of dst, effective kernel E and pads P in all.
+    """
     if scene.conv is None or not find(scene.problem.operator).transposed:
         return
     firsts = {at: axis.span - axis.pad_begin - axis.pad_end for at, axis in enumerate(scene.conv.axes)}

@@ -10,25 +10,25 @@ from convgrad.verify.diagnose.sums import Scene
 
 Rows = Callable[[Scene], Iterator[Explanation]]
 
-# If two rows fit equally well, the first gives the name. A row's function yields all variants of its defects. The flag
-# marks rows that copy operands; they are skipped if an operand is larger than LARGE.
+# A row has a description, a function that yields explanations, and a flag. If two rows fit equally well, the first
+# gives the name. The flag marks rows that copy operands: these rows are skipped if an operand is larger than LARGE.
 TABLE: tuple[tuple[str, Rows, bool], ...] = (
-    ("what is not finite multiplied by padding", attributes.padding_multiplied, True),
-    ("what is not finite left out", numbers.swallowed, True),
+    ("NaN or infinity multiplied by padding", attributes.padding_multiplied, True),
+    ("NaN or infinity left out", numbers.swallowed, True),
     ("results rounded, truncated, saturated, flushed", numbers.rounded, False),
     ("sign, scale", numbers.scaled, False),
     ("bias, old contents", numbers.added, False),
     ("output_padding", missing.output_padding_dropped, True),
-    ("what was not written", missing.unwritten, False),
+    ("results not written", missing.unwritten, False),
     ("operands rounded or flushed", numbers.operands, True),
     ("direction of the kernel", attributes.kernel_flipped, False),
     ("strides, dilations, pads", attributes.misread, False),
     ("axes exchanged", attributes.axes_swapped, False),
-    ("what was not read", missing.unread, True),
-    ("what was not summed", missing.unsummed, True),
+    ("positions not read", missing.unread, True),
+    ("images or channels not summed", missing.unsummed, True),
     ("positions not summed", missing.unsummed_positions, True),
     ("taps", missing.tap_missing, True),
-    ("what padding holds", attributes.pads_filled, True),
+    ("values of padding", attributes.pads_filled, True),
     ("groups", channels.groups, True),
     ("strides of views", channels.strides, False),
     ("shifts", channels.shifted, False),
@@ -47,7 +47,7 @@ def explanations(scene: Scene) -> Iterator[Explanation]:
 
 
 def not_tried(scene: Scene) -> tuple[str, ...]:
-    """Return the names of the rows that are skipped."""
+    """Return the descriptions of the rows that are skipped because operands are large."""
     return tuple(what for what, _, copies in TABLE if copies and _large(scene))
 
 

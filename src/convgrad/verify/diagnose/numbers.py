@@ -18,7 +18,7 @@ from convgrad.verify.judge.statistics.grid import multiples, to_multiples
 
 
 def scaled(scene: Scene) -> Iterator[Explanation]:
-    """Yield the exact sums times a constant: a likely one with a name, or one fitted to the wrong elements."""
+    """Yield explanations in which results have a wrong factor: likely factors, then one fitted to wrong elements."""
     geometry = scene.problem.geometry
     counts = {"images": geometry.batch, "positions": geometry.positions}
     counts["images times positions"] = geometry.batch * geometry.positions
@@ -44,7 +44,10 @@ def _times(scene: Scene, factor: float, name: str, detail: str, chosen: float = 
 
 
 def _factor(scene: Scene) -> float | None:
-    """Return the factor from exact to got, by least squares: a simple fraction if one is within the precision."""
+    """Return the factor between wrong results and exact sums by least squares, or None if there is none.
+
+    The factor is a simple fraction if one is within the precision of the fit.
+    """
     value, got = scene.exact.value.ravel()[scene.wrong], scene.actual[scene.wrong]
     finite = np.isfinite(value) & np.isfinite(got)
     factor = float(np.sum(got[finite] * value[finite]) / np.sum(value[finite] ** 2))
@@ -60,7 +63,10 @@ def _sharp(scene: Scene) -> float:
 
 
 def added(scene: Scene) -> Iterator[Explanation]:
-    """Yield bias and old contents omitted, added twice, subtracted or added without request, and an added constant."""
+    """Yield explanations with a wrong addend: of bias, old contents or a constant.
+
+    Bias or old contents are omitted, added twice, subtracted, or added without request.
+    """
     bias = None
     if "bias" in scene.given:
         shape = (1, -1, *[1] * (scene.got.ndim - 2))
@@ -93,7 +99,10 @@ def _plus(scene: Scene, extra: F64Array, name: str, detail: str, chosen: float =
 
 
 def _constant(scene: Scene) -> float | None:
-    """Return the weighted mean of got - exact, with few digits if that is within the precision."""
+    """Return the weighted mean of got - exact of wrong elements, or None if it is 0 or not finite.
+
+    The mean is rounded to few digits if its precision allows this.
+    """
     difference = (scene.actual - scene.exact.value.ravel())[scene.wrong]
     weights = 1 / (scene.exact.magnitude.ravel()[scene.wrong] + scene.problem.output_format.tiny)
     found = float(np.sum(difference * weights) / np.sum(weights))
@@ -104,11 +113,11 @@ def _constant(scene: Scene) -> float | None:
     return next((one for one in short if abs(one - found) <= _sharp(scene) * max(size, abs(found))), found)
 
 
-# Other roundings of a result are monotone, so possible results are between the rounded ends of a bound.
+# These roundings are monotone, so possible results are between the rounded ends of a bound.
 def _truncated(fmt: Format) -> Rounding:
     def rounding(values: F64Array) -> F64Array:
         _, exponent = np.frexp(values)
-        place = np.maximum(exponent, fmt.min_exponent + 1) - fmt.significand_bits  # of the last bit
+        place = np.maximum(exponent, fmt.min_exponent + 1) - fmt.significand_bits  # exponent of the last bit
         kept = np.ldexp(np.trunc(np.ldexp(values, -place)), place)
         cut: F64Array = np.where(np.isfinite(values), np.clip(kept, -fmt.largest, fmt.largest), values)
         return cut
@@ -117,7 +126,7 @@ def _truncated(fmt: Format) -> Rounding:
 
 
 def rounded(scene: Scene) -> Iterator[Explanation]:
-    """Yield results rounded to a coarser format or grid, rounded twice, truncated, saturated, or flushed."""
+    """Yield explanations with results rounded to a coarser format or grid, rounded twice, truncated, saturated or 0."""
     out = scene.problem.output_format
     exact = Changed(scene.exact, lambda value, magnitude, _: (value, magnitude), integral=True)
     roundings: list[tuple[str, str, Rounding, float]] = [("output truncated", f"to {out}", _truncated(out), 1.0)]
@@ -160,7 +169,7 @@ Convert = Callable[[F64Array], F64Array]
 
 
 def operands(scene: Scene) -> Iterator[Explanation]:
-    """Yield operands rounded or truncated to a narrower format, and subnormal operands flushed."""
+    """Yield explanations with operands rounded or truncated to a narrower format, or subnormal operands taken as 0."""
     own = scene.problem.operand_format
     for fmt in (TF32, BF16, F16):
         if fmt.significand_bits < own.significand_bits:
@@ -175,9 +184,9 @@ def operands(scene: Scene) -> Iterator[Explanation]:
 
 
 def swallowed(scene: Scene) -> Iterator[Explanation]:
-    """Yield non-finite operand values taken as 0."""
+    """Yield the explanation that NaN and infinities in operands are taken as 0."""
     if not all(np.isfinite(a.astype(np.float64)).all() for a in scene.operands):
-        detail = "what is not finite counts as 0"
+        detail = "NaN and infinity count as 0"
         yield _converted(scene, "NaN swallowed", lambda a: np.where(np.isfinite(a), a, 0.0), detail)
 
 

@@ -23,7 +23,7 @@ class AxisWords:
     """The name of an axis of a canonical result, and its number of groups."""
 
     one: str
-    after: str = ""  # follows the index
+    after: str = ""  # text after the index
     groups: int = 1
 
     @property
@@ -58,8 +58,14 @@ def axis_words(problem: Problem) -> tuple[AxisWords, ...]:
 def place(beyond: Mask, terms: NDArray[np.int64], problem: Problem) -> str:
     """Return a sentence that locates the wrong elements of a canonical result, or "" if none is wrong.
 
-    The sentence is the strongest true one. All elements are wrong, or exactly the elements of some indices, or exactly
-    those without terms or at padding. Otherwise it names indices or padding common to all wrong ones, or their share.
+    The sentence is the first true one of this list:
+
+    - all elements are wrong;
+    - exactly the elements at some indices are wrong;
+    - exactly the elements without terms, or next to padding, are wrong;
+    - all wrong elements are at some indices;
+    - all wrong elements are without terms, or next to padding;
+    - a share of the elements is wrong, without a pattern.
 
     >>> from convgrad.notation import problem
     >>> one = problem("BWD_W f32 NXC mb1ic2ih4oc2oh4kh3ph1")
@@ -89,9 +95,10 @@ def place(beyond: Mask, terms: NDArray[np.int64], problem: Problem) -> str:
 
 
 def beside(beyond: Mask, error: NDArray[np.float64], problem: Problem) -> str:
-    """Return a phrase if more elements at the wrong indices have large errors than are beyond the bound, else "".
+    """Return a phrase with the number of elements at the wrong indices that err more than all other elements.
 
-    Bounds are wide: most elements of a wrong tap may be inside their bounds and still err more than all other taps.
+    Bounds are wide: most elements of a wrong tap may be inside their bounds and still err more than all other taps. The
+    phrase is empty unless this number exceeds the number of elements beyond the bound.
     """
     names = axis_words(problem)
     bounded = [
@@ -109,7 +116,7 @@ def beside(beyond: Mask, error: NDArray[np.float64], problem: Problem) -> str:
 
 
 def _met(beyond: Mask) -> list[NDArray[np.intp]]:
-    """Return the indices of each axis that the mask is true at."""
+    """Return for each axis the indices at which a mask has a true element."""
     axes = range(beyond.ndim)
     return [np.flatnonzero(beyond.any(tuple(a for a in axes if a != axis))) for axis in axes]
 

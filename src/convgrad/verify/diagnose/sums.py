@@ -23,12 +23,15 @@ Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 Where = NDArray[np.intp]  # flat indices of a canonical result
 
-SAMPLED, FEW = 128, 16  # elements of each kind, wrong and right, that are examined
+SAMPLED, FEW = 128, 16  # numbers of wrong elements, and of right elements, in ``many`` and ``few``
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A wrong result and all known facts about it, canonical. ``old`` may be given even if it is not to be added."""
+    """A wrong result and all known facts about it, as canonical arrays.
+
+    ``old`` has the previous contents of the result; it may be given even if the problem does not add to them.
+    """
 
     got: Array
     beyond: NDArray[np.bool_]
@@ -40,42 +43,42 @@ class Scene:
 
     @cached_property
     def given(self) -> dict[str, Array]:
-        """The operands by tensor."""
+        """The operands by the name of their tensor."""
         return dict(zip(self.problem.operands, self.operands, strict=True))
 
     def said(self, tensor: str) -> str:
-        """Return the operator's name of an operand."""
+        """Return the operator's name for an operand, such as diff_dst."""
         return next(port.name for port in find(self.problem.operator).operands if port.tensor == tensor)
 
     @cached_property
     def conv(self) -> Conv | None:
-        """The convolution, if the problem has one."""
+        """The geometry of the convolution, or None if the problem has none."""
         return self.problem.geometry if isinstance(self.problem.geometry, Conv) else None
 
     @cached_property
     def actual(self) -> F64Array:
-        """The result in float64, flat."""
+        """The result as a flat float64 array."""
         return np.ascontiguousarray(self.got, np.float64).ravel()
 
     @cached_property
     def exact(self) -> Answer:
-        """The exact result."""
+        """The exact sums of the right result."""
         one = self.reference
         return Answer(one.value, one.magnitude, one.terms, one.integral)
 
     @cached_property
     def wrong(self) -> Where:
-        """The wrong elements."""
+        """The flat indices of the wrong elements."""
         return np.flatnonzero(self.beyond)
 
     @cached_property
     def few(self) -> Where:
-        """Some wrong elements, then some right ones: most explanations fail at these."""
+        """Flat indices of a few wrong elements, then of a few right ones, at which most explanations fail."""
         return np.concatenate([_spread(self.wrong, FEW), _spread(np.flatnonzero(~self.beyond), FEW)])
 
     @cached_property
     def many(self) -> Where:
-        """More wrong elements, then more right ones."""
+        """Flat indices of more wrong elements than in ``few``, then of more right ones."""
         return np.concatenate([_spread(self.wrong, SAMPLED), _spread(np.flatnonzero(~self.beyond), SAMPLED)])
 
 
@@ -84,27 +87,27 @@ def _spread(where: Where, count: int) -> Where:
         return where
     picked: Where = where[
         np.random.default_rng(0).choice(where.size, count, replace=False)
-    ]  # no stride hides a pattern
+    ]  # random, because regular steps may miss a periodic pattern
     return picked
 
 
 class Sums(Protocol):
-    """The sums that a defect would have computed, at some elements or at all."""
+    """The sums that a defect would have computed, for some output elements or for all."""
 
     @property
     def work(self) -> int:
-        """Multiply-adds of all sums."""
+        """The number of multiply-adds of all sums."""
 
     def at(self, where: Where) -> Answer:
-        """Return the sums at some elements, flat."""
+        """Return flat sums of the elements at these flat indices."""
 
     def whole(self) -> Answer:
-        """Return the sums at all elements, canonical."""
+        """Return the sums of all elements in canonical shape."""
 
 
 @dataclass(frozen=True, eq=False)
 class Instead:
-    """The sums of another problem, of the same shape. Operands that are copies are made when they are needed."""
+    """The sums of another problem with the same output shape; callable ``operands`` make copies on demand."""
 
     problem: Problem
     operands: tuple[Array, ...] | Callable[[], tuple[Array, ...]]
@@ -113,12 +116,12 @@ class Instead:
 
     @property
     def work(self) -> int:
-        """Multiply-adds of all sums."""
+        """The number of multiply-adds of all sums."""
         geometry = self.problem.geometry
         return geometry.multiply_adds if isinstance(geometry, Conv) else 0
 
     def at(self, where: Where) -> Answer:
-        """Return the sums at some elements, product by product."""
+        """Return flat sums of the elements at these flat indices, computed product by product."""
         operands, rows, integral = self._made(), np.zeros((3, where.size)), True
         for at, index in enumerate(zip(*np.unravel_index(where, self.shape), strict=True)):
             terms = terms_of(self.problem, operands, tuple(int(i) for i in index), self.old)
@@ -129,7 +132,7 @@ class Instead:
         return Answer(rows[0], rows[1], rows[2].astype(np.int64), integral)
 
     def whole(self) -> Answer:
-        """Return the sums at all elements."""
+        """Return the sums of all elements."""
         return exact_result.evaluate(self.problem, self._made(), self.old)
 
     def _made(self) -> tuple[Array, ...]:
@@ -138,7 +141,7 @@ class Instead:
 
 @dataclass(frozen=True, eq=False)
 class Picked:
-    """The exact sums at other places: ``places`` returns each element's source as a flat index, or -1 for 0."""
+    """The exact sums, moved to other elements: ``places`` returns the flat index of each element's sum, or -1 for 0."""
 
     exact: Answer
     places: Callable[[], Where]
@@ -149,11 +152,11 @@ class Picked:
         return np.ascontiguousarray(self.places()).ravel()
 
     def at(self, where: Where) -> Answer:
-        """Return the sums at some elements."""
+        """Return flat sums of the elements at these flat indices."""
         return self._of(self._places[where])
 
     def whole(self) -> Answer:
-        """Return the sums at all elements."""
+        """Return the sums of all elements."""
         return self._of(self._places)
 
     def _of(self, places: Where) -> Answer:
@@ -164,7 +167,7 @@ class Picked:
 
 @dataclass(frozen=True, eq=False)
 class Changed:
-    """The exact sums, each changed: ``change`` takes flat sums, their magnitudes and their flat indices."""
+    """The exact sums after a change of each: ``change`` takes flat sums, their magnitudes and their flat indices."""
 
     exact: Answer
     change: Callable[[F64Array, F64Array, Where], tuple[F64Array, F64Array]]
@@ -172,11 +175,11 @@ class Changed:
     work: int = 0
 
     def at(self, where: Where) -> Answer:
-        """Return the sums at some elements."""
+        """Return flat sums of the elements at these flat indices."""
         one = self.exact
         value, magnitude = self.change(one.value.ravel()[where], one.magnitude.ravel()[where], where)
         return Answer(value, magnitude, one.terms.ravel()[where], self.integral and one.integral)
 
     def whole(self) -> Answer:
-        """Return the sums at all elements."""
+        """Return the sums of all elements."""
         return self.at(np.arange(self.exact.value.size))

@@ -32,7 +32,7 @@ def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
     if named:
         return named[:1]
     if last_truncated(errors):
-        return (Defect(LAST_TRUNCATED, "towards 0 where nearest is away from it"),)
+        return (Defect(LAST_TRUNCATED, "towards 0 where rounding to nearest is away from 0"),)
     leaning = any(one.statistic in LEANINGS for finding in findings for one in finding.evidence)
     if leaning and (common := common_change(errors)):
         return common

@@ -1,4 +1,4 @@
-"""The order of sums of a foreign function, revealed by calls: its tree, its blocks, its rounding depth."""
+"""The order in which a function adds, revealed by calls: the tree of a sum, its blocks, and its rounding depth."""
 
 from __future__ import annotations
 
@@ -32,20 +32,21 @@ from convgrad.verify.probe.tree import Tree, along, confirm, grow
 
 Array = NDArray[Any]
 
-MAX_BLOCKS = 16  # orders of more blocks are declared by their rounding depth
-CONFIRMED = 128  # pairs, at most, that are checked again, in at most four calls
+MAX_BLOCKS = 16  # an order of more blocks is declared by its rounding depth
+CONFIRMED = 128  # maximum number of pairs that confirm a tree, in at most four calls
 
 
 @dataclass(frozen=True)
 class Order:
     """The revealed order of a sum, printable.
 
-    ``tree`` has the sum's chains and joins over ``terms``, of which ``seen`` were examined. It is None if no tree gives
-    the answers, and ``impossible`` has the reason. ``height`` is the rounding depth: the largest number of roundings of
-    a term, or the largest possible number if the term was not seen. ``channels`` share the order, ``others`` do not.
-    Ones are counted exactly up to ``resolution``. If it is less than ``terms``, sums or results were rounded to fewer
-    bits than f32 has. ``accumulation`` is the format in which the tree gives the function's bits on random terms. It is
-    None if no format does, or if not all terms were seen.
+    ``tree`` has the sum's chains and joins over ``terms`` terms, of which ``seen`` were examined. ``tree`` is None if
+    no tree explains the function's results; ``impossible`` then has the reason. ``height`` is the rounding depth: the
+    largest number of roundings of a term, or the largest possible number if some terms were not examined. ``channels``
+    is the number of channels with this order, and ``others`` the number of channels with another. Ones are counted
+    exactly up to ``resolution``. If ``resolution`` is less than ``terms``, sums or results were rounded to fewer bits
+    than f32 has. ``accumulation`` is the format in which the tree gives the function's bits on random terms.
+    ``accumulation`` is None if there is no such format, or if not all terms were examined.
     """
 
     operator: str
@@ -86,7 +87,7 @@ class Order:
         """Return a description of the order, with a drawing."""
         head = f"{self.operator} {self.format}, {self.terms} term{'s' * (self.terms != 1)}"
         if self.tree is None:
-            why = "the answers are those of no tree of additions of single products, as Winograd's and FFT's are not"
+            why = "no tree of additions of single products gives these results (Winograd and FFT have no such tree)"
             return f"{head}: IMPOSSIBLE: {self.impossible}; {why} ({self.calls} calls)"
         accumulator = self.accumulation or self.format.accumulator
         bound = gamma(self.height, accumulator.unit)
@@ -102,7 +103,7 @@ class Order:
             rows.append(f"  {self.others} others have another order")
         if not whole:
             rows.append(
-                f"  {self.seen} of {self.terms} terms were looked at: sizes are exact, what lies between is not"
+                f"  {self.seen} of {self.terms} terms were examined: sizes are exact, terms between are assumed"
             )
         if self.resolution < self.terms:
             rows.append(f"  sums or results keep too few bits to count beyond {self.resolution}: counted in parts")
@@ -133,10 +134,10 @@ def probe(
 
     ``function(operator, *inputs, **attributes)`` takes the arguments of ``convgrad.run``, with resolved attributes, and
     returns one array. ``shapes`` has one shape per operand, or the values of a shape operand. ``operand_type`` is the
-    type of the operands. ``dtype`` is the type of the result, passed to the function if it differs.
+    type of the operands. ``dtype`` is the type of the result, passed to the function if it is not ``operand_type``.
 
     All n terms of a sum are 1, except one +M and one -M. M is so large that additions to it are lost. So n - result is
-    the number of terms under the join of +M and -M. Every channel tests a different pair.
+    the number of terms under the join of +M and -M. Every output channel tests a different pair of terms.
 
     Raises as ``convgrad.run`` does for these shapes; UnsupportedError if there are no sums, or the function raises.
 
@@ -160,7 +161,7 @@ def probe(
 
 
 def _revealed(asker: Asker, problem: Problem) -> Order:
-    """Return the order that a function's answers reveal."""
+    """Return the order that a function's results reveal."""
     found = Order(problem.operator, problem.operand_format, asker.terms)
     why = ""
     for bits in RESOLUTIONS:
@@ -191,7 +192,7 @@ def _revealed(asker: Asker, problem: Problem) -> Order:
 
 
 def _grown(asker: Asker) -> Tree:
-    """Return the tree of a sum: neighbours alone usually determine it, and random pairs confirm it."""
+    """Return the tree of a sum: the joins of neighbouring terms usually determine it, and random pairs confirm it."""
     pairs = min(CONFIRMED, 4 * asker.columns.size)
     seen, joins = sample(asker.joins, asker.terms)
     tree = along(asker.terms, seen, joins)

@@ -1,8 +1,8 @@
 """Queries to a function: the number of leaves under the join of two terms, for many pairs per call.
 
 All n terms of a sum are 1, except one +M and one -M, where M is so large that additions to it are lost. Ones that are
-added to either before the two meet are lost; later ones are counted. So n - result is the number of leaves under their
-join in the tree of the sum.
+added to +M or -M before these two cancel are lost, and all other ones are counted. So n - result is the number of
+leaves under the join of +M and -M in the tree of the sum.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 Int = NDArray[np.int64]
 
-RESOLUTIONS = (24, 11, 8, 4)  # bits of formats to which sums or results may be rounded
-MAX_VALUES = 2**24  # of all columns of a call
+RESOLUTIONS = (24, 11, 8, 4)  # significand bits of formats to which sums or results may be rounded
+MAX_VALUES = 2**24  # maximum number of terms of all columns of a call
 
 
 class Impossible(Exception):
-    """The error if no tree of additions gives the answers; its message is the contradiction."""
+    """The error if no tree of additions explains the function's results; the message has the contradiction."""
 
 
 @dataclass
@@ -46,17 +46,20 @@ class Asker:
 
     @property
     def terms(self) -> int:
-        """The number n of terms."""
+        """The number n of terms of a sum."""
         return int(self.masks.terms.size)
 
     def open(self, bits: int) -> None:
-        """Count ones up to ``2^bits``, find the columns that share an order; raise Impossible if counts are wrong."""
+        """Check that the function counts ones up to ``2^bits``, and find the columns that share an order.
+
+        Raises Impossible if counts are wrong, or if fewer than half of the columns share an order.
+        """
         n = self.terms
         width = min(self.masks.columns, max(1, MAX_VALUES // n))
         self.columns = np.linspace(0, self.masks.columns - 1, width).astype(np.int64)
         term, mask = self.masks.values
-        self.resolution = int(min(n, 2**bits, mask / term / 2**26))  # no more than f32 sums lose next to a mask
-        ones = self.resolution - 1 + self.resolution % 2  # odd: it needs at least as many bits as smaller counts
+        self.resolution = int(min(n, 2**bits, mask / term / 2**26))  # a mask must hide all terms in f32 sums
+        ones = self.resolution - 1 + self.resolution % 2  # odd, so that it needs at least the bits of smaller counts
         if not self._counted(ones):
             raise Impossible(f"{ones} ones do not add up to that number")
         self.parts = -(-n // self.resolution)
@@ -67,11 +70,11 @@ class Asker:
         answers = np.array([self._joins(np.repeat(pair[None], self.columns.size, 0)) for pair in pairs])
         if (answers[:2] == 2).all():
             hides = masked_by(self.masks.problem.operand_format)
-            raise Impossible(f"sums are kept in more bits than a mask of {hides} hides, or what is lost is given back")
+            raise Impossible(f"sums are kept in more bits than a mask of {hides} hides, or they are compensated")
         same = [(answers == answers[:, [column]]).all(axis=0) for column in range(self.columns.size)]
         chosen = max(same, key=lambda columns: int(columns.sum()))
         if 2 * chosen.sum() < self.columns.size:
-            raise Impossible("channels do not share an order: fewer than half of them answer alike")
+            raise Impossible("channels do not share an order: fewer than half of them have equal results")
         self.columns, self.others = self.columns[chosen], self.columns[~chosen]
 
     def joins(self, pairs: Int) -> Int:
@@ -80,7 +83,7 @@ class Asker:
         return found
 
     def random(self, seed: int = 3) -> tuple[F64Array, F64Array]:
-        """Return random terms, one row per column, and the function's sums."""
+        """Return random terms, one row per column, and the function's sums of these terms."""
         term, _ = self.masks.values
         dtype = self.masks.problem.operand_format.dtype
         shape = (self.columns.size, self.terms)
@@ -88,7 +91,7 @@ class Asker:
         return values, self._sums(self.columns, values) * term
 
     def steady(self) -> bool:
-        """Return whether the function gives the same answers three times."""
+        """Return whether three equal calls of the function give equal results."""
         n = self.terms
         values = np.full((self.masks.columns, n), self.masks.values[0])
         values[:, 0], values[:, n // 2] = self.masks.values[1], -self.masks.values[1]
@@ -97,7 +100,7 @@ class Asker:
         return all(np.array_equal(first, self._sums(columns, values), equal_nan=True) for _ in range(2))
 
     def _counted(self, ones: int) -> bool:
-        """Return whether sums of so many evenly spread ones give their number in every column."""
+        """Return whether the sum of this number of evenly spread ones is correct in every column."""
         if ones < 1:
             return True
         values = np.zeros(self.terms)
@@ -124,12 +127,12 @@ class Asker:
             strange = ~((got >= 0) & (got <= ones) & (got == np.rint(got)))
             if strange.any():
                 at = int(np.argmax(strange))
-                raise Impossible(f"ones beside masks at terms {i[at]} and {j[at]} add up to {got[at]:.9g}, no count")
+                raise Impossible(f"ones and masks at terms {i[at]} and {j[at]} add up to {got[at]:.9g}, not a count")
             np.add.at(joins, pair, (ones - got).astype(np.int64))
         return joins
 
     def _sums(self, columns: Int, values: Array) -> F64Array:
-        """Return the sums of the columns, in units of one term."""
+        """Return the function's sums of ``values`` in these columns, divided by the value of a term."""
         self.calls += 1
         result = self.function(self.masks.operands(columns, values))
         got: F64Array = np.array([result[self.masks.elements[column]] for column in columns])

@@ -1,4 +1,4 @@
-"""The parts of a tree: chains, joins, and a name of the whole order."""
+"""The parts of a sum's tree (chains and joins), and a name for its order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convgrad.verify.probe.tree import Tree
 
 @dataclass(frozen=True)
 class Chain:
-    """Terms added one by one, in order: the seen terms of ``size`` terms, or one term."""
+    """One term, or ``size`` terms that are added one by one; ``terms`` has those examined, in the order of addition."""
 
     size: int
     terms: tuple[int, ...]
@@ -23,7 +23,7 @@ class Chain:
 
     @property
     def key(self) -> object:
-        """The key that equally drawn chains share."""
+        """A key that is equal for chains that are drawn alike."""
         return self.size
 
     @property
@@ -39,7 +39,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Join:
-    """Parts joined in steps: the first step adds its parts to each other, each later one its parts to the sum."""
+    """Parts that are added in steps: the first step adds its parts, and each later step adds its parts to the sum."""
 
     size: int
     steps: tuple[tuple[Part, ...], ...]
@@ -51,7 +51,7 @@ class Join:
 
     @property
     def one_by_one(self) -> bool:
-        """Whether no addition of the steps joins more than two parts."""
+        """Whether each step adds two numbers, not more at once."""
         return len(self.steps[0]) == 2 and all(len(step) == 1 for step in self.steps[1:])
 
     @cached_property
@@ -61,7 +61,7 @@ class Join:
 
     @cached_property
     def key(self) -> object:
-        """The key that equally drawn joins share."""
+        """A key that is equal for joins that are drawn alike."""
         return tuple(tuple(part.key for part in step) for step in self.steps)
 
 
@@ -69,11 +69,11 @@ Part = Chain | Join
 
 
 def parts_of(tree: Tree) -> Part:
-    """Return a tree's chains and joins.
+    """Return the root of a tree as a chain, or as a join of smaller parts.
 
-    The path from a node down its largest subtrees is one join, or a chain if it meets single terms only. The path takes
-    a chain only if there is no other subtree. It ends where two subtrees are equally large, because these are equal
-    parts.
+    The path from a node down through its largest subtrees is one join, or a chain if only single terms are added on it.
+    The path enters a chain only if the node has no other subtree. The path ends at a node with two equally large
+    subtrees, because these are separate parts of the join.
     """
     nodes: list[list[int]] = [[] for _ in tree.sizes]
     leaves: list[list[int]] = [[] for _ in tree.sizes]
@@ -105,7 +105,7 @@ def _part(
 
 
 def _part_of(path: Sequence[tuple[int, tuple[Part, ...]]]) -> Part:
-    """Return a path, lowest node first, as a chain, or as a join that begins with the path's chain, if any."""
+    """Return the part of a path, given from its lowest node: a chain, or a join that may begin with a chain."""
     top = path[-1][0]
     run = 0
     if len(path[0][1]) <= 2 and all(part.size == 1 for part in path[0][1]):
@@ -132,7 +132,7 @@ def chains(part: Part) -> tuple[Chain, ...]:
 
 
 def binary(part: Part) -> bool:
-    """Return whether no addition of a part joins more than two."""
+    """Return whether no addition of a part adds more than two numbers at once."""
     return isinstance(part, Chain) or (part.one_by_one and all(binary(p) for p in part.parts))
 
 

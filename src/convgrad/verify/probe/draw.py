@@ -1,4 +1,4 @@
-"""Drawings of trees: consecutive parts of the same kind are one line."""
+"""Drawings of trees as text; consecutive parts of the same kind share a line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_LINES = 60
 
 
 def draw(part: Part) -> str:
-    """Return the drawing of a part.
+    """Return a drawing of a part of a tree as text, one line per chain or join.
 
     >>> from convgrad.verify.probe.blocks import Join
     >>> print(draw(Join(5, ((Chain(2, (0, 1)), Chain(2, (2, 3))), (Chain(1, (4,)),)))))
@@ -26,7 +26,7 @@ def draw(part: Part) -> str:
 
 
 def _lines(part: Part, times: int, last: Part | None = None) -> Iterator[str]:
-    """Yield the lines of ``times`` parts of the same kind: ``part`` is the first, ``last`` the last."""
+    """Yield the lines that draw ``times`` parts of the same kind; ``part`` is the first part, and ``last`` the last."""
     many = f"{times} x " if times > 1 else ""
     if isinstance(part, Chain):
         end = last if isinstance(last, Chain) else part
@@ -44,7 +44,7 @@ def _lines(part: Part, times: int, last: Part | None = None) -> Iterator[str]:
 
 
 def _step_lines(steps: Sequence[tuple[Part, ...]]) -> Iterator[str]:
-    """Yield the lines of steps of the same kind; the first step is drawn."""
+    """Yield the lines that draw steps of the same kind; only the first step is drawn."""
     many = f"{len(steps)} x " if len(steps) > 1 else ""
     if all(part.size == 1 for part in steps[0]):
         yield f"{many}{_count(len(steps[0]))}: {steps[0][0].first} .. {steps[-1][-1].first}"
@@ -74,7 +74,7 @@ def _stepped(part: Part) -> int:
 
 
 def _terms(first: Chain, last: Chain, times: int) -> str:
-    """Return the terms of ``times`` chains of the same kind, in words."""
+    """Return the terms of ``times`` chains of the same kind as text."""
     if first.size == 1:
         return str(first.first) if times == 1 else f"{first.first} .. {last.first}"
     begin, end = first.terms[0], last.terms[-1]

@@ -1,10 +1,10 @@
-"""Operands with masks: one output element of each channel sums arbitrary chosen terms.
+"""Operands with which one output element of each channel sums freely chosen terms.
 
 One operand, the **carrier**, has the values of the terms, channel by channel. The other operand has random signs, and
-the carrier's values are multiplied by them. So products are exactly the chosen terms, but an algorithm that adds
-operands before it multiplies, such as Winograd, is detected. A **column** is a channel of the carrier with its one
-observed output element. The element's terms have the specified order: images and positions of a weight or bias
-gradient, taps and channels of a forward or a data gradient.
+the carrier's values are multiplied by the same signs. So products are exactly the chosen terms, but an algorithm that
+adds operands before it multiplies, such as Winograd, is detected. A **column** is a channel of the carrier with its one
+observed output element. The element's terms are numbered in the order of the specification: images and positions of a
+weight or bias gradient, taps and channels of a forward or a data gradient.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from convgrad.verify.terms import Index, terms_of
 Array = NDArray[Any]
 Int = NDArray[np.int64]
 
-# By the operands' format: the values of a term and of a mask, which hides any number of terms in f32 and f64 sums.
-# An f16 mask hides 2^14 terms in f32 sums, and none in f64 sums. No number of an 8-bit format hides any term.
+# By the operands' format: the value of a term, and that of a mask, the large number M. A mask hides any number of terms
+# in f32 and f64 sums, but an f16 mask hides 2^14 terms in f32 sums and none in f64 sums. No number of an 8-bit format
+# hides any term.
 VALUES: Mapping[str, tuple[float, float]] = {
     "f32": (1.0, 2.0**100),
     "bf16": (1.0, 2.0**100),
@@ -40,9 +41,10 @@ VALUES: Mapping[str, tuple[float, float]] = {
 
 @dataclass(frozen=True, eq=False)
 class Masks:
-    """The flat indices of each column's terms in the carrier (``first + terms``), and the element that sums them.
+    """The columns of a problem: the flat indices of their terms in the carrier, and the elements that sum these terms.
 
-    ``signs`` are the other operand's values, ``signed`` the signs of the terms. A bias gradient has no other operand.
+    The indices of a column's terms are ``first`` of this column plus ``terms``. ``signs`` are the other operand's
+    values, and ``signed`` the signs of the terms. A bias gradient has no other operand.
     """
 
     problem: Problem
@@ -64,7 +66,10 @@ class Masks:
         return VALUES[self.problem.operand_format.name]
 
     def operands(self, columns: Int, values: Array) -> tuple[Array, ...]:
-        """Return operands in the caller's layouts: ``columns`` sum these values, one row each; others sum zeros."""
+        """Return operands in the caller's layouts, for which each of ``columns`` sums its row of ``values``.
+
+        The other columns sum zeros.
+        """
         dtype = self.problem.operand_format.dtype
         made = []
         for tensor, order in zip(self.problem.operands, self.problem.operand_orders, strict=True):
@@ -93,14 +98,14 @@ def masks_of(problem: Problem) -> Masks:
     """
     geometry = problem.geometry
     if problem.solves_for == "bias_add" or 0 in canonical_shape(geometry, problem.output):
-        raise UnsupportedError(f"{problem.operator}: a probe needs sums to look into; here there are none")
+        raise UnsupportedError(f"{problem.operator}: a probe needs sums of products; this problem has none")
     if isinstance(geometry, Channels):
         choices = [_masks(problem, "dst", [(c,) for c in range(geometry.channels)])]
     else:
         choices = [_masks(problem, carrier, elements) for carrier, elements in _ELEMENTS[problem.solves_for](geometry)]
     best = max(choices, key=lambda masks: masks.columns)
     if best.terms.size == 0:
-        raise UnsupportedError(f"{problem.operator}: a probe needs sums to look into; those here have no terms")
+        raise UnsupportedError(f"{problem.operator}: a probe needs sums of products; this problem's have no terms")
     return best
 
 
@@ -139,7 +144,7 @@ def _shape(problem: Problem, tensor: Tensor) -> tuple[int, ...]:
 
 
 def _met(axis: Axis) -> tuple[Int, Int, Int]:
-    """Return the taps, dst positions and src positions of all meetings along an axis."""
+    """Return the taps, dst positions and src positions of all products along an axis."""
     k, p = (index.ravel() for index in np.indices((axis.kernel, axis.dst)))
     i = p * axis.stride + k * axis.dilation - axis.pad_begin
     exists = (i >= 0) & (i < axis.src)
@@ -147,7 +152,7 @@ def _met(axis: Axis) -> tuple[Int, Int, Int]:
 
 
 def _middle(met: Int, extent: int) -> int:
-    """Return the index that is met most often, or the middle one of several."""
+    """Return the most frequent index, or the middle one if several are equally frequent."""
     count = np.bincount(met, minlength=extent)
     maximum = np.flatnonzero(count == count.max())
     return int(maximum[maximum.size // 2])
@@ -180,7 +185,7 @@ _ELEMENTS: Mapping[str, Callable[[Conv], list[tuple[Tensor, list[Index]]]]] = {
 
 
 def masked_by(fmt: Format) -> str:
-    """Return how many terms a mask is worth, in words.
+    """Return the value of a mask in words, as a number of terms.
 
     >>> from convgrad.formats import F16
     >>> masked_by(F16)

@@ -1,4 +1,4 @@
-"""Sampling of a long sum's terms: some spread over the sum, and those where parts of its tree begin or end."""
+"""Selection of a long sum's terms to examine: some spread over the sum, and those where parts of its tree may end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def sample(query: Query, terms: int, seed: int = 2) -> tuple[Int, Int]:
 
 
 def _as_chains(seen: Int, joins: Int) -> tuple[Bool, Bool]:
-    """Return which neighbours seem to have a chain's next terms between them: a growing or a shrinking chain."""
+    """Return two masks of neighbours between which a chain seems to continue: with growing or with shrinking joins."""
     gaps = np.diff(seen)
     grown = np.diff(joins)
     grows = joins == gaps + 1
@@ -59,7 +59,7 @@ def _as_chains(seen: Int, joins: Int) -> tuple[Bool, Bool]:
 
 
 def _strange(seen: Int, joins: Int) -> Int:
-    """Return the neighbours whose gap no chain explains, if no adjacent unexplained gap has a larger join."""
+    """Return the indices of gaps between neighbours that no chain explains, without those next to a larger join."""
     grows, shrinks = _as_chains(seen, joins)
     strange = np.where(~grows & ~shrinks & (np.diff(seen) > 1), joins, 0)
     beside = np.maximum(np.append(strange[1:], 0), np.append(0, strange[:-1]))
@@ -67,7 +67,7 @@ def _strange(seen: Int, joins: Int) -> Int:
 
 
 def _doubtful(seen: Int, joins: Int, at: Int) -> Int:
-    """Return a term between each of these neighbours whose join distinguishes a whole block from a chain's terms."""
+    """Return a term between each of these neighbours, whose joins distinguish a whole block from terms of a chain."""
     low, high = seen[at], seen[at + 1]
     return np.where(_as_chains(seen, joins)[0][at], np.maximum(high - 3, low + 1), np.minimum(low + 3, high - 1))
 
@@ -77,8 +77,8 @@ def _between(seen: Int, joins: Int, at: Int) -> Int:
     low, high = seen[at], seen[at + 1]
     chosen = (low + high) // 2
     before, after = np.maximum(at - 1, 0), np.minimum(at + 1, joins.size - 1)
-    ends = seen[before] + joins[before] - 1  # of a chain that begins with the term before
-    begins = seen[after + 1] - joins[after] + 1  # of a chain that takes the terms before the one after
+    ends = seen[before] + joins[before] - 1  # last term of a chain that begins with the term before
+    begins = seen[after + 1] - joins[after] + 1  # first term of a chain that ends before the term after
     ends = np.where(ends == low, low + 1, ends)
     begins = np.where(begins == high, high - 1, begins)
     for there in (ends, begins):

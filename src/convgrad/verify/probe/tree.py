@@ -20,12 +20,12 @@ from convgrad.verify.probe.asker import Impossible
 Int = NDArray[np.int64]
 Query = Callable[[Int], Int]  # pairs of terms to sizes of joins
 
-STALE = 64  # after so many terms that meet at one node, the others are assumed to; random pairs confirm it
+STALE = 64  # after this many terms that join at one node, all others are assumed to join there; random pairs confirm it
 
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A tree over the terms ``seen``, some or all of ``terms``, in order.
+    """A tree of additions over the terms ``seen``, in order: some or all of the ``terms`` terms of a sum.
 
     Node 0 is the root. ``sizes`` has the number of leaves under each node, including unseen leaves. ``above`` has the
     parent of each node, and ``over`` the parent of each seen term. A node comes after its parent.
@@ -81,7 +81,7 @@ class Tree:
 
 
 def grow(query: Query, terms: int, seen: Int, seed: int = 0) -> Tree:
-    """Return the tree over the terms ``seen``; raise Impossible if the answers contradict each other.
+    """Return the tree over the terms ``seen``, from ``query``; raise Impossible if its results contradict each other.
 
     >>> chain = lambda pairs: pairs.max(axis=1) + 1
     >>> tree = grow(chain, 5, np.arange(5))
@@ -91,7 +91,7 @@ def grow(query: Query, terms: int, seen: Int, seed: int = 0) -> Tree:
     rng = np.random.default_rng(seed)
     sizes, above = [terms], [-1]
     over = np.zeros(seen.size, np.int64)
-    todo = [(np.arange(seen.size), 0, 0)] if seen.size > 1 else []  # indices in seen, parent, fruitless rounds
+    todo = [(np.arange(seen.size), 0, 0)] if seen.size > 1 else []  # indices in seen, parent, rounds without a new node
     while todo:
         picks = [int(rng.integers(places.size)) for places, _, _ in todo]
         rests = [np.delete(places, pick) for (places, _, _), pick in zip(todo, picks, strict=True)]
@@ -103,7 +103,7 @@ def grow(query: Query, terms: int, seen: Int, seed: int = 0) -> Tree:
         later = []
         for (_, node, vain), first, others, joins in zip(todo, firsts, rests, answers, strict=True):
             if joins.max() > sizes[node]:
-                raise Impossible(f"a subtree of {sizes[node]} leaves has a join of {joins.max()}")
+                raise Impossible(f"a subtree of {sizes[node]} leaves contains a join of {joins.max()} leaves")
             at = node
             for size in np.unique(joins)[::-1].tolist():
                 group = others[joins == size]
@@ -122,22 +122,22 @@ def grow(query: Query, terms: int, seen: Int, seed: int = 0) -> Tree:
     short = tree.inconsistent
     if short.size:
         size = int(tree.sizes[short[0]])
-        raise Impossible(f"a join of {size} leaves has {size - int(tree.unseen[short[0]])} below it")
+        raise Impossible(f"a join of {size} leaves has {size - int(tree.unseen[short[0]])} leaves below it")
     return tree
 
 
 def along(terms: int, seen: Int, joins: Int) -> Tree | None:
-    """Return the tree with contiguous subtrees, from the joins of neighbours alone; None if it is not determined.
+    """Return the tree with contiguous subtrees, from the joins of neighbours; None if these do not determine a tree.
 
-    The join of two terms is the largest join of neighbours between them. All leaves of such a node are under the sum's
-    node of the same size. If both have equally many leaves, the two nodes are the same. If each node has two children
-    and all terms are seen, no other nodes are possible. The joins do not show how more than two children of a node are
-    added.
+    The join of two terms is assumed to be the largest join of neighbours between them. All leaves of such a node are
+    under one node of the sum's tree. If both nodes have equally many leaves, they are the same node. If all terms are
+    seen and each node has two children, the sum's tree has no other nodes. If a node has more than two children, the
+    joins of neighbours do not show how these are added.
 
     >>> along(5, np.arange(5), np.array([2, 5, 2, 3])).height
     4
     """
-    above: dict[int, int] = {}  # by the neighbours that represent a node
+    above: dict[int, int] = {}  # parents; a node is represented by a pair of neighbours
     node = list(range(joins.size))
     size = joins.tolist()
     path: list[int] = []
@@ -151,7 +151,7 @@ def along(terms: int, seen: Int, joins: Int) -> Tree | None:
             path.append(at)
     above |= dict(zip(path[1:], path, strict=False))
     order = sorted(set(node), key=lambda at: -size[at])
-    virtual = not order or size[order[0]] < terms  # a root above the seen terms
+    virtual = not order or size[order[0]] < terms  # add a root if seen terms join below it
     number = {at: place + virtual for place, at in enumerate(order)}
     sides = [[joins[at] if at >= 0 else terms + 1 for at in range(-1, joins.size)], [*size, terms + 1]]
     over = [at - 1 if sides[0][at] <= sides[1][at] else at for at in range(seen.size)]
@@ -167,7 +167,10 @@ def along(terms: int, seen: Int, joins: Int) -> Tree | None:
 
 
 def confirm(query: Query, tree: Tree, number: int, seed: int = 1) -> None:
-    """Query random pairs (and each next but one seen term if some are unseen); raise Impossible if a pair disagrees."""
+    """Query random pairs of terms; raise Impossible if the join of a pair is not that of the tree.
+
+    If some terms are unseen, each seen term is also queried with the next but one.
+    """
     places = np.random.default_rng(seed).integers(tree.seen.size, size=(number, 2))
     if tree.seen.size < tree.terms:
         places = np.concatenate([places, np.arange(tree.seen.size - 2)[:, None] + [0, 2]])
@@ -178,4 +181,4 @@ def confirm(query: Query, tree: Tree, number: int, seed: int = 1) -> None:
     wrong = np.flatnonzero(query(tree.seen[places]) != wanted)
     if wrong.size:
         first, second = tree.seen[places[wrong[0]]].tolist()
-        raise Impossible(f"{wrong.size} of {len(wanted)} pairs contradict the others, first terms {first} and {second}")
+        raise Impossible(f"{wrong.size} of {len(wanted)} pairs contradict the tree, first terms {first} and {second}")
