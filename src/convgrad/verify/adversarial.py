@@ -1,9 +1,9 @@
 """Operands that are hard to sum: terms that cancel, the format's whole range of exponents, zeros of both signs.
 
-The two operands share an axis: channels or images. One operand is scaled by 2^k along this axis and the other by 2^-k,
-where k reaches the limits of the format. So operands are as large and as small as the format allows, but products are
-moderate and results are finite. In about half of the pairs of neighbours along this axis, the two products nearly
-cancel.
+Sums are over an axis that both operands have: channels or images. One operand is scaled by 2^k along the summed axis,
+and the other by 2^-k, where k reaches the limits of the format. So operands are as large and as small as the format
+allows, but products are moderate and results are finite. For about half of the pairs of neighbouring channels or
+images, the two products nearly cancel.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Shared(NamedTuple):
 
 
 def adversarial(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generator) -> Iterator[Array]:
-    """Yield one canonical operand per canonical shape; their sums are hard to compute accurately."""
+    """Yield one canonical operand per canonical shape, such that sums are hard to compute accurately."""
     fmt, shared = problem.operand_format, _shared(problem, shapes)
     exponents = SCALES[min(fmt.max_exponent, problem.output_format.max_exponent, 127)]
     reach = max(0, fmt.max_exponent - exponents[1] - NORMAL_BITS - 2)

@@ -54,8 +54,8 @@ def error_bound(
     - "winograd:M,R", M outputs of R taps at a time along each axis: the bound uses norms, and ``height`` is not used;
     - "fft": the bound is infinite.
 
-    ``max_error`` is the argument of the call. If ``max_error`` admits Winograd tiles, the bound is for convgrad's
-    tiles, and ``bound`` selects one of three bounds (otherwise ``bound`` has no effect):
+    ``max_error`` is the argument passed to the call. If ``max_error`` admits Winograd tiles, the bound is for
+    convgrad's tiles, and ``bound`` selects one of three bounds (otherwise ``bound`` has no effect):
 
     - "paths": the tightest bound, which counts each rounding of the transforms and sums where it occurs;
     - "norms": a bound from norms of the values at each point of the Winograd domain;
@@ -133,10 +133,7 @@ def rounded_terms(answer: Answer | Reference) -> NDArray[np.int64]:
 
 
 def heights(terms: NDArray[np.int64], problem: Problem, how: Declared) -> NDArray[np.int64]:
-    """Return each element's declared rounding depth; it is at most the number of products and last additions.
-
-    The last additions are those of bias and old value.
-    """
+    """Return each element's declared rounding depth, at most its number of products and of additions of bias or old."""
     last = last_additions(problem)
     own = terms + last
     if how.blocks:

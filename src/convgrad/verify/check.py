@@ -1,4 +1,4 @@
-"""Verdicts on given results of calls: first by the bound, then by the statistics; then the defect is named."""
+"""Verdicts on given results of calls: the bound is checked first, then the statistics, and then defects are named."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def check(
 
     ``result`` is an array, whose type is the output's type, or a function that returns the array. The function gets the
     arguments of ``convgrad.run``: the operator, its inputs and its attributes. The verdict is *wrong* if the function
-    raises, or returns a wrong shape or type. ``old`` is the array to which the result was added. Tensors may require
-    gradients.
+    raises, or returns a wrong shape or type. ``old`` is the array to which the result was added. Arguments may be
+    tensors that require gradients.
 
     The verdict assumes the declared arithmetic:
 
@@ -52,10 +52,11 @@ def check(
       the largest number of roundings of a term, including the additions of bias and ``old``. By default, the terms of
       an element may be added in any order.
     - ``max_error``: the argument of the call that computed the result. If ``max_error`` admits Winograd tiles, the
-      bound is for convgrad's tiles. A function is called without ``max_error``.
+      bound is for convgrad's tiles. If ``result`` is a function, it is called without ``max_error``.
 
     Attributes are as for ``convgrad.run``, or as for ``convgrad.convolution``: one int for all axes, and strides and
-    dilations 1 by default. A function gets one value per axis. Raises as ``convgrad.run`` does for these inputs.
+    dilations 1 by default. If ``result`` is a function, its attributes have one value per axis. Raises as
+    ``convgrad.run`` does for these inputs.
 
     >>> import numpy as np
     >>> src, diff_dst = np.ones((2, 6, 1), np.float32), np.ones((2, 3, 1), np.float32)
@@ -81,7 +82,7 @@ def check(
 
 
 def _format_of(result: object) -> Format | None:
-    """Return the format of a result; None if it is not an array of a known format, which the verdict reports."""
+    """Return the format of a result, or None if the value has no valid format."""
     try:
         return None if isinstance(result, Verdict) else arrays.take(result, "", "result")[1]
     except ConvgradError:
@@ -132,7 +133,7 @@ def verdicts_of(
 
 
 def _claim(result: object, prepared: Prepared, how: Declared, old: Array | None) -> Claim | Verdict:
-    """Return the claim to judge, or the verdict if the value cannot be a result because of its type or shape."""
+    """Return the claim to judge, or a verdict if the value has a type or shape that no result has."""
     if isinstance(result, Verdict):
         return result
     try:
@@ -144,7 +145,7 @@ def _claim(result: object, prepared: Prepared, how: Declared, old: Array | None)
 
 
 def as_result(value: object, problem: Problem, name: str = "result") -> tuple[Array, Format]:
-    """Return a value as an array, with its format; refuse a type or shape that no result has (rules T1, T4, D2)."""
+    """Return a value as an array, with its format; raise if no result has its type or shape (rules T1, T4, D2)."""
     array, fmt = arrays.take(value, problem.operator, name)
     if fmt is F64 and problem.operand_format is not F64:  # T4
         sums = f"sums of {problem.operand_format} operands are kept in f32 and rounded to f32 or to fewer bits"

@@ -57,7 +57,7 @@ def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, 
     """Return gamma_h magnitude + n tiny/2 (1 + gamma_h), but 0 if sums are exact, infinity if they may overflow."""
     p, minimum, *_ = SUMS[declared["accumulation"]]
     live = sum(x != 0 and y != 0 for x, y in pairs[: len(pairs) - added])
-    height, blocks = added + live, declared["height"]  # of any order: all terms but products of 0
+    height, blocks = added + live, declared["height"]  # the depth of any order: terms but products of 0
     if isinstance(blocks, int):
         height = min(height, blocks)
     elif blocks:

@@ -105,7 +105,7 @@ class Claim:
             self._judged.append(judge(got, reference, problem, part.operands, self.how, part.old, part.origin))
 
     def _merged(self, one: Verdict, other: Verdict) -> Verdict:
-        """Return one verdict of the bound on the elements of two such verdicts."""
+        """Return one verdict that combines the verdicts of the bound on two sets of elements."""
         if not one.elements:
             return other
         first = max(

@@ -15,7 +15,7 @@ from convgrad.verify.reference import Progress
 def exact(operator: str, *inputs: object, dtype: object = None, **attributes: object) -> Any:
     """Return the exact result of a call of ``convgrad.run``: exact sums, each rounded once to the output's type.
 
-    Every element is proved to be correctly rounded. For f64 operands, this is true only if the call has few terms.
+    Every element is proved to be correctly rounded. For f64 operands, the proof needs a call with few terms.
 
     The result is an array of the library of the first input. Attributes are as for ``check``. Raises as
     ``convgrad.run`` does. Follows the document of the named operator.

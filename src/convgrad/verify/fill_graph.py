@@ -24,8 +24,8 @@ def fill_graph(
 ) -> dict[int, Array]:
     """Return generated tensors by id, for all inputs of convolution ops that are neither ``given`` nor computed.
 
-    Each tensor is generated for the first op that reads it, from ``seed`` and the op's id. For example, its integers
-    are such that this op adds exactly. A shape input gets the shape of the op's output. An op whose extents are unknown
+    Each tensor is generated for the first op that reads it, from ``seed`` and the op's id. For example, this op adds
+    the integers of the tensor exactly. A shape input gets the shape of the op's output. An op whose extents are unknown
     gets no tensors. Raises GraphError if all tensors together would take more than ``memory_bytes``.
     """
     found, computed = graph.inference, set(graph.computed)

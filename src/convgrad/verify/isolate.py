@@ -26,8 +26,8 @@ from convgrad.verify.verdict import WRONG, Defect, Verdict
 Array = NDArray[Any]
 
 CRASHED, HUNG = "crashed", "did not return"
-ENDS_WITHIN_S = 5.0  # the time that a child has to end by itself
-LOOKS_EVERY_S = 1.0  # the interval of checks that the child is alive
+ENDS_WITHIN_S = 5.0  # the time that a child process has to end by itself
+LOOKS_EVERY_S = 1.0  # the interval between checks that the child process is alive
 
 
 class Isolated:
@@ -68,7 +68,7 @@ class Isolated:
                     self._end(at_once=True)
                     said = f"it {HUNG} in {self._seconds:g} seconds"
                     return Verdict(outcome=WRONG, reason=said, found=(Defect(HUNG),))
-                if not child.is_alive() and not pipe.poll():  # processes of the child may keep the pipe open
+                if not child.is_alive() and not pipe.poll():  # the child's own processes may keep the pipe open
                     raise EOFError
             self.took_s, result = pipe.recv()
         except (EOFError, OSError):

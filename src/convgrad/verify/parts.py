@@ -1,4 +1,4 @@
-"""Parts of a large output; each part is a sub-problem, whose reference has the same values as that of the whole."""
+"""Parts of a large output: each part is a sub-problem, with the same exact sums and bounds as in the whole problem."""
 
 from __future__ import annotations
 

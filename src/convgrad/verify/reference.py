@@ -40,7 +40,7 @@ class Reference:
     if all operands are integers: sums with A below 2^p are then exact in p bits in any order.
 
     If the problem has an activation, ``value`` and ``error`` are those after the activation. The other fields describe
-    the sums before it.
+    the sums before the activation.
 
     For operands other than f64, rounding ``value`` to f32 or to fewer bits gives S correctly rounded.
     """
@@ -64,7 +64,7 @@ class Facts:
 
     ``granule`` is the result of ``granules``: exponents e such that 2^e divides all terms of an element. ``integral``:
     all operands are integers. ``finite``: all operands are finite. ``few``: operands are f64, and the problem has at
-    most ``F64_TERMS`` terms, so that all sums are exact.
+    most ``F64_TERMS`` terms, which are added exactly.
     """
 
     granule: NDArray[np.int32]
@@ -144,7 +144,7 @@ def certify(
 
 
 def _activated(sums: Reference, problem: Problem) -> Reference:
-    """Return the reference after the problem's activation: no error grows, and a value that is surely 0 has none."""
+    """Return the reference after the problem's activation, where no error grows and a certain 0 has no error."""
     if not problem.activation:
         return sums
     error = np.where(sums.value + sums.error <= 0, 0.0, sums.error)
@@ -201,8 +201,8 @@ def _bounds(
 ) -> tuple[F64Array, F64Array]:
     """Return bounds on the error of float64 sums, and on sum |x||y|; ``size`` is sum |x||y| as computed in float64.
 
-    A product has at most ``sums.chunk`` roundings within its chunk. It has fewer if the element has fewer terms,
-    because adding a product of 0 is exact. The additions of chunks, bias and old value are compensated: their rounding
+    A product has at most ``sums.chunk`` roundings within its chunk. A product of an element with fewer terms has fewer
+    roundings, because adding a 0 is exact. The additions of chunks, bias and old value are compensated: their rounding
     errors are added up in float64. A sum has no error if sum |x||y| is at most 2^53 granules.
     """
     upper = size * (1 + 2 * gamma(sums.chunk + sums.adds + 3, F64.unit)) + underflow
@@ -214,7 +214,7 @@ def _bounds(
 
 
 def _undecided(value: F64Array, error: F64Array) -> NDArray[np.bool_]:
-    """Return a mask of the elements for which value - error and value + error round differently to a format but f64.
+    """Return a mask of elements for which value - error and value + error round differently in a format except f64.
 
     A midpoint between neighbours in a format narrower than f32 is an f32 number whose last 12 bits are 0. If both ends
     round to one f32 number whose last 12 bits are not all 0, no midpoint is between the ends.

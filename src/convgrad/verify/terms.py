@@ -22,9 +22,9 @@ Met = NDArray[np.intp]
 class Terms:
     """The terms of one output element: the products ``x * y`` in float64, which are exact for all types but f64.
 
-    The first axis of both arrays has the images of a weight or bias gradient, otherwise the channels of a group. One
-    axis per spatial axis follows, with positions or taps in order, without padding. ``added`` has the values that are
-    added without a product: bias, then the old value.
+    The first axis of ``x`` and ``y`` has the images of a weight or bias gradient, otherwise the channels of a group.
+    One axis per spatial axis follows, with positions or taps in order, without padding. ``added`` has the values that
+    are added without a product: bias, then the old value.
     """
 
     x: F64Array

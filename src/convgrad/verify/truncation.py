@@ -1,8 +1,7 @@
 """Generated operands that distinguish rounding to nearest from truncation: sums need more bits than results have.
 
-A result has p significand bits, and a sum has q = 24 (53 for f64). There are two constructions. In both, sums that
-round to nearest equal the exact sum rounded once, in any order. If bits are truncated instead, about half of the
-elements differ.
+A result has p significand bits, and a sum has q = 24 (53 for f64). Sums that round to nearest, in any order, equal the
+exact sum rounded once. If bits are truncated instead, about half of the elements differ.
 
 The construction for p < q (bf16 and f16 results): all terms are integers times one power of 2, and the magnitudes of
 these integers add up to at most 2^q. So every partial sum is exact. Terms are as large as this limit allows, so most
@@ -37,7 +36,7 @@ SHIFT = 8  # number of bits of the second product below the result's last bit, i
 
 
 def truncation(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generator) -> Iterator[Array]:
-    """Yield one canonical operand per canonical shape; their sums differ if they are truncated."""
+    """Yield one canonical operand per canonical shape, such that results differ if sums are truncated."""
     result, sums = problem.output_format.significand_bits, problem.operand_format.accumulator.significand_bits
     whole = result < sums and problem.solves_for != "bias_add"
     values = _integers(problem, shapes, rng, sums) if whole else _pairs(problem, shapes, rng)
@@ -49,10 +48,10 @@ def truncation(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generat
 
 
 def _integers(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generator, sums: int) -> Iterator[F64Array]:
-    maximum = 2**sums // max(1, _terms(problem) + ("bias" in problem.operands))  # magnitude of a product
+    maximum = 2**sums // max(1, _terms(problem) + ("bias" in problem.operands))  # of a product's magnitude
     largest = maximum if problem.solves_for == "bias" else isqrt(maximum)
     largest = max(MINIMUM, min(largest, 2**problem.operand_format.significand_bits))
-    share = min(1.0, maximum / largest**2 / 2)  # of nonzero values in the thinned operand: half of the limit
+    share = min(1.0, maximum / largest**2 / 2)  # nonzero values of the thinned operand: half of the limit
     range_bits = min(problem.operand_format.max_exponent, problem.output_format.max_exponent)
     scale = 2.0 ** -max(0, -(-(sums - range_bits) // 2))  # factor of both operands that keeps sums from overflow
     for tensor, shape in zip(problem.operands, shapes, strict=True):

@@ -50,13 +50,13 @@ class Verdict:
     ok         none of the above
     =========  ======================================================================================================
 
-    ``share`` is the largest ratio of an error to its bound, and ``worst`` the index of this element. ``share`` is
-    infinite if an element is finite but its exact value is not, or the reverse. ``equal`` counts the elements that have
-    the bits of the rounded exact value. ``beyond`` counts the elements beyond the bound, which ``mask`` marks in the
-    caller's layout. ``undecided`` counts the elements without a bound, because their sums may overflow or are too long.
-    ``blind`` counts undetectable zeros: elements so small compared with their bound that a 0 would pass. ``nonfinite``
-    counts elements whose exact value is, or rounds to, an infinity or NaN. ``found`` has the recognised defects.
-    ``statistics`` has figures by name, and ``limits`` the smallest detectable defects by name.
+    ``share`` is the largest ratio of an element's error to its bound, and ``worst`` the index of this element. The
+    ratio is infinite if the element is finite but its exact value is not, or the reverse. ``equal`` counts the elements
+    that have the bits of the rounded exact value. ``beyond`` counts the elements beyond the bound, which ``mask`` marks
+    in the caller's layout. ``undecided`` counts the elements without a bound, because their sums may overflow or are
+    too long. ``blind`` counts undetectable zeros: elements so small compared with their bound that a 0 would pass.
+    ``nonfinite`` counts elements whose exact value is, or rounds to, an infinity or NaN. ``found`` has the recognised
+    defects. ``statistics`` has figures by name, and ``limits`` the smallest detectable defects by name.
     """
 
     elements: int = 0

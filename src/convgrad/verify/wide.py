@@ -1,4 +1,4 @@
-"""The exact sum of one element's terms: the nearest float64, and the sign of its error."""
+"""The exact sum of one element's terms: the nearest float64 number, and the sign of the rounding error."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def exact_sum(terms: Terms) -> tuple[float, float]:
 def to_odd(nearest: float, remainder: float) -> float:
     """Return the exact sum rounded to odd, from the results of ``exact_sum``.
 
-    This is the sum itself if it is a float64 number. Otherwise it is the one of the two float64 neighbours whose last
-    bit is 1. Rounding this number to at most 51 bits gives the correctly rounded sum.
+    A sum that is a float64 number stays the same. Any other sum becomes the one of its two float64 neighbours whose
+    last bit is 1. Rounding the result to at most 51 bits gives the correctly rounded sum.
 
     >>> to_odd(1.0, 1e-30) == 1 + 2**-52, to_odd(1.0, -1e-30) == 1 - 2**-53, to_odd(1.0, 0.0)
     (True, True, 1.0)

@@ -75,7 +75,7 @@ def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
 def carried(outputs: int, taps: int) -> tuple[float, ...]:
     """Return for each tap the sum of the magnitudes of coefficients along its paths to an output, for data of 1.
 
-    The sum is the largest of all outputs of a tile.
+    The output of the tile with the largest sum counts.
 
     >>> carried(1, 3), carried(2, 3)
     ((3.0, 1.0, 3.0), (4.0, 2.0, 4.0))

@@ -19,7 +19,8 @@ def _moved(by: int) -> Misread:
     return lambda axis: replace(axis, pad_begin=axis.pad_begin + by)
 
 
-# By the defect's name: the axis as it is misread. Extents do not change; positions that no tap reaches have no terms.
+# For each defect, the axis with the attributes that the defect uses.
+# Extents do not change; positions that no tap reaches have no terms.
 MISREAD: Mapping[str, Misread] = {
     "stride ignored": lambda axis: replace(axis, stride=1),
     "dilation ignored": lambda axis: replace(axis, dilation=1),
@@ -37,7 +38,7 @@ ODD = "odd pad on the wrong side"
 
 
 def misread(scene: Scene) -> Iterator[Explanation]:
-    """Yield explanations with each change of ``MISREAD`` on all axes, then on each axis alone."""
+    """Yield explanations in which attributes are misread as in ``MISREAD``, on all axes, then on each axis alone."""
     if scene.conv is None:
         return
     axes = scene.conv.axes

@@ -18,7 +18,7 @@ from convgrad.verify.diagnose.sums import Instead, Scene
 Array = NDArray[Any]
 RANK = 5  # maximum number of axes whose permutations are tried
 
-# By description: the defect's name, and the function from groups to the groups whose channels are used instead.
+# Wrong channels of groups, by description: the defect's name, and the function from all groups to those used instead.
 BLOCKS: dict[str, tuple[str, Callable[[NDArray[np.intp]], NDArray[np.intp]]]] = {
     "group 0 for all": ("group offset wrong", np.zeros_like),
     "in reverse order": ("groups exchanged", lambda g: g[::-1]),
@@ -85,7 +85,7 @@ def layouts(scene: Scene) -> Iterator[Explanation]:
 
 
 def _as_if(order: tuple[int, ...], layout: str, rank: int) -> Change:
-    """Return the change that reads an array's memory as if its axes were in another order."""
+    """Return a function that reads an array's memory as if its axes were in another order."""
 
     def change(canonical: Array) -> Array:
         back = np.argsort(axis_order(layout, rank))
@@ -97,7 +97,7 @@ def _as_if(order: tuple[int, ...], layout: str, rank: int) -> Change:
 
 
 def _undone(order: tuple[int, ...], layout: str, rank: int) -> Change:
-    """Return the change of a result that was written with its axes in another order."""
+    """Return a function that rearranges a result as if it had been written with its axes in another order."""
 
     def change(canonical: Array) -> Array:
         lying = canonical.transpose(np.argsort(axis_order(layout, rank)))

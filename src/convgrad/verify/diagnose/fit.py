@@ -17,12 +17,12 @@ from convgrad.verify.diagnose.sums import FEW, F64Array, Scene, Sums, Where
 Rounding = Callable[[F64Array], F64Array]
 
 WHOLE = 2**27  # multiply-adds; larger problems are computed only at SAMPLED elements of each kind
-# Bits of evidence that a name needs, and the most that one element gives. About 2^9 explanations are tried, so chance
-# gives a name to 1 in 2^15 results.
+# Bits of evidence that a name needs, and the most that one element gives.
+# About 2^9 explanations are tried, so chance gives a name to 1 in 2^15 results.
 ENOUGH, MAXIMUM = 24.0, 24.0
 FIRST = 2  # number of elements at which every explanation is computed first
 LEFT = 0.25  # largest share of the errors that an explanation may leave unexplained
-FAR = 1e6  # an error of more than this multiple of the noise counts as this multiple
+FAR = 1e6  # the largest ratio of error to noise that counts; larger ratios are cut
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +82,8 @@ def _near(nearest: float) -> float:
 def _fit(scene: Scene, one: Explanation) -> Fit | None:
     """Return the fit of an explanation, or None if it does not fit.
 
-    An explanation fits if all elements are inside its bound, and the wrong elements give enough bits of evidence. It
-    must also leave at most a quarter of the errors, because the bound of long sums is wide.
+    An explanation fits if all elements are inside its bound, and the wrong elements give enough bits of evidence. The
+    bound of long sums is wide, so an explanation must also leave at most a quarter of the errors.
     """
     answer = one.sums.at(scene.few)
     if not _inside(scene, one, scene.few, answer)[0].all():
@@ -128,7 +128,7 @@ def _inside(scene: Scene, one: Explanation, where: Where, answer: Answer) -> tup
     """Return a mask of the elements inside an explanation's bound, and the bits of evidence for the explanation.
 
     The evidence is the larger of two counts. First, a wrong element gives log2(1 + error / width of the bound) bits. A
-    right element gives as many if it differs from the rounded exact value, and the explanation admits only its value.
+    right element gives as many bits if it is not the rounded exact value, and the explanation admits no other value.
     Second, if errors are symmetric, an element is nearer to an unrelated value than to the exact one in at most half of
     all cases. If k of m elements are nearer to the explanation, this gives m (1 - H(k / m)) bits, by Chernoff's bound
     with the binary entropy H.

@@ -64,7 +64,7 @@ def _spatial(axis: int, rank: int) -> str:
 def unsummed(scene: Scene) -> Iterator[Explanation]:
     """Yield explanations in which sums leave out images, or channels of each group.
 
-    The last, the first, those after whole vectors, all but one, or one half of them are left out.
+    Sums leave out the last, the first, all after whole vectors, all but one, or half of the images or channels.
     """
     conv = scene.conv
     if scene.problem.solves_for in ("weights", "bias"):

@@ -10,8 +10,9 @@ from convgrad.verify.diagnose.sums import Scene
 
 Rows = Callable[[Scene], Iterator[Explanation]]
 
-# A row has a description, a function that yields explanations, and a flag. If two rows fit equally well, the first
-# gives the name. The flag marks rows that copy operands: these rows are skipped if an operand is larger than LARGE.
+# A row has a description, a function that yields explanations, and a flag.
+# The flag marks rows that copy operands: these rows are skipped if an operand is larger than LARGE.
+# If two rows fit equally well, the first gives the name.
 TABLE: tuple[tuple[str, Rows, bool], ...] = (
     ("NaN or infinity multiplied by padding", attributes.padding_multiplied, True),
     ("NaN or infinity left out", numbers.swallowed, True),

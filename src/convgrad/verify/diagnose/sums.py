@@ -30,7 +30,7 @@ SAMPLED, FEW = 128, 16  # numbers of wrong elements, and of right elements, in `
 class Scene:
     """A wrong result and all known facts about it, as canonical arrays.
 
-    ``old`` has the previous contents of the result; it may be given even if the problem does not add to them.
+    ``old`` has the previous contents of the result, which may be known even if the problem does not add to them.
     """
 
     got: Array
@@ -78,7 +78,7 @@ class Scene:
 
     @cached_property
     def many(self) -> Where:
-        """Flat indices of more wrong elements than in ``few``, then of more right ones."""
+        """Flat indices of many wrong elements, then of many right ones."""
         return np.concatenate([_spread(self.wrong, SAMPLED), _spread(np.flatnonzero(~self.beyond), SAMPLED)])
 
 
@@ -167,7 +167,7 @@ class Picked:
 
 @dataclass(frozen=True, eq=False)
 class Changed:
-    """The exact sums after a change of each: ``change`` takes flat sums, their magnitudes and their flat indices."""
+    """The exact sums, each changed by ``change``, which takes flat sums, their magnitudes and their flat indices."""
 
     exact: Answer
     change: Callable[[F64Array, F64Array, Where], tuple[F64Array, F64Array]]

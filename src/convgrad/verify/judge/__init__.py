@@ -46,11 +46,14 @@ def judge(
 ) -> Judgement:
     """Return the judgement on a canonical result, in ``problem.output_format``, that is inside its bound.
 
-    Two kinds of results are undecided, with a reason. The first are sums so long for their format that additions lose
-    whole terms. The second are results of an algorithm other than sums of products, if their errors are larger than a
-    sum in any order can have. Equal calls return equal judgements, because the sampled elements are always the same.
-    If a result is part of a larger one, ``origin`` is the index of its first element in the larger result. Places are
-    named by indices of the larger result.
+    Two kinds of results are undecided, with a reason:
+
+    - sums that are so long for their format that additions lose whole terms;
+    - results of an algorithm other than sums of products, with larger errors than a sum in any order can have.
+
+    Equal calls return equal judgements, because the sampled elements are always the same. If a result is part of a
+    larger one, ``origin`` is the index of its first element in the larger result. Places are named by indices of the
+    larger result.
     """
     with np.errstate(all="ignore"):
         errors = errors_of(got, reference, problem, operands, declared, old, origin)

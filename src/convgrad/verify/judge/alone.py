@@ -19,7 +19,7 @@ def alone(values: NDArray[np.float64], judged: NDArray[np.bool_]) -> NDArray[np.
     places = np.flatnonzero(judged)
     significands = np.frexp(np.abs(values.ravel()[places]))[0]
     rising = np.sort(significands)
-    if not (rising[1:] == rising[:-1]).any():  # in most data; this test is faster than np.unique
+    if not (rising[1:] == rising[:-1]).any():  # common, and faster than np.unique
         return judged.copy()
     first = np.unique(significands, return_index=True)[1]
     mask = np.zeros(values.size, np.bool_)

@@ -22,10 +22,10 @@ from convgrad.verify.verdict import Defect
 
 F64Array = NDArray[np.float64]
 
-LEANING = 0.8  # share of the errors that are towards 0 if all additions are truncated
-# Ranges of the relative loss of a result: in u for truncated products, in n u for truncated additions. Truncation takes
-# half of a last place on average: 0.5 to 1 u of a number, mostly 0.72 u. It affects each product, or each of n partial
-# sums, which are half of the result on average.
+LEANING = 0.8  # minimum share of errors towards 0 if all additions are truncated
+# Ranges of the relative loss of a result: in u for truncated products, in n u for truncated additions.
+# Truncation subtracts half of the last place on average, which is 0.5 to 1 u of a number, and 0.72 u on average.
+# The n partial sums that truncated additions affect are half as large as the result on average.
 PRODUCTS, ADDITIONS = (0.4, 1.25), (0.2, 0.6)
 
 
@@ -86,7 +86,7 @@ def _clean(errors: Errors) -> bool:
 
 
 def _additions_truncated(errors: Errors) -> bool:
-    """Return whether errors may come from truncated additions: most are towards 0, and all are at most 2 u n A."""
+    """Return whether errors may come from truncated additions: most are towards 0, and none is too large for that."""
     maximum = 2 * errors.accumulator.unit * errors.terms * errors.magnitude
     towards = (errors.z * np.sign(errors.value))[errors.alone]
     lean = np.count_nonzero(towards < 0) > LEANING * np.count_nonzero(towards)

@@ -1,10 +1,10 @@
 """Kappa: the ratio of an order's squared partial sums to their expectation for terms in exchangeable order.
 
 Data has structure along axes, and the orders of sums follow the same axes. If the first half of the images is positive
-and the second half negative, a chain over the images has much larger partial sums than a chain in random order. Kappa
-is computed from an element's terms. It is the largest sum of squared partial sums, divided by its expectation for
-exchangeable terms. The maximum is over chains along every order of the axes, from either end, in 2 and in 8 parts, and
-in 8 and 16 interleaved lanes. Kappa is 1 to 2 on ordinary data.
+and the second half negative, a chain over the images has much larger partial sums than a chain in random order. The
+kappa of an element is the largest sum of its squared partial sums, divided by the expectation for exchangeable terms.
+The maximum is over chains along every order of the axes, from either end, in 2 and in 8 parts, and in 8 and 16
+interleaved lanes. Kappa is 1 to 2 on ordinary data.
 """
 
 from __future__ import annotations
@@ -84,6 +84,6 @@ def _energy(rows: F64Array) -> F64Array:
 
 
 def _squares(sums: F64Array, live: F64Array | None) -> F64Array:
-    """Return each row's sum of squares over the live products, or over all if there is no mask."""
+    """Return each row's sum of squares; ``live`` is a mask of the elements to sum, or None for all."""
     total: F64Array = np.einsum("ij,ij->i", sums, sums) if live is None else np.einsum("ij,ij,ij->i", sums, sums, live)
     return total

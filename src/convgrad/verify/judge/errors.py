@@ -208,7 +208,7 @@ def _kappas(products: F64Array) -> F64Array:
 
 
 def grain(errors: Errors) -> F64Array:
-    """Return the last place of each sum, divided by its rms product; above ``GRAIN``, additions lose whole terms."""
+    """Return each sum's last place, divided by the rms of its products; above ``GRAIN``, additions lose whole terms."""
     size = np.sqrt(np.square(errors.value) + errors.squares)
     share: F64Array = errors.accumulator.unit * size / rms_term(errors.squares, errors.terms)
     return np.where(errors.judged, share, 0.0)

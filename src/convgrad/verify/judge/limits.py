@@ -23,8 +23,8 @@ def detection_limits(errors: Errors) -> dict[str, float]:
     """Return the smallest detectable relative errors of one element, of all elements and of a group, by name.
 
     The limit of one element is for an element of median size. The limit of rounded partial sums is a number of bits:
-    partial sums rounded to that many bits or fewer are detected. It is about log2(1 / (1.2 u sqrt n)) for data of mean
-    0.
+    partial sums rounded to that many bits or fewer are detected. For n terms of mean 0 and unit roundoff u, this number
+    is about log2(1 / (1.2 u sqrt n)).
     """
     chosen = errors.alone & (errors.value != 0)
     if not chosen.any():

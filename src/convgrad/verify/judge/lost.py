@@ -19,22 +19,23 @@ from convgrad.verify.judge.conspire import AT_ONCE
 
 F64Array = NDArray[np.float64]
 
-REACH = 4.0  # in units of g: larger terms lose nothing on average
-OCTAVES = (-24, 8)  # range of log2(g / mean term): below it nothing is lost, above it sums do not grow
+REACH = 4.0  # terms larger than this multiple of the sum's last place lose nothing on average
+OCTAVES = (-24, 8)  # range of log2(last place / mean term): below it nothing is lost, above it sums do not grow
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The largest share of A that additions may lose, by log2(g / mean term).
+    """The largest share of sum |p| that additions of terms p may lose, by log2(last place of the sum / mean |p|).
 
-    The share is the mean of the sampled losses plus two standard errors. It never decreases as g grows.
+    The share is the mean of the sampled losses plus two standard errors. The share never decreases as the last place
+    grows.
     """
 
     octaves: F64Array
     shares: F64Array
 
     def of(self, grid: F64Array, magnitude: F64Array, terms: F64Array) -> F64Array:
-        """Return the loss of sums with last place ``grid``, magnitude A, and this number of terms."""
+        """Return the loss of sums with last place ``grid``, sum |p| ``magnitude``, and this number of terms."""
         with np.errstate(divide="ignore", invalid="ignore"):
             octave = np.nan_to_num(np.log2(grid * terms / magnitude), nan=OCTAVES[0], neginf=OCTAVES[0])
         lost: F64Array = magnitude * np.interp(octave, self.octaves, self.shares)
@@ -42,7 +43,7 @@ class Curve:
 
 
 def curve(products: F64Array, lowest: float, highest: float) -> Curve:
-    """Return the losses of sampled products [element, axes...], for g from ``lowest`` to ``highest`` mean terms."""
+    """Return the losses of sampled products [element, axes...], for last places of ``lowest`` to ``highest`` terms."""
     low, high = (int(np.clip(np.floor(np.log2(max(end, 2.0**-40))), *OCTAVES)) for end in (lowest, highest))
     octaves = np.arange(max(low - 2, OCTAVES[0]), min(high + 2, OCTAVES[1]) + 1)
     flat = products.reshape(len(products), -1)

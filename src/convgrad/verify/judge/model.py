@@ -33,13 +33,15 @@ from convgrad.verify.declared import Declared
 
 F64Array = NDArray[np.float64]
 
-# The mean square of a rounding error of a partial sum s, divided by (u s)^2. It is 1/3 averaged over a binade, 0.154
-# for log-uniform sums weighted by size, and 0.143 to 0.2 for a sum that grows linearly.
+# The mean square of a rounding error of a partial sum s, divided by (u s)^2.
+# This ratio is 1/3 averaged over a binade, 0.154 for log-uniform sums weighted by size, 0.143 to 0.2 for linear growth.
 ROUNDING = 0.2
 
 
 def tree(declared: Declared, terms: F64Array) -> tuple[Any, Any]:
-    """Return a and b of the declared order, for elements with these numbers of terms; at most those of one chain.
+    """Return the numbers a and b of the model for the declared order; they are at most those of one chain.
+
+    ``terms`` has the number of terms of each element.
 
     >>> from convgrad.formats import F32
     >>> tree(Declared(F32), np.array([1.0, 2.0]))

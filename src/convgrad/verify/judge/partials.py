@@ -22,12 +22,12 @@ from convgrad.verify.verdict import Defect
 
 F64Array = NDArray[np.float64]
 
-MEAN_SQUARE = 0.17  # mean square of a rounding error of s, divided by (v s)^2
-FEWEST, MANY = 64, 10_000  # elements that a fit needs; elements of a narrow result that an estimate of K needs
+MEAN_SQUARE = 0.17  # mean square of a rounding error, divided by (unit roundoff times the number)^2
+FEWEST, MANY = 64, 10_000  # numbers of elements that a fit needs, and that a number of sums needs in a narrow result
 ROUNDS = 6
 RUNNING, TENS, UNKNOWN = "a running sum", "tens of them", "too few elements to show their number"
 FULL = 8.0  # alpha of a running sum of some 20 partial sums; if alpha is larger, every addition was rounded
-NEXT_TO_NONE, SPARED = 0.1, 0.25  # share of the expected error that is almost none; share of elements with such errors
+NEXT_TO_NONE, SPARED = 0.1, 0.25  # an error below this share of the expected is almost 0; limit of such elements
 PRECISION = 0.25  # required precision of alpha and beta, as a share of a rounding's mean square
 UNSURE = ", estimated from their sizes"
 SHARP = 0.1  # largest relative difference between the expected and the observed size of errors
@@ -72,8 +72,8 @@ def _is_measurable(errors: Errors, fmt: Format) -> bool:
 def _of_narrow(alpha: float, beta: float, terms: float, many: bool) -> Defect | None:
     """Return the defect of sums in bf16, or None if one chain in f16 fits as well.
 
-    The grid of results, which would separate the two, is lost in the last rounding. One chain in f16 has alpha n/3 and
-    beta n/6 in units of f16, which are 64 times smaller than those of bf16.
+    The grid of results, which would separate the two, is lost in the last rounding. One chain of n terms in f16 has
+    alpha n/3 and beta n/6 relative to f16. Relative to bf16, alpha and beta are 64 times smaller.
     """
     words, chain = _words(alpha, beta), 0.25 * alpha < beta < 1.2 * alpha
     in_f16 = (alpha + beta) * (BF16.unit / F16.unit) ** 2 / (terms / 2)
@@ -112,7 +112,7 @@ def _spared(square: F64Array, expected: F64Array) -> bool:
 
 
 def _words(alpha: float, beta: float) -> str:
-    if abs(alpha + beta - 1) < 0.3 and beta > 0.2:  # if beta is 0, the result is rounded
+    if abs(alpha + beta - 1) < 0.3 and beta > 0.2:  # if beta is 0, the result itself was rounded
         return _about((alpha + beta) / max(alpha, 1e-3))
     if 0.6 < alpha < FULL and 0.25 < beta / alpha < 1.2:
         return RUNNING

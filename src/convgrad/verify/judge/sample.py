@@ -32,7 +32,7 @@ class Sample:
 
     @property
     def products(self) -> F64Array:
-        """The products, 0 where they are not finite."""
+        """The products x * y, with 0 instead of NaN and infinities."""
         return np.nan_to_num(self.x * self.y, nan=0.0, posinf=0.0, neginf=0.0)
 
 

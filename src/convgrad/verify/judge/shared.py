@@ -3,8 +3,8 @@
 A partial sum is a multiple of its last place. Adding p therefore rounds p to a multiple of this last place, and the
 error is the same for all sums with this last place. If all weights of a filter are 1/9, neighbouring windows share most
 of their products and most of their errors. If one operand is 0 or 1 and the other 0.1, all nonzero products are equal.
-Two effects are counted. Products that are repeated in one sum increase its variance. Products that several sums share
-reduce the number of independent errors.
+Products that are repeated in one sum increase its variance. Products that several sums share reduce the number of
+independent errors.
 """
 
 from __future__ import annotations

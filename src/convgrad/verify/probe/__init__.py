@@ -38,14 +38,14 @@ CONFIRMED = 128  # maximum number of pairs that confirm a tree, in at most four 
 
 @dataclass(frozen=True)
 class Order:
-    """The revealed order of a sum, printable.
+    """The order of a sum that a probe revealed; ``str`` describes and draws the order.
 
     ``tree`` has the sum's chains and joins over ``terms`` terms, of which ``seen`` were examined. ``tree`` is None if
     no tree explains the function's results; ``impossible`` then has the reason. ``height`` is the rounding depth: the
     largest number of roundings of a term, or the largest possible number if some terms were not examined. ``channels``
-    is the number of channels with this order, and ``others`` the number of channels with another. Ones are counted
-    exactly up to ``resolution``. If ``resolution`` is less than ``terms``, sums or results were rounded to fewer bits
-    than f32 has. ``accumulation`` is the format in which the tree gives the function's bits on random terms.
+    is the number of channels with this order, and ``others`` the number of channels with another. The function counts
+    ones exactly up to ``resolution``. If ``resolution`` is less than ``terms``, sums or results were rounded to fewer
+    bits than f32 has. ``accumulation`` is the format in which the tree gives the function's bits on random terms.
     ``accumulation`` is None if there is no such format, or if not all terms were examined.
     """
 
@@ -69,7 +69,7 @@ class Order:
 
     @property
     def declared(self) -> int | tuple[int, ...]:
-        """The argument for ``check(height=...)``: blocks if few are added in sequence, else the rounding depth."""
+        """The argument for ``check(height=...)``: sizes of few blocks that are added in sequence, else the height."""
         tree = self.tree
         if isinstance(tree, Join) and tree.one_by_one and len(tree.parts) <= MAX_BLOCKS:
             sizes = tuple(part.size for part in tree.parts)
@@ -137,7 +137,7 @@ def probe(
     type of the operands. ``dtype`` is the type of the result, passed to the function if it is not ``operand_type``.
 
     All n terms of a sum are 1, except one +M and one -M. M is so large that additions to it are lost. So n - result is
-    the number of terms under the join of +M and -M. Every output channel tests a different pair of terms.
+    the number of terms under the tree node that joins +M and -M. Every output channel tests a different pair of terms.
 
     Raises as ``convgrad.run`` does for these shapes; UnsupportedError if there are no sums, or the function raises.
 

@@ -39,14 +39,14 @@ class Chain:
 
 @dataclass(frozen=True)
 class Join:
-    """Parts that are added in steps: the first step adds its parts, and each later step adds its parts to the sum."""
+    """Parts that are added in steps: the first step adds its parts to each other, a later one its parts to the sum."""
 
     size: int
     steps: tuple[tuple[Part, ...], ...]
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """All parts, in the order of addition."""
+        """All parts of the join, in the order of addition."""
         return tuple(part for step in self.steps for part in step)
 
     @property
@@ -69,7 +69,7 @@ Part = Chain | Join
 
 
 def parts_of(tree: Tree) -> Part:
-    """Return the root of a tree as a chain, or as a join of smaller parts.
+    """Return a tree as one part: a chain, or a join of smaller parts.
 
     The path from a node down through its largest subtrees is one join, or a chain if only single terms are added on it.
     The path enters a chain only if the node has no other subtree. The path ends at a node with two equally large
@@ -91,7 +91,7 @@ def parts_of(tree: Tree) -> Part:
 def _part(
     node: int, sizes: Sequence[int], chained: Sequence[bool], nodes: list[list[int]], leaves: list[list[int]]
 ) -> Part:
-    """Return the part at a node. Recursion is shallow: subtrees off the path are chains or at most half as large."""
+    """Return the chain or join at a node. Recursion is shallow: subtrees off the path are chains or half as large."""
     path: list[tuple[int, tuple[Part, ...]]] = []  # from the top: a node's size, and the other parts joined there
     while True:
         below = sorted(nodes[node], key=lambda n: (chained[n], -sizes[n]))
@@ -125,7 +125,7 @@ def _part_of(path: Sequence[tuple[int, tuple[Part, ...]]]) -> Part:
 
 
 def chains(part: Part) -> tuple[Chain, ...]:
-    """Return all chains of a part, by their first terms."""
+    """Return all chains of a part, sorted by their first terms."""
     if isinstance(part, Chain):
         return (part,)
     return tuple(sorted((c for p in part.parts for c in chains(p)), key=lambda chain: chain.first))

@@ -28,9 +28,9 @@ from convgrad.verify.terms import Index, terms_of
 Array = NDArray[Any]
 Int = NDArray[np.int64]
 
-# By the operands' format: the value of a term, and that of a mask, the large number M. A mask hides any number of terms
-# in f32 and f64 sums, but an f16 mask hides 2^14 terms in f32 sums and none in f64 sums. No number of an 8-bit format
-# hides any term.
+# By the operands' format: the value of a term, and that of a mask, the large number M.
+# A mask hides any number of terms in f32 and f64 sums. But an f16 mask hides 2^14 terms in f32 sums and none in f64.
+# No number of an 8-bit format hides any term.
 VALUES: Mapping[str, tuple[float, float]] = {
     "f32": (1.0, 2.0**100),
     "bf16": (1.0, 2.0**100),
@@ -185,7 +185,7 @@ _ELEMENTS: Mapping[str, Callable[[Conv], list[tuple[Tensor, list[Index]]]]] = {
 
 
 def masked_by(fmt: Format) -> str:
-    """Return the value of a mask in words, as a number of terms.
+    """Return the ratio of a mask to a term in words.
 
     >>> from convgrad.formats import F16
     >>> masked_by(F16)

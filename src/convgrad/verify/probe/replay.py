@@ -57,7 +57,7 @@ def added(tree: Tree, values: Array, fmt: Format) -> NDArray[np.float64]:
 def _round(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
     """Return float64 sums of two numbers of a format, rounded to this format.
 
-    The two roundings give the same as one, because 53 bits exceed 2 x 24 + 1.
+    Rounding to float64 and then to the format equals one rounding, because 53 bits exceed 2 x 24 + 1.
     """
     if fmt is F64:
         return values

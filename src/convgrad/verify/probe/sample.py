@@ -20,7 +20,7 @@ def sample(query: Query, terms: int, seed: int = 2) -> tuple[Int, Int]:
 
     Neighbours are assumed to belong to one chain if their join is larger than the adjacent join by the distance between
     them. Between other neighbours, those with the largest joins first, a term is added where an adjacent chain would
-    begin or end, or else in the middle. This is repeated until no such neighbours are left. Then each assumed chain is
+    begin or end, or else in the middle. Terms are added until chains explain all neighbours. Then each assumed chain is
     checked once, near its end, because blocks that end at sampled terms grow like chains.
     """
     if terms <= ALL:
@@ -53,7 +53,7 @@ def _as_chains(seen: Int, joins: Int) -> tuple[Bool, Bool]:
     gaps = np.diff(seen)
     grown = np.diff(joins)
     grows = joins == gaps + 1
-    grows[1:] |= np.abs(grown - gaps[1:]) <= 1  # off by one if chains take terms in pairs
+    grows[1:] |= np.abs(grown - gaps[1:]) <= 1  # the difference is 1 if chains take terms in pairs
     shrinks = np.append(np.abs(grown + gaps[:-1]) <= 1, False)
     return grows, shrinks
 

@@ -1,9 +1,9 @@
 """The tree of a sum, built from the numbers of leaves under the joins of pairs of terms.
 
-One term is queried with all other terms of its subtree. Terms with equal answers form subtrees that join the path from
-this term to the root at one node, and each group is queried in the same way. Terms are picked at random, so about
-n log n pairs are enough for any tree (the method of FPRev, USENIX ATC 2025). If every subtree has contiguous terms, the
-usual case, the n - 1 pairs of neighbours are enough.
+One term is queried with all other terms of its subtree. Terms with equal answers join the path from this term to the
+root at the same node. They form a group that is queried in the same way. Terms are picked at random, so about n log n
+pairs are enough for any tree (the method of FPRev, USENIX ATC 2025). If every subtree has contiguous terms, the usual
+case, the n - 1 pairs of neighbours are enough.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Tree:
 
     @cached_property
     def unseen(self) -> Int:
-        """The number of leaves of each node that are neither seen children nor leaves of child nodes."""
+        """The number of each node's leaves that are neither seen nor under one of its child nodes."""
         found = self.sizes - np.bincount(self.over, minlength=self.sizes.size)
         np.subtract.at(found, self.above[1:], self.sizes[1:])
         return found
@@ -81,7 +81,7 @@ class Tree:
 
 
 def grow(query: Query, terms: int, seen: Int, seed: int = 0) -> Tree:
-    """Return the tree over the terms ``seen``, from ``query``; raise Impossible if its results contradict each other.
+    """Return the tree over the terms ``seen``, from ``query``; raise Impossible if answers contradict each other.
 
     >>> chain = lambda pairs: pairs.max(axis=1) + 1
     >>> tree = grow(chain, 5, np.arange(5))
@@ -129,10 +129,10 @@ def grow(query: Query, terms: int, seen: Int, seed: int = 0) -> Tree:
 def along(terms: int, seen: Int, joins: Int) -> Tree | None:
     """Return the tree with contiguous subtrees, from the joins of neighbours; None if these do not determine a tree.
 
-    The join of two terms is assumed to be the largest join of neighbours between them. All leaves of such a node are
-    under one node of the sum's tree. If both nodes have equally many leaves, they are the same node. If all terms are
-    seen and each node has two children, the sum's tree has no other nodes. If a node has more than two children, the
-    joins of neighbours do not show how these are added.
+    The join of two terms is assumed to be the largest join of neighbours between them. All leaves of a node of this
+    assumed tree are under one node of the true tree. If both nodes have equally many leaves, they are the same node. If
+    all terms are seen and each node has two children, the true tree has no other nodes. If a node has more than two
+    children, the joins of neighbours do not show how these are added.
 
     >>> along(5, np.arange(5), np.array([2, 5, 2, 3])).height
     4

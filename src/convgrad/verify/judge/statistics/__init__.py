@@ -1,4 +1,4 @@
-"""The statistics of a judgement, as a table: each with its threshold and the reason.
+"""The table of all statistics of a judgement, with their thresholds and the reasons for these.
 
 N is the number of independent elements, L the number in a group, G the number of groups. If sums share products,
 I elements have one common error on average. Then N / I replaces N, L / I replaces L, and mismatches and coarse results

@@ -19,22 +19,22 @@ FEWEST = 16
 
 
 def bias(errors: Errors) -> Finding:
-    """Return t of d = z sign(S), which is negative if results are too small in magnitude."""
+    """Return the statistic t of errors times the value's sign: negative if results are too small in magnitude."""
     return _leaning(errors, np.sign(errors.value), "bias", "towards 0", "away from 0")
 
 
 def slope(errors: Errors) -> Finding:
-    """Return t of d = z S / deviation, which is large if errors grow with the value, as after a wrong scale."""
+    """Return the statistic t of errors times the value: large if errors grow with the value, as after a wrong scale."""
     return _leaning(errors, errors.value / errors.deviation, "slope", "towards 0, by the value", "by the value")
 
 
 def mean(errors: Errors) -> Finding:
-    """Return t of d = z / deviation, which is large if all errors are to one side, as after an added constant."""
+    """Return the statistic t of the errors: large if all errors are to one side, as after an added constant."""
     return _leaning(errors, errors.deviation[errors.alone].min(initial=np.inf) / errors.deviation, "mean", "down", "up")
 
 
 def leaning(errors: Errors) -> float:
-    """Return the largest absolute t of bias, slope and mean."""
+    """Return the largest absolute value of the statistics ``bias``, ``slope`` and ``mean``."""
     return max(
         (abs(value) for one in (bias, slope, mean) for value in one(errors).figures.values()),
         default=0.0,

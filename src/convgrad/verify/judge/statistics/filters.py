@@ -90,7 +90,7 @@ def matched_filters(errors: Errors) -> Finding:
     minimum = min(row[0] for row in found)
     (_, best, coefficient), *others = [
         row for row in found if row[0] <= 1.02 * minimum
-    ]  # about as good for these operands
+    ]  # filters that explain the errors about as well
     t = figures[f"t of {best.name}"]
     evidence = Evidence(f"correlation with {best.name}", t, THRESHOLD)
     if coefficient > LARGE:

@@ -1,8 +1,8 @@
 """The statistic of results that use fewer bits than their format has: they are on a coarser grid.
 
-A right result is a multiple of its largest partial sum's last place, so cancellation alone can make low bits 0. The
-expected number of such results follows from this last place. If an exact value is nearer to a coarse grid than this
-last place, right results may be on the grid. Such values, frequent in data with few bits, do not count.
+A right result is a multiple of its largest partial sum's last place, so cancellation alone can make low bits 0. This
+last place gives the expected number of results with low bits of 0. If an exact value is nearer to a coarse grid than
+this last place, right results may be on the grid. Such values, frequent in data with few bits, do not count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ F64Array = NDArray[np.float64]
 
 # Significand bits, and the format of this precision that results most likely passed through.
 GRIDS = ((8, "bf16"), (11, "f16"), (16, ""), (20, ""))
-MAXIMUM, ALL = 0.9, 0.99  # minimum shares of results on a grid, for names
+MAXIMUM, ALL = 0.9, 0.99  # minimum shares of results on a grid that names require
 SMALL = 2.0**-100
 DIGITS = range(10)  # numbers of digits after the decimal point
 

@@ -37,9 +37,9 @@ _GROUPS: Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]] = {
 
 @dataclass(frozen=True)
 class Grouping:
-    """A way to group elements, by their indices along the ``kept`` axes; a group sums over the ``summed`` axes.
+    """A way to group elements: a group has the elements with equal indices along the ``kept`` axes.
 
-    ``origin`` has the first index along each kept axis.
+    ``summed`` has the other axes, and ``origin`` the first index along each kept axis.
     """
 
     name: str
@@ -78,7 +78,10 @@ def groupings(errors: Errors) -> Iterator[tuple[Grouping, F64Array]]:
 
 
 def sizes(errors: Errors) -> Finding:
-    """Return the largest R of a group, by grouping; a large R is computed again with the own kappas of elements."""
+    """Return for each grouping the largest root mean square R of a group's errors in standard deviations.
+
+    A large R is computed again with the kappas of the group's own elements.
+    """
     figures, evidence, named = {}, [], []
     squared = np.square(np.where(errors.alone, errors.z, 0.0))
     for grouping, counts in groupings(errors):
@@ -132,7 +135,7 @@ def _others_are_fine(errors: Errors, grouping: Grouping, group: Index) -> bool:
 
 
 def leanings(errors: Errors) -> Finding:
-    """Return the largest t of a group's errors, by grouping, with and without the value's sign."""
+    """Return for each grouping the largest bias and the largest mean of a group's errors, as statistics t."""
     figures, evidence, named = {}, [], []
     masked = np.where(errors.alone, errors.z, 0.0)
     allowance = np.where(errors.alone, errors.allowance, 0.0)

@@ -29,7 +29,7 @@ _erfc = np.frompyfunc(erfc, 1, 1)
 def mismatch_threshold(
     expected: Any, shared: float, slack: float = 1.2, deviations: float = 6.0, minimum: float = 10.0
 ) -> Any:
-    """Return the threshold of the number of mismatches, if ``expected`` are expected in groups of ``shared``."""
+    """Return the threshold of the number of mismatches, if ``expected`` ones occur on average, ``shared`` together."""
     return slack * expected + deviations * np.sqrt(shared * expected) + minimum * shared
 
 

@@ -13,7 +13,7 @@ from convgrad.verify.judge.statistics.finding import LEVEL, Finding
 from convgrad.verify.verdict import Defect, Evidence
 
 SUSPECTS, TERMS = 64, 2**22  # maximum numbers of elements and of their terms in a second test
-SHOWN = 8  # if a wrong group has more expected differences, chance does not hide them all
+SHOWN = 8  # if a wrong group has more expected visible errors, chance cannot hide all of them
 LARGEST = "the largest error"
 FEW = 4  # maximum number of elements that count as single; all others must be far below the threshold
 
@@ -33,7 +33,10 @@ def largest_threshold(elements: int) -> float:
 
 
 def root_mean_square(errors: Errors) -> Finding:
-    """Return R, the root mean square of z; a large R is computed again with the own kappas of sampled elements."""
+    """Return R, the root mean square of errors in standard deviations.
+
+    A large R is computed again with the kappas of the sampled elements themselves.
+    """
     z = errors.z[errors.alone]
     size, threshold = sqrt(float(np.square(z).mean())), size_threshold(z.size / errors.shared)
     if threshold < size < 6 * threshold:
@@ -45,7 +48,10 @@ def root_mean_square(errors: Errors) -> Finding:
 
 
 def largest(errors: Errors) -> Finding:
-    """Return the largest error in standard deviations; for suspects, the own kappas of elements are used."""
+    """Return the largest error in standard deviations.
+
+    The deviations of elements with large errors are computed again with the kappas of these elements.
+    """
     z, judged = np.abs(errors.z), int(np.count_nonzero(errors.judged))
     threshold, maximum = largest_threshold(judged), float(z.max())
     if maximum <= threshold / 2:
