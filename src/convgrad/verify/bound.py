@@ -47,8 +47,8 @@ def error_bound(
 
     ``accumulation`` is the format of sums: f32, bf16, f16, tf32, f64, f8_e4m3, f8_e5m2, f8_e4m3fnuz or f8_e5m2fnuz.
     The default is f32, and f64 for f64 operands. ``height`` is h, the rounding depth: the largest number of roundings
-    of a term, or the blocks of an order. By default, h is the number of nonzero products, plus one for bias. This depth
-    is valid for every order, and a larger ``height`` has no effect. ``algorithm`` is one of:
+    of a term, or the block sizes of an order. By default, h is the number of nonzero products, plus one for bias. This
+    depth is valid for every order, and a larger ``height`` has no effect. ``algorithm`` is one of:
 
     - "sum";
     - "winograd:M,R", M outputs of R taps at a time along each axis: the bound uses norms, and ``height`` is not used;

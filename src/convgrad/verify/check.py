@@ -48,9 +48,9 @@ def check(
     The verdict assumes the declared arithmetic:
 
     - ``accumulation``: the format of sums (f32, bf16, f16, tf32 or f64). The default is f32, and f64 for f64 operands.
-    - ``height``: the rounding depth, or the blocks of an order that ``convgrad probe`` revealed. The rounding depth is
-      the largest number of roundings of a term, including the additions of bias and ``old``. By default, the terms of
-      an element may be added in any order.
+    - ``height``: the rounding depth, or the block sizes of an order that ``convgrad probe`` revealed. The rounding
+      depth is the largest number of roundings of a term, including the additions of bias and ``old``. By default, the
+      terms of an element may be added in any order.
     - ``max_error``: the argument of the call that computed the result. If ``max_error`` admits Winograd tiles, the
       bound is for convgrad's tiles. If ``result`` is a function, it is called without ``max_error``.
 

@@ -27,7 +27,7 @@ from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, WRONG, Defect, Evid
 Array = NDArray[Any]
 
 PLACED = (SINGLE, ONE_GROUP.partition("{}")[0])  # beginnings of the names of defects that affect one place
-DIAGNOSED = 1 << 22  # elements: a wrong result of at most this size is diagnosed as a whole
+DIAGNOSED = 1 << 22  # maximum number of elements of a wrong result that is diagnosed as a whole
 
 
 @dataclass

@@ -29,7 +29,7 @@ from convgrad.spec.problem import Problem
 Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 Given = Mapping[Tensor, Array]
-Met = tuple[F64Array, F64Array, Any]  # x [group, row, term], y [group, term, column], index of their sums in the piece
+Met = tuple[F64Array, F64Array, Any]  # factors x [group, row, term], y [group, term, column]; index of their sums
 Slices = tuple[slice, ...]
 Tap = tuple[tuple[int, ...], Slices, Slices]  # a tap's index, and the positions of two tensors that it connects
 
@@ -161,7 +161,7 @@ def _grouped(values: Array, groups: int) -> Array:
 def _blocks(conv: Conv, extents: Sequence[int]) -> Iterator[tuple[slice, range]]:
     """Yield blocks as a range of images and a range of positions on the first axis.
 
-    A block has at most ``NUMBERS`` elements of either tensor, or one image and one position of the first axis.
+    A block has at most ``NUMBERS`` elements of a tensor, but at least one position of one image.
     """
     row = max(conv.src_channels, conv.dst_channels) * max(1, prod(extents[1:]))
     rows = max(1, min(extents[0], NUMBERS // row))

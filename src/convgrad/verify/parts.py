@@ -16,7 +16,7 @@ from convgrad.verify.reference import Facts, Progress, Reference, certify, facts
 
 Array = NDArray[Any]
 
-PART = 1 << 20  # elements: verdicts on parts of this size take 0.3 GB, and larger parts are no faster
+PART = 1 << 20  # elements per part: a verdict then takes 0.3 GB of memory, and larger parts are no faster
 
 
 @dataclass(frozen=True, eq=False)

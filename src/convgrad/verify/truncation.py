@@ -51,7 +51,7 @@ def _integers(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generato
     maximum = 2**sums // max(1, _terms(problem) + ("bias" in problem.operands))  # of a product's magnitude
     largest = maximum if problem.solves_for == "bias" else isqrt(maximum)
     largest = max(MINIMUM, min(largest, 2**problem.operand_format.significand_bits))
-    share = min(1.0, maximum / largest**2 / 2)  # nonzero values of the thinned operand: half of the limit
+    share = min(1.0, maximum / largest**2 / 2)  # of nonzero values, half of what the limit allows
     range_bits = min(problem.operand_format.max_exponent, problem.output_format.max_exponent)
     scale = 2.0 ** -max(0, -(-(sums - range_bits) // 2))  # factor of both operands that keeps sums from overflow
     for tensor, shape in zip(problem.operands, shapes, strict=True):
@@ -102,7 +102,7 @@ def _full(shape: Shape, fmt: Format, rng: np.random.Generator) -> F64Array:
 
 
 def _two_of_each_sum(problem: Problem, shape: Shape, shift: int, rng: np.random.Generator) -> F64Array:
-    """Return the thinned operand, with two nonzero values per sum, or one if the sum has one term.
+    """Return the operand with zeros: it has two nonzero values per sum, or one if the sum has one term.
 
     A tap or position is more likely to be drawn if it exists in more sums. Both values usually share one tap or
     position, in different channels or images. So padding removes one of the two values from few sums.
@@ -131,7 +131,7 @@ def _two_of_each_sum(problem: Problem, shape: Shape, shift: int, rng: np.random.
 
 
 def _rows(problem: Problem, shape: Shape) -> NDArray[np.intp]:
-    """Return flat indices of the thinned operand: one row per output channel, with the values that its sums use."""
+    """Return flat indices of the operand with zeros: one row per output channel, for the values that its sums use."""
     flat = np.arange(prod(shape)).reshape(shape)
     if problem.solves_for == "src":
         groups = problem.geometry.groups if isinstance(problem.geometry, Conv) else 1

@@ -176,7 +176,7 @@ def _reach(axis: Axis, solves_for: str, outputs: int, taps: int) -> tuple[int, i
 
 
 def _in_reach(sizes: F64Array, reaches: Sequence[tuple[int, int, int]]) -> F64Array:
-    """Return for each position the largest magnitude at the offsets that ``_reach`` gives; 0 beyond the ends."""
+    """Return for each position the largest data magnitude in tiles that may contain it; ``reaches`` is by ``_reach``."""
     for at, (number, first, last) in enumerate(reaches, start=2):
         lines = np.moveaxis(sizes, at, -1)
         maximum = np.zeros((*lines.shape[:-1], number))

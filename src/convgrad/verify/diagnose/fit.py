@@ -16,7 +16,7 @@ from convgrad.verify.diagnose.sums import FEW, F64Array, Scene, Sums, Where
 
 Rounding = Callable[[F64Array], F64Array]
 
-WHOLE = 2**27  # multiply-adds; larger problems are computed only at SAMPLED elements of each kind
+WHOLE = 2**27  # multiply-adds; larger sums are computed only at SAMPLED wrong and SAMPLED right elements
 # Bits of evidence that a name needs, and the most that one element gives.
 # About 2^9 explanations are tried, so chance gives a name to 1 in 2^15 results.
 ENOUGH, MAXIMUM = 24.0, 24.0

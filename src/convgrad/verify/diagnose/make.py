@@ -60,7 +60,7 @@ def _filled(conv: Conv, src: Array, mode: str) -> tuple[Conv, Array]:
 def between(scene: Scene) -> Sums | None:
     """Return a data gradient's sums as a forward pass over diff_dst with zeros between and around its values.
 
-    None is returned for other passes, or if pads move values of diff_dst outside.
+    Return None for other passes, or if pads would move values of diff_dst outside of the padded array.
     """
     conv = scene.conv
     if conv is None or scene.problem.solves_for != "src":

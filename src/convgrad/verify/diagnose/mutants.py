@@ -36,7 +36,7 @@ TABLE: tuple[tuple[str, Rows, bool], ...] = (
     ("roles of operands", channels.operands_swapped, False),
     ("order of axes", channels.layouts, True),
 )
-LARGE = 2**24  # elements of an operand
+LARGE = 2**24  # maximum number of elements of an operand that is copied
 
 
 def explanations(scene: Scene) -> Iterator[Explanation]:

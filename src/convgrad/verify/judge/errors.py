@@ -36,11 +36,12 @@ GRAIN = 0.25  # largest last place of a sum, as a share of a term; beyond, addit
 class Errors:
     """The errors of a result, as canonical arrays; entries of elements that are not ``judged`` have no meaning.
 
-    ``value`` is the exact sum, and ``plain`` the exact sum without the old contents. ``error`` is got - value. If the
-    output is narrower than the accumulator, ``error`` is the smallest error before the last rounding that explains the
-    result, mostly 0. ``doubt`` bounds the error that all elements may have in common. ``variance`` is the variance of
-    ``error`` by the model. ``z`` is ``error`` divided by its standard deviation. ``kappas`` has the kappa of each
-    sampled element (see ``conspire.py``), and ``kappa`` is the value that all elements use.
+    ``judged`` is a mask of the elements with finite values, nonzero terms, and sums that may round. ``value`` is the
+    exact sum, and ``plain`` the exact sum without the old contents. ``error`` is got - value. If the output is narrower
+    than the accumulator, ``error`` is the smallest error before the last rounding that explains the result, mostly 0.
+    ``doubt`` bounds the error that all elements may have in common. ``variance`` is the variance of ``error`` by the
+    model. ``z`` is ``error`` divided by its standard deviation. ``kappas`` has the kappa of each sampled element (see
+    ``conspire.py``), and ``kappa`` is the value that all elements use.
     """
 
     problem: Problem
@@ -118,7 +119,7 @@ class Errors:
         return allowed
 
     def only(self, mask: Mask) -> Errors:
-        """Return these errors, with only the elements judged that a mask selects."""
+        """Return a copy in which only those judged elements are judged that a mask selects."""
         return replace(self, judged=self.judged & mask)
 
     def against(self, other: F64Array) -> Errors:
@@ -126,7 +127,7 @@ class Errors:
         return replace(self, error=np.where(self.judged, _error(self.got, other, self.fmt, self.narrow), 0.0))
 
     def own_share(self, at: Sequence[Index]) -> F64Array:
-        """Return the ratios of the elements' own kappas to ``kappa``, at least 1, for a second test of suspects."""
+        """Return the ratios of elements' own kappas to ``kappa``, at least 1, to test suspicious elements again."""
         return np.maximum(_kappas(take(self.problem, self.operands, at).products) / self.kappa, 1.0)
 
     def place(self, index: Index) -> str:

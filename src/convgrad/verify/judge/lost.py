@@ -43,7 +43,10 @@ class Curve:
 
 
 def curve(products: F64Array, lowest: float, highest: float) -> Curve:
-    """Return the losses of sampled products [element, axes...], for last places of ``lowest`` to ``highest`` terms."""
+    """Return the losses of sampled products [element, axes...] as a function of the sum's last place.
+
+    ``lowest`` and ``highest`` are the range of last places, divided by the mean product.
+    """
     low, high = (int(np.clip(np.floor(np.log2(max(end, 2.0**-40))), *OCTAVES)) for end in (lowest, highest))
     octaves = np.arange(max(low - 2, OCTAVES[0]), min(high + 2, OCTAVES[1]) + 1)
     flat = products.reshape(len(products), -1)

@@ -72,8 +72,9 @@ def _is_measurable(errors: Errors, fmt: Format) -> bool:
 def _of_narrow(alpha: float, beta: float, terms: float, many: bool) -> Defect | None:
     """Return the defect of sums in bf16, or None if one chain in f16 fits as well.
 
-    The grid of results, which would separate the two, is lost in the last rounding. One chain of n terms in f16 has
-    alpha n/3 and beta n/6 relative to f16. Relative to bf16, alpha and beta are 64 times smaller.
+    The grid of results, which would separate the two, is lost in the last rounding. A chain of n terms whose additions
+    are rounded to f16 has alpha n/3 and beta n/6 in units of f16 errors. In units of bf16 errors, alpha and beta are
+    64 times smaller.
     """
     words, chain = _words(alpha, beta), 0.25 * alpha < beta < 1.2 * alpha
     in_f16 = (alpha + beta) * (BF16.unit / F16.unit) ** 2 / (terms / 2)

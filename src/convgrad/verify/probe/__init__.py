@@ -80,7 +80,7 @@ class Order:
 
     @property
     def name(self) -> str:
-        """The kind of order, in a few words."""
+        """The kind of order in a few words, such as "one chain"."""
         return "impossible" if self.tree is None else name(self.tree, self.height)
 
     def __str__(self) -> str:

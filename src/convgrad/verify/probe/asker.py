@@ -1,5 +1,6 @@
 """Queries to a function: the number of leaves under the join of two terms, for many pairs per call.
 
+The join of two terms is their lowest common ancestor in the tree of a sum: the addition that brings them together.
 All n terms of a sum are 1, except one +M and one -M, where M is so large that additions to it are lost. Ones that are
 added to +M or -M before these two cancel are lost, and all other ones are counted. So n - result is the number of
 leaves under the join of +M and -M in the tree of the sum.
@@ -78,7 +79,7 @@ class Asker:
         self.columns, self.others = self.columns[chosen], self.columns[~chosen]
 
     def joins(self, pairs: Int) -> Int:
-        """Return the number of leaves under the join of each pair of terms."""
+        """Return the number of leaves under the join (lowest common ancestor) of each pair of terms."""
         found: Int = self._joins(pairs)
         return found
 

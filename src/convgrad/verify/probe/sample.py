@@ -10,13 +10,15 @@ from convgrad.verify.probe.tree import Query
 Int = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 
-ALL = 4096  # terms: in sums of at most this length, all terms are examined
-FIRST = 256  # terms of longer sums that are examined first
-MAXIMUM = 4096  # terms of longer sums that are examined in all
+ALL = 4096  # maximum number of terms of a sum whose terms are all examined
+FIRST = 256  # number of terms of longer sums that are examined first
+MAXIMUM = 4096  # maximum number of terms of longer sums that are examined in all
 
 
 def sample(query: Query, terms: int, seed: int = 2) -> tuple[Int, Int]:
-    """Return the terms to examine, in order (all terms of a short sum), and the joins of neighbours among them.
+    """Return the terms to examine, in order, and the number of leaves under the join of each two neighbours.
+
+    All terms of a short sum are examined.
 
     Neighbours are assumed to belong to one chain if their join is larger than the adjacent join by the distance between
     them. Between other neighbours, those with the largest joins first, a term is added where an adjacent chain would

@@ -1,4 +1,4 @@
-"""The tree of a sum, built from the numbers of leaves under the joins of pairs of terms.
+"""The tree of a sum, built from the numbers of leaves under the joins (lowest common ancestors) of pairs of terms.
 
 One term is queried with all other terms of its subtree. Terms with equal answers join the path from this term to the
 root at the same node. They form a group that is queried in the same way. Terms are picked at random, so about n log n
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from convgrad.verify.probe.asker import Impossible
 
 Int = NDArray[np.int64]
-Query = Callable[[Int], Int]  # pairs of terms to sizes of joins
+Query = Callable[[Int], Int]  # from pairs of terms to the numbers of leaves under their joins
 
 STALE = 64  # after this many terms that join at one node, all others are assumed to join there; random pairs confirm it
 
@@ -70,7 +70,7 @@ class Tree:
         return int(highest[0] + own[0]) + 1
 
     def join(self, first: int, second: int) -> int:
-        """Return the number of leaves under the join of two seen terms, given by their indices in ``seen``."""
+        """Return the number of leaves under the lowest common ancestor of two terms, given by indices in ``seen``."""
         a, b = int(self.over[first]), int(self.over[second])
         while a != b:
             if a > b:

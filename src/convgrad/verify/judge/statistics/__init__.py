@@ -1,8 +1,8 @@
 """The table of all statistics of a judgement, with their thresholds and the reasons for these.
 
-N is the number of independent elements, L the number in a group, G the number of groups. If sums share products,
-I elements have one common error on average. Then N / I replaces N, L / I replaces L, and mismatches and coarse results
-occur in groups of I.
+N is the number of independent elements, L the number in a group, G the number of groups. If sums share products, I is
+the mean number of elements that have one common error. Then N / I replaces N, L / I replaces L, and mismatches and
+coarse results occur in groups of I.
 
 | statistic     | threshold                          | why                                                            |
 |---------------|------------------------------------|----------------------------------------------------------------|

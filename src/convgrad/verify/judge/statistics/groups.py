@@ -21,7 +21,7 @@ from convgrad.verify.verdict import Defect, Evidence
 
 F64Array = NDArray[np.float64]
 FEWEST = 8
-UPRIGHT = 3.0  # largest t of unbiased errors; a larger t may have a cause that all elements share
+UPRIGHT = 3.0  # errors with a larger t count as biased, perhaps by a cause that all elements share
 FOLLOWING = 99  # stands for all following axes
 
 # For each output tensor: the groupings by name, and the axes of the canonical output whose indices identify a group.
@@ -80,7 +80,7 @@ def groupings(errors: Errors) -> Iterator[tuple[Grouping, F64Array]]:
 def sizes(errors: Errors) -> Finding:
     """Return for each grouping the largest root mean square R of a group's errors in standard deviations.
 
-    A large R is computed again with the kappas of the group's own elements.
+    A large R is computed again with the variance factors (kappas) of the group's own elements.
     """
     figures, evidence, named = {}, [], []
     squared = np.square(np.where(errors.alone, errors.z, 0.0))

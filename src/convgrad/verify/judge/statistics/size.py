@@ -35,7 +35,7 @@ def largest_threshold(elements: int) -> float:
 def root_mean_square(errors: Errors) -> Finding:
     """Return R, the root mean square of errors in standard deviations.
 
-    A large R is computed again with the kappas of the sampled elements themselves.
+    A large R is computed again with the variance factors (kappas) of the sampled elements themselves.
     """
     z = errors.z[errors.alone]
     size, threshold = sqrt(float(np.square(z).mean())), size_threshold(z.size / errors.shared)
@@ -50,7 +50,7 @@ def root_mean_square(errors: Errors) -> Finding:
 def largest(errors: Errors) -> Finding:
     """Return the largest error in standard deviations.
 
-    The deviations of elements with large errors are computed again with the kappas of these elements.
+    The deviations of elements with large errors are computed again with their own variance factors (kappas).
     """
     z, judged = np.abs(errors.z), int(np.count_nonzero(errors.judged))
     threshold, maximum = largest_threshold(judged), float(z.max())
