@@ -133,7 +133,7 @@ def rounded_terms(answer: Answer | Reference) -> NDArray[np.int64]:
 
 
 def heights(terms: NDArray[np.int64], problem: Problem, how: Declared) -> NDArray[np.int64]:
-    """Return each element's declared rounding depth, at most its number of products and of additions of bias or old."""
+    """Return each element's declared rounding depth, but at most its number of terms, with bias and old value."""
     last = last_additions(problem)
     own = terms + last
     if how.blocks:

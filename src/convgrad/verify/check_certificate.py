@@ -66,7 +66,7 @@ def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, 
         return Fraction(0)
     if height >= 2**p:
         return inf
-    gamma = Fraction(height, 2**p - height)  # h u / (1 - h u)
+    gamma = Fraction(height, 2**p - height)  # gamma_h = h u / (1 - h u), where u = 2^-p
     bound = gamma * magnitude + (len(pairs) - added) * TWO ** (minimum - p) * (1 + gamma)
     return bound if magnitude + bound <= largest(declared["accumulation"]) else inf
 

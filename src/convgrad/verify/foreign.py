@@ -87,7 +87,7 @@ def arguments(prepared: Prepared) -> tuple[Inputs, dict[str, Any]]:
     """Return the arguments of ``function(operator, *inputs, **attributes)`` for a prepared call.
 
     Inputs are in the operator's order and layouts; shape operands are tuples. Attributes are resolved, and include
-    ``dtype`` if the result's type differs from the operands' type. ``convgrad.run`` takes the same arguments.
+    ``dtype`` if the result's type differs from the operands' type. ``convgrad.run`` accepts these arguments, too.
     """
     problem, taken = prepared.problem, prepared.taken
     inputs: list[object] = []
@@ -137,5 +137,5 @@ def _said(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     last = frames[-1]
-    there = len(frames) > 1 and not last.filename.startswith("<")  # the first frame is in this module
+    there = len(frames) > 1 and not last.filename.startswith("<")  # the first frame is ours
     return f"{words} ({os.path.basename(last.filename)}, line {last.lineno})" if there else words

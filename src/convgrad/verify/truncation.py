@@ -142,7 +142,10 @@ def _rows(problem: Problem, shape: Shape) -> NDArray[np.intp]:
 
 
 def _phases(problem: Problem, shape: Shape, rows: NDArray[np.intp]) -> Iterator[NDArray[np.bool_]]:
-    """Yield masks of the values in ``rows`` that share sums: in a data gradient, the taps of one phase of a stride."""
+    """Yield masks of the values in ``rows`` that are added in the same sums.
+
+    For a data gradient, these are the taps with equal k * dilation modulo the stride.
+    """
     conv = problem.geometry
     if problem.solves_for != "src" or isinstance(conv, Channels):
         yield np.ones(rows.shape, np.bool_)

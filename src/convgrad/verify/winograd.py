@@ -3,8 +3,8 @@
     y = A^T [(G g) * (B^T d)]          y[a] = sum over k of g[k] d[a + k],    a < M, k < R
 
 The paths from an operand to an output have coefficients that cancel, so the bound is normwise. The bound is gamma of
-the number of roundings of a path, times the sum of magnitudes along all paths. In this sum, the largest data value that
-a tile may contain replaces each data value. The interpolation points are 0, 1, -1, 2, -2, 1/2, -1/2, ... and infinity.
+the number of roundings of a path, times the sum of magnitudes along all paths. In this sum, each data value is replaced
+by the largest one in its tile. The interpolation points are 0, 1, -1, 2, -2, 1/2, -1/2, ... and infinity.
 If an implementation scales the rows of A, G and B differently, the coefficients of whole paths are the same.
 """
 
@@ -176,7 +176,7 @@ def _reach(axis: Axis, solves_for: str, outputs: int, taps: int) -> tuple[int, i
 
 
 def _in_reach(sizes: F64Array, reaches: Sequence[tuple[int, int, int]]) -> F64Array:
-    """Return for each position the largest data magnitude in tiles that may contain it; ``reaches`` is by ``_reach``."""
+    """Return for each position the largest data magnitude in tiles that may contain it; ``reaches`` is from _reach."""
     for at, (number, first, last) in enumerate(reaches, start=2):
         lines = np.moveaxis(sizes, at, -1)
         maximum = np.zeros((*lines.shape[:-1], number))

@@ -19,7 +19,7 @@ def _moved(by: int) -> Misread:
     return lambda axis: replace(axis, pad_begin=axis.pad_begin + by)
 
 
-# For each defect, the axis with the attributes that the defect uses.
+# For each defect, the function that returns an axis with misread attributes.
 # Extents do not change; positions that no tap reaches have no terms.
 MISREAD: Mapping[str, Misread] = {
     "stride ignored": lambda axis: replace(axis, stride=1),

@@ -86,7 +86,7 @@ def _clean(errors: Errors) -> bool:
 
 
 def _additions_truncated(errors: Errors) -> bool:
-    """Return whether errors may come from truncated additions: most are towards 0, and none is too large for that."""
+    """Return whether errors may come from truncated additions: most are towards 0, and none is too large."""
     maximum = 2 * errors.accumulator.unit * errors.terms * errors.magnitude
     towards = (errors.z * np.sign(errors.value))[errors.alone]
     lean = np.count_nonzero(towards < 0) > LEANING * np.count_nonzero(towards)

@@ -25,7 +25,7 @@ OCTAVES = (-24, 8)  # range of log2(last place / mean term): below it nothing is
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The largest share of sum |p| that additions of terms p may lose, by log2(last place of the sum / mean |p|).
+    """The largest loss of a sum of terms p, divided by sum |p|, as a function of log2(last place / mean |p|).
 
     The share is the mean of the sampled losses plus two standard errors. The share never decreases as the last place
     grows.

@@ -5,8 +5,8 @@ the result is
 
     0.17 v^2 (alpha S^2 + beta (Q - S^2/n))
 
-with alpha = 1/K and beta = 1 - 1/K. Alpha and beta are fitted to the squares of all errors. If a running sum of the
-partial sums is rounded after each of K additions, alpha is about 1/2 + K/3.
+with alpha = 1/K and beta = 1 - 1/K. Alpha and beta are fitted to the squares of all errors. If the partial sums are
+added to a running sum that is rounded after each addition, alpha is about 1/2 + K/3.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ Part = Chain | Join
 def parts_of(tree: Tree) -> Part:
     """Return a tree as one part: a chain, or a join of smaller parts.
 
-    The path from a node down through its largest subtrees is one join, or a chain if only single terms are added on it.
+    The path from a node down to its largest subtrees becomes one join, or a chain if it adds only single terms.
     The path continues into a chain of single terms only if the node has no other subtree. The path ends at a node with
     two equally large subtrees, because these are separate parts of the join.
     """

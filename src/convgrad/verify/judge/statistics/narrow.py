@@ -20,7 +20,7 @@ from convgrad.verify.judge.statistics.groups import groupings
 from convgrad.verify.verdict import Evidence
 
 F64Array = NDArray[np.float64]
-WIDENED = 1.3  # factor on standard deviations, because R may be that large
+WIDENED = 1.3  # factor on standard deviations, because right results may err that much more than the model predicts
 FAR = 7.0  # distance in standard deviations from which no crossing is expected
 
 _erfc = np.frompyfunc(erfc, 1, 1)
