@@ -1,4 +1,4 @@
-"""Claims that an array is the result of a call: a claim is judged part by part, and gets one verdict on the whole."""
+"""Claims that an array is the result of a call; the array is judged part by part, with one verdict on the whole."""
 
 from __future__ import annotations
 

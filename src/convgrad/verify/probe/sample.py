@@ -69,7 +69,7 @@ def _strange(seen: Int, joins: Int) -> Int:
 
 
 def _doubtful(seen: Int, joins: Int, at: Int) -> Int:
-    """Return a term between each of these neighbours, whose joins distinguish a whole block from terms of a chain."""
+    """Return a term to examine between each of these neighbours, which shows whether one chain has both neighbours."""
     low, high = seen[at], seen[at + 1]
     return np.where(_as_chains(seen, joins)[0][at], np.maximum(high - 3, low + 1), np.minimum(low + 3, high - 1))
 

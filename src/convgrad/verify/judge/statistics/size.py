@@ -77,7 +77,7 @@ def largest(errors: Errors) -> Finding:
 
 
 def _others_would_show(errors: Errors, ratio: float) -> bool:
-    """Return whether other elements of a group would be visible if they had the same relative error.
+    """Return whether equal relative errors of the other elements of a group would be detected.
 
     The rounding of a narrow result hides most small errors.
     """
