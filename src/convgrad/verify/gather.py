@@ -186,7 +186,7 @@ def _slice(positions: range) -> slice:
 
 
 def _taps(conv: Conv, src: Sequence[range], dst: Sequence[range], only: tuple[int, ...] | None = None) -> Iterator[Tap]:
-    """Yield the taps, or the tap ``only``, that connect positions of these ranges, with the connected positions.
+    """Yield the taps that connect positions of these ranges, or only the tap ``only``, each with its positions.
 
     Positions are relative to the beginning of the ranges.
     """

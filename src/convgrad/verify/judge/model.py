@@ -39,7 +39,7 @@ ROUNDING = 0.2
 
 
 def tree(declared: Declared, terms: F64Array) -> tuple[Any, Any]:
-    """Return the numbers a and b of the model for the declared order; they are at most those of one chain.
+    """Return the coefficients a and b of the variance for the declared order; they are at most those of one chain.
 
     ``terms`` has the number of terms of each element.
 
@@ -57,7 +57,7 @@ def tree(declared: Declared, terms: F64Array) -> tuple[Any, Any]:
 
 
 def _blocks(sizes: F64Array) -> tuple[float, float]:
-    """Return a and b for chains of these sizes whose sums are added one after the other."""
+    """Return the coefficients a and b of the variance for chains of these sizes, added one after the other."""
     total = sizes.sum()
     squares = (sizes * (sizes + 1) * (2 * sizes + 1) / 6).sum() / total**2
     shares = (sizes * (sizes + 1) / 2).sum() / total

@@ -87,7 +87,7 @@ class Masks:
 
 
 def masks_of(problem: Problem) -> Masks:
-    """Return the masks of a problem, for the carrier with the most channels and the elements with the most terms.
+    """Return the columns of a problem, for the carrier with the most channels and the elements with the most terms.
 
     Raises UnsupportedError if a problem has no sums.
 
