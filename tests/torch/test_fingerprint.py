@@ -103,11 +103,11 @@ def test_any_difference_shows() -> None:
     [
         (7, "it takes a module, a state_dict or tensors; got int"),
         ({"a": VALUES}, "a must be a tensor whose bytes can be read; got ndarray"),
-        ({1: torch.ones(1)}, "1 must be a tensor whose bytes can be read; got one whose name is no string"),
+        ({1: torch.ones(1)}, "1 must be a tensor whose bytes can be read; got a tensor whose name is not a string"),
         (nn.Linear(2, 2).named_parameters(), "0 must be a tensor whose bytes can be read; got tuple"),
-        (nn.Linear(2, 2, device="meta"), "weight must be .*; got one on the meta device, which has none"),
-        (nn.LazyLinear(2), "weight must be .*; got a lazy module's"),
-        ([torch.eye(2).to_sparse()], "0 must be .*; got a sparse one"),
+        (nn.Linear(2, 2, device="meta"), "weight must be .*; got a tensor on the meta device, which has no bytes"),
+        (nn.LazyLinear(2), "weight must be .*; got a lazy module's tensor"),
+        ([torch.eye(2).to_sparse()], "0 must be .*; got a sparse tensor"),
     ],
 )
 def test_what_has_no_bytes_is_refused(value: Any, words: str) -> None:

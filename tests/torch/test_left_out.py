@@ -71,7 +71,7 @@ LEFT_OUT = {
 def test_what_is_left_out_is_named(reason: str) -> None:
     layer = LEFT_OUT[reason]()
     model, kind = nn.Sequential(nn.Identity(), nn.Sequential(layer)), type(layer)
-    with pytest.warns(UserWarning, match=f"reproducible: PyTorch goes on to compute 1.0, {reason}"):
+    with pytest.warns(UserWarning, match=f"reproducible: PyTorch still computes 1.0, {reason}"):
         ct.reproducible(model)
     assert type(model[1][0]) is kind
     (left,) = ct.report(model).left_out.items()

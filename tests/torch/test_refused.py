@@ -148,5 +148,5 @@ def test_layers_refuse_memory_that_was_given_back(dtype: Any) -> None:
     part = there[..., 1:]
     there.untyped_storage().resize_(0)
     for gone in (there, part):
-        with pytest.raises(UnsupportedError, match=r"must lie in memory; got one of \(1, 2, [23]\) .* none \[D1\]"):
+        with pytest.raises(UnsupportedError, match=r"must be in memory; got a tensor of shape \(1, 2, [23]\) "):
             layers.conv1d(gone, weight)

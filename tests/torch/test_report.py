@@ -111,7 +111,7 @@ def test_a_model_without_convolutions() -> None:
         report = ct.report(nn.Sequential(nn.ReLU()), torch.ones(3, requires_grad=True))
     lines = str(report).splitlines()
     assert lines[0] == "the model has no convolutions: convgrad computes nothing of it"
-    assert lines[-1] == "  convgrad computes no layer of this step; reproducible(model) lets it, unless left out"
+    assert lines[-1] == "  convgrad computes no layer of this step; if it has convolutions, call reproducible(model)"
 
 
 def test_a_forward_set_on_a_module_is_not_measured() -> None:
@@ -205,7 +205,7 @@ def test_a_format_that_a_model_refuses_is_said() -> None:
 
     report = ct.report(ct.reproducible(nn.Sequential(Flat(1, 2, 2))), torch.ones(2, 1, 4, 4))
     assert report.steps.others["model and inputs in channels_last"].startswith("RuntimeError: view size is not")
-    assert "in channels_last: the model refuses it: RuntimeError: view size" in str(report)
+    assert "in channels_last: the model raises RuntimeError: view size" in str(report)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
-"""The operators on PyTorch's tensors, with derivatives of any order. Needs PyTorch: pip install "convgrad[torch]"."""
+"""Convolutions of PyTorch's tensors, with derivatives of any order. Install PyTorch with "convgrad[torch]"."""
 
 try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
     raise ImportError('convgrad.torch needs PyTorch: pip install "convgrad[torch]"') from error
 
-from convgrad.torch import flops as _flops  # noqa: F401  (registers)
+from convgrad.torch import flops as _flops  # noqa: F401  (registers the formulas of flops)
 from convgrad.torch import grad
 from convgrad.torch.fingerprint import fingerprint
 from convgrad.torch.functional import (

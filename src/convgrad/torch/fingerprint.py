@@ -15,13 +15,14 @@ from convgrad.errors import InvalidDataTypeError
 
 
 def fingerprint(model: Any) -> str:
-    """Return the SHA-256 hash of a module, a ``state_dict`` or tensors: of their names, types, shapes and bytes.
+    """Return the SHA-256 hash of the names, types, shapes and bytes of a model's tensors.
 
-    The hash reads the tensors sorted by name. Tensors without names are called "0", "1" and so on. Each tensor is a
-    line of JSON, ``["layer.weight", "float32", [8, 3, 3, 3]]``, then its elements in C order, little endian. So two
-    models have the same hash if and only if all their bits agree. Devices, strides and the order of registration do
-    not matter. Tensors outside the ``state_dict``, such as buffers that are not persistent, are not included. The
-    result has 64 digits; the first 12 are enough to compare by eye.
+    ``model`` is a module, a ``state_dict``, a tensor, or an iterable of tensors. The tensors are hashed in the order
+    of their names. Tensors without names are called "0", "1" and so on. The hashed bytes of a tensor are a line of
+    JSON, such as ``["layer.weight", "float32", [8, 3, 3, 3]]``, and then its elements in C order, little endian.
+    Devices, strides and the order of registration do not matter. So two models have the same hash if and only if
+    names, types, shapes and all bits agree. Tensors outside the ``state_dict``, such as buffers that are not
+    persistent, are not included. The result has 64 hexadecimal digits; compare the first 12 by eye.
 
     Raises:
         InvalidDataTypeError: A value is not a tensor, or its bytes cannot be read. Tensors without readable bytes are
@@ -39,7 +40,7 @@ def fingerprint(model: Any) -> str:
 
 
 def _named(model: Any) -> dict[str, Any]:
-    """Return the tensors by name, or raise if a value is not a tensor with readable bytes."""
+    """Return a model's tensors by name; raise if a value is not a tensor with readable bytes."""
     if isinstance(model, torch.nn.Module):
         model = model.state_dict()
     elif isinstance(model, torch.Tensor):
@@ -56,27 +57,27 @@ def _named(model: Any) -> dict[str, Any]:
 
 
 def _why_not(name: Any, value: Any) -> str | None:
-    """Return why the bytes of a value cannot be read; None if they can."""
+    """Return the kind of a value whose bytes cannot be read; None if they can be read."""
     if not isinstance(value, torch.Tensor):
         return type(value).__name__
     return next((words for words, holds in _REFUSED.items() if holds(name, value)), None)
 
 
 _REFUSED: dict[str, Callable[[Any, Any], bool]] = {
-    "one whose name is no string": lambda name, tensor: not isinstance(name, str),
-    "a lazy module's, which has no shape before the module's first call": lambda _, tensor: is_lazy(tensor),
-    "one on the meta device, which has none": lambda _, tensor: tensor.is_meta,
-    "a sparse one": lambda _, tensor: tensor.layout != torch.strided,
+    "a tensor whose name is not a string": lambda name, tensor: not isinstance(name, str),
+    "a lazy module's tensor, which has no shape before the module's first call": lambda _, tensor: is_lazy(tensor),
+    "a tensor on the meta device, which has no bytes": lambda _, tensor: tensor.is_meta,
+    "a sparse tensor": lambda _, tensor: tensor.layout != torch.strided,
 }
 
 
 def _bytes(tensor: Any) -> Any:
     """Return a tensor's elements in C order, little endian, as bytes."""
     here = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    number = here.real if here.is_complex() else here  # swap bytes in each part of a complex number
+    number = here.real if here.is_complex() else here  # the bytes of each part are reversed separately
     return little_endian(here.reshape(-1).view(torch.uint8).numpy(), number.element_size(), sys.byteorder)
 
 
 def little_endian(array: Any, item_bytes: int, order: str) -> Any:
-    """Return the bytes of an array as little endian; ``order`` is the byte order of its numbers."""
+    """Return the bytes of an array as little endian; ``order`` is the present byte order, "little" or "big"."""
     return array if order == "little" else array.reshape(-1, item_bytes)[:, ::-1].tobytes()

@@ -1,4 +1,4 @@
-"""The formulas of torch.utils.flop_counter for the operators: they count as for PyTorch's own operators."""
+"""Formulas for torch.utils.flop_counter: it counts convgrad's operators as it counts PyTorch's own operators."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import conv_flop_count, register_flop_formula
 
-from convgrad.torch import operators as _registered  # noqa: F401  (there are no operators before)
+from convgrad.torch import operators as _registered  # noqa: F401  (this import defines the operators)
 
 Shape = Sequence[int]
 _OPS = torch.ops.convgrad
@@ -16,19 +16,22 @@ _OPS = torch.ops.convgrad
 
 @register_flop_formula(_OPS.forward)  # type: ignore[untyped-decorator]
 def forward(src: Shape, weights: Shape, *_: Any, out_shape: Shape, **__: Any) -> Any:
-    """Return the number of operations of ``forward``."""
+    """Return the number of floating-point operations of ``convgrad::forward``."""
     return conv_flop_count(src, weights, out_shape)
 
 
 @register_flop_formula(_OPS.data_gradient)  # type: ignore[untyped-decorator]
 def data_gradient(diff_dst: Shape, weights: Shape, *_: Any, out_shape: Shape, **__: Any) -> Any:
-    """Return the number of operations of ``data_gradient``, which also computes transposed layers."""
+    """Return the number of floating-point operations of ``convgrad::data_gradient``, also for transposed layers."""
     return conv_flop_count(diff_dst, weights, out_shape, transposed=True)
 
 
 @register_flop_formula(_OPS.weight_gradient)  # type: ignore[untyped-decorator]
 def weight_gradient(src: Shape, diff_dst: Shape, *_: Any, out_shape: Shape, **__: Any) -> Any:
-    """Return the number of operations of ``weight_gradient``. Like PyTorch, it ignores groups."""
+    """Return the number of floating-point operations of ``convgrad::weight_gradient``.
+
+    PyTorch's formula ignores groups, so this formula ignores them too.
+    """
     return conv_flop_count(_swapped(src), _swapped(diff_dst), _swapped(out_shape))
 
 

@@ -1,4 +1,4 @@
-"""The layers as functions on PyTorch's tensors, with the names and arguments of torch.nn.functional."""
+"""Convolution layers as functions on PyTorch's tensors, with the names and arguments of torch.nn.functional."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def conv1d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return ``convolution`` with one spatial axis, with the arguments of torch.nn.functional.conv1d.
+    """Return the convolution with one spatial axis; see ``convolution``.
+
+    The arguments before ``max_error`` are the same as in torch.nn.functional.conv1d.
 
     >>> conv1d(torch.ones(1, 1, 5), torch.ones(1, 1, 3), padding=1).tolist()
     [[[2.0, 3.0, 3.0, 3.0, 2.0]]]
@@ -53,7 +55,9 @@ def conv2d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return ``convolution`` with two spatial axes, with the arguments of torch.nn.functional.conv2d.
+    """Return the convolution with two spatial axes; see ``convolution``.
+
+    The arguments before ``max_error`` are the same as in torch.nn.functional.conv2d.
 
     >>> conv2d(torch.ones(1, 1, 2, 3), torch.ones(1, 1, 2, 2), padding="same").tolist()
     [[[[4.0, 4.0, 2.0], [2.0, 2.0, 1.0]]]]
@@ -74,7 +78,9 @@ def conv3d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return ``convolution`` with three spatial axes, with the arguments of torch.nn.functional.conv3d.
+    """Return the convolution with three spatial axes; see ``convolution``.
+
+    The arguments before ``max_error`` are the same as in torch.nn.functional.conv3d.
 
     >>> conv3d(torch.ones(1, 4, 3, 3, 3), torch.ones(2, 2, 3, 3, 3), groups=2).shape
     torch.Size([1, 2, 1, 1, 1])
@@ -96,7 +102,9 @@ def conv_transpose1d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return ``conv_transpose`` with one spatial axis, with the arguments of torch.nn.functional.conv_transpose1d.
+    """Return the transposed convolution with one spatial axis; see ``conv_transpose``.
+
+    The arguments before ``max_error`` are the same as in torch.nn.functional.conv_transpose1d.
 
     >>> conv_transpose1d(torch.ones(1, 1, 3), torch.ones(1, 1, 2), stride=2, output_padding=1).tolist()
     [[[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]]]
@@ -118,7 +126,9 @@ def conv_transpose2d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return ``conv_transpose`` with two spatial axes, with the arguments of torch.nn.functional.conv_transpose2d.
+    """Return the transposed convolution with two spatial axes; see ``conv_transpose``.
+
+    The arguments before ``max_error`` are the same as in torch.nn.functional.conv_transpose2d.
 
     >>> conv_transpose2d(torch.ones(1, 1, 1, 2), torch.ones(1, 1, 1, 2)).tolist()
     [[[[1.0, 2.0, 1.0]]]]
@@ -140,7 +150,9 @@ def conv_transpose3d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return ``conv_transpose`` with three spatial axes, with the arguments of torch.nn.functional.conv_transpose3d.
+    """Return the transposed convolution with three spatial axes; see ``conv_transpose``.
+
+    The arguments before ``max_error`` are the same as in torch.nn.functional.conv_transpose3d.
 
     >>> conv_transpose3d(torch.ones(1, 2, 2, 2, 2), torch.ones(2, 1, 2, 2, 2), stride=2).shape
     torch.Size([1, 1, 4, 4, 4])
@@ -165,14 +177,15 @@ def convolution(
     """Return out[n, o, p] = bias[o] + sum over c, k of weight[o, c, k] * input[n, c, p*stride + k*dilation - begin].
 
     The number of spatial axes is not limited. Shapes: input (N, C, I...) or (C, I...), weight (O, C/groups, K...),
-    bias (O,). The result's extents are floor((I + begin + end - E)/stride) + 1, where E = dilation*(K - 1) + 1. The
-    default of ``padding_end`` is ``padding_begin``. "same" or "valid" as ``padding_begin`` sets both. Results and
-    derivatives of any order have the bits of ``convgrad.convolution``. ``max_error`` allows Winograd in the result and
-    in its derivatives, and takes precedence over ``convgrad.max_error``. ``activation="relu"`` replaces results below
-    0 with 0; its derivative is the derivative of torch.relu.
+    bias (O,). The result's extents are floor((I + begin + end - E)/stride) + 1, where E = dilation*(K - 1) + 1. Here
+    begin and end are ``padding_begin`` and ``padding_end``. The default of ``padding_end`` is ``padding_begin``. If
+    ``padding_begin`` is "same" or "valid", it sets the pads at both ends. Results and derivatives of any order have
+    the same bits as in ``convgrad.convolution``. ``max_error`` allows Winograd in the result and in its derivatives,
+    and takes precedence over ``convgrad.max_error``. ``activation="relu"`` replaces results below 0 with 0; its
+    derivative is the derivative of torch.relu.
 
-    Raises InvalidShapeError, InvalidAttributeError or InvalidDataTypeError, each a ValueError or TypeError, if the
-    arguments do not make a layer. Raises UnsupportedError, a NotImplementedError, if a tensor is not in CPU memory.
+    Raises InvalidShapeError, InvalidAttributeError or InvalidDataTypeError if the arguments do not fit together; each
+    is a ValueError or a TypeError. Raises UnsupportedError, a NotImplementedError, if a tensor is not in CPU memory.
 
     >>> convolution(torch.ones(1, 1, 3), torch.ones(1, 1, 3), padding_begin=2, padding_end=0).tolist()
     [[[1.0, 2.0, 3.0]]]
@@ -197,13 +210,14 @@ def conv_transpose(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return the transposed layer: the data gradient of a convolution with these attributes, plus a bias.
+    """Return the transposed convolution: the data gradient of a convolution with these attributes, plus a bias.
 
     The number of spatial axes is not limited. Shapes: input (N, C, l...) or (C, l...), weight (C, O/groups, K...),
     bias (O,). The result's extents are L = stride*(l - 1) + E - begin - end + output_padding, where
-    E = dilation*(K - 1) + 1 and output_padding < max(stride, dilation). The default of ``padding_end`` is
-    ``padding_begin``. Results and derivatives of any order have the bits of ``convgrad.conv_transpose``. The errors
-    are the same as in ``convolution``.
+    E = dilation*(K - 1) + 1. ``output_padding`` must be below max(stride, dilation). Here begin and end are
+    ``padding_begin`` and ``padding_end``. The default of ``padding_end`` is ``padding_begin``. Results and derivatives
+    of any order have the same bits as in ``convgrad.conv_transpose``. The errors, ``max_error`` and ``activation`` are
+    the same as in ``convolution``.
 
     >>> conv_transpose(torch.ones(1, 1, 2), torch.ones(1, 1, 3), padding_begin=1, padding_end=0).tolist()
     [[[2.0, 2.0, 1.0]]]
@@ -217,8 +231,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return out[..., o] = bias[o] + sum over c of weight[o, c] * input[..., c], as a convolution with one tap.
 
     Shapes and arguments are the same as in torch.nn.functional.linear: input (..., C) with any leading axes, weight
-    (O, C), bias (O,). The first axis counts as the batch and the other leading axes as positions. Results and gradients
-    have the same bits on any number of threads and any instruction set. The errors are the same as in ``convolution``.
+    (O, C), bias (O,). The first axis is the batch; the other leading axes are positions of the convolution. Results and
+    gradients have the same bits with any number of threads and any instruction set. The errors are the same as in
+    ``convolution``.
 
     >>> linear(torch.ones(2, 3), torch.ones(1, 3), torch.ones(1)).tolist()
     [[4.0], [4.0]]
@@ -266,7 +281,7 @@ def _convolution(
             begins, ends = _by_name(name, begin, weight.shape[2:], strides, dilations)
         else:
             begins, ends = _spread(begin, axes), _spread(cast(PerAxis, end), axes)
-        if min(ends) < 0:  # A4: the operator knows what that means, but it is no layer
+        if min(ends) < 0:  # A4: the operator accepts negative pads, but a layer does not
             refuse("A4", name, f"pads_end must be at least 0; got {ends}")
         last = is_channels_last(input) or is_channels_last(weight)
         layer = strides, begins, ends, dilations, groups, last, accuracy(max_error, name)
@@ -300,7 +315,7 @@ def _transpose(
         begins, ends = _spread(begin, axes), _spread(end, axes)
         if isinstance(begin, str):  # A2
             refuse("A2", name, f"pads_begin must be integers; got {begin!r:.200}")
-        if len(rests) != axes or len(ends) != axes:  # A6: the operator sees no more of them than extents
+        if len(rests) != axes or len(ends) != axes:  # A6: the operator gets only extents, so it cannot check these
             what, given = ("pads_end", ends) if len(rests) == axes else ("output_padding", rests)
             refuse("A6", name, f"{what} must have one value per spatial axis, {axes} here; got {given}")
         extents = []
@@ -323,16 +338,17 @@ def _transpose(
 def _taken(
     name: str, axes: int | None, input: Tensor, weight: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None, int, bool]:
-    """Return the tensors in autocast's type and with a batch, the number of axes, and whether input had a batch.
+    """Return input, weight and bias, the number of spatial axes, and whether ``input`` was given with a batch axis.
 
-    If ``axes`` is None, ``weight`` sets the number of spatial axes.
+    The returned tensors have autocast's type if autocast is on, and the returned input always has a batch axis. If
+    ``axes`` is None, the rank of ``weight`` determines the number of spatial axes.
     """
     if torch.is_autocast_enabled("cpu"):
         to = torch.get_autocast_dtype("cpu")
         input, weight, bias = (_cast(tensor, to) for tensor in (input, weight, bias))
     rank = weight.dim() if axes is None else axes + 2
     if weight.dim() != rank or rank < 3:  # G1
-        sentence = f"weight must have {rank - 2 if rank > 2 else 'some'} spatial axes behind two of channels"
+        sentence = f"weight must have {rank - 2 if rank > 2 else 'some'} spatial axes after two axes of channels"
         refuse("G1", name, f"{sentence}; got {tuple(weight.shape)}")
     if input.dim() == rank:
         return input, weight, bias, rank - 2, True
@@ -350,14 +366,17 @@ def _cast(tensor: Tensor | None, to: Any) -> Tensor | None:
 
 
 def _spread(value: PerAxis, axes: int) -> Ints:
-    """Return one value per axis; an int, or the only value of a list, is used for all axes."""
+    """Return one value per spatial axis; an int, or the only value of a list, is used for all axes."""
     if not isinstance(value, tuple | list):
         return (cast(int, value),) * axes
     return tuple(value) if len(value) != 1 else tuple(value) * axes
 
 
 def _by_name(name: str, padding: str, kernel: Sequence[int], strides: Ints, dilations: Ints) -> tuple[Ints, Ints]:
-    """Return the pads for "same" or "valid"; if the total of "same" is odd, the end gets one more."""
+    """Return the pads at the begin and at the end for "same" or "valid".
+
+    If the total of "same" is odd, the pad at the end is larger by 1.
+    """
     if padding == "valid":
         return (0,) * len(strides), (0,) * len(strides)
     if padding != "same":  # A5

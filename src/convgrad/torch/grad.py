@@ -7,9 +7,10 @@ Tap k connects position p of the smaller tensor with position i = p*stride + k*d
     conv_transpose  grad_input[n, c, p]  = sum over o, k of grad_output[n, o, i] weight[c, o, k]
                     grad_weight[c, o, k] = sum over n, p of grad_output[n, o, i] input[n, c, p]
 
-The sizes determine the output padding, so no function has an ``output_padding``. Positions that no tap meets get
-zeros. All functions are differentiable. torch.nn.grad lacks the functions of transposed layers. Sizes that fit no such
-layer raise InvalidShapeError; different types raise InvalidDataTypeError.
+The tensors' sizes determine the output padding, so no function takes an ``output_padding``. The gradient is 0 at
+positions that no tap reads. All functions are differentiable. The functions of transposed layers do not exist in
+torch.nn.grad. Sizes that no layer with these arguments can have raise InvalidShapeError. Tensors of different types
+raise InvalidDataTypeError.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ PerAxis = int | Sequence[int]
 
 _OF_INPUT = of_gradient(diff_dst="grad_output", dst_shape="input_size")
 _OF_WEIGHT = of_gradient(src="input", diff_dst="grad_output", weights_shape="weight_size")
-_OF_TRANSPOSED_INPUT = of_gradient(src="input_size", diff_dst="grad_output", weights_shape="weight")  # see its check
+# by the operands of ConvTransposeBackwardWeights, because its rules check the sizes
+_OF_TRANSPOSED_INPUT = of_gradient(src="input_size", diff_dst="grad_output", weights_shape="weight")
 
 
 def conv1d_input(
@@ -314,7 +316,7 @@ def _by_transposed_input(
     try:
         strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
         large, kernel, small = tuple(grad.shape), tuple(weight.shape), tuple(size)
-        # The rules of the data gradient need no input_size; the rules of the weight gradient check all three sizes.
+        # The data gradient has no rule for input_size, so the rules of the weight gradient check all three sizes.
         _check("ConvTransposeBackwardWeights", (small, large, kernel), strides, pads, dilations, groups)
         ends = tuple(-one for one in rests_of(large[2:], small[2:], kernel[2:], strides, pads, dilations))
         last = is_channels_last(grad) or is_channels_last(weight)
@@ -341,7 +343,7 @@ def _by_transposed_weight(
 
 @lru_cache(maxsize=REMEMBERED)
 def _check(operator: str, shapes: tuple[Ints, ...], strides: Ints, pads: Ints, dilations: Ints, groups: int) -> None:
-    """Raise the operator's error if no such layer has these sizes."""
+    """Raise the operator's error if no layer with these attributes has tensors of these shapes."""
     attributes = {
         "strides": list(strides),
         "pads_begin": list(pads),
@@ -355,5 +357,5 @@ def _check(operator: str, shapes: tuple[Ints, ...], strides: Ints, pads: Ints, d
 
 
 def _spread(axes: int, value: PerAxis) -> Ints:
-    """Return one value per axis."""
+    """Return one value per spatial axis; an int is used for all axes."""
     return tuple(value) if isinstance(value, tuple | list) else (cast(int, value),) * axes

@@ -1,4 +1,4 @@
-"""The kernel calls on PyTorch's tensors: one problem per pass, prepared once per kind of call."""
+"""Kernel calls on PyTorch's tensors. Calls with equal types, shapes, strides and attributes are prepared once."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
 
-Tensor = Any  # torch.Tensor; type checkers see it only if PyTorch is installed
+Tensor = Any  # torch.Tensor, which type checkers find only if PyTorch is installed
 Ints = tuple[int, ...]
 Kind = tuple[Any, Ints]  # a tensor's type and shape
 Lying = tuple[Any, Ints, Ints]  # type, shape, and strides in elements
 
 FORMATS = formats_of(torch)
-LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by rank
+LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # PyTorch's channels-last formats by rank
 _CPU = torch.device("cpu")
-_LOW = 1 << 32  # the data_ptr of freed memory is only the offset of a view
+_LOW = 1 << 32  # if the memory was freed, data_ptr is smaller: only the offset of a view
 _LAYOUTS = {"data_format": "NCX"}
-_WEIGHTS = {False: "OIX", True: "IOX"}  # by whether the layer is transposed: the memory is the same
+_WEIGHTS = {False: "OIX", True: "IOX"}  # by Operator.transposed; both names describe the same memory
 
 
 def forward(
@@ -49,7 +49,11 @@ def forward(
     max_error: float = DIRECT,
     activation: str | None = None,
 ) -> Tensor:
-    """Return dst. In derivatives of transposed layers a negative pad at the end makes taps skip positions there."""
+    """Return dst.
+
+    If a value of ``pads_end`` is negative, no tap reads the last positions of src. Derivatives of transposed layers
+    need such values.
+    """
     layer = strides, pads_begin, pads_end, dilations, groups
     given = (src, weights) if bias is None else (src, weights, bias)
     return _known(dst_problem, layer, channels_last, *_lying(given), max_error, activation)(given)
@@ -68,7 +72,7 @@ def data_gradient(
     max_error: float = DIRECT,
     activation: str | None = None,
 ) -> Tensor:
-    """Return diff_src with these spatial extents; with an optional bias, this is a transposed layer."""
+    """Return diff_src with the spatial extents ``extents``. This is also a transposed layer, with an optional bias."""
     layer = extents, strides, pads_begin, dilations, groups
     given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
     return _known(src_problem, layer, channels_last, *_lying(given), max_error, activation)(given)
@@ -85,13 +89,13 @@ def weight_gradient(
     channels_last: bool,
     max_error: float = DIRECT,
 ) -> Tensor:
-    """Return diff_weights with these spatial extents."""
+    """Return diff_weights with the spatial extents ``kernel``."""
     layer, given = (kernel, strides, pads_begin, dilations, groups), (diff_dst, src)
     return _known(weights_problem, layer, channels_last, *_lying(given), max_error)(given)
 
 
 def bias_gradient(diff_dst: Tensor) -> Tensor:
-    """Return diff_bias."""
+    """Return diff_bias, the sum of diff_dst per channel."""
     given = (diff_dst,)
     return _known(bias_problem, (), False, *_lying(given), DIRECT)(given)
 
@@ -110,7 +114,10 @@ def gradients(
     channels_last: bool,
     max_error: float,
 ) -> tuple[Tensor | None, ...]:
-    """Return the wanted gradients of a forward pass by src, weights and bias; they are cached as one call."""
+    """Return the gradients of a forward pass with respect to src, weights and bias; None for an unwanted gradient.
+
+    ``v`` is diff_dst. One cache entry has the prepared calls of all three gradients.
+    """
     layer = extents, kernel, strides, pads_begin, dilations, groups
     of_src, of_weights, of_bias = _known_gradients(
         wanted[:3], layer, channels_last, *_lying((v, src, weights)), max_error
@@ -126,7 +133,7 @@ def gradients(
 
 
 class _Call:
-    """A prepared call: a problem on tensors with fixed types and strides."""
+    """A prepared kernel call: it computes one problem on tensors with fixed types, shapes and strides."""
 
     __slots__ = ("call", "dtype", "problem", "shape", "strides")
 
@@ -152,7 +159,7 @@ class _Call:
 
 
 class KernelCall(NamedTuple):
-    """One call of a kernel: its problem, whether its first operand is channels last, and its time."""
+    """A finished kernel call: its problem, whether its first operand was channels last, and its time."""
 
     problem: Problem
     channels_last: bool
@@ -164,7 +171,7 @@ _timed: ContextVar[list[KernelCall] | None] = ContextVar("convgrad_torch_timed",
 
 @contextmanager
 def timed() -> Iterator[list[KernelCall]]:
-    """Collect the kernel calls of this thread or task in a ``with`` block."""
+    """Record the kernel calls that this thread or asyncio task makes in a ``with`` block."""
     calls: list[KernelCall] = []
     token = _timed.set(calls)
     try:
@@ -210,7 +217,7 @@ def _known_gradients(
 
 
 def _lying(given: tuple[Tensor | None, ...]) -> tuple[tuple[Any, ...], int, str]:
-    """Return the key of a prepared call: types, shapes and strides, threads, and the instruction set's cap."""
+    """Return the cache key of tensors: types, shapes and strides, the number of threads, and CONVGRAD_MAX_ISA."""
     lying = tuple([None if one is None else (one.dtype, one.shape, one.stride()) for one in given])
     return lying, _threads(), cap()
 
@@ -222,7 +229,7 @@ def _see_memory(given: tuple[Tensor, ...]) -> None:
             refuse(
                 "D1",
                 "convgrad.torch",
-                f"all tensors must lie in memory; got one of {tuple(tensor.shape)} that has none",
+                f"all tensors must be in memory; got a tensor of shape {tuple(tensor.shape)} that has none",
             )
 
 
@@ -233,7 +240,7 @@ def _see_memory(given: tuple[Tensor, ...]) -> None:
 def dst_problem(
     given: tuple[Kind, ...], strides: Ints, pads_begin: Ints, pads_end: Ints, dilations: Ints, groups: int
 ) -> Problem:
-    """Return the problem of ``forward`` for tensors of these kinds, or raise the errors of Convolution."""
+    """Return the problem of ``forward`` for tensors of these types and shapes, or raise the errors of Convolution."""
     if not pads_end or min(pads_end) >= 0:
         return _problem("Convolution", given, strides, pads_begin, pads_end, dilations, groups)
     ends, more = _behind([-end for end in pads_end])
@@ -273,9 +280,10 @@ def rests_of(
     large: Sequence[int], small: Sequence[int], kernel: Sequence[int],
     strides: Sequence[int], pads_begin: Sequence[int], dilations: Sequence[int],
 ) -> Ints:  # fmt: skip
-    """Return L + pad_begin - (s(l - 1) + E) per axis: the number of positions after the last one that a tap can meet.
+    """Return the number of positions at the end of the larger tensor that no tap reads, per spatial axis.
 
-    A negative value is minus the pad at the end.
+    The value is L + pad_begin - (stride*(l - 1) + E), where E = dilation*(K - 1) + 1. L, l and K are extents of
+    ``large``, ``small`` and ``kernel``. A negative value -n means a pad of n at the end.
     """
     axes = zip(large, small, kernel, strides, pads_begin, dilations, strict=False)
     return tuple(
@@ -285,7 +293,7 @@ def rests_of(
 
 
 def _behind(rests: Sequence[int]) -> tuple[Ints, dict[str, Any]]:
-    """Return the results of ``rests_of`` as attributes: pads at the end and an output_padding."""
+    """Return the results of ``rests_of`` as two attributes: the pads at the end, and the output_padding in a dict."""
     return tuple(max(0, -one) for one in rests), {"output_padding": [max(0, one) for one in rests]}
 
 
@@ -314,7 +322,7 @@ def _problem(
 
 
 def common(name: str, given: tuple[Kind, ...]) -> Format:
-    """Return the common format of all tensors, or raise by rule T1 or T2."""
+    """Return the number format of all tensors; raise by rule T1 or T2 if it is unsupported or not the same."""
     names = find(name).array_names
     for operand, (dtype, _) in zip(names, given, strict=False):
         if dtype not in FORMATS:  # T1
@@ -334,7 +342,10 @@ def kinds(given: tuple[Tensor, ...]) -> tuple[Kind, ...]:
 
 
 def _threads() -> int:
-    """Return the number of threads set in convgrad, else PyTorch's number, at most convgrad's default."""
+    """Return the number of threads that the user set in convgrad.
+
+    If none is set, return PyTorch's number of threads, but not more than convgrad's default.
+    """
     if asked := asked_of_us():
         return asked
     theirs: int = torch.get_num_threads()
@@ -342,9 +353,9 @@ def _threads() -> int:
 
 
 def is_channels_last(tensor: Tensor) -> bool:
-    """Return whether PyTorch considers a tensor channels last. If strides fit both memory formats, it is not.
+    """Return whether PyTorch considers a tensor channels last; False if its strides fit both memory formats.
 
-    Only tensors with two or three spatial axes have this memory format.
+    PyTorch has this memory format only for tensors with two or three spatial axes.
     """
     strides, shape = tensor.stride(), tensor.shape
     if len(shape) not in LAST or strides[1] > strides[-1] or strides[1] == 0:

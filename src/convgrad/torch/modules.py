@@ -1,4 +1,4 @@
-"""The functions that make the layers of a model reproducible and undo it. They exchange the classes of modules."""
+"""The functions `reproducible` and `original`. They exchange the classes of a model's convolutions."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from convgrad.formats import F64
 from convgrad.libraries.torch import formats_of
 from convgrad.torch import functional
 
-_SHOWN = 8  # classes that a warning lists
-Model = TypeVar("Model")  # so that editors know the type of the result
-_FORMATS = {dtype: fmt.name for dtype, fmt in formats_of(torch).items() if fmt is not F64}  # with kernels
+_SHOWN = 8  # max number of classes in a warning
+Model = TypeVar("Model")  # so that editors show the type of the result
+_FORMATS = {dtype: fmt.name for dtype, fmt in formats_of(torch).items() if fmt is not F64}  # types with kernels
 _CONVOLUTION = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 _TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
 
@@ -53,7 +53,7 @@ def _linear_forward(self: Any, input: Any) -> Any:
     return functional.linear(input, self.weight, self.bias)
 
 
-# By PyTorch's class: the methods that define its forward, and the function that replaces the last of them.
+# By PyTorch's class: the names of the methods that define its forward, and the replacement of the last method.
 _CONVOLUTIONS = {kind: (("forward", "_conv_forward"), _conv_forward) for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d)} | {
     kind: (("forward",), _transposed_forward) for kind in (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 }
@@ -61,25 +61,28 @@ _METHODS = _CONVOLUTIONS | {nn.Linear: (("forward",), _linear_forward)}
 
 
 def reproducible(model: Model, *, linear: bool = False, max_error: float | None = None) -> Model:
-    """Let this library compute every convolution of a model, in place; return the model.
+    """Make convgrad compute every convolution of a model; change the model in place and return it.
 
     Each ``Conv1d``, ``2d``, ``3d`` and ``ConvTranspose1d``, ``2d``, ``3d`` remains the same module, with its
-    parameters, hooks and names. It gets a class derived from its own, whose forward and gradients are this library's.
-    Optimisers, checkpoints and ``isinstance`` work as before. The bits of a convolution and of its gradients then
-    depend only on numbers, not on threads or the instruction set. `report` lists all other modules, and whether their
-    bits may vary. `original` undoes the change. Call `reproducible` again for modules added later.
+    parameters, hooks and names. Its new class is derived from its old class; convgrad computes its forward pass and
+    its gradients. Optimisers, checkpoints and ``isinstance`` work as before. The bits of a convolution and of its
+    gradients then depend only on the values of its tensors, not on threads or the instruction set. `report` lists all
+    other modules, and whether their bits may vary. `original` undoes the change. If you add modules later, call
+    `reproducible` again.
 
-    ``linear=True`` lets this library also compute each ``Linear``, as a convolution with one tap. The bits of PyTorch's
-    own may depend on the number of threads. ``MultiheadAttention`` computes its projections itself.
+    ``linear=True`` makes convgrad also compute each ``Linear``, as a convolution with one tap. The bits of PyTorch's
+    ``Linear`` may depend on the number of threads. PyTorch still computes the projections in ``MultiheadAttention``.
 
-    ``max_error`` allows Winograd in the forward pass and all gradients of each convolution. It takes precedence over
-    ``convgrad.max_error``. Convolutions keep their value if you call `reproducible` again without one. Convolutions
-    without a value use the context that is open in their forward pass, also for their gradients.
+    ``max_error`` allows Winograd in the forward pass and all gradients of each convolution. ``max_error`` takes
+    precedence over ``convgrad.max_error``. If you call `reproducible` again without ``max_error``, convolutions keep
+    their values. A convolution without a value uses the ``convgrad.max_error`` that is active in its forward pass, also
+    for its gradients.
 
-    A warning names the layers that are left out, with the reason. Reasons are a forward of their own, a lazy layer
-    before its first call, f64 or complex parameters, and modules compiled by TorchScript. Convolutions that a forward
-    calls as functions, such as ``torch.nn.functional.conv2d``, are not modules and cannot be found. Use the functions
-    with the same names in `convgrad.torch.functional`. If no layer is found, a warning lists the classes of modules.
+    A warning names each layer that PyTorch still computes, with the reason. Possible reasons are: the class overrides
+    PyTorch's forward, the layer is lazy and was never called, its parameters are f64 or complex, or TorchScript
+    compiled it. A forward may also call a function such as ``torch.nn.functional.conv2d``. `reproducible` finds only
+    modules, so replace such a function with the function of the same name in `convgrad.torch.functional`. If
+    `reproducible` finds no layer, a warning lists the classes of the model's modules.
 
     Raises InvalidDataTypeError if the model is not a ``torch.nn.Module``, and InvalidAttributeError if ``max_error`` is
     not a number of at least 1.
@@ -103,27 +106,27 @@ def reproducible(model: Model, *, linear: bool = False, max_error: float | None 
         if given is not None and is_convolution(module):
             module.convgrad_max_error = given
     if left:
-        warnings.warn(f"reproducible: PyTorch goes on to compute {'; '.join(left)}", UserWarning, stacklevel=2)
+        warnings.warn(f"reproducible: PyTorch still computes {'; '.join(left)}", UserWarning, stacklevel=2)
     elif not computed:
         warnings.warn(f"reproducible: {_found(model, linear)}", UserWarning, stacklevel=2)
     return model
 
 
 def _found(model: Any, linear: bool) -> str:
-    """Return the text of a warning that lists the classes of a model's modules, first the names with "conv"."""
+    """Return the text of a warning that lists the classes of a model's modules; names with "conv" come first."""
     kinds = dict.fromkeys(f"{kind.__module__}.{kind.__qualname__}" for kind in map(type, model.modules()))
     names = sorted(kinds, key=lambda kind: "conv" not in kind.rpartition(".")[2].lower())
     shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
     hint = "" if linear or not any(map(_is_linear, model.modules())) else " linear=True computes the Linear."
     return (
         f"found no convolution of torch.nn, so nothing has changed. The model's modules are {shown}.{hint} Layers of"
-        " other libraries, quantized layers and functions that a forward calls are not seen: call"
+        " other libraries, quantized layers and functions that a forward calls are not found: call"
         " convgrad.torch.conv2d there."
     )
 
 
 def original(model: Model) -> Model:
-    """Let PyTorch compute the layers of a model again, in place; return the model.
+    """Undo `reproducible`: PyTorch computes the layers again. Change the model in place and return it.
 
     >>> original(reproducible(torch.nn.Conv1d(1, 1, 2)))
     Conv1d(1, 1, kernel_size=(2,), stride=(1,))
@@ -136,14 +139,14 @@ def original(model: Model) -> Model:
 
 
 def named_modules(function: str, model: Any) -> Iterator[tuple[str, Any]]:
-    """Return the modules of a model, each once, by qualified name; raise if the model is not a module."""
+    """Return pairs of qualified name and module for all modules of a model; raise if the model is not a module."""
     if not isinstance(model, nn.Module):
         raise InvalidDataTypeError(f"{function}: model must be a torch.nn.Module; got {type(model).__name__}")
     return cast(Iterator[tuple[str, Any]], model.named_modules())
 
 
 def is_convolution(module: Any) -> bool:
-    """Return whether a module's class is a convolution, possibly compiled by TorchScript."""
+    """Return whether a module is a convolution of torch.nn, also if TorchScript compiled it."""
     return isinstance(module, _ConvNd) or _compiled_name(module) in {kind.__name__ for kind in _CONVOLUTIONS}
 
 
@@ -157,21 +160,21 @@ def _compiled_name(module: Any) -> str:
 
 
 def is_reproducible(module: Any) -> bool:
-    """Return whether this library computes a module."""
+    """Return whether convgrad computes a module."""
     return getattr(type(module), "_is_reproducible", False)
 
 
 def why_left_out(module: Any) -> str | None:
-    """Return why PyTorch must compute a convolution or a linear layer; None if convgrad can."""
+    """Return why convgrad cannot compute a convolution or a linear layer; None if it can."""
     if is_reproducible(module):
         return None
     kind = type(module)
     if isinstance(module, torch.jit.ScriptModule):
-        return "which TorchScript has compiled: make the model reproducible before that"
+        return "which TorchScript has compiled: call reproducible before you compile the model"
     if isinstance(module, LazyModuleMixin):
-        return f"a {kind.__name__}, whose shape is known after the model's first call: call it, then this again"
+        return f"a {kind.__name__}, whose shape is known after the model's first call: call the model first"
     if isinstance(module, NonDynamicallyQuantizableLinear):
-        return f"a {kind.__name__}, whose weights MultiheadAttention reads in a forward of its own"
+        return f"a {kind.__name__}, whose weights MultiheadAttention reads in its own forward"
     base = next((base for base in kind.__mro__ if base in _METHODS), None)
     methods = _METHODS[base][0] if base else ()
     own = [name for name in methods if getattr(kind, name) is not getattr(base, name) or name in vars(module)]
@@ -183,9 +186,10 @@ def why_left_out(module: Any) -> str | None:
 
 
 def unsupported(module: Any) -> str | None:
-    """Return why a layer has no kernel with a fixed order of sums; None if it has one.
+    """Return why no kernel can compute a layer's parameters, as text; None if a kernel can.
 
-    The function reads parameters, because reading a computed weight may change the values that it depends on.
+    The function reads ``module.parameters()`` and not ``module.weight``. Reading a parametrized weight may change the
+    values that the weight is computed from.
     """
     others = {parameter.dtype: None for parameter in module.parameters() if parameter.dtype not in _FORMATS}
     if not others:
@@ -195,10 +199,10 @@ def unsupported(module: Any) -> str | None:
 
 
 def _swapped(module: Any, exchange: Callable[[Any], Any]) -> Any:
-    """Return a module's class with the convolution's class exchanged for another.
+    """Return the class that a module must get: ``exchange`` of its layer class.
 
-    PyTorch derives a separate class from the convolution's for each parametrized module. A copy of that class with the
-    new base is returned, so that parametrizations can still be removed.
+    PyTorch gives each parametrized module a class of its own, derived from the layer class. This function copies that
+    class with the new base, so that parametrizations can still be removed.
     """
     kind = type(module)
     if not is_parametrized(module):
@@ -209,16 +213,16 @@ def _swapped(module: Any, exchange: Callable[[Any], Any]) -> Any:
 
 @cache
 def _derived(kind: type) -> type:
-    """Return the derived class whose instances this library computes."""
+    """Return a class derived from ``kind`` whose instances convgrad computes."""
     base = next(base for base in kind.__mro__ if base in _METHODS)
     names, forward = _METHODS[base]
     members = {
-        "__module__": kind.__module__,  # torch.fx still treats it as a leaf
+        "__module__": kind.__module__,  # so torch.fx treats the class as a leaf, as before
         "__doc__": f"A {kind.__name__} that convgrad computes.",
         "__reduce_ex__": _reduce,
         "__prepare_scriptable__": _not_scripted,
         "_is_reproducible": True,
-        "convgrad_max_error": None,  # `reproducible` sets it on instances
+        "convgrad_max_error": None,  # the default; `reproducible` sets the value of a module
         "extra_repr": _extra_repr,
         names[-1]: forward,
     }
@@ -226,19 +230,19 @@ def _derived(kind: type) -> type:
 
 
 def _extra_repr(self: Any) -> str:
-    """Return the module's text in a printed model: the original text and ``max_error``."""
+    """Return the module's text in a printed model: PyTorch's text, and ``max_error`` if it is set."""
     max_error, kind = self.convgrad_max_error, _reproducible_class(self)
     words: str = super(kind, self).extra_repr()
     return words if max_error is None else f"{words}, max_error={max_error:g}"
 
 
 def _reproducible_class(module: Any) -> Any:
-    """Return the class that `reproducible` made; the module's own class may be derived from it."""
+    """Return the class that `reproducible` made for a module; the module's present class may be derived from it."""
     return next(kind for kind in type(module).__mro__ if "_is_reproducible" in vars(kind))
 
 
 def _not_scripted(self: Any) -> NoReturn:
-    """Raise if torch.jit.script is about to compile a module, before TorchScript changes anything."""
+    """Raise UnsupportedError. torch.jit.script calls this method before it compiles a module."""
     raise UnsupportedError(
         f"torch.jit.script: TorchScript cannot compile a {type(self).__name__}. Use torch.jit.trace or torch.export, or"
         " call convgrad.torch.original(model) first, so that PyTorch computes the model again."
@@ -246,7 +250,7 @@ def _not_scripted(self: Any) -> NoReturn:
 
 
 def _reduce(self: Any, protocol: Any) -> tuple[Any, ...]:
-    """Return a module's pickled form: it names the original class, because the derived one cannot be imported."""
+    """Return a module's pickled form. It names PyTorch's class, because pickle cannot import the derived class."""
     state = cast(tuple[Any, ...], object.__reduce_ex__(self, protocol))[2:]
     return _rebuilt, (_reproducible_class(self).__bases__[0],), *state
 

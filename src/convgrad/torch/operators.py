@@ -1,4 +1,4 @@
-"""The operators registered with PyTorch, one per pass. Each derivative of an operator is again a call of one."""
+"""The operators registered with PyTorch, one per pass. Each derivative of an operator is a call of an operator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Gradients = tuple[Tensor | None, ...]
 
 
 class _Rule(torch.autograd.Function):  # type: ignore[misc]
-    """An operator: its name, schema and derivatives, which are calls of the operators."""
+    """An operator of PyTorch: its name, its schema and its derivatives."""
 
     name: ClassVar[str]
     schema: ClassVar[str]
@@ -37,7 +37,7 @@ class _Rule(torch.autograd.Function):  # type: ignore[misc]
 
     @classmethod
     def keep(cls, ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Save shapes and attributes, and each of the two factors if the derivative by the other needs it."""
+        """Save shapes and attributes, and each of the two factors that the derivative by the other factor needs."""
         first, second, wanted = inputs[0], inputs[1], ctx.needs_input_grad
         ctx.save_for_backward(first if wanted[1] else None, second if wanted[0] else None)
         if forward_ad._current_level >= 0:
@@ -47,7 +47,7 @@ class _Rule(torch.autograd.Function):  # type: ignore[misc]
 
     @classmethod
     def jvp(cls, ctx: Any, *tangents: Tensor | None) -> Tensor:
-        """Return the tangent. The operator is linear in each of its two factors and adds the bias."""
+        """Return the tangent of the result. The operator is linear in each of its two factors and adds the bias."""
         (first, second), (u, v, *bias) = ctx.saved_tensors, tangents[: cls.tensors]
         remainder = (*[None] * len(bias), *ctx.attributes)
         parts = [] if u is None else [call(cls.name, u, second, *remainder)]
@@ -64,7 +64,7 @@ class Forward(_Rule):
 
     @staticmethod
     def backward(ctx: Any, v: Tensor | None) -> Gradients:
-        """Return the cotangents of the inputs that need one."""
+        """Return the cotangents of the arguments; None if an argument needs none."""
         made: list[Tensor | None] = [None] * 10
         if v is not None:
             (src, weights), (extents, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
@@ -89,7 +89,7 @@ class DataGradient(_Rule):
 
     @staticmethod
     def backward(ctx: Any, v: Tensor | None) -> Gradients:
-        """Return the cotangents of the inputs that need one."""
+        """Return the cotangents of the arguments; None if an argument needs none."""
         made: list[Tensor | None] = [None] * 10
         if v is not None:
             (diff_dst, weights), (small, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
@@ -112,7 +112,7 @@ class WeightGradient(_Rule):
 
     @staticmethod
     def backward(ctx: Any, v: Tensor | None) -> Gradients:
-        """Return the cotangents of the inputs that need one."""
+        """Return the cotangents of the arguments; None if an argument needs none."""
         made: list[Tensor | None] = [None] * 9
         if v is not None:
             (src, diff_dst), (large, small), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
@@ -138,21 +138,21 @@ class BiasGradient(_Rule):
 
     @classmethod
     def jvp(cls, ctx: Any, *tangents: Tensor | None) -> Tensor:
-        """Return the sum of the tangent."""
+        """Return the sums of the tangent per channel."""
         return call(cls.name, *tangents)
 
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> Tensor:
-        """Return the cotangent, repeated at every position."""
+        """Return each channel's cotangent, repeated at all positions."""
         return _everywhere(v, ctx.shape)
 
 
 def _everywhere(channels: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return values per channel, repeated at every position of a tensor of this shape."""
+    """Return a tensor of this shape that repeats each channel's value at all positions of the channel."""
     return channels.reshape(-1, *[1] * (len(shape) - 2)).expand(shape)
 
 
-_keys = torch._C._dispatch_keys  # of PyTorch's dispatcher: the device and all special properties
+_keys = torch._C._dispatch_keys  # returns the dispatcher's keys of a tensor: its device and special properties
 
 
 def _of_memory() -> frozenset[Any]:
@@ -167,10 +167,10 @@ _OF_MEMORY = _of_memory()
 
 
 def _straight(*tensors: Tensor | None) -> bool:
-    """Return whether a kernel can be called directly: tensors are plain, and PyTorch records or transforms nothing."""
+    """Return whether a kernel can be called directly: the tensors are plain, and PyTorch does not trace the call."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state():
         return False
-    if torch._C._autograd._profiler_enabled():  # it records the dispatcher's calls
+    if torch._C._autograd._profiler_enabled():  # the profiler records only calls through the dispatcher
         return False
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return False
@@ -200,14 +200,17 @@ def call(name: str, *args: Any) -> Tensor:
     if torch._C._are_functorch_transforms_active() and not torch._C._len_torch_dispatch_stack():
         return _uncompiled(_TRANSFORMED[name].apply, *args)
     if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():
-        return _uncompiled(rule.apply, *args)  # the dispatcher would lose tangents
-    if torch._C._get_tracing_state():  # its sizes are tensors, which the dispatcher refuses as integers
+        return _uncompiled(rule.apply, *args)  # not through the dispatcher, which would lose the tangents
+    if torch._C._get_tracing_state():  # traced sizes are tensors, which the dispatcher refuses as integers
         args = tuple([tuple(map(int, value)) if isinstance(value, tuple) else value for value in args])
     return _OPS[name](*args)
 
 
 def call_activated(activation: str | None, name: str, *args: Any) -> Tensor:
-    """Call a forward pass with an activation: in the kernel's epilogue if it is called directly without derivatives."""
+    """Call an operator and activate its result.
+
+    The kernel's epilogue computes the activation if the kernel is called directly and autograd records nothing.
+    """
     if activation is not None and not torch.compiler.is_compiling():
         given = args[: _RULES[name].tensors]
         if _straight(*given) and not _differentiated(given):
@@ -217,13 +220,13 @@ def call_activated(activation: str | None, name: str, *args: Any) -> Tensor:
 
 
 def activate(activation: str | None, name: str, result: Tensor) -> Tensor:
-    """Return an activated result. torch.relu is not used, because it keeps -0."""
+    """Return the activated result. torch.relu is not used, because it returns -0 for -0."""
     return torch.where(result <= 0, 0.0, result) if is_relu(activation, name) else result
 
 
 @torch._disable_dynamo  # type: ignore[untyped-decorator]
 def _uncompiled(function: Any, *args: Any) -> Any:
-    """Call a function that must not be compiled; torch.compile breaks the graph here."""
+    """Call a function that torch.compile must not compile, at the cost of a graph break."""
     return function(*args)
 
 
@@ -231,23 +234,23 @@ def _uncompiled(function: Any, *args: Any) -> Any:
 
 
 def _settled(args: Sequence[Any]) -> tuple[Any, ...]:
-    """Return arguments with tuples again instead of the dispatcher's lists."""
+    """Return arguments as kernels need them: the dispatcher's lists become tuples."""
     return tuple([tuple(value) if isinstance(value, list) else value for value in args])
 
 
 def _kernel(rule: type[_Rule]) -> Any:
-    """Return the kernel in the form that the dispatcher calls."""
+    """Return the operator's kernel as a function that the dispatcher can call."""
     kernel = getattr(kernels, rule.name)
     return lambda *args: kernel(*_settled(args))
 
 
 def _keeper(rule: type[_Rule]) -> Any:
-    """Return ``keep`` in the form that the dispatcher calls."""
+    """Return the operator's ``keep`` as a function that the dispatcher can call."""
     return lambda ctx, inputs, output: rule.keep(ctx, _settled(inputs), output)
 
 
 def _each(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
-    """Call the operator on each element of a vmap in turn, so that each result has the bits of a separate call."""
+    """Call the operator on each element of a vmap in turn, so that the bits are the same as in separate calls."""
 
     def one(at: int) -> Tensor:
         pairs = zip(_settled(args), in_dims, strict=True)
@@ -257,7 +260,7 @@ def _each(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tup
 
 
 def _transformed(rule: type[_Rule]) -> type[_Rule]:
-    """Return the operator in the form that torch.func's transformations need."""
+    """Return the operator as a class that torch.func can transform."""
     rules: dict[str, Any] = {
         "forward": partial(call, rule.name),
         "setup_context": rule.keep,
@@ -282,7 +285,7 @@ _library = torch.library.Library("convgrad", "DEF")
 # The engines read any strides, so compiled code need not copy operands to change their strides.
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 _RULES: dict[str, type[_Rule]] = {r.name: r for r in (Forward, DataGradient, WeightGradient, BiasGradient)}
-# Function.apply without its handling of functorch's wrapped tensors, because `call` uses it only without them.
+# Function.apply of PyTorch's base class, which does not handle functorch's wrapped tensors: `call` passes none to it.
 _APPLIED: dict[str, Any] = {name: super(torch.autograd.Function, rule).apply for name, rule in _RULES.items()}
 _TRANSFORMED = {name: _transformed(rule) for name, rule in _RULES.items()}
 _OPS = {name: _register(rule) for name, rule in _RULES.items()}

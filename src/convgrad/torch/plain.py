@@ -1,4 +1,4 @@
-"""The layers as PyTorch's own operators, for exports to ONNX, which has no operators of convgrad."""
+"""The layers as PyTorch's own operators. Exports to ONNX use them, because ONNX cannot call convgrad."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def convolution(
     name: str, input: Tensor, weight: Tensor, bias: Tensor | None, stride: PerAxis, begin: PerAxis | str,
     end: PerAxis | str, dilation: PerAxis, groups: int,
 ) -> Tensor:  # fmt: skip
-    """Return the result of ``torch.nn.functional.conv1d``, ``2d`` or ``3d``; pads that differ are added before."""
+    """Return the result of ``torch.nn.functional.conv1d``, ``2d`` or ``3d``.
+
+    If the pads at the begin and at the end differ, the input is padded before that call.
+    """
     function = _function("conv", name, weight)
     if begin != end:
         pads = [pad for both in zip(_each(begin, weight), _each(end, weight), strict=True) for pad in reversed(both)]
@@ -36,7 +39,10 @@ def transposed(
     name: str, input: Tensor, weight: Tensor, bias: Tensor | None, stride: PerAxis, begin: PerAxis, end: PerAxis,
     output_padding: PerAxis, dilation: PerAxis, groups: int,
 ) -> Tensor:  # fmt: skip
-    """Return the result of ``torch.nn.functional.conv_transpose1d``, ``2d`` or ``3d``, cropped if pads differ."""
+    """Return the result of ``torch.nn.functional.conv_transpose1d``, ``2d`` or ``3d``.
+
+    If the pads at the begin and at the end differ, the result is computed without pads and then cropped.
+    """
     function = _function("conv_transpose", name, weight)
     if begin == end:
         return function(input, weight, bias, stride, begin, output_padding, groups, dilation)
@@ -53,5 +59,5 @@ def _function(kind: str, name: str, weight: Tensor) -> Any:
 
 
 def _each(value: Any, weight: Tensor) -> Sequence[int]:
-    """Return one value per spatial axis."""
+    """Return one value per spatial axis; an int is used for all axes."""
     return value if isinstance(value, Sequence) else (value,) * (weight.dim() - 2)

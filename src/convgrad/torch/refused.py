@@ -1,4 +1,4 @@
-"""The error messages of layers in PyTorch's words: with the names of its functions, tensors and arguments."""
+"""Error messages of layers with the names of PyTorch's functions, tensors and arguments."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from convgrad.torch.kernels import FORMATS
 
 Words = tuple[tuple[str, str], ...]
 
-# Patterns in the operators' messages, and PyTorch's words for them. If two patterns match, the first is used.
+# Patterns in the operators' messages, and their replacements. If two patterns match, the first is used.
 _COMMON = (
     (r"\bweights\b", "weight"),
     (r"\bstrides\b", "stride"),
     (r"\bdilations\b", "dilation"),
     (r"\bpads_begin\b", "padding"),
     (r"\bpads_end\b", "padding"),
-    (r" \((?:OIX|IOX)\)", ""),  # there is only one layout
-    (r"\. Th(?:ese shapes|ey would) fit .*(?= \[)", ""),  # nor are there other layouts to suggest
+    (r" \((?:OIX|IOX)\)", ""),  # PyTorch has only one layout of weights
+    (r"\. Th(?:ese shapes|ey would) fit .*(?= \[)", ""),  # so do not suggest another layout
     (r" \(in the functions also one for all\)", " or one for all"),
 )
 LAYER = ((r"\bsrc\b", "input"), (r"\bdst\b", "the output"), *_COMMON)
@@ -31,19 +31,20 @@ OF_ANY_AXES = ((r"\bpads_begin\b", "padding_begin"), (r"\bpads_end\b", "padding_
 
 
 def of_gradient(**names: str) -> Words:
-    """Return the words of a gradient's function; ``names`` maps its operator's three names to PyTorch's."""
+    """Return the replacements in messages about a gradient; ``names`` maps the operator's names to PyTorch's names."""
     return *((rf"\b{ours}\b", theirs) for ours, theirs in names.items()), *_COMMON
 
 
 def refused(name: str, error: Exception, tensors: Mapping[str, Any], words: Words) -> NoReturn:
-    """Raise an error again with the names of this function and of its arguments.
+    """Raise ``error`` again, with the names of PyTorch's function ``name`` and of its arguments.
 
-    PyTorch's errors are raised unchanged unless a tensor is the cause. Call this in an ``except`` block.
+    Errors of other libraries are raised unchanged unless a tensor is the cause. Call this function in an ``except``
+    block.
     """
     given = {what: tensor for what, tensor in tensors.items() if tensor is not None or what != "bias"}
     for what, tensor in given.items():
         if not isinstance(tensor, torch.Tensor):  # T1
-            refuse("T1", name, f"{what} must be a tensor of PyTorch's; got {type(tensor).__name__}")
+            refuse("T1", name, f"{what} must be a PyTorch tensor; got {type(tensor).__name__}")
     if not isinstance(error, ConvgradError):
         _no_memory(name, given)
         raise  # noqa: PLE0704
@@ -56,7 +57,7 @@ def refused(name: str, error: Exception, tensors: Mapping[str, Any], words: Word
 
 
 def _no_memory(name: str, given: Mapping[str, Any]) -> None:
-    """Raise by rule D1 for the first tensor that is not dense in CPU memory; skip functorch's wrapped tensors."""
+    """Raise by rule D1 for the first tensor that is not dense in CPU memory. Ignore functorch's wrapped tensors."""
     for what, tensor in given.items():
         if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
             continue
@@ -66,7 +67,7 @@ def _no_memory(name: str, given: Mapping[str, Any]) -> None:
 
 
 def _types(name: str, given: Mapping[str, Any]) -> None:
-    """Raise by rule T1 for an unsupported type, else by rule T2 for different types."""
+    """Raise by rule T1 if a tensor's type is unsupported, else by rule T2: the tensors' types differ."""
     for what, tensor in given.items():
         if tensor.dtype not in FORMATS:  # T1
             refuse("T1", name, f"{what} must be a tensor of {', '.join(map(str, FORMATS))}; got {tensor.dtype}")

@@ -1,4 +1,4 @@
-"""The report on a model: the layers with the same bits everywhere, other layers, and times of training steps."""
+"""The report on a model: layers whose bits are always the same, other layers, and times of training steps."""
 
 from __future__ import annotations
 
@@ -11,22 +11,27 @@ from convgrad.torch.steps import Steps, measured
 from convgrad.torch.varying import DEPENDENCES, TRIED, VARIES_WITH
 from convgrad.words import counted
 
-_UNSEEN = "functions that a forward calls, such as torch.nn.functional.conv2d or torch.matmul, are no modules: unseen"
+_UNSEEN = "functions that a forward calls, such as torch.nn.functional.conv2d or torch.matmul, are not listed"
 _COMPUTED = "layers of convgrad, with the same bits on any threads and instruction set"
 _VARYING = "modules of PyTorch that may have different bits"
-_WIDTH = 60  # characters of the names in a line; further names are left out
+_WIDTH = 60  # max characters of names in a line; names beyond are left out
 
 
 @dataclass(frozen=True)
 class Report:
-    """The modules of a model in groups, by the dependence of their bits. Keys are qualified names.
+    """The modules of a model, grouped by the settings that may change their bits.
 
-    ``reproducible`` has the classes of this library's layers. ``left_out`` has layers that PyTorch computes, with the
-    reason. ``varying`` has PyTorch's modules whose bits varied when measured, forward or backward: the class, and a set
-    of "threads", "instruction set" and "memory format". ``steady`` has modules that never varied. ``unknown`` has
-    modules without children that were not measured. ``steps`` has the times of training steps if you passed inputs.
+    Each group is a dict; its keys are the qualified names of modules.
 
-    ``print`` shows at most 25 lines. ``details()`` returns all names.
+    - ``reproducible``: the classes of the layers that convgrad computes.
+    - ``left_out``: the reasons why PyTorch still computes a convolution.
+    - ``varying``: modules of PyTorch whose class had different bits in a measurement, forward or backward. A value is
+      the class and a set of "threads", "instruction set" and "memory format".
+    - ``steady``: the classes of modules whose class had the same bits in all measurements.
+    - ``unknown``: the classes of modules without children whose class was not measured.
+
+    ``steps`` has the times of training steps if you passed inputs to `report`. ``print(report)`` shows at most 25
+    lines. ``details()`` returns a text with all names.
     """
 
     reproducible: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +50,7 @@ class Report:
         return "\n".join(self._lines(_all))
 
     def _lines(self, shown: Callable[[Mapping[str, list[str]], int], Iterable[str]]) -> Iterator[str]:
-        """Yield the report's lines; ``shown`` yields lines of names by kind, up to a maximum."""
+        """Yield the report's lines. ``shown`` yields a group's lines, from its names by kind and a maximum."""
         if self.reproducible:
             yield f"{_COMPUTED}: {len(self.reproducible)}"
             yield from shown(_by(self.reproducible), 2)
@@ -70,13 +75,17 @@ class Report:
 
 
 def report(model: Any, *inputs: Any) -> Report:
-    """Return a report on the settings that may change the bits of each module of a model; ``print`` it.
+    """Return a report on the settings that may change the bits of each module of a model. Read it with ``print``.
 
-    If you pass ``inputs``, the report also runs training steps of ``model(*inputs)`` and shows their times. The steps
-    are the unchanged one, with the share of convgrad's kernels, one in the other memory format, and one with
-    ``max_error=64``. The loss is the sum of
-    the squares of all floating outputs. The model runs in its current mode, with its hooks. Afterwards the report
-    restores its parameters, buffers, gradients and modes, and the states of random number generators.
+    If you pass ``inputs``, the report also runs training steps of ``model(*inputs)`` and shows their times:
+
+    - an unchanged step, and the share of convgrad's kernels in its time,
+    - a step in the other memory format,
+    - a step with ``max_error=64``.
+
+    The loss is the sum of the squares of all floating outputs. The model runs in its current mode, with its hooks.
+    Afterwards the report restores the model's parameters, buffers, gradients and modes, and the states of random number
+    generators.
 
     Args:
         model: Any ``torch.nn.Module``.
@@ -97,7 +106,7 @@ def report(model: Any, *inputs: Any) -> Report:
     modules that did not vary where measured: 1
       ReLU: 1 module (1)
     tried: 1, 2, 3, 8 threads; AVX-512, AVX2, neither; 2 memory formats; few and many channels and positions, odd sizes
-    functions that a forward calls, such as torch.nn.functional.conv2d or torch.matmul, are no modules: unseen
+    functions that a forward calls, such as torch.nn.functional.conv2d or torch.matmul, are not listed
     """
     made: dict[str, dict[str, Any]] = {
         place: {} for place in ("reproducible", "left_out", "varying", "steady", "unknown")
@@ -106,7 +115,7 @@ def report(model: Any, *inputs: Any) -> Report:
         kind = type(module).__name__
         known = _measured(module)
         if is_convolution(module) or is_reproducible(module):
-            reason = why_left_out(module) or unsupported(module)  # the types may have changed after `reproducible`
+            reason = why_left_out(module) or unsupported(module)  # parameters may have changed their type since
             if is_reproducible(module) and reason is None:
                 made["reproducible"][name] = kind
             else:
@@ -121,7 +130,7 @@ def report(model: Any, *inputs: Any) -> Report:
 
 
 def _measured(module: Any) -> str:
-    """Return the measured class of PyTorch that defines a module's forward; "" if there is none."""
+    """Return the name of the measured class of PyTorch that defines a module's forward; "" if there is none."""
     kind = type(module)
     forward = getattr(kind, "forward", None)
     if "forward" in vars(module):
@@ -135,7 +144,7 @@ def _measured(module: Any) -> str:
 
 
 def _words(on: frozenset[str]) -> str:
-    """Return the dependences of a class in words.
+    """Return the names of the settings that may change a class's bits, as text.
 
     >>> _words(frozenset(["memory format", "threads"]))
     'threads and memory format'
@@ -145,7 +154,7 @@ def _words(on: frozenset[str]) -> str:
 
 
 def _by(kinds: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the names of modules by kind, the most frequent kind first."""
+    """Return the names of modules by kind; the kind with the most modules comes first."""
     found: dict[str, list[str]] = {}
     for name, kind in kinds.items():
         found.setdefault(kind, []).append(name or "the model")
@@ -153,7 +162,7 @@ def _by(kinds: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _few(found: Mapping[str, list[str]], maximum: int) -> Iterator[str]:
-    """Yield at most ``maximum`` lines with the first names of each kind; the last one may join the remaining kinds."""
+    """Yield at most ``maximum`` lines: one per kind, with its first names. A last line counts all other kinds."""
     kinds = list(found)
     alone = kinds if len(kinds) <= maximum else kinds[: maximum - 1]
     for kind in alone:
@@ -164,7 +173,7 @@ def _few(found: Mapping[str, list[str]], maximum: int) -> Iterator[str]:
 
 
 def _beginning(names: list[str]) -> str:
-    """Return the first names, as many as fit in a line.
+    """Return the first names as text, as many as fit in a line.
 
     >>> _beginning(["a", "b"]), _beginning(["a" * 50, "b" * 50])
     ('a, b', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa, ...')
@@ -178,7 +187,7 @@ def _beginning(names: list[str]) -> str:
 
 
 def _all(found: Mapping[str, list[str]], maximum: int) -> Iterator[str]:
-    """Yield a line for each kind and one for each of its modules."""
+    """Yield a line for each kind, and below it a line for each module of the kind."""
     for kind, names in found.items():
         yield f"  {kind}: {counted(len(names), 'module')}"
         yield from (f"    {name}" for name in names)

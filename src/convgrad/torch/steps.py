@@ -1,4 +1,4 @@
-"""The times of a model's training step: of convgrad's kernels in it, and of possibly faster variants."""
+"""Times of a model's training step: of the step, of convgrad's kernels in it, and of variants that may be faster."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from convgrad.torch.kernels import LAST, KernelCall, timed
 from convgrad.words import LONGEST, counted, printable
 
 _TILES = 64.0  # the max_error that allows every Winograd tile
-_SECONDS, _FEWEST, _MAXIMUM = 4.0, 3, 10  # seconds for all variants; min and max steps of each
-_GRADIENTS = {"weights": "weight gradients", "bias": "bias gradients"}  # by the output of a kernel in the backward pass
+_SECONDS, _FEWEST, _MAXIMUM = 4.0, 3, 10  # time for all variants, in seconds; min and max steps per variant
+_GRADIENTS = {"weights": "weight gradients", "bias": "bias gradients"}  # by Problem.solves_for
 
 
 @dataclass(frozen=True)
 class Step:
-    """A training step: its seconds, and the kernel calls of the forward and of the backward pass."""
+    """A training step: its time in seconds, and the kernel calls of its forward pass and of its backward pass."""
 
     seconds: float
     forward: tuple[KernelCall, ...]
@@ -35,7 +35,7 @@ class Step:
 
     @property
     def kernel_seconds(self) -> float:
-        """The seconds in convgrad's kernels."""
+        """The time in convgrad's kernels, in seconds."""
         return sum(call.seconds for call in (*self.forward, *self.backward))
 
     @property
@@ -46,9 +46,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Steps:
-    """A model's training step unchanged, and with one change at a time.
+    """Training steps of a model: ``as_is`` is the unchanged step, and ``others`` has the step after each change.
 
-    ``others`` maps the name of each change to the fastest step, or to the error that the model raised.
+    ``others`` maps the name of a change to its fastest step, or to the text of the error that the model raised.
     """
 
     as_is: Step
@@ -60,7 +60,7 @@ class Steps:
         share = f"{_ms(inside)}, {inside / step.seconds:.0%}, are in convgrad's kernels"
         yield f"a training step takes {_ms(step.seconds)}" + (f"; {share}" if step.forward else "")
         if not step.forward:
-            yield "  convgrad computes no layer of this step; reproducible(model) lets it, unless left out"
+            yield "  convgrad computes no layer of this step; if it has convolutions, call reproducible(model)"
             return
         yield f"  {', '.join(f'{name} {_ms(seconds)}' for name, seconds in _passes(step).items())}"
         algorithms = Counter(_algorithm(call) for call in step.forward)
@@ -70,9 +70,9 @@ class Steps:
             yield f"  {self._compared(change, other)}"
 
     def _compared(self, change: str, other: Step | str) -> str:
-        """Return the effect of a change on the step, in words."""
+        """Return the effect of a change on the step, as text."""
         if isinstance(other, str):
-            return f"{change}: the model refuses it: {other}"
+            return f"{change}: the model raises {other}"
         times = f"a step takes {_ms(other.seconds)} instead of {_ms(self.as_is.seconds)}"
         if change != _ADMITTING:
             return f"{change}: {times}"
@@ -85,7 +85,7 @@ _ADMITTING = f"max_error={_TILES:.0f}"
 
 
 def measured(model: Any, inputs: Sequence[Any]) -> Steps:
-    """Return the times of a model's training step, unchanged and changed; the model is restored afterwards."""
+    """Return a model's training step, unchanged and after each change. The model is restored afterwards."""
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(tensor):
             raise InvalidDataTypeError(
@@ -98,7 +98,7 @@ def measured(model: Any, inputs: Sequence[Any]) -> Steps:
         for change, run in list(changed.items()):
             try:
                 run()  # compiles kernels
-            except Exception as error:  # some models cannot run in a memory format: the report shows the error
+            except Exception as error:  # not all models can run in both memory formats; the report shows the error
                 others[change] = printable(f"{type(error).__name__}: {error}".splitlines()[0], LONGEST)
                 del changed[change]
         found = _fastest({"": _way(model, inputs)} | changed)
@@ -107,7 +107,7 @@ def measured(model: Any, inputs: Sequence[Any]) -> Steps:
 
 
 def _fastest(ways: Mapping[str, Callable[[], Step]]) -> dict[str, Step]:
-    """Return the fastest step of each variant. They run in turns, so that other load slows all of them alike."""
+    """Return the fastest step of each variant. The variants run in turns, so other load slows all of them equally."""
     began, found, rounds = perf_counter(), dict[str, Step](), 0
     while rounds < _FEWEST or (rounds < _MAXIMUM and perf_counter() - began < _SECONDS):
         for change, run in ways.items():
@@ -118,7 +118,7 @@ def _fastest(ways: Mapping[str, Callable[[], Step]]) -> dict[str, Step]:
 
 
 def _changes(model: Any, inputs: Sequence[Any], step: Step) -> dict[str, Callable[[], Step]]:
-    """Return the variants of a step: in the other memory format, and with a larger ``max_error``."""
+    """Return a function that runs a step for each change: the other memory format, and a larger ``max_error``."""
     made = {}
     stored = Counter(call.channels_last for call in step.forward if len(call.problem.output_shape) in LAST)
     if stored:
@@ -134,7 +134,7 @@ def _way(
 ) -> Callable[[], Step]:
     """Return a function that runs a step on copies of parameters and inputs.
 
-    ``last`` sets their memory format and ``within`` the ``max_error``; None changes nothing.
+    ``last`` is whether the copies are channels last, and ``within`` is ``max_error``. None changes nothing.
     """
     parameters = [(parameter, _copy(parameter.data, last)) for parameter in model.parameters()]
 
@@ -162,7 +162,7 @@ def _copy(tensor: Any, last: bool | None) -> Any:
 
 
 def _loss(outputs: Any) -> Any:
-    """Return the sum of the squares of all floating outputs that have a gradient."""
+    """Return the loss: the sum of the squares of all floating outputs that require a gradient."""
     squares = [
         (one if one.dtype == torch.float64 else one.float()).square().sum()
         for one in tree_leaves(outputs)
@@ -180,7 +180,7 @@ def _loss(outputs: Any) -> Any:
 def _restored(model: Any) -> Iterator[None]:
     """Restore a model's parameters, buffers, gradients and modes, and all random states, after a ``with`` block.
 
-    The block must change copies of parameters. Buffers are copied here.
+    The block may replace ``parameter.data`` but must not write to it. It may write to buffers, which are copied.
     """
     parameters = [(one, one.data, one.grad) for one in model.parameters()]
     buffers = [(one, one.data) for one in model.buffers()]
@@ -212,7 +212,7 @@ def _restored(model: Any) -> Iterator[None]:
 
 
 def _passes(step: Step) -> dict[str, float]:
-    """Return the seconds in kernels per pass."""
+    """Return the time in kernels per pass, in seconds."""
     found = {"forward": sum(call.seconds for call in step.forward)}
     for call in step.backward:
         name = _GRADIENTS.get(call.problem.solves_for, "data gradients")
@@ -229,7 +229,7 @@ def _format(channels_last: bool) -> str:
 
 
 def _counts(found: Counter[str]) -> str:
-    """Return the number of each, in words.
+    """Return the names and how often each occurs, as text.
 
     >>> _counts(Counter(["direct", "direct", "tiles"]))
     '2 direct, 1 tiles'
@@ -238,7 +238,7 @@ def _counts(found: Counter[str]) -> str:
 
 
 def _ms(seconds: float) -> str:
-    """Return a time in words.
+    """Return a time in milliseconds, as text.
 
     >>> _ms(0.0123456), _ms(12.3456)
     ('12.3 ms', '12346 ms')

@@ -1,4 +1,7 @@
-"""The operators for tracing: they return a result's shape, type and memory format, also from symbolic sizes."""
+"""The operators for tracing. Each returns an empty tensor with the result's shape, type and memory format.
+
+Sizes may be symbols.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def forward(
     channels_last: bool,
     max_error: float = DIRECT,
 ) -> Tensor:
-    """Return an empty result of ``kernels.forward``."""
+    """Return an empty tensor like the result of ``kernels.forward``."""
     given = (src, weights) if bias is None else (src, weights, bias)
     if _known(given, strides, pads_begin, pads_end, dilations, groups):
         problem = kernels.dst_problem(
@@ -57,7 +60,7 @@ def data_gradient(
     channels_last: bool,
     max_error: float = DIRECT,
 ) -> Tensor:
-    """Return an empty result of ``kernels.data_gradient``."""
+    """Return an empty tensor like the result of ``kernels.data_gradient``."""
     given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
     if _known(given, extents, strides, pads_begin, dilations, groups):
         problem = kernels.src_problem(
@@ -68,7 +71,7 @@ def data_gradient(
         "ConvTranspose",
         given,
         weights.shape[0] == diff_dst.shape[1],
-        "channels of the data must be those of the weights",
+        "diff_dst channels must be equal to weights channels",
     )
     return _empty(given, (diff_dst.shape[0], weights.shape[1] * groups, *extents), channels_last)
 
@@ -84,7 +87,7 @@ def weight_gradient(
     channels_last: bool,
     max_error: float = DIRECT,
 ) -> Tensor:
-    """Return an empty result of ``kernels.weight_gradient``."""
+    """Return an empty tensor like the result of ``kernels.weight_gradient``."""
     given = (diff_dst, src)
     if _known(given, kernel, strides, pads_begin, dilations, groups):
         problem = kernels.weights_problem(
@@ -96,13 +99,13 @@ def weight_gradient(
 
 
 def bias_gradient(diff_dst: Tensor) -> Tensor:
-    """Return an empty result of ``kernels.bias_gradient``."""
+    """Return an empty tensor like the result of ``kernels.bias_gradient``."""
     _agree("BiasAddBackward", (diff_dst,), True, "")
     return _empty((diff_dst,), (diff_dst.shape[1],), False)
 
 
 def _known(given: tuple[Tensor, ...], *numbers: Any) -> bool:
-    """Return whether all sizes are integers, so that the operator's own rules can check them."""
+    """Return whether all sizes and attributes are integers. The operator's rules cannot check symbols."""
     sizes = [number for one in numbers for number in (one if isinstance(one, Sequence) else (one,))]
     sizes += [extent for tensor in given for extent in tensor.shape]
     return all(type(size) is int for size in sizes)
@@ -113,7 +116,7 @@ def _settled(given: tuple[Tensor, ...]) -> tuple[kernels.Kind, ...]:
 
 
 def _agree(name: str, given: tuple[Tensor, ...], holds: Any, sentence: str) -> None:
-    """Check operands with symbolic sizes: one supported type, and the condition ``holds``."""
+    """Check operands with symbolic sizes: raise if types are unsupported or differ, or if ``holds`` is false."""
     kernels.common(name, kinds(given))
     torch._check(holds, lambda: f"{name}: {sentence}")
 
@@ -121,6 +124,6 @@ def _agree(name: str, given: tuple[Tensor, ...], holds: Any, sentence: str) -> N
 def _empty(given: tuple[Tensor, ...], shape: Sequence[Any], channels_last: bool) -> Tensor:
     devices = [tensor.device for tensor in given]
     if len(set(devices)) > 1:  # D1
-        refuse("D1", "convgrad.torch", f"all tensors must lie on one device; got {', '.join(map(str, devices))}")
+        refuse("D1", "convgrad.torch", f"all tensors must be on one device; got {', '.join(map(str, devices))}")
     memory = LAST[len(shape)] if channels_last else torch.contiguous_format
     return torch.empty(shape, dtype=given[0].dtype, device=devices[0], memory_format=memory)

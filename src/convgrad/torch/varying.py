@@ -1,9 +1,9 @@
 """The settings that change the bits of PyTorch's modules. ``benchmarks/torch_varies.py --classes`` writes this file.
 
-A class varies with a setting if any pass had different bits, on any processor that was measured, in f32.
+A class varies with a setting if the setting changed the bits of any pass in f32 on any measured processor.
 Settings: 1, 2, 3 and 8 threads; AVX-512, AVX2 and neither; contiguous and channels-last operands.
 Shapes: few and many channels, few and many positions, sizes that no vector length divides.
-A class that never varied may still do so with other shapes or on another processor.
+A class that never varied may still vary with other shapes or on another processor.
 """
 
 from __future__ import annotations
