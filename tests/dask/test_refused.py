@@ -75,7 +75,7 @@ REFUSED: dict[str, tuple[str, Callable[[], Any], str]] = {
     "unknown chunks": ("G9", lambda: scattered.convolution(unknown(), W),
         "src must have chunks of known sizes; got shape (nan, 9, 9, 4). Use src.compute_chunk_sizes()"),
     "another device": ("D1", lambda: scattered.convolution(with_meta(OnADevice()), W),
-        "src must have blocks of NumPy's, in CPU memory; got elsewhere.OnADevice"),
+        "src must have NumPy arrays as blocks, in CPU memory; got elsewhere.OnADevice"),
     "f64": ("P2", lambda: scattered.convolution(X.astype("f8"), W.astype("f8")), "must have an order"),
     "threads": ("D6", lambda: scattered.convolution(X, W, threads=0), "threads must be a positive integer; got 0"),
     "channels": ("G4", lambda: scattered.convolution(X, W[..., :3, :]), "channels"),

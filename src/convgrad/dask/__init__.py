@@ -1,6 +1,6 @@
-"""The convolution operators on Dask arrays. Results have the bits of one call, for any chunks and any workers.
+"""Convolutions of Dask arrays. Results have the same bits as a single call, with any chunks and any workers.
 
-This module needs Dask, the extra ``convgrad[dask]``. ``import convgrad`` alone does not load it.
+Install Dask with the extra ``convgrad[dask]``. ``import convgrad`` alone does not load Dask.
 """
 
 try:

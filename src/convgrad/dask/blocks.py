@@ -1,4 +1,4 @@
-"""Blocks of chunked arrays: the parts of blocks that a region consists of, and their assembly into the region."""
+"""Blocks of chunked arrays: finding the parts of blocks that form a region, and assembling the region from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Chunks = tuple[tuple[int, ...], ...]  # per axis, the extents of its blocks
 
 
 class Part(NamedTuple):
-    """A block's index, the region of the block that is read, and whether this is the whole block."""
+    """A part of a block: the block's index, the region inside the block, and whether it is the whole block."""
 
     block: tuple[int, ...]
     within: Region
@@ -32,7 +32,7 @@ class Read(NamedTuple):
 
 
 class Blocks:
-    """The blocks of an array, found by position.
+    """The blocks of an array. ``read`` finds the parts of blocks that form a region.
 
     >>> [tuple(part) for part in Blocks(((4, 4),)).read((slice(3, 8),)).parts]
     [((0,), (slice(3, 4, None),), False), ((1,), (slice(0, 4, None),), True)]
@@ -43,7 +43,7 @@ class Blocks:
         self._ends = [list(accumulate(axis)) for axis in chunks]
 
     def read(self, region: Region) -> Read:
-        """Return the parts that form a region without an extent of 0."""
+        """Return the parts of blocks that form a region. The region must not be empty."""
         axes = [list(self._along(axis, one)) for axis, one in enumerate(region)]
         parts = []
         for at in product(*axes):
@@ -52,7 +52,7 @@ class Blocks:
         return Read(tuple(parts), tuple(tuple(within.stop - within.start for _, within, _ in axis) for axis in axes))
 
     def _along(self, axis: int, region: slice) -> Iterator[tuple[int, slice, bool]]:
-        """Yield the blocks along an axis that overlap a slice, the part of each, and whether it is the whole extent."""
+        """Yield each block that overlaps a slice of an axis, the overlap, and whether it is the whole block."""
         chunks, ends = self.chunks[axis], self._ends[axis]
         for block in range(bisect_right(ends, region.start), bisect_left(ends, region.stop) + 1):
             begin = ends[block] - chunks[block]
@@ -62,7 +62,7 @@ class Blocks:
 
 
 def assembled(extents: Chunks, blocks: Sequence[Array]) -> Array:
-    """Return the array that blocks with these extents along each axis form. A single block is returned itself.
+    """Return one array from row-major blocks with these extents per axis. A single block is returned without a copy.
 
     >>> assembled(((1, 2), (1,)), [np.zeros((1, 1)), np.ones((2, 1))]).ravel().tolist()
     [0.0, 1.0, 1.0]

@@ -1,4 +1,4 @@
-"""Calls on dask arrays: a call is checked at once, as any call is, and computed when Dask computes its array."""
+"""Calls of operators on dask arrays. Arguments are checked immediately, and Dask computes the result later."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def call(
     threads: int = 1,
     activation: str | None = None,
 ) -> Any:
-    """Return the dask array of a call with at least one dask array as operand."""
+    """Return the result of an operator as a dask array. At least one operand must be a dask array."""
     check_options(operator, None, False, threads)
     op = find(operator, shape_second=len(operands) > 1 and arrays.is_shape(operands[1]))
     stand_ins = tuple(_stand_in(op, at, value) for at, value in enumerate(operands))
@@ -53,9 +53,10 @@ def call(
 
 
 def _dask_array(tensor: Tensor, value: Any, array: Any, batch: object) -> Any:
-    """Return an operand as a dask array. Other arrays get the batch's chunks; weights and biases get a single chunk.
+    """Return an operand as a dask array. Other arrays get the chunks of ``batch``; weights and biases get one chunk.
 
-    Dask weights and biases become a delayed layer. Dask does not fuse it, so tasks do not recompute the weights.
+    Weights and biases that are dask arrays become a delayed layer. Dask does not fuse this layer with the tasks that
+    read it, so each task does not compute the weights again.
     """
     if not _is_array(value):
         return da.from_array(array, chunks=(batch, *(-1,) * (array.ndim - 1)) if tensor in BATCHED else -1)
@@ -70,7 +71,7 @@ def _is_array(value: object) -> bool:
 
 
 def _stand_in(op: Operator, at: int, value: Any) -> object:
-    """Return an operand for the checks. A dask array is replaced by an array of its shape and type without memory."""
+    """Return an operand for the checks: a dask array becomes an array of its shape and type that needs no memory."""
     name = op.operands[at].name if at < len(op.operands) else f"operand {at}"
     if not _is_array(value):
         if type(value).__module__.partition(".")[0] == "xarray":  # T1
@@ -88,6 +89,6 @@ def _stand_in(op: Operator, at: int, value: Any) -> object:
     meta = value._meta
     if not isinstance(meta, np.ndarray):  # D1
         blocks = f"{type(meta).__module__.partition('.')[0]}.{type(meta).__name__}"
-        refuse("D1", op.name, f"{name} must have blocks of NumPy's, in CPU memory; got {blocks}")
+        refuse("D1", op.name, f"{name} must have NumPy arrays as blocks, in CPU memory; got {blocks}")
     arrays.take(meta, op.name, name)
     return arrays.stand_in(value.shape, value.dtype)

@@ -1,4 +1,4 @@
-"""The pieces of a problem, computed from the chunks of its operands. This module does not need Dask."""
+"""The pieces into which a problem is divided, given the chunks of its operands. This module does not need Dask."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ SPATIAL = 2  # the number of axes before the spatial axes in canonical data
 
 @dataclass(frozen=True)
 class Piece:
-    """Some images of a sum over the batch, and their regions: one of all positions, or adjacent ones of rows."""
+    """A piece of a sum over the batch: a range of images, and the regions of an image that are summed separately.
+
+    There is one region with all positions, or there are several adjacent regions of rows.
+    """
 
     images: range
     regions: tuple[Ranges, ...]
@@ -31,7 +34,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Written:
-    """The regions of a forward or data gradient: ranges of images, and of positions along each spatial axis."""
+    """The result of a forward or data gradient in blocks: ranges of images, and of positions per spatial axis."""
 
     images: tuple[range, ...]
     axes: tuple[tuple[range, ...], ...]
@@ -43,10 +46,10 @@ class Written:
 
 
 def summed(problem: Problem, given: Mapping[Tensor, Chunks]) -> tuple[Piece, ...]:
-    """Return the pieces of a weight or bias gradient from the chunks of its data. No operand may be empty.
+    """Return the pieces of a weight or bias gradient, given the chunks of src and dst. No operand may be empty.
 
-    Images are cut between leaves, near the ends of chunks. Positions are cut near the ends of chunks of their first
-    axis, if the order of the sum permits it (``spec.image_cuts.row_step``).
+    The batch is cut between leaves of the reduction tree, near the ends of chunks. Each image is cut into rows near the
+    ends of chunks of its first axis, if the order of the sum permits it (``spec.image_cuts.row_step``).
 
     >>> from convgrad.notation import problem
     >>> one, chunks = problem("BWD_W f32 NCX mb50ic4ih7oc4oh7kh3ph1"), ((8,) * 6 + (2,), (4,), (7,), (7,))
@@ -65,7 +68,7 @@ def summed(problem: Problem, given: Mapping[Tensor, Chunks]) -> tuple[Piece, ...
 
 
 def coincide(problem: Problem, given: Mapping[Tensor, Chunks]) -> bool:
-    """Return whether several operands have the same number of blocks, and blocks of equal index have equal positions.
+    """Return whether there are several operands, and their blocks of the same index have the same images and positions.
 
     >>> from convgrad.notation import problem
     >>> half, dst = problem("BWD_W f32 NCX mb8ic3iw20oc4ow10kw3sw2pw1"), ((4, 4), (4,), (5, 5))
@@ -84,7 +87,7 @@ def coincide(problem: Problem, given: Mapping[Tensor, Chunks]) -> bool:
 def _rows(
     problem: Problem, canonical: Mapping[Tensor, Chunks], image_bytes: int, output_bytes: int
 ) -> tuple[Ranges, ...]:
-    """Return the regions of rows that every image is cut into."""
+    """Return the regions into which each image is cut. A region has some rows, or all positions."""
     extents, everything = positions(problem), whole(problem)
     step = row_step(extents)
     if step is None:
@@ -96,9 +99,9 @@ def _rows(
 
 
 def written(problem: Problem, tensor: Tensor, chunks: Chunks) -> Written:
-    """Return the regions of a forward or data gradient, which follow the chunks of its data operand ``tensor``.
+    """Return the blocks of the result of a forward or data gradient, given the chunks of its operand ``tensor``.
 
-    An output position belongs to the chunk that contains the middle of its taps.
+    An output position belongs to the chunk that contains the middle of the positions that it depends on.
 
     >>> from convgrad.notation import problem
     >>> one = problem("FWD_D f32 NCX mb3ic4iw20oc4ow10kw3sw2pw1")
@@ -114,7 +117,7 @@ def written(problem: Problem, tensor: Tensor, chunks: Chunks) -> Written:
 
 
 def to_canonical_chunks(chunks: Chunks, layout: str) -> Chunks:
-    """Return chunks in the order of canonical axes."""
+    """Return chunks in the canonical order of axes."""
     return to_canonical(chunks, layout)  # type: ignore[arg-type, return-value]
 
 
@@ -133,7 +136,7 @@ def ranges_between(ends: Sequence[int]) -> tuple[range, ...]:
 
 
 def _ends_of_positions(problem: Problem, tensor: Tensor, canonical: Chunks, axis: int) -> tuple[int, ...]:
-    """Return, for each chunk of a tensor along an axis, the end of the swept tensor's positions that belong to it."""
+    """Return the ends of the ranges of positions that belong to the chunks of ``tensor`` along a spatial axis."""
     geometry, ends, extent = problem.geometry, ends_of(canonical[SPATIAL + axis]), positions(problem)[axis]
     if not isinstance(geometry, Channels) and tensor != swept(problem):
         met = _src_before if tensor == "dst" else _dst_before
@@ -142,24 +145,25 @@ def _ends_of_positions(problem: Problem, tensor: Tensor, canonical: Chunks, axis
 
 
 def _dst_before(axis: Axis, end: int) -> int:
-    """Return how many positions of dst have the middle of their taps before a position of src."""
+    """Return the number of positions of dst whose middle tap reads a position of src before ``end``."""
     return -(-(end + axis.pad_begin - (axis.effective_kernel - 1) // 2) // axis.stride)
 
 
 def _src_before(axis: Axis, end: int) -> int:
-    """Return the position of src that the middle tap of a position of dst meets."""
+    """Return the position of src that the middle tap of the position ``end`` of dst reads."""
     return end * axis.stride - axis.pad_begin + (axis.effective_kernel - 1) // 2
 
 
 def cuts(
     ends: Sequence[int], each: int, leaf_at: Callable[[int], int], unit_bytes: int, sum_bytes: int
 ) -> tuple[int, ...]:
-    """Return cuts at the multiples of a grain nearest to the chunks' ``ends``, of which the last is the total extent.
+    """Return the cuts of an axis: multiples of a grain near the ``ends`` of its chunks, and the extent of the axis.
 
-    The grain is ``each``, or ``each`` times 16, 256 and so on. A cut that is not the end of a chunk moves bytes between
-    blocks. After a cut that is not a multiple of 16 leaves, or of 256, more sums remain unfinished, and each is an
-    array that is moved. The grain that moves the fewest bytes is used. Grains that give far fewer pieces than chunks
-    are excluded. ``leaf_at`` returns the number of leaves before a cut.
+    The grain is ``each``, or ``each`` times 16, 256 and so on. The function chooses the grain that moves the fewest
+    bytes between blocks. If a cut is not the end of a chunk, parts of blocks are moved, of ``unit_bytes`` per position.
+    If a cut is not a multiple of 16 or 256 leaves, more sums remain unfinished, and each of them is moved as an array
+    of ``sum_bytes``. Grains that give far fewer pieces than chunks are excluded. ``leaf_at`` returns the number of
+    leaves before a cut.
 
     >>> cuts((24, 48, 72, 96), 1, int, 10, 1), cuts((24, 48, 72, 96), 1, int, 1, 100)
     ((24, 48, 72, 96), (32, 48, 80, 96))

@@ -1,7 +1,7 @@
-"""Layers on whole blocks, which Dask fuses with the layers that read or make the blocks, so that no block is moved.
+"""Layers of tasks on whole blocks. Dask fuses them with the layers that read or compute the blocks.
 
-Without fusion, any worker may run the task of each block. Then about half the blocks of two operands move to another
-worker.
+So no block is moved between workers. Without fusion, Dask may run the task of a block on any worker, and about half of
+the blocks of two operands are moved.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BATCHED = ("src", "dst")  # tensors whose first axis is the batch
 
 @dataclass(frozen=True)
 class OnCuts:
-    """A task that reads only a part of some blocks, for example if no tap meets the remainder."""
+    """A task that reads only a part of some blocks, for example because no tap reads the remainder."""
 
     task: Callable[..., Any]
     cuts: tuple[Cut | None, ...]
@@ -43,7 +43,7 @@ def are_blocks(operands: Mapping[Tensor, Any], images: Sequence[range]) -> bool:
 
 
 def beside(name: str, arrays: Sequence[Any]) -> Blockwise:
-    """Return the layer whose value at (``name``, index) is the tuple of the arrays' blocks with this index."""
+    """Return the layer whose value at the key (``name``, *index) is the tuple of all arrays' blocks with this index."""
     axes = tuple(range(arrays[0].ndim))
     pairs = [one for array in arrays for one in (array.name, axes)]
     return blockwise(_beside, name, axes, *pairs, numblocks={array.name: array.numblocks for array in arrays})
@@ -54,9 +54,9 @@ def _beside(*blocks: Array) -> tuple[Array, ...]:
 
 
 def on_blocks(name: str, rank: int, tasks: Sequence[Callable[..., Any]], operands: Mapping[Tensor, Any]) -> Blockwise:
-    """Return the layer whose value at (``name``, n, 0, ...) is task n called with blocks n. A key has ``rank`` numbers.
+    """Return the layer whose value at the key (``name``, n, 0, ...) is the result of task n on each operand's block n.
 
-    All axes except the batch have one block, so they share one index.
+    A key has ``rank`` numbers after the name. All axes except the batch have one block, so one index serves for them.
     """
     each = BlockwiseDepDict({(n,): task for n, task in enumerate(tasks)}, numblocks=(len(tasks),))
     indices = tuple(range(rank))

@@ -1,4 +1,4 @@
-"""The graph of a call: its tasks, which read blocks of the operands' layers."""
+"""The Dask graph of a call: tasks that read the blocks of the operands and compute the blocks of the result."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from convgrad.spec.subproblems import Ranges, subproblem_of, whole
 Key = tuple[Any, ...]
 Given = Any  # an argument of a task: a TaskRef, or a nested Task
 Data = Mapping[Tensor, Any]  # dask arrays by operand
-CHANNELS = 1  # the axis of canonical data
+CHANNELS = 1  # the axis of channels in canonical data
 
 
 class Graph:
-    """Tasks by key, and layers of tasks on whole blocks.
+    """The tasks of a call by key, and its layers of tasks on whole blocks.
 
-    Each part of a block that is read is a task with its own key, so it is read only once.
+    A part of a block has a task with its own key, so the part is cut from the block only once.
     """
 
     def __init__(self, problem: Problem, operands: Data, threads: int) -> None:
@@ -43,9 +43,9 @@ class Graph:
         self.token = tokenize(repr(problem), [array.name for array in operands.values()], threads)
         self.name = f"{self.label}-{self.token}"
         self.tasks: dict[Key, Task] = {}
-        # Layers of tasks on whole blocks. If there are any, ``tasks`` read only these layers.
+        # Layers of tasks on whole blocks. If there are such layers, ``tasks`` read only them.
         self.layers: dict[str, Blockwise] = {}
-        self._beside = ""  # the name of the layer with the blocks of all operands
+        self._beside = ""  # the name of the layer of ``read_beside``
         self._names = dict(zip(problem.operands, find(problem.operator).array_names, strict=False))
         self._blocks = {tensor: Blocks(array.chunks) for tensor, array in operands.items()}
 
@@ -88,7 +88,7 @@ class Graph:
         return Task(None, itemgetter(list(self.operands).index(tensor)), TaskRef((self._beside, *block)))
 
     def read_beside(self) -> None:
-        """Add a layer in which one task reads all operands' blocks of equal index. Tasks added later use it."""
+        """Add a layer in which a task reads all operands' blocks of the same index. Later tasks read this layer."""
         self._beside = f"{self.label}-read-{self.token}"
         self.layers[self._beside] = beside(self._beside, list(self.operands.values()))
 
@@ -98,7 +98,10 @@ class Graph:
         return Cut(self.problem, self._names[tensor], shape, within)
 
     def put_on_blocks(self, kind: str, rank: int, task: type[Write | Sum], images: Sequence[range]) -> list[TaskRef]:
-        """Add a layer of tasks on images that are whole blocks of the operands. ``kind`` is empty for the result."""
+        """Add a layer with a task for each range of images, which are whole blocks; return references to its tasks.
+
+        ``kind`` is a part of the layer's name. It is empty if the layer is the result.
+        """
         name = f"{self.label}-{kind}-{self.token}" if kind else self.name
         everything, tasks = whole(self.problem), []
         for some in images:
@@ -113,7 +116,7 @@ class Graph:
         return [TaskRef((name, n, *[0] * (rank - 1))) for n in range(len(images))]
 
     def array(self, chunks: Chunks) -> Any:
-        """Return the dask array whose blocks are the result tasks."""
+        """Return the dask array whose blocks the added result tasks compute."""
         graph = HighLevelGraph.merge(*(array.dask for array in self.operands.values()))
         names = {array.name for array in self.operands.values()}
         layers, dependencies = dict(graph.layers), dict(graph.dependencies)
@@ -128,15 +131,15 @@ class Graph:
 
 
 def array_of(problem: Problem, operands: Data, threads: int) -> Any:
-    """Return the dask array of a problem whose operands are dask arrays of its shapes and type."""
-    if any(0 in array.shape for array in operands.values()):  # empty sums
+    """Return a problem's result as a dask array. The operands are dask arrays of the problem's shapes and type."""
+    if any(0 in array.shape for array in operands.values()):  # the result is empty, or its sums have no terms
         return da.zeros(problem.output_shape, dtype=problem.output_format.dtype, chunks=-1)
     graph = Graph(problem, operands, threads)
     return _sum(graph) if problem.solves_for in SUMMED else _write(graph)
 
 
 def _sum(graph: Graph) -> Any:
-    """Return the sum over the batch. Pieces are summed, then combined 16 at a time, in the order of the sum."""
+    """Return a weight or bias gradient. Tasks sum its pieces, then combine 16 sums at a time in the tree's order."""
     problem = graph.problem
     chunks = {tensor: array.chunks for tensor, array in graph.operands.items()}
     pieces = summed(problem, chunks)
@@ -154,7 +157,7 @@ def _sum(graph: Graph) -> Any:
 
 
 def _part(graph: Graph, at: int, piece: Piece) -> TaskRef:
-    """Return a reference to the unfinished sums of a piece."""
+    """Add the tasks that sum a piece; return a reference to its unfinished sums."""
     if piece.regions == (whole(graph.problem),):
         return graph.put("part", (at,), *graph.reading(Sum, piece.images, piece.regions[0]))
     rows = [
@@ -167,7 +170,7 @@ def _part(graph: Graph, at: int, piece: Piece) -> TaskRef:
 def _climbed(
     graph: Graph, kind: str, at: tuple[int, ...], sums: list[TaskRef], task: Callable[..., Any]
 ) -> list[TaskRef]:
-    """Combine neighbouring sums, 16 at a time, until at most 16 sums remain; return references to these."""
+    """Combine neighbouring sums, 16 at a time, until at most 16 sums remain; return references to them."""
     level = 0
     while len(sums) > FAN_IN:
         groups = [sums[first : first + FAN_IN] for first in range(0, len(sums), FAN_IN)]

@@ -1,4 +1,4 @@
-"""The functions of the operators on dask arrays, with convgrad's signatures, computed by the tasks of a graph."""
+"""The functions of convgrad on dask arrays. The tasks of a Dask graph compute them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from convgrad.functional.declared import on
 _made = on(
     call,
     "convgrad.dask",
-    "At least one operand is a dask array, and so is the result. Shapes and attributes are checked immediately. The "
-    "bits do not depend on the chunks: they are those of the NumPy function.",
+    "At least one operand must be a dask array. The result is a dask array. Shapes and attributes are checked "
+    "immediately. The bits do not depend on the chunks and are the same as from the NumPy function.",
 )
 
 convolution = _made(operators.convolution)

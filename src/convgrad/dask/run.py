@@ -1,4 +1,4 @@
-"""The function ``run``: any operator by its versioned name, on dask arrays."""
+"""The function ``run`` on dask arrays: it calls any operator by its versioned name."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ def run(
     activation: str | None = None,
     **attributes: object,
 ) -> Any:
-    """Return the result of an operator, given by its versioned name, on dask arrays. The result is a dask array.
+    """Run any operator by its versioned name on dask arrays and return its one output as a dask array.
 
-    Inputs, attributes and errors are those of :func:`convgrad.run`, but one int applies to all axes. Shapes and
-    attributes are checked at once. Results have the bits of the plain call, for any chunks and any workers. Each task
-    uses ``threads`` threads; the default is 1 because a worker runs several tasks. Some inputs may be NumPy arrays.
+    Inputs, attributes and errors are the same as in :func:`convgrad.run`, but you may pass one int for all axes. Some
+    inputs may be NumPy arrays. Shapes and attributes are checked immediately. The result has the same bits as from
+    :func:`convgrad.run`, with any chunks and any workers. Each task uses up to ``threads`` threads; the default is 1
+    because a worker runs several tasks at the same time.
 
     Raises:
-        UnsupportedError: f64, or a machine without kernels, here or at a worker, because NumPy's order of sums is not
-            specified.
-        InvalidShapeError: chunks of unknown size.
-        ConvgradError: otherwise, as :func:`convgrad.run` raises it.
+        UnsupportedError: The type is f64, or this machine or a worker has no kernels. NumPy would then compute the
+            result, and NumPy's order of sums is not specified.
+        InvalidShapeError: An operand has chunks of unknown sizes.
+        ConvgradError: The same errors as in :func:`convgrad.run`.
 
     Follows the document of the named operator.
 

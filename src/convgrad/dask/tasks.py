@@ -1,6 +1,6 @@
-"""Tasks that workers run: they assemble blocks into regions, compute sums or results, and add sums.
+"""The tasks that workers run: they assemble regions from blocks, compute sums or results, and add sums.
 
-A task is a callable value with its parameters as fields, so Dask does not treat the parameters as tasks.
+A task is a callable object, and its parameters are its fields. So Dask does not interpret the parameters as tasks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class OnSubProblem:
-    """Images and a region of a problem, and for each operand the extents of its blocks along each axis."""
+    """A task on some images and a region. ``operands`` has the extents of each operand's blocks, per axis."""
 
     problem: Problem
     images: range
@@ -40,7 +40,7 @@ class OnSubProblem:
     threads: int
 
     def given(self, blocks: Sequence[object]) -> list[Array]:
-        """Return the operands in the caller's order of axes, from blocks that are checked."""
+        """Return the operands, assembled from checked blocks, in the caller's order of axes."""
         check_order(self.problem)
         left, names = iter(blocks), find(self.problem.operator).array_names
         found = []
@@ -51,7 +51,7 @@ class OnSubProblem:
 
 
 def _checked(block: object, shape: tuple[int, ...], problem: Problem, name: str) -> Array:
-    """Return a block as an array. Its shape and type must match its dask array, by rules D7 and T6."""
+    """Return a block as an array. Raise by rule D7 or T6 if its shape or type is not what its dask array declares."""
     array, fmt = arrays.take(block, problem.operator, name)
     if array.shape != shape:  # D7
         must = f"a block of {name} must be {shape_words(shape)}, as its array's chunks say"
@@ -64,7 +64,7 @@ def _checked(block: object, shape: tuple[int, ...], problem: Problem, name: str)
 
 @dataclass(frozen=True)
 class Cut:
-    """A task that copies a part of an operand's block. A view would keep the whole block in memory."""
+    """A task that copies a part of an operand's block, because a view would keep the whole block in memory."""
 
     problem: Problem
     name: str
@@ -72,7 +72,7 @@ class Cut:
     within: Region
 
     def __call__(self, block: object) -> Array:
-        """Return the copy."""
+        """Return a copy of the part of a block."""
         return _checked(block, self.shape, self.problem, self.name)[self.within].copy()
 
 
@@ -91,7 +91,7 @@ class Sum(OnSubProblem):
     """A task that computes the unfinished sums of some images."""
 
     def __call__(self, *blocks: Array) -> Partials:
-        """Return the sums."""
+        """Return the unfinished sums of the images."""
         part = of_images(self.problem, len(self.images))
         operands = canonical(part, dict(zip(part.operands, self.given(blocks), strict=True)))
         return partials_of(part, operands, self.images.start, self.threads)
@@ -102,7 +102,7 @@ class SumRows(OnSubProblem):
     """A task that computes the unfinished sums of some rows of each of some images."""
 
     def __call__(self, *blocks: Array) -> tuple[Rows, ...]:
-        """Return the sums, image by image."""
+        """Return the unfinished sums of the rows, one entry per image."""
         given, found = self.given(blocks), []
         for n, image in enumerate(self.images):
             subproblem = subproblem_of_rows(self.problem, image, self.ranges[0])
@@ -111,7 +111,7 @@ class SumRows(OnSubProblem):
 
 
 def add_rows(*parts: tuple[Rows, ...]) -> tuple[Rows, ...]:
-    """Return the combined sums of adjacent rows, image by image."""
+    """Return the sums of adjacent ranges of rows, added, with one entry per image."""
     return tuple(reduce(add, rows) for rows in zip(*parts, strict=True))
 
 
@@ -121,13 +121,13 @@ def whole_images(*parts: tuple[Rows, ...]) -> Partials:
 
 
 def add_parts(*parts: Partials) -> Partials:
-    """Return the combined sums of adjacent ranges of images."""
+    """Return the sums of adjacent ranges of images, added."""
     return reduce(add, parts)
 
 
 @dataclass(frozen=True)
 class Join:
-    """A task that joins all sums to the gradient, in a data type."""
+    """A task that combines all sums into the gradient. ``dtype`` is the type of the gradient."""
 
     dtype: str
 

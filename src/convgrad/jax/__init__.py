@@ -1,6 +1,6 @@
-"""Convolution gradients as functions of JAX: traced, compiled, batched, differentiated any number of times.
+"""Convolutions of JAX arrays: JAX can trace, compile, batch and differentiate them any number of times.
 
-Needs JAX, the extra ``convgrad[jax]``; ``import convgrad`` alone does not load it.
+Install JAX with the extra ``convgrad[jax]``. ``import convgrad`` alone does not load JAX.
 """
 
 try:
@@ -25,7 +25,7 @@ from convgrad.jax.operators import (
 from convgrad.jax.reproducible import reproducible
 from convgrad.jax.run import run
 
-handler.register()  # a program that was made elsewhere may call it too
+handler.register()  # at import, because a program that another process exported may call it
 
 __all__ = [
     "bias_add",

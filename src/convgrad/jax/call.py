@@ -1,4 +1,4 @@
-"""The calls on JAX's arrays: shapes, types and attributes are checked while a function is traced."""
+"""Calls of operators on JAX's arrays. Shapes, types and attributes are checked while JAX traces a function."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def call(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Traced:
-    """Return the result of a call. Operands are converted to JAX's arrays; their shapes must be known."""
+    """Return the result of an operator. Operands may be arrays of other libraries; their shapes must be integers."""
     check_options(operator, None, False, threads)
     op = find(operator, shape_second=len(operands) > 1 and is_shape(operands[1]))
     for port, value in zip(op.operands, operands, strict=False):
@@ -45,7 +45,7 @@ def call(
         each = value if isinstance(value, list | tuple) else [value]
         if any(isinstance(one, jax.core.Tracer) for one in each):  # A2
             sentence = f"{name} must be known while a function is traced; got a tracer"
-            refuse("A2", op.name, f"{sentence}; jit(..., static_argnames=({name!r},)) leaves it as it is")
+            refuse("A2", op.name, f"{sentence}. Use jit(..., static_argnames=({name!r},))")
     ports = [(port.is_shape, value) for port, value in zip(op.operands, operands, strict=False)]
     given: list[Traced] = [value if shape or value is None else array(value) for shape, value in ports]
     for port, value in zip(op.operands, given, strict=False):
@@ -57,7 +57,7 @@ def call(
     arrays = [value for (shape, _), value in zip(ports, given, strict=True) if not shape and value is not None]
     alike = [value if shape or value is None else _alike(value) for (shape, _), value in zip(ports, given, strict=True)]
     problem = prepare(operator, (*alike, *operands[len(ports) :]), attributes, _named(dtype), lenient=lenient).problem
-    activated(problem, activation)  # checks rule D13; the activation follows the one rounding, which changes no bit
+    activated(problem, activation)  # checks rule D13; the bits are the same if the activation follows the rounding
     if problem.note:
         warnings.warn(problem.note, UserWarning, stacklevel=3)
     result = solve(problem, arrays, How(threads, accuracy(max_error, op.name)))
@@ -65,9 +65,9 @@ def call(
 
 
 def array(value: Any) -> Traced:
-    """Return an operand as an array. NumPy arrays of a type that JAX keeps are returned unchanged.
+    """Return an operand as a JAX array. NumPy arrays are returned unchanged if JAX would not change their type.
 
-    A conversion would be slower, because JAX compiles one for each shape.
+    A conversion would be slower, because JAX compiles a conversion for each shape.
     """
     if isinstance(value, jax.Array) or (type(value) is np.ndarray and value.dtype in KEPT):
         return value
@@ -75,12 +75,12 @@ def array(value: Any) -> Traced:
 
 
 def _alike(operand: Traced) -> Any:
-    """Return a NumPy array of the same shape and type that needs no memory: all elements share one address."""
+    """Return a NumPy array of an operand's shape and type that needs no memory: all elements have one address."""
     return np.ndarray(operand.shape, operand.dtype, _ANY, strides=(0,) * operand.ndim)
 
 
 def _named(dtype: Any) -> object:
-    """Return NumPy's type for a type of JAX, such as jax.numpy.float32; return other values unchanged."""
+    """Return the NumPy type of a JAX type such as jax.numpy.float32; return other values unchanged."""
     if dtype is None or isinstance(dtype, str):
         return dtype
     try:

@@ -1,6 +1,7 @@
-"""The structures of the frame that XLA passes to a foreign function, in version 0.x of its C interface.
+"""The structures that XLA passes to a foreign function, in version 0.x of XLA's C interface.
 
-This module does not use JAX. A frame has pointers to the memory of the operands and the result, not arrays.
+The outermost structure is the call frame. It points to the memory of the operands and of the result. This module does
+not use JAX.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import Any
 
 MAJOR, MINOR = 0, 3  # the version of these structures; later minor versions may only append fields
 OLDEST = 1  # assumed if XLA does not send its minor version
-METADATA = 1  # the extension that asks a handler for its version instead of calling it
-CANCELLED, INTERNAL = 1, 13  # codes of errors
+METADATA = 1  # the type of an extension: XLA asks for the handler's version, and not for a result
+CANCELLED, INTERNAL = 1, 13  # XLA's error codes
 
 
 class Version(Structure):
@@ -49,7 +50,7 @@ class Metadata(Structure):
 
 
 class Extension(Structure):
-    """XLA_FFI_Extension_Base, and the field after it if the type is METADATA."""
+    """XLA_FFI_Extension_Base, followed by a field that exists only if the type is METADATA."""
 
 
 Extension._fields_ = [
@@ -119,13 +120,14 @@ class Frame(Structure):
     ]
 
 
-Handler = ctypes.CFUNCTYPE(c_void_p, POINTER(Frame))  # takes the GIL on the thread that XLA calls it on
+Handler = ctypes.CFUNCTYPE(c_void_p, POINTER(Frame))  # ctypes takes the GIL on the thread that calls the handler
 
 
 def is_version_query(frame: Any) -> bool:
-    """Return whether XLA asks for the handler's version, and answer if so; XLA refuses unsupported versions.
+    """Return whether XLA asks for the handler's version; if so, write the version into the frame.
 
-    Older minor versions have all fields used here, so an older XLA gets the answer that its own version is supported.
+    XLA refuses handlers of versions that it does not support. All minor versions have the fields that are used here, so
+    the answer to an older XLA is XLA's own version.
     """
     extension = frame.extension
     while extension and extension.contents.type != METADATA:
@@ -139,7 +141,7 @@ def is_version_query(frame: Any) -> bool:
 
 
 def error(frame: Any, code: int, sentence: str) -> int | None:
-    """Return the address of an error for XLA to raise; XLA owns the error."""
+    """Return the address of a new error. XLA raises the error and frees its memory."""
     arguments = ErrorArguments(sizeof(ErrorArguments), None, sentence.encode(), code)
     address: int | None = frame.api.contents.make_error(ctypes.byref(arguments))
     return address

@@ -1,7 +1,8 @@
-"""The gate in front of the handler: XLA's threads pass it without the interpreter, and it is shut at exit.
+"""The gate between XLA and the handler: compiled code that runs without the interpreter and is shut at exit.
 
-If a thread asks an ending interpreter for the GIL, it never returns, and XLA would wait for it forever. The gate also
-answers if the handler does not, because an interrupt may be raised before the handler's first line.
+A thread that requests the GIL of an ending interpreter never returns, and XLA would wait for the thread forever. So the
+gate returns an error instead of calling the handler. It also returns an error if the handler stores no answer, because
+an interrupt may be raised before the handler's first line.
 """
 
 from __future__ import annotations
@@ -15,41 +16,41 @@ from typing import Any
 from convgrad.engines.starting import loaded
 from convgrad.jax.frame import CANCELLED, Api, ErrorArguments, Frame
 
-LOOK_S = 0.0005  # between checks whether all threads have left
-NOTHING = 1  # not an address: the slot's initial value, before a handler stores its answer
+LOOK_S = 0.0005  # seconds between two checks whether all threads have left the gate
+NOTHING = 1  # the initial value of the slot for the handler's answer; answers are addresses
 _REFUSAL = b"convgrad: interrupted, or the process is ending"
-Answers = ctypes.CFUNCTYPE(None, ctypes.POINTER(Frame), ctypes.POINTER(ctypes.c_void_p))  # a handler that a gate calls
+Answers = ctypes.CFUNCTYPE(None, ctypes.POINTER(Frame), ctypes.POINTER(ctypes.c_void_p))  # the type of a gate's handler
 
 
 class Gate:
-    """A gate that passes calls to a handler until it is shut, and then answers them with an error immediately."""
+    """Compiled code that calls a handler until the gate is shut; afterwards the code returns an error."""
 
     def __init__(self, isa: Any, jit: ModuleType, handler: Any) -> None:
-        self.words = (ctypes.c_int64 * 2)()  # whether the gate is shut, the number of threads inside
+        self.words = (ctypes.c_int64 * 2)()  # is the gate shut; number of threads in it
         self.error = ErrorArguments(ctypes.sizeof(ErrorArguments), None, _REFUSAL, CANCELLED)
         self.handler = handler
         shut, error = ctypes.addressof(self.words), ctypes.addressof(self.error)
         target = ctypes.cast(handler, ctypes.c_void_p).value
         pointers = (ctypes.c_void_p, ctypes.c_void_p)
-        # never stored in a file, because its addresses are valid only in this process
+        # the code is never stored in a file, because its addresses are valid only in this process
         (self.entry,) = jit.functions(isa, lambda: _module(shut, error, target or 0), enter=pointers)
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # outlives the interpreter, because threads may still enter
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # keep the gate forever, because threads may still enter
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self.empty)
 
     def empty(self) -> None:
-        """Reset the number of threads inside, because a forked child does not have them."""
+        """Set the number of threads in the gate to 0, because a forked child does not have its parent's threads."""
         self.words[1] = 0
 
     def shut(self) -> None:
-        """Refuse all further calls, and wait until all threads have left."""
+        """Refuse all later calls, and wait until all threads have left the gate."""
         self.words[0] = 1
         while self.words[1]:
             time.sleep(LOOK_S)
 
 
 def gate(handler: Any) -> Gate | None:
-    """Return a gate in front of a handler; None if the system does not run code made at run time."""
+    """Return a gate for a handler; None if this system cannot run code that is generated at run time."""
     isa = loaded("convgrad.engines.llvm.engine").isas.isa()
     return isa and Gate(isa, loaded("convgrad.engines.llvm.jit"), handler)
 

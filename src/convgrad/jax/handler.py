@@ -1,7 +1,7 @@
-"""The function that XLA calls: it computes in XLA's own memory, on XLA's own threads, without JAX arrays.
+"""The handler: the function that XLA calls. It computes in XLA's memory, on XLA's threads.
 
-JAX's own callbacks get arrays. Reading an array may wait for a thread that another callback occupies. This function
-gets addresses instead.
+The handler's operands are addresses. A callback of JAX would get arrays instead. Reading an array may wait for a thread
+that another callback occupies.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ TARGET = "convgrad"
 
 
 def answer(pointer: Any) -> int | None:
-    """Compute a frame's problem or answer its version query; return the address of an error, or None."""
+    """Compute the problem of a frame, or answer its version query. Return the address of an error; None on success."""
     frame = pointer.contents
     try:
         if not is_version_query(frame):
             _compute(frame)
     except KeyboardInterrupt:
         return error(frame, CANCELLED, "convgrad: interrupted")
-    except BaseException as problem:  # exceptions must not pass through XLA
+    except BaseException as problem:  # an exception must not propagate into XLA
         return error(frame, INTERNAL, f"{type(problem).__name__}: {problem}")
     return None
 
@@ -49,11 +49,11 @@ def _put(pointer: Any, slot: Any) -> None:
     slot[0] = answer(pointer)
 
 
-_alone, _behind = Handler(answer), Answers(_put)  # kept until the process ends, because XLA may call them until then
+_alone, _behind = Handler(answer), Answers(_put)  # never freed, because XLA may call them until the process ends
 
 
 def register() -> None:
-    """Register the handler with XLA for the CPU; XLA asks for its version before the first program that calls it."""
+    """Register the handler with XLA for the CPU. XLA then asks for the handler's version before it first calls it."""
     before = gate(_behind)
     if before is not None:
         atexit.register(before.shut)

@@ -1,4 +1,4 @@
-"""The two convolutions of jax.lax, with the same arguments. Unsupported arguments raise errors that name them."""
+"""The two convolutions of jax.lax, with the arguments of jax.lax. Errors name the arguments that are unsupported."""
 
 from __future__ import annotations
 
@@ -36,18 +36,20 @@ def conv_general_dilated(
 ) -> Array:
     """Convolve as jax.lax.conv_general_dilated does: out[n, o, p] = sum over k, c of lhs[n, c, i] rhs[o, c, k].
 
-    Here i = p*stride + k*rhs_dilation - low. The lhs has ``lhs_dilation`` - 1 zeros between its positions; if
-    ``lhs_dilation`` is above 1, this is a transposed convolution. Shapes (dimension_numbers None): lhs (N, C, I...),
-    rhs (O, C/groups, K...), result (N, O, O...). ``padding`` is SAME, SAME_LOWER or VALID, or one pair (low, high) per
-    axis, where either may be negative. Arrays in the orders NCHW, NHWC, OIHW and HWIO, with any number of axes, are
-    used directly; others are transposed first. Sums are computed in f32, or in f64 for f64 operands. ``precision`` is
-    ignored. If ``batch_group_count`` is above 1, lhs is that many consecutive batches, and each is convolved to its
-    own share of the outputs. ``out_sharding`` must be None: under ``jax.shard_map`` each device computes its own shard.
-    The bits are the same as from :func:`convgrad.convolution` or :func:`convgrad.conv_transpose`.
+    Here i = p*stride + k*rhs_dilation - low. The function first inserts ``lhs_dilation`` - 1 zeros between the
+    positions of lhs. If ``lhs_dilation`` is above 1, this is a transposed convolution. Shapes without
+    ``dimension_numbers``: lhs (N, C, I...), rhs (O, C/groups, K...), result (N, O, P...). ``padding`` is SAME,
+    SAME_LOWER or VALID, or one pair (low, high) per axis; low and high may be negative. Arrays in the orders NCHW,
+    NHWC, OIHW and HWIO, with any number of axes, are read directly. Arrays in other orders are transposed first. Sums
+    are computed in f32, or in f64 for f64 operands. ``precision`` is ignored.
+
+    If ``batch_group_count`` is above 1, lhs consists of that many consecutive batches. Each batch is convolved with its
+    own share of the outputs of rhs. ``out_sharding`` must be None; under ``jax.shard_map`` each device computes its own
+    shard. The bits are the same as from :func:`convgrad.convolution` or :func:`convgrad.conv_transpose`.
 
     Raises:
         UnsupportedError: Both lhs_dilation and window_strides are above 1, or out_sharding is not None.
-        InvalidAttributeError: padding is an unknown name, or a name although lhs_dilation is above 1.
+        InvalidAttributeError: padding is an unknown name, or lhs_dilation is above 1 and padding is a name. Or
             batch_group_count does not divide both batch and outputs, or both group counts are above 1.
         InvalidShapeError, InvalidDataTypeError: The same as in :func:`convgrad.convolution`.
 
@@ -119,13 +121,15 @@ def conv_transpose(
     preferred_element_type: DType | None = None,
     use_consistent_padding: bool = False,
 ) -> Array:
-    """Convolve transposed as jax.lax.conv_transpose does: a convolution of an lhs with gaps of ``strides`` - 1 zeros.
+    """Compute a transposed convolution as jax.lax.conv_transpose does.
 
-    Shapes (dimension_numbers None): lhs (N, l..., C), rhs (K..., C, O), result (N, L..., O). The extents use
-    E = dilation*(K - 1) + 1. SAME makes L = stride*l. VALID makes L = stride*(l - 1) + max(E, stride). Pairs pad the
-    lhs with its gaps. If ``use_consistent_padding`` is true, pairs are the pads of the convolution whose gradient this
-    is: L = stride*(l - 1) + E - P, where P = low + high. ``transpose_kernel`` reverses the taps and exchanges the
-    channels of rhs. Everything else is the same as in :func:`convgrad.jax.conv_general_dilated`.
+    The function inserts ``strides`` - 1 zeros between the positions of lhs, adds pads, and convolves the padded lhs.
+    Shapes without ``dimension_numbers``: lhs (N, l..., C), rhs (K..., C, O), result (N, L..., O). In the extents,
+    E = dilation*(K - 1) + 1. With SAME, L = stride*l. With VALID, L = stride*(l - 1) + max(E, stride). Pairs (low,
+    high) are the pads of lhs with the zeros inserted. If ``use_consistent_padding`` is true, pairs are instead the pads
+    of the convolution that is transposed. Then L = stride*(l - 1) + E - low - high. ``transpose_kernel`` reverses the
+    taps and exchanges the channels of rhs. All other arguments are the same as in
+    :func:`convgrad.jax.conv_general_dilated`.
 
     Follows jax.lax.conv_transpose.
 
@@ -153,7 +157,7 @@ def conv_transpose(
 
 
 def _around(reach: int, stride: int, pad: str | tuple[int, int]) -> tuple[int, int]:
-    """Return the pads of an lhs with gaps, from the pads of the convolution that this one transposes."""
+    """Return the pads of an lhs with zeros inserted, from the pads of the convolution that is transposed."""
     if not isinstance(pad, str):
         return reach - pad[0], reach - pad[1]
     if pad == "SAME":
@@ -169,12 +173,12 @@ def _around(reach: int, stride: int, pad: str | tuple[int, int]) -> tuple[int, i
 
 
 def _beside(lhs: Array, rhs: Array, numbers: Any, groups: int, batches: int) -> Array:
-    """Return an lhs whose consecutive batches are groups of channels, because each batch has its own weights."""
+    """Return ``lhs`` with its consecutive batches as groups of channels, because each batch has its own weights."""
     batch, outputs = lhs.shape[numbers.lhs_spec[0]], rhs.shape[numbers.rhs_spec[0]]
     if groups != 1 or batches < 1 or batch % batches or outputs % batches:
         raise InvalidAttributeError(
             "conv_general_dilated: batch_group_count must divide the batch of lhs and the outputs of rhs, and"
-            f" feature_group_count be 1 beside it; got {batches}, {batch}, {outputs} and {groups}"
+            f" feature_group_count must then be 1; got {batches}, {batch}, {outputs} and {groups}"
         )
     canonical = lhs.transpose(numbers.lhs_spec)
     _, channels, *extents = canonical.shape
@@ -184,7 +188,7 @@ def _beside(lhs: Array, rhs: Array, numbers: Any, groups: int, batches: int) -> 
 
 
 def _of_transposed(strides: Sequence[int], grown: Sequence[int], padding: str | Pads) -> Pads:
-    """Return the padding of a transposed convolution, or raise if the arguments are not supported."""
+    """Return the padding of a transposed convolution as pairs; raise if the arguments are not supported."""
     if any(stride != 1 for stride in strides):
         raise UnsupportedError(
             "conv_general_dilated: window_strides must be 1 where lhs_dilation is above 1, as in a transposed"
@@ -199,7 +203,7 @@ def _of_transposed(strides: Sequence[int], grown: Sequence[int], padding: str | 
 
 
 def _nothing_met(extents: Sequence[int], grown: Sequence[int], reach: Sequence[int], padding: str | Pads) -> bool:
-    """Return whether an axis has no outputs, or only outputs of padding: negative pads may remove all of lhs."""
+    """Return whether the result is empty or has only zeros. Negative pads may remove all positions of lhs."""
     pads = [(0, 0)] * len(extents) if isinstance(padding, str) else padding
     valid = padding if isinstance(padding, str) else "VALID"
     for extent, gap, maximum, (low, high) in zip(extents, grown or [1] * len(extents), reach, pads, strict=True):
@@ -211,7 +215,7 @@ def _nothing_met(extents: Sequence[int], grown: Sequence[int], reach: Sequence[i
 
 
 def _pads(padding: str | Pads) -> dict[str, Any]:
-    """Return padding as attributes. Negative pads become 0, because the caller handles them separately."""
+    """Return padding as attributes of an operator. Negative pads become 0; the caller applies them."""
     if isinstance(padding, str):
         if padding.upper() not in AUTO_PADS:
             names = ", ".join(AUTO_PADS)
@@ -223,7 +227,7 @@ def _pads(padding: str | Pads) -> dict[str, Any]:
 
 
 def _at(spec: Sequence[int], pads: Pads) -> list[tuple[int, int, int]]:
-    """Return pads of the spatial axes as jax.lax.pad takes them, for an array of this order."""
+    """Return spatial pads as an argument of jax.lax.pad; ``spec`` is the array's order of axes."""
     found = [(0, 0, 0)] * len(spec)
     for axis, (low, high) in zip(spec[2:], pads, strict=True):
         found[axis] = (low, high, 0)
@@ -231,7 +235,7 @@ def _at(spec: Sequence[int], pads: Pads) -> list[tuple[int, int, int]]:
 
 
 def _laid(array: Array, spec: Sequence[int], layouts: Sequence[str]) -> tuple[Array, str]:
-    """Return an array in a layout of the operators, and the layout; the array is transposed only if necessary."""
+    """Return an array in one of ``layouts``, and its layout. The array is transposed if it is in none of them."""
     for layout in layouts:
         if axis_order(layout, array.ndim) == tuple(spec):
             return array, layout
@@ -239,7 +243,7 @@ def _laid(array: Array, spec: Sequence[int], layouts: Sequence[str]) -> tuple[Ar
 
 
 def _turned(weights: Array, groups: int) -> Array:
-    """Return a convolution's canonical weights as the transposed convolution needs them: IOX, with reversed taps."""
+    """Return a transposed convolution's weights from a convolution's canonical weights: IOX, with reversed taps."""
     outputs, inputs, *kernel = weights.shape
     if outputs % groups == 0:
         split = weights.reshape(groups, outputs // groups, inputs, *kernel).swapaxes(1, 2)

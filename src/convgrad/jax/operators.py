@@ -1,4 +1,4 @@
-"""The functions of the operators on JAX's arrays: convgrad's own, computed by a primitive of JAX."""
+"""The functions of convgrad on JAX's arrays. A primitive of JAX computes them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from convgrad.jax.call import call
 _made = on(
     call,
     "convgrad.jax",
-    "Operands and result are JAX arrays. Shapes and attributes are checked when a function is traced. The bits are "
-    "those of the NumPy function. ``convgrad.threads`` does not apply to XLA's threads.",
+    "Operands and result are JAX arrays. Shapes and attributes are checked when JAX traces a function. The bits are "
+    "the same as from the NumPy function. ``convgrad.threads`` does not apply to XLA's threads.",
 )
 
 convolution = _made(operators.convolution)

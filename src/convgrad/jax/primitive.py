@@ -1,7 +1,7 @@
-"""The JAX primitive of all functions: its shape, its derivatives of any order, its batches, its lowering.
+"""The JAX primitive that computes all operators, with its rules for shapes, derivatives, batches and programs.
 
-An operator is linear in each operand, and its derivative by each operand is again an operator. So one forward and one
-backward rule are enough. Both use only the table of ``spec/derivatives.py``.
+An operator is linear in each operand, and its derivative by an operand is again an operator. So one rule for tangents
+and one rule for cotangents are enough. Both rules use the table in ``spec/derivatives.py``.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from convgrad.spec.derivatives import COTANGENT, ZEROS, Derivative, derivative
 from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.rules import refuse
 
-Traced = Any  # an array of JAX, or a tracer
+Traced = Any  # a JAX array or a tracer
 
 primitive = Primitive("convgrad")
 
 
 class How(NamedTuple):
-    """The number of threads and the ``max_error`` of a problem and of its derivatives."""
+    """The number of threads and the ``max_error`` for a problem and for all its derivatives."""
 
     threads: int | None = None
     max_error: float = DIRECT
 
 
 def solve(problem: Problem, operands: Sequence[Traced], how: How) -> Traced:
-    """Return a problem's result as an array of JAX."""
+    """Return a problem's result as a JAX array."""
     return primitive.bind(*_on_devices(operands), problem=problem, how=how)
 
 
 def _on_devices(operands: Sequence[Traced]) -> list[Traced]:
-    """Return operands that are complete on each device, by steps that JAX can transpose.
+    """Return the operands, complete on each device. JAX can differentiate this function.
 
-    Arrays that are sharded over an explicit mesh are gathered. If some operands of a shard_map vary over the devices,
-    the shared operands are marked as varying too, so that their cotangents are summed over the devices.
+    Arrays that are sharded over an explicit mesh are gathered. In a shard_map, some operands may differ between devices
+    and others may be shared. The shared operands are then marked as varying, so JAX sums their cotangents over devices.
     """
     found = []
     for operand in operands:
@@ -66,12 +66,12 @@ def _whole(kind: Any, rank: int) -> Any:
 
 
 def _varying(kind: Any) -> frozenset[Any]:
-    """Return the mesh axes along which an operand differs between devices; JAX 0.9 calls them vma."""
+    """Return the mesh axes along which an operand differs between devices; older versions of JAX call them vma."""
     return frozenset(kind.vma if hasattr(kind, "vma") else kind.manual_axis_type.varying)
 
 
 def _shape(*operands: Traced, problem: Problem, how: How) -> Traced:
-    """Return the abstract value of the result; over a mesh it varies as the operands do."""
+    """Return the abstract value of the result: its shape and type. It differs between devices like the operands."""
     kind, shape, dtype = operands[0], problem.output_shape, problem.output_format.dtype
     return kind.update(shape=shape, dtype=dtype, weak_type=False, sharding=_whole(kind, len(shape)))
 
@@ -80,7 +80,7 @@ def _computed(*operands: Traced, problem: Problem, how: How) -> Traced:
     program = _program(problem, how)
     if not jax.config.jax_disable_jit:
         return program(*operands)
-    with jax.disable_jit(False):  # harmless, because the program is a single call without inner steps
+    with jax.disable_jit(False):  # only a compiled program computes the primitive
         return program(*operands)
 
 
@@ -99,7 +99,10 @@ primitive.def_abstract_eval(_shape)
 def _forward(
     primals: Sequence[Traced], tangents: Sequence[Traced], *, problem: Problem, how: How
 ) -> tuple[Traced, Traced]:
-    """Return the result and its tangent: one term per operand with a tangent, but bias joins another term if it can."""
+    """Return the result and its tangent. Each operand with a tangent adds a term to it.
+
+    The tangent of bias is the bias of another operand's term, if there is such a term.
+    """
     terms: list[Traced] = []
     bias = None
     plain = problem
@@ -123,14 +126,14 @@ def _forward(
 
 
 def _by_bias(problem: Problem, bias: Traced, how: How) -> Traced:
-    """Return the term of bias alone, its values at all positions: the derivative of the sums per channel."""
+    """Return the values of bias at all positions of the result. They are the derivative of the bias gradient."""
     sums = derivative(problem, len(problem.operands) - 1).problem
     assert sums is not None, "a bias gradient is an operator"
     return _followed(derivative(sums, 0), bias, (), problem.operand_format, problem.output_format, how)
 
 
 def _backward(cotangent: Traced, *operands: Traced, problem: Problem, how: How) -> list[Traced]:
-    """Return the cotangents of the operands that are differentiated; None for the others."""
+    """Return the cotangents of the operands; None for operands that are not differentiated."""
     found: list[Traced] = []
     common = _common(problem.operand_format, problem.output_format)
     for number, operand in enumerate(operands):
@@ -147,7 +150,7 @@ def _backward(cotangent: Traced, *operands: Traced, problem: Problem, how: How) 
 def _followed(
     by: Derivative, cotangent: Traced, operands: Sequence[Traced], common: Format, to: Format, how: How
 ) -> Traced:
-    """Return the result of a derivative on operands converted to a common format."""
+    """Return the result of a derivative in the format ``to``; its operands are converted to the format ``common``."""
     if by.problem is None:
         return _as(cotangent, to)
     problem = replace(by.problem, operand_format=common, output_format=to)
@@ -180,9 +183,10 @@ ad.primitive_transposes[primitive] = _backward
 
 
 def _batched(operands: Sequence[Traced], at: Sequence[int | None], *, problem: Problem, how: How) -> tuple[Traced, int]:
-    """Return a batch of results with the same bits as single calls.
+    """Return a vmap's results, with the same bits as separate calls.
 
-    If only data has a batch axis, the batch becomes more images; otherwise the calls run one after the other.
+    If exactly the operands src and dst are batched, and the result is src or dst, one call computes all images.
+    Otherwise one call after the other computes the results.
     """
     given = [x if axis is None else jax.numpy.moveaxis(x, axis, 0) for x, axis in zip(operands, at, strict=True)]
     mapped = [axis is not None for axis in at]

@@ -1,4 +1,4 @@
-"""The function ``reproducible``: it replaces convolutions in a traced program, and nothing in JAX itself."""
+"""The function ``reproducible``. It replaces the convolutions in a traced program and does not change JAX."""
 
 from __future__ import annotations
 
@@ -22,34 +22,33 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 Program = Any  # a Jaxpr or a ClosedJaxpr
 
-_SEARCHED = (conv_general_dilated_p, primitive, custom_vjp_call_p)  # the rules of the last one may have convolutions
-_ARRAY = object()  # replaces arrays in the stored result: a stored tracer would be a leak
-_MANUAL_AXES = ("newly_manual_axes", "manual_axes")  # parameters of shard_map, by version of JAX
-_rewritten_programs: WeakKeyDictionary[Program, Program] = WeakKeyDictionary()  # so that XLA compiles each once
+_SEARCHED = (conv_general_dilated_p, primitive, custom_vjp_call_p)  # a rule of a custom_vjp may have convolutions
+_ARRAY = object()  # stored in place of an array, because a stored tracer would leak
+_MANUAL_AXES = ("newly_manual_axes", "manual_axes")  # names of a shard_map's parameter in different versions of JAX
+_rewritten_programs: WeakKeyDictionary[Program, Program] = WeakKeyDictionary()  # so XLA compiles each one once
 
 
 def reproducible(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Return a function that computes what ``function`` does, with this library's convolutions in place of XLA's.
+    """Return a function with the same results as ``function``, in which convgrad computes the convolutions.
 
     `convgrad.jax.lax.conv_general_dilated` computes each ``jax.lax.conv_general_dilated`` in ``function``, and its
     gradients. This includes layers of Flax, Equinox and Haiku. The bits of a convolution and of its gradients then
-    depend only on numbers, not on threads or the instruction set. XLA still computes all other operations. Nothing in
-    JAX is replaced: ``function`` itself, its callers and other threads are not affected.
+    depend only on the values of its operands, not on threads or the instruction set. XLA still computes all other
+    operations. JAX itself does not change, so ``function``, its callers and other threads are not affected.
 
-    Differentiate the result: ``jax.grad(reproducible(loss))``. If ``function`` calls ``jax.grad`` itself, as a training
-    step does, JAX turns gradients into other convolutions. This library computes those too, but more slowly and with
-    different bits.
+    Differentiate the returned function: ``jax.grad(reproducible(loss))``. Some functions call ``jax.grad`` themselves,
+    for example training steps. Then JAX turns gradients into other convolutions before convgrad gets the program.
+    convgrad computes these convolutions too, but more slowly and with different bits.
 
-    Each call traces ``function``, as the first call of ``jax.jit`` does, so ``jax.jit`` around the result saves time.
-    Arguments and results are pytrees with leaves of any type.
+    Each call traces ``function``, as the first call of ``jax.jit`` does. To save time, apply ``jax.jit`` to the
+    returned function. Arguments and results are pytrees with leaves of any type.
 
     Args:
         function: Any callable that JAX can trace, such as a loss or a method ``model.apply``.
 
     Returns:
-        A function with the arguments of ``function``. Each call raises the errors of
-        `convgrad.jax.lax.conv_general_dilated` if this library does not support a convolution, and gives a
-        ``UserWarning`` if there is no convolution.
+        A function with the arguments of ``function``. If convgrad does not support a convolution, a call raises the
+        errors of `convgrad.jax.lax.conv_general_dilated`. If there is no convolution, a call gives a ``UserWarning``.
 
     Raises:
         InvalidDataTypeError: ``function`` is not callable.
@@ -71,7 +70,7 @@ def reproducible(function: Callable[Arguments, Result]) -> Callable[Arguments, R
             name = getattr(function, "__qualname__", type(function).__qualname__)
             warnings.warn(
                 f"reproducible: found no convolution of jax.lax in {name}, so nothing has changed. Convolutions that"
-                " are computed outside of it, by matrix products or by custom calls are not seen: call"
+                " are computed outside of it, by matrix products or by custom calls are not found: call"
                 " convgrad.jax.conv_general_dilated there.",
                 UserWarning,
                 stacklevel=2,
@@ -83,9 +82,10 @@ def reproducible(function: Callable[Arguments, Result]) -> Callable[Arguments, R
 
 
 def _traced(function: Callable[[], Any]) -> tuple[Any, Callable[[list[Any]], Any]]:
-    """Return a function as a program without arguments, and a function that rebuilds its result from arrays.
+    """Return the program of ``function``, and a function that makes the result from the program's output arrays.
 
-    The arguments are constants of the program; JAX also differentiates and maps constants.
+    The program has no arguments. Arrays that ``function`` uses are constants of the program, and JAX can differentiate
+    with respect to them.
     """
     found: list[Any] = []
 
@@ -113,13 +113,13 @@ def _is_program(value: object) -> bool:
 
 
 def _has_convolution(program: Program) -> bool:
-    """Return whether a program, or a program that it calls, may have a convolution."""
+    """Return whether a program, or a program that it calls, may contain a convolution."""
     found = any(equation.primitive in _SEARCHED for equation in program.eqns)
     return found or any(map(_has_convolution, subjaxprs(program)))
 
 
 def _rewritten(program: Program) -> Program:
-    """Return a cached program that calls this library; a program without convolutions is returned unchanged."""
+    """Return a program with calls of convgrad in place of its convolutions. The new programs are cached."""
     if not _has_convolution(program):
         return program
     known = _rewritten_programs.get(program)
@@ -136,7 +136,7 @@ def _rewritten_equation(equation: Any) -> Any:
     params = equation.params
     if equation.primitive is conv_general_dilated_p:
         return _call(equation, partial(jax.jit(conv_general_dilated, static_argnames=tuple(params)), **params))
-    if equation.primitive.name == "shard_map":  # traced again, because convolutions in it need the axes of its mesh
+    if equation.primitive.name == "shard_map":  # traced again: its convolutions need the mesh's axes
         if not _has_convolution(params["jaxpr"]):
             return equation
         mapped = jax.shard_map(
@@ -157,7 +157,7 @@ def _rewritten_equation(equation: Any) -> Any:
 
 
 def _call(equation: Any, function: Callable[..., Any]) -> Any:
-    """Return an equation that calls a function in place of another equation; JAX must trace it to one equation."""
+    """Return ``equation`` with a call of ``function`` in its place. JAX must trace ``function`` to one equation."""
     with jax.disable_jit(False), equation.ctx.manager:
         (call,) = jax.make_jaxpr(function)(*[operand.aval for operand in equation.invars]).eqns
     return call.replace(invars=equation.invars, outvars=equation.outvars, source_info=equation.source_info)
@@ -168,7 +168,7 @@ def _in_parameters(value: Any) -> Any:
 
 
 def _forward_rule(rule: Any) -> Any:
-    """Return a custom derivative's forward rule whose program calls this library."""
+    """Return the forward rule of a custom derivative, with calls of convgrad in place of its convolutions."""
 
     def changed(*zeros: Any) -> Any:
         program, *others = rule.call_wrapped(*zeros)
@@ -178,7 +178,7 @@ def _forward_rule(rule: Any) -> Any:
 
 
 def _backward_rule(rule: Any) -> Any:
-    """Return a custom derivative's backward rule whose program calls this library."""
+    """Return the backward rule of a custom derivative, with calls of convgrad in place of its convolutions."""
 
     def changed(*operands: Any) -> Any:
         program, rebuild = _traced(partial(rule.call_wrapped, *operands))

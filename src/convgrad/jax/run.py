@@ -1,4 +1,4 @@
-"""Any operator of the table by its versioned name, on JAX's arrays."""
+"""The function ``run`` on JAX's arrays: it calls any operator by its versioned name."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def run(
     activation: str | None = None,
     **attributes: object,
 ) -> Array:
-    """Run any operator of the table by its versioned name, strictly by its document; return its only output.
+    """Run any operator by its versioned name on JAX's arrays and return its one output.
 
-    Inputs, attributes, errors and bits are the same as in :func:`convgrad.run`. A shape input must not have tracers.
+    Inputs, attributes, errors and bits are the same as in :func:`convgrad.run`. A shape input must not contain tracers.
 
-    Follows the document of the operator named.
+    Follows the document of the named operator.
 
     >>> import jax.numpy as jnp
     >>> src, diff_dst = jnp.ones((2, 6, 1)), jnp.ones((2, 3, 1))

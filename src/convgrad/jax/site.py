@@ -1,4 +1,4 @@
-"""The call sites in XLA's programs: problems are stored as text, so that programs are valid in any process."""
+"""Call sites in XLA's programs. A site stores its problem as text, so a program can run in any process."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem, canonical_shapes, intern, posed
 
-REMEMBERED = 4096  # sites in the cache
+REMEMBERED = 4096  # max number of sites in the cache
 
 
 @lru_cache(maxsize=REMEMBERED)
 def written(problem: Problem, threads: int | None) -> str:
-    """Return a problem and its maximum number of threads as text."""
+    """Return the text of a call site: its problem and its maximum number of threads."""
     said = {
         "solves_for": problem.solves_for,
         "transposed": find(problem.operator).transposed,
@@ -44,7 +44,7 @@ def _geometry(**said: Any) -> Conv | Channels:
 
 
 def read(text: bytes) -> tuple[Problem, int | None]:
-    """Return the problem and the number of threads from a text."""
+    """Return the problem and the maximum number of threads from the text of a call site."""
     said = json.loads(text)
     problem = posed(
         said["solves_for"],
@@ -59,28 +59,28 @@ def read(text: bytes) -> tuple[Problem, int | None]:
 
 
 def operand_shapes(problem: Problem) -> list[tuple[int, ...]]:
-    """Return the shapes of a problem's operands, in their layouts."""
+    """Return the shapes of a problem's operands, each in the order of axes of its layout."""
     shapes = canonical_shapes(problem)[:-1]
     return [from_canonical(shape, layout) for shape, layout in zip(shapes, problem.layouts, strict=False)]
 
 
 def _strides(shape: tuple[int, ...], item: int, order: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides, in canonical order, of memory that is row-major in the caller's layout."""
+    """Return strides in bytes, in canonical order of axes. The memory is row-major in the caller's order of axes."""
     return tuple(item * prod(shape[axis + 1 :]) for axis in order)
 
 
 @dataclass(frozen=True)
 class Site:
-    """The problem of a call site, its threads, and the strides of its memory."""
+    """A call site: its problem, its maximum number of threads, and the strides of operands and result in bytes."""
 
     problem: Problem
     threads: int | None
     strides: tuple[tuple[int, ...], ...]
 
     def compute(self, operands: Sequence[int | None], result: int | None) -> None:
-        """Compute the problem from the operands' addresses, and store the result at its address.
+        """Compute the problem. ``operands`` and ``result`` are addresses.
 
-        XLA allocates memory of the right shapes without overlap, so no checks are needed. XLA keeps the memory until
+        XLA allocates memory for the shapes, without overlap, so no checks are needed. XLA keeps the memory until
         the call ends, even if the call fails.
         """
         call = ready(self.problem, self.strides, self.threads)
@@ -89,7 +89,7 @@ class Site:
 
 @lru_cache(maxsize=REMEMBERED)
 def site(text: bytes) -> Site:
-    """Return the site from its text."""
+    """Return the call site that a text describes."""
     problem, threads = read(text)
     shapes, item = operand_shapes(problem), problem.operand_format.dtype.itemsize
     operands = (_strides(*each) for each in zip(shapes, repeat(item), problem.operand_orders, strict=False))
