@@ -131,4 +131,4 @@ def test_arrays_that_are_expressions_are_refused_at_once() -> None:
     environment = os.environ | {"DASK_ARRAY__QUERY_PLANNING": "True"}
     command = [sys.executable, "-c", "import convgrad.dask"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.stderr.splitlines()[-1].startswith("ImportError: convgrad.dask needs arrays that are graphs; got")
+    assert done.stderr.splitlines()[-1].startswith("ImportError: convgrad.dask needs arrays with task graphs; got")

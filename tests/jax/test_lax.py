@@ -133,7 +133,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"batch_group_count": 2}, INVALID, "batch_group_count must divide.*got 2, 1, 2 and 1"),
     ({"lhs_dilation": [2], "window_strides": [3]}, UNSUPPORTED,
      r"window_strides must be 1 where .* got window_strides \(3,\) and lhs_dilation \(2,\)"),
-    ({"lhs_dilation": [2], "padding": "SAME"}, INVALID, "'SAME', which conv_transpose takes"),
+    ({"lhs_dilation": [2], "padding": "SAME"}, INVALID, "'SAME'. Use conv_transpose"),
     ({"padding": "FULL"}, INVALID, "one of SAME, SAME_LOWER, VALID, or pairs"),
     ({"feature_group_count": 2}, convgrad.InvalidShapeError, "G"),
     ({"out_sharding": jax.sharding.PartitionSpec("x")}, UNSUPPORTED,

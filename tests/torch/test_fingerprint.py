@@ -101,7 +101,7 @@ def test_any_difference_shows() -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (7, "it takes a module, a state_dict or tensors; got int"),
+        (7, "model must be a module, a state_dict or tensors; got int"),
         ({"a": VALUES}, "a must be a tensor whose bytes can be read; got ndarray"),
         ({1: torch.ones(1)}, "1 must be a tensor whose bytes can be read; got a tensor whose name is not a string"),
         (nn.Linear(2, 2).named_parameters(), "0 must be a tensor whose bytes can be read; got tuple"),

@@ -10,7 +10,7 @@ except ImportError as error:
     raise ImportError("convgrad.dask needs Dask's arrays: pip install 'convgrad[dask]'") from error
 if dask.array.Array is not dask.array.core.Array:
     raise ImportError(
-        "convgrad.dask needs arrays that are graphs; got array.query-planning on. Set DASK_ARRAY__QUERY_PLANNING=False"
+        "convgrad.dask needs arrays with task graphs; got array.query-planning. Set DASK_ARRAY__QUERY_PLANNING=False"
     )
 
 from convgrad.dask.operators import (

@@ -161,7 +161,7 @@ def cuts(
 
     The grain is ``each``, or ``each`` times 16, 256 and so on. The function chooses the grain that moves the fewest
     bytes between blocks. If a cut is not the end of a chunk, parts of blocks are moved, of ``unit_bytes`` per position.
-    If a cut is not a multiple of 16 or 256 leaves, more sums remain unfinished, and each of them is moved as an array
+    If a cut is not a multiple of 16 or 256 leaves, there are more partial sums, and each is moved as an array
     of ``sum_bytes``. Grains that give far fewer pieces than chunks are excluded. ``leaf_at`` returns the number of
     leaves before a cut.
 

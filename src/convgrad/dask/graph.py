@@ -157,7 +157,7 @@ def _sum(graph: Graph) -> Any:
 
 
 def _part(graph: Graph, at: int, piece: Piece) -> TaskRef:
-    """Add the tasks that sum a piece; return a reference to its unfinished sums."""
+    """Add the tasks that sum a piece; return a reference to its partial sums."""
     if piece.regions == (whole(graph.problem),):
         return graph.put("part", (at,), *graph.reading(Sum, piece.images, piece.regions[0]))
     rows = [

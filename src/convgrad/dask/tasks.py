@@ -88,10 +88,10 @@ class Write(OnSubProblem):
 
 @dataclass(frozen=True)
 class Sum(OnSubProblem):
-    """A task that computes the unfinished sums of some images."""
+    """A task that computes the partial sums of some images."""
 
     def __call__(self, *blocks: Array) -> Partials:
-        """Return the unfinished sums of the images."""
+        """Return the partial sums of the images."""
         part = of_images(self.problem, len(self.images))
         operands = canonical(part, dict(zip(part.operands, self.given(blocks), strict=True)))
         return partials_of(part, operands, self.images.start, self.threads)
@@ -99,10 +99,10 @@ class Sum(OnSubProblem):
 
 @dataclass(frozen=True)
 class SumRows(OnSubProblem):
-    """A task that computes the unfinished sums of some rows of each of some images."""
+    """A task that computes the partial sums of some rows of each of some images."""
 
     def __call__(self, *blocks: Array) -> tuple[Rows, ...]:
-        """Return the unfinished sums of the rows, one entry per image."""
+        """Return the partial sums of the rows, one entry per image."""
         given, found = self.given(blocks), []
         for n, image in enumerate(self.images):
             subproblem = subproblem_of_rows(self.problem, image, self.ranges[0])

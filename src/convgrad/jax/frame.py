@@ -11,7 +11,7 @@ from ctypes import POINTER, Structure, c_char_p, c_int, c_int64, c_size_t, c_uin
 from typing import Any
 
 MAJOR, MINOR = 0, 3  # the version of these structures; later minor versions may only append fields
-OLDEST = 1  # assumed if XLA does not send its minor version
+OLDEST = 1  # the minor version of an XLA that does not send it
 METADATA = 1  # the type of an extension: XLA asks for the handler's version, and not for a result
 CANCELLED, INTERNAL = 1, 13  # XLA's error codes
 

@@ -197,7 +197,7 @@ def _of_transposed(strides: Sequence[int], grown: Sequence[int], padding: str | 
     if isinstance(padding, str):
         raise InvalidAttributeError(
             "conv_general_dilated: padding must be pairs (low, high) where lhs_dilation is above 1; got"
-            f" {padding!r:.200}, which conv_transpose takes"
+            f" {padding!r:.200}. Use conv_transpose"
         )
     return padding
 

@@ -126,7 +126,7 @@ def _forward(
 
 
 def _by_bias(problem: Problem, bias: Traced, how: How) -> Traced:
-    """Return the values of bias at all positions of the result. They are the derivative of the bias gradient."""
+    """Return the values of bias at all positions of the result. The derivative of the bias gradient computes them."""
     sums = derivative(problem, len(problem.operands) - 1).problem
     assert sums is not None, "a bias gradient is an operator"
     return _followed(derivative(sums, 0), bias, (), problem.operand_format, problem.output_format, how)

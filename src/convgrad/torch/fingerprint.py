@@ -47,7 +47,7 @@ def _named(model: Any) -> dict[str, Any]:
         model = [model]
     if not isinstance(model, Iterable):
         raise InvalidDataTypeError(
-            f"fingerprint: it takes a module, a state_dict or tensors; got {type(model).__name__}"
+            f"fingerprint: model must be a module, a state_dict or tensors; got {type(model).__name__}"
         )
     named = dict(model if isinstance(model, Mapping) else zip(map(str, range(sys.maxsize)), model, strict=False))
     for name, value in named.items():

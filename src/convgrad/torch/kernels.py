@@ -33,7 +33,7 @@ LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # PyTorch's channels
 _CPU = torch.device("cpu")
 _LOW = 1 << 32  # if the memory was freed, data_ptr is smaller: only the offset of a view
 _LAYOUTS = {"data_format": "NCX"}
-_WEIGHTS = {False: "OIX", True: "IOX"}  # by Operator.transposed; both names describe the same memory
+_WEIGHTS = {False: "OIX", True: "IOX"}  # layouts by Operator.transposed; both describe the same memory
 
 
 def forward(

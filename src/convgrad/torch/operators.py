@@ -82,7 +82,7 @@ class Forward(_Rule):
 
 
 class DataGradient(_Rule):
-    """The backward_data pass: diff_src from diff_dst and weights. With a bias it is a transposed layer."""
+    """The backward_data pass: diff_src from diff_dst and weights. Transposed layers call it with their bias."""
 
     name, tensors = "data_gradient", 3
     schema = f"Tensor diff_dst, Tensor weights, Tensor? bias, SymInt[] extents, {_GEOMETRY}"

@@ -115,7 +115,7 @@ def report(model: Any, *inputs: Any) -> Report:
         kind = type(module).__name__
         known = _measured(module)
         if is_convolution(module) or is_reproducible(module):
-            reason = why_left_out(module) or unsupported(module)  # parameters may have changed their type since
+            reason = why_left_out(module) or unsupported(module)  # a parameter's type may have changed
             if is_reproducible(module) and reason is None:
                 made["reproducible"][name] = kind
             else:

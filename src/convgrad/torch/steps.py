@@ -85,7 +85,7 @@ _ADMITTING = f"max_error={_TILES:.0f}"
 
 
 def measured(model: Any, inputs: Sequence[Any]) -> Steps:
-    """Return a model's training step, unchanged and after each change. The model is restored afterwards."""
+    """Measure a model's training step, unchanged and after each change. The model is restored afterwards."""
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(tensor):
             raise InvalidDataTypeError(

@@ -1,4 +1,4 @@
-"""The operators for tracing. Each returns an empty tensor with the result's shape, type and memory format.
+"""The operators for PyTorch's tracing. Each returns an empty tensor like its result: shape, type and memory format.
 
 Sizes may be symbols.
 """
