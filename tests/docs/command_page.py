@@ -25,7 +25,7 @@ SEE = {
     "run": "[Start](start.md), [Graphs](graphs.md), [Larger than memory](scale.md)",
     "verify": "[Verify anybody's gradient](verify.md), [Cases](cases.md), [Recipes](recipes.md)",
     "explain": "[Graphs](graphs.md), [Performance](performance.md)",
-    "probe": "[The order of somebody's sums](probe.md)",
+    "probe": "[Find the order of a sum](probe.md)",
     "bench": "[Benchmarks](benchmarks.md)",
 }
 UNDER_JSON = """\
