@@ -227,14 +227,14 @@ def agrees(found: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
 
 
 def expected() -> dict[str, tuple[str, ...]]:
-    """Return the rows of the page by thread: fault, outcome, defect, where, what the text leaves open."""
+    """Return the rows of the page by thread: fault, outcome, defect, where, and the open question of the report."""
     page = (DOCS / "reports.md").read_text(encoding="utf-8").splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page if "#" in line.partition(" | ")[0]]
     return {thread: tuple(others) for thread, *others in rows if len(others) == 5}
 
 
 def main() -> int:
-    print("| thread | fault | outcome | defect | where | not said by its text | s |\n|---|---|---|---|---|---|---|")
+    print("| thread | fault | outcome | defect | where | open in the report | s |\n|---|---|---|---|---|---|---|")
     missed = 0
     for thread, (fault, *wanted, left_open) in expected().items():
         started = time.perf_counter()
