@@ -1,1 +1,1 @@
-"""HOW a problem will be computed: machines, recipes, strategies and schedules, all of them values."""
+"""Plans of problems: the machine, the kernel, the division of the work, and the tables of a compiled driver."""

@@ -1,4 +1,4 @@
-"""The candidates of all passes, a row each: a support check with a reason, the kernels, and their loop nest."""
+"""The table of candidates for each pass: a support check that returns a reason, the kernels, and their loop nest."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from convgrad.spec.problem import Problem
 Kernels = Callable[[Problem, Any, Isa], Iterator[tuple[Any, Operands]]]
 
 
-@dataclass(frozen=True, eq=False)  # rows of a table: each is itself only
+@dataclass(frozen=True, eq=False)  # compared by identity
 class Nest:
-    """A loop nest: the cost of a kernel on one thread, the times of all cuts among threads, the class of its plan."""
+    """Functions of a loop nest: a kernel's cost on one thread, the times of its cuts, and the class of its plan."""
 
     alone: Callable[[Problem, Any, Machine, Any, Operands], Costs]
     timed: Callable[[Costs, Problem, Any, Machine, int], Iterator[tuple[float, Cut]]]
@@ -41,9 +41,9 @@ class Nest:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to compute some problems: a support check that returns a reason or "", and the kernels that it proposes.
+    """A way to compute problems: a support check that returns a reason against it or "", and the kernels to compare.
 
-    Small problems get the kernels of ``small`` instead, if it is not None. Plans are named ``strategy``, or ``name``.
+    ``small`` yields the kernels for small problems, if there are any. Plans are named ``strategy``, or else ``name``.
     """
 
     name: str
@@ -75,6 +75,6 @@ _FORWARD = (
     Candidate("kn2row", kn2row.unsupported, kn2row.kernels, _KN2ROW),
     Candidate("spatial stencil", spatial_stencil.unsupported, spatial_stencil.kernels, _STENCIL),
 )  # fmt: skip
-CANDIDATES: Mapping[str, tuple[Candidate, ...]] = {  # by what is solved for
+CANDIDATES: Mapping[str, tuple[Candidate, ...]] = {  # by the tensor that the problem solves for
     "weights": _OF_SUMS, "bias": _OF_SUMS, "dst": _FORWARD, "src": _FORWARD,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The planner: the cheapest plan among all candidates that support a problem, and the reasons against the others."""
+"""The planner: the plan of a problem with the least predicted time, and the reasons against other candidates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOO_LITTLE = "there is too little to do for a kernel of its own"
 
 
 def plans(problem: Problem, view: Any, machine: Machine, threads: int, limit: int | None = None) -> list[Any]:
-    """Return all plans, the cheapest first: those of the ``limit`` most promising kernels per nest, or of all."""
+    """Return the plans of a problem, the fastest first: one per kernel, for at most ``limit`` kernels per loop nest."""
     supported = [
         (one, one.kernels) for one in CANDIDATES[problem.solves_for] if not one.unsupported(problem, view, machine.isa)
     ]
@@ -27,7 +27,7 @@ def plans(problem: Problem, view: Any, machine: Machine, threads: int, limit: in
 
 
 def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
-    """Return the cheapest plan of all candidates, with the reasons against the others."""
+    """Return the plan with the least predicted time, and in it the reasons against the other candidates."""
     supported: list[tuple[Candidate, Kernels]] = []
     rejected: list[Rejected] = []
     few = view.multiply_adds < constants.SMALL_PROBLEM
@@ -47,7 +47,7 @@ def _planned(
     proposing: Iterable[tuple[Candidate, Kernels]], problem: Problem, view: Any, machine: Machine, threads: int,
     limit: int | None,
 ) -> list[Any]:  # fmt: skip
-    """Return a plan for each of the cheapest kernels of a nest, divided among threads in the cheapest way."""
+    """Return plans for the ``limit`` fastest kernels of each loop nest, each with its fastest division of the work."""
     of_nests: dict[Nest, list[tuple[Costs, str]]] = {}
     for one, kernels in proposing:
         alone, found = one.nest.alone, of_nests.setdefault(one.nest, [])
@@ -63,7 +63,7 @@ def _planned(
 
 
 def _plan(problem: Problem, nest: Nest, strategy: str, costs: Costs, time: float, cut: Cut) -> Chosen:
-    """Return the plan of a kernel and a cut. An activation is part of the epilogue, and changes no cost."""
+    """Return the plan of a kernel and a cut. The problem's activation becomes part of the kernel and adds no time."""
     spec: Any = costs.spec
     if problem.activation:
         spec = replace(spec, activation=problem.activation)

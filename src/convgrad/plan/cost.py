@@ -1,4 +1,4 @@
-"""The cost model: what all kernels share. Constants are in ``constants.py``."""
+"""The parts of the cost model that all kernels share. Constants are in ``constants.py``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, S
 
 
 class Cut(NamedTuple):
-    """How the work of a kernel is divided among tasks and threads.
+    """A division of a kernel's work among tasks and threads.
 
-    A task is one part of each dimension: groups, output, and batch or output blocks.
+    A task is one part of each dimension, such as groups, panels of the output, and output blocks.
     """
 
-    counts: tuple[int, ...]  # the extents that are divided: panels, leaves of the batch, output blocks
-    parts: tuple[int, ...]
+    counts: tuple[int, ...]  # the extent of each divided dimension, such as the number of output blocks
+    parts: tuple[int, ...]  # the number of parts of each dimension
     threads: int
-    loops: Mapping[str, Any]  # the sizes of the loops in a task, by the names of the plan's fields
-    own_bytes: int = 0  # an estimate of a thread's scratch
-    shared_bytes: int = 0  # partial sums, which all tasks write and one reads
-    largest: Sequence[int] = ()  # the extents of the largest task, if they are known
+    loops: Mapping[str, Any]  # the sizes of the loops in a task: fields of the plan, by name
+    own_bytes: int = 0  # the estimated scratch of one thread
+    shared_bytes: int = 0  # the partial sums, which all tasks write and the last task reads
+    largest: Sequence[int] = ()  # the extents of the largest task, or empty if unknown
 
     @property
     def tasks(self) -> int:
@@ -32,12 +32,12 @@ class Cut(NamedTuple):
         return prod(self.parts)
 
 
-# The time to pack an element, by the contiguous axis of its operand.
+# The time to pack one element, by the contiguous axis of its operand.
 PACK_NS = {
     CHANNELS: constants.PACK_CHANNELS_NS, SPATIAL: constants.PACK_SPATIAL_NS, STRIDED: constants.PACK_STRIDED_NS,
     CHANNELS_OUT: constants.PACK_CHANNELS_NS, CHANNELS_IN: constants.PACK_SPATIAL_NS, TAPS: constants.PACK_TAPS_NS,
 }  # fmt: skip
-# The time to store an output, by the contiguous axis of the output: columns of B, rows of A, or taps.
+# The time to store one output, by its contiguous axis: CHANNELS are columns of B, and SPATIAL are rows of A.
 STORE_NS = {
     CHANNELS: constants.STORE_LANES_NS, SPATIAL: constants.STORE_ROWS_NS, TAPS: constants.STORE_TAPS_NS,
     STRIDED: constants.STORE_STRIDED_NS,
@@ -46,7 +46,7 @@ STORE_NS = {
 
 @dataclass(frozen=True)
 class Costs:
-    """The time of a kernel on one thread, in ns: arithmetic, store, and packing all of A and all of B once."""
+    """The predicted times of a kernel on one thread, in ns: arithmetic, stores, and packing A and B once each."""
 
     spec: Any
     operands: Operands
@@ -57,22 +57,22 @@ class Costs:
 
     @property
     def alone_ns(self) -> float:
-        """The time of one thread."""
+        """The predicted time of the kernel on one thread."""
         return self.compute_ns + self.store_ns + (self.a_ns + self.b_ns)
 
 
 def cycle_ns(machine: Machine) -> float:
-    """Return the time of a cycle, in which a core does two multiply-adds of vectors."""
+    """Return the time of one cycle in ns; a core executes two vector multiply-adds per cycle."""
     return 2 * machine.isa.lanes / machine.fma_per_ns
 
 
 def traffic_ns(machine: Machine, size: float) -> float:
-    """Return the time to read or write ``size`` bytes in a shared cache or memory."""
+    """Return the time in ns to read or write ``size`` bytes in a shared cache or memory."""
     return size / machine.bytes_per_ns
 
 
 def on_threads_ns(alone_ns: float, share: float, cut: Cut, uneven: float) -> float:
-    """Return the time on threads, if the largest task is ``share`` of the work."""
+    """Return the ns of a cut whose largest task has ``share`` of the work, which takes ``alone_ns`` on one thread."""
     tasks = cut.tasks
     time = alone_ns * ceil(tasks / cut.threads) * share
     if min(cut.threads, tasks) > 1:

@@ -1,4 +1,4 @@
-"""Instruction sets and machines as values: the hardware as the planner sees it. Nothing is detected here."""
+"""Instruction sets and machines as the planner's input. The machine itself is detected in ``engines/llvm/isas.py``."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from functools import cache
 
 from convgrad.plan.constants import BYTES_PER_NS
 
-LINE_BYTES = 64  # of caches
+LINE_BYTES = 64  # the bytes of a cache line
 
 
-@dataclass(frozen=True, eq=False)  # rows of a table: each is itself only
+@dataclass(frozen=True, eq=False)  # compared by identity, because each value is a row of ``ISAS``
 class Isa:
     """An instruction set: f32 lanes of a vector, vector registers, and the micro-tiles that fit these registers.
 
-    ``triple`` and ``features`` are LLVM's names. ``micro_tiles`` are pairs (max rows, vectors): r rows of v vectors
-    have r * v accumulators. ``pair_micro_tiles`` are smaller, because LLVM needs more registers for bf16 pairs.
+    ``triple`` and ``features`` are LLVM's names. ``micro_tiles`` are pairs of the maximum number of rows and the number
+    of vectors. ``pair_micro_tiles`` are smaller, because LLVM needs more registers for bf16 pairs.
     """
 
     name: str
@@ -25,17 +25,17 @@ class Isa:
     lanes: int
     registers: int
     micro_tiles: tuple[tuple[int, int], ...]
-    spare: int = 1  # registers that a micro-tile of several taps leaves for operands
-    pair_micro_tiles: tuple[tuple[int, int], ...] = ()  # of positions, with bf16 pairs; none: ``micro_tiles``
-    pairs: str = ""  # the multiply-add of bf16 pairs, a row of ``PAIR_SUMS`` in engines/llvm/intrinsics.py; or none
+    spare: int = 1  # registers that micro-tiles of several taps use neither for sums nor for held operands
+    pair_micro_tiles: tuple[tuple[int, int], ...] = ()  # micro-tiles with bf16 pairs; empty: ``micro_tiles``
+    pairs: str = ""  # the multiply-add of bf16 pairs, a key of ``PAIR_SUMS`` in engines/llvm/intrinsics.py, or ""
 
     def micro_tiles_of(self, step: int) -> tuple[tuple[int, int], ...]:
-        """Return the micro-tiles of positions whose multiply-adds take ``step`` k."""
+        """Return the micro-tiles of positions for kernels whose multiply-adds take ``step`` k each."""
         return (self.pair_micro_tiles or self.micro_tiles) if step == 2 else self.micro_tiles
 
     @property
     def architecture(self) -> str:
-        """The family of processors: x86_64, aarch64."""
+        """The family of processors: x86_64 or aarch64."""
         return self.triple.split("-")[0]
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ ISAS: Mapping[str, Isa] = {
 
 @cache
 def modelled(isa: Isa, pairs: str) -> Isa:
-    """Return an instruction set with another multiply-add of bf16 pairs, so that any machine can compute its bits.
+    """Return ``isa`` with the multiply-add ``pairs`` for bf16 pairs. It models an instruction that ``isa`` lacks.
 
     >>> modelled(ISAS["avx2"], "fused").name
     'avx2, pairs fused'
@@ -84,13 +84,13 @@ def modelled(isa: Isa, pairs: str) -> Isa:
     return replace(isa, name=f"{isa.name}, pairs {pairs}", pairs=pairs)
 
 
-@dataclass(frozen=True, eq=False)  # each is itself only, and quick to look up
+@dataclass(frozen=True, eq=False)  # compared by identity, so that lookups in caches are fast
 class Machine:
-    """One machine: its instruction set, the caches of a core, and the speeds of the cost model, per core."""
+    """A machine: its instruction set, and the cache sizes and speeds of one core for the cost model."""
 
     isa: Isa
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
     fma_per_ns: float = 64.0
-    bytes_per_ns: float = BYTES_PER_NS  # from a shared cache or memory
-    pair_adds: float = 1.0  # multiply-adds of single k in the time of a bf16 pair
+    bytes_per_ns: float = BYTES_PER_NS  # speed of reads from a shared cache or memory
+    pair_adds: float = 1.0  # multiply-adds of single k in the time of one multiply-add of a bf16 pair

@@ -1,8 +1,8 @@
-"""bf16 pairs: two k in one multiply-add, and the condition under which it gives the bits of two fused multiply-adds.
+"""bf16 pairs: two k per multiply-add, and the condition for the same bits as with two fused multiply-adds.
 
 The instruction flushes denormal operands and results to zero. Products of bf16 values, and sums of products, are
 multiples of 2**(ex + ey - 14), where ex and ey are the minimum exponents of the nonzero values of both operands. If
-ex + ey is large enough, nothing is denormal. Then the instruction is two fused multiply-adds, the high half first.
+ex + ey is large enough, no result is denormal. Then the instruction equals two fused multiply-adds, high half first.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.tables import Table
 from convgrad.spec.problem import Problem
 
-# The minimum of ex + ey in biased exponents: 2**(ex + ey - 14) is 2**-126 or more. With one less, a sum of two products
-# can be denormal.
+# The smallest allowed ex + ey, in biased exponents: 2**(ex + ey - 14) is then 2**-126 or more. If ex + ey is smaller
+# by 1, a sum of two products can be denormal.
 MIN_EXPONENT_SUM = 2 * F32.max_exponent + 2 * (BF16.significand_bits - 1) + F32.min_exponent
 WHERE_PAIRS = f"if the data permits: the minimum exponents of the panels of A and B sum to {MIN_EXPONENT_SUM} or more"
 PAIR_BYTES = 4
-PATHS = ("pairs", "single")  # counters of panels: multiplied in pairs, or not because the condition failed
+PATHS = ("pairs", "single")  # counters of panels multiplied in pairs, and of panels multiplied by single k
 
 
 def steps(problem: Problem, isa: Isa) -> tuple[int, ...]:
-    """Return the numbers of k that a multiply-add may take."""
+    """Return the possible numbers of k per multiply-add: 1, and 2 if the instruction set has bf16 pairs."""
     return (1, 2) if isa.pairs and problem.operand_format is BF16 else (1,)
 
 
 def chain_adds(count: int, step: int, machine: Machine) -> float:
-    """Return the time of ``count`` k in multiply-adds of single k: pairs, and an odd last k alone.
+    """Return the time of a chain of ``count`` k, in multiply-adds of single k. An odd last k is in no pair.
 
     >>> from convgrad.plan.machine import ISAS
     >>> [chain_adds(7, step, Machine(ISAS["avx512bf16"])) for step in (1, 2)]
@@ -38,5 +38,5 @@ def chain_adds(count: int, step: int, machine: Machine) -> float:
 
 
 def add_condition(tables: dict[str, Table], numbers: dict[str, int]) -> None:
-    """Add the limit and the counters of the condition of pairs to a schedule."""
+    """Add the smallest allowed exponent sum and the counters ``PATHS`` to the tables and numbers of a schedule."""
     tables["paths"], numbers["min_sum"] = np.zeros(len(PATHS), np.int64), MIN_EXPONENT_SUM

@@ -1,4 +1,4 @@
-"""The passes of the generated engine, a row each: the loop nest of a pass, its planner and its schedule."""
+"""The table of the generated engine's passes, and the loop nest, the plan and the schedule of a problem."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from convgrad.spec.operators import Tensor
 from convgrad.spec.order import order_of
 from convgrad.spec.problem import Problem, canonical_shape
 
-ONES = "ones"  # stands for an operand that is 1 everywhere
+ONES = "ones"  # the name of an operand whose elements are all 1
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A pass: the problem's operand for each tensor of the convolution, and the function that returns its loop nest."""
+    """A pass: the problem's operand for each tensor of the convolution, and the function that makes its loop nest."""
 
     solves_for: str
     operands: Mapping[str, str]
@@ -41,7 +41,7 @@ class Pass:
 
 
 def _weights_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -> WeightsNest:
-    """Return the nest of a sum over positions: absent operands are ones everywhere."""
+    """Return the loop nest of a weight or bias gradient. Operands named ``ONES`` have strides of 0."""
     conv, names = conv_of(problem), PASSES[problem.solves_for].operands
     rank, size = 2 + len(conv.axes), problem.operand_format.dtype.itemsize
     src, dst = (
@@ -55,7 +55,7 @@ def _forward_view(problem: Problem, given: Mapping[str, Strides], out: Strides) 
 
 
 def _padded(strides: tuple[int, ...], rank: int, size: int) -> tuple[int, ...]:
-    """Return strides for the rank of a convolution: additional axes have one element."""
+    """Return strides extended to the rank of a convolution. The added axes have one element."""
     return strides + (size,) * (rank - len(strides))
 
 
@@ -63,14 +63,14 @@ PASSES = {
     one.solves_for: one
     for one in (
         Pass("weights", {"src": "src", "dst": "dst"}, _weights_view),
-        # the weight gradient of one src channel of ones under one tap: the same terms in the same order, and 1 * y = y
+        # A bias gradient has the bits of a weight gradient with one tap and one src channel of ones, because 1 * y = y.
         Pass("bias", {"src": ONES, "dst": "dst"}, _weights_view),
         Pass("dst", {"src": "src", "weights": "weights"}, _forward_view),
         Pass("src", {"dst": "dst", "weights": "weights"}, _forward_view),
     )
 }
 
-SCHEDULES: Mapping[str, Callable[[Any, Any, bool], Schedule]] = {  # by the body of a plan's kernel
+SCHEDULES: Mapping[str, Callable[[Any, Any, bool], Schedule]] = {  # by the body of the kernel
     GEMM: schedule.schedule,
     DEPTHWISE: schedule.schedule,
     DENSE: forward_schedule.schedule,
@@ -83,19 +83,19 @@ _ARGUMENTS: Mapping[str, Callable[[int], Record]] = {  # by the body, if argumen
     KN2ROW: kn2row_schedule.arguments,
 }
 
-TILES: Mapping[str, Callable[[Problem, Machine, int], Chosen]] = {  # of problems with an algorithm of Winograd
+TILES: Mapping[str, Callable[[Problem, Machine, int], Chosen]] = {  # planners for Winograd, by the tensor solved for
     "weights": plan_weights, "dst": plan_positions, "src": plan_positions,
 }  # fmt: skip
 
 
 def view_of(problem: Problem, operands: Sequence[Strides], out: Strides) -> Any:
-    """Return the loop nest of a problem on canonical arrays of these strides in bytes."""
+    """Return the loop nest of a problem for operands and output with canonical axes; strides are in bytes."""
     given: dict[str, Strides] = dict(zip(problem.operands, operands, strict=True))
     return PASSES[problem.solves_for].view(problem, given, out)
 
 
 def dense_view(problem: Problem) -> Any:
-    """Return the loop nest of a problem on dense row-major arrays."""
+    """Return the loop nest of a problem whose arrays are dense and row-major in their layouts."""
     size, output_size = problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize
 
     def strides(tensor: Tensor, layout: str, bytes_each: int) -> Strides:
@@ -109,7 +109,7 @@ def dense_view(problem: Problem) -> Any:
 
 
 def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Chosen:
-    """Return the cheapest plan for a loop nest of a problem."""
+    """Return the plan with the least predicted time for a problem and its loop nest."""
     if problem.algorithm:
         return TILES[problem.solves_for](problem, machine, threads)
     chosen: Chosen = choose.plan(problem, view, machine, threads)
@@ -120,25 +120,25 @@ plans = choose.plans
 
 
 def scratch_bytes(problem: Problem, chosen: Chosen) -> int:
-    """Return the scratch of all threads under a plan, on dense row-major arrays."""
+    """Return the bytes of scratch of all threads under a plan, if arrays are dense and row-major in their layouts."""
     if isinstance(chosen, TiledPlan):
         return chosen.scratch_bytes
     return tables(problem, dense_view(problem), chosen).scratch_bytes * chosen.threads
 
 
 def tables(problem: Problem, view: Any, chosen: Chosen) -> Schedule:
-    """Return the tables and numbers of a plan."""
+    """Return the tables and numbers that the compiled driver reads for a plan."""
     return SCHEDULES[chosen.spec.body](view, chosen, problem.accumulate)
 
 
 def arguments_of(spec: Any) -> Record:
-    """Return the arguments of a kernel's driver."""
+    """Return the record of the arguments that a kernel's driver reads."""
     known = _ARGUMENTS.get(spec.body)
     return schedule.ARGUMENTS if known is None else known(spec.axes)
 
 
 def dense(shape: Sequence[int], layout: str, size: int) -> tuple[int, ...]:
-    """Return the strides in bytes of the canonical view of a dense array in a layout."""
+    """Return the strides of canonical axes in bytes, for a dense row-major array in a layout."""
     extents = from_canonical(shape, layout)
     steps = [size * prod(extents[axis + 1 :]) for axis in range(len(extents))]
     return tuple(steps[axis] for axis in axis_order(layout, len(extents)))

@@ -1,4 +1,4 @@
-"""The problems that no kernel computes, and the reasons: known before a planner is loaded."""
+"""The check for problems that no kernel computes. It imports no planner."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from convgrad.formats import F64
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.problem import Problem
 
-REMEMBERED = 1024  # problems whose reasons are cached
+REMEMBERED = 1024  # the number of problems whose results are cached
 NO_KERNEL = ("bias_add",)
 
 
 @lru_cache(maxsize=REMEMBERED)
 def unsupported(problem: Problem) -> str:
-    """Return why a problem has no kernel; the empty string if it has one."""
+    """Return why no kernel computes a problem, or the empty string if one does."""
     if problem.solves_for in NO_KERNEL:
         return f"there is no kernel that solves for {problem.solves_for}"
     if problem.operand_format is F64:
@@ -26,7 +26,7 @@ def unsupported(problem: Problem) -> str:
 
 
 def conv_of(problem: Problem) -> Conv:
-    """Return the convolution of a problem."""
+    """Return the geometry of a problem as a convolution. For a bias, this has one tap and one src channel."""
     geometry = problem.geometry
     if isinstance(geometry, Channels):
         axes = tuple(Axis(n, n, 1) for n in geometry.extents or (1,))

@@ -1,4 +1,4 @@
-"""The values that all plans share: names of contiguous axes, the text of a plan, the reasons against others."""
+"""Values that all plans share: names of contiguous axes, the fields and the text of a plan, rejected candidates."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import WHERE_PAIRS
 from convgrad.words import counted, duration
 
-# The contiguous axis of an operand: the channels of a position, the positions of a row, or none. Extents and other
-# strides are run-time arguments.
+# The contiguous axis of an operand: the channels of a position, the positions of a row, or none (STRIDED). Kernels
+# are specialised on this axis only: extents and other strides are run-time arguments.
 CHANNELS, SPATIAL, STRIDED = "channels", "spatial", "strided"
-# The contiguous axis of weights: the channels of the result, the channels of K, or taps; or STRIDED.
+# The contiguous axis of weights: output channels, input channels (K), taps, or none (STRIDED).
 CHANNELS_OUT, CHANNELS_IN, TAPS = "output channels", "input channels", "taps"
 PACKED = {CHANNELS: "packed by channels", SPATIAL: "packed by positions", STRIDED: "packed one by one"}
 F32_BYTES = 4
-Operands = tuple[str, str]  # the tensors that A and B are made of
+Operands = tuple[str, str]  # the names of the tensors that are A and B of the matrix product
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Rejected:
     """A candidate or a kernel that was not chosen, and the reason."""
 
     strategy: str
-    reason: str  # against a candidate, or the predicted time of a kernel
+    reason: str  # why the candidate is unsupported, or the predicted time of a slower kernel
     slower: bool = False
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ class Rejected:
 
 
 class Spec(Protocol):
-    """The specification that every kernel has. The body names the loop nest that generates its code."""
+    """The fields and methods that the specification of every kernel has."""
 
     @property
     def isa(self) -> Isa:
@@ -41,20 +41,20 @@ class Spec(Protocol):
 
     @property
     def body(self) -> str:
-        """The name of the loop nest of a task."""
+        """The name of the loop nest whose generator writes the kernel's code."""
 
     def __hash__(self) -> int:
-        """Compiled kernels are cached by their specification."""
+        """Return the hash by which compiled kernels are cached."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """The fields of every plan. Subclasses add how the work is divided."""
+    """The fields of every plan. Subclasses add the sizes of their loops."""
 
     strategy: str
     spec: Any
     operands: Operands
-    parts: tuple[int, ...] = ()  # into how many parts each dimension is divided: a task is one part of each
+    parts: tuple[int, ...] = ()  # the number of parts of each dimension; a task is one part of each dimension
     threads: int
     rounding_depth: int
     time_ms: float
@@ -62,22 +62,22 @@ class Chosen:
 
     @property
     def tasks(self) -> int:
-        """The number of tasks, which threads claim one by one."""
+        """The number of tasks. Each thread claims one task at a time."""
         return prod(self.parts)
 
     @property
     def in_pairs(self) -> bool:
-        """Whether multiply-adds take bf16 pairs where the data allows it."""
+        """Whether multiply-adds take bf16 pairs if the data meets their condition."""
         return getattr(self.spec, "step", 1) == 2
 
     @property
     def summary(self) -> str:
-        """Strategy, kernel and contiguous axes in one line."""
+        """The strategy, the kernel and the contiguous axes, as one line of text."""
         raise NotImplementedError
 
     @property
     def cut(self) -> str:
-        """How the work is divided, in one line."""
+        """The division of the work among tasks, as one line of text."""
         raise NotImplementedError
 
     def __str__(self) -> str:

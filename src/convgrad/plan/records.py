@@ -1,6 +1,6 @@
-"""Records: the columns of tables and the arguments of drivers, by name, declared once for schedule and kernel.
+"""Records: named columns of tables and named arguments of compiled drivers.
 
-A schedule fills a record by name, and a kernel loads it by name. A column has 64 bits.
+A schedule writes the values of a record by name, and a kernel loads them by name. Each column has 64 bits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ COLUMN_BYTES = 8
 
 
 class Record:
-    """The columns of a row, in order; ``addresses`` are those that a kernel loads as pointers.
+    """The columns of a table row, in order; ``addresses`` are the columns that a kernel loads as pointers.
 
     >>> line = Record("first", "count")
     >>> line.bytes, line.at("count")
@@ -33,15 +33,15 @@ class Record:
         return Record(*self.columns, *other.columns, addresses=self.addresses | other.addresses)
 
     def within(self, name: str) -> Record:
-        """Return the same columns under a prefix, such as the name of an axis."""
+        """Return a record whose column names begin with ``name`` and a dot, such as the name of an axis."""
         return Record(*(f"{name}.{one}" for one in self.columns), addresses=(f"{name}.{one}" for one in self.addresses))
 
     def index(self, column: str) -> int:
-        """Return the number of a column."""
+        """Return the position of a column in the row, counted from 0."""
         return self._numbers[column]
 
     def at(self, column: str) -> int:
-        """Return the offset of a column in a row, in bytes."""
+        """Return the offset of a column from the begin of its row, in bytes."""
         return COLUMN_BYTES * self._numbers[column]
 
     @cached_property
@@ -49,12 +49,12 @@ class Record:
         return {column: number for number, column in enumerate(self.columns)}
 
     def values(self, name: str, /, **columns: int) -> dict[str, int]:
-        """Return the values of all columns, by the names that ``within(name)`` has."""
+        """Return the given values of all columns, under the column names of ``within(name)``."""
         self._check(columns)
         return {f"{name}.{column}": value for column, value in columns.items()}
 
     def table(self, count: int, /, **columns: Ints | int) -> Ints:
-        """Return a table of ``count`` rows from arrays for all columns; a single number fills a column.
+        """Return a table of ``count`` rows from one array per column; a number fills its whole column.
 
         >>> Record("first", "end").table(2, end=1 << 63, first=np.arange(2)).tolist()
         [[0, -9223372036854775808], [1, -9223372036854775808]]
@@ -67,7 +67,7 @@ class Record:
         return table
 
     def rows(self, rows: Iterable[Mapping[str, int]]) -> Ints:
-        """Return a table of rows, each of which has all columns.
+        """Return a table of rows that are given as mappings from all column names to values.
 
         >>> Record("first", "end").rows([{"end": 3, "first": 1}]).tolist()
         [[1, 3]]
@@ -84,8 +84,8 @@ class Record:
 
 
 def addresses(*columns: str) -> Record:
-    """Return a record of addresses."""
+    """Return a record whose columns are all addresses."""
     return Record(*columns, addresses=columns)
 
 
-FLAGS = addresses("counter", "pending", "active", "stop")  # of each driver: integers that follow its arguments
+FLAGS = addresses("counter", "pending", "active", "stop")  # addresses of integers that all threads of a call use

@@ -1,9 +1,9 @@
-"""Regions: output positions of a forward or a data gradient that meet the same existing taps.
+"""Regions: output positions of a forward or a data gradient that use the same taps.
 
-Each axis is cut into parts: output positions that meet the same existing taps. A region is one part of each axis. The
-data that a part meets moves by a constant step per position and per tap. So a part is described by
-a few numbers, and no table of pairs of position and tap is needed. An axis can have as many parts as taps, so parts
-are computed as columns, not one by one.
+An output position meets an input position through each tap. The tap exists if that input position is not padding. Each
+axis is cut into parts: output positions with the same existing taps. A region is one part of each axis. In a part, the
+input position moves by a constant step per output position and per tap. So a few numbers describe a part, and no table
+lists pairs of position and tap. An axis can have as many parts as taps, so parts are computed as arrays.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ import numpy as np
 from convgrad.plan.tables import Ints, distinct, wrapped
 from convgrad.spec.geometry import Axis
 
-FAR = 1 << 62  # numbers beyond are computed as Python's integers
+FAR = 1 << 62  # larger numbers are computed as Python integers, because 64 bits may overflow
 
 
 @dataclass(frozen=True)
 class Part:
-    """Output positions along one axis, evenly apart, that meet the same taps, and which positions of the operand.
+    """Evenly spaced output positions along one axis that use the same taps, and the input positions that they meet.
 
-    Where ``taps`` are empty the positions are to be written all the same, and ``met`` is of no meaning.
+    If ``taps`` are empty, the positions are stored all the same, and ``met`` has no meaning.
     """
 
     positions: range
     taps: range
-    met: int  # the operand's position that the first position meets by the first tap
-    by_position: int  # from there to what the next position meets
-    by_tap: int  # and to what the next of ``taps`` does
+    met: int  # the input position that the first output position meets through the first tap
+    by_position: int  # the step of the input position from an output position to the next
+    by_tap: int  # the step of the input position from a tap to the next of ``taps``
 
 
 NOTHING = Part(range(0), range(0), 0, 1, 1)
@@ -42,32 +42,32 @@ NOTHING = Part(range(0), range(0), 0, 1, 1)
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """The parts of one axis, column by column, and the numbers that all of them have in common."""
+    """The parts of one axis: an array per number that differs between parts, and the numbers that all parts share."""
 
-    first: Ints  # positions: where they begin, and how many there are
-    count: Ints
-    tap: Ints  # taps: where they begin, and how many there are
-    taps: Ints
-    met: Ints
-    step: int  # from a position to the next, from a tap to the next
-    tap_step: int
+    first: Ints  # the first output position of each part
+    count: Ints  # the number of output positions
+    tap: Ints  # the first tap
+    taps: Ints  # the number of taps
+    met: Ints  # as in ``Part``
+    step: int  # from an output position of a part to the next
+    tap_step: int  # from a tap of a part to the next
     by_position: int
     by_tap: int
 
     @classmethod
     def of(cls, parts: Sequence[Part]) -> Parts:
-        """Return some parts whose positions are equally far apart, and whose taps are."""
+        """Return ``parts`` as arrays. The steps of positions and of taps must be the same in all parts."""
         rows = [(p.positions.start, len(p.positions), p.taps.start, len(p.taps), wrapped(p.met)) for p in parts]
         one = next((part for part in parts if part.taps), parts[0])
         first, count, tap, taps, met = np.array(rows, np.int64).T.copy()
         return cls(first, count, tap, taps, met, one.positions.step, one.taps.step, one.by_position, one.by_tap)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of parts."""
         return len(self.first)
 
     def __iter__(self) -> Iterator[Part]:
-        """Yield them one by one."""
+        """Yield the parts one by one."""
         columns = (column.tolist() for column in (self.first, self.count, self.tap, self.taps, self.met))
         for first, count, tap, taps, met in zip(*columns, strict=True):
             positions = range(first, first + count * self.step, self.step)
@@ -76,48 +76,48 @@ class Parts:
 
     @cached_property
     def max_count(self) -> int:
-        """Positions of the longest part."""
+        """The number of output positions of the longest part."""
         return int(self.count.max())
 
     @cached_property
     def max_taps(self) -> int:
-        """Taps that a position meets, at most."""
+        """The maximum number of taps of a part."""
         return int(self.taps.max())
 
     @cached_property
     def largest(self) -> int:
-        """The positions of the part with the most meetings."""
+        """The number of output positions of the part with the most pairs of position and tap."""
         return int(self.count[np.argmax(self.count * self.taps)])
 
     @cached_property
     def reach(self) -> int:
-        """The largest distance between the elements that the first and the last tap of a position meet."""
+        """The largest distance between two input positions that the same output position meets."""
         return abs(self.by_tap) * max(0, self.max_taps - 1)
 
     @cached_property
     def meetings(self) -> int:
-        """Pairs of a position and a tap that it meets."""
+        """The number of pairs of an output position and an existing tap."""
         return sum(map(mul, self.count.tolist(), self.taps.tolist()))
 
     @cached_property
     def all_taps(self) -> int:
-        """The number of taps, summed over parts."""
+        """The sum of the numbers of taps of all parts."""
         return sum(self.taps.tolist())
 
     @cached_property
     def counted(self) -> tuple[tuple[int, float], ...]:
-        """How many positions parts have, ascending, and the meetings of all parts that have so many."""
+        """Pairs (number of output positions, meetings of all parts that have this number), ascending."""
         counts, which = distinct(self.count)
         found = np.bincount(which, self.count.astype(float) * self.taps)
         return tuple(zip(counts.tolist(), found.tolist(), strict=True))
 
     @cached_property
     def alike(self) -> tuple[tuple[tuple[int, int], int], ...]:
-        """How many parts have so many positions and so many taps."""
+        """Pairs ((positions, taps), number of parts that have these numbers of positions and taps)."""
         return tuple(Counter(zip(self.count.tolist(), self.taps.tolist(), strict=True)).items())
 
     def in_blocks(self, size: int) -> Blocks:
-        """Return the parts of output blocks of so many positions; the last output block has the remainder.
+        """Cut the parts at the bounds of output blocks of ``size`` positions. The last output block may be smaller.
 
         >>> one = parts(Axis(src=5, dst=5, kernel=3, pad_begin=1, pad_end=1), "dst").in_blocks(3)
         >>> [part.positions for part in one.parts], one.begins.tolist()
@@ -140,7 +140,7 @@ class Parts:
         pieces = last - one + 1
         which = np.repeat(np.arange(len(self)), pieces)
         block = one[which] + np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-        before = block * size - self.first[which]  # positions of the block, and their end, from the part's first
+        before = block * size - self.first[which]  # from the part's first position to the block's begin
         begin = np.maximum(0, -(-before // self.step))
         count = np.minimum(self.count[which], -((-before - size) // self.step)) - begin
         there = np.flatnonzero(count > 0)
@@ -155,19 +155,19 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """The parts of all output blocks of an axis, block by block."""
+    """The parts of all output blocks of an axis, in the order of the blocks."""
 
     parts: Parts
-    begins: Ints  # where those of each output block begin
+    begins: Ints  # the index of each output block's first part
 
     @cached_property
     def lengths(self) -> Ints:
-        """How many parts each output block has."""
+        """The number of parts of each output block."""
         return np.diff(self.begins, append=len(self.parts))
 
     @cached_property
     def reached(self) -> tuple[Ints, Ints]:
-        """The first and the last element that each output block meets; equal if it meets nothing."""
+        """The bounds of the input positions that each output block meets: first and end, or 0 and 0 if none."""
         parts = self.parts
         by_taps = (parts.taps - 1) * parts.by_tap
         low = parts.met + np.minimum(by_taps, 0)
@@ -178,7 +178,7 @@ class Blocks:
 
 
 def parts(axis: Axis, solves_for: str) -> Parts:
-    """Return the parts of an axis, where a problem solves for ``dst`` or for ``src``.
+    """Return the parts of an axis of the output. ``solves_for`` is "dst" for a forward, "src" for a data gradient.
 
     >>> for part in parts(Axis(src=5, dst=5, kernel=3, pad_begin=1, pad_end=1), "dst"):
     ...     print(part.positions, part.taps, part.met)
@@ -186,7 +186,7 @@ def parts(axis: Axis, solves_for: str) -> Parts:
     range(1, 4) range(0, 3) 0
     range(4, 5) range(0, 2) 3
     >>> for part in parts(Axis(src=6, dst=3, kernel=3, stride=2), "src"):
-    ...     print(part)  # even positions meet the outer taps, odd ones the inner tap
+    ...     print(part)  # even positions meet taps 0 and 2, odd positions meet tap 1
     Part(positions=range(0, 2, 2), taps=range(0, 2, 2), met=0, by_position=1, by_tap=-1)
     Part(positions=range(2, 6, 2), taps=range(0, 4, 2), met=1, by_position=1, by_tap=-1)
     Part(positions=range(1, 7, 2), taps=range(1, 3, 2), met=0, by_position=1, by_tap=-1)
@@ -199,7 +199,7 @@ def parts(axis: Axis, solves_for: str) -> Parts:
 
 
 def phases(axis: Axis, solves_for: str) -> tuple[Part, ...]:
-    """Return the phases of an axis, parts with all taps, of which some may not exist for some positions.
+    """Return the phases of an axis: parts with all their taps, whether these meet the input or its padding.
 
     >>> phases(Axis(src=5, dst=5, kernel=3, pad_begin=1, pad_end=1), "dst")
     (Part(positions=range(0, 5), taps=range(0, 3), met=-1, by_position=1, by_tap=1),)
@@ -210,9 +210,9 @@ def phases(axis: Axis, solves_for: str) -> tuple[Part, ...]:
 
 
 def uncut(phases: Sequence[Part], extent: int) -> tuple[Part, ...]:
-    """Return phases without their ends that meet nothing, and these: of the others, some taps may not exist.
+    """Cut each phase into a part that meets input positions 0 to ``extent``, and ends that meet none.
 
-    Absent elements are below 0, or from the operand's extent on.
+    The ends have no taps. Some taps of the other parts may not exist for some positions.
 
     >>> for part in uncut(phases(Axis(src=5, dst=7, kernel=3, pad_begin=3, pad_end=1), "dst"), 5):
     ...     print(part.positions, part.taps, part.met)
@@ -223,21 +223,21 @@ def uncut(phases: Sequence[Part], extent: int) -> tuple[Part, ...]:
 
 
 def _phase(axis: Axis, first: int) -> Part:
-    """Return the source positions from ``first`` on, a stride apart, and all taps by which they meet whole positions.
+    """Return the src positions ``first``, ``first + stride``, ... and the taps through which they meet dst positions.
 
-    From p * stride = i + pad_begin - k * dilation: such taps are stride / gcd(stride, dilation) apart.
+    Taps k with a whole p in p * stride = i + pad_begin - k * dilation are stride / gcd(stride, dilation) apart.
     """
     common = gcd(axis.stride, axis.dilation)
     step, by_tap = axis.stride // common, axis.dilation // common
     quotient, remainder = divmod(first + axis.pad_begin, common)
-    tap = quotient * pow(by_tap, -1, step) % step if remainder == 0 else axis.kernel  # none
+    tap = quotient * pow(by_tap, -1, step) % step if remainder == 0 else axis.kernel  # the end: no tap
     taps = range(axis.kernel)[tap::step]
     met = (first + axis.pad_begin - tap * axis.dilation) // axis.stride
     return Part(range(axis.src)[first :: axis.stride], taps, met, 1, -by_tap)
 
 
 def _touching(whole: Part, extent: int) -> Iterator[Part]:
-    """Cut a part where it ceases to meet nothing but what is below 0, and where it begins to meet nothing below."""
+    """Cut a part into positions that meet input positions 0 to ``extent``, and those before and after, without taps."""
     reach, count = whole.by_tap * max(0, len(whole.taps) - 1), len(whole.positions)
     low, high = whole.met + min(0, reach), whole.met + max(0, reach)
     first, end = (
@@ -251,10 +251,10 @@ def _touching(whole: Part, extent: int) -> Iterator[Part]:
 
 
 def _existing(whole: Part, extent: int) -> Ints:
-    """Cut a part where its taps begin or cease to meet positions of 0 to ``extent``; return the columns of ``Parts``.
+    """Cut a phase where its existing taps change; return the first five columns of ``Parts``, one row each.
 
-    By ascending address of what they meet, the taps that exist are those of ``low`` to ``high``; both fall as positions
-    rise, and what falls tap by tap is followed to where.
+    Order the taps by the input position that they meet. Then the taps from ``low`` to ``high`` exist. Both bounds
+    decrease as the output position increases. The phase is cut where either bound decreases.
     """
     taps, step, by_position, count = len(whole.taps), abs(whole.by_tap), whole.by_position, len(whole.positions)
     lowest = whole.met + min(0, whole.by_tap) * (taps - 1)
@@ -264,11 +264,11 @@ def _existing(whole: Part, extent: int) -> Ints:
     kind = np.dtype(np.int64 if farthest < FAR else object)
 
     def falls(bound: int) -> list[Ints]:
-        """Return the positions at which fewer taps meet elements below a bound."""
+        """Return the output positions from which on fewer taps meet input positions below ``bound``."""
         more, fewer = (min(max(0, -((lowest - bound + at * by_position) // step)), taps) for at in (0, count - 1))
         if more == fewer:
             return []
-        among = max(1, by_position // step)  # that a position leaves behind, all at once
+        among = max(1, by_position // step)  # taps that pass the bound together, from one position to the next
         left = np.arange(-(-(more - fewer) // among)).astype(kind) * among
         ends = [bound - lowest - fewer * step - left * step, np.array([bound - lowest - (more - 1) * step], kind)]
         return [-(-end // by_position) for end in ends]

@@ -1,4 +1,4 @@
-"""The tables and numbers that a compiled driver reads, and array functions to build them."""
+"""The tables and numbers that a compiled driver reads, and functions of arrays that build tables."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ Table = Ints | NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Schedule:
-    """The tables and numbers among the driver's arguments, by name: all but the addresses of a call."""
+    """The arguments of a compiled driver except the addresses of a call: tables and numbers by name."""
 
     tables: Mapping[str, Table]
     numbers: Mapping[str, int]
     scratch_bytes: int
-    offsets: tuple[int, int] = (0, 0)  # bytes from the first element of A and of B to where the driver begins
-    partial_bytes: int = 0  # partial sums, which all threads share
-    counters: int = 0  # integers before the partial sums that begin as 0
+    offsets: tuple[int, int] = (0, 0)  # bytes from the first elements of A and of B to the driver's begin
+    partial_bytes: int = 0  # bytes of the partial sums, which all threads share
+    counters: int = 0  # number of integers stored before the partial sums; each must be 0 at the start
 
     @cached_property
     def table_bytes(self) -> int:
-        """The bytes of all tables."""
+        """The size of all tables together, in bytes."""
         return sum(table.nbytes for table in self.tables.values())
 
 
 def placed(sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
-    """Return the offsets of parts of such sizes, each on a cache line, and the bytes of all.
+    """Return the offset of each part, a multiple of a cache line, and the total size; all sizes are in bytes.
 
     >>> placed({"sums": 65, "runs": 8})
     ({'sums': 0, 'runs': 128}, 192)
@@ -47,7 +47,7 @@ def placed(sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
 def distinct(numbers: Ints) -> tuple[Ints, Ints]:
     """Return the distinct numbers, ascending, and the index of each number among them.
 
-    ``numpy.unique`` loads numpy.ma at its first call, and a fork by another thread could interrupt that.
+    ``numpy.unique`` imports numpy.ma at its first call. If another thread forks then, the import stays unfinished.
 
     >>> [found.tolist() for found in distinct(np.array([7, 3, 7]))]
     [[3, 7], [1, 0, 1]]
@@ -58,7 +58,7 @@ def distinct(numbers: Ints) -> tuple[Ints, Ints]:
 
 
 def wrapped(number: int) -> int:
-    """Return a distance in bytes modulo 2**64, as addresses are: a distance to an absent element may be larger.
+    """Return a number modulo 2**64, in the range of int64. Distances to absent elements may be outside this range.
 
     >>> wrapped(5), wrapped(2**63 + 5)
     (5, -9223372036854775803)
@@ -67,7 +67,7 @@ def wrapped(number: int) -> int:
 
 
 def offsets(extents: tuple[int, ...], strides: Strides) -> Ints:
-    """Return the byte offset of every index of some axes, row-major.
+    """Return the byte offsets of all elements of an array with these extents and strides, row-major.
 
     >>> offsets((2, 3), (10, 1)).tolist()
     [0, 1, 2, 10, 11, 12]
@@ -79,7 +79,7 @@ def offsets(extents: tuple[int, ...], strides: Strides) -> Ints:
 
 
 def merged(entries: Ints, step: int) -> Ints:
-    """Merge (byte offset, positions) entries that continue one another.
+    """Merge entries (byte offset, positions) that are adjacent in memory; positions are ``step`` bytes apart.
 
     >>> merged(np.array([[0, 2], [8, 2], [32, 2]]), 4).tolist()
     [[0, 4], [32, 2]]
@@ -91,7 +91,7 @@ def merged(entries: Ints, step: int) -> Ints:
 
 
 def evenly(count: int, into: int) -> list[tuple[int, int]]:
-    """Divide a range into parts that are as equal as possible.
+    """Return the bounds of ``into`` parts of ``range(count)`` that differ by at most 1 in length, without empty parts.
 
     >>> evenly(7, 3)
     [(0, 3), (3, 5), (5, 7)]

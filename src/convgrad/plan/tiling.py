@@ -1,4 +1,4 @@
-"""The rows of micro-tiles: how many cover an extent evenly, and the cycles of a step of K."""
+"""The heights of micro-tiles that cover an extent, and the cycles of a micro-tile's step of K."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from convgrad.plan.constants import LOAD_CYCLES, MIN_STEP_CYCLES, STEP_CYCLES
 
 
 def balanced(count: int, limit: int) -> int:
-    """Return the smallest size that covers ``count`` in as few tiles as ``limit`` does.
+    """Return the smallest tile size with which as few tiles cover ``count`` as with the size ``limit``.
 
     >>> balanced(7, 4), balanced(9, 4), balanced(3, 8)
     (4, 3, 3)
@@ -18,13 +18,13 @@ def balanced(count: int, limit: int) -> int:
 
 
 def step_cycles(rows: int, vectors: int) -> float:
-    """Return the cycles of a step of K of a micro-tile: two multiply-adds per cycle, loads, or the latency of a sum."""
+    """Return the cycles of a micro-tile's step of K: the slowest of multiply-adds, loads, and the latency of a sum."""
     busy = max(rows * vectors / 2, LOAD_CYCLES * (rows + 2 * vectors), MIN_STEP_CYCLES)
     return busy + STEP_CYCLES
 
 
 def heights(rows: int) -> tuple[int, ...]:
-    """Return the numbers of rows of a kernel's micro-tiles: the maximum, and the powers of two below.
+    """Return the heights of a kernel's micro-tiles in rows: the maximum ``rows``, and all smaller powers of two.
 
     >>> heights(14), heights(4)
     ((14, 8, 4, 2, 1), (4, 2, 1))
@@ -34,9 +34,9 @@ def heights(rows: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def tiles(count: int, rows: int, vectors: int) -> tuple[int, int, float]:
-    """Return the rows of the micro-tiles over some positions, their number, and the cycles per k and position.
+    """Return the rows of micro-tiles that cover ``count`` positions, their number, and the cycles per k and position.
 
-    The last micro-tile overlaps the one before.
+    If the rows do not divide the positions, the last micro-tile overlaps the one before.
 
     >>> [tiles(n, 14, 2)[:2] for n in (56, 54, 9, 1)]
     [(14, 4), (14, 4), (4, 3), (1, 1)]

@@ -1,4 +1,4 @@
-"""The 16-ary reduction tree: its levels, and the numbers of accumulation chains, which have a digit per level."""
+"""The 16-ary reduction tree: its levels, and the numbers of accumulation chains, with a base-16 digit per level."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from convgrad.plan.tables import Ints
 from convgrad.spec.order import FAN_IN
 
 DIGIT_BITS = FAN_IN.bit_length() - 1
-END = -1  # follows the last number: no node is above both
-CHAIN = Record("number", "following", "leaf")  # two numbers; the leaf whose sum is complete and stored, or -1
+END = -1  # the ``following`` number of the last chain, after which all nodes are complete
+CHAIN = Record("number", "following", "leaf")  # numbers of a chain and of the next; batch leaf that it ends, or -1
 
 
 def levels_of(leaves: int) -> int:
-    """Return the levels of the 16-ary tree over ``leaves`` leaves.
+    """Return the number of levels above ``leaves`` leaves of the 16-ary tree.
 
     >>> [levels_of(n) for n in (1, 2, 16, 17, 257)]
     [0, 1, 1, 2, 3]
@@ -26,10 +26,10 @@ def levels_of(leaves: int) -> int:
 
 
 def chains(each: int, leaves: int) -> tuple[Ints, int]:
-    """Return a row of CHAIN for each chain of each leaf, and the levels of the tree over the leaves' trees, at least 1.
+    """Return rows of CHAIN for a batch whose leaves have ``each`` chains, and the levels of the tree, at least 1.
 
     >>> table, levels = chains(2, 2)
-    >>> table.tolist(), levels  # a leaf's number begins above the digits of its chains
+    >>> table.tolist(), levels  # the number of a leaf is above the digits of its chains
     ([[0, 1, -1], [1, 16, -1], [16, 17, -1], [17, -1, -1]], 2)
     """
     levels = levels_of(each)
@@ -40,7 +40,7 @@ def chains(each: int, leaves: int) -> tuple[Ints, int]:
 
 
 def chains_of_leaves(each: int, leaves: int) -> tuple[Ints, int]:
-    """Return the same if each leaf has a tree of its own, whose sum is stored.
+    """Return rows of CHAIN if the sum of each batch leaf is stored on its own, and the levels of a leaf's tree.
 
     >>> chains_of_leaves(2, 2)[0].tolist()
     [[0, 1, -1], [1, -1, 0], [0, 1, -1], [1, -1, 1]]

@@ -19,8 +19,8 @@ from convgrad.spec.tiles import Turns
 from convgrad.spec.toom_cook import ALGORITHMS, MET, Algorithm, as_forward, of_group
 from convgrad.words import counted
 
-REMEMBERED = 256  # plans of weight gradients
-PANEL = 2  # vectors of B that a loop over K reads together
+REMEMBERED = 256  # the number of cached plans of weight gradients
+PANEL = 2  # vectors of B that each step of K reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,46 +28,46 @@ class TiledPlan(Chosen):
     """The fields common to the plans of Winograd."""
 
     algorithm: str
-    tiles: int  # of a task, at a time
-    shared: Mapping[str, int]  # offsets in the memory that threads share: points, sums, old values to be added
+    tiles: int  # Winograd tiles that a task transforms at a time
+    shared: Mapping[str, int]  # byte offsets of points, sums and old values in the memory that threads share
     shared_bytes: int
-    own_bytes: int  # points and sums of a thread
+    own_bytes: int  # bytes of points and sums of one thread
 
     @property
     def scratch_bytes(self) -> int:
-        """The bytes of points and sums, of all threads."""
+        """The bytes of memory for points, sums and old values, of all threads together."""
         return self.shared_bytes + self.threads * self.own_bytes
 
     @property
     def summary(self) -> str:
-        """Strategy, algorithm and points in one line."""
+        """The algorithm, its points and its tiles, as one line of text."""
         points = counted(ALGORITHMS[self.algorithm].points, "point")
         return f"tiles of {self.algorithm}: {points} of {counted(self.tiles, 'tile')}"
 
 
 def old_values(problem: Problem) -> dict[str, int]:
-    """Return the bytes of the copy of old values, by its name, if a call accumulates."""
+    """Return the size of the copy of the old output in bytes, under "old"; empty if the call does not accumulate."""
     bytes_each = problem.output_format.dtype.itemsize
     return {"old": prod(canonical_shape(problem.geometry, problem.output)) * bytes_each} if problem.accumulate else {}
 
 
 def pitch(channels: int) -> int:
-    """Return the bytes of all channels of a tile: an odd number of lines, so that tiles use all sets of a cache."""
+    """Return the bytes of a tile's channels at one point: an odd number of lines, so that tiles use all cache sets."""
     return _odd(channels * F32_BYTES)
 
 
 def of_point(count: int, channels: int) -> int:
-    """Return the bytes of ``count`` tiles of a point: an odd number of lines: all points of a tile are used at once."""
+    """Return the bytes of ``count`` tiles at one point: an odd number of lines, so that points use all cache sets."""
     return _odd(count * pitch(channels))
 
 
 def of_panel(k: int, isa: Isa) -> int:
-    """Return the bytes of a panel of weights: some vectors of results for each k."""
+    """Return the bytes of a panel of weights at one point: ``PANEL`` vectors of results for each k."""
     return k * PANEL * isa.lanes * F32_BYTES
 
 
 def of_weights(k: int, results: int, isa: Isa) -> int:
-    """Return the bytes of all weights of a point."""
+    """Return the bytes of all weights at one point, an odd number of cache lines."""
     return _odd(-(-results // (PANEL * isa.lanes)) * of_panel(k, isa))
 
 
@@ -82,20 +82,20 @@ def _odd(size: int) -> int:
 class PositionsPlan(TiledPlan):
     """A plan of forward or backward data, in two stages.
 
-    All threads transform one operand. Then each thread transforms cache blocks of the other, multiplies, and transforms
-    the sums back. Cache blocks are rows of tiles if tiles are many. Otherwise they are channels of the result.
+    First, all threads transform one operand. Then each thread transforms cache blocks of the other operand, multiplies,
+    and transforms the sums back. Cache blocks are rows of tiles if tiles are many, or else channels of the result.
     """
 
-    forward: Conv  # of a group: backward data is a forward of dst
-    by_rows: bool
-    each: int  # rows of tiles, or results, of a cache block
-    every: int  # rows of tiles, or results, of all cache blocks
-    all_rows: int  # rows of tiles of all images
-    results: int  # of a cache block
-    block_bytes: int  # points of a cache block
-    sums_bytes: int  # of a cache block
-    points_ms: float  # the first stage, on all threads
-    blocks_ms: float  # the second stage
+    forward: Conv  # the convolution of one group; backward data as a forward whose input is dst
+    by_rows: bool  # whether cache blocks are rows of tiles
+    each: int  # rows of tiles, or result channels, in a cache block
+    every: int  # rows of tiles, or result channels, in all cache blocks together
+    all_rows: int  # rows of tiles in all images together
+    results: int  # result channels of a cache block
+    block_bytes: int  # bytes of the points of a cache block
+    sums_bytes: int  # bytes of the sums of a cache block
+    points_ms: float  # time of the first stage on all threads
+    blocks_ms: float  # time of the second stage on all threads
 
     @property
     def tasks(self) -> int:
@@ -142,9 +142,9 @@ def plan_positions(problem: Problem, machine: Machine, threads: int) -> Position
 
 
 def _rows(conv: Conv, algorithm: Algorithm, machine: Machine, threads: int) -> int:
-    """Return the rows of tiles of a cache block; 0 if tiles are too few to transform all weights first.
+    """Return the number of rows of tiles in a cache block, or 0 if cache blocks should be result channels.
 
-    Large cache blocks read the points of weights less often. Small ones keep the points of tiles in a cache.
+    Larger cache blocks read the points of weights less often. Smaller cache blocks fit their own points in a cache.
     """
     down, across = algorithm.covering(conv)
     of_row = algorithm.points * across * (pitch(conv.src_channels) + pitch(conv.dst_channels))
@@ -159,7 +159,7 @@ def _rows(conv: Conv, algorithm: Algorithm, machine: Machine, threads: int) -> i
 
 
 def _results(conv: Conv, machine: Machine, threads: int) -> int:
-    """Return the results of a cache block: some vectors, fewer if threads would have none."""
+    """Return the number of result channels in a cache block: whole vectors, few enough to occupy all threads."""
     lanes = machine.isa.lanes
     of_thread = -(-conv.dst_channels // threads)
     return min(constants.WINOGRAD_RESULTS, -(-of_thread // lanes) * lanes)
@@ -170,25 +170,25 @@ def _results(conv: Conv, machine: Machine, threads: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsPlan(TiledPlan):
-    """A plan of backward weights: a task is a unit of tiles, some channels of src and some of dst.
+    """A plan of backward weights. A task is one unit of tiles with a range of src channels and a range of dst channels.
 
-    The sums of a single unit become weights at once. Sums of several units are added in a second stage.
+    If there is one unit, each task transforms its sums to weights. Otherwise a second stage adds the sums of units.
     """
 
-    conv: Conv  # of a group
+    conv: Conv  # the convolution of one group
     turns: Turns
     down: int  # src channels of a task
     across: int  # dst channels of a task
-    parts: tuple[int, int]  # of src and of dst channels
-    src_bytes: int  # points of src of a task, at a time
-    dst_bytes: int  # points of dst of a task, at a time
-    sums_bytes: int  # of a task, or of a unit if there are several
-    units_ms: float  # the first stage
-    weights_ms: float  # the second stage
+    parts: tuple[int, int]  # the number of parts of the src channels and of the dst channels
+    src_bytes: int  # bytes of the src points that a task has at a time
+    dst_bytes: int  # bytes of the dst points that a task has at a time
+    sums_bytes: int  # bytes of the sums of a task, or of a unit if there are several units
+    units_ms: float  # time of the first stage: the sums of all units
+    weights_ms: float  # time of the second stage: the transform to weights
 
     @property
     def tasks(self) -> int:
-        """The number of tasks: units times parts of channels."""
+        """The number of tasks: units times parts of src channels times parts of dst channels."""
         return self.turns.units * prod(self.parts)
 
     @property
@@ -224,9 +224,9 @@ def plan_weights(problem: Problem, machine: Machine, threads: int) -> WeightsPla
 def _timed(
     conv: Conv, algorithm: Algorithm, turns: Turns, machine: Machine, threads: int
 ) -> Iterator[tuple[float, int, int]]:  # fmt: skip
-    """Yield the time of all tasks in ms, and the src and dst channels of a task.
+    """Yield the time of all tasks in ms, and the numbers of src and dst channels of a task.
 
-    Each task transforms its channels. Small tasks transform again, and large ones exceed the second cache.
+    Small tasks transform the same channels again and again. Large tasks exceed the second cache.
     """
     tiles = turns.each * turns.length
     for down, across in product(
@@ -242,7 +242,7 @@ def _timed(
 
 
 def _equal(channels: int, each: int) -> list[int]:
-    """Return sizes of parts of channels that are multiples of ``each``, or all channels.
+    """Return the possible numbers of channels of a part: multiples of ``each``, and all channels.
 
     >>> _equal(96, 16)
     [16, 32, 48, 96]
