@@ -1,1 +1,1 @@
-"""Backward weights: the loops of weight and bias gradients, their kernels, cuts, costs and schedules."""
+"""Plans of weight and bias gradients: loop nests, kernels, divisions of the work, predicted times and tables."""

@@ -1,4 +1,4 @@
-"""The cost of kernels of weight and bias gradients, alone and under a cut."""
+"""The predicted time of kernels of weight and bias gradients, on one thread and under a cut."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACK_PAIRS_NS = {CHANNELS: constants.PACK_PAIRS_CHANNELS_NS, SPATIAL: constants.
 
 
 def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: KernelSpec, operands: Operands) -> Costs:
-    """Return the cost of a kernel on a problem that is not cut."""
+    """Return the predicted times of a kernel on one thread, if the work is not divided."""
     store = _store_ns(problem, nest, spec, operands)
     if spec.body == DEPTHWISE:
         return Costs(spec, operands, _depthwise_ns(problem, nest, machine, spec), store, 0.0, 0.0)
@@ -33,7 +33,7 @@ def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: KernelSpe
         "src": conv.batch * conv.src_channels * prod(min(axis.src, axis.span) for axis in conv.axes),
         "dst": conv.batch * conv.positions * conv.dst_channels,
     }
-    read_ns = traffic_ns(machine, problem.operand_format.dtype.itemsize)  # each part of the weights reads all again
+    read_ns = traffic_ns(machine, problem.operand_format.dtype.itemsize)  # packing reads from memory
     pack_a, pack_b = (_pack_ns(spec, operand) + read_ns for operand in (spec.a, spec.b))
     compute = _compute_ns(nest, machine, spec, operands)
     return Costs(spec, operands, compute, store, pack_a * elements[a], pack_b * elements[b])
@@ -42,13 +42,15 @@ def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: KernelSpe
 def timed(
     one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, threads: int
 ) -> Iterator[tuple[float, Cut]]:
-    """Yield the ways to cut a kernel's work, and the time of each."""
+    """Yield the predicted time in ns of each way to cut a kernel's work, and the cut."""
     for cut in cuts(nest, machine, one.spec, one.operands, threads, problem.operand_format.dtype.itemsize):
         yield _time_ns(one, problem, nest, machine, cut), cut
 
 
 def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, cut: Cut) -> float:
-    """Return the time under a cut: each part of A packs all of B again, and cache blocks overlap in src."""
+    """Return the predicted time of a kernel under a cut, in ns.
+
+    Each part of A packs all of B again, and src is packed again where cache blocks overlap."""
     spec, largest, size = one.spec, cut.largest, problem.operand_format.dtype.itemsize
     in_order = SPATIAL in (spec.a.contiguous, spec.b.contiguous) or (spec.body == DEPTHWISE and cut.parts[0] == 1)
     piece = largest[0] * spec.groups_a_panel * min(per_group(nest).values()) * size
@@ -68,7 +70,7 @@ def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, 
 
 
 def _compute_ns(nest: WeightsNest, machine: Machine, spec: KernelSpec, operands: Operands) -> float:
-    """Return the time of all micro-tiles; those of the last channels of B may be narrower."""
+    """Return the time of all micro-tiles in ns. Micro-tiles of the last channels of B may be narrower."""
     conv, isa, micro_tile = nest.conv, spec.isa, spec.micro_tile
     channels, (a, b) = per_group(nest), operands
     if spec.groups_in_lanes:
@@ -91,10 +93,10 @@ def _compute_ns(nest: WeightsNest, machine: Machine, spec: KernelSpec, operands:
 
 
 def _dense_cycles(mr: int, nr: int, lanes: int, taps: int, passed: int) -> float:
-    """Return cycles a step: two FMAs or loads each cycle, a sum's own latency, and lines from L2.
+    """Return the cycles of a step of K: multiply-adds, loads or the latency of a sum, and cache lines from L2.
 
-    A single tap reads each line once, and more taps find it in L1 again. A step over pairs of every position passes as
-    many lines as it takes k, and is at least as slow as those are read.
+    The first tap reads a line from L2, and further taps read it from L1. A step over ``passed`` positions takes at
+    least the time to read the lines of all of them.
     """
     lines = constants.L2_LINE_CYCLES * (mr + nr * lanes) * F32_BYTES / LINE_BYTES
     step = step_cycles(mr, nr) + lines / min(taps, constants.MAX_TAPS_IN_L1)
@@ -102,7 +104,7 @@ def _dense_cycles(mr: int, nr: int, lanes: int, taps: int, passed: int) -> float
 
 
 def _taps_cycles(nest: WeightsNest, machine: Machine, spec: KernelSpec, nr: int) -> float:
-    """Return the cycles of all positions and taps of a micro-tile: FMAs or loads, cache lines, segments, pushes."""
+    """Return the cycles of all micro-tiles of taps for one panel of A and one panel of B, over the whole batch."""
     conv, micro_tile = nest.conv, spec.micro_tile
     inner = conv.axes[-1]
     sums = micro_tile.taps * micro_tile.mr * nr
@@ -132,13 +134,15 @@ def _taps_cycles(nest: WeightsNest, machine: Machine, spec: KernelSpec, nr: int)
 
 @lru_cache(maxsize=256)
 def _segments_met(axes: tuple[Axis, ...], taps: int) -> int:
-    """Return how many rows of dst micro-tiles of outer taps meet: for each, those of the tap that meets most rows."""
+    """Return the number of rows of dst with which micro-tiles of outer taps are computed, for one image.
+
+    A micro-tile is computed with as many rows as its outer tap with the most rows."""
     met = rows_met(axes)
     return int(met[of_tiles(len(met), taps)].max(1).sum())
 
 
 def _depthwise_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: KernelSpec) -> float:
-    """Return the time of the direct depthwise kernel: positions, edges, segments to begin, and traffic from memory."""
+    """Return the time of the direct depthwise kernel in ns: multiply-adds, border positions, and reads from memory."""
     conv, micro_tile, inner = nest.conv, spec.micro_tile, nest.conv.axes[-1]
     loads = micro_tile.outer_taps * (spec.slide or micro_tile.inner_taps) + 1
     position = (
@@ -164,7 +168,7 @@ def _depthwise_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: K
 
 
 def _store_ns(problem: Problem, nest: WeightsNest, spec: KernelSpec, operands: Operands) -> float:
-    """Return the time of rounding and storing the weights."""
+    """Return the time to round and store the weights, in ns."""
     conv, channels, (dst, src, *taps) = nest.conv, per_group(nest), nest.weights_strides
     next_a, next_b = ({"src": src, "dst": dst}[tensor] for tensor in operands)
     if spec.groups_in_lanes:
@@ -177,7 +181,7 @@ def _store_ns(problem: Problem, nest: WeightsNest, spec: KernelSpec, operands: O
 
 
 def _pack_ns(spec: KernelSpec, operand: Operand) -> float:
-    """Return the time of packing an element."""
+    """Return the time to pack one element of an operand in ns, or 0 if it is read in place."""
     if operand.in_place:
         return 0.0
     spread = operand.width if spec.groups_in_lanes and operand.contiguous == CHANNELS else 0
@@ -188,11 +192,11 @@ def _pack_ns(spec: KernelSpec, operand: Operand) -> float:
 
 
 def _halo(nest: WeightsNest, chains_a_cache_block: int) -> float:
-    """Return how often the cache blocks of an image read a value of src: they overlap by the kernel's extent."""
+    """Return how often an average value of src is read: cache blocks of an image overlap by the kernel's extent."""
     outer = nest.conv.axes[:-1]
     if not chains_a_cache_block or not outer:
         return 1.0
-    rows = max(1, round(chains_a_cache_block * prod(a.dst for a in outer) / nest.chains))  # of dst, at a time
+    rows = max(1, round(chains_a_cache_block * prod(a.dst for a in outer) / nest.chains))  # rows of a cache block
     cache_blocks = prod(a.dst for a in outer) / rows
     read = 1.0
     for axis in reversed(outer):

@@ -1,4 +1,4 @@
-"""The ways to cut weight and bias gradients: parts of the weights and of the batch, cache blocks."""
+"""The ways to cut weight and bias gradients: into parts of the weights or of the batch, and into cache blocks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from convgrad.plan.tree import levels_of
 def cuts(
     nest: WeightsNest, machine: Machine, spec: KernelSpec, operands: Operands, threads: int, size: int
 ) -> Iterator[Cut]:
-    """Yield the ways to cut a problem of ``size`` bytes a value for one thread and for all."""
+    """Yield the ways to cut the work for one thread and for all threads. A value has ``size`` bytes."""
     panels = panels_of(nest, spec, operands)
     for used in sorted({1, threads}):
         for parts in _parts(panels, used):
@@ -33,7 +33,7 @@ def cuts(
 
 
 def panels_of(nest: WeightsNest, spec: KernelSpec, operands: Operands) -> Parts:
-    """Return the number of panels of groups, of A and of B, of micro-tiles' taps, and of leaves of the batch."""
+    """Return the numbers of panels of groups, of A and of B, of micro-tiles of taps, and of leaves of the batch."""
     conv, channels, (a, b), micro_tile = nest.conv, per_group(nest), operands, spec.micro_tile
     *outer, inner = conv.axes
     return (
@@ -47,9 +47,10 @@ def panels_of(nest: WeightsNest, spec: KernelSpec, operands: Operands) -> Parts:
 
 @lru_cache(maxsize=1024)
 def _parts(panels: Parts, threads: int) -> list[Parts]:
-    """Return the ways to cut the weights, or the batch. Groups are cut first, and all else if threads need more parts.
+    """Return the ways to cut either the weights or the batch into parts, as numbers of parts per dimension.
 
-    Neighbouring groups stay together if possible, because their channels are contiguous.
+    Groups are cut first, and other dimensions if threads need more parts. A part has several
+    neighbouring groups if possible, because their channels are contiguous.
     """
     groups = panels[0]
     enough = 4 * threads if threads > 1 else 1
@@ -63,7 +64,7 @@ def _parts(panels: Parts, threads: int) -> list[Parts]:
 
 
 def lines_held(cache_bytes: int, pitch: int) -> int:
-    """Return how many lines a pitch apart a cache holds: those a power of two apart share few of its sets.
+    """Return the number of cache lines ``pitch`` bytes apart that fit in a cache: powers of two use few of its sets.
 
     >>> lines_held(32 << 10, 4), lines_held(32 << 10, 4096)
     (512, 8)
@@ -73,7 +74,7 @@ def lines_held(cache_bytes: int, pitch: int) -> int:
 
 
 class _Position(NamedTuple):
-    """Bytes that a position of a part takes: packed, of all panels or of two; read to be packed; held in a cache."""
+    """Bytes per dst position: packed for all panels, packed for two panels, read for packing, and held in a cache."""
 
     packed: float
     two_panels: float
@@ -82,10 +83,10 @@ class _Position(NamedTuple):
 
 
 def _position(nest: WeightsNest, spec: KernelSpec, operands: Operands, part: Sequence[int], size: int) -> _Position:
-    """Return the bytes of a position. Groups are packed one after the other, but groups in lanes all at once."""
+    """Return the bytes per position of dst. Groups are packed one by one, unless lanes are groups."""
     (groups, a_panels, b_panels, *_), (a, b), channels = part, operands, per_group(nest)
     sources = prod(axis.src for axis in nest.conv.axes)
-    ratio = {"src": sources / nest.conv.positions, "dst": 1.0}  # positions of a tensor per position of dst
+    ratio = {"src": sources / nest.conv.positions, "dst": 1.0}  # positions of each tensor per position of dst
     a_bytes, b_bytes = spec.k_bytes(spec.a) * ratio[a], spec.k_bytes(spec.b) * ratio[b]
     read = 0.0
     if spec.groups_in_lanes:
@@ -93,7 +94,7 @@ def _position(nest: WeightsNest, spec: KernelSpec, operands: Operands, part: Seq
     elif groups > 1:
         read = sum(channels[t] * ratio[t] for t in channels) * size * groups
     held = a_packed = 0.0 if spec.a.in_place else a_bytes * a_panels
-    if spec.a.in_place:  # channels of other panels share its lines, and crowd the sets of a cache
+    if spec.a.in_place:  # a cache line has channels of all panels of A, so all of A stays in the cache
         held = channels[a] * ratio[a] * F32_BYTES
     b_read = b_bytes * b_panels
     packed = a_packed + (0.0 if spec.b.in_place else b_read)
@@ -103,17 +104,17 @@ def _position(nest: WeightsNest, spec: KernelSpec, operands: Operands, part: Seq
 def _cache_block(
     nest: WeightsNest, machine: Machine, spec: KernelSpec, operands: Operands, part: Sequence[int], size: int
 ) -> tuple[Mapping[str, int], int]:
-    """Return the cache block of a task, and about how many bytes of scratch the task takes.
+    """Return the size of a task's cache blocks, and an estimate of the task's scratch in bytes.
 
-    A task packs all of its images at once if two panels fit L2, or as much as fits L2 with its sums. The bytes that are
-    read to be packed, ``size`` per value, must fit L2 too.
+    A task packs all of its images at once if two panels fit in L2. Otherwise it packs as much as fits in L2 together
+    with its sums. The values that packing reads, ``size`` bytes each, must fit in L2 too.
     """
     conv, (groups, a_panels, b_panels, taps, leaves) = nest.conv, part
     chains, images_a_chain = nest.chains, nest.images_a_chain
     batch = min(conv.batch, leaves * images_a_chain)
     levels = max(1, levels_of(chains) + levels_of(-(-conv.batch // images_a_chain)))
     tile_bytes, half = levels * spec.tile_bytes, machine.l2_bytes // 2
-    if spec.body == DEPTHWISE:  # nothing is packed; chains wait in scratch
+    if spec.body == DEPTHWISE:  # operands are read in place, and scratch has the sums of chains
         return _block_of(0, batch if chains == 1 else 1), (levels + 1) * spec.tile_bytes * groups * taps
     one, everything = _position(nest, spec, operands, part, size), batch * conv.positions
     fits = max(one.two_panels, one.read) * everything <= half and one.packed * everything <= MAX_PACK_ALL_BYTES
@@ -130,7 +131,7 @@ def _cache_block(
     positions = conv.positions / chains
     taken = max(1, min(int(room / positions), chains))
     fewest = ceil(chains * tap_share(conv.axes[:-1]) / MAX_INDIRECTION_FACTOR)
-    if fewest > taken:  # whole rows, if a row is longer than a chain
+    if fewest > taken:  # whole rows, if a row has several chains
         taken = ceil(fewest / nest.chains_a_row) * nest.chains_a_row
     return _block_of(taken, 1), int(one.packed * taken * positions) + sums
 

@@ -1,6 +1,6 @@
-"""The kernels of weight gradients: dense, thin, grouped and depthwise, and which micro-tiles registers hold.
+"""The candidate kernels of weight gradients (dense, thin, grouped, depthwise), and micro-tiles that fit registers.
 
-A support check, such as ``not_thin``, returns why a kernel does not apply, or the empty string if it does.
+A support check, such as ``not_thin``, returns why a kernel does not apply, or the empty string if it applies.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from convgrad.spec.geometry import Axis
 from convgrad.spec.problem import Problem
 
 Proposed = Iterator[tuple[KernelSpec, Operands]]
-FEWEST_GROUPS = max(isa.lanes for isa in ISAS.values())  # a full vector: nothing is read beyond the last group
-EITHER_WAY = (("src", "dst"), ("dst", "src"))  # the tensors of A and B
+FEWEST_GROUPS = max(isa.lanes for isa in ISAS.values())  # a full vector, so that no load reads beyond the last group
+EITHER_WAY = (("src", "dst"), ("dst", "src"))  # the two choices of the tensors for A and B
 
 
 def not_dense(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
-    """Return why the dense kernel does not apply: it always does."""
+    """Return the empty string, because the dense kernel applies to every problem."""
     return ""
 
 
 def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
-    """Yield the kernels of one tap: channels of A, each broadcast to all lanes, times channels of B."""
+    """Yield the dense kernels: for one tap at a time, an outer product of broadcast channels of A and vectors of B."""
     names = (problem.operand_format.name, problem.output_format.name)
     channels, compact = per_group(nest), 2 in steps(problem, isa) and _segments_of_whole_pairs(problem, nest)
     axis = {tensor: contiguous_axis(problem, nest, tensor) for tensor in channels}
@@ -58,7 +58,7 @@ def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
 
 
 def _segments_of_whole_pairs(problem: Problem, nest: WeightsNest) -> bool:
-    """Return whether pairs of every second position can be packed: segments are chains and begin at even positions."""
+    """Return whether bf16 pairs can be compact: each segment is a whole chain and begins at an even position."""
     if not nest.pointwise or any(contiguous_axis(problem, nest, tensor) == STRIDED for tensor in ("src", "dst")):
         return False
     return all(evenly_apart(nest, tensor) for tensor in ("src", "dst")) and not (segments_of(nest).first % 2).any()
@@ -73,7 +73,7 @@ def not_thin(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
 
 
 def thin(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
-    """Yield the kernels of several taps, whose A is all channels of the thin tensor."""
+    """Yield the thin kernels: for several taps at a time, all channels of A times vectors of channels of B."""
     axes, channels = nest.conv.axes, per_group(nest)
     names = (problem.operand_format.name, problem.output_format.name)
     adjacent = axes[-1].dilation == 1
@@ -101,7 +101,7 @@ def not_grouped(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
 
 
 def grouped(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
-    """Yield the kernels whose lanes are groups: some channels of src times some of dst, of each lane's group."""
+    """Yield the grouped kernels, whose lanes are groups: some src channels times some dst channels of each group."""
     axes, channels = nest.conv.axes, per_group(nest)
     names = (problem.operand_format.name, problem.output_format.name)
     x = Operand(contiguous_axis(problem, nest, "src"), channels["src"], moves=True)
@@ -127,7 +127,7 @@ def not_depthwise(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
 
 
 def depthwise(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
-    """Yield the direct depthwise kernels: some taps of a vector of groups, whose sums stay in registers."""
+    """Yield the direct depthwise kernels: several taps of a vector of groups, with the sums in registers."""
     names = (problem.operand_format.name, problem.output_format.name)
     x, y = Operand(CHANNELS, 1, in_place=True, moves=True), Operand(CHANNELS, 1, in_place=True)
     for micro_tile, slide in stencils(isa, nest.conv.axes):
@@ -135,7 +135,7 @@ def depthwise(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
 
 
 def outer_products(max_mr: int, nr: int, channels: int) -> list[MicroTileShape]:
-    """Return the micro-tiles of one tap with as many rows as registers hold, or some fewer.
+    """Return the micro-tiles of one tap with ``max_mr`` rows or a few less, and at most ``channels`` rows.
 
     >>> [micro_tile.mr for micro_tile in outer_products(14, 2, channels=11)]
     [6, 7, 8, 9, 10, 11]
@@ -145,9 +145,9 @@ def outer_products(max_mr: int, nr: int, channels: int) -> list[MicroTileShape]:
 
 
 def under_taps(axes: tuple[Axis, ...], mr: int, nr: int, room: int) -> list[MicroTileShape]:
-    """Return the micro-tiles of ``mr`` and ``nr`` with as many taps as fit registers, which have ``room`` for sums.
+    """Return the micro-tiles of ``mr`` rows and ``nr`` vectors whose sums of several taps fit ``room`` registers.
 
-    With dilation each tap needs an address of its own, and src as much padding as the taps reach.
+    With dilation, each tap needs its own address, and the padding of src grows with the extent of the taps.
     """
     *outer, inner = axes
     fit = room // (mr * nr)
@@ -165,7 +165,7 @@ def under_taps(axes: tuple[Axis, ...], mr: int, nr: int, room: int) -> list[Micr
 
 
 def stencils(isa: Isa, axes: tuple[Axis, ...]) -> Iterator[tuple[MicroTileShape, int]]:
-    """Yield taps of one vector of groups, and how many inner taps a position moves on what registers hold."""
+    """Yield micro-tiles of taps of one vector of groups, and the ``slide`` of each (see ``KernelSpec``)."""
     *outer, inner = axes
     moved = inner.stride // inner.dilation if inner.stride % inner.dilation == 0 else 0
     for u in range(1, min(prod(axis.kernel for axis in outer), DEPTHWISE_MAX_OUTER_TAPS) + 1):

@@ -1,4 +1,4 @@
-"""The loops of a weight or bias gradient: axes that are simplified, and rows of dst cut into segments by chain."""
+"""The loop nest of a weight or bias gradient with simplified axes, and its segments: rows of dst, cut by chain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convgrad.spec.order import images_a_block, over_positions
 
 @dataclass(frozen=True)
 class WeightsNest:
-    """A convolution on arrays with canonical axes and strides in bytes; src begins ``src_offset`` bytes in."""
+    """A convolution, byte strides of canonical axes, and the bytes from src's first element to the nest's first."""
 
     conv: Conv
     src_strides: Strides
@@ -26,27 +26,27 @@ class WeightsNest:
 
     @cached_property
     def pointwise(self) -> bool:
-        """Whether each position of dst meets the position of src of the same number."""
+        """Whether each dst position meets only the src position with the same number."""
         return all(a.kernel == 1 and a.src == a.dst and a.pad_begin == 0 for a in self.conv.axes)
 
     @cached_property
     def chains(self) -> int:
-        """Accumulation chains of an image: 1 if a chain is of whole images."""
+        """The number of accumulation chains per image, or 1 if a chain sums whole images."""
         return over_positions(1, self.extents).blocks
 
     @cached_property
     def images_a_chain(self) -> int:
-        """Images of a chain: more than 1 only if images are small."""
+        """The number of images per accumulation chain, which is 1 unless images are small."""
         return images_a_block(self.extents)
 
     @property
     def chains_a_row(self) -> int:
-        """Chains of a row of dst: 1 if a chain has whole rows."""
+        """The number of accumulation chains per row of dst, or 1 if a chain sums whole rows."""
         return over_positions(1, self.extents).blocks_a_line
 
     @property
     def extents(self) -> list[int]:
-        """Positions of dst along each axis."""
+        """The number of dst positions along each axis."""
         return [axis.dst for axis in self.conv.axes]
 
     @property
@@ -55,29 +55,29 @@ class WeightsNest:
         return self.conv.multiply_adds
 
     def strides(self, tensor: str) -> Strides:
-        """Return the strides of src or dst."""
+        """Return the byte strides of ``tensor``, "src" or "dst"."""
         return self.src_strides if tensor == "src" else self.dst_strides
 
 
 def weights_nest(conv: Conv, src: Strides, dst: Strides, weights: Strides) -> WeightsNest:
-    """Return the simplified nest of a convolution on arrays of these strides.
+    """Return the simplified nest of a convolution on arrays with these byte strides.
 
-    No simplification is legal for a forward or a data gradient (``forward/nest.py``): the chains of a forward are of
-    the taps and channels that there are, and a data gradient must write the positions that no tap meets.
+    The simplifications are not valid for other passes (``forward/nest.py``). They would change the chains of a forward,
+    which sum taps and channels. They would also remove positions to which a data gradient must write zeros.
     """
     return _spread(_folded(_one_tap(WeightsNest(conv, src, dst, weights))))
 
 
 def per_group(nest: WeightsNest) -> dict[str, int]:
-    """Return the channels of a group of src and dst."""
+    """Return the number of channels per group of src and of dst, by tensor."""
     conv = nest.conv
     return {"src": conv.src_channels // conv.groups, "dst": conv.dst_channels // conv.groups}
 
 
 def _one_tap(nest: WeightsNest) -> WeightsNest:
-    """Return a nest in which an axis with one tap is one of stride 1 over the positions that exist.
+    """Replace each axis with one tap by an axis of stride 1 over the src positions that the tap meets.
 
-    An axis of one position may have any stride: it gets one that is small enough to be counted in bytes.
+    The stride of an axis with one dst position has no effect. It is limited, so that byte offsets fit in 64 bits.
     """
     axes, offset = [], nest.src_offset
     strides = list(nest.src_strides)
@@ -96,10 +96,10 @@ def _one_tap(nest: WeightsNest) -> WeightsNest:
 
 
 def _spread(nest: WeightsNest) -> WeightsNest:
-    """Return a nest with an innermost axis of one position if taps meet few positions of a row, far apart.
+    """Add an innermost axis of one position, if a row has few positions that taps meet.
 
-    A row is packed from the first position that is met to the last, but only those rows are packed that are met. The
-    sums are the same because the image has one chain.
+    Packing copies a row from the first to the last position that taps meet. With the added axis, each position is a
+    row, so only these positions are copied. The sums are the same, because the image has one chain.
     """
     conv, axis = nest.conv, nest.conv.axes[-1]
     span = min(axis.src, axis.span)
@@ -115,10 +115,10 @@ def _spread(nest: WeightsNest) -> WeightsNest:
 
 
 def _folded(nest: WeightsNest) -> WeightsNest:
-    """Return a nest whose innermost taps are channels, if their strides are those of channels and all always exist.
+    """Turn the innermost taps into src channels, if their strides continue those of channels and all taps always exist.
 
-    So patches, stems without pads and long kernels become dense layers with ordinary numbers of channels. A position
-    is packed once per tap, so channels must be few, or taps must share no position of src.
+    So patch embeddings, stems without pads and long kernels become dense layers with more channels. A position of src
+    is packed once per tap, so channels must be few, or taps must share no position.
     """
     conv, axis = nest.conv, nest.conv.axes[-1]
     channels, taps = conv.src_channels, axis.kernel
@@ -141,7 +141,7 @@ def _folded(nest: WeightsNest) -> WeightsNest:
 
 
 def collapsed(extents: tuple[int, ...], strides: Strides) -> int | None:
-    """Return the stride of all positions as one axis, or None if they have no common stride."""
+    """Return the common stride of all positions if the axes merge into one axis, or None if they do not."""
     real = [(n, s) for n, s in zip(extents, strides, strict=True) if n > 1]
     if not real:
         return strides[-1]
@@ -151,16 +151,16 @@ def collapsed(extents: tuple[int, ...], strides: Strides) -> int | None:
 
 @dataclass(frozen=True)
 class Segments:
-    """Segments of an image in order: each is the part of a row of dst that is in one accumulation chain."""
+    """The segments of an image, in order. A segment is the part of a row of dst in one accumulation chain."""
 
-    row: Ints
-    first: Ints  # positions in the row
-    end: Ints
-    chain: Ints
+    row: Ints  # the row of dst, by number
+    first: Ints  # the first position in the row
+    end: Ints  # the position after the last
+    chain: Ints  # the chain in the image, by number
 
 
 def segments_of(nest: WeightsNest) -> Segments:
-    """Cut an image's rows where the order of sums begins a chain; a pointwise image is one row."""
+    """Cut the rows of an image where an accumulation chain begins. A pointwise image is one row."""
     positions = nest.conv.positions
     row = positions if nest.pointwise else nest.extents[-1]
     begins = over_positions(1, nest.extents).begins()
@@ -171,7 +171,7 @@ def segments_of(nest: WeightsNest) -> Segments:
 
 
 def shortened(segments: Segments, longest: int) -> Segments:
-    """Return the same segments, cut into such of at most ``longest`` positions."""
+    """Cut segments into pieces of at most ``longest`` positions."""
     count = -(-(segments.end - segments.first) // longest)
     number = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
     row, first, end, chain = (

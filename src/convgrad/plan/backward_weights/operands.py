@@ -1,4 +1,4 @@
-"""A and B of a weight gradient: which axis is contiguous, strides, and whether a kernel can read them in place."""
+"""A and B of a weight gradient: strides, the contiguous axis, and whether a kernel can read the operand in place."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from convgrad.spec.problem import Problem
 
 @dataclass(frozen=True)
 class OperandStrides:
-    """A or B of a nest: its tensor, how the kernel reads it, and its strides in bytes."""
+    """A or B of a weight gradient: its tensor, how the kernel reads it, and its strides in bytes."""
 
     tensor: str
     operand: Operand
-    channels: int  # of a group
-    channel: int
+    channels: int  # channels per group
+    channel: int  # from a channel to the next
     k: int  # from a position of the tensor to the next
-    group: int
-    image: int
-    step: int  # from a position to the next as the kernel reads it: packed, or in place
-    stride: int  # positions of the tensor from a k of the sum to the next
-    out: int  # from a channel to the next in the output
+    group: int  # from a group to the next
+    image: int  # from an image to the next
+    step: int  # from a position to the next in what the kernel reads: the pack, or the tensor
+    stride: int  # positions of the tensor (not bytes) from a position of dst to the next
+    out: int  # from a channel to the next in the weights
 
 
 def operands_of(nest: WeightsNest, spec: KernelSpec, tensors: Operands) -> tuple[OperandStrides, OperandStrides]:
-    """Return A and B of a kernel."""
+    """Return the strides of A and of B for a kernel."""
     a, b = tensors
     return _strides_of(nest, spec, spec.a, a), _strides_of(nest, spec, spec.b, b)
 
@@ -44,13 +44,13 @@ def _strides_of(nest: WeightsNest, spec: KernelSpec, operand: Operand, tensor: s
 
 
 def inner_step(nest: WeightsNest, tensor: str) -> int:
-    """Return the bytes from a position to the next: of the image, if its positions are one row, or of a row."""
+    """Return the bytes from a position to the next: in the image if all positions have one stride, or else in a row."""
     of_all = _step_of_all(nest, tensor) if nest.pointwise else None
     return nest.strides(tensor)[-1] if of_all is None else of_all
 
 
 def evenly_apart(nest: WeightsNest, tensor: str) -> bool:
-    """Return whether the positions of a row are one step apart: those of the image, if they are one row."""
+    """Return whether the positions of each row have one stride. A pointwise image is one row."""
     return not nest.pointwise or _step_of_all(nest, tensor) is not None
 
 
@@ -59,7 +59,7 @@ def _step_of_all(nest: WeightsNest, tensor: str) -> int | None:
 
 
 def contiguous_axis(problem: Problem, nest: WeightsNest, tensor: str) -> str:
-    """Return the contiguous axis of src or dst; a single channel counts as contiguous channels."""
+    """Return the contiguous axis of src or dst. A tensor with one channel has contiguous channels."""
     size, conv = problem.operand_format.dtype.itemsize, nest.conv
     channels = conv.src_channels if tensor == "src" else conv.dst_channels
     if nest.strides(tensor)[1] == size or channels == 1:
@@ -68,12 +68,12 @@ def contiguous_axis(problem: Problem, nest: WeightsNest, tensor: str) -> str:
 
 
 def readable_in_place(problem: Problem, nest: WeightsNest, tensor: str) -> bool:
-    """Return whether kernels can read a tensor in place: f32, contiguous channels, positions one step apart."""
+    """Return whether kernels can read a tensor in place: f32, contiguous channels, one stride per row of positions."""
     by_channels = contiguous_axis(problem, nest, tensor) == CHANNELS
     return problem.operand_format is F32 and by_channels and evenly_apart(nest, tensor)
 
 
 def b_in_place(problem: Problem, nest: WeightsNest, isa: Isa, tensor: str, vectors: int) -> bool:
-    """Return whether B can be read in place, which takes whole panels, and should be: its positions are near."""
+    """Return whether to read B in place. This needs whole panels, and pays only if the stride of positions is small."""
     whole = per_group(nest)[tensor] % (vectors * isa.lanes) == 0
     return whole and abs(inner_step(nest, tensor)) <= MAX_B_STRIDE_BYTES and readable_in_place(problem, nest, tensor)

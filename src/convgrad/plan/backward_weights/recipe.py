@@ -1,4 +1,4 @@
-"""The specification of a kernel of weight or bias gradients, and its plan."""
+"""The specification of kernels of weight and bias gradients, and their plan."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, PACKED, Chosen
 
-GEMM, DEPTHWISE = "gemm", "depthwise"  # bodies of kernels: an outer product of panels; the direct depthwise kernel
-GROUPS = "groups"  # lanes hold groups, or else channels
+GEMM, DEPTHWISE = "gemm", "depthwise"  # bodies: outer products of panels, and the direct depthwise kernel
+GROUPS = "groups"  # a value of ``KernelSpec.lanes_hold``: each lane of a vector is a group
 Parts = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True)
 class MicroTileShape:
-    """Sums in registers: ``mr`` channels of A times ``nr`` vectors of B, under each of some taps of the kernel.
+    """The sums of a micro-tile, all in registers: ``mr`` channels of A times ``nr`` vectors of B, for each of its taps.
 
-    If lanes hold channels, a channel of A is broadcast. If lanes hold groups, it is a vector too: one channel of each
-    lane's group, and each of the ``nr`` vectors is a channel of B.
+    If lanes are channels, each channel of A is broadcast, and a vector has several channels of B. If lanes are groups,
+    a vector has one channel of each lane's group, for A as for B.
     """
 
     mr: int
     nr: int
-    outer_taps: int = 1  # of all axes but the innermost
+    outer_taps: int = 1  # taps of the other axes
     inner_taps: int = 1  # consecutive taps of the innermost axis
 
     @property
     def taps(self) -> int:
-        """Taps at a time."""
+        """The number of taps of a micro-tile."""
         return self.outer_taps * self.inner_taps
 
     def __str__(self) -> str:
@@ -37,13 +37,13 @@ class MicroTileShape:
 
 @dataclass(frozen=True)
 class Operand:
-    """A or B as the kernel reads it: packed or in place, and whether a tap moves it, as src is moved.
+    """How a kernel reads A or B: packed or in place, and whether its address depends on the tap, as that of src does.
 
-    For a micro-tile of one tap A is said to move: the kernel is the same whichever operand does.
+    A micro-tile of one tap always has ``moves`` for A, because its kernel is the same if B is src.
     """
 
     contiguous: str
-    width: int  # channels of a packed panel, or of a group if lanes hold groups
+    width: int  # channels of a packed panel, or of one group if lanes are groups
     in_place: bool = False
     moves: bool = False
 
@@ -53,67 +53,67 @@ class Operand:
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """The specification of a kernel of weight or bias gradients. It has no extents, so a new shape compiles nothing."""
+    """The specification of a kernel of weight or bias gradients. Extents are arguments: new shapes compile nothing."""
 
     isa: Isa
-    operand: str  # the operands' format
-    output: str
+    operand: str  # the number format of A and B
+    output: str  # the number format of the weights
     body: str
     micro_tile: MicroTileShape
     a: Operand
     b: Operand
     lanes_hold: str = CHANNELS
-    adjacent: bool = True  # inner taps read neighbouring positions: no dilation
-    slide: int = 0  # inner taps from a position to the next, whose other values stay in registers; 0: none do
-    step: int = 1  # k per multiply-add; 2 for bf16 pairs, which hold a k and, below it, the next
-    compact: bool = False  # pairs of every second k only: each segment is a chain, and begins at an even k
+    adjacent: bool = True  # whether inner taps read neighbouring positions, without dilation
+    slide: int = 0  # inner taps that the next position shifts src by; other src values stay in registers; 0: none
+    step: int = 1  # k per multiply-add; 2 for bf16 pairs, with the first k in the high half
+    compact: bool = False  # whether only pairs that begin at an even k are packed, instead of a pair for each k
 
     @property
     def activation(self) -> str:
-        """Gradients have none."""
+        """The empty string, because gradients have no activation."""
         return ""
 
     @property
     def groups_in_lanes(self) -> bool:
-        """Whether a lane is a group."""
+        """Whether each lane of a vector is a group, rather than a channel."""
         return self.lanes_hold == GROUPS
 
     @property
     def groups_a_panel(self) -> int:
-        """Groups computed at once."""
+        """The number of groups of a panel."""
         return self.isa.lanes if self.groups_in_lanes else 1
 
     def k_bytes(self, operand: Operand) -> int:
-        """Return the bytes of a packed k."""
+        """Return the bytes of one k in a packed panel."""
         return F32_BYTES * operand.width * self.groups_a_panel // (2 if self.compact else 1)
 
     def packed_bytes(self, operand: Operand, count: int) -> int:
-        """Return the bytes of ``count`` packed k, rounded up to whole pairs."""
+        """Return the bytes of ``count`` k in a packed panel, rounded up to whole pairs if pairs are compact."""
         return self.k_bytes(operand) * (count + count % 2 if self.compact else count)
 
     @property
     def moving(self) -> Operand:
-        """The operand that taps move."""
+        """The operand whose address changes from tap to tap."""
         return self.a if self.a.moves else self.b
 
     @property
     def width(self) -> int:
-        """Lanes of a full micro-tile."""
+        """The number of lanes of the B vectors of a micro-tile."""
         return self.micro_tile.nr * self.isa.lanes
 
     @property
     def b_channels(self) -> int:
-        """Channels of B in a full micro-tile."""
+        """The number of channels of B in a micro-tile."""
         return self.micro_tile.nr if self.groups_in_lanes else self.width
 
     @property
     def tap_bytes(self) -> int:
-        """Bytes of the sums of one tap of a micro-tile."""
+        """The bytes of a micro-tile's sums for one tap."""
         return self.micro_tile.mr * self.width * F32_BYTES
 
     @property
     def tile_bytes(self) -> int:
-        """Bytes of the sums of a micro-tile."""
+        """The bytes of a micro-tile's sums for all of its taps."""
         return self.tap_bytes * self.micro_tile.taps
 
     def __str__(self) -> str:
@@ -123,25 +123,25 @@ class KernelSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Chosen):
-    """How a weight or bias gradient is computed.
+    """The plan of a weight or bias gradient.
 
-    A cache block is packed at a time: some chains of an image, or, if that number is 0, some whole images.
+    Operands are packed one cache block at a time: some chains of one image, or whole images if ``chains`` is 0.
     """
 
     spec: KernelSpec
     chains_a_cache_block: int
     images_a_cache_block: int
-    parts: Parts  # of the groups, of a group's channels of A and B, of taps, of the batch: a task is one of each
+    parts: Parts  # parts of groups, of A, of B, of taps, of the batch; a task is one part of each
 
     @property
     def summary(self) -> str:
-        """Strategy, kernel and operands in one line."""
+        """The strategy, the kernel and the operands, as one line of text."""
         spec, (a, b) = self.spec, self.operands
         return f"{self.strategy}: {spec}, A from {a} ({spec.a}), B from {b} ({spec.b})"
 
     @property
     def cut(self) -> str:
-        """How the work is cut, in one line."""
+        """The division of the work among tasks, as one line of text."""
         chains, images = self.chains_a_cache_block, self.images_a_cache_block
         packed = f"{chains} chains" if chains else f"{images} images"
         read = "read in place" if self.spec.body == DEPTHWISE else f"{packed} packed at a time"

@@ -1,4 +1,4 @@
-"""A plan of a weight or bias gradient as tables of integers, which the compiled driver walks."""
+"""A plan of a weight or bias gradient as tables of integers, which the compiled driver reads."""
 
 from __future__ import annotations
 
@@ -24,44 +24,44 @@ from convgrad.plan.records import FLAGS, Record, addresses
 from convgrad.plan.tables import Ints, Schedule, Table, evenly
 
 OPERANDS = ("a", "b")
-CALL = FLAGS + addresses("a.data", "b.data", "out", "partial_sums")  # what each call has of its own
+CALL = FLAGS + addresses("a.data", "b.data", "out", "partial_sums")  # the arguments that differ between calls
 OPERAND = Record(
-    "packed",  # address of the table of what is packed at a time
-    "image", "group", "channel", "k",  # bytes from one to the next in the operand
-    "channels",  # of a group
-    "at",  # where its panels are in scratch, in bytes,
-    "panel",  # and from a panel to the next
-    "read_image", "read_k",  # bytes from one to the next of the sum, as the kernel reads it: packed, or in place
-    "prefetch",  # bytes from a k to what the depthwise kernel or a pack that transposes prefetches
-    "out",  # bytes from a channel to the next in the output
+    "packed",  # address of the rows of PACKED
+    "image", "group", "channel", "k",  # byte strides in memory
+    "channels",  # number per group
+    "at",  # bytes from the begin of scratch to the packed panels
+    "panel",  # bytes from a panel to the next
+    "read_image", "read_k",  # byte strides in what the kernel reads: packed panels, or memory
+    "prefetch",  # bytes by which the depthwise kernel, or packing that transposes, prefetches
+    "out",  # bytes from a channel to the next in the weights
     addresses=("packed",),
 )  # fmt: skip
 TABLES = addresses("tasks", "cache_blocks", "taps", "outs", "ranges", "masks", "chains", "segments", "indirection")
 NUMBERS = Record(
     "task_count",
-    "groups", "out_group",  # all of them; bytes from one to the next in the output
-    "tap_step",  # bytes of src from a tap to the next, as the kernel reads it
+    "groups", "out_group",  # their number; bytes from a group to the next in the weights
+    "tap_step",  # bytes from an inner tap to the next in the src that the kernel reads
     "left", "right",  # bytes of zeros before and after a packed row of src
-    "swapped",  # whether B of a micro-tile of one tap is src
-    "a_next",  # bytes from A in place of a cache block to that of the next one
-    "sums_at", "sums_step", "panel_sums",  # where sums are in scratch; bytes of a tile's, and of a panel's or 0
-    "levels", "leaf_levels",  # of the tree of a task's sums; of the tree of the leaves that several tasks share
-    "image_parts", "leaves",  # tasks that share a part of the weights; leaves of the batch that they sum
+    "swapped",  # whether B is src, in a kernel of one tap
+    "a_next",  # bytes from a cache block's A in place to the next one's
+    "sums_at", "sums_step", "panel_sums",  # bytes to sums in scratch; bytes per micro-tile; bytes per panel, or 0
+    "levels", "leaf_levels",  # of the tree of a task; of the tree over all leaves of the batch
+    "image_parts", "leaves",  # tasks per part of the weights; leaves of the batch
     "taps_contiguous", "accumulate",
-    "min_sum", "paths",  # of least exponents, for pairs; where panels are counted by how their k were taken
+    "min_sum", "paths",  # smallest exponent sum that allows pairs; address of the counters ``PATHS``
     addresses=("paths",),
 )  # fmt: skip
 ARGUMENTS = CALL + TABLES + OPERAND.within("a") + OPERAND.within("b") + NUMBERS
 CACHE_BLOCK = Record(
-    "image", "images", "chains", "chain",  # its images and chains; the first row of CHAIN
+    "image", "images", "chains", "chain",  # first image, and how many; how many chains; first row of CHAIN
     "a.first", "a.count", "b.first", "b.count",  # rows of PACKED
-    "last",  # whether it is the last
+    "last",  # whether the task's sums are then complete and stored
 )  # fmt: skip
-CHAIN = tree.CHAIN + Record("image", "images", "segment", "segments")  # its images, and its rows of SEGMENT
+CHAIN = tree.CHAIN + Record("image", "images", "segment", "segments")  # its images; its rows of SEGMENT
 
 
 def schedule(nest: WeightsNest, plan: Plan, accumulate: bool) -> Schedule:
-    """Return the tables and numbers of a plan for arrays of these strides."""
+    """Return the tables and numbers of a plan for the arrays of a nest."""
     conv, spec = nest.conv, plan.spec
     a, _ = operands = operands_of(nest, spec, plan.operands)
     src = next(operand for operand in operands if operand.tensor == "src")
@@ -80,7 +80,7 @@ def schedule(nest: WeightsNest, plan: Plan, accumulate: bool) -> Schedule:
     by_operand = [_operand_numbers(nest, plan, operand, image) for operand in operands]
     scratch, scratch_bytes = _scratch(
         spec, made.panels, [each["panel"] for each in by_operand],
-        levels + depthwise,  # below the tree: the chain
+        levels + depthwise,  # the depthwise kernel has the sums of a chain in scratch too
         max(map(len, cache_blocks)) > 1 or depthwise,
     )  # fmt: skip
     left, right = margins(nest, spec)
@@ -113,12 +113,12 @@ def schedule(nest: WeightsNest, plan: Plan, accumulate: bool) -> Schedule:
         add_condition(tables, numbers)
     frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
     offsets = (nest.src_offset, 0) if a is src else (0, nest.src_offset)
-    shifted = LINE_BYTES if depthwise and made.partial_bytes else 0  # the sums of the last groups are read shifted
+    shifted = LINE_BYTES if depthwise and made.partial_bytes else 0  # reads past the last panel's sums
     return Schedule(frozen, numbers, scratch_bytes, offsets, made.partial_bytes + shifted, made.counters)
 
 
 def _chains(nest: WeightsNest, image: ImageTables, leaves: int, shared: bool) -> tuple[Ints, int]:
-    """Return rows of CHAIN, and the levels of the tree; if tasks share the leaves, each leaf has a tree of its own."""
+    """Return rows of CHAIN, and the levels of the tree. If tasks share the batch, each leaf has a separate tree."""
     numbers, levels = (tree.chains_of_leaves if shared else tree.chains)(nest.chains, leaves)
     first, count = np.arange(leaves) * nest.images_a_chain, image.segments_a_chain
     images = np.stack([first, np.minimum(nest.images_a_chain, nest.conv.batch - first)], 1)
@@ -128,11 +128,11 @@ def _chains(nest: WeightsNest, image: ImageTables, leaves: int, shared: bool) ->
 
 
 def _operand_numbers(nest: WeightsNest, plan: Plan, one: OperandStrides, image: ImageTables) -> dict[str, int]:
-    """Return the numbers of OPERAND. Panels of groups, side by side, must not share sets of a cache."""
+    """Return the values of OPERAND. Panels of lanes of groups are an odd number of lines, to use all cache sets."""
     packed, in_place = plan.spec.packed_bytes(one.operand, image.max_k[one.tensor]), one.operand.in_place
     panel = packed * plan.images_a_cache_block + (
         LINE_BYTES if plan.spec.step == 2 else 0
-    )  # the least exponent is last
+    )  # the minimum exponent follows the panel
     if plan.spec.groups_in_lanes:
         panel = (-(-panel // LINE_BYTES) | 1) * LINE_BYTES
     return {
@@ -145,10 +145,10 @@ def _operand_numbers(nest: WeightsNest, plan: Plan, one: OperandStrides, image: 
 def _scratch(
     spec: KernelSpec, panels: Sequence[int], panel_bytes: Sequence[int], levels: int, all_panels: bool
 ) -> tuple[dict[str, int], int]:  # fmt: skip
-    """Return where A, B and sums are in scratch, and its bytes: after the panels each tile's sums, level by level.
+    """Return the offsets of A, B and the sums in scratch, and the bytes of scratch.
 
-    ``panels`` are those of groups, A and B of a task, and its tiles of taps. Scratch has the sums of all panels if
-    another cache block adds to them, or else of one panel.
+    ``panels`` are the numbers of panels of groups, of A and of B, and of micro-tiles of taps of the largest task. Sums
+    of all panels are in scratch if several cache blocks add to them, or else of one panel.
     """
     groups, a, b, taps = panels
     counts = (groups, groups) if spec.groups_in_lanes else (a, b)
@@ -159,11 +159,11 @@ def _scratch(
     numbers = {
         "a.at": 0, "b.at": a_bytes, "sums_at": sums_at, "sums_step": sums_step, "panel_sums": sums_step * all_panels,
     }  # fmt: skip
-    return numbers, size + (LINE_BYTES if spec.body == DEPTHWISE else 0)  # the last groups' sums are read shifted
+    return numbers, size + (LINE_BYTES if spec.body == DEPTHWISE else 0)  # reads past the last panel's sums
 
 
 def _prefetch(nest: WeightsNest, spec: KernelSpec, one: OperandStrides) -> int:
-    """Return the distance in bytes at which the depthwise kernel, or a pack that transposes, prefetches."""
+    """Return the prefetch distance in bytes of the depthwise kernel, or of packing that transposes; 0 for none."""
     if spec.body == DEPTHWISE:
         return _depthwise_prefetch(nest, one)
     channel = abs(one.group if spec.groups_in_lanes else one.channel)
@@ -175,7 +175,7 @@ def _prefetch(nest: WeightsNest, spec: KernelSpec, one: OperandStrides) -> int:
 
 
 def _depthwise_prefetch(nest: WeightsNest, one: OperandStrides) -> int:
-    """Return the bytes to some rows on, or to the next segment in a long row."""
+    """Return the prefetch distance of the depthwise kernel in bytes: some rows, or one segment if a row has several."""
     axes = nest.conv.axes
     strides = [axis.stride if one.tensor == "src" else 1 for axis in axes]
     if nest.pointwise or len(axes) == 1 or axes[-1].dst > constants.DEPTHWISE_POSITIONS:
@@ -185,17 +185,17 @@ def _depthwise_prefetch(nest: WeightsNest, one: OperandStrides) -> int:
 
 
 def _next_cache_block(packed: tuple[Ints, ...], images: int) -> int:
-    """Return the bytes from the data of a cache block to the next one's; ``images`` if both are whole images."""
+    """Return the bytes from a cache block's data to the next one's, or ``images`` if an image is one cache block."""
     return int(packed[1][0, 0] - packed[0][0, 0]) if len(packed) > 1 and all(map(len, packed[:2])) else images
 
 
 def _cache_blocks(part: tuple[int, int], nest: WeightsNest, image: ImageTables, plan: Plan, stores: bool) -> Ints:
-    """Return rows of CACHE_BLOCK for some images, in the order of the sums; the last ``stores``."""
+    """Return rows of CACHE_BLOCK for the images ``part``, in the order of the sums. ``stores`` marks the last row."""
     (begin, batch), images = part, plan.images_a_cache_block
     begins, ends = np.array(image.chains, np.int64).T
     first = np.arange(begin, batch, images)[:, None]
     taken = np.minimum(images, batch - first)
-    many = nest.chains > 1  # or else a chain is of images
+    many = nest.chains > 1  # otherwise a chain sums whole images
     (a, a_count), (b, b_count) = (_spans(image.packed[tensor]) for tensor in plan.operands)
     columns: dict[str, Ints] = {
         "image": first, "images": taken,
@@ -211,12 +211,12 @@ def _cache_blocks(part: tuple[int, int], nest: WeightsNest, image: ImageTables, 
 
 
 def _spans(packed: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """Return the first row of PACKED of each cache block, and their number."""
+    """Return for each cache block its first row of PACKED, and how many it has."""
     counts = np.array([len(one) for one in packed], np.int64)
     return np.cumsum(counts) - counts, counts
 
 
-# Each range as its begin and its length; which part of the weights it is, and where that part's partial sums are.
+# Ranges, as begin and length; the number of the task's part of the weights; the byte offset of its partial sums.
 TASK = Record(
     "group", "groups", "a.first", "a.count", "b.first", "b.count", "tap", "taps",
     "cache_block", "cache_blocks", "part", "partial_sums",
@@ -225,20 +225,20 @@ TASK = Record(
 
 @dataclass(frozen=True)
 class Tasks:
-    """Rows of TASK, and the tables and sizes that they need."""
+    """Rows of TASK, and the sizes of the memory that the tasks use."""
 
     table: Ints
-    panels: Sequence[int]  # of groups, of A, of B, and tiles of taps, of the largest task
-    partial_bytes: int  # of the partial sums of all tiles, after a counter for each part of the weights
-    counters: int
+    panels: Sequence[int]  # of the largest task: panels of groups, of A, of B, and micro-tiles of taps
+    partial_bytes: int  # of the counters, and of the partial sums that follow them
+    counters: int  # one for each part of the weights, if tasks share the batch
 
 
 def tasks(panels: Sequence[int], into: Parts, cache_blocks: Sequence[int], leaf_bytes: int) -> Tasks:
-    """Cut panels of groups, A and B and tiles of taps; ``cache_blocks`` are those of each part of the batch.
+    """Return the tasks: each is one part of groups, of A, of B, of micro-tiles of taps, and of the batch.
 
-    ``leaf_bytes`` are those of a tile's sums of all leaves.
+    ``cache_blocks`` are counts per part of the batch. ``leaf_bytes`` are those of a micro-tile's sums of all leaves.
     """
-    weights = list(product(*map(evenly, panels, into[: len(panels)])))  # ranges of groups, A, B, taps
+    weights = list(product(*map(evenly, panels, into[: len(panels)])))  # ranges of panels of groups, A, B, and taps
     sizes = [[end - begin for begin, end in each] for each in weights]
     shared = len(cache_blocks) > 1
     sums_step = leaf_bytes * shared

@@ -1,18 +1,18 @@
-"""Segments of rows of dst, the rows of src that they meet, and the tables by which a kernel finds both.
+"""Tables of segments, which are parts of rows of dst, and of the rows of src that segments are multiplied with.
 
-K is images times positions of dst. A row of dst is cut where an accumulation chain begins, and each part is a segment.
-A segment meets one row of src under each outer tap, or none. A row of dst has a number, an outer tap has one, and their
-sum is the number of the row of src. So tables hold segments, taps and rows of src, and nothing lists taps by segments.
-An axis of 3 positions, with 3 taps and pads of 1:
+K is images times positions of dst. A row of dst is cut into segments where an accumulation chain begins. For each outer
+tap, a segment is multiplied with part of one row of src, or with none if that row is padding. Rows of dst and outer
+taps have numbers, and their sum is the number of the row of src. So no table lists pairs of segments and taps. Example:
+an axis of 3 positions, with 3 taps and pads of 1:
 
     row of dst    0 1 2         tap    0 1 2
     number        0 1 2         number 0 1 2
 
     number        0     1     2     3     4
-    indirection   none  row 0 row 1 row 2 none    (of src, as bytes to its position 0: packed, or in place)
+    indirection   none  row 0 row 1 row 2 none    (bytes to position 0 of the row of src, packed or in place)
 
-Row 1 of dst meets, under tap 2, the row of number 1 + 2 = 3: row 2 of src. Where inner taps exist along a segment is in
-``taps.py``: the kernel sums what a segment and such a range share.
+Row 1 of dst and tap 2 have the number 1 + 2 = 3, which is row 2 of src. ``taps.py`` has the range of positions at which
+each inner tap exists. A kernel sums the intersection of this range and a segment.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from convgrad.plan.records import Record
 from convgrad.plan.tables import Ints, distinct, merged, wrapped
 from convgrad.spec.geometry import Axis
 
-# Positions in the row, the bytes to position 0 of dst, and the row's number in bytes of the indirection table.
+# The positions in the row, bytes to position 0 of the row of dst, and bytes in the indirection table.
 SEGMENT = Record("first", "end", "dst", "row")
-NO_ROW = np.iinfo(np.int64).min  # in the indirection table: the tap does not exist
-PACKED = Record("offset", "count")  # a stretch that is packed: bytes from the image's begin, positions
+NO_ROW = np.iinfo(np.int64).min  # an entry of the indirection table that stands for a row of padding
+PACKED = Record("offset", "count")  # contiguous positions to pack: bytes from the image's begin, and their number
 
 
 @dataclass(frozen=True)
 class Indirection:
-    """The rows of src that rows of dst and outer taps meet: row ``met(rows[row] + taps[tap])`` of src, -1 for none."""
+    """The map from rows of dst and outer taps to rows of src: ``met(rows[row] + taps[tap])``, -1 for padding."""
 
     rows: Ints  # the numbers of rows of dst, row-major
     taps: Ints  # the numbers of outer taps, row-major
-    steps: tuple[tuple[int, int], ...]  # of each axis: from a tap's number to the next one's, and the taps
-    sources: tuple[Ints, ...]  # of each axis, by its number: the position of src, -1 for none
-    extents: tuple[int, ...]  # of src
+    steps: tuple[tuple[int, int], ...]  # for each axis: the step of numbers per tap, and the count of taps
+    sources: tuple[Ints, ...]  # for each axis and number: the src position, -1 for padding
+    extents: tuple[int, ...]  # positions of src along each axis
 
     def met(self, numbers: Ints) -> Ints:
-        """Return the rows of src, row-major, of such numbers; -1 for none."""
+        """Return the row of src of each number, counted row-major; -1 for padding."""
         found, below = np.zeros_like(numbers), 1
         for source, extent in zip(reversed(self.sources), reversed(self.extents), strict=True):
             numbers, here = np.divmod(numbers, len(source))
@@ -59,7 +59,7 @@ class Indirection:
         return found
 
     def reached(self, rows: Ints) -> tuple[int, Ints]:
-        """Return the first number that some rows of dst meet, and a mask of the numbers that they meet from there."""
+        """Return the smallest number of ``rows`` of dst with any tap, and a mask of all such numbers from there on."""
         numbers = self.rows[rows]
         first = int(numbers.min())
         mask = np.zeros(int(numbers.max()) - first + int(self.taps[-1]) + 1, bool)
@@ -74,10 +74,10 @@ class Indirection:
 
 
 def indirection_of(axes: Sequence[Axis]) -> Indirection:
-    """Return the indirection of some outer axes.
+    """Return the indirection of outer axes.
 
-    An axis counts the positions that it reaches from its first tap on. If strides or dilations leave most of those
-    unmet, it counts the taps of each position.
+    The numbers of an axis are its padded src positions. If strides or dilations skip most of these, the numbers are
+    pairs of dst position and tap.
 
     >>> one = indirection_of([Axis(5, 3, 3, dilation=1, pad_begin=1)])
     >>> one.met(np.add.outer(one.taps, one.rows)).tolist()
@@ -95,7 +95,7 @@ def indirection_of(axes: Sequence[Axis]) -> Indirection:
 
 
 def _counted(axis: Axis) -> tuple[int, int, Ints]:
-    """Return the steps of an axis's numbers from a position to the next and from a tap, and what each meets."""
+    """Return the steps of an axis's numbers per dst position and per tap, and the src position of each number."""
     step, tap_step, size = _numbers(axis)
     numbers = np.arange(size, dtype=np.int64)
     if size == axis.span:
@@ -107,13 +107,13 @@ def _counted(axis: Axis) -> tuple[int, int, Ints]:
 
 
 def _numbers(axis: Axis) -> tuple[int, int, int]:
-    """Return the steps of an axis's numbers from a position to the next and from a tap, and how many there are."""
+    """Return the steps of an axis's numbers per dst position and per tap, and the count of numbers."""
     reach, met = axis.span, axis.dst * axis.kernel
     return (axis.stride, axis.dilation, reach) if reach <= met else (axis.kernel, 1, met)
 
 
 def tap_share(axes: Sequence[Axis]) -> float:
-    """Return which share of all numbers is between those of the first tap and the last.
+    """Return the distance from the first tap's number to the last tap's, as a share of all numbers.
 
     >>> tap_share([Axis(58, 56, 3)])
     0.034482758620689655
@@ -127,7 +127,7 @@ def tap_share(axes: Sequence[Axis]) -> float:
 
 
 def rows_met(axes: Sequence[Axis]) -> Ints:
-    """Return how many rows of dst meet a row of src, by outer tap.
+    """Return for each outer tap the number of rows of dst that meet a row of src instead of padding.
 
     >>> rows_met([Axis(5, 5, 3, pad_begin=1), Axis(5, 3, 1, stride=2)]).tolist()
     [12, 15, 12]
@@ -143,26 +143,26 @@ def rows_met(axes: Sequence[Axis]) -> Ints:
 
 @dataclass(frozen=True)
 class ImageTables:
-    """The tables of an image, cache block by cache block."""
+    """The tables of an image, in the order of its cache blocks."""
 
-    chains: tuple[tuple[int, int], ...]  # the first of each cache block, and their end
-    packed: Mapping[str, tuple[Ints, ...]]  # of each tensor, by cache block: rows of PACKED
-    segments: Ints  # rows of SEGMENT, of all chains
+    chains: tuple[tuple[int, int], ...]  # for each cache block: the first chain, and the end after the last
+    packed: Mapping[str, tuple[Ints, ...]]  # for each tensor and cache block: rows of PACKED
+    segments: Ints  # rows of SEGMENT, for all chains
     segments_a_chain: Ints
-    indirection: Ints
-    max_k: Mapping[str, int]  # of each tensor: the positions that the largest cache block packs
+    indirection: Ints  # byte offsets of rows of src, or NO_ROW
+    max_k: Mapping[str, int]  # for each tensor: positions packed for the largest cache block
 
 
 def image_tables(
     nest: WeightsNest, segments: Segments, chains_a_cache_block: int, spec: KernelSpec,
     operands: tuple[OperandStrides, OperandStrides], indirection: Indirection,
 ) -> ImageTables:  # fmt: skip
-    """Return the tables of an image with so many chains in a cache block, or, if that is 0, of a whole image."""
+    """Return the tables of an image. A cache block has ``chains_a_cache_block`` chains, or all chains if this is 0."""
     image = _Image(nest, segments, spec, {one.tensor: one for one in operands}, indirection)
     step = chains_a_cache_block or nest.chains
     begins = [0]
     a_row = 1 if nest.pointwise else nest.chains_a_row
-    if a_row > 1 and (step < a_row or step % a_row):  # an end of a row and a beginning together span whole rows
+    if a_row > 1 and (step < a_row or step % a_row):  # a cache block across rows would pack whole rows
         begins = [int(chain) for chain in segments.chain[segments.first == 0]]
     chains = tuple(
         (b, min(b + step, end)) for begin, end in pairwise([*begins, nest.chains]) for b in range(begin, end, step)
@@ -188,7 +188,7 @@ def image_tables(
 
 @dataclass(frozen=True)
 class _Image:
-    """An image's segments, and how its operands are read."""
+    """The segments of an image, and how the kernel reads its operands."""
 
     nest: WeightsNest
     segments: Segments
@@ -197,9 +197,9 @@ class _Image:
     indirection: Indirection
 
     def cache_block(self, part: slice, before: int) -> tuple[Ints, Ints, Ints, Ints]:
-        """Return what some segments need: rows of PACKED of src and dst, rows of SEGMENT, the indirection table.
+        """Return the tables of a cache block: rows of PACKED of src and of dst, rows of SEGMENT, indirection entries.
 
-        The tables of other cache blocks have ``before`` entries of the indirection before these.
+        ``part`` are its segments. Other cache blocks have ``before`` indirection entries before those of this one.
         """
         nest, inner, src, dst = self.nest, self.nest.conv.axes[-1], self.operands["src"], self.operands["dst"]
         row, first, end = (each[part] for each in (self.segments.row, self.segments.first, self.segments.end))
@@ -233,7 +233,7 @@ class _Image:
         return src_packed, merged(dst_packed, dst.k), found, indirection
 
     def _rows(self, tensor: str, numbers: Ints) -> Ints:
-        """Return the byte offsets of some rows of an image, by their numbers, row-major."""
+        """Return the byte offsets in an image of the rows with these row-major numbers."""
         outer, strides = self.nest.conv.axes[:-1], self.nest.strides(tensor)[2:-1]
         found = np.zeros_like(numbers)
         for axis, stride in zip(reversed(outer), reversed(strides), strict=True):
@@ -242,7 +242,7 @@ class _Image:
         return found
 
     def _rows_of(self, tensor: str, first: int, count: int) -> Ints:
-        """Return rows of PACKED: the rows of the image that have ``count`` positions of a pointwise image."""
+        """Return rows of PACKED for ``count`` positions of a pointwise image, one for each row of positions."""
         row, step = self.nest.conv.axes[-1].dst, self.nest.strides(tensor)[-1]
         begin = np.arange(first // row, -(-(first + count) // row)) * row
         start, stop = np.maximum(begin, first), np.minimum(begin + row, first + count)

@@ -1,12 +1,13 @@
-"""Taps of micro-tiles as tables: the distance that each moves an operand, the range in which it exists, its output.
+"""Tables of the taps of micro-tiles: byte offsets in src, the positions at which each tap exists, and output offsets.
 
-Taps of the innermost axis exist along parts of a row of dst. An axis of 5 positions, with 3 taps and pads of 1:
+A tap of the innermost axis exists at the positions of dst where it reads src, not padding. Example: an axis of 5
+positions, with 3 taps and pads of 1:
 
     position   0 | 1 .. 3 | 4         a micro-tile of 3 taps has the whole range, 0 to 5, and then its three parts;
-    taps     1 2 | 0 1 2  | 0 1       the masks of a part are a word per tap, -1 if it exists
+    taps     1 2 | 0 1 2  | 0 1       the masks of a part are a word per tap: -1 if the tap exists, or 0
 
-The kernel sums the whole range as if all taps existed, because src is packed with zeros on its padding. Only if a sum
-is not finite does it begin again, part by part. An outer tap exists for a whole segment or not at all: ``segments.py``.
+First, a kernel sums the whole range with all taps, because padding is packed as zeros. If a sum is not finite, it sums
+the parts again with masks. An outer tap exists for a whole segment or not at all (``segments.py``).
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from convgrad.plan.constants import MIN_STORE_LINE
 from convgrad.plan.records import Record
 from convgrad.plan.tables import Ints, Table, offsets, wrapped
 
-TAP_RANGE = Record("first", "end", "masks")  # positions; bytes from the masks of all taps to those of the range
+TAP_RANGE = Record("first", "end", "masks")  # bounds of positions; bytes to the range's masks
 MASK_BYTES = 4
-ELSEWHERE = np.iinfo(np.int64).min  # among the bytes of output: another micro-tile writes it
+ELSEWHERE = np.iinfo(np.int64).min  # an output offset that stands for a tap that another micro-tile stores
 
 
 def taps_record(spec: KernelSpec) -> Record:
-    """Return the columns of a micro-tile's taps.
+    """Return the columns of a table with one row per micro-tile of taps.
 
-    These are the bytes that its inner taps move src; the whole range of TAP_RANGE, which the parts follow, and the
-    number of parts; and the number of each outer tap, in bytes of the indirection table.
+    The columns are the byte offset of the first inner tap in src, the row of TAP_RANGE of the whole range, the number
+    of parts that follow it, and the offset of each outer tap in the indirection table in bytes.
     """
     outer = (f"row{u}" for u in range(spec.micro_tile.outer_taps))
     return Record("shift", "range", "parts", *outer)
 
 
 def starts(count: int, size: int) -> list[int]:
-    """Return where micro-tiles of ``size`` taps begin; the last overlaps the one before rather than run over.
+    """Return the first tap of each micro-tile of ``size`` taps. The last micro-tile may overlap the one before.
 
     >>> starts(7, 3), starts(3, 3)
     ([0, 3, 4], [0])
@@ -48,7 +49,7 @@ def starts(count: int, size: int) -> list[int]:
 
 
 def of_tiles(count: int, size: int) -> Ints:
-    """Return the numbers of the taps of each micro-tile.
+    """Return the numbers of the taps of each micro-tile, one row per micro-tile.
 
     >>> of_tiles(5, 2).tolist()
     [[0, 1], [2, 3], [3, 4]]
@@ -57,8 +58,8 @@ def of_tiles(count: int, size: int) -> Ints:
 
 
 def margins(nest: WeightsNest, spec: KernelSpec) -> tuple[int, int]:
-    """Return how many positions of padding a micro-tile may read before a row of src and after it."""
-    if spec.moving.in_place:  # nothing is there
+    """Return the numbers of padding positions that are packed before and after each row of src."""
+    if spec.moving.in_place:  # memory has no padding
         return 0, 0
     axis = nest.conv.axes[-1]
     reach = (spec.micro_tile.inner_taps - 1) * axis.dilation
@@ -67,18 +68,18 @@ def margins(nest: WeightsNest, spec: KernelSpec) -> tuple[int, int]:
 
 
 def tap_tables(nest: WeightsNest, spec: KernelSpec, src: OperandStrides, outer_numbers: Ints) -> dict[str, Table]:
-    """Return the tables of the micro-tiles' taps, row-major; ``outer_numbers`` are those of the indirection."""
+    """Return the tables of all micro-tiles of taps. ``outer_numbers`` are ``Indirection.taps``."""
     (*outer, inner), (*outer_steps, inner_step) = nest.conv.axes, nest.weights_strides[2:]
     micro_tile = spec.micro_tile
     existing: dict[tuple[bool, ...], int] = {(True,) * micro_tile.inner_taps: 0}
     ranges: list[dict[str, int]] = []
-    along: list[dict[str, int]] = []  # the inner axis: the columns of taps but those of outer taps
+    along: list[dict[str, int]] = []  # for each micro-tile of inner taps: the columns other than those of outer taps
     for k in starts(inner.kernel, micro_tile.inner_taps):
         met = [inner.existing(k + t, range(inner.src), range(inner.dst)) for t in range(micro_tile.inner_taps)]
         if nest.pointwise:
             met = [range(nest.conv.positions)]
         whole = len(ranges)
-        if spec.body == DEPTHWISE:  # where all taps exist, and where each of them does
+        if spec.body == DEPTHWISE:  # positions at which all taps exist, and those at which each tap exists
             all_exist = (max(one.start for one in met), min(one.stop for one in met))
             each = [all_exist, *((one.start, one.stop) for one in met)]
             ranges += [{"first": first, "end": max(first, end), "masks": 0} for first, end in each]
@@ -111,16 +112,16 @@ def tap_tables(nest: WeightsNest, spec: KernelSpec, src: OperandStrides, outer_n
 
 
 def _first_here(tiles: Ints) -> NDArray[np.bool_]:
-    """Return which taps of each micro-tile none before it has."""
+    """Return whether each tap of each micro-tile is in no earlier micro-tile."""
     count, size = tiles.shape
     first: NDArray[np.bool_] = tiles >= (np.arange(count) * size)[:, None]
     return first
 
 
 def contiguous(outs: Table, size: int) -> bool:
-    """Return whether taps are contiguous in the output: those of each micro-tile, or, if it has one, all of them.
+    """Return whether taps are contiguous in the output: within each micro-tile, or all, if micro-tiles have one tap.
 
-    They are not if a micro-tile has taps that another writes.
+    The result is False if a micro-tile has taps that another micro-tile stores.
 
     >>> [contiguous(np.array(outs), 4) for outs in ([[0], [4], [8], [12]], [[0, 4, 8, 12], [ELSEWHERE, 16, 20, 24]])]
     [True, False]
@@ -130,7 +131,7 @@ def contiguous(outs: Table, size: int) -> bool:
 
 
 def _parts(met: list[range]) -> list[tuple[int, int, tuple[bool, ...]]]:
-    """Cut positions where taps of a micro-tile begin or cease to exist; leave out positions where none exists.
+    """Cut positions where existing taps change, and return (first, end, which taps exist) of parts with any taps.
 
     >>> _parts([range(1, 5), range(0, 4)])
     [(0, 1, (False, True)), (1, 4, (True, True)), (4, 5, (True, False))]
@@ -141,7 +142,7 @@ def _parts(met: list[range]) -> list[tuple[int, int, tuple[bool, ...]]]:
 
 
 def _masks(outer_taps: int, existing: list[tuple[bool, ...]]) -> NDArray[np.int32]:
-    """Return a word per tap, -1 if it exists, by which inner taps exist, and which outer taps are absent, as bits."""
+    """Return masks by set of existing inner taps, set of absent outer taps (as bits), and tap: -1 if the tap exists."""
     numbers = (1 << outer_taps) - 1 - np.arange(1 << outer_taps)
     outer = (numbers[:, None] >> np.arange(outer_taps) & 1).astype(bool)
     both = outer[None, :, :, None] & np.array(existing)[:, None, None, :]
