@@ -164,10 +164,10 @@ def test_a_mobile_layer_is_read_where_it_lies() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("BWD_W f32 NCX g32mb3ic32ih14oc32oh14kh3ph1", "channels are not neighbours"),
+        ("BWD_W f32 NCX g32mb3ic32ih14oc32oh14kh3ph1", "channels are not contiguous"),
         ("BWD_W f32 NXC g15mb3ic15ih34oc15oh34kh3ph1", "there are fewer than 16 groups"),
         ("BWD_W f32 NXC g16mb3ic32ih14oc32oh14kh3ph1", "a group has 2 channels"),
-        ("BWD_W f32 NXC g16mb1ic16ih5oc16oh5kh3ph1", "there is too little to do for a kernel of its own"),
+        ("BWD_W f32 NXC g16mb1ic16ih5oc16oh5kh3ph1", "the problem is too small for a kernel of its own"),
     ],
 )
 def test_why_not_depthwise(line: str, reason: str) -> None:

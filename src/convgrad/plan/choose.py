@@ -15,7 +15,7 @@ from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 from convgrad.words import duration
 
-TOO_LITTLE = "there is too little to do for a kernel of its own"
+TOO_LITTLE = "the problem is too small for a kernel of its own"
 
 
 def plans(problem: Problem, view: Any, machine: Machine, threads: int, limit: int | None = None) -> list[Any]:

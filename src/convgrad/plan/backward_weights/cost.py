@@ -48,9 +48,7 @@ def timed(
 
 
 def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, cut: Cut) -> float:
-    """Return the predicted time of a kernel under a cut, in ns.
-
-    Each part of A packs all of B again, and src is packed again where cache blocks overlap."""
+    """Return the time under a cut in ns. Each part of A packs all of B again, and cache blocks overlap in src."""
     spec, largest, size = one.spec, cut.largest, problem.operand_format.dtype.itemsize
     in_order = SPATIAL in (spec.a.contiguous, spec.b.contiguous) or (spec.body == DEPTHWISE and cut.parts[0] == 1)
     piece = largest[0] * spec.groups_a_panel * min(per_group(nest).values()) * size
@@ -134,9 +132,7 @@ def _taps_cycles(nest: WeightsNest, machine: Machine, spec: KernelSpec, nr: int)
 
 @lru_cache(maxsize=256)
 def _segments_met(axes: tuple[Axis, ...], taps: int) -> int:
-    """Return the number of rows of dst with which micro-tiles of outer taps are computed, for one image.
-
-    A micro-tile is computed with as many rows as its outer tap with the most rows."""
+    """Return the rows of dst in an image that each micro-tile's most used outer tap meets, summed over micro-tiles."""
     met = rows_met(axes)
     return int(met[of_tiles(len(met), taps)].max(1).sum())
 

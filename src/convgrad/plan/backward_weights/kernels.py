@@ -69,7 +69,7 @@ def not_thin(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
     channels = min(per_group(nest).values())
     if nest.conv.taps == 1:
         return "there is one tap"
-    return "" if 2 * channels < isa.registers else f"registers hold no two taps of {channels} channels"
+    return "" if 2 * channels < isa.registers else f"two taps of {channels} channels do not fit in registers"
 
 
 def thin(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
@@ -95,9 +95,7 @@ def not_grouped(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
     if nest.conv.groups == 1:
         return "there is one group"
     channels = max(per_group(nest).values())
-    return (
-        "" if channels <= MAX_GROUP_CHANNELS else f"a group has {channels} channels; at most {MAX_GROUP_CHANNELS} fit"
-    )
+    return "" if channels <= MAX_GROUP_CHANNELS else f"a group has {channels} channels, more than {MAX_GROUP_CHANNELS}"
 
 
 def grouped(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
@@ -122,8 +120,8 @@ def not_depthwise(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
     if channels > 1:
         return f"a group has {channels} channels"
     if any(contiguous_axis(problem, nest, tensor) != CHANNELS for tensor in ("src", "dst")):
-        return "channels are not neighbours"
-    return "" if all(evenly_apart(nest, tensor) for tensor in ("src", "dst")) else "positions are not evenly apart"
+        return "channels are not contiguous"
+    return "" if all(evenly_apart(nest, tensor) for tensor in ("src", "dst")) else "positions have no common stride"
 
 
 def depthwise(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:

@@ -1,1 +1,1 @@
-"""Planning forwards and data gradients: every output position gathers what its taps meet. Nothing is computed here."""
+"""Plans of forwards and data gradients: loop nests, kernels, divisions of the work, predicted times and tables."""

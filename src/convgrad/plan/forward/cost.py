@@ -1,4 +1,4 @@
-"""The cost of kernels of forwards and data gradients, alone and under a cut, in addition to ``plan/cost.py``."""
+"""The predicted time of kernels of forwards and data gradients, on one thread and under a cut."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from convgrad.plan.recipe import CHANNELS, SPATIAL, STRIDED, Operands
 from convgrad.plan.tiling import tiles
 from convgrad.spec.problem import Problem
 
-Timed = Iterator[tuple[float, Cut]]  # ways to cut a kernel's work, and what each takes
+Timed = Iterator[tuple[float, Cut]]  # the predicted time in ns of each cut, and the cut
 
 
 def alone(problem: Problem, view: ForwardNest, machine: Machine, spec: ForwardSpec, operands: Operands) -> Costs:
-    """Return the cost of a kernel as if all positions were one output block."""
+    """Return the predicted times of a kernel on one thread, with all positions in one output block."""
     return costs(view.seen(spec), machine, spec, operands, tuple(axis.extent for axis in view.seen(spec).axes))
 
 
 def timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
-    """Yield the ways to cut a kernel's work. Costs depend on the size of output blocks, which pack A."""
+    """Yield the predicted time and the cut, for each way to cut a kernel's work. Each output block packs its A."""
     view = view.seen(one.spec)
     along = tiled_axis(view.axes, one.spec.mr, one.spec.nr)
     by_block: dict[tuple[int, ...], Costs] = {}
@@ -40,20 +40,20 @@ def timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, thr
 
 
 def time_ns(one: Costs, view: ForwardNest, machine: Machine, cut: Cut) -> float:
-    """Return the time under a cut. A thread or a task packs its panels of B; each part of the panels packs all of A."""
+    """Return the predicted time under a cut in ns. Each part of the panels of B packs all of A."""
     (_, parts, blocks), (_, panels, _) = cut.parts, cut.counts
     compute = one.compute_ns
     if not one.spec.b_in_place and not cut.loops["pass_chains"]:
         over = read_bytes(view, one.spec) / machine.l2_bytes - constants.PANELS_SHARE
         compute *= 1 + constants.PANEL_L2_MISS_FACTOR * min(max(0.0, over), 1.0)
-    packs = ceil(panels / parts / cut.loops["panels"])  # of B in a task
+    packs = ceil(panels / parts / cut.loops["panels"])  # times that a task packs panels of B
     times = blocks if packs > 1 else min(blocks, cut.threads)
     packed = compute + one.store_ns + one.a_ns * (parts * packs) + one.b_ns * times
     return on_threads_ns(packed, _share(cut), cut, constants.POSITIONS_IMBALANCE)
 
 
 def _share(cut: Cut) -> float:
-    """Return the share of the largest task; of the last parts, which threads claim, as if all were alike."""
+    """Return the largest task's share of the work. Output blocks are in equal parts if each thread claims several."""
     share = 1.0
     for count, parts in zip(cut.counts, cut.parts, strict=True):
         largest = -(-count // parts) / count
@@ -65,7 +65,7 @@ def _share(cut: Cut) -> float:
 
 
 def costs(view: ForwardNest, machine: Machine, spec: ForwardSpec, operands: Operands, block: tuple[int, ...]) -> Costs:
-    """Return the costs of a kernel on its nest, for a size of output blocks."""
+    """Return the predicted times of a kernel on one thread, for a size of output blocks in positions."""
     results, stencil = view.positions * view.groups * view.n, spec.stencil
     store = results * (_stencil_store_ns(machine, spec) if stencil else STORE_NS[spec.out])
     if stencil:
@@ -79,21 +79,21 @@ def costs(view: ForwardNest, machine: Machine, spec: ForwardSpec, operands: Oper
 
 
 def _stencil_store_ns(machine: Machine, spec: ForwardSpec) -> float:
-    """Return the time to store an output of a grouped stencil: contiguous channels are stored from registers."""
+    """Return the time to store one output of a grouped stencil, in ns."""
     if spec.out == CHANNELS:
         return traffic_ns(machine, FORMATS[spec.output].dtype.itemsize)
-    if spec.out == SPATIAL:  # squares of few rows are as long
+    if spec.out == SPATIAL:  # transposing a square of few rows takes as long as one of many
         return constants.GROUPED_STORE_NS * max(1.0, spec.isa.lanes / spec.mr)
     return STORE_NS[spec.out]
 
 
 def _paired_ns(spec: ForwardSpec) -> float:
-    """Return the time to pack a value into a bf16 pair, in addition to its packing."""
+    """Return the additional time to pack one value in ns, if it is packed in bf16 pairs."""
     return constants.PACK_PAIR_NS if spec.step == 2 else 0.0
 
 
 def _read_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: tuple[int, ...]) -> float:
-    """Return the time to read and, if so planned, pack A: once, and again what output blocks share."""
+    """Return the time to read A, and to pack it if it is not in place, in ns. Output blocks overlap in A."""
     met = prod(axis.met * _halo(axis, size) for axis, size in zip(view.axes, block, strict=True))
     elements = met * view.groups * view.channels
     read = traffic_ns(machine, FORMATS[spec.operand].dtype.itemsize)
@@ -102,13 +102,13 @@ def _read_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: tupl
 
 
 def _halo(axis: Along, size: int) -> float:
-    """Return how often output blocks of so many positions pack a position of A."""
+    """Return how often an average position of A is packed by output blocks of ``size`` positions."""
     blocks = ceil(axis.extent / size)
     return 1 + (blocks - 1) * axis.parts.reach / max(1, axis.met)
 
 
 def crowded(view: ForwardNest) -> bool:
-    """Return whether the strided channels of a group share few sets of the first cache while taps reuse them."""
+    """Return whether A in place has set conflicts: positions use few sets of the first cache, and taps read A again."""
     last = view.axes[-1]
     few = (
         view.groups > 1
@@ -119,7 +119,7 @@ def crowded(view: ForwardNest) -> bool:
 
 
 def _tile_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: tuple[int, ...]) -> float:
-    """Return the cycles of the micro-tiles of all panels."""
+    """Return the cycles of all micro-tiles of all groups."""
     full, remainder = divmod(view.n, spec.width)
     widths = [spec.nr] * full
     if remainder:
@@ -133,12 +133,12 @@ def _tile_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: 
 
 
 def _region_cycles(view: ForwardNest, rows: int, vectors: int, block: tuple[int, ...], adds: float) -> float:
-    """Return the cycles of all regions under one panel. Micro-tiles run along the axis that wastes fewest cycles.
+    """Return the cycles of all regions for one panel of B. Micro-tiles of a region run along its least wasteful axis.
 
-    Regions are products of parts of axes, and their work is a product too. Waste is not: parts of an axis that waste
-    alike are counted together.
+    There may be too many regions to list. So parts of an axis with the same waste, in cycles per k and position, are
+    added up, and these sums are multiplied over the axes.
     """
-    work, regions, segments = {inf: 1.0}, 1, 1  # multiply-adds per k of the regions, by their waste
+    work, regions, segments = {inf: 1.0}, 1, 1  # pairs of position and tap of regions, by their waste
     for axis, size in zip(view.axes, block, strict=True):
         parts, more = parts_of(axis, size), dict[float, float]()
         for count, meetings in parts.counted:
@@ -153,13 +153,13 @@ def _region_cycles(view: ForwardNest, rows: int, vectors: int, block: tuple[int,
 
 
 def tiled_axis(axes: tuple[Along, ...], rows: int, vectors: int) -> int:
-    """Return the axis whose longest part wastes fewest cycles; of several, the last."""
+    """Return the axis along which micro-tiles waste the fewest cycles, or the last of several such axes."""
     waste = [tiles(axis.parts.largest, rows, vectors)[2] for axis in axes]
     return max(a for a, w in enumerate(waste) if w <= min(waste) * constants.INNER_AXIS_FACTOR)
 
 
 def _stencil_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: tuple[int, ...]) -> float:
-    """Return the cycles of all grouped stencils of a nest of merged groups, for a size of output blocks."""
+    """Return the cycles of the grouped stencil on a nest with merged groups, for a size of output blocks."""
     *outer, last = (parts_of(axis, size) for axis, size in zip(view.axes, block, strict=True))
     positions = prod(axis.extent for axis in view.axes[:-1])
     rows_of_taps = prod(parts.meetings for parts in outer)
@@ -179,7 +179,7 @@ def _stencil_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec, bloc
 
 
 def _row_cycles(machine: Machine, spec: ForwardSpec, rows: int, taps: int) -> float:
-    """Return the cycles of a row of taps: two multiply-adds or loads per cycle, or a shuffle of a vector."""
+    """Return the cycles of a micro-tile of the grouped stencil for one row of taps."""
     stencil = spec.stencil
     assert stencil is not None
     found = 0.0
@@ -201,12 +201,12 @@ def _row_cycles(machine: Machine, spec: ForwardSpec, rows: int, taps: int) -> fl
 
 
 def kn2row_alone(problem: Problem, view: ForwardNest, machine: Machine, spec: Kn2rowSpec, operands: Operands) -> Costs:
-    """Return what kn2row costs as if all positions were one output block."""
+    """Return the predicted times of kn2row on one thread, with all positions in one output block."""
     return _kn2row_costs(view, machine, spec, operands, (view.axes[spec.line].extent, view.axes[-1].extent), 1)
 
 
 def kn2row_timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
-    """Yield the way to cut kn2row: each part packs all weights."""
+    """Yield the predicted time and the cut of kn2row, if there is one. Each part packs all weights."""
     for cut in kn2row_cuts(view, machine, one.spec, threads):
         (parts,) = cut.parts
         each = _kn2row_costs(view, machine, one.spec, one.operands, cut.loops["output_block"], parts)
@@ -217,7 +217,7 @@ def kn2row_timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machi
 def _kn2row_costs(
     view: ForwardNest, machine: Machine, spec: Kn2rowSpec, operands: Operands, output_block: tuple[int, int], parts: int
 ) -> Costs:
-    """Return the costs of what output blocks reach, each part's own lines among them, and of what is gathered."""
+    """Return the predicted times of kn2row for a size of output blocks: the GEMM, packing, and the sums of taps."""
     one, rows = spec.product, rows_of(view)
     lines, last = (reached(view.axes[at], size) for at, size in zip((spec.line, -1), output_block, strict=True))
     inner = prod(axis.met for axis in view.axes[spec.line + 1 : -1])
@@ -225,7 +225,7 @@ def _kn2row_costs(
     fresh = max((each.stop for each in lines), default=0) - min((each.start for each in lines), default=0)
     again = max(0, parts - images) * max(0, max(map(len, lines)) - fresh // len(lines))
     met = (images * fresh + again) * inner * sum(map(len, last))
-    met = max(met, output_block_count(view, spec, output_block) * one.width)  # empty lanes of blocks are packed too
+    met = max(met, output_block_count(view, spec, output_block) * one.width)  # an output block packs at least one panel
     _, _, cycles = tiles(rows, one.mr, one.nr)
     compute = met * rows * chain_adds(view.k, one.step, machine) * cycles / one.width * cycle_ns(machine)
     paired = _paired_ns(one)
@@ -239,7 +239,7 @@ def _kn2row_costs(
 def stencil_costs(
     problem: Problem, view: ForwardNest, machine: Machine, spec: SpatialStencilSpec, operands: Operands
 ) -> Costs:
-    """Return the cost of a spatial stencil: loads and multiply-adds of whole tiles, lists of taps, stores."""
+    """Return the predicted times of a spatial stencil on one thread. The time to pack weights is neglected."""
     lines, last = view.axes[-2], view.axes[-1]
     outer = prod(axis.extent for axis in view.axes[:-2])
     tiles_along = sum(ceil(len(phase.positions) / spec.lines) for phase in lines.phases)
@@ -255,6 +255,6 @@ def stencil_costs(
 
 
 def stencil_timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
-    """Yield the way to cut a spatial stencil: parts of the groups."""
+    """Yield the predicted time and the cut of a spatial stencil: parts of the groups."""
     cut = Cut((view.groups,), (claimed(view.groups, threads),), threads, {})
     yield on_threads_ns(one.alone_ns, _share(cut), cut, constants.POSITIONS_IMBALANCE), cut

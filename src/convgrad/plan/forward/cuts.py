@@ -1,4 +1,4 @@
-"""The ways to cut forwards and data gradients: output blocks for caches and threads, parts of the results."""
+"""The ways to cut forwards and data gradients: into output blocks, and into parts of groups and of output channels."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from convgrad.spec.order import BLOCK
 
 
 def panels_of(view: ForwardNest, spec: ForwardSpec) -> int:
-    """Return how many panels of B a group has."""
+    """Return the number of panels of B per group."""
     return ceil(view.n / spec.width)
 
 
 def panel_bytes(view: ForwardNest, spec: ForwardSpec) -> int:
     """Return the bytes of a packed panel of B."""
-    return view.taps * view.k * spec.pitch * F32_BYTES + (LINE_BYTES if spec.step == 2 else 0)  # its minimum follows
+    return view.taps * view.k * spec.pitch * F32_BYTES + (LINE_BYTES if spec.step == 2 else 0)  # min. exponent
 
 
 def read_bytes(view: ForwardNest, spec: ForwardSpec) -> int:
-    """Return the bytes of a panel of B that micro-tiles read: bf16 pairs fill half of it."""
+    """Return the bytes of a packed panel of B that micro-tiles read: half of the panel if it is in bf16 pairs."""
     return view.taps * spec.pitch * spec.position_bytes(view.k)
 
 
 def parts_of(axis: Along, size: int) -> Parts:
-    """Return the parts of all output blocks of an axis, of so many positions."""
+    """Return the parts of an axis, also cut at the bounds of output blocks of ``size`` positions."""
     return axis.parts.in_blocks(size).parts
 
 
 def cuts(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: int, tiled_axis: int) -> Iterator[Cut]:
-    """Yield ways to cut by groups, panels and output blocks. Most micro-tiles run along the axis ``tiled_axis``."""
+    """Yield ways to cut groups, panels of B and output blocks. Most micro-tiles run along the axis ``tiled_axis``."""
     panels, one = panels_of(view, spec), read_bytes(view, spec)
     fit = max(1, int(machine.l2_bytes * constants.PANELS_SHARE) // max(1, one))
     at_once = min(panels, fit if spec.a_in_place else max(fit, constants.PANELS_BYTES // max(1, one)))
@@ -59,9 +59,9 @@ def cuts(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: int, t
 
 
 def _in_passes(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: int) -> Iterator[Cut]:
-    """Yield ways to cut in passes: all micro-tiles of a region go through some chains of a panel before the next ones.
+    """Yield ways to cut in passes: each pass adds the same few chains of a panel of B to all micro-tiles of a region.
 
-    The part of B that a pass reads stays in the second cache; sums wait in scratch between passes.
+    The part of B that a pass reads stays in the second cache. Sums stay in scratch between passes.
     """
     chains = max(1, int(machine.l2_bytes * constants.PASS_SHARE) // (BLOCK // spec.step * spec.width * F32_BYTES))
     panels = panels_of(view, spec)
@@ -76,12 +76,12 @@ def _in_passes(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: 
 
 
 def _count(view: ForwardNest, block: Sequence[int]) -> int:
-    """Return how many output blocks there are."""
+    """Return the number of output blocks of a size."""
     return prod(ceil(axis.extent / size) for axis, size in zip(view.axes, block, strict=True))
 
 
 def _whole_block(view: ForwardNest, wanted: int) -> tuple[int, ...]:
-    """Return the largest output block such that there are so many blocks, cut along the first axes."""
+    """Return a size of output blocks for ``wanted`` or more blocks, if positions suffice. Outer axes are cut first."""
     size = []
     for axis in view.axes:
         parts = min(axis.extent, wanted)
@@ -91,26 +91,26 @@ def _whole_block(view: ForwardNest, wanted: int) -> tuple[int, ...]:
 
 
 def waiting_bytes(view: ForwardNest, spec: ForwardSpec) -> int:
-    """Return the bytes of the sums of a micro-tile that wait: those of each level of the tree."""
+    """Return the bytes of a micro-tile's sums that wait in scratch for more chains: one set per level of the tree."""
     return levels(view) * spec.tile_bytes
 
 
 def levels(view: ForwardNest) -> int:
-    """Return the levels of the tree of chains, at least one: that of the sums of a micro-tile."""
+    """Return the number of levels of the reduction tree, or 1 if there is only one chain."""
     return max(1, levels_of(view.order.blocks) + levels_of(view.order.units))
 
 
 def max_tiles(view: ForwardNest, block: Sequence[int], spec: ForwardSpec) -> int:
-    """Return how many micro-tiles a region of output blocks of a size may have, along any axis."""
+    """Return the maximum number of micro-tiles of a region, for a size of output blocks and any axis of micro-tiles."""
     longest = [parts_of(axis, size).max_count for axis, size in zip(view.axes, block, strict=True)]
     along = [tiles(count, spec.mr, spec.nr)[1] for count in longest]
     return max(prod(longest) // count * many for count, many in zip(longest, along, strict=True))
 
 
 def _output_block(view: ForwardNest, machine: Machine, spec: ForwardSpec, wanted: int, last: int) -> tuple[int, ...]:
-    """Return the positions of an output block along each axis, such that it fits the cache and there are enough.
+    """Return a size of output blocks whose A fits in the cache and for which there are ``wanted`` blocks.
 
-    The axis that most micro-tiles run along is cut last, and in whole micro-tiles.
+    The axis ``last``, along which most micro-tiles run, is cut after the others, and in whole micro-tiles.
     """
     room_bytes = max(1, int(machine.l2_bytes * constants.OUTPUT_BLOCK_SHARE))
     size, have = [axis.extent for axis in view.axes], 1
@@ -129,12 +129,12 @@ def _output_block(view: ForwardNest, machine: Machine, spec: ForwardSpec, wanted
 
 
 def reached_bytes(view: ForwardNest, size: Sequence[int]) -> int:
-    """Return about how many bytes of A an output block reads, in f32."""
+    """Return the estimated bytes of A that an output block reads, as f32."""
     return prod(_reach(axis, s) for axis, s in zip(view.axes, size, strict=True)) * view.channels * F32_BYTES
 
 
 def _reach(axis: Along, size: int) -> int:
-    """Return about how many positions of the operand some of the output reach, from the first to the last."""
+    """Return the estimated number of input positions from the first to the last that ``size`` output positions read."""
     between = (size - 1) * axis.parts.by_position // axis.parts.step
     return min(axis.met, between + axis.parts.reach + 1)
 
@@ -143,7 +143,7 @@ def _reach(axis: Along, size: int) -> int:
 
 
 def kn2row_cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) -> Iterator[Cut]:
-    """Yield the way to cut kn2row, if the products of an output block are few enough."""
+    """Yield the cut of kn2row, or nothing if the tap sums of an output block need too much memory."""
     output_block, cache_block = _lines_at_once(view, machine, spec, threads)
     rows, count = rows_of(view), output_block_count(view, spec, output_block)
     tap_sums = ring_lines(view, spec, output_block[0]) * line_positions(view, spec, output_block[1]) * rows
@@ -157,14 +157,14 @@ def kn2row_cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: 
 
 
 def claimed(count: int, threads: int) -> int:
-    """Return in how many parts threads claim so many alike: some each, as they seldom run alike."""
+    """Return the number of parts of ``count`` equal units of work: several per thread, because speeds differ."""
     return min(count, 1 if threads == 1 else 4 * threads)
 
 
 def _lines_at_once(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) -> tuple[tuple[int, int], int]:
-    """Return how many outputs are computed at a time, and from how many positions of the data packed at a time.
+    """Return the size of output blocks (along lines, along the last axis), and the input positions packed at a time.
 
-    Products of as many lines as fit in the cache; a line is cut where one alone does not.
+    An output block has as many lines as have tap sums that fit in the cache. A line whose tap sums do not fit is cut.
     """
     lines, last, width = view.axes[spec.line], view.axes[-1], spec.product.width
     stride, phases = len(last.phases), len(lines.phases)

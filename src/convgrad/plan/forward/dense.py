@@ -1,4 +1,4 @@
-"""Dense kernels of forwards and data gradients: GEMMs of positions times output channels, or transposed."""
+"""Dense kernels of forwards and data gradients: GEMMs of positions times output channels, and transposed GEMMs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from convgrad.plan.pairs import steps
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, TAPS, Operands
 from convgrad.spec.problem import Problem
 
-# Whether A is read in place where channels are contiguous. In bf16 both ways are tried: halves are split, or packed.
+# The choices of A in place, if channels are contiguous. For bf16, A in place is split into halves, or A is packed.
 PLACES = {F32.name: (True,), BF16.name: (True, False)}
 Proposed = tuple[ForwardSpec, Operands]
 
 
 def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
-    """Return the empty string: dense kernels support every problem."""
+    """Return the empty string, because dense kernels support every problem."""
     return ""
 
 
 def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[Proposed]:
-    """Yield the kernels for a problem's layouts, with some of the micro-tiles that registers hold."""
+    """Yield the dense kernels for a problem's contiguous axes, one per micro-tile and choice of operands in place."""
     operands = (OPERAND[problem.solves_for], "weights")
     return ((spec, operands) for spec in _kernels(problem, view, isa, False))
 
@@ -38,18 +38,18 @@ def transposed_unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str
     if other is None:
         return "an image is not one matrix product"
     together = view.out[1] != other.out[1] == problem.output_format.dtype.itemsize
-    return "" if together else "positions of the output are not neighbours"
+    return "" if together else "positions of the output are not contiguous"
 
 
 def transposed_kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[Proposed]:
-    """Yield the kernels whose M is output channels, and whose N is positions."""
+    """Yield the kernels of the transposed GEMM, whose M is output channels and whose N is positions."""
     other, operands = view.transposed_gemm, ("weights", OPERAND[problem.solves_for])
     assert other is not None, "it is supported"
     return ((spec, operands) for spec in _kernels(problem, other, isa, True))
 
 
 def any_layout(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[Proposed]:
-    """Yield the kernel that takes operands of any strides, for problems too small for a kernel of their own."""
+    """Yield the kernel for operands with any strides, which all small problems share."""
     names = (problem.operand_format.name, problem.output_format.name)
     layouts = (STRIDED, STRIDED, STRIDED)
     spec = ForwardSpec(isa, *names, constants.SMALL_KERNEL_ROWS, 1, False, len(view.axes), *layouts, True)
@@ -64,7 +64,7 @@ def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: boo
         places = (*places, False)
     if (
         reached_bytes(view, [1] * len(view.axes)) > constants.MAX_OUTPUT_BLOCK_BYTES
-    ):  # a packed block would be too large
+    ):  # the packed A of one position would be too large
         places = (True,)
     f32 = problem.operand_format is F32
     for step, (max_rows, vectors) in (
@@ -75,7 +75,7 @@ def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: boo
             continue
         whole = view.n >= vectors * isa.lanes and not problem.accumulate
         masked = view.n < vectors * isa.lanes
-        once = few or (transposed_gemm and f32)  # otherwise B is read so often that packing pays
+        once = few or (transposed_gemm and f32)  # otherwise packing B pays, because it is read often
         readable = weights == CHANNELS_OUT and view.tap_step is not None and step == 1
         ways = (False, True) if readable and once and (whole or masked) else (False,)
         remainder = view.n % (vectors * isa.lanes)
@@ -84,9 +84,9 @@ def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: boo
             for a_in_place, b_in_place in product(places, ways):
                 if a_in_place and not f32 and rows * vectors > isa.registers - 2 * isa.spare:
                     continue
-                if b_in_place and problem.operand_format is BF16 and not a_in_place:  # packing swaps pairs of A
+                if b_in_place and problem.operand_format is BF16 and not a_in_place:  # packing swaps the k of A
                     continue
-                if step == 2 and (view.k == 1 or (a_in_place and data != CHANNELS)):  # there are no pairs
+                if step == 2 and (view.k == 1 or (a_in_place and data != CHANNELS)):  # no pairs to read
                     continue
                 yield ForwardSpec(
                     isa, *names, rows, vectors, single_vector and not b_in_place, len(view.axes), data, weights, out,
@@ -95,7 +95,7 @@ def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: boo
 
 
 def contiguous_axes(view: ForwardNest, operand: str, output: str) -> tuple[str, str, str]:
-    """Return the contiguous axes of data, weights and output."""
+    """Return the contiguous axes of A (data), B (weights) and the output."""
     size, out_size = FORMATS[operand].dtype.itemsize, FORMATS[output].dtype.itemsize
     last = view.axes[-1]
     data = CHANNELS if view.data[1] == size or view.channels == 1 else SPATIAL if last.data == size else STRIDED

@@ -1,4 +1,4 @@
-"""The grouped stencil: forwards and data gradients of small groups, whose vectors are channels of several groups."""
+"""The grouped stencil: forwards and data gradients of small groups, with channels of several groups in a vector."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from convgrad.spec.problem import Problem
 
 
 def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
-    """Return a reason against the grouped stencil, or the empty string."""
+    """Return why the grouped stencil does not support a problem, or the empty string if it does."""
     if view.groups == 1:
         return "there is one group"
     if view.n > isa.lanes:
-        return f"a group has {view.n} results; at most {isa.lanes} fit a vector"
+        return f"a group has {view.n} output channels; at most {isa.lanes} fit in a vector"
     parts = view.with_merged_groups.axes[-1].parts
     if not parts.max_taps:
-        return "no position meets a tap"
-    # A chain must have at least one tap of each row that it cuts.
-    return "" if parts.tap_step * view.k <= BLOCK else f"taps of a row are more than {BLOCK} terms apart"
+        return "no tap exists at any position"
+    # The kernel needs at least one tap in each chain that cuts a row of taps.
+    return "" if parts.tap_step * view.k <= BLOCK else f"taps of a row are more than {BLOCK} products apart"
 
 
 def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[ForwardSpec, Operands]]:
-    """Yield the kernels whose vectors are channels of several groups."""
+    """Yield the grouped stencils, one per panel size and number of rows of a micro-tile."""
     merged = view.with_merged_groups
     parts = merged.axes[-1].parts
     names = (problem.operand_format.name, problem.output_format.name)
     data, weights, out = contiguous_axes(merged, *names)
     for step, (groups, vectors) in product(steps(problem, isa), _panels(view, isa)):
         if view.k % step:
-            continue  # the last pair of an odd group would be of two groups
+            continue  # a bf16 pair would have channels of two groups
         stencil = _stencil(view, isa, groups, vectors, parts, step)
         remainder = view.groups % groups * view.n
         for rows in _heights(isa, stencil, vectors, step):
@@ -52,7 +52,7 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[For
 
 
 def _panels(view: ForwardNest, isa: Isa) -> Iterator[tuple[int, int]]:
-    """Yield groups and vectors of panels: as many groups as fit a vector, or as fill one or two sets of vectors."""
+    """Yield (groups, vectors) of panels: groups that fit in one vector, that fill whole vectors, or twice as many."""
     some, whole = isa.lanes // view.n, lcm(view.n, isa.lanes) // view.n
     for groups in sorted({min(some, view.groups), whole, 2 * whole}):
         vectors = ceil(groups * view.n / isa.lanes)
@@ -66,7 +66,7 @@ def _panels(view: ForwardNest, isa: Isa) -> Iterator[tuple[int, int]]:
 
 
 def _heights(isa: Isa, stencil: StencilShape, vectors: int, step: int) -> range:
-    """Return the rows of micro-tiles that registers hold, together with weights if these are few."""
+    """Return the numbers of rows of micro-tiles whose sums fit in registers, with the weights too if these are few."""
     steps_of_tap = stencil.in_channels // step
     room, held = isa.registers // vectors, max(stencil.sizes) * steps_of_tap
     spread = (
@@ -80,7 +80,7 @@ def _heights(isa: Isa, stencil: StencilShape, vectors: int, step: int) -> range:
 
 
 def _stencil(view: ForwardNest, isa: Isa, groups: int, vectors: int, parts: Parts, step: int) -> StencilShape:
-    """Return the numbers of a stencil whose panels have some groups and vectors, for the phases of the last axis."""
+    """Return the shape of a stencil whose panels have ``groups`` groups in ``vectors`` vectors."""
     taps, unit = max(1, constants.GROUPED_MAX_WEIGHTS * step // view.k), gcd(parts.by_position, parts.by_tap)
     counts, in_chains = {*parts.taps.tolist()} - {0}, view.order.blocks > 1
     sizes = {min(n, taps) for n in counts} | {n % taps for n in counts if n > taps} | ({1} if in_chains else set())
@@ -93,5 +93,5 @@ def _stencil(view: ForwardNest, isa: Isa, groups: int, vectors: int, parts: Part
     met = [stencil.reads(isa.lanes, v, step)[-1] for v in range(vectors)]
     over = any(first + count * step > groups * view.k for first, count in met)
     remainder = view.groups % groups * view.n
-    alone = vectors > 1 and remainder == isa.lanes  # a full vector: micro-tiles of one vector take it
+    alone = vectors > 1 and remainder == isa.lanes  # micro-tiles of one vector compute a last full vector
     return replace(stencil, masked=over or (remainder > 0 and not alone))

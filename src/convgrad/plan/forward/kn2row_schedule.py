@@ -1,4 +1,4 @@
-"""A plan of kn2row as tables and numbers, and the records that the compiled driver reads them by."""
+"""A plan of kn2row as tables and numbers, and the records by which the compiled driver reads them."""
 
 from __future__ import annotations
 
@@ -22,44 +22,44 @@ from convgrad.plan.tiling import tiles
 from convgrad.plan.tree import levels_of
 from convgrad.spec.order import BLOCK as BLOCK_TERMS
 
-TABLES = addresses("last_blocks", "phases", "segments", "chains")  # besides those of any forward or data gradient
+TABLES = addresses("last_blocks", "phases", "segments", "chains")  # in addition to those of the GEMM
 NUMBERS = Record(
-    "chain_count",  # of the k of a tap
-    "row_count", "row_bytes", "height",  # rows of A are taps times results; of a micro-tile
-    "micro_tiles", "a_block",  # micro-tiles of all rows; how many meet all packed panels before the next do
-    "cache_block",  # positions of the data that are packed at a time
-    "output_block_count", "last_block_count",  # output blocks along lines, along the last axis
-    "phase_count",  # of the last axis
-    "tile_prefetch", "k_prefetch",  # bytes of the data to prefetch, from a micro-tile, from a k to the next
-    "lines", "line_bytes", "contiguous",  # of the ring of tap sums; whether positions of lines have one stride
-    "inner",  # positions of a line
-    "tap_bytes_out", "result_bytes",  # of tap sums, from a tap, a result to the next
-    "stream_bytes",  # of summed outputs, from a phase and result to the next
+    "chain_count",  # accumulation chains per tap
+    "row_count", "row_bytes", "height",  # rows of A, taps times output channels, and bytes of one; rows of a micro-tile
+    "micro_tiles", "a_block",  # micro-tiles of all rows; of a block of A, which all packed panels use in turn
+    "cache_block",  # input positions that are packed at a time
+    "output_block_count", "last_block_count",  # output blocks along the axis of lines, along the last axis
+    "phase_count",  # phases of the last axis
+    "tile_prefetch", "k_prefetch",  # bytes of B to prefetch per micro-tile, per k
+    "lines", "line_bytes", "contiguous",  # of the ring buffer of tap sums; whether all input positions have one stride
+    "inner",  # input positions per line of the ring buffer
+    "tap_bytes_out", "result_bytes",  # bytes of tap sums from a tap, from an output channel to the next
+    "stream_bytes",  # bytes of summed outputs from a (phase, output channel) to the next
     "out_step", "adds",
     "done_at", "tap_sums_at", "outer_at", "entries_at", "nodes_at", "streams_at", "ordered_at", "no_bias_at",
 )  # fmt: skip
-ALONG = Record("extent", "given", "out", "taps", "tap", "met", "place")  # place: bytes of tap sums per position
+ALONG = Record("extent", "given", "out", "taps", "tap", "met", "place")  # place: bytes of tap sums
 TASK = Record("output_block", "output_blocks")
-OUTPUT_BLOCK = Record("part", "parts", "first", "end")  # rows of PART; lines of the data
+OUTPUT_BLOCK = Record("part", "parts", "first", "end")  # rows of PART; input lines
 PART = Record("count", "out", "out_step", "met", "met_step", "taps", "tap", "tap_step", "tap_met")
-LAST_BLOCK = Record(  # a block of the last axis
-    "phase", "first", "count",  # its first row of PHASE; positions of the data
-    "out", "outputs", "across",  # bytes to the first output; outputs, and those of a phase
+LAST_BLOCK = Record(  # a part of an output block along the last axis
+    "phase", "first", "count",  # its first row of PHASE; input positions
+    "out", "outputs", "across",  # bytes to the first output; outputs in all, and per phase
 )  # fmt: skip
-PHASE = Record("met", "taps", "tap", "tap_step", "tap_met")  # met: counted from the first position of the block
-OUTER = Record("place", "number")  # a tap of all axes but the last: offset of its tap sums, number
-ENTRY = Record("at", "met")  # a tap of an output: offset of its tap sums, position that the first output meets
+PHASE = Record("met", "taps", "tap", "tap_step", "tap_met")  # met: an input position, counted from the block's first
+OUTER = Record("place", "number")  # a tap of all axes except the last: offset of its tap sums, and its number
+ENTRY = Record("at", "met")  # a tap: offset of its tap sums, and the input position of the first output
 NODE = Record("number", "taps")
 
 
 @cache
 def arguments(axes: int) -> Record:
-    """Return the arguments of a kernel of so many axes: first those of the GEMM, which has one axis."""
+    """Return the arguments of a kernel for a number of axes. The arguments of its GEMM, with one axis, are first."""
     return sum((ALONG.within(f"line{axis}") for axis in range(axes)), of_axes(1) + TABLES + NUMBERS) + PAIRS
 
 
 def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule:
-    """Return the tables and numbers of a plan for arrays of these strides."""
+    """Return the tables and numbers of a plan for the arrays of a nest."""
     spec, gemm = plan.spec, plan.spec.product
     lines, last = view.axes[spec.line], view.axes[-1]
     along, across = plan.output_block
@@ -101,12 +101,12 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
 
 
 def _unit(view: ForwardNest, at: int) -> int:
-    """Return the step from the number of an axis's tap to that of the next."""
+    """Return the step between the numbers of neighbouring taps of axis ``at``, with taps numbered row-major."""
     return prod(inner.kernel for inner in view.axes[at + 1 :])
 
 
 def _parts(view: ForwardNest, at: int, parts: Parts) -> Ints:
-    """Return rows of PART."""
+    """Return rows of PART for axis ``at``."""
     out, unit = view.axes[at].out, _unit(view, at)
     return PART.table(
         len(parts),
@@ -117,7 +117,7 @@ def _parts(view: ForwardNest, at: int, parts: Parts) -> Ints:
 
 
 def _last_blocks(last: Along, across: int, unit: int) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
-    """Return rows of LAST_BLOCK and of PHASE."""
+    """Return rows of LAST_BLOCK and of PHASE for output blocks of ``across`` positions."""
     blocks, phases = list[dict[str, int]](), list[dict[str, int]]()
     stride = last.phases[0].positions.step
     for begin, met in zip(range(0, last.extent, across), reached(last, across), strict=True):
@@ -140,7 +140,9 @@ def _last_blocks(last: Along, across: int, unit: int) -> tuple[list[dict[str, in
 
 
 def _touching(first: int, by_tap: int, taps: int, positions: int, extent: int) -> range:
-    """Return the taps by which any of some neighbours meets 0 to ``extent``; the first of them meets ``first``.
+    """Return the taps through which any of ``positions`` neighbouring outputs meets input positions 0 to ``extent``.
+
+    The first output meets the input position ``first`` through tap 0.
 
     >>> _touching(-3, 1, 9, 2, 4), _touching(3, -1, 9, 2, 4)
     (range(2, 7), range(0, 5))
@@ -152,7 +154,7 @@ def _touching(first: int, by_tap: int, taps: int, positions: int, extent: int) -
 def _numbers(
     view: ForwardNest, plan: Kn2rowPlan, reach: int, last_blocks: Sequence[Mapping[str, int]]
 ) -> dict[str, int]:  # fmt: skip
-    """Return the numbers, and the bytes of a task's scratch."""
+    """Return the values of the GEMM's arguments and of NUMBERS, and a thread's scratch in bytes as "scratch"."""
     spec, gemm = plan.spec, plan.spec.product
     order, last = view.order, view.axes[-1]
     in_last, across = (max(block[name] for block in last_blocks) for name in ("count", "across"))
@@ -169,7 +171,7 @@ def _numbers(
     levels = max(1, levels_of(order.blocks))
     streams = len(last.phases) * view.n
     row_bytes = gemm.position_bytes(view.k)
-    panel = gemm.width * row_bytes + (LINE_BYTES if gemm.step == 2 else 0)  # the minimum is behind the panel
+    panel = gemm.width * row_bytes + (LINE_BYTES if gemm.step == 2 else 0)  # the minimum exponent follows
     sizes = {
         "packed_at": 8, "done_at": 8, "no_bias_at": 4,
         "bias_at": view.n * F32_BYTES,

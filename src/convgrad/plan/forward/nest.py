@@ -1,4 +1,4 @@
-"""The loop nest of a forward or a data gradient: axes of the output, images first, each cut into parts."""
+"""The loop nest of a forward or a data gradient: the axes of the output, images first, each cut into parts."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from convgrad.plan.tables import Strides
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import Order
 
-MIN_AXES = 4  # images and three spatial axes: nests of fewer have axes of one position in front
+MIN_AXES = 4  # images and three spatial axes; missing axes are added in front, with one position each
 
-OPERAND = {"dst": "src", "src": "dst"}  # the operand that is read with the weights, by what is solved for
+OPERAND = {"dst": "src", "src": "dst"}  # the operand other than the weights, by the tensor solved for
 
 
 @dataclass(frozen=True, eq=False)
 class Along:
-    """One axis of the output: its positions, cut into parts, and byte strides from a position or a tap to the next."""
+    """One axis of the output: its positions, cut into parts, and byte strides of positions and taps."""
 
-    extent: int  # positions of the output
-    met: int  # positions of the operand
-    kernel: int
+    extent: int  # the number of output positions
+    met: int  # the number of input positions
+    kernel: int  # the number of taps
     parts: Parts
-    data: int
-    out: int
-    weights: int
-    identity: bool  # every position meets one tap, and the operand's position of the same number
+    data: int  # bytes from an input position to the next
+    out: int  # bytes from an output position to the next
+    weights: int  # bytes from a tap to the next
+    identity: bool  # whether there is one tap, through which each output position meets the same input position
     phases: tuple[Part, ...]  # parts with all taps, existing or not
 
     def merged(self, inner: Along) -> Along | None:
-        """Return this axis and an inner one as one axis; None if strides do not allow it."""
+        """Return this axis and the next inner axis as one axis, or None if their strides do not allow it."""
         if not (self.identity and inner.identity and self.out == inner.out * inner.extent):
             return None
         if self.data != inner.data * inner.extent:
@@ -45,7 +45,7 @@ class Along:
 
 
 def identity(extent: int, data: int, out: int) -> Along:
-    """Return an axis of so many positions, each of which meets the position of its number."""
+    """Return an axis with one tap, through which each output position meets the same input position."""
     whole = Part(range(extent), range(1), 0, 1, 1)
     return Along(extent, extent, 1, Parts.of([whole]), data, out, 0, True, (whole,))
 
@@ -57,34 +57,34 @@ _ONE = identity(1, 0, 0)
 class ForwardNest:
     """out[g, n, m] = sum over taps t and k of data[g, k, met(m, t)] * weights[g, n, k, t].
 
-    M is the axes: positions of all images. Byte strides lead from one group, one n or one k to the next.
+    m is an output position of all images, and met(m, t) is the input position that it meets. Strides are in bytes.
     """
 
     solves_for: str
     groups: int
-    n: int  # output channels of a group
-    k: int  # channels of the data, of a group, under each tap
+    n: int  # output channels per group
+    k: int  # input channels per group
     axes: tuple[Along, ...]
     data: tuple[int, int]  # strides of groups, k
-    out: tuple[int, int]  # of groups, n
-    weights: tuple[int, int, int]  # of groups, n, k
-    bias: int  # of n
+    out: tuple[int, int]  # strides of groups, n
+    weights: tuple[int, int, int]  # strides of groups, n, k
+    bias: int  # stride of n
     order: Order
-    merged: int = 1  # groups that are merged into one: n of all of them, k of each
+    merged: int = 1  # groups that are merged into one, which has their total n, and the k of each
 
     @cached_property
     def taps(self) -> int:
-        """Taps of the kernel."""
+        """The number of taps of the convolution."""
         return prod(axis.kernel for axis in self.axes)
 
     @cached_property
     def positions(self) -> int:
-        """Output positions of all images."""
+        """The number of output positions of all images."""
         return prod(axis.extent for axis in self.axes)
 
     @cached_property
     def tap_step(self) -> int | None:
-        """Bytes of weights from any tap to the next, row-major; None where taps are not evenly spaced."""
+        """The bytes of weights from a tap to the next, row-major; None if taps have no common stride."""
         several = [axis for axis in self.axes if axis.kernel > 1]
         if not several:
             return 0
@@ -93,11 +93,11 @@ class ForwardNest:
 
     @cached_property
     def channels(self) -> int:
-        """Channels of the data of a group, or of all groups that are merged."""
+        """The number of input channels of a group, or of all merged groups."""
         return self.merged * self.k
 
     def seen(self, spec: ForwardSpec) -> ForwardNest:
-        """Return the nest that a kernel computes: transposed, with merged groups, or this one."""
+        """Return the nest that a kernel computes: this nest, the transposed GEMM, or the nest with merged groups."""
         if spec.stencil:
             return self.with_merged_groups
         if not spec.transposed_gemm:
@@ -108,7 +108,7 @@ class ForwardNest:
 
     @cached_property
     def with_merged_groups(self) -> ForwardNest:
-        """Return the same sums with the n of all groups in one group. The last axis is cut into phases only."""
+        """Return the same sums as one group with the n of all groups. The last axis has phases instead of parts."""
         *outer, last = self.axes
         alone = replace(last, parts=Parts.of(uncut(last.phases, last.met)))
         group, n, k = self.weights
@@ -119,9 +119,9 @@ class ForwardNest:
 
     @cached_property
     def transposed_gemm(self) -> ForwardNest | None:
-        """Return the same sums with output channels as M and the positions of an image as N; images become groups.
+        """Return the same sums with output channels as M, the positions of an image as N, and images as groups.
 
-        None if there are several taps, or if the positions of an image are not one axis.
+        Return None if there are several taps or groups, or if the positions of an image are not one axis.
         """
         real = [axis for axis in self.axes if axis.extent > 1]
         if self.groups > 1 or not all(axis.identity for axis in self.axes) or not 0 < len(real) <= 2:
@@ -137,19 +137,19 @@ class ForwardNest:
 
     @cached_property
     def met_taps(self) -> int:
-        """Pairs of an output position and a tap that it meets."""
+        """The number of pairs of an output position and an existing tap."""
         return prod(axis.parts.meetings for axis in self.axes)
 
     @cached_property
     def multiply_adds(self) -> int:
-        """Multiply-adds of existing taps."""
+        """The number of multiply-adds, without those of absent taps."""
         return self.met_taps * self.groups * self.n * self.k
 
 
 def forward_nest(
     conv: Conv, order: Order, solves_for: str, strides: Mapping[str, Strides], out: Strides
 ) -> ForwardNest:
-    """Return the nest of a problem for byte strides of its operands, by name, and of its output."""
+    """Return the simplified nest of a problem, for the byte strides of its operands, by name, and of its output."""
     data, weights = strides[OPERAND[solves_for]], strides["weights"]
     n, k = conv.dst_channels // conv.groups, conv.src_channels // conv.groups
     by_n, by_k, group = weights[0], weights[1], n * weights[0]
@@ -171,7 +171,7 @@ def _along(axis: Axis, solves_for: str, weights: int, data: int, out: int) -> Al
 
 
 def _simplified(axes: list[Along]) -> tuple[Along, ...]:
-    """Merge neighbouring axes where strides allow it, drop those of one position, and pad to MIN_AXES in front."""
+    """Drop axes of one position, merge neighbouring axes if strides allow it, and add axes in front up to MIN_AXES."""
     found: list[Along] = []
     for axis in axes:
         if axis.identity and axis.extent == 1:

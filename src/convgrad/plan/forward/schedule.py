@@ -1,4 +1,4 @@
-"""The tables of integers that the compiled driver of a forward or a data gradient reads. They grow with axes only."""
+"""A plan of a forward or a data gradient as tables of integers that the compiled driver reads."""
 
 from __future__ import annotations
 
@@ -23,72 +23,72 @@ from convgrad.plan.tiling import tiles
 from convgrad.plan.tree import levels_of
 from convgrad.spec.order import FAN_IN
 
-# The operands of a call. A missing bias is a null pointer, and stands for -0.0.
+# The arguments that differ between calls. If there is no bias, its address is 0 and its value is -0.0.
 CALL = FLAGS + addresses("data", "weights", "out", "bias")
 TABLES = addresses("tasks", "output_blocks", "parts")
 NUMBERS = Record(
     "task_count",
-    "n", "k", "channels", "taps",  # n and k of a group; channels of a packed position of A; taps of the filter
+    "n", "k", "channels", "taps",  # n and k per group; channels per packed position of A; taps of the filter
     "data_group", "data_k", "out_group", "out_n",  # byte strides
     "weights_group", "weights_n", "weights_k", "bias_n",
-    "tap_chains",  # chains that the k of a tap are cut into
-    "number_step", "number_share",  # a chain's number is (tap * step + its number in the tap) / share
+    "tap_chains",  # accumulation chains per tap
+    "number_step", "number_share",  # number of a chain: (tap * number_step + chain of the tap) / number_share
     "levels",  # of the reduction tree
-    "pass_chains", "waiting_bytes",  # chains of a pass; bytes of a micro-tile's sums that wait between passes
-    "a_k",  # bytes of A from one k to the next, where micro-tiles read it
-    "b_tap", "b_k",  # of B from one tap and one k to the next
-    "panels", "panel_bytes", "weights_panel",  # packed at a time; bytes of one; of weights from one to the next
+    "pass_chains", "waiting_bytes",  # chains per pass; bytes of a micro-tile's sums between passes
+    "a_k",  # bytes from a k to the next in the A that micro-tiles read
+    "b_tap", "b_k",  # bytes from a tap, from a k to the next in the B that micro-tiles read
+    "panels", "panel_bytes", "weights_panel",  # panels packed at a time; bytes per panel, packed and in memory
     "a_at", "b_at", "bias_at", "segments_at", "chains_at", "sums_at", "packed_at",  # offsets in scratch
     "accumulate",
 )  # fmt: skip
 ALONG = Record(  # an axis
-    "extent", "met",  # positions of the output, of the operand
-    "blocks", "block",  # how many output blocks, and bytes to the row of the first
-    "kernel", "tap",  # taps, and bytes of weights from one to the next
-    "given", "step",  # bytes of A from a position to the next: in memory, and where micro-tiles read it
+    "extent", "met",  # output positions, input positions
+    "blocks", "block",  # number of output blocks; bytes to the first row of OUTPUT_BLOCK
+    "kernel", "tap",  # number of taps; bytes of weights from a tap to the next
+    "given", "step",  # bytes of A from a position to the next: in memory, and in the A that micro-tiles read
 )  # fmt: skip
-PAIRS = Record(  # kernels of bf16 pairs
-    "min_sum", "paths",  # the smallest sum of minimum exponents; counts of panels by how their k were taken
-    "min_at",  # in scratch: the minimum of A in an output block
+PAIRS = Record(  # additional arguments of kernels with bf16 pairs
+    "min_sum", "paths",  # the smallest exponent sum that allows pairs; address of the counters ``PATHS``
+    "min_at",  # offset in scratch of the minimum exponent of A in an output block
     addresses=("paths",),
 )  # fmt: skip
 TASK = Record("group", "groups", "panel", "panels", "block", "blocks")
-OUTPUT_BLOCK = Record("part", "parts", "first", "count")  # along an axis: rows of PART, in bytes; positions of A
-PART = Record(  # of an axis: a region is a product of one part of each
-    "count", "out", "out_step",  # positions; bytes of the output at the first, and to the next
-    "met", "met_step",  # the position of A that the first meets by its first tap; to what the next meets
+OUTPUT_BLOCK = Record("part", "parts", "first", "count")  # along an axis: rows of PART; positions of A
+PART = Record(  # a part of an axis; a region is one part of each axis
+    "count", "out", "out_step",  # output positions; bytes to the first, and to the next
+    "met", "met_step",  # position of A for the first output position and tap; step per output position
     "data", "data_step",  # the same in bytes
-    "taps", "tap", "tap_step", "tap_data",  # count, numbers in the filter, bytes of A from one to the next
-    "first_bias", "bias",  # bytes to the bias of the first position, and to the next, in a transposed GEMM
-    "mr", "tiles", "waste",  # rows of micro-tiles along this axis, how many, and cycles per position in 1024ths
+    "taps", "tap", "tap_step", "tap_data",  # number of taps; first tap, step of taps; bytes of A from a tap to the next
+    "first_bias", "bias",  # in a transposed GEMM: bytes to the first position's bias, and to the next
+    "mr", "tiles", "waste",  # micro-tiles along this axis: rows, number, 1024ths of a cycle per position
 )  # fmt: skip
 SEGMENT = Record("data", "weights", "count")  # byte offsets in A and in B; k
-STENCIL_SEGMENT = SEGMENT + Record("first")  # taps of a row of the filter, and which of the row is the first
-CHAIN = Record("number", "segments", "segment")  # its number, how many segments, and bytes to the first
+STENCIL_SEGMENT = SEGMENT + Record("first")  # count is taps of a row of the filter; first of them
+CHAIN = Record("number", "segments", "segment")  # its number in the tree; its segments: number, bytes to the first
 
-MAX_WEIGHED = 1 << 20  # output blocks whose work is weighed; of more, all count alike
-NOT_ALONG = 512  # 1024ths of a cycle per position: micro-tiles run along a contiguous axis unless another saves more
+MAX_WEIGHED = 1 << 20  # if there are more output blocks, tasks assume that all have equal work
+NOT_ALONG = 512  # 1024ths of a cycle per position that another axis must save to be preferred to the contiguous axis
 
 
 @cache
 def of_axes(axes: int) -> Record:
-    """Return the arguments of a kernel of so many axes: those that a micro-tile reads."""
+    """Return the arguments of a kernel for a number of axes, without those of bf16 pairs."""
     return sum((ALONG.within(f"axis{axis}") for axis in range(axes)), CALL + TABLES + NUMBERS)
 
 
 @cache
 def arguments(axes: int) -> Record:
-    """Return the arguments of the output-stationary nest of so many axes."""
+    """Return the arguments of the output-stationary nest for a number of axes."""
     return of_axes(axes) + PAIRS
 
 
 def schedule(view: ForwardNest, plan: ForwardPlan, accumulates: bool) -> Schedule:
-    """Return the tables and numbers of a plan for arrays of these strides."""
+    """Return the tables and numbers of a plan for the arrays of a nest."""
     spec = plan.spec
     view = view.seen(spec)
     cut = [axis.parts.in_blocks(size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
     reached = [_reached(axis, each) for axis, each in zip(view.axes, cut, strict=True)]
-    room = [int(counts.max()) for _, counts in reached]  # positions of A along each axis, in any output block
+    room = [int(counts.max()) for _, counts in reached]  # maximum positions of A along each axis, of an output block
     blocks, parts, axes = _axes(view, spec, cut, reached, _steps(view, spec, room))
     tables: dict[str, Table] = {
         "tasks": _tasks(view, plan, list(map(_work, cut))),
@@ -116,7 +116,7 @@ def _axes(
     view: ForwardNest, spec: ForwardSpec, cut: Sequence[Blocks], reached: Sequence[tuple[Ints, Ints]],
     steps: Sequence[int],
 ) -> tuple[Ints, Ints, dict[str, int]]:  # fmt: skip
-    """Return rows of OUTPUT_BLOCK and of PART, and the numbers, of all axes."""
+    """Return the rows of OUTPUT_BLOCK and of PART, and the values of ALONG, for all axes."""
     blocks, parts, numbers = list[Ints](), list[Ints](), dict[str, int]()
     for at, axis in enumerate(view.axes):
         begins, (first, count), part = cut[at].begins, reached[at], sum(map(len, parts))
@@ -137,14 +137,14 @@ def _axes(
 
 
 def _steps(view: ForwardNest, spec: ForwardSpec, room: Sequence[int]) -> list[int]:
-    """Return the bytes of A from one position of each axis to the next, where micro-tiles read it."""
+    """Return the byte stride of each axis in the A that micro-tiles read: in memory, or packed."""
     if spec.a_in_place:
         return [axis.data for axis in view.axes]
     return [prod(room[at + 1 :]) * spec.position_bytes(view.channels) for at in range(len(room))]
 
 
 def _reached(axis: Along, cut: Blocks) -> tuple[Ints, Ints]:
-    """Return the first existing position of A that each output block meets, and how many it is to the last."""
+    """Return the first position of A that each output block reads, and the number of positions to the last."""
     low, end = cut.reached
     low, end = np.maximum(low, 0), np.minimum(end, axis.met)
     there = low < end
@@ -152,7 +152,7 @@ def _reached(axis: Along, cut: Blocks) -> tuple[Ints, Ints]:
 
 
 def _rows(parts: Parts, axis: Along, step: int, unit: int, spec: ForwardSpec, contiguous: bool) -> Ints:
-    """Return rows of PART."""
+    """Return rows of PART for the parts of an axis."""
     counts, which = distinct(parts.count)
     along = 0 if contiguous else NOT_ALONG
     found = [tiles(count, spec.mr, spec.nr) for count in counts.tolist()]
@@ -170,14 +170,14 @@ def _rows(parts: Parts, axis: Along, step: int, unit: int, spec: ForwardSpec, co
 
 
 def _work(cut: Blocks) -> Ints:
-    """Return the work of output blocks of an axis: pairs of position and tap, and a little for each position."""
+    """Return the relative work of each output block of an axis: 4 per pair of position and tap, and 1 per position."""
     return np.add.reduceat(cut.parts.count * (4 * cut.parts.taps + 1), cut.begins)
 
 
 def _tasks(view: ForwardNest, plan: ForwardPlan, work: Sequence[Ints]) -> Ints:
-    """Return rows of TASK: groups and panels cut as evenly as possible, output blocks in parts that grow smaller.
+    """Return rows of TASK. Groups and panels are cut into equal parts, output blocks into parts of decreasing size.
 
-    The first parts are large, because one thread then reads neighbouring data. The last parts are small, so that all
+    The first parts are large, because a thread then reads neighbouring data. The last parts are small, so that all
     threads end at about the same time.
     """
     groups, panels, parts = plan.parts
@@ -195,7 +195,7 @@ def _tasks(view: ForwardNest, plan: ForwardPlan, work: Sequence[Ints]) -> Ints:
 
 
 def _ends(work: Sequence[Ints], done: NDArray[np.float64]) -> Ints:
-    """Return after which output block some shares of all work are done. The work of a block is a product over axes."""
+    """Return how many output blocks have each share ``done`` of the work, which is a product over axes per block."""
     weights = np.ones(1)
     for each in work:
         weights = np.multiply.outer(weights, each.astype(float)).ravel()
@@ -205,7 +205,7 @@ def _ends(work: Sequence[Ints], done: NDArray[np.float64]) -> Ints:
 
 
 def _bounds(ends: Ints, parts: int, count: int) -> list[int]:
-    """Return the bounds of so many parts of a range, none of them empty, that are closest to some ends.
+    """Return the bounds of ``parts`` parts of ``range(count)``: close to ``ends``, but with no empty part.
 
     >>> _bounds(np.array([1, 1, 4]), 4, 4)
     [0, 1, 2, 3, 4]
@@ -216,9 +216,9 @@ def _bounds(ends: Ints, parts: int, count: int) -> list[int]:
 
 
 def _numbering(view: ForwardNest) -> dict[str, int]:
-    """Return the numbers that give a chain's number from a tap and a part of its k.
+    """Return the arguments from which the driver computes the number of a chain in the tree.
 
-    Where chains are of several taps, such as four of 3x3 taps of 64 channels, the step is 1 and the share is 4.
+    If a chain has several taps, such as 4 taps of 64 channels, ``number_step`` is 1 and ``number_share`` is 4.
     """
     order = view.order
     if order.units > 1:
@@ -232,10 +232,10 @@ def _numbering(view: ForwardNest) -> dict[str, int]:
 
 
 def _a_k(view: ForwardNest, spec: ForwardSpec) -> int:
-    """Return the bytes of A from one k to the next, where micro-tiles read it.
+    """Return the bytes from a k to the next in the A that micro-tiles read.
 
-    Kernels of contiguous channels do not use the stride of the nest: a single channel has any stride, and if this is
-    that of positions, neighbouring taps would seem to continue one segment.
+    For contiguous channels this is not the stride of the nest, because a single channel may have any stride. If that
+    were the stride of positions, the driver would merge the segments of neighbouring taps.
     """
     if spec.step == 2:
         return PAIR_BYTES // 2
@@ -245,7 +245,7 @@ def _a_k(view: ForwardNest, spec: ForwardSpec) -> int:
 
 
 def _b_steps(view: ForwardNest, spec: ForwardSpec) -> dict[str, int]:
-    """Return the bytes of B from one tap, one k, one panel to the next."""
+    """Return the byte strides of taps, k and panels in the B that micro-tiles read, and of panels in memory."""
     group, n, k = view.weights
     if spec.b_in_place:
         panel = spec.width * n
@@ -258,7 +258,7 @@ def _b_steps(view: ForwardNest, spec: ForwardSpec) -> dict[str, int]:
 
 
 def _scratch(view: ForwardNest, plan: ForwardPlan, data_bytes: int) -> tuple[dict[str, int], int]:
-    """Return the offsets of a task's arrays in scratch, and the bytes of all."""
+    """Return the offsets of a task's arrays in scratch, the arguments for passes, and the bytes of scratch."""
     spec, order = plan.spec, view.order
     segments = prod(axis.parts.max_taps for axis in view.axes) * order.blocks_a_line + 1
     sums = waiting_bytes(view, spec)

@@ -1,11 +1,11 @@
-"""The spatial stencil: small groups in channels-first layouts, whose vectors are neighbouring outputs of some lines.
+"""The spatial stencil: small groups in channels-first layouts, with neighbouring output positions in a vector.
 
-Results of a small group would leave most lanes of B empty. Here a vector of data is read in place and multiplied by
-one weight per result. If a tap does not exist for a lane, the sum of this lane does not change.
+In other kernels, the output channels of a small group leave most lanes of a vector empty. Here a vector of input
+positions is read in place and multiplied by one weight per output channel. If a tap is absent for a lane, the sum of
+this lane does not change.
 
-bf16 is not taken in pairs. A pair needs two vectors of positions interleaved: two loads, four conversions and R dots,
-instead of two loads, four conversions and 2 R multiply-adds for R results. It would pay from four results on, where a
-pair costs as much as one multiply-add.
+The kernel has no bf16 pairs, because two vectors of positions must be interleaved for each pair. That would pay only
+with four or more output channels, and only if a multiply-add of a pair is as fast as a single one.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from convgrad.plan.recipe import Chosen, Operands
 from convgrad.spec.order import FAN_IN
 from convgrad.spec.problem import Problem
 
-SPATIAL_STENCIL = "spatial stencil"  # the body
-MAX_POSITIONS = 1 << 31  # of a line: lanes count them in 32 bits
-SHAPES = ((1, 8), (2, 8), (4, 4), (8, 2))  # results of a micro-tile, and vectors of outputs of each
+SPATIAL_STENCIL = "spatial stencil"  # the body of the kernel
+MAX_POSITIONS = 1 << 31  # positions of a line, because lanes count them in 32 bits
+SHAPES = ((1, 8), (2, 8), (4, 4), (8, 2))  # output channels of a micro-tile, and vectors of each channel
 
 
 @dataclass(frozen=True)
 class SpatialStencilSpec:
-    """The specification of a kernel."""
+    """The specification of a spatial stencil. Extents are arguments, so a new shape seldom compiles a kernel."""
 
     isa: Isa
-    operand: str
-    output: str
-    axes: int
-    results: int  # of a micro-tile
-    lines: int
-    vectors: int  # of a line
-    activation: str = ""  # of results, before their rounding
+    operand: str  # the number format of the operands
+    output: str  # the number format of the output
+    axes: int  # the number of axes
+    results: int  # output channels of a micro-tile
+    lines: int  # lines of positions of a micro-tile
+    vectors: int  # vectors per line
+    activation: str = ""  # applied to outputs before rounding; "" for none
 
     @property
     def body(self) -> str:
-        """The loop nest that the kernel runs in."""
+        """The name of the loop nest whose generator writes the kernel's code."""
         return SPATIAL_STENCIL
 
     @property
     def pairs(self) -> bool:
-        """Whether the k of a tap are taken by twos, the second first."""
+        """Whether chains add the k of a tap in pairs, the second k of each pair first."""
         return self.operand == BF16.name
 
     @property
     def across(self) -> int:
-        """Outputs of a line."""
+        """The number of outputs of a line of a micro-tile."""
         return self.vectors * self.isa.lanes
 
     def __str__(self) -> str:
@@ -60,39 +60,39 @@ class SpatialStencilSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class SpatialStencilPlan(Chosen):
-    """How a forward or a data gradient of small groups is computed."""
+    """The plan of a forward or a data gradient by the spatial stencil."""
 
     spec: SpatialStencilSpec
-    parts: tuple[int]  # of the groups
+    parts: tuple[int]  # the number of parts of the groups
 
     @property
     def summary(self) -> str:
-        """Strategy, kernel and layouts in one line."""
+        """The strategy, the kernel and the operands, as one line of text."""
         data, weights = self.operands
         return f"{self.strategy}: {self.spec}, A from {weights} (packed), B from {data} (in place)"
 
     @property
     def cut(self) -> str:
-        """How the work is cut, in one line."""
+        """The division of the work among tasks, as one line of text."""
         return f"{self.tasks} parts of groups"
 
 
 def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
-    """Return a reason against the spatial stencil, or the empty string."""
+    """Return why the spatial stencil does not support a problem, or the empty string if it does."""
     last, order = view.axes[-1], view.order
     if view.groups == 1:
         return "there is one group"
     if (last.data, last.out) != (problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize):
-        return "positions are not neighbours"
+        return "positions are not contiguous"
     if len(last.phases) != 1 or last.phases[0].by_position != 1:
-        return "neighbouring outputs do not meet neighbouring positions"
+        return "neighbouring outputs do not read neighbouring inputs"
     if order.blocks_a_line > 1 or order.blocks > FAN_IN:
-        return "sums have more accumulation chains than one node of the tree"
-    return "" if last.met + last.extent < MAX_POSITIONS else f"lanes count at most {MAX_POSITIONS} positions"
+        return "a sum has more accumulation chains than a node of the tree has children"
+    return "" if last.met + last.extent < MAX_POSITIONS else f"a row has more than {MAX_POSITIONS} positions"
 
 
 def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[SpatialStencilSpec, Operands]]:
-    """Yield the kernels, one for each shape of a micro-tile."""
+    """Yield the spatial stencils, one for each shape of a micro-tile."""
     names = (problem.operand_format.name, problem.output_format.name)
     results, max_vectors = next(shape for shape in reversed(SHAPES) if shape[0] <= view.n)
     for vectors in (1, 2, 4, 8):

@@ -1,4 +1,4 @@
-"""A plan of a spatial stencil as tables and numbers, and the records that the compiled driver reads them by."""
+"""A plan of a spatial stencil as tables and numbers, and the records by which the compiled driver reads them."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from convgrad.plan.tables import Schedule, evenly, placed
 
 TABLES = addresses("tasks", "parts")
 NUMBERS = Record(
-    "task_count", "n", "k", "taps", "result_bytes",  # bytes of packed weights from a result to the next
+    "task_count", "n", "k", "taps", "result_bytes",  # bytes from an output channel to the next in packed weights
     "data_group", "data_k", "out_group", "out_n", "weights_group", "weights_n", "weights_k", "bias_n",
-    "number_share",  # taps of a chain
-    "accumulate", "extent", "met",  # of the last axis
-    "line_met",  # of the axis of lines
+    "number_share",  # taps per accumulation chain
+    "accumulate", "extent", "met",  # of the last axis: output positions, input positions
+    "line_met",  # input positions along the axis of lines
     "b_at", "bias_at", "outer_at", "entries_at", "chains_at",
 )  # fmt: skip
-ALONG = Record("kernel", "tap", "first", "count")  # of an axis: taps, bytes of weights; rows of PART, or phases
+ALONG = Record("kernel", "tap", "first", "count")  # of an axis: taps, bytes from a tap to the next; rows of PART
 TASK = Record("group", "groups")
 PART = Record(
-    "count", "out", "out_step", "data", "data_step",  # bytes of what the first position meets by the first tap
-    "taps", "tap", "tap_step", "tap_data", "met", "met_step", "tap_met",  # numbers of taps; the same in positions
+    "count", "out", "out_step", "data", "data_step",  # data: bytes to the input of the first position and tap
+    "taps", "tap", "tap_step", "tap_data", "met", "met_step", "tap_met",  # met: the same in input positions
 )  # fmt: skip
-ENTRY = Record("data", "weight", "line", "met")  # a k: offsets; line and position that the first output meets
-CHAIN = Record("number", "count")  # an accumulation chain: how many k
-OUTER = Record("data", "tap")  # a tap of all axes but the last two: offset of the data, number
+ENTRY = Record("data", "weight", "line", "met")  # a tap and k: byte offsets; input line, position
+CHAIN = Record("number", "count")  # an accumulation chain: its number, and its number of k
+OUTER = Record("data", "tap")  # a tap of all axes except the last two: byte offset in the data, number
 
 
 @cache
 def arguments(axes: int) -> Record:
-    """Return the arguments of a kernel of so many axes."""
+    """Return the arguments of a kernel for a number of axes."""
     return sum((ALONG.within(f"axis{axis}") for axis in range(axes)), CALL + TABLES + NUMBERS)
 
 
 def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> Schedule:
-    """Return the tables and numbers of a plan for arrays of these strides."""
+    """Return the tables and numbers of a plan for the arrays of a nest."""
     order, last, lines = view.order, view.axes[-1], view.axes[-2]
     rows, numbers = list[dict[str, int]](), dict[str, int]()
     for at, axis in enumerate(view.axes):
@@ -73,7 +73,7 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
 
 
 def _part(view: ForwardNest, at: int, part: Part) -> dict[str, int]:
-    """Return a row of PART."""
+    """Return a row of PART for a part of axis ``at``."""
     axis, unit = view.axes[at], prod(inner.kernel for inner in view.axes[at + 1 :])
     met = part.met if part.taps else 0
     return {
