@@ -30,7 +30,7 @@ from convgrad.spec.problem import Problem
 Kernels = Callable[[Problem, Any, Isa], Iterator[tuple[Any, Operands]]]
 
 
-@dataclass(frozen=True, eq=False)  # compared by identity
+@dataclass(frozen=True, eq=False)  # compared by identity, as rows of a table
 class Nest:
     """Functions of a loop nest: a kernel's cost on one thread, the times of its cuts, and the class of its plan."""
 
@@ -41,9 +41,9 @@ class Nest:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to compute problems: a support check that returns a reason against it or "", and the kernels to compare.
+    """A way to compute problems: a support check, which returns a reason or "", and the kernels to compare.
 
-    ``small`` yields the kernels for small problems, if there are any. Plans are named ``strategy``, or else ``name``.
+    ``small`` yields the kernels for small problems. The name of plans is ``strategy`` if given, or else ``name``.
     """
 
     name: str
@@ -75,6 +75,6 @@ _FORWARD = (
     Candidate("kn2row", kn2row.unsupported, kn2row.kernels, _KN2ROW),
     Candidate("spatial stencil", spatial_stencil.unsupported, spatial_stencil.kernels, _STENCIL),
 )  # fmt: skip
-CANDIDATES: Mapping[str, tuple[Candidate, ...]] = {  # by the tensor that the problem solves for
+CANDIDATES: Mapping[str, tuple[Candidate, ...]] = {  # candidates by the tensor that the problem solves for
     "weights": _OF_SUMS, "bias": _OF_SUMS, "dst": _FORWARD, "src": _FORWARD,
 }  # fmt: skip

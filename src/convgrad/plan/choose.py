@@ -27,7 +27,7 @@ def plans(problem: Problem, view: Any, machine: Machine, threads: int, limit: in
 
 
 def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
-    """Return the plan with the least predicted time, and in it the reasons against the other candidates."""
+    """Return the plan with the least predicted time. Its ``rejected`` has the reasons against the other candidates."""
     supported: list[tuple[Candidate, Kernels]] = []
     rejected: list[Rejected] = []
     few = view.multiply_adds < constants.SMALL_PROBLEM
@@ -63,7 +63,7 @@ def _planned(
 
 
 def _plan(problem: Problem, nest: Nest, strategy: str, costs: Costs, time: float, cut: Cut) -> Chosen:
-    """Return the plan of a kernel and a cut. The problem's activation becomes part of the kernel and adds no time."""
+    """Return the plan of a kernel and a division of its work. The kernel applies the activation, which adds no time."""
     spec: Any = costs.spec
     if problem.activation:
         spec = replace(spec, activation=problem.activation)

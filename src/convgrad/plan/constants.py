@@ -1,7 +1,7 @@
 """Constants of the cost model and of tuning: the value, unit, meaning and origin of each.
 
-Fit these numbers again for another machine. The origin is a file in ``benchmarks/results``. If none is named, the
-number was found by trying values by hand.
+Fit these numbers again for another machine. The origin is a file in ``benchmarks/results``. Numbers without a
+file were found by trying values.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ PACK_NS = {
     CHANNELS: constants.PACK_CHANNELS_NS, SPATIAL: constants.PACK_SPATIAL_NS, STRIDED: constants.PACK_STRIDED_NS,
     CHANNELS_OUT: constants.PACK_CHANNELS_NS, CHANNELS_IN: constants.PACK_SPATIAL_NS, TAPS: constants.PACK_TAPS_NS,
 }  # fmt: skip
-# The time to store one output, by its contiguous axis: CHANNELS are columns of B, and SPATIAL are rows of A.
+# The time to store one output, by the contiguous axis of the output: columns of B, rows of A, or taps.
 STORE_NS = {
     CHANNELS: constants.STORE_LANES_NS, SPATIAL: constants.STORE_ROWS_NS, TAPS: constants.STORE_TAPS_NS,
     STRIDED: constants.STORE_STRIDED_NS,
@@ -72,7 +72,7 @@ def traffic_ns(machine: Machine, size: float) -> float:
 
 
 def on_threads_ns(alone_ns: float, share: float, cut: Cut, uneven: float) -> float:
-    """Return the ns of a cut whose largest task has ``share`` of the work, which takes ``alone_ns`` on one thread."""
+    """Return the time of a call in ns. The largest task has ``share`` of work that takes one thread ``alone_ns``."""
     tasks = cut.tasks
     time = alone_ns * ceil(tasks / cut.threads) * share
     if min(cut.threads, tasks) > 1:

@@ -1,4 +1,4 @@
-"""Instruction sets and machines as the planner's input. The machine itself is detected in ``engines/llvm/isas.py``."""
+"""Instruction sets and machines, as the planner needs them. ``engines/llvm/isas.py`` detects the actual machine."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LINE_BYTES = 64  # the bytes of a cache line
 class Isa:
     """An instruction set: f32 lanes of a vector, vector registers, and the micro-tiles that fit these registers.
 
-    ``triple`` and ``features`` are LLVM's names. ``micro_tiles`` are pairs of the maximum number of rows and the number
-    of vectors. ``pair_micro_tiles`` are smaller, because LLVM needs more registers for bf16 pairs.
+    ``triple`` and ``features`` are LLVM's names. ``micro_tiles`` are pairs (maximum rows, vectors). Those of bf16 pairs
+    have fewer rows, because LLVM needs more registers for bf16 pairs.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Isa:
     lanes: int
     registers: int
     micro_tiles: tuple[tuple[int, int], ...]
-    spare: int = 1  # registers that micro-tiles of several taps use neither for sums nor for held operands
+    spare: int = 1  # registers for operands that micro-tiles of several taps do not hold
     pair_micro_tiles: tuple[tuple[int, int], ...] = ()  # micro-tiles with bf16 pairs; empty: ``micro_tiles``
     pairs: str = ""  # the multiply-add of bf16 pairs, a key of ``PAIR_SUMS`` in engines/llvm/intrinsics.py, or ""
 
@@ -76,7 +76,7 @@ ISAS: Mapping[str, Isa] = {
 
 @cache
 def modelled(isa: Isa, pairs: str) -> Isa:
-    """Return ``isa`` with the multiply-add ``pairs`` for bf16 pairs. It models an instruction that ``isa`` lacks.
+    """Return ``isa`` with the multiply-add ``pairs``, which models the instruction for bf16 pairs on any machine.
 
     >>> modelled(ISAS["avx2"], "fused").name
     'avx2, pairs fused'
@@ -84,7 +84,7 @@ def modelled(isa: Isa, pairs: str) -> Isa:
     return replace(isa, name=f"{isa.name}, pairs {pairs}", pairs=pairs)
 
 
-@dataclass(frozen=True, eq=False)  # compared by identity, so that lookups in caches are fast
+@dataclass(frozen=True, eq=False)  # compared by identity: cache lookups are fast
 class Machine:
     """A machine: its instruction set, and the cache sizes and speeds of one core for the cost model."""
 

@@ -1,7 +1,7 @@
 """bf16 pairs: two k per multiply-add, and the condition for the same bits as with two fused multiply-adds.
 
-The instruction flushes denormal operands and results to zero. Products of bf16 values, and sums of products, are
-multiples of 2**(ex + ey - 14), where ex and ey are the minimum exponents of the nonzero values of both operands. If
+The instruction flushes denormal operands and results to zero. Let ex and ey be the minimum exponents of the
+nonzero values of both operands. Products and sums of products are multiples of 2**(ex + ey - 14). If
 ex + ey is large enough, no result is denormal. Then the instruction equals two fused multiply-adds, high half first.
 """
 
@@ -28,7 +28,7 @@ def steps(problem: Problem, isa: Isa) -> tuple[int, ...]:
 
 
 def chain_adds(count: int, step: int, machine: Machine) -> float:
-    """Return the time of a chain of ``count`` k, in multiply-adds of single k. An odd last k is in no pair.
+    """Return the time of a chain of ``count`` k, in multiply-adds of single k. An odd last k is not part of a pair.
 
     >>> from convgrad.plan.machine import ISAS
     >>> [chain_adds(7, step, Machine(ISAS["avx512bf16"])) for step in (1, 2)]

@@ -1,4 +1,4 @@
-"""The table of the generated engine's passes, and the loop nest, the plan and the schedule of a problem."""
+"""The table of the generated engine's passes. Functions return the loop nest, plan and schedule of a problem."""
 
 from __future__ import annotations
 
@@ -63,21 +63,21 @@ PASSES = {
     one.solves_for: one
     for one in (
         Pass("weights", {"src": "src", "dst": "dst"}, _weights_view),
-        # A bias gradient has the bits of a weight gradient with one tap and one src channel of ones, because 1 * y = y.
+        # A bias gradient is computed as a weight gradient with one tap and one src channel of ones, because 1 * y = y.
         Pass("bias", {"src": ONES, "dst": "dst"}, _weights_view),
         Pass("dst", {"src": "src", "weights": "weights"}, _forward_view),
         Pass("src", {"dst": "dst", "weights": "weights"}, _forward_view),
     )
 }
 
-SCHEDULES: Mapping[str, Callable[[Any, Any, bool], Schedule]] = {  # by the body of the kernel
+SCHEDULES: Mapping[str, Callable[[Any, Any, bool], Schedule]] = {  # by the name of the kernel's loop nest
     GEMM: schedule.schedule,
     DEPTHWISE: schedule.schedule,
     DENSE: forward_schedule.schedule,
     SPATIAL_STENCIL: spatial_stencil_schedule.schedule,
     KN2ROW: kn2row_schedule.schedule,
 }
-_ARGUMENTS: Mapping[str, Callable[[int], Record]] = {  # by the body, if arguments depend on the number of axes
+_ARGUMENTS: Mapping[str, Callable[[int], Record]] = {  # by loop nest, if arguments depend on axes
     DENSE: forward_schedule.arguments,
     SPATIAL_STENCIL: spatial_stencil_schedule.arguments,
     KN2ROW: kn2row_schedule.arguments,

@@ -33,7 +33,7 @@ class Rejected:
 
 
 class Spec(Protocol):
-    """The fields and methods that the specification of every kernel has."""
+    """The common fields and methods of the specifications of kernels."""
 
     @property
     def isa(self) -> Isa:
@@ -67,7 +67,7 @@ class Chosen:
 
     @property
     def in_pairs(self) -> bool:
-        """Whether multiply-adds take bf16 pairs if the data meets their condition."""
+        """Whether multiply-adds take bf16 pairs, if exponents allow it."""
         return getattr(self.spec, "step", 1) == 2
 
     @property

@@ -45,12 +45,12 @@ class Parts:
     """The parts of one axis: an array per number that differs between parts, and the numbers that all parts share."""
 
     first: Ints  # the first output position of each part
-    count: Ints  # the number of output positions
-    tap: Ints  # the first tap
-    taps: Ints  # the number of taps
-    met: Ints  # as in ``Part``
-    step: int  # from an output position of a part to the next
-    tap_step: int  # from a tap of a part to the next
+    count: Ints  # the number of output positions of each part
+    tap: Ints  # the first tap of each part
+    taps: Ints  # the number of taps of each part
+    met: Ints  # ``Part.met`` of each part
+    step: int  # the step from an output position of a part to the next
+    tap_step: int  # the step from a tap of a part to the next
     by_position: int
     by_tap: int
 
@@ -106,14 +106,14 @@ class Parts:
 
     @cached_property
     def counted(self) -> tuple[tuple[int, float], ...]:
-        """Pairs (number of output positions, meetings of all parts that have this number), ascending."""
+        """Pairs (positions of a part, sum of positions times taps over parts with as many positions), ascending."""
         counts, which = distinct(self.count)
         found = np.bincount(which, self.count.astype(float) * self.taps)
         return tuple(zip(counts.tolist(), found.tolist(), strict=True))
 
     @cached_property
     def alike(self) -> tuple[tuple[tuple[int, int], int], ...]:
-        """Pairs ((positions, taps), number of parts that have these numbers of positions and taps)."""
+        """Pairs ((positions, taps), number of parts with as many positions and taps)."""
         return tuple(Counter(zip(self.count.tolist(), self.taps.tolist(), strict=True)).items())
 
     def in_blocks(self, size: int) -> Blocks:
@@ -140,7 +140,7 @@ class Parts:
         pieces = last - one + 1
         which = np.repeat(np.arange(len(self)), pieces)
         block = one[which] + np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-        before = block * size - self.first[which]  # from the part's first position to the block's begin
+        before = block * size - self.first[which]  # distance from the part's first position to the block
         begin = np.maximum(0, -(-before // self.step))
         count = np.minimum(self.count[which], -((-before - size) // self.step)) - begin
         there = np.flatnonzero(count > 0)
@@ -167,7 +167,7 @@ class Blocks:
 
     @cached_property
     def reached(self) -> tuple[Ints, Ints]:
-        """The bounds of the input positions that each output block meets: first and end, or 0 and 0 if none."""
+        """The first input position that each output block meets, and the end of these positions; 0 and 0 if none."""
         parts = self.parts
         by_taps = (parts.taps - 1) * parts.by_tap
         low = parts.met + np.minimum(by_taps, 0)
@@ -210,9 +210,9 @@ def phases(axis: Axis, solves_for: str) -> tuple[Part, ...]:
 
 
 def uncut(phases: Sequence[Part], extent: int) -> tuple[Part, ...]:
-    """Cut each phase into a part that meets input positions 0 to ``extent``, and ends that meet none.
+    """Cut each phase into the output positions that meet the input, of positions 0 to ``extent``, and the other ones.
 
-    The ends have no taps. Some taps of the other parts may not exist for some positions.
+    The other positions have no taps. Some taps of the first may not exist for some positions.
 
     >>> for part in uncut(phases(Axis(src=5, dst=7, kernel=3, pad_begin=3, pad_end=1), "dst"), 5):
     ...     print(part.positions, part.taps, part.met)
@@ -230,14 +230,14 @@ def _phase(axis: Axis, first: int) -> Part:
     common = gcd(axis.stride, axis.dilation)
     step, by_tap = axis.stride // common, axis.dilation // common
     quotient, remainder = divmod(first + axis.pad_begin, common)
-    tap = quotient * pow(by_tap, -1, step) % step if remainder == 0 else axis.kernel  # the end: no tap
+    tap = quotient * pow(by_tap, -1, step) % step if remainder == 0 else axis.kernel  # outside: no tap
     taps = range(axis.kernel)[tap::step]
     met = (first + axis.pad_begin - tap * axis.dilation) // axis.stride
     return Part(range(axis.src)[first :: axis.stride], taps, met, 1, -by_tap)
 
 
 def _touching(whole: Part, extent: int) -> Iterator[Part]:
-    """Cut a part into positions that meet input positions 0 to ``extent``, and those before and after, without taps."""
+    """Cut a part into the positions that meet the input, and those before and after, which have no taps."""
     reach, count = whole.by_tap * max(0, len(whole.taps) - 1), len(whole.positions)
     low, high = whole.met + min(0, reach), whole.met + max(0, reach)
     first, end = (
@@ -268,7 +268,7 @@ def _existing(whole: Part, extent: int) -> Ints:
         more, fewer = (min(max(0, -((lowest - bound + at * by_position) // step)), taps) for at in (0, count - 1))
         if more == fewer:
             return []
-        among = max(1, by_position // step)  # taps that pass the bound together, from one position to the next
+        among = max(1, by_position // step)  # taps that pass the bound from one position to the next
         left = np.arange(-(-(more - fewer) // among)).astype(kind) * among
         ends = [bound - lowest - fewer * step - left * step, np.array([bound - lowest - (more - 1) * step], kind)]
         return [-(-end // by_position) for end in ends]

@@ -24,7 +24,7 @@ class Schedule:
     tables: Mapping[str, Table]
     numbers: Mapping[str, int]
     scratch_bytes: int
-    offsets: tuple[int, int] = (0, 0)  # bytes from the first elements of A and of B to the driver's begin
+    offsets: tuple[int, int] = (0, 0)  # bytes from the first element of A, of B to the driver's first
     partial_bytes: int = 0  # bytes of the partial sums, which all threads share
     counters: int = 0  # number of integers stored before the partial sums; each must be 0 at the start
 
@@ -35,7 +35,7 @@ class Schedule:
 
 
 def placed(sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
-    """Return the offset of each part, a multiple of a cache line, and the total size; all sizes are in bytes.
+    """Return the byte offset of each part, a multiple of a cache line, and the total size in bytes.
 
     >>> placed({"sums": 65, "runs": 8})
     ({'sums': 0, 'runs': 128}, 192)
@@ -47,7 +47,7 @@ def placed(sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
 def distinct(numbers: Ints) -> tuple[Ints, Ints]:
     """Return the distinct numbers, ascending, and the index of each number among them.
 
-    ``numpy.unique`` imports numpy.ma at its first call. If another thread forks then, the import stays unfinished.
+    ``numpy.unique`` imports numpy.ma at its first call. After a fork by another thread, it may stay unfinished.
 
     >>> [found.tolist() for found in distinct(np.array([7, 3, 7]))]
     [[3, 7], [1, 0, 1]]
@@ -91,7 +91,7 @@ def merged(entries: Ints, step: int) -> Ints:
 
 
 def evenly(count: int, into: int) -> list[tuple[int, int]]:
-    """Return the bounds of ``into`` parts of ``range(count)`` that differ by at most 1 in length, without empty parts.
+    """Return (begin, end) of ``into`` parts of ``range(count)`` whose lengths differ by at most 1, without empty parts.
 
     >>> evenly(7, 3)
     [(0, 3), (3, 5), (5, 7)]

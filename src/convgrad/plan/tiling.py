@@ -9,7 +9,7 @@ from convgrad.plan.constants import LOAD_CYCLES, MIN_STEP_CYCLES, STEP_CYCLES
 
 
 def balanced(count: int, limit: int) -> int:
-    """Return the smallest tile size with which as few tiles cover ``count`` as with the size ``limit``.
+    """Return the smallest tile size that covers ``count`` in as few tiles as the tile size ``limit``.
 
     >>> balanced(7, 4), balanced(9, 4), balanced(3, 8)
     (4, 3, 3)
@@ -18,7 +18,7 @@ def balanced(count: int, limit: int) -> int:
 
 
 def step_cycles(rows: int, vectors: int) -> float:
-    """Return the cycles of a micro-tile's step of K: the slowest of multiply-adds, loads, and the latency of a sum."""
+    """Return the cycles of a micro-tile's step of K: the maximum of multiply-adds, loads, and a sum's latency."""
     busy = max(rows * vectors / 2, LOAD_CYCLES * (rows + 2 * vectors), MIN_STEP_CYCLES)
     return busy + STEP_CYCLES
 
@@ -34,7 +34,7 @@ def heights(rows: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def tiles(count: int, rows: int, vectors: int) -> tuple[int, int, float]:
-    """Return the rows of micro-tiles that cover ``count`` positions, their number, and the cycles per k and position.
+    """Return the height of micro-tiles that cover ``count`` positions, their number, and cycles per k and position.
 
     If the rows do not divide the positions, the last micro-tile overlaps the one before.
 

@@ -9,8 +9,8 @@ from convgrad.plan.tables import Ints
 from convgrad.spec.order import FAN_IN
 
 DIGIT_BITS = FAN_IN.bit_length() - 1
-END = -1  # the ``following`` number of the last chain, after which all nodes are complete
-CHAIN = Record("number", "following", "leaf")  # numbers of a chain and of the next; batch leaf that it ends, or -1
+END = -1  # the next number after the last chain: all nodes are complete
+CHAIN = Record("number", "following", "leaf")  # of a chain: number, next number, batch leaf that it ends or -1
 
 
 def levels_of(leaves: int) -> int:
@@ -26,7 +26,7 @@ def levels_of(leaves: int) -> int:
 
 
 def chains(each: int, leaves: int) -> tuple[Ints, int]:
-    """Return rows of CHAIN for a batch whose leaves have ``each`` chains, and the levels of the tree, at least 1.
+    """Return rows of CHAIN for a batch whose leaves have ``each`` chains, and the levels of the tree (at least 1).
 
     >>> table, levels = chains(2, 2)
     >>> table.tolist(), levels  # the number of a leaf is above the digits of its chains
@@ -40,7 +40,7 @@ def chains(each: int, leaves: int) -> tuple[Ints, int]:
 
 
 def chains_of_leaves(each: int, leaves: int) -> tuple[Ints, int]:
-    """Return rows of CHAIN if the sum of each batch leaf is stored on its own, and the levels of a leaf's tree.
+    """Return rows of CHAIN for leaves of a batch whose sums are stored separately, and the levels of a leaf's tree.
 
     >>> chains_of_leaves(2, 2)[0].tolist()
     [[0, 1, -1], [1, -1, 0], [0, 1, -1], [1, -1, 1]]

@@ -20,7 +20,7 @@ from convgrad.spec.toom_cook import ALGORITHMS, MET, Algorithm, as_forward, of_g
 from convgrad.words import counted
 
 REMEMBERED = 256  # the number of cached plans of weight gradients
-PANEL = 2  # vectors of B that each step of K reads
+PANEL = 2  # vectors of B that a step of K reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,23 +46,23 @@ class TiledPlan(Chosen):
 
 
 def old_values(problem: Problem) -> dict[str, int]:
-    """Return the size of the copy of the old output in bytes, under "old"; empty if the call does not accumulate."""
+    """Return {"old": bytes of a copy of the old output}, or an empty dict if the call does not accumulate."""
     bytes_each = problem.output_format.dtype.itemsize
     return {"old": prod(canonical_shape(problem.geometry, problem.output)) * bytes_each} if problem.accumulate else {}
 
 
 def pitch(channels: int) -> int:
-    """Return the bytes of a tile's channels at one point: an odd number of lines, so that tiles use all cache sets."""
+    """Return the bytes of a tile's channels at one point. An odd number of lines makes tiles use all cache sets."""
     return _odd(channels * F32_BYTES)
 
 
 def of_point(count: int, channels: int) -> int:
-    """Return the bytes of ``count`` tiles at one point: an odd number of lines, so that points use all cache sets."""
+    """Return the bytes of ``count`` tiles at one point. An odd number of lines makes points use all cache sets."""
     return _odd(count * pitch(channels))
 
 
 def of_panel(k: int, isa: Isa) -> int:
-    """Return the bytes of a panel of weights at one point: ``PANEL`` vectors of results for each k."""
+    """Return the bytes of a panel of weights at one point: ``PANEL`` vectors of output channels for each k."""
     return k * PANEL * isa.lanes * F32_BYTES
 
 
@@ -86,7 +86,7 @@ class PositionsPlan(TiledPlan):
     and transforms the sums back. Cache blocks are rows of tiles if tiles are many, or else channels of the result.
     """
 
-    forward: Conv  # the convolution of one group; backward data as a forward whose input is dst
+    forward: Conv  # the convolution of one group; for backward data, a forward of dst
     by_rows: bool  # whether cache blocks are rows of tiles
     each: int  # rows of tiles, or result channels, in a cache block
     every: int  # rows of tiles, or result channels, in all cache blocks together
@@ -104,7 +104,7 @@ class PositionsPlan(TiledPlan):
 
     @property
     def cut(self) -> str:
-        """How the work is divided, in one line."""
+        """The division of the work among threads, as one line of text."""
         what = f"{counted(self.each, 'row')} of tiles" if self.by_rows else counted(self.each, "result")
         return f"{what} each, transformed, summed and transformed back by one thread"
 
@@ -183,8 +183,8 @@ class WeightsPlan(TiledPlan):
     src_bytes: int  # bytes of the src points that a task has at a time
     dst_bytes: int  # bytes of the dst points that a task has at a time
     sums_bytes: int  # bytes of the sums of a task, or of a unit if there are several units
-    units_ms: float  # time of the first stage: the sums of all units
-    weights_ms: float  # time of the second stage: the transform to weights
+    units_ms: float  # time of the first stage, which computes sums
+    weights_ms: float  # time of the second stage, which transforms sums to weights
 
     @property
     def tasks(self) -> int:
@@ -193,7 +193,7 @@ class WeightsPlan(TiledPlan):
 
     @property
     def cut(self) -> str:
-        """How the work is divided, in one line."""
+        """The division of the work among threads, as one line of text."""
         channels = f"{self.down} src and {self.across} dst channels"
         units = counted(self.turns.units, "unit")
         return f"{units} of {counted(self.turns.blocks, 'block')} of tiles, {channels} each"
@@ -226,7 +226,7 @@ def _timed(
 ) -> Iterator[tuple[float, int, int]]:  # fmt: skip
     """Yield the time of all tasks in ms, and the numbers of src and dst channels of a task.
 
-    Small tasks transform the same channels again and again. Large tasks exceed the second cache.
+    If tasks are small, several tasks transform the same channels. Large tasks exceed the second cache.
     """
     tiles = turns.each * turns.length
     for down, across in product(

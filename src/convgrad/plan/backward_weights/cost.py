@@ -1,4 +1,4 @@
-"""The predicted time of kernels of weight and bias gradients, on one thread and under a cut."""
+"""The predicted time of kernels of weight and bias gradients, on one thread and for each division of the work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: KernelSpe
         "src": conv.batch * conv.src_channels * prod(min(axis.src, axis.span) for axis in conv.axes),
         "dst": conv.batch * conv.positions * conv.dst_channels,
     }
-    read_ns = traffic_ns(machine, problem.operand_format.dtype.itemsize)  # packing reads from memory
+    read_ns = traffic_ns(machine, problem.operand_format.dtype.itemsize)  # to read the operand
     pack_a, pack_b = (_pack_ns(spec, operand) + read_ns for operand in (spec.a, spec.b))
     compute = _compute_ns(nest, machine, spec, operands)
     return Costs(spec, operands, compute, store, pack_a * elements[a], pack_b * elements[b])
@@ -48,7 +48,7 @@ def timed(
 
 
 def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, cut: Cut) -> float:
-    """Return the time under a cut in ns. Each part of A packs all of B again, and cache blocks overlap in src."""
+    """Return the time of a division of the work in ns. Each part of A packs B again; cache blocks overlap in src."""
     spec, largest, size = one.spec, cut.largest, problem.operand_format.dtype.itemsize
     in_order = SPATIAL in (spec.a.contiguous, spec.b.contiguous) or (spec.body == DEPTHWISE and cut.parts[0] == 1)
     piece = largest[0] * spec.groups_a_panel * min(per_group(nest).values()) * size
@@ -91,7 +91,7 @@ def _compute_ns(nest: WeightsNest, machine: Machine, spec: KernelSpec, operands:
 
 
 def _dense_cycles(mr: int, nr: int, lanes: int, taps: int, passed: int) -> float:
-    """Return the cycles of a step of K: multiply-adds, loads or the latency of a sum, and cache lines from L2.
+    """Return the cycles of a micro-tile's step of K, including the cache lines that it reads from L2.
 
     The first tap reads a line from L2, and further taps read it from L1. A step over ``passed`` positions takes at
     least the time to read the lines of all of them.
@@ -102,7 +102,7 @@ def _dense_cycles(mr: int, nr: int, lanes: int, taps: int, passed: int) -> float
 
 
 def _taps_cycles(nest: WeightsNest, machine: Machine, spec: KernelSpec, nr: int) -> float:
-    """Return the cycles of all micro-tiles of taps for one panel of A and one panel of B, over the whole batch."""
+    """Return the cycles of all taps for one panel of A and one panel of B, over the whole batch."""
     conv, micro_tile = nest.conv, spec.micro_tile
     inner = conv.axes[-1]
     sums = micro_tile.taps * micro_tile.mr * nr
@@ -132,7 +132,7 @@ def _taps_cycles(nest: WeightsNest, machine: Machine, spec: KernelSpec, nr: int)
 
 @lru_cache(maxsize=256)
 def _segments_met(axes: tuple[Axis, ...], taps: int) -> int:
-    """Return the rows of dst in an image that each micro-tile's most used outer tap meets, summed over micro-tiles."""
+    """Return the number of rows of dst that micro-tiles of ``taps`` outer taps process, summed over micro-tiles."""
     met = rows_met(axes)
     return int(met[of_tiles(len(met), taps)].max(1).sum())
 
@@ -188,7 +188,7 @@ def _pack_ns(spec: KernelSpec, operand: Operand) -> float:
 
 
 def _halo(nest: WeightsNest, chains_a_cache_block: int) -> float:
-    """Return how often an average value of src is read: cache blocks of an image overlap by the kernel's extent."""
+    """Return how often a value of src is read on average. Cache blocks of an image overlap by the kernel's extent."""
     outer = nest.conv.axes[:-1]
     if not chains_a_cache_block or not outer:
         return 1.0

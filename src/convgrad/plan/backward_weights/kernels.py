@@ -38,7 +38,7 @@ def not_dense(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
 
 
 def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
-    """Yield the dense kernels: for one tap at a time, an outer product of broadcast channels of A and vectors of B."""
+    """Yield the dense kernels. A micro-tile has one tap: broadcast channels of A times vectors of channels of B."""
     names = (problem.operand_format.name, problem.output_format.name)
     channels, compact = per_group(nest), 2 in steps(problem, isa) and _segments_of_whole_pairs(problem, nest)
     axis = {tensor: contiguous_axis(problem, nest, tensor) for tensor in channels}
@@ -48,7 +48,7 @@ def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
         for micro_tile, in_place in product(outer_products(max_mr, nr, channels[a]), ways[a]):
             x = Operand(axis[a], micro_tile.mr, in_place, moves=True)
             y = Operand(axis[b], nr * isa.lanes)
-            few = ceil(channels[a] / micro_tile.mr) <= MAX_B_READS and nest.conv.taps == 1  # micro-tiles that read B
+            few = ceil(channels[a] / micro_tile.mr) <= MAX_B_READS and nest.conv.taps == 1  # few micro-tiles read B
             for operand in (y, replace(y, in_place=True)) if few and whole else (y,):
                 for step in steps(problem, isa):
                     one = KernelSpec(isa, *names, GEMM, micro_tile, x, operand, step=step)
@@ -58,7 +58,7 @@ def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
 
 
 def _segments_of_whole_pairs(problem: Problem, nest: WeightsNest) -> bool:
-    """Return whether bf16 pairs can be compact: each segment is a whole chain and begins at an even position."""
+    """Return whether kernels with ``compact`` pairs apply: segments must be whole chains that begin at an even k."""
     if not nest.pointwise or any(contiguous_axis(problem, nest, tensor) == STRIDED for tensor in ("src", "dst")):
         return False
     return all(evenly_apart(nest, tensor) for tensor in ("src", "dst")) and not (segments_of(nest).first % 2).any()
@@ -73,7 +73,7 @@ def not_thin(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
 
 
 def thin(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
-    """Yield the thin kernels: for several taps at a time, all channels of A times vectors of channels of B."""
+    """Yield the thin kernels. A micro-tile has several taps: all channels of A times vectors of channels of B."""
     axes, channels = nest.conv.axes, per_group(nest)
     names = (problem.operand_format.name, problem.output_format.name)
     adjacent = axes[-1].dilation == 1
@@ -163,7 +163,7 @@ def under_taps(axes: tuple[Axis, ...], mr: int, nr: int, room: int) -> list[Micr
 
 
 def stencils(isa: Isa, axes: tuple[Axis, ...]) -> Iterator[tuple[MicroTileShape, int]]:
-    """Yield micro-tiles of taps of one vector of groups, and the ``slide`` of each (see ``KernelSpec``)."""
+    """Yield the micro-tiles of the depthwise kernel that fit in registers, each with its ``KernelSpec.slide``."""
     *outer, inner = axes
     moved = inner.stride // inner.dilation if inner.stride % inner.dilation == 0 else 0
     for u in range(1, min(prod(axis.kernel for axis in outer), DEPTHWISE_MAX_OUTER_TAPS) + 1):

@@ -1,4 +1,4 @@
-"""The loop nest of a weight or bias gradient with simplified axes, and its segments: rows of dst, cut by chain."""
+"""The simplified loop nest of a weight or bias gradient, and its segments, which are parts of rows of dst."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convgrad.spec.order import images_a_block, over_positions
 
 @dataclass(frozen=True)
 class WeightsNest:
-    """A convolution, byte strides of canonical axes, and the bytes from src's first element to the nest's first."""
+    """A convolution, the byte strides of its arrays' canonical axes, and the offset of the first src element."""
 
     conv: Conv
     src_strides: Strides
@@ -115,7 +115,7 @@ def _spread(nest: WeightsNest) -> WeightsNest:
 
 
 def _folded(nest: WeightsNest) -> WeightsNest:
-    """Turn the innermost taps into src channels, if their strides continue those of channels and all taps always exist.
+    """Turn the innermost taps into src channels, if channels and taps have a common stride and no tap reads padding.
 
     So patch embeddings, stems without pads and long kernels become dense layers with more channels. A position of src
     is packed once per tap, so channels must be few, or taps must share no position.
@@ -153,10 +153,10 @@ def collapsed(extents: tuple[int, ...], strides: Strides) -> int | None:
 class Segments:
     """The segments of an image, in order. A segment is the part of a row of dst in one accumulation chain."""
 
-    row: Ints  # the row of dst, by number
+    row: Ints  # the number of the row of dst
     first: Ints  # the first position in the row
     end: Ints  # the position after the last
-    chain: Ints  # the chain in the image, by number
+    chain: Ints  # the number of the accumulation chain in the image
 
 
 def segments_of(nest: WeightsNest) -> Segments:

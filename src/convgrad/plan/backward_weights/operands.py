@@ -20,13 +20,13 @@ class OperandStrides:
     tensor: str
     operand: Operand
     channels: int  # channels per group
-    channel: int  # from a channel to the next
-    k: int  # from a position of the tensor to the next
-    group: int  # from a group to the next
-    image: int  # from an image to the next
-    step: int  # from a position to the next in what the kernel reads: the pack, or the tensor
+    channel: int  # bytes from a channel to the next
+    k: int  # bytes from a position of the tensor to the next
+    group: int  # bytes from a group to the next
+    image: int  # bytes from an image to the next
+    step: int  # bytes from a position to the next where the kernel reads it: packed, or in the tensor
     stride: int  # positions of the tensor (not bytes) from a position of dst to the next
-    out: int  # from a channel to the next in the weights
+    out: int  # bytes from a channel to the next in the weights
 
 
 def operands_of(nest: WeightsNest, spec: KernelSpec, tensors: Operands) -> tuple[OperandStrides, OperandStrides]:
@@ -44,7 +44,7 @@ def _strides_of(nest: WeightsNest, spec: KernelSpec, operand: Operand, tensor: s
 
 
 def inner_step(nest: WeightsNest, tensor: str) -> int:
-    """Return the bytes from a position to the next: in the image if all positions have one stride, or else in a row."""
+    """Return the stride of positions in bytes: of the image if all its positions have one stride, or else of a row."""
     of_all = _step_of_all(nest, tensor) if nest.pointwise else None
     return nest.strides(tensor)[-1] if of_all is None else of_all
 

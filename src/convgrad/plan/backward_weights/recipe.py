@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, PACKED, Chosen
 
-GEMM, DEPTHWISE = "gemm", "depthwise"  # bodies: outer products of panels, and the direct depthwise kernel
+GEMM, DEPTHWISE = "gemm", "depthwise"  # names of loop nests: outer products, and the direct depthwise kernel
 GROUPS = "groups"  # a value of ``KernelSpec.lanes_hold``: each lane of a vector is a group
 Parts = tuple[int, int, int, int, int]
 
@@ -22,7 +22,7 @@ class MicroTileShape:
 
     mr: int
     nr: int
-    outer_taps: int = 1  # taps of the other axes
+    outer_taps: int = 1  # taps of all axes except the innermost
     inner_taps: int = 1  # consecutive taps of the innermost axis
 
     @property
@@ -39,7 +39,7 @@ class MicroTileShape:
 class Operand:
     """How a kernel reads A or B: packed or in place, and whether its address depends on the tap, as that of src does.
 
-    A micro-tile of one tap always has ``moves`` for A, because its kernel is the same if B is src.
+    In a micro-tile of one tap, ``moves`` is always set for A, because the kernel is the same if src is B.
     """
 
     contiguous: str
@@ -64,7 +64,8 @@ class KernelSpec:
     b: Operand
     lanes_hold: str = CHANNELS
     adjacent: bool = True  # whether inner taps read neighbouring positions, without dilation
-    slide: int = 0  # inner taps that the next position shifts src by; other src values stay in registers; 0: none
+    # Inner taps by which src shifts from a position to the next; values of other taps stay in registers. 0: none do.
+    slide: int = 0
     step: int = 1  # k per multiply-add; 2 for bf16 pairs, with the first k in the high half
     compact: bool = False  # whether only pairs that begin at an even k are packed, instead of a pair for each k
 
@@ -125,7 +126,7 @@ class KernelSpec:
 class Plan(Chosen):
     """The plan of a weight or bias gradient.
 
-    Operands are packed one cache block at a time: some chains of one image, or whole images if ``chains`` is 0.
+    Each cache block is packed at once: some chains of one image, or whole images if ``chains_a_cache_block`` is 0.
     """
 
     spec: KernelSpec

@@ -27,8 +27,8 @@ OPERANDS = ("a", "b")
 CALL = FLAGS + addresses("a.data", "b.data", "out", "partial_sums")  # the arguments that differ between calls
 OPERAND = Record(
     "packed",  # address of the rows of PACKED
-    "image", "group", "channel", "k",  # byte strides in memory
-    "channels",  # number per group
+    "image", "group", "channel", "k",  # byte strides in the operand's memory
+    "channels",  # channels per group
     "at",  # bytes from the begin of scratch to the packed panels
     "panel",  # bytes from a panel to the next
     "read_image", "read_k",  # byte strides in what the kernel reads: packed panels, or memory
@@ -39,13 +39,13 @@ OPERAND = Record(
 TABLES = addresses("tasks", "cache_blocks", "taps", "outs", "ranges", "masks", "chains", "segments", "indirection")
 NUMBERS = Record(
     "task_count",
-    "groups", "out_group",  # their number; bytes from a group to the next in the weights
+    "groups", "out_group",  # number of groups; bytes from a group to the next in the weights
     "tap_step",  # bytes from an inner tap to the next in the src that the kernel reads
     "left", "right",  # bytes of zeros before and after a packed row of src
     "swapped",  # whether B is src, in a kernel of one tap
     "a_next",  # bytes from a cache block's A in place to the next one's
-    "sums_at", "sums_step", "panel_sums",  # bytes to sums in scratch; bytes per micro-tile; bytes per panel, or 0
-    "levels", "leaf_levels",  # of the tree of a task; of the tree over all leaves of the batch
+    "sums_at", "sums_step", "panel_sums",  # the sums in scratch: offset, bytes per micro-tile, bytes per panel or 0
+    "levels", "leaf_levels",  # levels of a task's tree; levels of the tree over all leaves
     "image_parts", "leaves",  # tasks per part of the weights; leaves of the batch
     "taps_contiguous", "accumulate",
     "min_sum", "paths",  # smallest exponent sum that allows pairs; address of the counters ``PATHS``
@@ -53,11 +53,11 @@ NUMBERS = Record(
 )  # fmt: skip
 ARGUMENTS = CALL + TABLES + OPERAND.within("a") + OPERAND.within("b") + NUMBERS
 CACHE_BLOCK = Record(
-    "image", "images", "chains", "chain",  # first image, and how many; how many chains; first row of CHAIN
+    "image", "images", "chains", "chain",  # first image; numbers of images and chains; first row of CHAIN
     "a.first", "a.count", "b.first", "b.count",  # rows of PACKED
     "last",  # whether the task's sums are then complete and stored
 )  # fmt: skip
-CHAIN = tree.CHAIN + Record("image", "images", "segment", "segments")  # its images; its rows of SEGMENT
+CHAIN = tree.CHAIN + Record("image", "images", "segment", "segments")  # images of a chain; rows of SEGMENT
 
 
 def schedule(nest: WeightsNest, plan: Plan, accumulate: bool) -> Schedule:
@@ -113,7 +113,7 @@ def schedule(nest: WeightsNest, plan: Plan, accumulate: bool) -> Schedule:
         add_condition(tables, numbers)
     frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
     offsets = (nest.src_offset, 0) if a is src else (0, nest.src_offset)
-    shifted = LINE_BYTES if depthwise and made.partial_bytes else 0  # reads past the last panel's sums
+    shifted = LINE_BYTES if depthwise and made.partial_bytes else 0  # stores read past the last sums
     return Schedule(frozen, numbers, scratch_bytes, offsets, made.partial_bytes + shifted, made.counters)
 
 
@@ -128,11 +128,11 @@ def _chains(nest: WeightsNest, image: ImageTables, leaves: int, shared: bool) ->
 
 
 def _operand_numbers(nest: WeightsNest, plan: Plan, one: OperandStrides, image: ImageTables) -> dict[str, int]:
-    """Return the values of OPERAND. Panels of lanes of groups are an odd number of lines, to use all cache sets."""
+    """Return the values of OPERAND. If lanes are groups, panels are an odd number of lines, to use all cache sets."""
     packed, in_place = plan.spec.packed_bytes(one.operand, image.max_k[one.tensor]), one.operand.in_place
     panel = packed * plan.images_a_cache_block + (
         LINE_BYTES if plan.spec.step == 2 else 0
-    )  # the minimum exponent follows the panel
+    )  # the minimum exponent is at the end
     if plan.spec.groups_in_lanes:
         panel = (-(-panel // LINE_BYTES) | 1) * LINE_BYTES
     return {
@@ -147,8 +147,8 @@ def _scratch(
 ) -> tuple[dict[str, int], int]:  # fmt: skip
     """Return the offsets of A, B and the sums in scratch, and the bytes of scratch.
 
-    ``panels`` are the numbers of panels of groups, of A and of B, and of micro-tiles of taps of the largest task. Sums
-    of all panels are in scratch if several cache blocks add to them, or else of one panel.
+    ``panels`` is the size of the largest task in panels of groups, of A and of B, and in micro-tiles of taps. Scratch
+    has the sums of all panels if several cache blocks add to them, or else of one panel.
     """
     groups, a, b, taps = panels
     counts = (groups, groups) if spec.groups_in_lanes else (a, b)
@@ -159,11 +159,11 @@ def _scratch(
     numbers = {
         "a.at": 0, "b.at": a_bytes, "sums_at": sums_at, "sums_step": sums_step, "panel_sums": sums_step * all_panels,
     }  # fmt: skip
-    return numbers, size + (LINE_BYTES if spec.body == DEPTHWISE else 0)  # reads past the last panel's sums
+    return numbers, size + (LINE_BYTES if spec.body == DEPTHWISE else 0)  # stores read past the last sums
 
 
 def _prefetch(nest: WeightsNest, spec: KernelSpec, one: OperandStrides) -> int:
-    """Return the prefetch distance in bytes of the depthwise kernel, or of packing that transposes; 0 for none."""
+    """Return the prefetch distance in bytes, or 0: of the depthwise kernel, or of packing that transposes."""
     if spec.body == DEPTHWISE:
         return _depthwise_prefetch(nest, one)
     channel = abs(one.group if spec.groups_in_lanes else one.channel)
@@ -175,7 +175,7 @@ def _prefetch(nest: WeightsNest, spec: KernelSpec, one: OperandStrides) -> int:
 
 
 def _depthwise_prefetch(nest: WeightsNest, one: OperandStrides) -> int:
-    """Return the prefetch distance of the depthwise kernel in bytes: some rows, or one segment if a row has several."""
+    """Return the prefetch distance of the depthwise kernel in bytes: some rows, or one segment of a long row."""
     axes = nest.conv.axes
     strides = [axis.stride if one.tensor == "src" else 1 for axis in axes]
     if nest.pointwise or len(axes) == 1 or axes[-1].dst > constants.DEPTHWISE_POSITIONS:
@@ -185,7 +185,7 @@ def _depthwise_prefetch(nest: WeightsNest, one: OperandStrides) -> int:
 
 
 def _next_cache_block(packed: tuple[Ints, ...], images: int) -> int:
-    """Return the bytes from a cache block's data to the next one's, or ``images`` if an image is one cache block."""
+    """Return the bytes from a cache block's operand to that of the next. ``images`` is the result for whole images."""
     return int(packed[1][0, 0] - packed[0][0, 0]) if len(packed) > 1 and all(map(len, packed[:2])) else images
 
 
@@ -216,7 +216,7 @@ def _spans(packed: Sequence[Ints]) -> tuple[Ints, Ints]:
     return np.cumsum(counts) - counts, counts
 
 
-# Ranges, as begin and length; the number of the task's part of the weights; the byte offset of its partial sums.
+# The ranges of a task, as begin and length; the number of its part of the weights; the offset of its partial sums.
 TASK = Record(
     "group", "groups", "a.first", "a.count", "b.first", "b.count", "tap", "taps",
     "cache_block", "cache_blocks", "part", "partial_sums",
@@ -228,15 +228,15 @@ class Tasks:
     """Rows of TASK, and the sizes of the memory that the tasks use."""
 
     table: Ints
-    panels: Sequence[int]  # of the largest task: panels of groups, of A, of B, and micro-tiles of taps
-    partial_bytes: int  # of the counters, and of the partial sums that follow them
-    counters: int  # one for each part of the weights, if tasks share the batch
+    panels: Sequence[int]  # panels of groups, of A, of B, and micro-tiles of taps, in the largest task
+    partial_bytes: int  # bytes of the counters and of the partial sums after them
+    counters: int  # counters: one per part of the weights, if tasks share the batch
 
 
 def tasks(panels: Sequence[int], into: Parts, cache_blocks: Sequence[int], leaf_bytes: int) -> Tasks:
-    """Return the tasks: each is one part of groups, of A, of B, of micro-tiles of taps, and of the batch.
+    """Return the tasks. A task is one part each of groups, A, B, micro-tiles of taps, and the batch.
 
-    ``cache_blocks`` are counts per part of the batch. ``leaf_bytes`` are those of a micro-tile's sums of all leaves.
+    ``cache_blocks`` are counts per part of the batch. ``leaf_bytes`` is the size of a micro-tile's sums of all leaves.
     """
     weights = list(product(*map(evenly, panels, into[: len(panels)])))  # ranges of panels of groups, A, B, and taps
     sizes = [[end - begin for begin, end in each] for each in weights]

@@ -1,9 +1,9 @@
-"""Tables of segments, which are parts of rows of dst, and of the rows of src that segments are multiplied with.
+"""Tables of segments, which are parts of rows of dst, and of the rows of src to multiply with segments.
 
 K is images times positions of dst. A row of dst is cut into segments where an accumulation chain begins. For each outer
 tap, a segment is multiplied with part of one row of src, or with none if that row is padding. Rows of dst and outer
-taps have numbers, and their sum is the number of the row of src. So no table lists pairs of segments and taps. Example:
-an axis of 3 positions, with 3 taps and pads of 1:
+taps have numbers, and the sum of both is the number of the row of src. So no table lists pairs of segments and taps.
+Example: an axis of 3 positions, with 3 taps and pads of 1:
 
     row of dst    0 1 2         tap    0 1 2
     number        0 1 2         number 0 1 2
@@ -12,7 +12,7 @@ an axis of 3 positions, with 3 taps and pads of 1:
     indirection   none  row 0 row 1 row 2 none    (bytes to position 0 of the row of src, packed or in place)
 
 Row 1 of dst and tap 2 have the number 1 + 2 = 3, which is row 2 of src. ``taps.py`` has the range of positions at which
-each inner tap exists. A kernel sums the intersection of this range and a segment.
+each inner tap exists. A kernel sums over the positions of a segment that are in this range.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from convgrad.plan.records import Record
 from convgrad.plan.tables import Ints, distinct, merged, wrapped
 from convgrad.spec.geometry import Axis
 
-# The positions in the row, bytes to position 0 of the row of dst, and bytes in the indirection table.
+# The range of positions in the row, the offset of the row's position 0 in dst, and an offset in the indirection table.
 SEGMENT = Record("first", "end", "dst", "row")
 NO_ROW = np.iinfo(np.int64).min  # an entry of the indirection table that stands for a row of padding
 PACKED = Record("offset", "count")  # contiguous positions to pack: bytes from the image's begin, and their number
@@ -59,14 +59,14 @@ class Indirection:
         return found
 
     def reached(self, rows: Ints) -> tuple[int, Ints]:
-        """Return the smallest number of ``rows`` of dst with any tap, and a mask of all such numbers from there on."""
+        """Return the numbers that ``rows`` of dst have with all taps: the smallest, and a mask from the smallest on."""
         numbers = self.rows[rows]
         first = int(numbers.min())
         mask = np.zeros(int(numbers.max()) - first + int(self.taps[-1]) + 1, bool)
         mask[numbers - first] = True
         for step, count in self.steps:
             covered = 1
-            while covered < count:  # combine the mask with itself, shifted by as many taps as it covers
+            while covered < count:  # double the taps that the mask covers
                 more = min(covered, count - covered)
                 mask[more * step :] |= mask[: max(0, len(mask) - more * step)].copy()
                 covered += more
@@ -76,8 +76,8 @@ class Indirection:
 def indirection_of(axes: Sequence[Axis]) -> Indirection:
     """Return the indirection of outer axes.
 
-    The numbers of an axis are its padded src positions. If strides or dilations skip most of these, the numbers are
-    pairs of dst position and tap.
+    Numbers count the padded src positions of an axis. If strides or dilations skip most of these positions, numbers
+    count the pairs of a dst position and a tap.
 
     >>> one = indirection_of([Axis(5, 3, 3, dilation=1, pad_begin=1)])
     >>> one.met(np.add.outer(one.taps, one.rows)).tolist()
@@ -95,7 +95,7 @@ def indirection_of(axes: Sequence[Axis]) -> Indirection:
 
 
 def _counted(axis: Axis) -> tuple[int, int, Ints]:
-    """Return the steps of an axis's numbers per dst position and per tap, and the src position of each number."""
+    """Return the steps of numbers per dst position and per tap, and the src position of each number (-1: padding)."""
     step, tap_step, size = _numbers(axis)
     numbers = np.arange(size, dtype=np.int64)
     if size == axis.span:
@@ -107,7 +107,7 @@ def _counted(axis: Axis) -> tuple[int, int, Ints]:
 
 
 def _numbers(axis: Axis) -> tuple[int, int, int]:
-    """Return the steps of an axis's numbers per dst position and per tap, and the count of numbers."""
+    """Return the steps of numbers per dst position and per tap, and the count of numbers of an axis."""
     reach, met = axis.span, axis.dst * axis.kernel
     return (axis.stride, axis.dilation, reach) if reach <= met else (axis.kernel, 1, met)
 
@@ -199,7 +199,7 @@ class _Image:
     def cache_block(self, part: slice, before: int) -> tuple[Ints, Ints, Ints, Ints]:
         """Return the tables of a cache block: rows of PACKED of src and of dst, rows of SEGMENT, indirection entries.
 
-        ``part`` are its segments. Other cache blocks have ``before`` indirection entries before those of this one.
+        ``part`` is the range of its segments. ``before`` is the number of indirection entries of earlier cache blocks.
         """
         nest, inner, src, dst = self.nest, self.nest.conv.axes[-1], self.operands["src"], self.operands["dst"]
         row, first, end = (each[part] for each in (self.segments.row, self.segments.first, self.segments.end))

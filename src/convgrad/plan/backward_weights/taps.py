@@ -3,8 +3,8 @@
 A tap of the innermost axis exists at the positions of dst where it reads src, not padding. Example: an axis of 5
 positions, with 3 taps and pads of 1:
 
-    position   0 | 1 .. 3 | 4         a micro-tile of 3 taps has the whole range, 0 to 5, and then its three parts;
-    taps     1 2 | 0 1 2  | 0 1       the masks of a part are a word per tap: -1 if the tap exists, or 0
+    position   0 | 1 .. 3 | 4         A micro-tile of 3 taps has the whole range, 0 to 5, and then its three parts.
+    taps     1 2 | 0 1 2  | 0 1       The masks of a part are a word per tap: -1 if the tap exists, or 0.
 
 First, a kernel sums the whole range with all taps, because padding is packed as zeros. If a sum is not finite, it sums
 the parts again with masks. An outer tap exists for a whole segment or not at all (``segments.py``).
@@ -32,8 +32,8 @@ ELSEWHERE = np.iinfo(np.int64).min  # an output offset that stands for a tap tha
 def taps_record(spec: KernelSpec) -> Record:
     """Return the columns of a table with one row per micro-tile of taps.
 
-    The columns are the byte offset of the first inner tap in src, the row of TAP_RANGE of the whole range, the number
-    of parts that follow it, and the offset of each outer tap in the indirection table in bytes.
+    ``shift`` is the byte offset of the first inner tap in src. ``range`` is the first row of TAP_RANGE, and ``parts``
+    the number of parts after it. The others are byte offsets of outer taps in the indirection table.
     """
     outer = (f"row{u}" for u in range(spec.micro_tile.outer_taps))
     return Record("shift", "range", "parts", *outer)
@@ -119,7 +119,7 @@ def _first_here(tiles: Ints) -> NDArray[np.bool_]:
 
 
 def contiguous(outs: Table, size: int) -> bool:
-    """Return whether taps are contiguous in the output: within each micro-tile, or all, if micro-tiles have one tap.
+    """Return whether the taps of each micro-tile are contiguous in the output, or all taps if a micro-tile has one.
 
     The result is False if a micro-tile has taps that another micro-tile stores.
 
@@ -131,7 +131,7 @@ def contiguous(outs: Table, size: int) -> bool:
 
 
 def _parts(met: list[range]) -> list[tuple[int, int, tuple[bool, ...]]]:
-    """Cut positions where existing taps change, and return (first, end, which taps exist) of parts with any taps.
+    """Cut positions where the existing taps change. Return (first, end, existence of each tap) for parts with taps.
 
     >>> _parts([range(1, 5), range(0, 4)])
     [(0, 1, (False, True)), (1, 4, (True, True)), (4, 5, (True, False))]
@@ -142,7 +142,7 @@ def _parts(met: list[range]) -> list[tuple[int, int, tuple[bool, ...]]]:
 
 
 def _masks(outer_taps: int, existing: list[tuple[bool, ...]]) -> NDArray[np.int32]:
-    """Return masks by set of existing inner taps, set of absent outer taps (as bits), and tap: -1 if the tap exists."""
+    """Return masks (-1 if the tap exists) by existing inner taps, by absent outer taps as bits, and by tap."""
     numbers = (1 << outer_taps) - 1 - np.arange(1 << outer_taps)
     outer = (numbers[:, None] >> np.arange(outer_taps) & 1).astype(bool)
     both = outer[None, :, :, None] & np.array(existing)[:, None, None, :]

@@ -1,4 +1,4 @@
-"""The predicted time of kernels of forwards and data gradients, on one thread and under a cut."""
+"""The predicted time of kernels of forwards and data gradients, on one thread and for each division of the work."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, thr
 
 
 def time_ns(one: Costs, view: ForwardNest, machine: Machine, cut: Cut) -> float:
-    """Return the predicted time under a cut in ns. Each part of the panels of B packs all of A."""
+    """Return the time of a division of the work in ns. Each part of the panels of B packs all of A."""
     (_, parts, blocks), (_, panels, _) = cut.parts, cut.counts
     compute = one.compute_ns
     if not one.spec.b_in_place and not cut.loops["pass_chains"]:
         over = read_bytes(view, one.spec) / machine.l2_bytes - constants.PANELS_SHARE
         compute *= 1 + constants.PANEL_L2_MISS_FACTOR * min(max(0.0, over), 1.0)
-    packs = ceil(panels / parts / cut.loops["panels"])  # times that a task packs panels of B
+    packs = ceil(panels / parts / cut.loops["panels"])  # how often a task packs panels of B
     times = blocks if packs > 1 else min(blocks, cut.threads)
     packed = compute + one.store_ns + one.a_ns * (parts * packs) + one.b_ns * times
     return on_threads_ns(packed, _share(cut), cut, constants.POSITIONS_IMBALANCE)
 
 
 def _share(cut: Cut) -> float:
-    """Return the largest task's share of the work. Output blocks are in equal parts if each thread claims several."""
+    """Return the largest task's share of the work. Parts of output blocks count as equal if they outnumber threads."""
     share = 1.0
     for count, parts in zip(cut.counts, cut.parts, strict=True):
         largest = -(-count // parts) / count
@@ -93,7 +93,7 @@ def _paired_ns(spec: ForwardSpec) -> float:
 
 
 def _read_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: tuple[int, ...]) -> float:
-    """Return the time to read A, and to pack it if it is not in place, in ns. Output blocks overlap in A."""
+    """Return the time in ns to read A, and to pack it if it is not in place. Output blocks overlap in A."""
     met = prod(axis.met * _halo(axis, size) for axis, size in zip(view.axes, block, strict=True))
     elements = met * view.groups * view.channels
     read = traffic_ns(machine, FORMATS[spec.operand].dtype.itemsize)
@@ -108,7 +108,7 @@ def _halo(axis: Along, size: int) -> float:
 
 
 def crowded(view: ForwardNest) -> bool:
-    """Return whether A in place has set conflicts: positions use few sets of the first cache, and taps read A again."""
+    """Return whether A in place has set conflicts, because positions use few sets of the first cache."""
     last = view.axes[-1]
     few = (
         view.groups > 1
@@ -133,12 +133,12 @@ def _tile_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: 
 
 
 def _region_cycles(view: ForwardNest, rows: int, vectors: int, block: tuple[int, ...], adds: float) -> float:
-    """Return the cycles of all regions for one panel of B. Micro-tiles of a region run along its least wasteful axis.
+    """Return the cycles of all regions for one panel of B. Micro-tiles run along the axis that wastes fewest cycles.
 
-    There may be too many regions to list. So parts of an axis with the same waste, in cycles per k and position, are
-    added up, and these sums are multiplied over the axes.
+    Regions are combinations of parts of axes, and may be too many to list. So axes are added one after the other, and
+    regions that waste the same number of cycles per position are added up.
     """
-    work, regions, segments = {inf: 1.0}, 1, 1  # pairs of position and tap of regions, by their waste
+    work, regions, segments = {inf: 1.0}, 1, 1  # pairs of position and tap, by cycles per position
     for axis, size in zip(view.axes, block, strict=True):
         parts, more = parts_of(axis, size), dict[float, float]()
         for count, meetings in parts.counted:

@@ -30,12 +30,12 @@ def panel_bytes(view: ForwardNest, spec: ForwardSpec) -> int:
 
 
 def read_bytes(view: ForwardNest, spec: ForwardSpec) -> int:
-    """Return the bytes of a packed panel of B that micro-tiles read: half of the panel if it is in bf16 pairs."""
+    """Return the bytes of a packed panel of B that micro-tiles read, which is half of the panel for bf16 pairs."""
     return view.taps * spec.pitch * spec.position_bytes(view.k)
 
 
 def parts_of(axis: Along, size: int) -> Parts:
-    """Return the parts of an axis, also cut at the bounds of output blocks of ``size`` positions."""
+    """Return the parts of an axis, cut at the bounds of output blocks of ``size`` positions."""
     return axis.parts.in_blocks(size).parts
 
 
@@ -59,7 +59,7 @@ def cuts(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: int, t
 
 
 def _in_passes(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: int) -> Iterator[Cut]:
-    """Yield ways to cut in passes: each pass adds the same few chains of a panel of B to all micro-tiles of a region.
+    """Yield ways to cut in passes. A pass adds some chains of a panel of B to all micro-tiles of a region.
 
     The part of B that a pass reads stays in the second cache. Sums stay in scratch between passes.
     """
@@ -76,7 +76,7 @@ def _in_passes(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: 
 
 
 def _count(view: ForwardNest, block: Sequence[int]) -> int:
-    """Return the number of output blocks of a size."""
+    """Return the number of output blocks of size ``block``."""
     return prod(ceil(axis.extent / size) for axis, size in zip(view.axes, block, strict=True))
 
 
@@ -91,7 +91,7 @@ def _whole_block(view: ForwardNest, wanted: int) -> tuple[int, ...]:
 
 
 def waiting_bytes(view: ForwardNest, spec: ForwardSpec) -> int:
-    """Return the bytes of a micro-tile's sums that wait in scratch for more chains: one set per level of the tree."""
+    """Return the bytes of a micro-tile's sums between passes: one set of sums per level of the tree."""
     return levels(view) * spec.tile_bytes
 
 
@@ -101,7 +101,7 @@ def levels(view: ForwardNest) -> int:
 
 
 def max_tiles(view: ForwardNest, block: Sequence[int], spec: ForwardSpec) -> int:
-    """Return the maximum number of micro-tiles of a region, for a size of output blocks and any axis of micro-tiles."""
+    """Return the maximum number of micro-tiles of a region, if output blocks have the size ``block``."""
     longest = [parts_of(axis, size).max_count for axis, size in zip(view.axes, block, strict=True)]
     along = [tiles(count, spec.mr, spec.nr)[1] for count in longest]
     return max(prod(longest) // count * many for count, many in zip(longest, along, strict=True))
@@ -110,7 +110,7 @@ def max_tiles(view: ForwardNest, block: Sequence[int], spec: ForwardSpec) -> int
 def _output_block(view: ForwardNest, machine: Machine, spec: ForwardSpec, wanted: int, last: int) -> tuple[int, ...]:
     """Return a size of output blocks whose A fits in the cache and for which there are ``wanted`` blocks.
 
-    The axis ``last``, along which most micro-tiles run, is cut after the others, and in whole micro-tiles.
+    The axis ``last``, along which most micro-tiles run, is cut after the other axes and in whole micro-tiles.
     """
     room_bytes = max(1, int(machine.l2_bytes * constants.OUTPUT_BLOCK_SHARE))
     size, have = [axis.extent for axis in view.axes], 1
@@ -164,7 +164,7 @@ def claimed(count: int, threads: int) -> int:
 def _lines_at_once(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) -> tuple[tuple[int, int], int]:
     """Return the size of output blocks (along lines, along the last axis), and the input positions packed at a time.
 
-    An output block has as many lines as have tap sums that fit in the cache. A line whose tap sums do not fit is cut.
+    The tap sums of an output block's lines fit in the cache. A line is cut if its own tap sums do not fit.
     """
     lines, last, width = view.axes[spec.line], view.axes[-1], spec.product.width
     stride, phases = len(last.phases), len(lines.phases)

@@ -27,13 +27,13 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
 
 
 def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[Proposed]:
-    """Yield the dense kernels for a problem's contiguous axes, one per micro-tile and choice of operands in place."""
+    """Yield the dense kernels for the contiguous axes of a problem, with A and B packed or in place."""
     operands = (OPERAND[problem.solves_for], "weights")
     return ((spec, operands) for spec in _kernels(problem, view, isa, False))
 
 
 def transposed_unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
-    """Return why the GEMM cannot be transposed, or the empty string."""
+    """Return why the GEMM cannot be transposed, or the empty string if it can."""
     other = view.transposed_gemm
     if other is None:
         return "an image is not one matrix product"
@@ -84,9 +84,10 @@ def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: boo
             for a_in_place, b_in_place in product(places, ways):
                 if a_in_place and not f32 and rows * vectors > isa.registers - 2 * isa.spare:
                     continue
-                if b_in_place and problem.operand_format is BF16 and not a_in_place:  # packing swaps the k of A
+                # Packing swaps the two k of each bf16 pair of A, but B in place is not swapped.
+                if b_in_place and problem.operand_format is BF16 and not a_in_place:
                     continue
-                if step == 2 and (view.k == 1 or (a_in_place and data != CHANNELS)):  # no pairs to read
+                if step == 2 and (view.k == 1 or (a_in_place and data != CHANNELS)):  # k do not form pairs
                     continue
                 yield ForwardSpec(
                     isa, *names, rows, vectors, single_vector and not b_in_place, len(view.axes), data, weights, out,

@@ -28,7 +28,7 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
     parts = view.with_merged_groups.axes[-1].parts
     if not parts.max_taps:
         return "no tap exists at any position"
-    # The kernel needs at least one tap in each chain that cuts a row of taps.
+    # A row of taps may span several chains, but the kernel needs at least one tap of the row in each chain.
     return "" if parts.tap_step * view.k <= BLOCK else f"taps of a row are more than {BLOCK} products apart"
 
 
@@ -52,7 +52,7 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[For
 
 
 def _panels(view: ForwardNest, isa: Isa) -> Iterator[tuple[int, int]]:
-    """Yield (groups, vectors) of panels: groups that fit in one vector, that fill whole vectors, or twice as many."""
+    """Yield (groups, vectors) per panel: groups that fit in one vector, that fill whole vectors, or twice as many."""
     some, whole = isa.lanes // view.n, lcm(view.n, isa.lanes) // view.n
     for groups in sorted({min(some, view.groups), whole, 2 * whole}):
         vectors = ceil(groups * view.n / isa.lanes)
@@ -93,5 +93,5 @@ def _stencil(view: ForwardNest, isa: Isa, groups: int, vectors: int, parts: Part
     met = [stencil.reads(isa.lanes, v, step)[-1] for v in range(vectors)]
     over = any(first + count * step > groups * view.k for first, count in met)
     remainder = view.groups % groups * view.n
-    alone = vectors > 1 and remainder == isa.lanes  # micro-tiles of one vector compute a last full vector
+    alone = vectors > 1 and remainder == isa.lanes  # micro-tiles of one vector compute it
     return replace(stencil, masked=over or (remainder > 0 and not alone))

@@ -1,8 +1,8 @@
 """kn2row: forwards and data gradients of few output channels, which add tap sums of a GEMM.
 
 A tap sum is the sum over k of a tap's products at one input position. If the order of the sum is tap by tap, one dense
-GEMM computes all tap sums: rows of A are taps times output channels, and columns of B are input positions. Each output
-adds the tap sums of its taps.
+GEMM computes all tap sums. Rows of its A are taps times output channels, and columns of its B are input positions. Each
+output adds the tap sums of its taps.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from convgrad.plan.tiling import tiles
 from convgrad.spec.order import APART_RESULTS, FAN_IN
 from convgrad.spec.problem import Problem
 
-KN2ROW = "kn2row"  # the body of the kernel
-MAX_TAPS = FAN_IN**3  # the leaves of a reduction tree of three levels
+KN2ROW = "kn2row"  # the name of the loop nest
+MAX_TAPS = FAN_IN**3  # the maximum number of leaves of a reduction tree with three levels
 VECTORS = 4  # vectors of outputs that are summed at a time
 
 
@@ -36,7 +36,7 @@ class Kn2rowSpec:
     product: ForwardSpec  # the GEMM of tap sums in f32
     output: str  # the number format of the output
     axes: int  # the number of axes
-    line: int  # the axis of lines, as ``line_axis``: a line is one position of it, with all positions of inner axes
+    line: int  # the axis of lines (``line_axis``): a line is one of its positions with all positions of inner axes
     out: str  # CHANNELS: positions of the last axis with all channels are contiguous; SPATIAL: without channels
     activation: str = ""  # applied to outputs before rounding; "" for none
 
@@ -71,7 +71,7 @@ class Kn2rowPlan(Chosen):
     """The plan of a forward or a data gradient of few output channels."""
 
     spec: Kn2rowSpec
-    output_block: tuple[int, int]  # its size along the axis of lines and along the last axis
+    output_block: tuple[int, int]  # the size of an output block along the axis of lines and along the last axis
     cache_block: int  # input positions that are packed at a time
     block: int  # micro-tiles of A that are multiplied with all packed panels of B before the next ones
     parts: tuple[int]  # the number of parts of all output blocks; a task is one part
@@ -144,18 +144,18 @@ def _spec(problem: Problem, view: ForwardNest, isa: Isa, max_rows: int, vectors:
 
 
 def output_block_count(view: ForwardNest, spec: Kn2rowSpec, output_block: tuple[int, int]) -> int:
-    """Return the number of output blocks of all images, for their size."""
+    """Return the number of output blocks of all images, if a block has the size ``output_block``."""
     images = prod(axis.extent for axis in view.axes[: spec.line])
     return images * ceil(view.axes[spec.line].extent / output_block[0]) * ceil(view.axes[-1].extent / output_block[1])
 
 
 def ring_lines(view: ForwardNest, spec: Kn2rowSpec, along: int) -> int:
-    """Return the maximum number of input lines whose tap sums an output block needs: the size of their ring buffer."""
+    """Return the number of lines of the ring buffer: the maximum of input lines that an output block needs."""
     return max(map(len, reached(view.axes[spec.line], along)))
 
 
 def line_positions(view: ForwardNest, spec: Kn2rowSpec, across: int) -> int:
-    """Return the maximum number of positions of an input line that an output block of ``across`` outputs needs."""
+    """Return the maximum number of positions of an input line that ``across`` outputs of a line need."""
     return prod(axis.met for axis in view.axes[spec.line + 1 : -1]) * max(map(len, reached(view.axes[-1], across)))
 
 

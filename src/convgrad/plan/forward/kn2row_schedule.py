@@ -25,22 +25,22 @@ from convgrad.spec.order import BLOCK as BLOCK_TERMS
 TABLES = addresses("last_blocks", "phases", "segments", "chains")  # in addition to those of the GEMM
 NUMBERS = Record(
     "chain_count",  # accumulation chains per tap
-    "row_count", "row_bytes", "height",  # rows of A, taps times output channels, and bytes of one; rows of a micro-tile
-    "micro_tiles", "a_block",  # micro-tiles of all rows; of a block of A, which all packed panels use in turn
+    "row_count", "row_bytes", "height",  # number of rows of A, bytes of a row; rows of a micro-tile
+    "micro_tiles", "a_block",  # micro-tiles of all rows, micro-tiles of a block of A
     "cache_block",  # input positions that are packed at a time
     "output_block_count", "last_block_count",  # output blocks along the axis of lines, along the last axis
     "phase_count",  # phases of the last axis
     "tile_prefetch", "k_prefetch",  # bytes of B to prefetch per micro-tile, per k
-    "lines", "line_bytes", "contiguous",  # of the ring buffer of tap sums; whether all input positions have one stride
+    "lines", "line_bytes", "contiguous",  # of the ring buffer: lines, bytes per line; whether positions have one stride
     "inner",  # input positions per line of the ring buffer
-    "tap_bytes_out", "result_bytes",  # bytes of tap sums from a tap, from an output channel to the next
+    "tap_bytes_out", "result_bytes",  # bytes of tap sums: from a tap to the next, from an output channel to the next
     "stream_bytes",  # bytes of summed outputs from a (phase, output channel) to the next
     "out_step", "adds",
     "done_at", "tap_sums_at", "outer_at", "entries_at", "nodes_at", "streams_at", "ordered_at", "no_bias_at",
 )  # fmt: skip
-ALONG = Record("extent", "given", "out", "taps", "tap", "met", "place")  # place: bytes of tap sums
+ALONG = Record("extent", "given", "out", "taps", "tap", "met", "place")  # place: stride of tap sums
 TASK = Record("output_block", "output_blocks")
-OUTPUT_BLOCK = Record("part", "parts", "first", "end")  # rows of PART; input lines
+OUTPUT_BLOCK = Record("part", "parts", "first", "end")  # its rows of PART; its input lines
 PART = Record("count", "out", "out_step", "met", "met_step", "taps", "tap", "tap_step", "tap_met")
 LAST_BLOCK = Record(  # a part of an output block along the last axis
     "phase", "first", "count",  # its first row of PHASE; input positions
@@ -101,7 +101,7 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
 
 
 def _unit(view: ForwardNest, at: int) -> int:
-    """Return the step between the numbers of neighbouring taps of axis ``at``, with taps numbered row-major."""
+    """Return the step between the row-major numbers of neighbouring taps of axis ``at``."""
     return prod(inner.kernel for inner in view.axes[at + 1 :])
 
 
@@ -140,9 +140,9 @@ def _last_blocks(last: Along, across: int, unit: int) -> tuple[list[dict[str, in
 
 
 def _touching(first: int, by_tap: int, taps: int, positions: int, extent: int) -> range:
-    """Return the taps through which any of ``positions`` neighbouring outputs meets input positions 0 to ``extent``.
+    """Return the taps through which any of ``positions`` neighbouring outputs reads the input.
 
-    The first output meets the input position ``first`` through tap 0.
+    The first output meets the input position ``first`` through tap 0. The input has positions 0 to ``extent``.
 
     >>> _touching(-3, 1, 9, 2, 4), _touching(3, -1, 9, 2, 4)
     (range(2, 7), range(0, 5))

@@ -30,7 +30,7 @@ class Along:
     data: int  # bytes from an input position to the next
     out: int  # bytes from an output position to the next
     weights: int  # bytes from a tap to the next
-    identity: bool  # whether there is one tap, through which each output position meets the same input position
+    identity: bool  # whether there is one tap, and positions of output and input with the same number meet
     phases: tuple[Part, ...]  # parts with all taps, existing or not
 
     def merged(self, inner: Along) -> Along | None:
@@ -45,7 +45,7 @@ class Along:
 
 
 def identity(extent: int, data: int, out: int) -> Along:
-    """Return an axis with one tap, through which each output position meets the same input position."""
+    """Return an axis with one tap, where each output position meets the input position with the same number."""
     whole = Part(range(extent), range(1), 0, 1, 1)
     return Along(extent, extent, 1, Parts.of([whole]), data, out, 0, True, (whole,))
 

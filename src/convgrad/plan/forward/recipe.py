@@ -11,15 +11,15 @@ from convgrad.plan.pairs import PAIR_BYTES
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, PACKED, Chosen
 from convgrad.plan.tiling import heights
 
-DENSE = "dense"  # the body of kernels whose M is output positions and whose N is output channels
+DENSE = "dense"  # the name of the loop nest whose M is output positions and whose N is output channels
 
 
 @dataclass(frozen=True)
 class StencilShape:
     """The shape of a grouped stencil, whose lanes are channels of several groups.
 
-    A micro-tile computes some positions of the last axis with each row of taps. Several positions use the same vector
-    of A with different taps, so a micro-tile loads it once.
+    A micro-tile processes one row of taps at a time, for several positions of the last axis. Several positions use the
+    same vector of A with different taps, so a micro-tile loads the vector once.
     """
 
     out_channels: int  # output channels per group
@@ -27,8 +27,8 @@ class StencilShape:
     groups: int  # groups per panel
     by_position: int  # input positions from an output position to the next, in units of the greatest common divisor
     by_tap: int  # input positions from a tap to the next, in the same units
-    tap_step: int  # the step between the numbers of neighbouring taps of a phase
-    sizes: tuple[int, ...]  # the numbers of taps of the unrolled loops, descending
+    tap_step: int  # the step from a tap of a phase to the next, in taps of the convolution
+    sizes: tuple[int, ...]  # the numbers of taps that are unrolled, descending
     guarded: bool  # whether any input position of a micro-tile may be absent, not only those at its ends
     strided_groups: bool  # whether weights of output channels have no common stride across groups
     masked: bool  # whether some panels have fewer channels than lanes, so that loads are masked
@@ -43,7 +43,7 @@ class StencilShape:
         return min(lane // self.out_channels, self.groups - 1)
 
     def channels(self, lanes: int, vector: int) -> range:
-        """Return the input channels of a panel that the output channels in one of its vectors use.
+        """Return the input channels, counted in a panel, that the output channels of one vector use.
 
         >>> StencilShape(10, 6, 8, 1, 1, 1, (1,), False, False, True).channels(16, 1)  # groups 1 to 3
         range(6, 24)
@@ -63,7 +63,7 @@ class StencilShape:
         return [(first, count) for first in range(channels.start, channels.stop, count * step)]
 
     def reach(self, rows: int, taps: int) -> int:
-        """Return the number of units of A from the first to the last that ``rows`` positions use with ``taps`` taps."""
+        """Return the extent of A, in units, that ``rows`` positions read with ``taps`` taps."""
         return (rows - 1) * self.by_position + (taps - 1) * abs(self.by_tap) + 1
 
     def __str__(self) -> str:

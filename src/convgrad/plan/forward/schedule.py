@@ -33,7 +33,7 @@ NUMBERS = Record(
     "weights_group", "weights_n", "weights_k", "bias_n",
     "tap_chains",  # accumulation chains per tap
     "number_step", "number_share",  # number of a chain: (tap * number_step + chain of the tap) / number_share
-    "levels",  # of the reduction tree
+    "levels",  # levels of the reduction tree
     "pass_chains", "waiting_bytes",  # chains per pass; bytes of a micro-tile's sums between passes
     "a_k",  # bytes from a k to the next in the A that micro-tiles read
     "b_tap", "b_k",  # bytes from a tap, from a k to the next in the B that micro-tiles read
@@ -53,7 +53,7 @@ PAIRS = Record(  # additional arguments of kernels with bf16 pairs
     addresses=("paths",),
 )  # fmt: skip
 TASK = Record("group", "groups", "panel", "panels", "block", "blocks")
-OUTPUT_BLOCK = Record("part", "parts", "first", "count")  # along an axis: rows of PART; positions of A
+OUTPUT_BLOCK = Record("part", "parts", "first", "count")  # per axis: its rows of PART; its positions of A
 PART = Record(  # a part of an axis; a region is one part of each axis
     "count", "out", "out_step",  # output positions; bytes to the first, and to the next
     "met", "met_step",  # position of A for the first output position and tap; step per output position
@@ -62,12 +62,12 @@ PART = Record(  # a part of an axis; a region is one part of each axis
     "first_bias", "bias",  # in a transposed GEMM: bytes to the first position's bias, and to the next
     "mr", "tiles", "waste",  # micro-tiles along this axis: rows, number, 1024ths of a cycle per position
 )  # fmt: skip
-SEGMENT = Record("data", "weights", "count")  # byte offsets in A and in B; k
-STENCIL_SEGMENT = SEGMENT + Record("first")  # count is taps of a row of the filter; first of them
-CHAIN = Record("number", "segments", "segment")  # its number in the tree; its segments: number, bytes to the first
+SEGMENT = Record("data", "weights", "count")  # byte offsets in A and in B; number of k
+STENCIL_SEGMENT = SEGMENT + Record("first")  # ``count`` is a number of taps in a row, and ``first`` the first tap
+CHAIN = Record("number", "segments", "segment")  # number in the tree; number of segments; bytes to the first segment
 
 MAX_WEIGHED = 1 << 20  # if there are more output blocks, tasks assume that all have equal work
-NOT_ALONG = 512  # 1024ths of a cycle per position that another axis must save to be preferred to the contiguous axis
+NOT_ALONG = 512  # 1024ths of a cycle per position: the minimum saving for which micro-tiles leave the contiguous axis
 
 
 @cache
@@ -170,7 +170,7 @@ def _rows(parts: Parts, axis: Along, step: int, unit: int, spec: ForwardSpec, co
 
 
 def _work(cut: Blocks) -> Ints:
-    """Return the relative work of each output block of an axis: 4 per pair of position and tap, and 1 per position."""
+    """Return the relative work of each output block of an axis: 4 per pair of position and tap, plus 1 per position."""
     return np.add.reduceat(cut.parts.count * (4 * cut.parts.taps + 1), cut.begins)
 
 
@@ -195,7 +195,7 @@ def _tasks(view: ForwardNest, plan: ForwardPlan, work: Sequence[Ints]) -> Ints:
 
 
 def _ends(work: Sequence[Ints], done: NDArray[np.float64]) -> Ints:
-    """Return how many output blocks have each share ``done`` of the work, which is a product over axes per block."""
+    """Return for each share in ``done`` how many output blocks together have this share of the work."""
     weights = np.ones(1)
     for each in work:
         weights = np.multiply.outer(weights, each.astype(float)).ravel()
@@ -234,8 +234,8 @@ def _numbering(view: ForwardNest) -> dict[str, int]:
 def _a_k(view: ForwardNest, spec: ForwardSpec) -> int:
     """Return the bytes from a k to the next in the A that micro-tiles read.
 
-    For contiguous channels this is not the stride of the nest, because a single channel may have any stride. If that
-    were the stride of positions, the driver would merge the segments of neighbouring taps.
+    If channels are contiguous, this is the size of an element, not the stride of the nest. A single channel may have
+    the stride of positions, and then the driver would merge the segments of neighbouring taps.
     """
     if spec.step == 2:
         return PAIR_BYTES // 2

@@ -4,8 +4,8 @@ In other kernels, the output channels of a small group leave most lanes of a vec
 positions is read in place and multiplied by one weight per output channel. If a tap is absent for a lane, the sum of
 this lane does not change.
 
-The kernel has no bf16 pairs, because two vectors of positions must be interleaved for each pair. That would pay only
-with four or more output channels, and only if a multiply-add of a pair is as fast as a single one.
+The kernel has no bf16 pairs, because each pair would need two vectors of positions, interleaved. Pairs would pay only
+for four or more output channels, and only if a multiply-add of a pair is as fast as one of a single k.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from convgrad.plan.recipe import Chosen, Operands
 from convgrad.spec.order import FAN_IN
 from convgrad.spec.problem import Problem
 
-SPATIAL_STENCIL = "spatial stencil"  # the body of the kernel
-MAX_POSITIONS = 1 << 31  # positions of a line, because lanes count them in 32 bits
+SPATIAL_STENCIL = "spatial stencil"  # the name of the loop nest
+MAX_POSITIONS = 1 << 31  # the limit of positions per line, because lanes count positions in 32 bits
 SHAPES = ((1, 8), (2, 8), (4, 4), (8, 2))  # output channels of a micro-tile, and vectors of each channel
 
 

@@ -27,9 +27,9 @@ ALONG = Record("kernel", "tap", "first", "count")  # of an axis: taps, bytes fro
 TASK = Record("group", "groups")
 PART = Record(
     "count", "out", "out_step", "data", "data_step",  # data: bytes to the input of the first position and tap
-    "taps", "tap", "tap_step", "tap_data", "met", "met_step", "tap_met",  # met: the same in input positions
+    "taps", "tap", "tap_step", "tap_data", "met", "met_step", "tap_met",  # met: in positions
 )  # fmt: skip
-ENTRY = Record("data", "weight", "line", "met")  # a tap and k: byte offsets; input line, position
+ENTRY = Record("data", "weight", "line", "met")  # a tap and a k: byte offsets, input line, input position
 CHAIN = Record("number", "count")  # an accumulation chain: its number, and its number of k
 OUTER = Record("data", "tap")  # a tap of all axes except the last two: byte offset in the data, number
 
