@@ -26,7 +26,7 @@ class Isa:
     registers: int
     micro_tiles: tuple[tuple[int, int], ...]
     spare: int = 1  # registers for operands that micro-tiles of several taps do not hold
-    pair_micro_tiles: tuple[tuple[int, int], ...] = ()  # micro-tiles with bf16 pairs; empty: ``micro_tiles``
+    pair_micro_tiles: tuple[tuple[int, int], ...] = ()  # with bf16 pairs; if empty, ``micro_tiles`` apply
     pairs: str = ""  # the multiply-add of bf16 pairs, a key of ``PAIR_SUMS`` in engines/llvm/intrinsics.py, or ""
 
     def micro_tiles_of(self, step: int) -> tuple[tuple[int, int], ...]:
@@ -84,7 +84,7 @@ def modelled(isa: Isa, pairs: str) -> Isa:
     return replace(isa, name=f"{isa.name}, pairs {pairs}", pairs=pairs)
 
 
-@dataclass(frozen=True, eq=False)  # compared by identity: cache lookups are fast
+@dataclass(frozen=True, eq=False)  # identity makes cache lookups fast
 class Machine:
     """A machine: its instruction set, and the cache sizes and speeds of one core for the cost model."""
 

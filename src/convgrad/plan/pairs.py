@@ -14,8 +14,8 @@ from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.tables import Table
 from convgrad.spec.problem import Problem
 
-# The smallest allowed ex + ey, in biased exponents: 2**(ex + ey - 14) is then 2**-126 or more. If ex + ey is smaller
-# by 1, a sum of two products can be denormal.
+# The smallest allowed ex + ey, in biased exponents: 2**(ex + ey - 14) is then 2**-126 or more.
+# With a smaller sum of exponents, a sum of two products can be denormal.
 MIN_EXPONENT_SUM = 2 * F32.max_exponent + 2 * (BF16.significand_bits - 1) + F32.min_exponent
 WHERE_PAIRS = f"if the data permits: the minimum exponents of the panels of A and B sum to {MIN_EXPONENT_SUM} or more"
 PAIR_BYTES = 4

@@ -77,7 +77,7 @@ SCHEDULES: Mapping[str, Callable[[Any, Any, bool], Schedule]] = {  # by the name
     SPATIAL_STENCIL: spatial_stencil_schedule.schedule,
     KN2ROW: kn2row_schedule.schedule,
 }
-_ARGUMENTS: Mapping[str, Callable[[int], Record]] = {  # by loop nest, if arguments depend on axes
+_ARGUMENTS: Mapping[str, Callable[[int], Record]] = {  # by loop nest; others have fixed arguments
     DENSE: forward_schedule.arguments,
     SPATIAL_STENCIL: spatial_stencil_schedule.arguments,
     KN2ROW: kn2row_schedule.arguments,

@@ -1,4 +1,4 @@
-"""The check for problems that no kernel computes. It imports no planner."""
+"""The check for problems that no kernel computes. This module imports no planner, so the check is fast."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import WHERE_PAIRS
 from convgrad.words import counted, duration
 
-# The contiguous axis of an operand: the channels of a position, the positions of a row, or none (STRIDED). Kernels
-# are specialised on this axis only: extents and other strides are run-time arguments.
+# The contiguous axis of an operand: the channels of a position, the positions of a row, or none (STRIDED).
+# Kernels are specialised on this axis only: extents and other strides are run-time arguments.
 CHANNELS, SPATIAL, STRIDED = "channels", "spatial", "strided"
 # The contiguous axis of weights: output channels, input channels (K), taps, or none (STRIDED).
 CHANNELS_OUT, CHANNELS_IN, TAPS = "output channels", "input channels", "taps"

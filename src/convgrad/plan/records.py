@@ -33,7 +33,7 @@ class Record:
         return Record(*self.columns, *other.columns, addresses=self.addresses | other.addresses)
 
     def within(self, name: str) -> Record:
-        """Return a record with the prefix ``name.`` before all column names. ``name`` may be that of an axis."""
+        """Return a record with the prefix ``name.`` before all column names. ``name`` is, for example, an axis."""
         return Record(*(f"{name}.{one}" for one in self.columns), addresses=(f"{name}.{one}" for one in self.addresses))
 
     def index(self, column: str) -> int:

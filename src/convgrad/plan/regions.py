@@ -199,7 +199,7 @@ def parts(axis: Axis, solves_for: str) -> Parts:
 
 
 def phases(axis: Axis, solves_for: str) -> tuple[Part, ...]:
-    """Return the phases of an axis: parts with all their taps, whether these meet the input or its padding.
+    """Return the phases of an axis: parts that are not cut where taps meet padding instead of the input.
 
     >>> phases(Axis(src=5, dst=5, kernel=3, pad_begin=1, pad_end=1), "dst")
     (Part(positions=range(0, 5), taps=range(0, 3), met=-1, by_position=1, by_tap=1),)
@@ -230,7 +230,7 @@ def _phase(axis: Axis, first: int) -> Part:
     common = gcd(axis.stride, axis.dilation)
     step, by_tap = axis.stride // common, axis.dilation // common
     quotient, remainder = divmod(first + axis.pad_begin, common)
-    tap = quotient * pow(by_tap, -1, step) % step if remainder == 0 else axis.kernel  # outside: no tap
+    tap = quotient * pow(by_tap, -1, step) % step if remainder == 0 else axis.kernel  # past the end: no tap
     taps = range(axis.kernel)[tap::step]
     met = (first + axis.pad_begin - tap * axis.dilation) // axis.stride
     return Part(range(axis.src)[first :: axis.stride], taps, met, 1, -by_tap)
@@ -251,7 +251,7 @@ def _touching(whole: Part, extent: int) -> Iterator[Part]:
 
 
 def _existing(whole: Part, extent: int) -> Ints:
-    """Cut a phase where its existing taps change; return the first five columns of ``Parts``, one row each.
+    """Cut a phase where its existing taps change. Return the first five fields of ``Parts``, one row each.
 
     Order the taps by the input position that they meet. Then the taps from ``low`` to ``high`` exist. Both bounds
     decrease as the output position increases. The phase is cut where either bound decreases.

@@ -26,7 +26,7 @@ class Schedule:
     scratch_bytes: int
     offsets: tuple[int, int] = (0, 0)  # bytes from the first element of A, of B to the driver's first
     partial_bytes: int = 0  # bytes of the partial sums, which all threads share
-    counters: int = 0  # number of integers stored before the partial sums; each must be 0 at the start
+    counters: int = 0  # number of counters before the partial sums, which are 0 when the call begins
 
     @cached_property
     def table_bytes(self) -> int:

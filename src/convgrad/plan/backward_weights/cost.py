@@ -33,7 +33,7 @@ def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: KernelSpe
         "src": conv.batch * conv.src_channels * prod(min(axis.src, axis.span) for axis in conv.axes),
         "dst": conv.batch * conv.positions * conv.dst_channels,
     }
-    read_ns = traffic_ns(machine, problem.operand_format.dtype.itemsize)  # to read the operand
+    read_ns = traffic_ns(machine, problem.operand_format.dtype.itemsize)  # packing reads memory
     pack_a, pack_b = (_pack_ns(spec, operand) + read_ns for operand in (spec.a, spec.b))
     compute = _compute_ns(nest, machine, spec, operands)
     return Costs(spec, operands, compute, store, pack_a * elements[a], pack_b * elements[b])
@@ -192,7 +192,7 @@ def _halo(nest: WeightsNest, chains_a_cache_block: int) -> float:
     outer = nest.conv.axes[:-1]
     if not chains_a_cache_block or not outer:
         return 1.0
-    rows = max(1, round(chains_a_cache_block * prod(a.dst for a in outer) / nest.chains))  # rows of a cache block
+    rows = max(1, round(chains_a_cache_block * prod(a.dst for a in outer) / nest.chains))  # dst rows per block
     cache_blocks = prod(a.dst for a in outer) / rows
     read = 1.0
     for axis in reversed(outer):

@@ -64,7 +64,7 @@ def _parts(panels: Parts, threads: int) -> list[Parts]:
 
 
 def lines_held(cache_bytes: int, pitch: int) -> int:
-    """Return how many cache lines, ``pitch`` bytes apart, fit in a cache. Powers of two use only few cache sets.
+    """Return how many lines, ``pitch`` bytes apart, fit in a cache. A power of two as ``pitch`` uses few cache sets.
 
     >>> lines_held(32 << 10, 4), lines_held(32 << 10, 4096)
     (512, 8)
@@ -131,7 +131,7 @@ def _cache_block(
     positions = conv.positions / chains
     taken = max(1, min(int(room / positions), chains))
     fewest = ceil(chains * tap_share(conv.axes[:-1]) / MAX_INDIRECTION_FACTOR)
-    if fewest > taken:  # round up to whole rows
+    if fewest > taken:  # rounded up to whole rows of dst
         taken = ceil(fewest / nest.chains_a_row) * nest.chains_a_row
     return _block_of(taken, 1), int(one.packed * taken * positions) + sums
 

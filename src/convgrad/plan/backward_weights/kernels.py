@@ -48,7 +48,7 @@ def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
         for micro_tile, in_place in product(outer_products(max_mr, nr, channels[a]), ways[a]):
             x = Operand(axis[a], micro_tile.mr, in_place, moves=True)
             y = Operand(axis[b], nr * isa.lanes)
-            few = ceil(channels[a] / micro_tile.mr) <= MAX_B_READS and nest.conv.taps == 1  # few micro-tiles read B
+            few = ceil(channels[a] / micro_tile.mr) <= MAX_B_READS and nest.conv.taps == 1  # few reads of B
             for operand in (y, replace(y, in_place=True)) if few and whole else (y,):
                 for step in steps(problem, isa):
                     one = KernelSpec(isa, *names, GEMM, micro_tile, x, operand, step=step)

@@ -154,8 +154,8 @@ class Segments:
     """The segments of an image, in order. A segment is the part of a row of dst in one accumulation chain."""
 
     row: Ints  # the number of the row of dst
-    first: Ints  # the first position in the row
-    end: Ints  # the position after the last
+    first: Ints  # the first position of the segment in the row
+    end: Ints  # the position after the segment's last
     chain: Ints  # the number of the accumulation chain in the image
 
 

@@ -26,7 +26,7 @@ from convgrad.plan.tables import Ints, Schedule, Table, evenly
 OPERANDS = ("a", "b")
 CALL = FLAGS + addresses("a.data", "b.data", "out", "partial_sums")  # the arguments that differ between calls
 OPERAND = Record(
-    "packed",  # address of the rows of PACKED
+    "packed",  # address of a table with rows of PACKED
     "image", "group", "channel", "k",  # byte strides in the operand's memory
     "channels",  # channels per group
     "at",  # bytes from the begin of scratch to the packed panels
@@ -45,8 +45,8 @@ NUMBERS = Record(
     "swapped",  # whether B is src, in a kernel of one tap
     "a_next",  # bytes from a cache block's A in place to the next one's
     "sums_at", "sums_step", "panel_sums",  # the sums in scratch: offset, bytes per micro-tile, bytes per panel or 0
-    "levels", "leaf_levels",  # levels of a task's tree; levels of the tree over all leaves
-    "image_parts", "leaves",  # tasks per part of the weights; leaves of the batch
+    "levels", "leaf_levels",  # levels of a task's tree, and of the tree over all leaves of the batch
+    "image_parts", "leaves",  # number of tasks per part of the weights; number of leaves of the batch
     "taps_contiguous", "accumulate",
     "min_sum", "paths",  # smallest exponent sum that allows pairs; address of the counters ``PATHS``
     addresses=("paths",),
@@ -54,10 +54,10 @@ NUMBERS = Record(
 ARGUMENTS = CALL + TABLES + OPERAND.within("a") + OPERAND.within("b") + NUMBERS
 CACHE_BLOCK = Record(
     "image", "images", "chains", "chain",  # first image; numbers of images and chains; first row of CHAIN
-    "a.first", "a.count", "b.first", "b.count",  # rows of PACKED
+    "a.first", "a.count", "b.first", "b.count",  # rows of PACKED that the block packs
     "last",  # whether the task's sums are then complete and stored
 )  # fmt: skip
-CHAIN = tree.CHAIN + Record("image", "images", "segment", "segments")  # images of a chain; rows of SEGMENT
+CHAIN = tree.CHAIN + Record("image", "images", "segment", "segments")  # images of the chain, rows of SEGMENT
 
 
 def schedule(nest: WeightsNest, plan: Plan, accumulate: bool) -> Schedule:
@@ -132,7 +132,7 @@ def _operand_numbers(nest: WeightsNest, plan: Plan, one: OperandStrides, image: 
     packed, in_place = plan.spec.packed_bytes(one.operand, image.max_k[one.tensor]), one.operand.in_place
     panel = packed * plan.images_a_cache_block + (
         LINE_BYTES if plan.spec.step == 2 else 0
-    )  # the minimum exponent is at the end
+    )  # for the panel's minimum exponent
     if plan.spec.groups_in_lanes:
         panel = (-(-panel // LINE_BYTES) | 1) * LINE_BYTES
     return {
@@ -185,12 +185,12 @@ def _depthwise_prefetch(nest: WeightsNest, one: OperandStrides) -> int:
 
 
 def _next_cache_block(packed: tuple[Ints, ...], images: int) -> int:
-    """Return the bytes from a cache block's operand to that of the next. ``images`` is the result for whole images."""
+    """Return the bytes from a cache block's operand to the next one's; ``images`` if blocks are whole images."""
     return int(packed[1][0, 0] - packed[0][0, 0]) if len(packed) > 1 and all(map(len, packed[:2])) else images
 
 
 def _cache_blocks(part: tuple[int, int], nest: WeightsNest, image: ImageTables, plan: Plan, stores: bool) -> Ints:
-    """Return rows of CACHE_BLOCK for the images ``part``, in the order of the sums. ``stores`` marks the last row."""
+    """Return rows of CACHE_BLOCK for a range of images, in summation order. The last row's ``last`` is ``stores``."""
     (begin, batch), images = part, plan.images_a_cache_block
     begins, ends = np.array(image.chains, np.int64).T
     first = np.arange(begin, batch, images)[:, None]
@@ -236,7 +236,7 @@ class Tasks:
 def tasks(panels: Sequence[int], into: Parts, cache_blocks: Sequence[int], leaf_bytes: int) -> Tasks:
     """Return the tasks. A task is one part each of groups, A, B, micro-tiles of taps, and the batch.
 
-    ``cache_blocks`` are counts per part of the batch. ``leaf_bytes`` is the size of a micro-tile's sums of all leaves.
+    ``cache_blocks`` are counted per part of the batch. ``leaf_bytes`` are those of a micro-tile's sums of all leaves.
     """
     weights = list(product(*map(evenly, panels, into[: len(panels)])))  # ranges of panels of groups, A, B, and taps
     sizes = [[end - begin for begin, end in each] for each in weights]

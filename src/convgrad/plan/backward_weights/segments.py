@@ -66,7 +66,7 @@ class Indirection:
         mask[numbers - first] = True
         for step, count in self.steps:
             covered = 1
-            while covered < count:  # double the taps that the mask covers
+            while covered < count:  # each pass doubles the number of taps that the mask covers
                 more = min(covered, count - covered)
                 mask[more * step :] |= mask[: max(0, len(mask) - more * step)].copy()
                 covered += more
@@ -162,7 +162,8 @@ def image_tables(
     step = chains_a_cache_block or nest.chains
     begins = [0]
     a_row = 1 if nest.pointwise else nest.chains_a_row
-    if a_row > 1 and (step < a_row or step % a_row):  # a cache block across rows would pack whole rows
+    # Cache blocks end where rows end, because a block with parts of two rows would pack both rows.
+    if a_row > 1 and (step < a_row or step % a_row):
         begins = [int(chain) for chain in segments.chain[segments.first == 0]]
     chains = tuple(
         (b, min(b + step, end)) for begin, end in pairwise([*begins, nest.chains]) for b in range(begin, end, step)

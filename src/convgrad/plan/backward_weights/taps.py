@@ -24,7 +24,7 @@ from convgrad.plan.constants import MIN_STORE_LINE
 from convgrad.plan.records import Record
 from convgrad.plan.tables import Ints, Table, offsets, wrapped
 
-TAP_RANGE = Record("first", "end", "masks")  # bounds of positions; bytes to the range's masks
+TAP_RANGE = Record("first", "end", "masks")  # first position, end, and byte offset of the range's masks
 MASK_BYTES = 4
 ELSEWHERE = np.iinfo(np.int64).min  # an output offset that stands for a tap that another micro-tile stores
 
@@ -59,7 +59,7 @@ def of_tiles(count: int, size: int) -> Ints:
 
 def margins(nest: WeightsNest, spec: KernelSpec) -> tuple[int, int]:
     """Return the numbers of padding positions that are packed before and after each row of src."""
-    if spec.moving.in_place:  # memory has no padding
+    if spec.moving.in_place:  # src in memory has no padding
         return 0, 0
     axis = nest.conv.axes[-1]
     reach = (spec.micro_tile.inner_taps - 1) * axis.dilation
@@ -68,7 +68,7 @@ def margins(nest: WeightsNest, spec: KernelSpec) -> tuple[int, int]:
 
 
 def tap_tables(nest: WeightsNest, spec: KernelSpec, src: OperandStrides, outer_numbers: Ints) -> dict[str, Table]:
-    """Return the tables of all micro-tiles of taps. ``outer_numbers`` are ``Indirection.taps``."""
+    """Return the tables of all micro-tiles of taps. ``outer_numbers`` are the taps of the ``Indirection``."""
     (*outer, inner), (*outer_steps, inner_step) = nest.conv.axes, nest.weights_strides[2:]
     micro_tile = spec.micro_tile
     existing: dict[tuple[bool, ...], int] = {(True,) * micro_tile.inner_taps: 0}
@@ -131,7 +131,7 @@ def contiguous(outs: Table, size: int) -> bool:
 
 
 def _parts(met: list[range]) -> list[tuple[int, int, tuple[bool, ...]]]:
-    """Cut positions where the existing taps change. Return (first, end, existence of each tap) for parts with taps.
+    """Cut positions where the existing taps change. Return (first, end, whether each tap exists) for each part.
 
     >>> _parts([range(1, 5), range(0, 4)])
     [(0, 1, (False, True)), (1, 4, (True, True)), (4, 5, (True, False))]
@@ -142,7 +142,7 @@ def _parts(met: list[range]) -> list[tuple[int, int, tuple[bool, ...]]]:
 
 
 def _masks(outer_taps: int, existing: list[tuple[bool, ...]]) -> NDArray[np.int32]:
-    """Return masks (-1 if the tap exists) by existing inner taps, by absent outer taps as bits, and by tap."""
+    """Return a mask per tap, -1 if it exists, for all sets of existing inner taps and of absent outer taps."""
     numbers = (1 << outer_taps) - 1 - np.arange(1 << outer_taps)
     outer = (numbers[:, None] >> np.arange(outer_taps) & 1).astype(bool)
     both = outer[None, :, :, None] & np.array(existing)[:, None, None, :]

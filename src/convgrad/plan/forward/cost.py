@@ -28,7 +28,7 @@ def alone(problem: Problem, view: ForwardNest, machine: Machine, spec: ForwardSp
 
 
 def timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
-    """Yield the predicted time and the cut, for each way to cut a kernel's work. Each output block packs its A."""
+    """Yield the predicted time and the cut, for each way to cut a kernel's work. Each output block packs its own A."""
     view = view.seen(one.spec)
     along = tiled_axis(view.axes, one.spec.mr, one.spec.nr)
     by_block: dict[tuple[int, ...], Costs] = {}
@@ -46,7 +46,7 @@ def time_ns(one: Costs, view: ForwardNest, machine: Machine, cut: Cut) -> float:
     if not one.spec.b_in_place and not cut.loops["pass_chains"]:
         over = read_bytes(view, one.spec) / machine.l2_bytes - constants.PANELS_SHARE
         compute *= 1 + constants.PANEL_L2_MISS_FACTOR * min(max(0.0, over), 1.0)
-    packs = ceil(panels / parts / cut.loops["panels"])  # how often a task packs panels of B
+    packs = ceil(panels / parts / cut.loops["panels"])  # number of times that a task packs panels of B
     times = blocks if packs > 1 else min(blocks, cut.threads)
     packed = compute + one.store_ns + one.a_ns * (parts * packs) + one.b_ns * times
     return on_threads_ns(packed, _share(cut), cut, constants.POSITIONS_IMBALANCE)
@@ -93,7 +93,7 @@ def _paired_ns(spec: ForwardSpec) -> float:
 
 
 def _read_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: tuple[int, ...]) -> float:
-    """Return the time in ns to read A, and to pack it if it is not in place. Output blocks overlap in A."""
+    """Return the time in ns to read A, and to pack A that is not in place. Neighbouring output blocks overlap in A."""
     met = prod(axis.met * _halo(axis, size) for axis, size in zip(view.axes, block, strict=True))
     elements = met * view.groups * view.channels
     read = traffic_ns(machine, FORMATS[spec.operand].dtype.itemsize)
@@ -206,7 +206,7 @@ def kn2row_alone(problem: Problem, view: ForwardNest, machine: Machine, spec: Kn
 
 
 def kn2row_timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
-    """Yield the predicted time and the cut of kn2row, if there is one. Each part packs all weights."""
+    """Yield the predicted time and the cut of kn2row, if there is one. Each part of the output packs all weights."""
     for cut in kn2row_cuts(view, machine, one.spec, threads):
         (parts,) = cut.parts
         each = _kn2row_costs(view, machine, one.spec, one.operands, cut.loops["output_block"], parts)

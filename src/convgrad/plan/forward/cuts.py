@@ -59,7 +59,7 @@ def cuts(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: int, t
 
 
 def _in_passes(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: int) -> Iterator[Cut]:
-    """Yield ways to cut in passes. A pass adds some chains of a panel of B to all micro-tiles of a region.
+    """Yield ways to divide the work in passes. A pass adds some chains of a panel of B to all micro-tiles of a region.
 
     The part of B that a pass reads stays in the second cache. Sums stay in scratch between passes.
     """

@@ -93,5 +93,5 @@ def _stencil(view: ForwardNest, isa: Isa, groups: int, vectors: int, parts: Part
     met = [stencil.reads(isa.lanes, v, step)[-1] for v in range(vectors)]
     over = any(first + count * step > groups * view.k for first, count in met)
     remainder = view.groups % groups * view.n
-    alone = vectors > 1 and remainder == isa.lanes  # micro-tiles of one vector compute it
+    alone = vectors > 1 and remainder == isa.lanes  # computed by micro-tiles of one vector
     return replace(stencil, masked=over or (remainder > 0 and not alone))

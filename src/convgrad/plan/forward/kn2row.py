@@ -37,7 +37,7 @@ class Kn2rowSpec:
     output: str  # the number format of the output
     axes: int  # the number of axes
     line: int  # the axis of lines (``line_axis``): a line is one of its positions with all positions of inner axes
-    out: str  # CHANNELS: positions of the last axis with all channels are contiguous; SPATIAL: without channels
+    out: str  # the contiguous axis of the output: CHANNELS (positions with all channels), SPATIAL, STRIDED
     activation: str = ""  # applied to outputs before rounding; "" for none
 
     @property
@@ -74,7 +74,7 @@ class Kn2rowPlan(Chosen):
     output_block: tuple[int, int]  # the size of an output block along the axis of lines and along the last axis
     cache_block: int  # input positions that are packed at a time
     block: int  # micro-tiles of A that are multiplied with all packed panels of B before the next ones
-    parts: tuple[int]  # the number of parts of all output blocks; a task is one part
+    parts: tuple[int]  # into how many parts the list of output blocks is divided; a task is one part
 
     @property
     def summary(self) -> str:
@@ -90,7 +90,7 @@ class Kn2rowPlan(Chosen):
 
 
 def line_axis(view: ForwardNest) -> int:
-    """Return the axis of lines: the first axis with taps except the last axis. Axes before it are images."""
+    """Return the axis of lines: the first axis with taps, except the last axis. Axes before that axis are images."""
     last = len(view.axes) - 1
     return next((at for at, axis in enumerate(view.axes[:last]) if not axis.identity), last - 1)
 

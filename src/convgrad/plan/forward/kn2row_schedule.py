@@ -22,29 +22,30 @@ from convgrad.plan.tiling import tiles
 from convgrad.plan.tree import levels_of
 from convgrad.spec.order import BLOCK as BLOCK_TERMS
 
-TABLES = addresses("last_blocks", "phases", "segments", "chains")  # in addition to those of the GEMM
+TABLES = addresses("last_blocks", "phases", "segments", "chains")  # after those of the GEMM
 NUMBERS = Record(
     "chain_count",  # accumulation chains per tap
-    "row_count", "row_bytes", "height",  # number of rows of A, bytes of a row; rows of a micro-tile
+    "row_count", "row_bytes", "height",  # number of rows of A, bytes of a row of A, rows of a micro-tile
     "micro_tiles", "a_block",  # micro-tiles of all rows, micro-tiles of a block of A
     "cache_block",  # input positions that are packed at a time
     "output_block_count", "last_block_count",  # output blocks along the axis of lines, along the last axis
     "phase_count",  # phases of the last axis
     "tile_prefetch", "k_prefetch",  # bytes of B to prefetch per micro-tile, per k
-    "lines", "line_bytes", "contiguous",  # of the ring buffer: lines, bytes per line; whether positions have one stride
+    "lines", "line_bytes",  # number of lines, and bytes of a line, of the ring buffer of tap sums
+    "contiguous",  # whether all input positions have one stride
     "inner",  # input positions per line of the ring buffer
     "tap_bytes_out", "result_bytes",  # bytes of tap sums: from a tap to the next, from an output channel to the next
     "stream_bytes",  # bytes of summed outputs from a (phase, output channel) to the next
     "out_step", "adds",
     "done_at", "tap_sums_at", "outer_at", "entries_at", "nodes_at", "streams_at", "ordered_at", "no_bias_at",
 )  # fmt: skip
-ALONG = Record("extent", "given", "out", "taps", "tap", "met", "place")  # place: stride of tap sums
+ALONG = Record("extent", "given", "out", "taps", "tap", "met", "place")  # place: byte stride of tap sums
 TASK = Record("output_block", "output_blocks")
-OUTPUT_BLOCK = Record("part", "parts", "first", "end")  # its rows of PART; its input lines
+OUTPUT_BLOCK = Record("part", "parts", "first", "end")  # the block's rows of PART and its input lines
 PART = Record("count", "out", "out_step", "met", "met_step", "taps", "tap", "tap_step", "tap_met")
 LAST_BLOCK = Record(  # a part of an output block along the last axis
-    "phase", "first", "count",  # its first row of PHASE; input positions
-    "out", "outputs", "across",  # bytes to the first output; outputs in all, and per phase
+    "phase", "first", "count",  # the first row of PHASE; first input position, number of input positions
+    "out", "outputs", "across",  # bytes to the first output, number of outputs, outputs per phase
 )  # fmt: skip
 PHASE = Record("met", "taps", "tap", "tap_step", "tap_met")  # met: an input position, counted from the block's first
 OUTER = Record("place", "number")  # a tap of all axes except the last: offset of its tap sums, and its number
@@ -171,7 +172,7 @@ def _numbers(
     levels = max(1, levels_of(order.blocks))
     streams = len(last.phases) * view.n
     row_bytes = gemm.position_bytes(view.k)
-    panel = gemm.width * row_bytes + (LINE_BYTES if gemm.step == 2 else 0)  # the minimum exponent follows
+    panel = gemm.width * row_bytes + (LINE_BYTES if gemm.step == 2 else 0)  # for the panel's minimum exponent
     sizes = {
         "packed_at": 8, "done_at": 8, "no_bias_at": 4,
         "bias_at": view.n * F32_BYTES,

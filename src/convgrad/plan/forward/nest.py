@@ -14,7 +14,7 @@ from convgrad.plan.tables import Strides
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import Order
 
-MIN_AXES = 4  # images and three spatial axes; missing axes are added in front, with one position each
+MIN_AXES = 4  # images and three spatial axes; a nest with fewer axes gets axes of one position in front
 
 OPERAND = {"dst": "src", "src": "dst"}  # the operand other than the weights, by the tensor solved for
 
@@ -31,7 +31,7 @@ class Along:
     out: int  # bytes from an output position to the next
     weights: int  # bytes from a tap to the next
     identity: bool  # whether there is one tap, and positions of output and input with the same number meet
-    phases: tuple[Part, ...]  # parts with all taps, existing or not
+    phases: tuple[Part, ...]  # parts of the axis without cuts where taps become absent
 
     def merged(self, inner: Along) -> Along | None:
         """Return this axis and the next inner axis as one axis, or None if their strides do not allow it."""
@@ -65,10 +65,10 @@ class ForwardNest:
     n: int  # output channels per group
     k: int  # input channels per group
     axes: tuple[Along, ...]
-    data: tuple[int, int]  # strides of groups, k
-    out: tuple[int, int]  # strides of groups, n
-    weights: tuple[int, int, int]  # strides of groups, n, k
-    bias: int  # stride of n
+    data: tuple[int, int]  # bytes from a group, from a k to the next
+    out: tuple[int, int]  # bytes from a group, from an n to the next
+    weights: tuple[int, int, int]  # bytes from a group, from an n, from a k to the next
+    bias: int  # bytes from an n to the next
     order: Order
     merged: int = 1  # groups that are merged into one, which has their total n, and the k of each
 
@@ -108,7 +108,7 @@ class ForwardNest:
 
     @cached_property
     def with_merged_groups(self) -> ForwardNest:
-        """Return the same sums as one group with the n of all groups. The last axis has phases instead of parts."""
+        """Return the same sums as one group with the n of all groups. The last axis is not cut where taps are absent."""
         *outer, last = self.axes
         alone = replace(last, parts=Parts.of(uncut(last.phases, last.met)))
         group, n, k = self.weights

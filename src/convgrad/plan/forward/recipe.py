@@ -177,7 +177,7 @@ class ForwardPlan(Chosen):
     spec: ForwardSpec
     output_block: tuple[int, ...]  # the positions of an output block along each axis
     panels: int  # panels of B that are packed at a time
-    pass_chains: int  # chains per pass over a region's micro-tiles; 0: all chains in one pass
+    pass_chains: int  # number of chains per pass over a region's micro-tiles; 0: all chains in one pass
     parts: tuple[int, int, int]  # parts of groups, panels, output blocks; a task is one part of each
 
     @property

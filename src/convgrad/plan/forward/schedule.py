@@ -28,7 +28,7 @@ CALL = FLAGS + addresses("data", "weights", "out", "bias")
 TABLES = addresses("tasks", "output_blocks", "parts")
 NUMBERS = Record(
     "task_count",
-    "n", "k", "channels", "taps",  # n and k per group; channels per packed position of A; taps of the filter
+    "n", "k", "channels", "taps",  # n and k per group, channels of a packed position of A, taps of the filter
     "data_group", "data_k", "out_group", "out_n",  # byte strides
     "weights_group", "weights_n", "weights_k", "bias_n",
     "tap_chains",  # accumulation chains per tap
@@ -37,13 +37,13 @@ NUMBERS = Record(
     "pass_chains", "waiting_bytes",  # chains per pass; bytes of a micro-tile's sums between passes
     "a_k",  # bytes from a k to the next in the A that micro-tiles read
     "b_tap", "b_k",  # bytes from a tap, from a k to the next in the B that micro-tiles read
-    "panels", "panel_bytes", "weights_panel",  # panels packed at a time; bytes per panel, packed and in memory
-    "a_at", "b_at", "bias_at", "segments_at", "chains_at", "sums_at", "packed_at",  # offsets in scratch
+    "panels", "panel_bytes", "weights_panel",  # number of panels packed at a time; bytes of a panel: packed, in memory
+    "a_at", "b_at", "bias_at", "segments_at", "chains_at", "sums_at", "packed_at",  # byte offsets of arrays in scratch
     "accumulate",
 )  # fmt: skip
 ALONG = Record(  # an axis
-    "extent", "met",  # output positions, input positions
-    "blocks", "block",  # number of output blocks; bytes to the first row of OUTPUT_BLOCK
+    "extent", "met",  # number of output positions, number of input positions
+    "blocks", "block",  # number of output blocks, and byte offset of the first row of OUTPUT_BLOCK
     "kernel", "tap",  # number of taps; bytes of weights from a tap to the next
     "given", "step",  # bytes of A from a position to the next: in memory, and in the A that micro-tiles read
 )  # fmt: skip
@@ -53,18 +53,18 @@ PAIRS = Record(  # additional arguments of kernels with bf16 pairs
     addresses=("paths",),
 )  # fmt: skip
 TASK = Record("group", "groups", "panel", "panels", "block", "blocks")
-OUTPUT_BLOCK = Record("part", "parts", "first", "count")  # per axis: its rows of PART; its positions of A
+OUTPUT_BLOCK = Record("part", "parts", "first", "count")  # for one axis: rows of PART, positions of A
 PART = Record(  # a part of an axis; a region is one part of each axis
-    "count", "out", "out_step",  # output positions; bytes to the first, and to the next
-    "met", "met_step",  # position of A for the first output position and tap; step per output position
-    "data", "data_step",  # the same in bytes
-    "taps", "tap", "tap_step", "tap_data",  # number of taps; first tap, step of taps; bytes of A from a tap to the next
+    "count", "out", "out_step",  # number of output positions, bytes to the first position, bytes between positions
+    "met", "met_step",  # position of A for the first output position and tap, and its step per output position
+    "data", "data_step",  # the same as the line above, in bytes
+    "taps", "tap", "tap_step", "tap_data",  # number of taps, first tap, step of taps, bytes of A from a tap to the next
     "first_bias", "bias",  # in a transposed GEMM: bytes to the first position's bias, and to the next
     "mr", "tiles", "waste",  # micro-tiles along this axis: rows, number, 1024ths of a cycle per position
 )  # fmt: skip
 SEGMENT = Record("data", "weights", "count")  # byte offsets in A and in B; number of k
 STENCIL_SEGMENT = SEGMENT + Record("first")  # ``count`` is a number of taps in a row, and ``first`` the first tap
-CHAIN = Record("number", "segments", "segment")  # number in the tree; number of segments; bytes to the first segment
+CHAIN = Record("number", "segments", "segment")  # number in the tree, number of segments, bytes to the first segment
 
 MAX_WEIGHED = 1 << 20  # if there are more output blocks, tasks assume that all have equal work
 NOT_ALONG = 512  # 1024ths of a cycle per position: the minimum saving for which micro-tiles leave the contiguous axis

@@ -19,15 +19,15 @@ NUMBERS = Record(
     "task_count", "n", "k", "taps", "result_bytes",  # bytes from an output channel to the next in packed weights
     "data_group", "data_k", "out_group", "out_n", "weights_group", "weights_n", "weights_k", "bias_n",
     "number_share",  # taps per accumulation chain
-    "accumulate", "extent", "met",  # of the last axis: output positions, input positions
+    "accumulate", "extent", "met",  # numbers of output and input positions of the last axis
     "line_met",  # input positions along the axis of lines
     "b_at", "bias_at", "outer_at", "entries_at", "chains_at",
 )  # fmt: skip
-ALONG = Record("kernel", "tap", "first", "count")  # of an axis: taps, bytes from a tap to the next; rows of PART
+ALONG = Record("kernel", "tap", "first", "count")  # an axis: number of taps, bytes from a tap to the next, rows of PART
 TASK = Record("group", "groups")
 PART = Record(
     "count", "out", "out_step", "data", "data_step",  # data: bytes to the input of the first position and tap
-    "taps", "tap", "tap_step", "tap_data", "met", "met_step", "tap_met",  # met: in positions
+    "taps", "tap", "tap_step", "tap_data", "met", "met_step", "tap_met",  # met: numbers
 )  # fmt: skip
 ENTRY = Record("data", "weight", "line", "met")  # a tap and a k: byte offsets, input line, input position
 CHAIN = Record("number", "count")  # an accumulation chain: its number, and its number of k
