@@ -264,7 +264,7 @@ def _existing(whole: Part, extent: int) -> Ints:
     kind = np.dtype(np.int64 if farthest < FAR else object)
 
     def falls(bound: int) -> list[Ints]:
-        """Return the output positions from which on fewer taps meet input positions below ``bound``."""
+        """Return the output positions at which the number of taps that meet inputs below ``bound`` decreases."""
         more, fewer = (min(max(0, -((lowest - bound + at * by_position) // step)), taps) for at in (0, count - 1))
         if more == fewer:
             return []

@@ -9,7 +9,7 @@ from convgrad.plan.tables import Ints
 from convgrad.spec.order import FAN_IN
 
 DIGIT_BITS = FAN_IN.bit_length() - 1
-END = -1  # the next number after the last chain: all nodes are complete
+END = -1  # stands for the next chain after the last one, so that all nodes are complete
 CHAIN = Record("number", "following", "leaf")  # of a chain: number, next number, batch leaf that it ends or -1
 
 

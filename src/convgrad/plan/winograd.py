@@ -159,7 +159,7 @@ def _rows(conv: Conv, algorithm: Algorithm, machine: Machine, threads: int) -> i
 
 
 def _results(conv: Conv, machine: Machine, threads: int) -> int:
-    """Return the number of result channels in a cache block: whole vectors, few enough to occupy all threads."""
+    """Return the number of result channels in a cache block: whole vectors, so few that all threads have work."""
     lanes = machine.isa.lanes
     of_thread = -(-conv.dst_channels // threads)
     return min(constants.WINOGRAD_RESULTS, -(-of_thread // lanes) * lanes)

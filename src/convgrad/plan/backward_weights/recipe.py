@@ -64,7 +64,7 @@ class KernelSpec:
     b: Operand
     lanes_hold: str = CHANNELS
     adjacent: bool = True  # whether inner taps read neighbouring positions, without dilation
-    # Inner taps by which src shifts from a position to the next; values of other taps stay in registers. 0: none do.
+    # The number of inner taps by which src shifts per position. Values of other taps stay in registers. 0: none stay.
     slide: int = 0
     step: int = 1  # k per multiply-add; 2 for bf16 pairs, with the first k in the high half
     compact: bool = False  # whether only pairs that begin at an even k are packed, instead of a pair for each k

@@ -55,9 +55,9 @@ ARGUMENTS = CALL + TABLES + OPERAND.within("a") + OPERAND.within("b") + NUMBERS
 CACHE_BLOCK = Record(
     "image", "images", "chains", "chain",  # first image; numbers of images and chains; first row of CHAIN
     "a.first", "a.count", "b.first", "b.count",  # rows of PACKED that the block packs
-    "last",  # whether the task's sums are then complete and stored
+    "last",  # whether the task stores its sums after this block
 )  # fmt: skip
-CHAIN = tree.CHAIN + Record("image", "images", "segment", "segments")  # images of the chain, rows of SEGMENT
+CHAIN = tree.CHAIN + Record("image", "images", "segment", "segments")  # the chain's images and rows of SEGMENT
 
 
 def schedule(nest: WeightsNest, plan: Plan, accumulate: bool) -> Schedule:

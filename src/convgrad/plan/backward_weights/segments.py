@@ -44,7 +44,7 @@ class Indirection:
 
     rows: Ints  # the numbers of rows of dst, row-major
     taps: Ints  # the numbers of outer taps, row-major
-    steps: tuple[tuple[int, int], ...]  # for each axis: the step of numbers per tap, and the count of taps
+    steps: tuple[tuple[int, int], ...]  # for each axis: the step of numbers from a tap to the next, and the taps
     sources: tuple[Ints, ...]  # for each axis and number: the src position, -1 for padding
     extents: tuple[int, ...]  # positions of src along each axis
 

@@ -108,7 +108,7 @@ class ForwardNest:
 
     @cached_property
     def with_merged_groups(self) -> ForwardNest:
-        """Return the same sums as one group with the n of all groups. The last axis is not cut where taps are absent."""
+        """Return the same sums as one group with the n of all groups. The last axis has phases instead of parts."""
         *outer, last = self.axes
         alone = replace(last, parts=Parts.of(uncut(last.phases, last.met)))
         group, n, k = self.weights

@@ -53,7 +53,7 @@ PAIRS = Record(  # additional arguments of kernels with bf16 pairs
     addresses=("paths",),
 )  # fmt: skip
 TASK = Record("group", "groups", "panel", "panels", "block", "blocks")
-OUTPUT_BLOCK = Record("part", "parts", "first", "count")  # for one axis: rows of PART, positions of A
+OUTPUT_BLOCK = Record("part", "parts", "first", "count")  # for one axis: its rows of PART and positions of A
 PART = Record(  # a part of an axis; a region is one part of each axis
     "count", "out", "out_step",  # number of output positions, bytes to the first position, bytes between positions
     "met", "met_step",  # position of A for the first output position and tap, and its step per output position
