@@ -26,7 +26,7 @@ class Schedule:
     scratch_bytes: int
     offsets: tuple[int, int] = (0, 0)  # bytes from the first element of A, of B to the driver's first
     partial_bytes: int = 0  # bytes of the partial sums, which all threads share
-    counters: int = 0  # number of counters before the partial sums, which are 0 when the call begins
+    counters: int = 0  # number of counters, stored before the partial sums; counters begin at 0
 
     @cached_property
     def table_bytes(self) -> int:

@@ -132,7 +132,7 @@ def _operand_numbers(nest: WeightsNest, plan: Plan, one: OperandStrides, image: 
     packed, in_place = plan.spec.packed_bytes(one.operand, image.max_k[one.tensor]), one.operand.in_place
     panel = packed * plan.images_a_cache_block + (
         LINE_BYTES if plan.spec.step == 2 else 0
-    )  # for the panel's minimum exponent
+    )  # space for the panel's minimum exponent
     if plan.spec.groups_in_lanes:
         panel = (-(-panel // LINE_BYTES) | 1) * LINE_BYTES
     return {

@@ -33,7 +33,7 @@ def taps_record(spec: KernelSpec) -> Record:
     """Return the columns of a table with one row per micro-tile of taps.
 
     ``shift`` is the byte offset of the first inner tap in src. ``range`` is the first row of TAP_RANGE, and ``parts``
-    the number of parts after it. The others are byte offsets of outer taps in the indirection table.
+    the number of parts after it. Other columns are byte offsets of outer taps in the indirection table.
     """
     outer = (f"row{u}" for u in range(spec.micro_tile.outer_taps))
     return Record("shift", "range", "parts", *outer)

@@ -87,7 +87,7 @@ def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: boo
                 # Packing swaps the two k of each bf16 pair of A, but B in place is not swapped.
                 if b_in_place and problem.operand_format is BF16 and not a_in_place:
                     continue
-                if step == 2 and (view.k == 1 or (a_in_place and data != CHANNELS)):  # A has no pairs of k
+                if step == 2 and (view.k == 1 or (a_in_place and data != CHANNELS)):  # no k to pair
                     continue
                 yield ForwardSpec(
                     isa, *names, rows, vectors, single_vector and not b_in_place, len(view.axes), data, weights, out,

@@ -172,7 +172,7 @@ def _numbers(
     levels = max(1, levels_of(order.blocks))
     streams = len(last.phases) * view.n
     row_bytes = gemm.position_bytes(view.k)
-    panel = gemm.width * row_bytes + (LINE_BYTES if gemm.step == 2 else 0)  # for the panel's minimum exponent
+    panel = gemm.width * row_bytes + (LINE_BYTES if gemm.step == 2 else 0)  # with its minimum exponent
     sizes = {
         "packed_at": 8, "done_at": 8, "no_bias_at": 4,
         "bias_at": view.n * F32_BYTES,

@@ -31,7 +31,7 @@ class Along:
     out: int  # bytes from an output position to the next
     weights: int  # bytes from a tap to the next
     identity: bool  # whether there is one tap, and positions of output and input with the same number meet
-    phases: tuple[Part, ...]  # parts of the axis without cuts where taps become absent
+    phases: tuple[Part, ...]  # the axis as parts that are not cut where taps become absent
 
     def merged(self, inner: Along) -> Along | None:
         """Return this axis and the next inner axis as one axis, or None if their strides do not allow it."""
