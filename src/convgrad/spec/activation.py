@@ -1,4 +1,4 @@
-"""The activation of a forward's results. It is applied after bias and old value, before the only rounding."""
+"""The activation of a forward's results. It is applied after bias and old value are added, before the only rounding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACTIVATED = ("Convolution", "ConvTranspose", "BiasAdd")  # the operators whose r
 
 
 def activated(problem: Problem, activation: object) -> Problem:
-    """Return the problem with an activation of its results, "relu" or None, by rule D13.
+    """Return the problem with this activation of its results, "relu" or None. Raise by rule D13 for any other value.
 
     >>> from convgrad.notation import problem
     >>> activated(problem("FWD_D f32 NXC mb1ic1iw3oc1ow3kw3pw1"), "relu").activation
@@ -33,7 +33,7 @@ def activated(problem: Problem, activation: object) -> Problem:
 
 
 def is_relu(activation: object, operator: str) -> bool:
-    """Return whether an activation is "relu" and not None, by rule D13."""
+    """Return True for "relu" and False for None. Raise by rule D13 for any other activation."""
     if activation is not None and not (isinstance(activation, str) and activation == RELU):  # D13
         refuse("D13", operator, f'activation must be None or "relu"; got {activation!r:.200}')
     return activation is not None
@@ -50,7 +50,7 @@ def _with(problem: Problem, activation: str) -> Problem:
 
 
 def activate(values: NDArray[Any], problem: Problem) -> NDArray[Any]:
-    """Return the values of a problem's results after its activation.
+    """Return the results after the problem's activation; ``values`` unchanged if it has none.
 
     >>> from convgrad.notation import problem
     >>> one = activated(problem("FWD_D f32 NXC mb1ic1iw3oc1ow3kw3pw1"), "relu")
@@ -61,7 +61,7 @@ def activate(values: NDArray[Any], problem: Problem) -> NDArray[Any]:
 
 
 def relu(values: NDArray[Any]) -> NDArray[Any]:
-    """Return values of any number format after ReLU.
+    """Return ReLU of the values, in their number format.
 
     >>> relu(np.array([-1, 2], np.float16)).tolist()
     [0.0, 2.0]

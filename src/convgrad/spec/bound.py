@@ -13,7 +13,7 @@ _UP = 1 + 2.0**-49  # compensates for the roundings of the bound itself, which i
 
 
 def gamma(height: int | NDArray[np.int64], unit: float) -> Any:
-    """Return gamma_h = h u / (1 - h u), the largest relative error of h roundings; infinite if h u >= 1.
+    """Return gamma_h = h u / (1 - h u), the largest relative error of h roundings with unit u; infinite if h u >= 1.
 
     >>> gamma(3, 0.25), gamma(4, 0.25), gamma(np.array([1, 4]), 0.25).tolist()
     (3.0, inf, [0.3333333333333333, inf])
@@ -28,10 +28,10 @@ def gamma(height: int | NDArray[np.int64], unit: float) -> Any:
 def error_bound(
     height: int | NDArray[np.int64], terms: NDArray[Any] | int, magnitude: NDArray[np.float64], accumulator: Format
 ) -> NDArray[np.float64]:
-    """Return the bound on a sum before its output rounding: gamma_h sum|x||y| + n tiny/2 (1 + gamma_h).
+    """Return the error bound of a sum before the output's rounding: gamma_h sum|x||y| + n tiny/2 (1 + gamma_h).
 
-    ``magnitude`` is sum |x||y| including bias and old value. ``terms`` is the number n of products. Each product may
-    lose half of the accumulator's smallest number by underflow. The bound holds if nothing overflows.
+    ``magnitude`` is sum |x||y| including bias and old value. ``terms`` is the number n of products. Underflow may
+    change each product by half of the accumulator's smallest number. The bound holds if no operation overflows.
     """
     g = gamma(height, accumulator.unit)
     underflow = max(accumulator.tiny / 2, F64.tiny)
@@ -40,10 +40,10 @@ def error_bound(
 
 
 def output_bound(value: NDArray[np.float64], bound: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
-    """Return the bound on a sum near ``value`` after it is rounded to ``fmt``; infinite if that may overflow.
+    """Return the error bound of a sum after it is rounded to ``fmt``; infinite if the rounding may overflow.
 
-    Rounding changes a sum within [value - bound, value + bound] by at most u times its size, or half of the smallest
-    number.
+    ``value`` is the exact sum and ``bound`` is the error bound before this rounding. Rounding changes a sum by at most
+    u times its absolute value, or by half of the smallest number of ``fmt``.
     """
     furthest = np.abs(value) + bound
     total: NDArray[np.float64] = (bound + np.maximum(furthest * fmt.unit, fmt.tiny / 2)) * _UP

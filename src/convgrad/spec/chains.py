@@ -1,4 +1,4 @@
-"""The execution of sums in a given order: chains of fused multiply-adds, and trees of their sums."""
+"""The computation of sums in a given order: chains of fused multiply-adds, and reduction trees of the chains' sums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from convgrad.spec.order import FAN_IN, Order
 
-AT_ONCE = 1 << 15  # elements of chains that are computed together
+AT_ONCE = 1 << 15  # sums of chains that one array operation computes, at most
 
 Sum = TypeVar("Sum", bound=NDArray[Any])
 
@@ -18,8 +18,8 @@ Sum = TypeVar("Sum", bound=NDArray[Any])
 def fma_f32(x: NDArray[np.float32], y: NDArray[np.float32], z: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return x * y + z with one rounding to f32.
 
-    The product is exact in float64. The float64 sum is rounded to odd: if it is inexact and even, it is moved by one
-    towards its error. Then only the second rounding, to f32, affects the result.
+    The product is exact in float64. The float64 sum is rounded to odd: if it is inexact and its last bit is 0, the
+    neighbouring number towards the exact sum replaces it. Then only the rounding to f32 affects the result.
     """
     with np.errstate(all="ignore"):
         product = x.astype(np.float64) * y.astype(np.float64)
@@ -34,7 +34,7 @@ def fma_f32(x: NDArray[np.float32], y: NDArray[np.float32], z: NDArray[np.float3
 
 
 def tree(sums: list[Sum]) -> Sum:
-    """Return the sum of one or more sums by the 16-ary tree."""
+    """Return the total of one or more sums, added by the 16-ary reduction tree."""
     while len(sums) > 1:
         parents = []
         for first in range(0, len(sums), FAN_IN):
@@ -49,8 +49,8 @@ def tree(sums: list[Sum]) -> Sum:
 def sum_in_order(x: NDArray[np.float32], y: NDArray[np.float32], order: Order) -> NDArray[np.float32]:
     """Return the f32 sums of x * y along the last axis in the given order. This function defines the results' bits.
 
-    The last axis contains the terms of the full grid. Pass x = y = 0 for a term that does not exist, which has the same
-    effect as skipping it.
+    The last axis has all terms, including terms on padding. Pass x = y = 0 for a term that does not exist, which has
+    the same effect as skipping it.
 
     >>> ones = np.ones((1, 600), np.float32)
     >>> sum_in_order(ones, ones, Order(1, 2, 300))
@@ -64,7 +64,7 @@ def sum_in_order(x: NDArray[np.float32], y: NDArray[np.float32], order: Order) -
     taken = (np.arange(order.units * order.lines)[:, None] * order.length + order.taken()).ravel()
     each = max(1, AT_ONCE // max(1, prod(x.shape[:-1])))
     with np.errstate(all="ignore"):
-        for some in range(0, len(chains), each):  # one array operation per term of many chains, only for speed
+        for some in range(0, len(chains), each):  # for speed, an array operation adds a term to each of many chains
             blocks = np.arange(some, min(some + each, len(chains)))
             for term in range(lengths[blocks].max()):
                 going = blocks[lengths[blocks] > term]

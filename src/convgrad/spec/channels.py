@@ -9,7 +9,7 @@ TENSORS: tuple[Tensor, Tensor] = ("src", "dst")
 
 
 def check_batch(call: Call) -> None:
-    """Check rules G5 and G2: weights are not empty, batches agree."""
+    """Check that weights are not empty (rule G5), and that src and dst have the same batch (rule G2)."""
     if "weights" in call.shapes and 0 in call.shapes["weights"]:  # G5
         call.refuse("G5", f"{call.names['weights']} must have no empty dimension; got {call.as_given('weights')}")
     if "src" in call.shapes and "dst" in call.shapes:
@@ -24,7 +24,7 @@ def check_channels(call: Call) -> None:
     out_channels, in_per_group = call.shapes["weights"][:2]
     src, dst = (call.shapes[t][1] if t in call.shapes else None for t in ("src", "dst"))
     weights = f"{call.names['weights']} {call.as_given('weights')} ({call.attributes.weights_format})"
-    # (tensor, its channels, the channels according to the weights, the formula of these)
+    # (tensor, its channels, its channels according to the weights, the formula of the latter)
     pairs: list[tuple[Tensor, int | None, int, str]] = [
         ("src", src, in_per_group * groups, f"weights channels x groups = {in_per_group} x {groups}"),
         ("dst", dst, out_channels, f"weights channels = {out_channels}"),
@@ -48,7 +48,7 @@ def check_channels(call: Call) -> None:
 
 
 def _channels_hint(call: Call) -> str:
-    """Return a hint if the weights' channels are divided by groups on the wrong side, else ""."""
+    """Return a hint if the weights' channels are divided by groups on the wrong side or not at all; else ""."""
     groups = call.attributes.groups
     out_channels, in_per_group = call.shapes["weights"][:2]
     src, dst = (call.shapes[t][1] if t in call.shapes else None for t in TENSORS)

@@ -37,7 +37,7 @@ class Attributes:
 
 
 def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attributes:
-    """Return the attributes of a call on ``axes`` spatial axes, or raise by rules A1 to A6. None counts as absent."""
+    """Return the attributes of a call on ``axes`` spatial axes, or raise by rules A1 to A6. None means absent."""
     check_names(op, given, axes)
     values: dict[str, Any] = {}
     value: Any
@@ -67,7 +67,7 @@ def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attri
 
 
 def check_names(op: Operator, given: Mapping[str, Any], axes: int = 0) -> None:
-    """Raise by rule A1 if the operator lacks an attribute. ``axes`` is the number of spatial axes, if known."""
+    """Raise by rule A1 if a given name is not an attribute. ``axes`` is the number of spatial axes; 0 if unknown."""
     names = [a.name for a in op.attributes]
     unknown = [
         f"unknown attribute {name!r}. {_hint(op, name, value, axes)}"
@@ -92,7 +92,7 @@ def _hint(op: Operator, name: str, value: object, axes: int) -> str:
 
 def as_integer(value: object) -> int | None:
     """Return an int for a Python or NumPy integer; None for anything else, including bool."""
-    if type(value) is int:  # the usual case
+    if type(value) is int:  # the usual case first, for speed
         return value
     if isinstance(value, bool | np.bool_):
         return None
@@ -115,7 +115,7 @@ def as_integers(value: object) -> tuple[int, ...] | None:
 
 
 def as_items(value: object) -> tuple[Any, ...] | None:
-    """Return the items of an iterable as a tuple, iterating only once; None for a string or another value.
+    """Return the items of an iterable as a tuple, iterating only once; None for a string or a value without items.
 
     >>> as_items(iter(["src"])), as_items("src"), as_items(1)
     (('src',), None, None)
@@ -124,7 +124,7 @@ def as_items(value: object) -> tuple[Any, ...] | None:
         items = None if isinstance(value, str) else iter(value)  # type: ignore[call-overload]
     except TypeError:
         return None
-    return None if items is None else tuple(items)  # outside of ``try``: errors of the iterator must not be hidden
+    return None if items is None else tuple(items)  # outside of ``try``, which would hide errors of the iterator
 
 
 def _type_words(attribute: Attribute, strict: bool = False) -> str:
@@ -154,7 +154,7 @@ def _integers(op: Operator, attribute: Attribute, value: object) -> tuple[int, .
     numbers = as_integers(value)
     if numbers is None:  # A2
         _wrong_type(op, attribute, value)
-    if attribute.per_axis:  # the extents of a shape are checked with the shapes
+    if attribute.per_axis:  # ``shapes.py`` checks the extents of a shape
         for number in numbers:
             _check_range(op, attribute, number, value)
     return numbers

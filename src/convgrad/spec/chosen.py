@@ -1,4 +1,4 @@
-"""The choice of the algorithm for a given accuracy: the one of lowest cost that keeps the accuracy."""
+"""The choice of the algorithm for a given accuracy: the cheapest algorithm whose error bound is small enough."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from convgrad.spec.order import height_of
 from convgrad.spec.problem import REMEMBERED, Problem, intern
 from convgrad.spec.toom_cook import ALGORITHMS, AXES, why_not
 
-DIRECT = 1.0  # the default of ``max_error``: the direct sum
+DIRECT = 1.0  # the default of ``max_error``, which admits only the direct sum
 
 
 @lru_cache(maxsize=REMEMBERED)
 def with_algorithm(problem: Problem, max_error: float) -> Problem:
-    """Return the problem in the cheapest algorithm whose error bound is at most ``max_error`` times the direct sum's.
+    """Return the problem with the cheapest algorithm whose error bound is at most ``max_error`` times the direct sum's.
 
-    Both bounds are multiples of a product of two norms: gamma_h times it for the direct sum, kappa gamma_H times it for
-    an algorithm. For a weight gradient, the norms are of the two channels of a weight. Else they are of the positions
-    that a tile meets and of the weights of its channel.
+    Both bounds are multiples of the same product of two norms. The factor is gamma_h for the direct sum and
+    kappa gamma_H for an algorithm. For a weight gradient, the norms are those of the src channel and the dst channel of
+    a weight. Otherwise they are those of the positions that a tile reads and of the weights of the tile's channel.
 
     >>> from convgrad.notation import problem
     >>> one = problem("BWD_W f32 NXC mb8ic128ih28oc128oh28kh3ph1")
@@ -41,7 +41,10 @@ def with_algorithm(problem: Problem, max_error: float) -> Problem:
 
 
 def guarantee(problem: Problem, algorithm: str) -> float:
-    """Return the smallest ``max_error`` that admits an algorithm: kappa H / h, to first order."""
+    """Return the smallest ``max_error`` that admits an algorithm: kappa H / h, to first order.
+
+    H is the rounding depth of the algorithm, and h is that of the direct sum.
+    """
     direct = replace(problem, algorithm="")
     with_tiles = replace(problem, algorithm=algorithm)
     return kappa(with_tiles) * height_of(with_tiles) / height_of(direct)

@@ -1,8 +1,8 @@
 """The derivative of every operator by each of its tensors. It is again a problem of the same family of operators.
 
-All operators are the same sum of products ``src * weights * dst`` over positions and taps that meet, without the tensor
-that is solved for. So the derivative by a tensor solves for this tensor on the same geometry. The cotangent v takes the
-place of the tensor that was solved for.
+Each operator solves for one of src, weights and dst: it sums products of the other two over the same pairs of positions
+and taps. So the derivative by a tensor solves for this tensor on the same geometry. The cotangent v takes the place of
+the tensor that the original problem solves for.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ COTANGENT, ZEROS = "v", "zeros"  # operands of a derivative that are not operand
 class Derivative:
     """A derivative: the problem that computes it, or None if the derivative is the cotangent itself.
 
-    ``operands`` lists the problem's operands: COTANGENT, ZEROS of the operand's shape, or the number of an operand of
-    the original problem.
+    ``operands`` lists the operands of ``problem``. Each is COTANGENT, ZEROS (an array of zeros), or the number of an
+    operand of the original problem.
     """
 
     problem: Problem | None

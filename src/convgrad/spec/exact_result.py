@@ -1,6 +1,6 @@
-"""The exact results that define every operator: sums over existing taps in float64, written to be read, not to be fast.
+"""The exact results that define every operator: sums over existing taps in float64, written for readers, not for speed.
 
-A tap exists if i = p * stride + k * dilation - pad_begin is a position of src. Padding is not used in any other way.
+A tap exists if i = p * stride + k * dilation - pad_begin is a position of src. Padding has no other effect.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Operands = Mapping[Tensor, F64Array]
 class Answer:
     """The exact result in canonical axis order.
 
-    ``value`` is the sum before rounding, after the activation if there is one. ``magnitude`` is sum |x||y| before the
-    activation, over finite operands only. ``terms`` is the number of products per element. ``integral`` means that all
-    finite operands are integers. float64 rounds a sum that does not fit in 53 bits.
+    ``value`` is the sum before rounding, after the activation if there is one. A sum that needs more than 53 bits is
+    rounded to float64. ``magnitude`` is sum |x||y| before the activation, where infinities and NaN count as 0.
+    ``terms`` is the number of products per element. ``integral`` means that all finite operands are integers.
     """
 
     value: F64Array
@@ -85,9 +85,10 @@ def _solve(problem: Problem, given: Operands, progress: Callable[[float], None])
 
 
 def count_terms(problem: Problem, shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return the number of products of each output element: existing taps times summed channels or images.
+    """Return the number of products of each output element. ``shape`` is the output's canonical shape.
 
-    The taps are counted axis by axis; ``shape`` is the output's shape.
+    In forwards and data gradients, it is the number of existing taps times the summed channels. In weight gradients,
+    it is the number of positions at which the tap exists times the images.
     """
     geometry, output = problem.geometry, problem.solves_for
     if isinstance(geometry, Channels):
@@ -111,7 +112,10 @@ def count_terms(problem: Problem, shape: tuple[int, ...]) -> NDArray[np.int64]:
 
 
 def _taps(conv: Conv, progress: Callable[[float], None]) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield indices k, i, p into the last axes of weights, src and dst: a tap, and all positions that meet under it."""
+    """Yield, per tap, indices k, i and p into the last axes of weights, src and dst.
+
+    The indices i and p select all pairs of positions that meet under the tap.
+    """
     for number, tap in enumerate(product(*(range(k) for k in conv.kernel))):
         progress(number / conv.taps)
         met = [_meetings(axis, k) for axis, k in zip(conv.axes, tap, strict=True)]
@@ -120,7 +124,7 @@ def _taps(conv: Conv, progress: Callable[[float], None]) -> Iterator[tuple[Any, 
 
 def _meetings(axis: Axis, k: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     p, from_first = np.arange(axis.dst), k * axis.dilation - axis.pad_begin
-    if from_first >= axis.src or from_first < -(axis.dst - 1) * axis.stride:  # none, and from_first may exceed 64 bits
+    if from_first >= axis.src or from_first < -(axis.dst - 1) * axis.stride:  # no pairs; it may exceed 64 bits
         p, from_first = p[:0], 0
     i = p * axis.stride + from_first
     existing = (i >= 0) & (i < axis.src)

@@ -21,7 +21,7 @@ from convgrad.spec.shapes import Call
 
 @dataclass(frozen=True)
 class _AxisRule:
-    """The numbers of one axis of a call, and the error messages about it."""
+    """The kernel, stride and dilation of one spatial axis of a call. Errors name this axis."""
 
     call: Call
     index: int
@@ -34,7 +34,7 @@ class _AxisRule:
         return effective_kernel(self.kernel, self.dilation)
 
     def pads(self, same_total: int) -> tuple[int, int]:
-        """Return (begin, end): the explicit pads, zeros for valid, or ``same_total`` split for same."""
+        """Return the pads (begin, end): zeros for auto_pad valid, ``same_total`` split for same, else as given."""
         a = self.call.attributes
         if a.auto_pad == "none":
             return a.pads_begin[self.index], a.pads_end[self.index]
@@ -58,7 +58,7 @@ def _same(call: Call) -> bool:
 
 
 def _listed(values: Sequence[int]) -> str:
-    """Return legal extents as text: all of up to 8, else the first two and the last."""
+    """Return legal extents as text: all extents if they are at most 8, else the first two and the last."""
     if not values:
         return "none"
     if len(values) > 8:
@@ -67,7 +67,7 @@ def _listed(values: Sequence[int]) -> str:
 
 
 def _forward_extent(rule: _AxisRule, extent: int, given: int, formula: str) -> int:
-    """Return the output extent of a forward, or raise by rule G8: it is at least 1, or 0 for an empty input."""
+    """Return the output extent of a forward. Raise by rule G8 if it is below 1, except 0 for an empty input."""
     if extent < 1 and not (extent == 0 and given == 0):  # G8
         name = rule.call.names[rule.call.op.output.tensor]
         rule.refuse("G8", f"the extent of {name} must be at least 1; got {formula} = {extent}")
@@ -75,7 +75,7 @@ def _forward_extent(rule: _AxisRule, extent: int, given: int, formula: str) -> i
 
 
 def _convolution(call: Call) -> tuple[Axis, ...]:
-    """Return the axes of a convolution: O = floor((I + P - E)/s) + 1."""
+    """Return the axes of a convolution, with the dst extents O = floor((I + P - E)/s) + 1."""
     axes = []
     for rule, src in zip(_axis_rules(call), call.shapes["src"][2:], strict=True):
         e, s = rule.effective, rule.stride
@@ -87,14 +87,14 @@ def _convolution(call: Call) -> tuple[Axis, ...]:
 
 
 def _fitting_pads(src: int, dst: int, rule: _AxisRule) -> str:
-    """Return a hint with the sums of explicit pads whose forward maps src to dst; "" if there are none."""
+    """Return a hint: the sums of explicit pads with which a forward maps extent src to dst; "" if there are none."""
     minimum = transposed_extent(dst, rule.effective, rule.stride, src)
     sums = range(max(0, minimum), minimum + rule.stride) if dst else range(rule.effective - src)
     return f". pads_begin + pads_end that fit: {_listed(sums)}" if sums else ""
 
 
 def _fitting_kernels(src: int, dst: int, rule: _AxisRule, pads: int) -> str:
-    """Return the kernel extents whose forward maps src to dst with explicit pads, as text."""
+    """Return, as text, the kernel extents with which a forward maps extent src to dst. ``pads`` is the sum of pads."""
     d, padded = rule.dilation, src + pads
     if dst == 0:  # E > I + P
         return f"{(padded - 1) // d + 2} or more"
@@ -104,7 +104,10 @@ def _fitting_kernels(src: int, dst: int, rule: _AxisRule, pads: int) -> str:
 
 
 def _backward_weights(call: Call) -> tuple[Axis, ...]:
-    """Return the axes if the forward maps src to diff_dst. diff_dst must be empty if the kernel does not fit."""
+    """Return the axes of a weight gradient, or raise by rule G6 unless a forward maps the extents of src to diff_dst's.
+
+    If the kernel is larger than the padded src, diff_dst must be empty.
+    """
     axes = []
     extents = zip(_axis_rules(call), call.shapes["src"][2:], call.shapes["dst"][2:], strict=True)
     for rule, src, dst in extents:
@@ -124,7 +127,7 @@ def _backward_weights(call: Call) -> tuple[Axis, ...]:
 
 
 def _legal_sources(rule: _AxisRule, dst: int) -> range:
-    """Return the s extents of src whose forward has this extent of dst."""
+    """Return the extents of src that a forward maps to this extent of dst: at most as many as the stride."""
     e, s = rule.effective, rule.stride
     if _same(rule.call):
         return range(max(0, s * (dst - 1) + 1), s * dst + 1)
@@ -133,7 +136,10 @@ def _legal_sources(rule: _AxisRule, dst: int) -> range:
 
 
 def _backward_data(call: Call) -> tuple[Axis, ...]:
-    """Return the axes from a checked dst_shape, or infer I = s(O - 1) + E - P + op, or sO with auto_pad same."""
+    """Return the axes of a data gradient from dst_shape, after checks, or with inferred extents I of src.
+
+    I is s(O - 1) + E - P + op, or sO with auto_pad same. Raise by rule A8 if I cannot be inferred.
+    """
     if "src" in call.shapes:
         return _backward_data_given(call)
     padding, same = call.attributes.output_padding, _same(call)
@@ -167,7 +173,7 @@ def _backward_data(call: Call) -> tuple[Axis, ...]:
 
 
 def _without_shape(same: bool, padded: bool) -> str:
-    """Return a hint about alternatives that would determine the shape."""
+    """Return a hint about other attributes that would determine the shape of a data gradient's result."""
     if not same:
         return ", or give output_padding"
     return ", or leave output_padding out where E >= s" if padded else ", because E < s on an axis"
@@ -186,7 +192,7 @@ def _backward_data_given(call: Call) -> tuple[Axis, ...]:
 
 
 def ignored_output_padding(call: Call, conv: Conv) -> str | None:
-    """Return a note if a data gradient's given shape disagrees with its output_padding, which is then ignored."""
+    """Return a note if a data gradient's output_padding is ignored because it contradicts the given shape; or None."""
     padding = call.attributes.output_padding
     if padding is None or (call.op.solves_for, call.op.transposed) != ("src", False):
         return None
@@ -231,7 +237,7 @@ def _transposed_padding(rule: _AxisRule) -> int | None:
 
 
 def _transpose(call: Call) -> tuple[Axis, ...]:
-    """Return the axes of a transposed convolution: L = s(l - 1) + E - P + op. op counts in every pad mode."""
+    """Return the axes of a transposed convolution: L = s(l - 1) + E - P + op. op is added with every auto_pad."""
     axes = []
     for rule, small in zip(_axis_rules(call), call.shapes["dst"][2:], strict=True):
         e, s, op = rule.effective, rule.stride, _transposed_padding(rule) or 0
@@ -243,7 +249,10 @@ def _transpose(call: Call) -> tuple[Axis, ...]:
 
 
 def _transpose_backward_data(call: Call) -> tuple[Axis, ...]:
-    """Return the axes: l = floor((L + P - E)/s) + 1, and with output_padding exactly L = s(l - 1) + E - P + op."""
+    """Return the axes of a transposed data gradient: l = floor((L + P - E)/s) + 1.
+
+    With output_padding (op), L must be s(l - 1) + E - P + op.
+    """
     axes = []
     for rule, large in zip(_axis_rules(call), call.shapes["src"][2:], strict=True):
         e, s, op = rule.effective, rule.stride, _transposed_padding(rule)
@@ -251,7 +260,7 @@ def _transpose_backward_data(call: Call) -> tuple[Axis, ...]:
         small = forward_extent(large - (op or 0), e, s, sum(pads))
         if op is not None and transposed_extent(small, e, s, sum(pads), op) != large:  # G7
             below, shortest = (transposed_extent(n, e, s, sum(pads), op) for n in (small, 0))
-            shortest = max(shortest, shortest % s)  # none is negative
+            shortest = max(shortest, shortest % s)  # no extent is negative
             near = [extent for extent in (below, below + s) if extent >= shortest] or [shortest]
             rule.refuse("G7", _transposed_mismatch(rule, large, "l", sum(pads), op, near))
         if op is None or small < 0:
@@ -262,7 +271,10 @@ def _transpose_backward_data(call: Call) -> tuple[Axis, ...]:
 
 
 def _transpose_backward_weights(call: Call) -> tuple[Axis, ...]:
-    """Return the axes if 0 <= L - (s(l - 1) + E - P) < max(s, d), or, with output_padding, if it equals op."""
+    """Return the axes of a transposed weight gradient, or raise by rule G7.
+
+    The difference L - (s(l - 1) + E - P) must be at least 0 and below max(s, d). With output_padding, it must be op.
+    """
     axes = []
     extents = zip(_axis_rules(call), call.shapes["src"][2:], call.shapes["dst"][2:], strict=True)
     for rule, large, small in extents:

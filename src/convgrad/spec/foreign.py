@@ -39,14 +39,14 @@ def _fits(name: str, *integers: int) -> bool:
 
 
 def _each(name: str, value: object, axes: int) -> list[int] | None:
-    """Return one integer per axis from an integer or a sequence; None if they are not legal for this attribute."""
+    """Return one integer per axis from an integer or a sequence; None if the value is not legal for the attribute."""
     one = _integer(value)
     integers = _integers(value) if one is None else [one] * axes
     return integers if integers is not None and len(integers) == axes and _fits(name, *integers) else None
 
 
 def per_axis(name: str, value: object, axes: int) -> str:
-    """Return text that sets an attribute of one integer per axis, or only its name if the value is not legal.
+    """Return the text of a keyword argument with one integer per axis; a description if the value is not legal.
 
     >>> per_axis("strides", 2, 2), per_axis("strides", 0, 2)
     ('strides=[2, 2]', 'strides, one positive integer per spatial axis')
@@ -71,21 +71,21 @@ def _groups(op: Operator, value: object, axes: int) -> str:
 
 
 SAME = {"same": "same_upper", "same_upper": "same_upper", "same_lower": "same_lower", "valid": "valid"}
-# Per attribute: other libraries' values, in lower case
+# Per attribute: other libraries' values in lower case, and the same values here
 CHOICES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {"auto_pad": SAME, "data_format": {"channels_last": "NXC", "channels_first": "NCX"}}
 )
 
 
 def _pads(op: Operator, value: Any, axes: int) -> str:
-    """Return a hint that turns one attribute with pads into pads_begin and pads_end, or into auto_pad.
+    """Return a hint that rewrites another library's pads as pads_begin and pads_end, or as auto_pad.
 
-    The value may be an integer, one integer per axis, a pair per axis, ONNX's list, or a name.
+    ``value`` may be an integer, one integer per axis, a pair per axis, ONNX's list, or a name such as "same".
     """
     name = SAME.get(value.lower()) if isinstance(value, str) else None
     if name is not None:
         return f"Did you mean auto_pad={name!r}?"
-    items = list(value) if isinstance(value, Iterator) else value  # because it is iterated more than once
+    items = list(value) if isinstance(value, Iterator) else value  # because the loops below iterate more than once
     begin = end = _each("pads_begin", items, axes)
     numbers = _integers(items)
     if begin is None and numbers is not None and len(numbers) == 2 * axes and _fits("pads_begin", *numbers):

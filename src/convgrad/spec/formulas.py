@@ -1,6 +1,6 @@
-"""Formulas: sums of problems on variables, closed under differentiation. They give gradients of any order.
+"""Formulas: sums of problems whose operands are variables. Gradients of formulas are formulas, to any order.
 
-An operator is such a sum on its inputs. Its gradients are such sums on the inputs and the cotangent, and so on.
+An operator is a formula of its inputs. Its gradients are formulas of its inputs and of its result's cotangent.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ REMEMBERED = 1024
 
 
 class Term(NamedTuple):
-    """A problem on some of the variables, by number, or on ZEROS. Without a problem it is the variable itself."""
+    """A term of a formula: a problem and its operands, as numbers of variables or ZEROS.
+
+    A term without a problem is the variable itself.
+    """
 
     problem: Problem | None
     variables: tuple[int | str, ...]
 
 
-Formula = tuple[tuple[Term, ...], ...]  # per output the terms to add, plain variables first; no terms mean 0
+Formula = tuple[tuple[Term, ...], ...]  # per output: the terms to add, variables without a problem first
 
 
 @lru_cache(maxsize=REMEMBERED)
 def gradients(formula: Formula, variables: int) -> Formula:
-    """Return the gradients of <u, formula> by each of the formula's variables. ``variables`` is their number.
+    """Return the gradients of the dot product <u, formula> by each variable. ``variables`` is the number of variables.
 
     The variables of the gradients are the formula's variables, followed by the cotangents u of its outputs.
 
@@ -48,7 +51,7 @@ def gradients(formula: Formula, variables: int) -> Formula:
 
 
 def _derived(term: Term, place: int, cotangent: int) -> Term:
-    """Return the derivative of a term by the variable at one place."""
+    """Return the derivative of a term by its operand number ``place``. ``cotangent`` is a variable's number."""
     if term.problem is None:
         return Term(None, (cotangent,))
     found = derivative(term.problem, place)

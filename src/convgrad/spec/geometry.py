@@ -1,6 +1,7 @@
 """The geometry that all operators share: a convolution that relates src, dst and weights on each spatial axis.
 
-Position i of src, position p of dst and tap k meet if ``i = p * stride + k * dilation - pad_begin`` and i exists.
+Position i of src, position p of dst and tap k **meet** if ``i = p * stride + k * dilation - pad_begin`` and i exists.
+A pass multiplies two of the three values that meet and adds the product to the third.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ def effective_kernel(kernel: int, dilation: int) -> int:
 
 @dataclass(frozen=True)
 class Axis:
-    """One spatial axis. The extents of src (I), dst (O) and kernel (K) are all stored, because all are independent."""
+    """One spatial axis of a convolution, with the extents of src (I), dst (O) and kernel (K).
+
+    All three extents are stored, because no two of them determine the third.
+    """
 
     src: int
     dst: int
@@ -29,12 +33,12 @@ class Axis:
 
     @property
     def effective_kernel(self) -> int:
-        """E = d(K - 1) + 1."""
+        """The extent of the dilated kernel, E = d(K - 1) + 1."""
         return effective_kernel(self.kernel, self.dilation)
 
     @property
     def span(self) -> int:
-        """s(O - 1) + E, the number of positions from the first to the last that a tap meets, including padding."""
+        """The number of positions from the first to the last that any tap reads, including padding: s(O - 1) + E."""
         return self.stride * (self.dst - 1) + self.effective_kernel
 
     def existing(self, tap: int, src: range, dst: range) -> range:
@@ -68,27 +72,27 @@ class Conv:
 
     @property
     def src_shape(self) -> tuple[int, ...]:
-        """Canonical: (N, C, I...)."""
+        """The canonical shape of src: batch, channels, spatial extents."""
         return (self.batch, self.src_channels, *(a.src for a in self.axes))
 
     @property
     def dst_shape(self) -> tuple[int, ...]:
-        """Canonical: (N, O, O...)."""
+        """The canonical shape of dst: batch, channels, spatial extents."""
         return (self.batch, self.dst_channels, *(a.dst for a in self.axes))
 
     @property
     def weights_shape(self) -> tuple[int, ...]:
-        """Canonical: (O, C/g, K...)."""
+        """The canonical shape of weights: dst channels, src channels per group, kernel extents."""
         return (self.dst_channels, self.src_channels // self.groups, *self.kernel)
 
     @cached_property
     def kernel(self) -> tuple[int, ...]:
-        """Kernel extents."""
+        """The kernel's extent on each spatial axis."""
         return tuple(a.kernel for a in self.axes)
 
     @cached_property
     def taps(self) -> int:
-        """The number of taps."""
+        """The number of taps of the kernel, over all axes."""
         return prod(self.kernel)
 
     @cached_property
@@ -98,7 +102,7 @@ class Conv:
 
     @cached_property
     def multiply_adds(self) -> int:
-        """Multiply-adds on the full grid, including taps on padding. All three passes have the same number."""
+        """The number of multiply-adds, including taps on padding. All three passes have the same number."""
         return self.batch * self.positions * self.taps * self.dst_channels * (self.src_channels // self.groups)
 
 
@@ -112,7 +116,7 @@ class Channels:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Canonical: (N, C, X...)."""
+        """The canonical shape of the tensor: batch, channels, spatial extents."""
         return (self.batch, self.channels, *self.extents)
 
     @property
@@ -125,7 +129,9 @@ class Channels:
 
 
 def convolution_pad_total(src: int, effective: int, stride: int) -> int:
-    """Return the SAME padding of a convolution: T = max((ceil(I/s) - 1)s + E - I, 0), which makes O = ceil(I/s).
+    """Return a convolution's total padding with auto_pad same: T = max((ceil(I/s) - 1)s + E - I, 0).
+
+    With this padding, dst has the extent O = ceil(I/s).
 
     >>> convolution_pad_total(300, 7, 2), convolution_pad_total(5, 1, 3)
     (5, 0)
@@ -134,12 +140,14 @@ def convolution_pad_total(src: int, effective: int, stride: int) -> int:
 
 
 def transposed_pad_total(effective: int, stride: int) -> int:
-    """Return the SAME padding of a transposed operator: T = max(E - s, 0) for any extents."""
+    """Return a transposed operator's total padding with auto_pad same: T = max(E - s, 0), for any extents."""
     return max(effective - stride, 0)
 
 
 def split_pads(total: int, auto_pad: str) -> tuple[int, int]:
-    """Split SAME padding. An odd element is added at the end for same_upper, at the beginning for same_lower.
+    """Return the pads (begin, end) of a total padding with auto_pad same.
+
+    If the total is odd, the larger pad is at the end for same_upper, and at the beginning for same_lower.
 
     >>> split_pads(3, "same_upper"), split_pads(3, "same_lower")
     ((1, 2), (2, 1))
@@ -152,7 +160,7 @@ def split_pads(total: int, auto_pad: str) -> tuple[int, int]:
 
 
 def forward_extent(src: int, effective: int, stride: int, pads: int) -> int:
-    """Return O = floor((I + P - E)/s) + 1, which is below 1 if the kernel does not fit.
+    """Return dst's extent O = floor((I + P - E)/s) + 1, which is below 1 if the kernel exceeds the padded src.
 
     >>> forward_extent(28, 1, 2, 0), forward_extent(1, 2, 2, 0)
     (14, 0)
@@ -161,7 +169,9 @@ def forward_extent(src: int, effective: int, stride: int, pads: int) -> int:
 
 
 def transposed_extent(dst: int, effective: int, stride: int, pads: int, output_padding: int = 0) -> int:
-    """Return L = s(l - 1) + E - P + op: the extent of a transposed operator from l, or of a data gradient from O.
+    """Return L = s(l - 1) + E - P + op, the output extent of a transposed operator with input extent l.
+
+    A data gradient of a dst with extent l = O has the same output extent.
 
     >>> transposed_extent(28, 3, 2, 41), transposed_extent(111, 3, 2, 0, 1)
     (16, 224)

@@ -1,7 +1,7 @@
-"""Cuts of an image's sum: the blocks of its tree, and the nodes that one call can compute.
+"""Cuts of the sum over one image: the blocks of its reduction tree, and the nodes that one call can compute.
 
 A weight or bias gradient sums over an image's positions as a tree of **blocks** (``spec/order.py``). Neighbouring
-blocks determine the same nodes as neighbouring leaves of a batch (``spec/pieces.py``); a block is a node of level 0.
+blocks determine nodes as neighbouring leaves of a batch do (``spec/pieces.py``). A block is a node of level 0.
 A call can compute a node if the node's positions are a product of ranges, one per axis: some rows of the first axis,
 or a part of one row, and so on for the inner axes. Any other node is a sum of nodes below it, which
 ``pieces.combine`` adds.
@@ -24,8 +24,8 @@ REMEMBERED = 64  # extents of images whose order is cached
 def row_step(extents: Sequence[int]) -> int | None:
     """Return the step, in rows of the first axis, at which an image's sum may be cut; None if it may not be cut.
 
-    An image of one block cannot be cut. Neither can an image whose blocks contain lines of several rows, but not whole
-    rows.
+    An image of one block cannot be cut. An image with more than two axes can be cut only if its rows have whole blocks,
+    or if its blocks have whole rows.
 
     >>> row_step((56, 56)), row_step((224, 224)), row_step((5000,)), row_step((7, 7))
     (4, 1, 256, None)
@@ -53,7 +53,7 @@ def blocks_of(extents: Sequence[int], rows: range) -> range:
     >>> blocks_of((56, 56), range(8, 56)), blocks_of((600,), range(256, 600)), blocks_of((4, 300), range(1, 3))
     (range(2, 14), range(1, 3), range(2, 6))
 
-    The last row may be the end. Raises ValueError for other rows.
+    Rows may also end with the last row of the image. Raises ValueError if the image cannot be cut at these rows.
     """
     if rows != range(extents[0]) and ((step := row_step(extents)) is None or _off(rows, step, extents[0])):
         where = "nowhere" if step is None else f"at multiples of {step} rows"
@@ -69,7 +69,9 @@ def _off(rows: range, step: int, end: int) -> bool:
 
 
 def nodes_with_ranges(extents: Sequence[int], blocks: range) -> list[tuple[Nodes, Ranges]]:
-    """Return nodes with ranges of positions, from left to right. Their sums add up to all nodes that blocks determine.
+    """Return nodes with their ranges of positions, from left to right, such that one call can compute each.
+
+    The nodes' sums can be added to the sums of all nodes that the blocks determine.
 
     >>> nodes_with_ranges((56, 56), range(2, 14))[0]
     (Nodes(level=0, first=2, number=1), (range(8, 12), range(0, 56)))
@@ -80,7 +82,10 @@ def nodes_with_ranges(extents: Sequence[int], blocks: range) -> list[tuple[Nodes
 
 
 def _split(extents: Sequence[int], nodes: Nodes) -> Iterator[tuple[Nodes, Ranges]]:
-    """Yield nodes that add up to ``nodes``, with their ranges. Neighbours are yielded together where ranges allow."""
+    """Yield nodes that one call each can compute and whose sums add up to ``nodes``, with their ranges.
+
+    The first neighbours are yielded as one if their positions are a product of ranges.
+    """
     level, first, number = nodes
     for some in range(number, 0, -1):
         here = Nodes(level, first, some)

@@ -1,4 +1,4 @@
-"""The operator table: one row per operator of the family and generation of its name.
+"""The operator table: one row per operator and generation of its name.
 
 A row maps each operand and the output to a tensor of the *underlying convolution*. A transposed operator is a
 convolution with src and dst exchanged: the ``src`` of ConvTranspose is the convolution's dst, and vice versa.
@@ -22,7 +22,7 @@ AttributeType = Literal["s64", "s64[]", "string"]
 
 @dataclass(frozen=True)
 class Port:
-    """An operand or the output. A shape operand (``is_shape``) contains the extents of ``tensor``."""
+    """An operand or the output of an operator. A shape operand (``is_shape``) contains the extents of ``tensor``."""
 
     name: str
     tensor: Tensor
@@ -32,7 +32,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Attribute:
-    """An attribute. ``means`` is its name in the current generation, which the code uses."""
+    """An attribute of an operator. ``means`` is the attribute's name in the current generation, which the code uses."""
 
     name: str
     type: AttributeType
@@ -202,7 +202,7 @@ OPERATORS: tuple[Operator, ...] = (
         Port("filter_delta", "weights"),
         (*_OLD_CONV, _FILTER_SHAPE), "filter_shape", _FILTERS_DOC,
     ),
-    Operator(  # the same name with another order of operands, used if the second operand is a 1-D integer array
+    Operator(  # same name as the row above, other order of operands: the second is a 1-D integer array
         "ConvolutionBackpropFilters-1", ("G0",), "weights", False,
         (Port("input", "src"), Port("filters_shape", "weights", is_shape=True), Port("output_delta", "dst")),
         Port("filter_delta", "weights"),
@@ -248,7 +248,7 @@ OPERATORS: tuple[Operator, ...] = (
 def rows(name: str) -> list[Operator]:
     """Return the rows of an operator: one, or two if generations share a name but not the order of operands.
 
-    You may add or omit the "-1" of a name unless another row has the resulting name.
+    The suffix "-1" may be added to or omitted from ``name``, unless another row has the resulting name.
 
     >>> [row.name for name in ("ConvolutionBackpropWeights", "Convolution", "Convolution-1") for row in rows(name)]
     ['ConvolutionBackpropWeights-1', 'Convolution', 'Convolution-1']
@@ -259,7 +259,8 @@ def rows(name: str) -> list[Operator]:
         each = ([row for row in OPERATORS if row.name == one] for one in (name, plain, f"{plain}{VERSION}"))
         found = next(filter(None, each), found)
     if not found:  # O1
-        asked = name if isinstance(name, str) else str(getattr(name, "__name__", type(name).__name__))  # not an array
+        # A value that is not a string is named by its type, because its own text may be long.
+        asked = name if isinstance(name, str) else str(getattr(name, "__name__", type(name).__name__))
         names = {row.name.lower(): row.name for row in OPERATORS}
         asked = asked[:200]
         near = [names[one] for one in difflib.get_close_matches(asked.lower(), names, n=3, cutoff=0.5)]
@@ -269,16 +270,16 @@ def rows(name: str) -> list[Operator]:
 
 
 def find(name: str, *, shape_second: bool = False) -> Operator:
-    """Return the row of an operator. ``shape_second``: its second operand is a 1-D integer array.
+    """Return the row of an operator. ``shape_second`` means that the call's second operand is a 1-D integer array.
 
-    This distinguishes the two orders of operands of ConvolutionBackpropFilters-1, which share one name.
+    This flag distinguishes the two rows named ConvolutionBackpropFilters-1, which have different orders of operands.
 
     >>> find("ConvolutionBackpropFilters-1").operands[1].name
     'output_delta'
     >>> find("ConvolutionBackpropFilters-1", shape_second=True).operands[1].name
     'filters_shape'
     """
-    return _found(name, shape_second) if isinstance(name, str) else rows(name)[0]  # raises: not a name
+    return _found(name, shape_second) if isinstance(name, str) else rows(name)[0]  # which raises
 
 
 @cache

@@ -3,7 +3,7 @@
 A **block** is one accumulation chain: fused multiply-adds over at most 256 consecutive terms, starting from +0. A fixed
 16-ary reduction **tree** adds the block sums: 16 neighbours are added from left to right into the first, level by
 level. Terms form **lines** of equal length, and lines form **units**. A block has as many whole lines as fit in 256
-terms; a longer line is cut every 256 terms. The blocks of a unit form one tree, and the sums of the units another.
+terms; a longer line is cut every 256 terms. One tree adds the blocks of a unit, and another adds the units.
 
 | a sum over | units | lines of a unit | terms of a line |
 |---|---|---|---|
@@ -18,7 +18,8 @@ least 16 channels are summed. Then kernels may compute the results of each tap a
 of bf16 operands are taken in pairs within a tap: the second of each pair first, and an odd last channel alone.
 Instructions that multiply and add pairs use the same order.
 
-In Winograd, a block is a chain over at most 64 products of a point, over tiles (``spec/tiles.py``) or over channels.
+In Winograd, a block is a chain over at most 64 products of a point. The products of a weight gradient are those of its
+tiles (``spec/tiles.py``), and the products of the other passes are those of channels.
 
 Terms whose tap does not exist are skipped. Then +0, the bias, and the old value (``accumulate``) are added, in this
 order, with one addition each. The result is rounded once to the output type.
@@ -46,9 +47,9 @@ APART_RESULTS, APART_TERMS = 4, 16  # sums tap by tap have at most 4 result chan
 
 @dataclass(frozen=True)
 class Order:
-    """The order of one output's sum on the full grid: units of lines of terms, which may be taken in pairs.
+    """The order of one output's sum, including terms on padding: units of lines of terms, which may be taken in pairs.
 
-    >>> Order(1, 9, 60).begins()  # four lines a block
+    >>> Order(1, 9, 60).begins()  # four lines per block
     array([  0, 240, 480])
     >>> Order(1, 2, 300).begins()  # each line is cut
     array([  0, 256, 300, 556])
@@ -94,13 +95,13 @@ class Order:
         return longest + tree_height(self.blocks) + tree_height(self.units)
 
     def begins(self) -> NDArray[np.int64]:
-        """Return the first term of each block of a unit."""
+        """Return the number of each block's first term, counted within its unit."""
         line, part = np.divmod(np.arange(self.blocks, dtype=np.int64) * self.lines_a_block, max(1, self.blocks_a_line))
         begins: NDArray[np.int64] = line * self.length + part * self.block
         return begins
 
     def taken(self) -> NDArray[np.int64]:
-        """Return a line's terms in the order in which chains take them.
+        """Return the numbers of a line's terms in the order in which chains add them.
 
         >>> Order(1, 2, 5, pairs=True).taken()
         array([1, 0, 3, 2, 4])
@@ -110,7 +111,7 @@ class Order:
 
 
 def tree_height(leaves: int) -> int:
-    """Return the largest number of additions of any leaf in the 16-ary tree.
+    """Return the largest number of additions that any leaf of the 16-ary reduction tree passes through.
 
     >>> tree_height(1), tree_height(16), tree_height(17), tree_height(4096)
     (0, 15, 16, 45)
@@ -145,7 +146,9 @@ def images_a_block(extents: Sequence[int]) -> int:
 
 
 def over_taps(taps: int, channels: int, apart: bool = False, pairs: bool = False) -> Order:
-    """Return the order of a sum over taps and channels, for a forward or data gradient. ``apart``: tap by tap.
+    """Return the order of a sum over taps and channels, for a forward or data gradient.
+
+    With ``apart``, the order is tap by tap. With ``pairs``, the channels of a tap are taken in pairs.
 
     >>> over_taps(9, 64), over_taps(49, 64, apart=True)
     (Order(units=1, lines=9, length=64, pairs=False), Order(units=49, lines=1, length=64, pairs=False))
@@ -180,11 +183,11 @@ def order_of(problem: Problem) -> Order:
 
 
 def last_additions(problem: Problem) -> int:
-    """Return the number of additions after the sum: bias and old value."""
+    """Return the number of additions after the sum: one for a bias, and one for an old value."""
     return ("bias" in problem.operands) + problem.accumulate
 
 
 def height_of(problem: Problem) -> int:
-    """Return the rounding depth h of a problem's results in the specified order, on the full grid."""
+    """Return the rounding depth h of a problem's results in the specified order, including terms on padding."""
     around = sum(ALGORITHMS[problem.algorithm].stages(problem.solves_for)) if problem.algorithm else 0
     return order_of(problem).height + around + last_additions(problem)

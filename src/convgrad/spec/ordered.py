@@ -1,7 +1,7 @@
-"""The execution of the specified order of sums for any problem on small data, with exactly the specified bits.
+"""A reference computation of any problem in the specified order of sums, with exactly the specified bits.
 
-It is simple and slow: every output's terms are arrays over the full grid. An absent term is 0 * 0, which has the same
-effect as skipping it.
+The code is simple and slow, for small data: arrays have the terms of all outputs, including absent terms. An absent
+term is 0 * 0, which has the same effect as skipping it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ F32Array = NDArray[np.float32]
 def evaluate_in_order(
     problem: Problem, operands: Sequence[NDArray[Any]], old: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Return the canonical result of a problem, with the bits of the specified order. Operands must not be f64.
+    """Return the result of a problem in canonical axes, with the bits of the specified order. Operands are not f64.
 
     >>> from convgrad.notation import problem
     >>> x = np.arange(1, 4, dtype=np.float32).reshape(1, 1, 3)
@@ -83,7 +83,7 @@ def _flat(array: F32Array, groups: int, channel_axis: int) -> F32Array:
 
 
 def _of_dst(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
-    """Return the factors of the terms src[n, c, i] * weights[o, c, k], over taps, then channels."""
+    """Return both factors of the terms src[n, c, i] * weights[o, c, k]. The last axis has taps, then channels."""
     at = _positions(conv)
     src, weights = _flat(given["src"], conv.groups, 1), _flat(given["weights"], conv.groups, 0)
     x = np.where(at >= 0, src[..., np.maximum(at, 0)], 0)  # n, g, c, k, p
@@ -96,7 +96,7 @@ def _of_dst(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32
 
 
 def _of_src(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
-    """Return the factors of the terms dst[n, o, p] * weights[o, c, k], over taps, then channels."""
+    """Return both factors of the terms dst[n, o, p] * weights[o, c, k]. The last axis has taps, then channels."""
     at = _positions(conv)
     dst, weights = _flat(given["dst"], conv.groups, 1), _flat(given["weights"], conv.groups, 0)
     per_group_out, per_group_in = conv.dst_channels // conv.groups, conv.src_channels // conv.groups
@@ -115,7 +115,7 @@ def _of_src(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32
 
 
 def _of_weights(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
-    """Return the factors of the terms src[n, c, i] * dst[n, o, p], over images, then positions."""
+    """Return both factors of the terms src[n, c, i] * dst[n, o, p]. The last axis has images, then positions."""
     at = _positions(conv)
     src, dst = _flat(given["src"], conv.groups, 1), _flat(given["dst"], conv.groups, 1)
     x = np.where(at >= 0, src[..., np.maximum(at, 0)], 0)  # n, g, c, k, p

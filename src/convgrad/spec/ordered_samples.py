@@ -1,4 +1,4 @@
-"""The execution of per-sample sums on small data, with exactly the specified bits: squared norms and weighted sums."""
+"""A reference computation of per-sample squared norms and weighted sums on small data, with the specified bits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def norms2_in_order(problem: Problem, operands: Sequence[NDArray[Any]]) -> NDArr
 
 
 def _product(problem: Problem, *operands: NDArray[Any]) -> np.float64:
-    """Return the squared norm of the gradient of a sample whose dst has one position, from the norms of each group."""
+    """Return the squared norm of a sample's gradient if dst has one position, from norms of the groups' src and dst."""
     conv, total = problem.geometry, np.float64(0)
     assert isinstance(conv, Conv)
     src, dst = (operands[problem.operands.index(tensor)][0] for tensor in ("src", "dst"))

@@ -1,14 +1,15 @@
-"""The parts of a sum over the batch: neighbouring leaves, the sums that they determine, and how these are combined.
+"""The parts of a sum over the batch: neighbouring leaves, the sums that they determine, and the combination of sums.
 
-A **leaf** of the tree over the batch is a pack of m images that form a block, or one larger image (``spec/order.py``).
-The last pack may have fewer images. A **part** has neighbouring leaves. A node of the tree is the sum of 16 neighbours
-of the level below, added from left to right. So a part determines exactly these sums, from left to right:
+A **leaf** of the batch's reduction tree is a pack of images that form one block, or one larger image
+(``spec/order.py``). The last pack may have fewer images. A **part** is a range of neighbouring leaves. A node of the
+tree is the sum of 16 neighbours of the level below, added from left to right. So a part determines exactly these sums,
+from left to right:
 
 - single nodes whose parents begin before the part, because a parent is summed from its first child on
 - at most one chain per level: the first children of a parent that continues after the part.
 
-Both are ``Nodes``. If another part follows, its nodes continue the chains, in this order. At the end of the batch, a
-chain is its parent, which is the last node of its level.
+Both kinds of sums are ``Nodes``. The nodes of the next part continue the chains, in this order. At the end of the
+batch, the sum of a chain is the sum of its parent, which is the last node of its level.
 
 A call on the images of ``Nodes`` returns their sum, but with +0 instead of -0, because every call ends by adding +0.
 This does not change the final result. A sum with a nonzero term does not depend on the sign of a zero. Any other sum is
@@ -27,7 +28,10 @@ T = TypeVar("T")
 
 
 class Nodes(NamedTuple):
-    """Neighbouring nodes of one level, which are summed. Leaves are level 0. Several nodes begin with a first child."""
+    """One node, or the first children of one parent, whose values are added. Leaves have level 0.
+
+    ``first`` is the number of the first node within its level, and ``number`` is the number of nodes.
+    """
 
     level: int
     first: int
@@ -35,12 +39,12 @@ class Nodes(NamedTuple):
 
     @property
     def leaves(self) -> range:
-        """The leaves under these nodes. The batch may have fewer."""
+        """The leaves under these nodes. The batch may end before the last of these leaves."""
         each: int = FAN_IN**self.level
         return range(self.first * each, (self.first + self.number) * each)
 
     def and_next(self, right: Nodes) -> Nodes | None:
-        """Return the nodes that these and the node on the right form once added; None if they cannot be added yet.
+        """Return the nodes after the node ``right`` is added to these nodes; None if it must not be added to them yet.
 
         >>> Nodes(0, 16, 2).and_next(Nodes(0, 18, 1)), Nodes(0, 16, 15).and_next(Nodes(0, 31, 1))
         (Nodes(level=0, first=16, number=3), Nodes(level=1, first=1, number=1))
@@ -54,7 +58,7 @@ class Nodes(NamedTuple):
 
 
 def nodes_of(first: int, end: int) -> tuple[Nodes, ...]:
-    """Return the sums that the leaves from ``first`` up to, not including, ``end`` determine, from left to right.
+    """Return the nodes whose sums the leaves from ``first`` to ``end`` - 1 determine, from left to right.
 
     >>> [tuple(nodes) for nodes in nodes_of(14, 36)]
     [(0, 14, 1), (0, 15, 1), (1, 1, 1), (0, 32, 4)]
@@ -75,7 +79,7 @@ def nodes_of(first: int, end: int) -> tuple[Nodes, ...]:
 
 
 def combine(known: Iterable[tuple[Nodes, T]], add: Callable[[T, T], T]) -> list[tuple[Nodes, T]]:
-    """Return the combined sums of neighbouring parts. Each sum is added to its parent if the parent has begun.
+    """Return the combined sums of neighbouring parts. Each sum is added to the unfinished sum of its parent, if any.
 
     >>> combine([(nodes, str(nodes.first)) for nodes in (*nodes_of(14, 18), *nodes_of(18, 20))], "{} + {}".format)[2:]
     [(Nodes(level=0, first=16, number=4), '16 + 18 + 19')]
@@ -87,7 +91,10 @@ def combine(known: Iterable[tuple[Nodes, T]], add: Callable[[T, T], T]) -> list[
 
 
 def put(made: list[tuple[Nodes, T]], nodes: Nodes, value: T, add: Callable[[T, T], T]) -> None:
-    """Append a sum to the sums on its left. If its parent has begun, add it to the parent, and so on upwards."""
+    """Append a sum to ``made``, the sums on its left, or add it to its parent's unfinished sum if ``made`` has that.
+
+    If this completes the parent, add the parent's sum to the grandparent in the same way, and so on.
+    """
     while made and (more := made[-1][0].and_next(nodes)):
         nodes, value = more, add(made.pop()[1], value)
     made.append((nodes, value))
@@ -138,7 +145,7 @@ def max_sums(parts: Iterable[Iterable[Nodes]]) -> int:
 
 
 def leaf_images(geometry: Conv | Channels) -> int:
-    """Return the number of images in a leaf. A batch may be cut at its multiples.
+    """Return the number of images in a leaf. A batch may be cut at multiples of this number.
 
     >>> leaf_images(Channels(100, 8, (7, 7))), leaf_images(Channels(100, 8, (56, 56)))
     (5, 1)
@@ -147,7 +154,9 @@ def leaf_images(geometry: Conv | Channels) -> int:
 
 
 def chunk_images(geometry: Conv | Channels) -> int:
-    """Return the number of images in a child of the root. Accumulating such chunks in f32 gives the bits of one call.
+    """Return the number of images in a child of the tree's root.
+
+    Calls on chunks of this size that accumulate in f32 give the same bits as one call on the batch.
 
     >>> chunk_images(Channels(64, 8, (7, 7))), chunk_images(Channels(64, 8, (56, 56)))  # 13 leaves, 64 leaves
     (5, 16)

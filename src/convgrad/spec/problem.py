@@ -1,4 +1,4 @@
-"""A problem: one fully checked call as a value. Engines and the exact result use nothing else."""
+"""A problem: one fully checked call as a value. Engines and ``exact_result`` know nothing else about a call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REMEMBERED = 1024
 
 @dataclass(frozen=True)
 class Problem:
-    """A fully checked call. ``operands`` are the given tensors in order; shape operands are part of the geometry.
+    """A fully checked call. ``operands`` are the given tensors in the operator's order, without shape operands.
 
     ``layouts`` are the memory formats of the operands and, last, of the output.
     """
@@ -149,7 +149,7 @@ def posed(
     output_format: Format,
     bias: bool = False,
 ) -> Problem:
-    """Return the problem that solves for a tensor on a legal geometry, by an operator of the current generation.
+    """Return the problem that solves for a tensor on a checked geometry, by an operator of the current generation.
 
     ``layouts`` are the memory formats of src, dst and weights of the underlying convolution.
     """

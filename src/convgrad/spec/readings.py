@@ -18,13 +18,13 @@ _FORMATS = ("data_format", "weights_format")
 
 
 def other_readings(op: Operator, shapes: Sequence[Shape], attributes: Attributes, check: Check) -> str:
-    """Return a hint with the formats in which the shapes pass a check, or else the order of operands; "" if none."""
+    """Return a hint about formats, or else another order of operands, in which the shapes pass the check; else ""."""
     ports = op.operands[: len(shapes)]
     fitting = list(_fitting(op, shapes, attributes, check, first=1))  # skip the given formats, which were refused
     if fitting:
         return f". These shapes fit {', or '.join(fitting)}"
     given_formats = [getattr(attributes, means) for means in _FORMATS]
-    if _channels_agree(op, shapes, attributes, given_formats):  # then the spatial extents do not fit
+    if _channels_agree(op, shapes, attributes, given_formats):  # then the formats fit, and the spatial extents do not
         return ""
     movable = [n for n, port in enumerate(ports) if port.tensor != "bias" and not port.name.endswith("_shape")]
     for order in list(permutations(movable))[1:]:

@@ -18,7 +18,7 @@ from convgrad.formats import LISTED
 
 @dataclass(frozen=True)
 class Rule:
-    """One numbered rule."""
+    """A rule with its id, such as "G4", the error for breaking it, and its statement."""
 
     id: str
     error: type[ConvgradError]

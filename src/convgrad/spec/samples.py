@@ -1,16 +1,16 @@
-"""Per-sample gradients: the squared norm of each and the weighted sum of all, with their order and error bounds.
+"""Per-sample gradients: the squared norm of each, the weighted sum of all, their orders of additions and error bounds.
 
-The **gradient of sample n** is the weight or bias gradient of that image alone, in its own order (``order.py``). It is
-kept in f32 (f64 for f64 operands) and never rounded to a narrower type.
+The **gradient of sample n** is the weight or bias gradient of image n alone, in the order of a batch of one image
+(``order.py``). It is kept in f32 (f64 for f64 operands) and never rounded to a narrower type.
 
-Its **squared norm** is a float64. Elements have the row-major order of XIO (transposed: XOI): taps, then channels of
-src, then channels of dst. Element e is added to chain e mod 32. A chain starts from +0 and adds the squares of its
-elements one after the other. Squares of f32 are exact in float64, and neither overflow nor underflow. The 16-ary tree
-adds the 32 chains. If a gradient with groups 1 has more than 2^18 elements, its dst channels are cut every 128. Each
-part is treated as a gradient by itself, and the norms of the parts are added from the first to the last. So the norm
-can be computed part by part.
+Its **squared norm** is a float64. Elements have the row-major order of XIO (transposed operators: XOI): taps, then
+channels of src, then channels of dst. Element e is added to chain e mod 32. A chain starts from +0 and adds the squares
+of its elements one after the other. Squares of f32 are exact in float64, and neither overflow nor underflow. The 16-ary
+tree adds the 32 chains. If a gradient with groups 1 has more than 2^18 elements, its dst channels are cut every 128.
+Each part is treated as a separate gradient, and the squared norms of the parts are added from the first to the last. So
+the squared norm can be computed part by part.
 
-If dst has one position, a weight gradient is the product of x, the src values at existing taps, and dy, which is
+If dst has one position, a weight gradient is the outer product of x, the src values at existing taps, and dy, which is
 diff_dst. Then, except for f64 operands, the squared norm of each group is |x|^2 |dy|^2. Both factors are summed in the
 order above; x is ordered by taps, then channels. Their product is rounded to float64, and groups are added from the
 first to the last. If no tap exists, the norm is 0.
@@ -37,7 +37,7 @@ from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import FAN_IN, height_of, tree_height
 from convgrad.spec.problem import Problem, canonical_shape, of_images
 
-CHAINS = 32  # of squares: element e is added to chain e mod 32
+CHAINS = 32  # chains of squares: the square of element e is added to chain e mod 32
 LARGE = 1 << 18  # elements: the squares of a larger gradient are added in parts
 PART = 128  # dst channels per part
 WRITTEN = {"weights": "XIO", "bias": "NCX"}  # the memory format, row-major, that defines the order of elements
@@ -48,7 +48,7 @@ Numbers = NDArray[np.float64]
 
 @lru_cache(maxsize=REMEMBERED)
 def of_one(problem: Problem) -> Problem:
-    """Return the problem of one sample's gradient, unrounded, in the layout in whose order squares are added.
+    """Return the problem of one sample's gradient, in the accumulator's format and with elements in the squares' order.
 
     >>> from convgrad.notation import problem
     >>> one = of_one(problem("BWD_W bf16 NXC mb64ic4ih8oc6oh8kh3ph1"))
@@ -66,7 +66,7 @@ def of_one(problem: Problem) -> Problem:
 
 @lru_cache(maxsize=REMEMBERED)
 def weighted(problem: Problem) -> Problem:
-    """Return the problem of a weighted sum after scaling: the same problem on operands in f32, or f64."""
+    """Return the problem that sums scaled operands: the same problem with f32 operands, or f64 if the given are f64."""
     return replace(problem, operand_format=problem.operand_format.accumulator)
 
 
@@ -95,7 +95,10 @@ def is_product(problem: Problem) -> bool:
 
 
 def factors(problem: Problem, operands: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Return src at existing taps, and diff_dst, each of shape (samples, groups, elements in the specified order)."""
+    """Return x and dy, whose norms give a sample's norm: src at existing taps, and diff_dst.
+
+    Each has the shape (samples, groups, elements in the specified order).
+    """
     assert isinstance(problem.geometry, Conv)
     groups, axes = problem.geometry.groups, problem.geometry.axes
     by_name = dict(zip(problem.operands, operands, strict=True))
@@ -109,7 +112,7 @@ def factors(problem: Problem, operands: Sequence[NDArray[Any]]) -> list[NDArray[
 
 
 def _met(axis: Axis) -> slice:
-    """Return the positions of src that the only position of dst meets, tap by tap."""
+    """Return the positions of src that the existing taps read for the only position of dst."""
     step, pad = axis.dilation, axis.pad_begin
     first, behind = -(-pad // step), min(axis.kernel, -(-(axis.src + pad) // step))
     return slice(first * step - pad, max(first, behind) * step - pad, step)
@@ -166,7 +169,7 @@ def squares_in_order(gradient: NDArray[Any]) -> np.float64:
 
 
 def norm2_height(problem: Problem) -> int:
-    """Return the rounding depth of a squared norm: additions of any square, and the rounding of a product of norms.
+    """Return the rounding depth of a squared norm: the additions after a square, and the rounding of a norms' product.
 
     >>> from convgrad.notation import problem
     >>> [norm2_height(problem(f"BWD_W f32 NXC g2mb64ic128ih{2 + oh}oc64oh{oh}kh3")) for oh in (3, 1)]
@@ -183,14 +186,15 @@ def norm2_height(problem: Problem) -> int:
 
 
 def _height(elements: int) -> int:
-    """Return the largest number of additions of any square in a part with this number of elements."""
+    """Return the largest number of additions that any square passes through in a part with this number of elements."""
     return -(-elements // CHAINS) + tree_height(CHAINS)
 
 
 def norm2_bound(problem: Problem, gradient: Numbers, bound: Numbers) -> float:
     """Return the largest error of a squared norm if each element of the gradient has an error of at most ``bound``.
 
-    In a product of norms, elements have no error. Squares of f64 are rounded and may underflow. Nothing may overflow.
+    If the norm is a product of norms, elements have no error, because they are operands. Squares of f64 are rounded and
+    may underflow. The bound holds if no operation overflows.
     """
     fmt, height = problem.operand_format, norm2_height(problem)
     bound = bound * (not is_product(problem))
@@ -199,17 +203,17 @@ def norm2_bound(problem: Problem, gradient: Numbers, bound: Numbers) -> float:
     rounded = int(fmt is F64)
     g = gamma(height + rounded, F64.unit)
     underflow = rounded * gradient.size * F64.tiny * (1 + g)
-    return float((off + g * squares + underflow) * (1 + 2.0**-40))  # for roundings of the bound
+    return float((off + g * squares + underflow) * (1 + 2.0**-40))  # compensates for the roundings of the bound itself
 
 
 def weighted_bound(
     problem: Problem, terms: NDArray[np.int64], magnitude: Numbers, others: Numbers, height: int | None = None
 ) -> Numbers:
-    """Return the bound on a weighted sum before it is rounded to its type.
+    """Return the error bound of a weighted sum before it is rounded to the output's type.
 
-    ``magnitude`` is sum |scale||x||dy| including the old value. ``others`` is the sum over the operand that is not
-    scaled, for example sum |x|. It is needed because a product scale * dy that underflows loses half of the smallest
-    number, times x. The rounding depth is that of the plain gradient plus one.
+    ``magnitude`` is sum |scale||x||dy| including the old value. ``others`` is the sum of absolute values of the operand
+    that is not scaled, for example sum |x|. Underflow may change a product scale * dy by half of the smallest number,
+    and this error is multiplied by x. The rounding depth is that of the plain gradient plus one.
     """
     accumulator = problem.operand_format.accumulator
     height = height_of(problem) + 1 if height is None else height

@@ -1,4 +1,4 @@
-"""The shapes of a call by tensor of the underlying convolution, from operands, shape operands and shape attributes."""
+"""The shape of each tensor of a call's underlying convolution, from operands, shape operands and shape attributes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AXES_WORDS = {
 
 @dataclass(frozen=True)
 class Call:
-    """Canonical shapes by tensor of the underlying convolution. ``names`` are the caller's names of the tensors."""
+    """The canonical shapes of the underlying convolution's tensors. ``names`` has the operator's name of each."""
 
     op: Operator
     attributes: Attributes
@@ -66,7 +66,7 @@ def check_extents(op: Operator, name: str, shape: Shape) -> None:
 def with_full_shape(
     op: Operator, shapes: Sequence[Shape], attributes: Attributes
 ) -> tuple[tuple[Shape, ...], Attributes]:
-    """Return shapes and attributes with a full output_shape, if the operator takes only its spatial extents."""
+    """Return shapes and attributes. An output_shape of spatial extents only is completed if the operator allows it."""
     rank = len(shapes[0])
     if not op.spatial_shape or len(shapes[1]) != rank:
         return tuple(shapes), attributes
@@ -83,13 +83,13 @@ def with_full_shape(
 
 
 def layouts_of(attributes: Attributes) -> dict[Tensor, str]:
-    """Return the memory format of each tensor. A bias has one axis, so any format will do."""
+    """Return the memory format of each tensor. A bias has one axis, so every format has the same meaning for it."""
     data, weights = attributes.data_format, attributes.weights_format
     return {"src": data, "dst": data, "weights": weights, "bias": "NCX"}
 
 
 def shapes_by_tensor(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> Call:
-    """Return shapes by tensor. A shape operand takes precedence over the attribute of the same meaning."""
+    """Return a call's shape of each tensor. A shape operand takes precedence over the attribute of the same meaning."""
     layouts = layouts_of(attributes)
     known: dict[Tensor, Shape] = {}
     names: dict[Tensor, str] = {op.output.tensor: op.output.name}

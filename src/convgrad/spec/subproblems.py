@@ -1,13 +1,13 @@
-"""Sub-problems: some images and ranges of their positions, and the regions that they read and write.
+"""Sub-problems: problems on some images and ranges of positions, and the regions of arrays that they read and write.
 
-Ranges are of positions of the **swept** tensor. A weight or bias gradient sums over dst and a forward writes dst, so
-dst is swept. A data gradient sweeps src, which it writes. From the other tensor, a sub-problem reads the positions
-that its own positions meet. Rows that two neighbouring sub-problems both read are the **halo**. If a sub-problem has
-all positions of an axis, it reads all positions along this axis. So the sub-problem of all images and positions is
-the problem itself.
+Ranges select positions of one tensor, the **swept** tensor. A weight or bias gradient sums over dst and a forward
+writes dst, so dst is swept. A data gradient writes src, so src is swept. If dst is swept, a sub-problem reads the
+positions of src that meet its positions of dst, and vice versa. Rows that two neighbouring sub-problems both read are
+the **halo**. If a sub-problem has all positions of an axis, it reads all positions along this axis. So the sub-problem
+of all images and positions is the problem itself.
 
-Computed in parts, a forward or a data gradient has the same bits for any ranges, because an output's sum is over
-taps and channels. For weight and bias gradients, see ``spec/image_cuts.py``.
+A forward or a data gradient that is computed by sub-problems has the same bits for any ranges, because each output's
+sum is over taps and channels. For weight and bias gradients, see ``spec/image_cuts.py``.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem, canonical_shapes, intern
 
-Region = tuple[slice, ...]  # of an array in the caller's layout
-Ranges = tuple[range, ...]  # of positions, one range of step 1 per axis
+Region = tuple[slice, ...]  # part of an array in the caller's layout, one slice per axis
+Ranges = tuple[range, ...]  # ranges of positions of step 1, one per spatial axis
 
 REMEMBERED = 4096
 
@@ -41,7 +41,7 @@ class SubProblem:
 
 
 def swept(problem: Problem) -> Tensor:
-    """Return the tensor whose positions are divided: the data that is summed over, or written."""
+    """Return the tensor whose positions are divided among sub-problems: the data that is summed over, or written."""
     return "src" if problem.solves_for in ("src", "bias_add") else "dst"
 
 
@@ -59,7 +59,7 @@ def positions(problem: Problem) -> tuple[int, ...]:
 
 
 def whole(problem: Problem) -> Ranges:
-    """Return the ranges of all positions."""
+    """Return the ranges of all positions of the swept tensor."""
     return tuple(range(extent) for extent in positions(problem))
 
 
@@ -112,13 +112,13 @@ def _with(problem: Problem, geometry: Conv | Channels) -> Problem:
 
 @lru_cache(maxsize=REMEMBERED)
 def _over_dst(axis: Axis, positions: range) -> tuple[Axis, range, range]:
-    """Return the axis of some positions of dst, the one or more positions of src to read, and the positions of dst."""
+    """Return the axis of a sub-problem with these positions of dst, the positions of src to read, and ``positions``."""
     if len(positions) == axis.dst:
         return axis, range(axis.src), positions
     first = positions.start * axis.stride - axis.pad_begin
     end = (positions.stop - 1) * axis.stride - axis.pad_begin + axis.effective_kernel
     src = range(max(first, 0), min(end, axis.src))
-    if not src:  # the taps meet only padding: read one position of src, which no tap meets
+    if not src:  # all taps are on padding: the sub-problem has one position of src, which no tap reads
         part = replace(axis, src=min(1, axis.src), dst=len(positions))
         return replace(part, pad_begin=part.span, pad_end=0), range(part.src), positions
     pads = {"pad_begin": src.start - first, "pad_end": end - src.stop}
@@ -127,10 +127,10 @@ def _over_dst(axis: Axis, positions: range) -> tuple[Axis, range, range]:
 
 @lru_cache(maxsize=REMEMBERED)
 def _over_src(axis: Axis, positions: range) -> tuple[Axis, range, range]:
-    """Return the axis of some positions of src, these positions, and the one or more positions of dst to read.
+    """Return the axis of a sub-problem with these positions of src, ``positions``, and the positions of dst to read.
 
-    If the positions of src meet no position of dst, for example because of a stride, one is read that no tap uses. So
-    no pad is negative.
+    If the positions of src meet no position of dst, for example because of a stride, the sub-problem has one position
+    of dst that no tap uses. So no pad is negative.
     """
     if len(positions) == axis.src:
         return axis, positions, range(axis.dst)

@@ -1,10 +1,10 @@
 """The order in which a weight gradient sums its Winograd tiles: reduction segments (stretches), blocks and units.
 
-A segment is a row of an image's tiles. A row of more than 64 tiles is cut into segments of equal length; the last one
-may reach beyond the edge. A block has as many whole segments as have at most 64 tiles together, from one or more
-images. Up to 256 blocks are divided into at most U units. U is the largest power of two, up to 16, for which U units
-have at least 4 blocks each. More blocks are divided into units of 16. Missing tiles at the end of a unit are tiles of
-zeros, which add nothing.
+A segment is a row of an image's tiles. A row of more than 64 tiles is cut into segments of equal length; the last
+segment may reach beyond the image's edge. A block has as many whole segments as have at most 64 tiles together, from
+one or more images. Up to 256 blocks are divided into at most U units. U is the largest power of two, up to 16, for
+which U units have at least 4 blocks each. More blocks are divided into units of 16 blocks. Missing tiles at the end of
+a unit are tiles of zeros, which add nothing.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ UNITS, MIN_BLOCKS, MAX_BLOCKS = 16, 4, 16  # the limit of U, and the limits of b
 class Turns:
     """The segments (stretches), blocks and units of all images' tiles."""
 
-    rows: int  # per image
+    rows: int  # rows of tiles per image
     parts: int  # segments per row
     length: int  # tiles per segment
     stretches: int  # segments of all images
     each: int  # segments per block
-    blocks: int  # per unit
+    blocks: int  # blocks per unit
     units: int
 
     @property

@@ -1,20 +1,21 @@
 """Winograd (Toom-Cook) for 3x3 kernels, with fewer products than the direct sum: transforms, cost, rounding depth.
 
-A tile has m x m positions of dst and meets (m + 2) x (m + 2) positions of src. Transforms along both axes relate them
-to (m + 2)^2 points. For m = 4, the transform of an axis evaluates at 0, 1, -1, 2, -1/2 and infinity. For m = 2, it
-evaluates at 0, 1, -1 and infinity.
+A tile has m x m positions of dst and meets (m + 2) x (m + 2) positions of src. Transforms along both axes compute
+values at (m + 2)^2 points. For m = 4, the points of an axis are 0, 1, -1, 2, -1/2 and infinity. For m = 2, they are 0,
+1, -1 and infinity.
 
-A weight gradient transforms the tiles of dst and the positions of src that they meet. It sums the products of each
-point over all tiles and images, in the order of ``spec/tiles.py``. It transforms the sums of all points back to 3 x 3
-weights.
+A weight gradient transforms the tiles of dst and the positions of src that each tile meets. It sums the products of
+each point over all tiles and images, in the order of ``spec/tiles.py``. It transforms the sums of all points back to
+3 x 3 weights.
 
 A forward transforms the positions of src and the 3 x 3 weights. It sums the products of each point over channels, in
 the order of a 1x1 forward, and transforms the sums of all points back to a tile. A data gradient is a forward from dst
 to src with the taps of the weights reversed.
 
-Transforms are written once, as additions and fused multiply-adds in any arithmetic. NumPy executes them, kernels
-compute them, and roundings are counted with them. Positions beyond an operand's edge are 0. The last axis but one is
-transformed first; the last axis is transformed back first. The results are divided by an integer, with one rounding.
+Transforms are written once, as additions and fused multiply-adds of an arithmetic, which is an argument. Different
+arithmetics compute values with NumPy, generate the instructions of kernels, and count roundings. Positions beyond an
+operand's edge are 0. The last axis but one is transformed first; the last axis is transformed back first. The results
+are divided by an integer, with one rounding.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from convgrad.spec.tiles import Turns, turns
 
 Number = TypeVar("Number")
 TAPS = 3  # per axis
-MET: Mapping[SolvesFor, Tensor] = {"dst": "src", "src": "dst", "weights": "src"}  # the tensor that tiles meet
+MET: Mapping[SolvesFor, Tensor] = {"dst": "src", "src": "dst", "weights": "src"}  # the tensor that tiles read
 AXES = 2
 MIN_CHANNELS = 32  # of src and of dst, per group
-# Costs in multiply-adds, per point, of a tile's value and of a weight: to transform it or transform it back, to write
-# and to read it. The costs are part of the specification: if they choose another algorithm, bits change.
+# Costs of each value of a tile and of each weight, in multiply-adds per point: transform it or transform it back, write
+# it and read it. The costs are part of the specification, because they choose the algorithm, which determines the bits.
 OF_WEIGHTS, OF_POSITIONS = (20.0, 20.0), (12.0, 24.0)
 CALL = 6e6  # the fixed cost of a group's stages, in multiply-adds
 
@@ -130,7 +131,7 @@ def _positions_four(a: Arithmetic[Any], s: Sequence[Any]) -> list[Any]:
 
 
 class _Roundings:
-    """An arithmetic on the numbers of roundings of values."""
+    """An arithmetic that counts roundings: a number stands for a value after that many roundings."""
 
     def add(self, x: int, y: int) -> int:
         return max(x, y) + 1
@@ -145,7 +146,7 @@ class _Roundings:
 
 
 class _Granules:
-    """An arithmetic on exponents: a value is an integer times 2 to its exponent. A sum has the smaller exponent."""
+    """An arithmetic on exponents: e stands for an integer times 2^e. A sum has the smaller exponent of its terms."""
 
     def add(self, x: int, y: int) -> int:
         return min(x, y)
@@ -161,7 +162,7 @@ class _Granules:
 
 
 class Stages(NamedTuple):
-    """The largest numbers of roundings of a product per stage. The order counts the roundings of its sum."""
+    """The largest number of roundings of a product in each stage. ``Order.height`` counts those of the sum."""
 
     met: int  # to transform the positions that tiles meet, along both axes
     other: int  # to transform tiles of dst, or weights
@@ -172,16 +173,16 @@ class Stages(NamedTuple):
 class Way:
     """The transforms of one axis for a weight gradient or for the other passes, and the constant of the error bound."""
 
-    met: Transform  # of the m + 2 positions that a tile meets, to points
-    other: Transform  # of a tile of dst, or of the weights, to points
-    back: Transform  # of the sums of all points, to weights or to a tile
+    met: Transform  # from the m + 2 positions that a tile meets to points
+    other: Transform  # from a tile of dst, or from the weights, to points
+    back: Transform  # from the sums of all points to weights or to a tile
     others: int  # the number of values that ``other`` transforms: m positions or 3 taps
-    kappa: float  # of one axis: the smallest possible, rounded up; docs/numerics.md derives it
+    kappa: float  # the smallest possible constant of one axis, rounded up; docs/numerics.md derives it
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A size of tiles: its transforms and the divisor of its results."""
+    """A Winograd algorithm: its size of tiles, its transforms, and the divisor of its results."""
 
     name: str
     tile: int
@@ -200,17 +201,17 @@ class Algorithm:
 
     @property
     def points(self) -> int:
-        """The number of points of all axes."""
+        """The number of points of a tile."""
         return int(self.axis_points**AXES)
 
     @property
     def divided(self) -> int:
-        """The divisor of results that were transformed back."""
+        """The integer by which results are divided after they are transformed back."""
         return int(self.divisor**AXES)
 
     @property
     def exactly(self) -> bool:
-        """Whether the division is exact."""
+        """Whether the division of results is exact, because the divisor is a power of two."""
         return self.divided & (self.divided - 1) == 0
 
     def lines(self, solves_for: SolvesFor) -> tuple[tuple[Transform, int], ...]:
@@ -228,9 +229,10 @@ class Algorithm:
         return Stages(met, other, back + (not self.exactly))
 
     def scale(self, solves_for: SolvesFor) -> int:
-        """Return the number of granules per unit of an integer result, before the division.
+        """Return the number of granules in 1, times the divisor of results.
 
-        If operands are integers, all intermediate values are integer multiples of a granule, of at most W * scale.
+        If operands are integers, all intermediate values are integer multiples of a power of two, the granule. No value
+        exceeds W * scale granules. ``toom_cook_sizes.ways`` computes W.
 
         >>> [ALGORITHMS[name].scale(of) for name in ("2x2", "4x4") for of in ("weights", "dst")]
         [4, 4, 3600, 3600]
@@ -248,7 +250,7 @@ class Algorithm:
         return rows, columns
 
     def cost(self, conv: Conv, solves_for: SolvesFor) -> float:
-        """Return the modelled cost in multiply-adds."""
+        """Return the cost of a convolution with this algorithm by the cost model, in multiply-adds."""
         made = conv if solves_for == "weights" else as_forward(conv, solves_for)
         tiles = conv.batch * prod(self.covering(made))
         channels = conv.src_channels + conv.dst_channels
@@ -276,9 +278,9 @@ ALGORITHMS: Mapping[str, Algorithm] = {
 
 
 def as_forward(conv: Conv, solves_for: SolvesFor) -> Conv:
-    """Return a data gradient as a forward from dst to src with reversed taps, and a forward as it is.
+    """Return a data gradient's geometry as a forward from dst to src with reversed taps; a forward's unchanged.
 
-    Pads may be negative.
+    Pads of the result may be negative.
 
     >>> as_forward(Conv(1, 1, 32, 64, (Axis(9, 7, 3),) * 2), "src").axes[0]
     Axis(src=7, dst=9, kernel=3, stride=1, dilation=1, pad_begin=2, pad_end=2)

@@ -1,4 +1,4 @@
-"""The error bounds of Winograd results: over all paths of the terms, by norms of points, or by norms of operands."""
+"""The error bounds of Winograd results: from sums over points, from norms at each point, or from norms of operands."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ from convgrad.spec.toom_cook_ordered import by_groups, tiles_of
 from convgrad.spec.toom_cook_sizes import by_norms, by_paths, ways
 
 F64Array = NDArray[np.float64]
-PATHS, NORMS, KAPPA = BOUNDS = ("paths", "norms", "kappa")  # the last one's factor does not depend on data
-UNDERFLOW = 1 << 14  # the largest factor of a denormal's rounding, over all paths to a result: see docs/numerics.md
-GROWTH = 1 << 32  # the largest factor of an intermediate value over the largest operands, or their product times terms
+PATHS, NORMS, KAPPA = BOUNDS = ("paths", "norms", "kappa")  # the factor of "kappa" does not depend on data
+UNDERFLOW = 1 << 14  # the largest factor of a denormal's rounding error in a result; see docs/numerics.md
+# The largest ratio of an intermediate value to the largest operand, or to the product of the largest operands times the
+# number of terms
+GROWTH = 1 << 32
 
 
 def toom_cook_bound(
@@ -34,13 +36,13 @@ def toom_cook_bound(
 
     - "paths", the tightest, counts each rounding where it happens. It is at most gamma_H W, and 0 for exact integers.
     - "norms" uses the norms of a point's values instead of the sums of their products.
-    - "kappa" is gamma_H kappa times two norms.
+    - "kappa" is gamma_H kappa times the product of two norms of operands.
 
-    The two norms of a weight gradient are of the two channels of a weight. In the other passes, they are of the
-    positions that a tile meets and of the weights of its channel.
+    For a weight gradient, the two norms are those of the src channel and the dst channel of a weight. In the other
+    passes, they are those of the positions that a tile meets and of the weights of the tile's channel.
 
-    The bound is for results by tiles. If a result may not be finite, all results are direct sums (``may_be_direct``)
-    with the direct sum's bound.
+    The bound holds for results that are computed by tiles. If a result may not be finite, all results are direct sums
+    with the direct sum's bound (``may_be_direct``).
     """
     given = {
         tensor: np.nan_to_num(each.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
@@ -82,13 +84,13 @@ def direct_height(problem: Problem) -> int:
 
 
 def _of_weights(problem: Problem, given: Mapping[Tensor, F64Array]) -> tuple[F64Array, F64Array]:
-    """Return the sums of each channel of dst and of src, with axes that broadcast to weights."""
+    """Return the sum of each channel of dst and the sum of each channel of src, with axes that broadcast to weights."""
     dst, src = (given[tensor].sum((0, 2, 3))[:, None, None] for tensor in ("dst", "src"))
     return dst[:, None], src
 
 
 def _of_positions(problem: Problem, given: Mapping[Tensor, F64Array]) -> tuple[F64Array, F64Array]:
-    """Return, per position, the sum over the positions that its tile meets and, per channel, the sum of its weights."""
+    """Return, per position, the sum of the values that its tile meets, and, per channel, the sum of its weights."""
     assert isinstance(problem.geometry, Conv)
     conv, algorithm = as_forward(problem.geometry, problem.solves_for), ALGORITHMS[problem.algorithm]
     channel, m = int(problem.solves_for == "src"), algorithm.tile

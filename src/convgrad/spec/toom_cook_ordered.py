@@ -1,4 +1,4 @@
-"""The execution of Winograd for any pass and algorithm on small data, with exactly the specified bits."""
+"""A reference computation of Winograd for any pass and algorithm on small data, with exactly the specified bits."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ def _of_group(problem: Problem, given: Mapping[Tensor, F32Array]) -> F32Array:
 
 
 def tiled(problem: Problem, given: Mapping[Tensor, NDArray[AnyFloat]]) -> tuple[Values[AnyFloat], Values[AnyFloat]]:
-    """Return the two factors of all products as [row][column] of a tile or of the taps.
+    """Return the two factors of all products before their transforms, as arrays [row][column] of a tile or of the taps.
 
-    The first is the data that tiles meet, the second is tiles of dst or the weights. Arrays of data have axes for
-    images, channels, and rows and columns of tiles. Arrays of weights have axes for result channels and summed
-    channels.
+    The first factor is the data that tiles meet. The second factor is the tiles of dst, or the weights. Arrays of data
+    have axes for images, channels, and rows and columns of tiles. Arrays of weights have axes for result channels and
+    summed channels.
     """
     conv, algorithm, data = problem.geometry, ALGORITHMS[problem.algorithm], given[MET[problem.solves_for]]
     assert isinstance(conv, Conv)
@@ -113,7 +113,7 @@ def filled(values: F32Array, terms: int) -> F32Array:
 
 
 def placed(problem: Problem, rows: Sequence[Sequence[NDArray[AnyFloat]]]) -> NDArray[AnyFloat]:
-    """Return the canonical result from values [row][column] of taps, or of a tile's positions."""
+    """Return the canonical result from arrays [row][column], one per tap, or one per position of a tile."""
     if problem.solves_for == "weights":
         return np.array(rows).transpose(2, 3, 0, 1)
     assert isinstance(problem.geometry, Conv)
@@ -130,7 +130,7 @@ def placed(problem: Problem, rows: Sequence[Sequence[NDArray[AnyFloat]]]) -> NDA
 def tiles_of(
     array: NDArray[AnyFloat], grid: tuple[int, int], pads: Sequence[int], step: int, size: int
 ) -> Values[AnyFloat]:
-    """Return the values of all tiles, [row][column] of a tile. Each is an array of images, channels and tiles."""
+    """Return an array [row][column] for each position of a tile, with the values of all images, channels and tiles."""
     array = array[:, :, max(0, -pads[0]) :, max(0, -pads[1]) :]
     around = [(0, 0), (0, 0)]
     for count, pad, extent in zip(grid, pads, array.shape[2:], strict=True):
@@ -146,7 +146,7 @@ def tiles_of(
 def points(
     values: Sequence[Sequence[NDArray[AnyFloat]]], transform: Transform, arithmetic: Arithmetic[NDArray[AnyFloat]]
 ) -> list[NDArray[AnyFloat]]:
-    """Return all points in row-major order. The first axis is transformed first."""
+    """Return the values at all points, in row-major order. The first axis is transformed first."""
     columns = [transform(arithmetic, column) for column in zip(*values, strict=True)]
     return [point for row in zip(*columns, strict=True) for point in transform(arithmetic, row)]
 
@@ -154,7 +154,10 @@ def points(
 def back(
     sums: Sequence[NDArray[AnyFloat]], transform: Transform, arithmetic: Arithmetic[NDArray[AnyFloat]]
 ) -> Values[AnyFloat]:
-    """Return the results [row][column] before division, from the sums of all points. The last axis comes first."""
+    """Return the results [row][column] before their division, from the sums of all points.
+
+    The last axis is transformed back first.
+    """
     side = isqrt(len(sums))
     rows = [transform(arithmetic, sums[i * side : (i + 1) * side]) for i in range(side)]
     columns = [transform(arithmetic, column) for column in zip(*rows, strict=True)]
@@ -162,7 +165,10 @@ def back(
 
 
 def divided(values: F32Array, algorithm: Algorithm) -> F32Array:
-    """Return the quotients plus +0. A product and one Newton step give the quotient with one rounding."""
+    """Return the values divided by the algorithm's divisor, plus +0.
+
+    A product with the reciprocal and one Newton step give the quotient rounded once.
+    """
     by = np.float32(algorithm.divided)
     reciprocal = np.float32(1) / by
     quotient = values * reciprocal

@@ -1,4 +1,4 @@
-"""Sums of absolute values for Winograd's error bounds, in float64: over all paths to a result or by norms of points."""
+"""Sums of absolute values for Winograd's error bounds, in float64: sums over points, or norms at each point."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OWN = gamma(16, F64.unit)  # the error of transforms in float64, relative to su
 
 
 class InF64:
-    """The arithmetic of f64 arrays. ``fma`` also rounds its product."""
+    """The arithmetic of f64 arrays. ``fma`` rounds the product, then the sum."""
 
     def add(self, x: F64Array, y: F64Array) -> F64Array:
         """Return x + y."""
@@ -43,7 +43,7 @@ class InF64:
 class InMagnitudes:
     """The arithmetic of absolute values: nothing is subtracted, and factors have no sign.
 
-    Transforms in this arithmetic have absolute coefficients.
+    A transform in this arithmetic uses the absolute values of its coefficients.
     """
 
     def add(self, x: Any, y: Any) -> Any:
@@ -62,7 +62,10 @@ class InMagnitudes:
 
 
 def ways(problem: Problem, given: Mapping[Tensor, F64Array]) -> F64Array:
-    """Return W of each result: sum over points p of |A_ip| sum over terms of (|B||d|)_p (|G||g|)_p."""
+    """Return W of each result: sum over points p of |A_ip| sum over terms of (|B||d|)_p (|G||g|)_p.
+
+    B and G transform the operands d and g, and A transforms sums back.
+    """
     way = ALGORITHMS[problem.algorithm].way(problem.solves_for)
     met, other = tiled(problem, given)
     pairs = zip(_sized(met, way.met), _sized(other, way.other), strict=True)
@@ -88,7 +91,7 @@ def by_paths(problem: Problem, given: Mapping[Tensor, F64Array], unit: float) ->
 def by_norms(problem: Problem, given: Mapping[Tensor, F64Array], unit: float) -> F64Array:
     """Return an upper bound of ``by_paths``, by the Cauchy-Schwarz inequality over the terms of each point.
 
-    It replaces each sum of products of two arrays by the product of their norms, which needs no products.
+    It replaces each sum of products of two arrays by the product of the arrays' norms, which is faster to compute.
     """
     of_met, of_other, after = _gammas(problem, unit)
     sizes = []
@@ -100,7 +103,7 @@ def by_norms(problem: Problem, given: Mapping[Tensor, F64Array], unit: float) ->
 
 
 def _gammas(problem: Problem, unit: float) -> tuple[float, float, float]:
-    """Return gamma of the roundings of the met values, of the other values, and from their product to the result."""
+    """Return gamma_b, gamma_g and gamma_a, which ``by_paths`` defines."""
     stages = ALGORITHMS[problem.algorithm].stages(problem.solves_for)
     after = order_of(problem).height + stages.back + last_additions(problem)
     of_met, of_other, of_sums = (gamma(height, unit) for height in (stages.met, stages.other, after))
@@ -110,7 +113,7 @@ def _gammas(problem: Problem, unit: float) -> tuple[float, float, float]:
 def _transformed(
     problem: Problem, given: Mapping[Tensor, F64Array]
 ) -> Iterator[tuple[F64Array, F64Array, F64Array, F64Array]]:
-    """Yield |U|, |B||d|, |V| and |G||g| of each point. |U| and |V| are increased by their own error in float64."""
+    """Yield |U|, |B||d|, |V| and |G||g| of each point. |U| and |V| are increased by their float64 rounding errors."""
     way = ALGORITHMS[problem.algorithm].way(problem.solves_for)
     met, other = tiled(problem, given)
     for u, d, v, e in zip(
@@ -126,7 +129,10 @@ def _sized(values: list[list[F64Array]], transform: Transform) -> list[F64Array]
 
 
 def _summed(problem: Problem, here: F64Array, there: F64Array) -> F64Array:
-    """Return the sums of one point over all terms, per pair of channels, or per image, result channel and tile."""
+    """Return the sums of one point's products over all terms.
+
+    There is a sum per pair of channels in a weight gradient, else per image, result channel and tile.
+    """
     if problem.solves_for == "weights":
         return by_channel(there) @ by_channel(here).T
     images, channels, *grid = here.shape
@@ -134,7 +140,7 @@ def _summed(problem: Problem, here: F64Array, there: F64Array) -> F64Array:
 
 
 def _norms(problem: Problem, *point: F64Array) -> tuple[F64Array, ...]:
-    """Return the norms over all terms of u, d, v and e of a point, with axes that broadcast."""
+    """Return the norms of one point's u, d, v and e over all terms, as arrays that broadcast to the results."""
     if problem.solves_for == "weights":
         u, d, v, e = (np.linalg.norm(by_channel(each), axis=1) for each in point)
         return u, d, v[:, None], e[:, None]
@@ -143,7 +149,7 @@ def _norms(problem: Problem, *point: F64Array) -> tuple[F64Array, ...]:
 
 
 def _returned(problem: Problem, sizes: list[F64Array]) -> F64Array:
-    """Return the values of all points transformed back to results with absolute coefficients."""
+    """Return the results of the transform of ``sizes`` back, with the absolute values of its coefficients."""
     algorithm = ALGORITHMS[problem.algorithm]
     rows = back(sizes, algorithm.way(problem.solves_for).back, InMagnitudes())
     return placed(problem, rows) / algorithm.divided

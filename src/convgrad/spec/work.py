@@ -9,12 +9,15 @@ from convgrad.spec.problem import Problem, canonical_shape
 
 
 def nominal_flops(geometry: Conv | Channels) -> int:
-    """Return the operations by the usual count, including taps on padding; one per element for a bias operator."""
+    """Return the usual number of operations: two per multiply-add, including taps on padding.
+
+    A bias operator has one operation per element.
+    """
     return 2 * geometry.multiply_adds if isinstance(geometry, Conv) else prod(geometry.shape)
 
 
 def needed_flops(geometry: Conv | Channels) -> int:
-    """Return the operations of the taps that exist.
+    """Return the number of operations without those of taps on padding.
 
     >>> from convgrad.notation import problem
     >>> conv = problem("BWD_W f32 NXC mb1ic1iw3oc1ow3kw3pw1").geometry
@@ -28,7 +31,7 @@ def needed_flops(geometry: Conv | Channels) -> int:
 
 
 def moved_bytes(problem: Problem) -> int:
-    """Return the bytes of the operands and the result, counting each array once."""
+    """Return the number of bytes of the operands, except a bias, and of the result. Each array counts once."""
     elements = sum(prod(canonical_shape(problem.geometry, t)) for t in problem.operands if t != "bias")
     outputs = prod(canonical_shape(problem.geometry, problem.output))
     return elements * problem.operand_format.dtype.itemsize + outputs * problem.output_format.dtype.itemsize
