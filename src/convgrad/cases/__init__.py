@@ -1,4 +1,4 @@
-"""Cases to check: problems, with arrays if the notation has them, and the readers of all notations."""
+"""Cases to check: problems, with arrays if their notation includes arrays, and the readers of all notations."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 
 __all__ = ["DIALECTS", "Array", "Arrays", "Case", "Dialect", "NoCaseError", "read"]
 
-# Endings of arrays and of other files that are often in the same folder as cases.
+# The endings of files that are often in the same folder as cases but are not lists of lines, such as arrays.
 BESIDE = (".npy", ".npz", ".safetensors", ".pt", ".bin", ".pb", ".md", ".py", ".xml", ".png")
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """A notation: a test whether a file or a folder is written in it, and a reader of its cases."""
+    """A notation: a test whether a file or a folder is written in the notation, and a reader of the cases."""
 
     name: str
     matches: Callable[[Path], bool]
     read: Callable[[Path, Limits], Iterator[Found]]
 
     def found(self, path: Path, limits: Limits) -> Iterator[Found]:
-        """Yield the cases of a file or a folder; an error that ends the reading comes last."""
+        """Yield the cases of a file or a folder. An error that ends the reading is yielded last."""
         try:
             yield from self.read(path, limits)
         except ConvgradError as error:
@@ -57,11 +57,11 @@ def read(
 ) -> Iterator[Case]:
     """Yield the cases of a file, of the files of a folder, or of a problem that is given as text.
 
-    Every case is checked: ``convgrad.run`` takes its problem, or its ``unsupported`` gives the reason. Names are
+    Every case is checked: ``convgrad.run`` can compute its problem, or its ``unsupported`` gives the reason. Names are
     unique, and the same source always gives the same names. Files of a folder that have no case are skipped.
 
     ``refused`` is called with the FileError of each word, line or file that cannot be read, and with the NoCaseError of
-    each file without a case; the reading goes on. By default the first FileError is raised.
+    each file without a case. Then the next word, line or file is read. By default the first FileError is raised.
 
     Raises FileError, which begins with file, line and column if the notation has lines, or NotationError for a typed
     problem.
@@ -95,7 +95,10 @@ def _read(source: str | Path, limits: Limits) -> Iterator[Found]:
 
 
 def _read_folder(folder: Path, limits: Limits) -> Iterator[Found]:
-    """Yield the cases of all files below a folder that are in a known notation, sorted by name."""
+    """Yield the cases of all files below a folder, in the order of file names. Files in unknown notations are skipped.
+
+    If there is no case, the last value is a FileError.
+    """
     there = False
     for one in _beneath(folder, limits):
         there = there or not isinstance(one, NoCaseError)
@@ -137,7 +140,7 @@ def _checked(found: Iterator[Found], refused: Callable[[ConvgradError], object] 
 
 
 def _mistake(case: Case) -> ConvgradError | None:
-    """Return the error of an invalid problem, with its place."""
+    """Return the error of a case with an invalid problem, with the case's place; None for any other case."""
     if case.unsupported:
         return None
     try:

@@ -28,12 +28,12 @@ KINDS = (".npz", ".safetensors")
 
 
 def matches(path: Path) -> bool:
-    """Return whether a file has arrays by key."""
+    """Return whether a file is of a kind that stores arrays by key."""
     return path.suffix.lower() in KINDS and path.is_file()
 
 
 def read(path: Path, limits: Limits) -> Iterator[Case]:
-    """Yield a case per gradient of the argument list's mask, or one case of the forward; or raise FileError."""
+    """Yield a case for each gradient that ``output_mask`` selects, or one case of the forward; or raise FileError."""
     header = read_header(_text(path, limits), f"{path}: {KEY}")
     needed, others = TENSORS[header.op]
     keys = [key for key in files.keys(path) if key != KEY]
@@ -57,7 +57,7 @@ _OPERATORS: Mapping[bool, tuple[str, str, str]] = {
     False: ("ConvolutionBackwardData", "ConvolutionBackwardWeights", "BiasAddBackward"),
     True: ("ConvTransposeBackwardData", "ConvTransposeBackwardWeights", "BiasAddBackward"),
 }
-# PyTorch's names of the tensors that each operator reads, in its order, and of its result.
+# For each operator: PyTorch's names of its operands, in the operator's order, and of its result.
 _TENSORS: Mapping[str, tuple[tuple[str, ...], str]] = {
     **{operators[0]: (("grad_output", "weight"), "grad_input") for operators in _OPERATORS.values()},
     **{operators[1]: (("input", "grad_output"), "grad_weight") for operators in _OPERATORS.values()},
@@ -75,7 +75,7 @@ def _cases(
     else:
         mask = header.output_mask
         operators = [name for name, wanted in zip(_OPERATORS[header.transposed], mask, strict=True) if wanted]
-    # The tensor that gives an operator's shape operand: the gradient has the tensor's shape.
+    # The tensor whose shape is the operator's shape operand: the gradient by a tensor has the tensor's shape.
     shape_operands = {"ConvolutionBackwardData": "input"}
     shape_operands |= {operators[1]: "weight" for operators in _OPERATORS.values()}
     for operator in operators:
@@ -92,7 +92,7 @@ def _cases(
 
 
 def _arrays(array: Callable[[str, int], Array], names: Sequence[str], made: str | None, memory_bytes: int) -> Arrays:
-    """Return the arrays of a case; together they must fit ``memory_bytes``."""
+    """Return the arrays of a case, which must have at most ``memory_bytes`` bytes together."""
     found: list[Array] = []
     for name in (*names, *([made] if made else [])):
         found.append(array(name, memory_bytes))
@@ -129,7 +129,7 @@ def _attributes(header: Header, axes: int, path: Path) -> dict[str, object]:
 
 
 def _described(arrays: Iterable[tuple[str, Array]], path: Path) -> tuple[Format, dict[str, Shape]]:
-    """Return the common format of some arrays, and their shapes, with one array in memory at a time."""
+    """Return the common format and the shapes of some arrays, keeping one array in memory at a time."""
     formats: dict[str, Format] = {}
     shapes: dict[str, Shape] = {}
     for key, array in arrays:

@@ -1,4 +1,4 @@
-"""The non-tensor arguments of an aten convolution as JSON: the checks and the default of each."""
+"""The non-tensor arguments of an aten convolution as JSON: the check and the default value of each argument."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convgrad.formats import FORMATS, Format, named
 from convgrad.spec.operators import S64_MAX
 
 BACKWARD, FORWARD = "aten.convolution_backward", "aten.convolution"
-# Operators, the tensors they need, and the other tensors that a file may have: optional operands and results.
+# For each operator: the tensors that it needs, and other tensors that a file may have (optional operands, results).
 TENSORS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     BACKWARD: (("grad_output", "input", "weight"), ("grad_input", "grad_weight", "grad_bias")),
     FORWARD: (("input", "weight"), ("bias", "output")),
@@ -22,7 +22,7 @@ TENSORS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Header:
-    """The non-tensor arguments, checked; a list of one number applies to every axis."""
+    """The checked non-tensor arguments of an aten convolution. A list of one number applies to every axis."""
 
     op: str
     stride: tuple[int, ...]
@@ -114,7 +114,7 @@ def _dtype(value: object) -> Format | None:
     return fmt
 
 
-# The fields of a header: a check and a default for each. None: the field is required.
+# For each field of a header: its check and its default value. A field with the default None is required.
 _FIELDS: Mapping[str, tuple[Callable[[Any], Any], object]] = {
     "op": (_op, None),
     "stride": (_integers(1), None),

@@ -1,10 +1,11 @@
-"""benchdnn's lists and option files: descriptors, each with every combination of the knobs in force.
+"""benchdnn's lists and option files: descriptors and options (knobs).
 
-A knob stays in force until it is given again or until ``--reset``. ``--batch=FILE`` reads another file at this point;
-FILE is relative to the folder of the file that names it. Words are separated by white space. If a backslash ends a
-line, the first word of the next line continues the last word, unless it begins a knob or a descriptor. Before the first
-``--dir`` or ``--reset``, each descriptor is run for its gradients, BWD_D and BWD_WB, because a bare list has no
-direction of its own; benchdnn itself runs FWD_B.
+Each descriptor gives a case for every combination of the current values of the knobs. A knob keeps its values until it
+is given again or until ``--reset``. ``--batch=FILE`` reads another file at this point. FILE is relative to the folder
+of the file with this knob. Words are separated by white space. If a backslash ends a line, the first word of the next
+line continues the last word, unless it begins a knob or a descriptor. Before the first ``--dir`` or ``--reset``, each
+descriptor is run for its gradients, BWD_D and BWD_WB, because a bare list has no direction of its own. benchdnn itself
+runs FWD_B.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from convgrad.notation import Line
 from convgrad.spec.operators import CONV_WEIGHTS, TRANSPOSE_WEIGHTS
 
 GRADIENTS = ("BWD_D", "BWD_WB")  # the directions of a bare list
-# The tensors of src:wei:dst that a direction reads, and the one that it makes.
+# The numbers, within src:wei:dst, of the tensors that a direction reads, and of the tensor that it computes.
 _READS = {"FWD": (0, 1), "BWD_D": (2, 1), "BWD_W": (0, 2)}
 _MAKES = {"FWD": 2, "BWD_D": 0, "BWD_W": 1}
 _DESCRIPTOR = re.compile(r"_*(g|mb|[io][cdhw]|[ksdp][dhw])\d")
@@ -46,7 +47,7 @@ def is_descriptor(word: str) -> bool:
 
 
 def glued(pieces: Sequence[Sequence[Word]]) -> list[Word]:
-    """Return the words of a continued line; a word that is broken across lines becomes one word."""
+    """Return the words of a line that backslashes continue. A word that is broken across lines becomes one word."""
     found: list[list[Word]] = []  # each word with its continuations
     for first, *others in pieces:
         begins = first.text.startswith("-") or is_descriptor(first.text)
@@ -60,17 +61,17 @@ def glued(pieces: Sequence[Sequence[Word]]) -> list[Word]:
 
 @dataclass
 class Reader:
-    """The state of a reading of lines: the driver, the knobs in force and the open files."""
+    """A reader of lines and its state: the driver, the current values of knobs, and the files that are being read."""
 
     limits: Limits
-    folder: Path  # files to include are relative to it
+    folder: Path  # paths of included files are relative to this folder
     within: tuple[Path, ...] = ()
     transposed: bool = False
     knobs: dict[str, Values] = field(default_factory=lambda: {**DEFAULTS, "dir": GRADIENTS})
-    wanted: re.Pattern[str] | None = None  # the expression of --match, which filters problems
+    wanted: re.Pattern[str] | None = None  # the expression of --match, which selects problems
 
     def read_file(self, path: Path) -> Iterator[Found]:
-        """Yield the cases of an included file; the knobs that it sets stay in force afterwards."""
+        """Yield the cases of an included file. Knobs that the file sets keep their values afterwards."""
         text = text_of(path, self.limits)
         outside = self.folder, self.within
         self.folder, self.within = path.parent, (*self.within, path.resolve())
@@ -79,7 +80,7 @@ class Reader:
         self.folder, self.within = outside
 
     def read_line(self, line: TextLine) -> Iterator[Found]:
-        """Yield the cases of a line, word by word, or the error of a word that is neither a knob nor a descriptor.
+        """Yield the cases of a line's descriptors. For each word that cannot be read, yield its error.
 
         A knob that cannot be read changes nothing.
         """
@@ -119,7 +120,7 @@ class Reader:
         except (OSError, ValueError):  # a text that no file can have as its name
             there = again = False
         if again:
-            raise word.place.refuse(f"a file must not include itself, by whatever way; got {path!s:.200}")
+            raise word.place.refuse(f"a file must not include itself, directly or indirectly; got {path!s:.200}")
         if len(self.within) >= self.limits.nesting:
             raise word.place.refuse(f"files must be nested at most {self.limits.nesting} deep (nesting)")
         if not there:
@@ -128,7 +129,7 @@ class Reader:
 
     def _cases(self, word: Word) -> Iterator[Case]:
         descriptor = read_descriptor(word.text, self.transposed)
-        given: set[tuple[object, ...]] = set()  # "any" and the tag that it is resolved to give the same problem
+        given: set[tuple[object, ...]] = set()  # "any" and the tag that replaces it give the same problem
         for values in product(*self.knobs.values()):
             chosen = dict(zip(self.knobs, values, strict=True))
             of_batch = replace(descriptor, batch=chosen["mb"] or descriptor.batch)
@@ -142,7 +143,7 @@ class Reader:
 
 
 def _words_of(d: Descriptor, transposed: bool, knobs: dict[str, Any]) -> str:
-    """Return the problem as benchdnn prints it, the text that --match filters: non-default knobs and the descriptor.
+    """Return the problem as benchdnn prints it: non-default knobs and the descriptor. --match searches this text.
 
     >>> _words_of(read_descriptor("ic4ih6oc6kh3ph1"), False, {"dir": "BWD_W", "dt": ("f32",) * 3, "mb": 0})
     '--dir=BWD_W ic4ih6oc6oh6kh3ph1'
@@ -200,7 +201,10 @@ def _why_attributes(knobs: dict[str, Any]) -> str:
 
 
 def _layouts(d: Descriptor, transposed: bool, knobs: dict[str, Any]) -> tuple[str | None, str | None]:
-    """Return the formats that the tags mean: "any" takes the format of the other tags, or NCX if all are "any"."""
+    """Return the data format and the weights format that the tags mean, or None for a layout without a format.
+
+    The tag "any" has the format of the other tags, or NCX if all tags are "any".
+    """
     axes = len(d.axes)
     tags = [tag for tag in (knobs["stag"], knobs["dtag"]) if tag not in (ANY, UNDEF)]
     found = {data_format(tag, axes) for tag in tags} or {"NCX"}
@@ -211,5 +215,5 @@ def _layouts(d: Descriptor, transposed: bool, knobs: dict[str, Any]) -> tuple[st
 
 
 def _of_bias(name: str, operands: Format) -> Format:
-    """Return the format of a bias gradient: the given one, else f64 for f64 operands and f32 for all others."""
+    """Return the format ``name`` of a bias gradient. If it is not a format, return f64 for f64 operands, else f32."""
     return FORMATS.get(name, F64 if operands is F64 else F32)

@@ -24,7 +24,7 @@ class NoCaseError(FileError):
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """The arrays of a case: its operands in the operator's order, no shape operands, and a result if there is one."""
+    """The arrays of a case: operands in the operator's order, without shape operands, and a result if there is one."""
 
     operands: tuple[Array, ...]
     result: Array | None = None
@@ -36,9 +36,9 @@ class Case:
 
     ``name`` is unique among the cases of a run and can be part of a file name. ``place`` is where the case was read,
     such as "cases.txt:12:1". ``shapes`` has an entry per operand, in the operator's layouts; the entry of a shape
-    operand is its values. ``attributes`` are strict. ``arrays`` reads the arrays of the case; None: operands are to be
-    generated. ``why`` is a sentence that says why the case is hard. ``note`` is a warning about an ambiguity of the
-    notation.
+    operand is its values. ``attributes`` have the types of the operator table, with a list for each value per axis.
+    ``arrays`` reads the arrays of the case; if it is None, operands must be generated. ``why`` is a sentence that says
+    why the case is hard. ``note`` is a warning about an ambiguity of the notation.
 
     ``unsupported`` is the reason why the case cannot be checked: its notation allows it, but this library does not
     support it. The other fields of an unsupported case may be empty.

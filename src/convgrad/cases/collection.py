@@ -1,11 +1,11 @@
-"""The public cases: geometries on which convolutions were wrong, edges of every size, layers of well-known networks.
+"""The public cases: geometries on which libraries were wrong, edge cases, and layers of well-known networks.
 
 A collection is a file of lines
 
     NAME [deconv] DESCRIPTOR [WORD=VALUE]...  # why
 
-with a benchdnn descriptor, whose geometry is run in every pass. ``{c=1,15,16}`` in a name takes each of the values in
-turn, and a later ``{c}`` is the current value. The words:
+with a benchdnn descriptor, whose geometry is run in every pass. A name with ``{c=1,15,16}`` gives a line for each of
+the values, and a later ``{c}`` is replaced by the value. The words are:
 
 | word                     | meaning                                                              | default           |
 |--------------------------|----------------------------------------------------------------------|-------------------|
@@ -45,7 +45,7 @@ _CHOICE = re.compile(r"\{(\w+)=([\w,]+)\}")
 
 @cache
 def cases(name: str) -> tuple[Case, ...]:
-    """Return the cases of a collection; each is checked and has the reason why it is hard.
+    """Return the cases of a collection. Each case is checked, and its ``why`` says why it is hard.
 
     Raises NotationError if no collection has the name.
 
@@ -60,7 +60,7 @@ def cases(name: str) -> tuple[Case, ...]:
 
 
 def read(line: str, place: str) -> Iterator[Case]:
-    """Yield the cases of a line of a collection: none if the line is empty or a comment.
+    """Yield the cases of a line of a collection. An empty line or a comment has no case.
 
     >>> line = "thin-{c=1,3} mb1ic{c}ih5oc4kh3ph1 roles=BWD_W types=f32 layouts=NCX  # few channels"
     >>> [(case.name, case.shapes[0]) for case in read(line, "here")][1]
@@ -104,7 +104,7 @@ def _cases(name: str, geometry: list[str], options: Mapping[str, str], place: st
 
 
 def _attributes(call: OperatorCall, options: Mapping[str, str]) -> dict[str, object]:
-    """Return a call's attributes; auto_pad replaces the pads that were computed from the descriptor."""
+    """Return a call's attributes after the line's options are applied. auto_pad replaces the descriptor's pads."""
     attributes = dict(call.attributes)
     if "auto_pad" in options:
         for name in ("pads_begin", "pads_end", "output_padding"):

@@ -12,7 +12,7 @@ from convgrad.notation import Line
 
 
 def cases_of(line: Line, place: Place, output: Format, bias: Format, types: str) -> list[Case]:
-    """Return the cases of a problem line: one, or two for BWD_WB, where the second is the bias gradient.
+    """Return the cases of a problem line: one case, or for BWD_WB two, of which the second is the bias gradient.
 
     ``output`` is the format of the first result and ``bias`` that of the bias gradient. ``types`` names the formats in
     the case's name.
@@ -29,15 +29,15 @@ def cases_of(line: Line, place: Place, output: Format, bias: Format, types: str)
 
 
 def name_of(line: Line, types: str) -> str:
-    """Return the name of a problem: the descriptor's own or the descriptor, then direction, formats and layouts."""
+    """Return the name of a case: the descriptor's name or its text, then direction, formats and layouts."""
     what = line.descriptor.name or text_of_problem(line.descriptor, line.transposed)
     layouts = f"{line.data_format}_{line.weights_format}"
     return "_".join(["deconv"] * line.transposed + [what, line.direction, types, layouts])
 
 
 def text_of_problem(d: Descriptor, transposed: bool) -> str:
-    """Return the descriptor; if the notation cannot express it, return its batch and channels."""
+    """Return the text of a descriptor, or only its batch and channels if the notation cannot express it."""
     try:
         return write_descriptor(d, transposed)
-    except NotationError:  # if an axis repeats the outer one, the notation deduces another right pad
+    except NotationError:  # such as pads at the end that the notation would deduce differently
         return f"mb{d.batch}ic{d.in_channels}oc{d.out_channels}"

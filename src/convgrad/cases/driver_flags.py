@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from convgrad.cases.place import Place, Word
 
-# Flags of the convolution itself, in both drivers: the long name, the short name, the default.
+# Flags of both drivers that describe the convolution: the long name, the short name, the default.
 NUMBERS: Mapping[str, tuple[str, int]] = {
     "spatial_dim": ("_", 2),
     "batchsize": ("n", 100),
@@ -77,12 +77,12 @@ _LONG: Mapping[str, str] = {
     **{short: name for name, short in RUNNING.items()},
 }
 _NAMES = frozenset(_LONG.values())
-LARGEST = 2**31 - 1  # the drivers' own numbers are 32-bit
+LARGEST = 2**31 - 1  # the drivers read numbers as 32-bit integers
 
 
 @dataclass
 class Flags:
-    """The values of a line, by long name, each with the place of its flag."""
+    """The values of a line's flags, by the long name of the flag, and the places of the flags."""
 
     line: Place
     numbers: dict[str, int] = field(default_factory=dict)
@@ -91,22 +91,22 @@ class Flags:
     others: list[str] = field(default_factory=list)
 
     def number(self, name: str) -> int:
-        """Return a number, or its default."""
+        """Return the value of a flag of NUMBERS, or the default if the flag is absent."""
         return self.numbers.get(name, NUMBERS[name][1])
 
     def word(self, name: str) -> str:
-        """Return a word, or its default."""
+        """Return the value of a flag of WORDS, or the default if the flag is absent."""
         return self.words.get(name, WORDS[name][1])
 
     def at(self, name: str) -> Place:
-        """Return the place of a flag; the line's place if the flag is absent."""
+        """Return the place of a flag, or the line's place if the flag is absent."""
         return self.places.get(name, self.line)
 
 
 def read_flags(words: tuple[Word, ...], line: Place) -> Flags:
-    """Return the flags of a line, ``--name value``, ``--name=value`` or ``-n value``; the last of repeated flags wins.
+    """Return the flags of a line, which have the form ``--name value``, ``--name=value`` or ``-n value``.
 
-    Raises the error of the place of an unknown flag or of an illegal value.
+    If a flag is repeated, its last value is used. An unknown flag or an illegal value raises an error with its place.
     """
     flags = Flags(line)
     for name, place, value, where in _pairs(words):
@@ -144,7 +144,7 @@ def _pairs(words: tuple[Word, ...]) -> Iterator[tuple[str, Place, str, Place]]:
 
 
 def _unquoted(text: str) -> str:
-    """Return a word as a shell passes it on: names such as -# and -! must be quoted in a shell."""
+    """Return a word without quotes, which a shell would remove. In a shell, names such as -# and -! must be quoted."""
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
 

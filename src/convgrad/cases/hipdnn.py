@@ -29,7 +29,7 @@ OTHER_TYPES += ("fp4_e2m1", "fp6_e2m3", "fp6_e3m2")
 
 @dataclass(frozen=True)
 class Node:
-    """A type of node: its operator, the keys of its operands in the operator's order, and its output's key."""
+    """A type of hipDNN's nodes: the operator, the operands' keys in the operator's order, and the output's key."""
 
     operator: str
     operands: tuple[str, ...]
@@ -43,7 +43,7 @@ NODES = {
     "ConvolutionWrwAttributes": Node("ConvolutionBackwardWeights", ("x", "dy"), "dw", True),
 }
 START = 1 << 16  # bytes at the start of a file that are searched for its keys
-_ONEDNN = re.compile(rb'"graph"\s*:')  # the key of another dialect
+_ONEDNN = re.compile(rb'"graph"\s*:')  # a key of oneDNN Graph JSON, which is another dialect
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class Tensor:
 
     @property
     def span(self) -> int:
-        """The number of elements from the first to the last."""
+        """The number of elements in memory from the first to the last element."""
         return 1 + sum((d - 1) * s for d, s in zip(self.dims, self.strides, strict=True)) if min(self.dims) else 0
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of the array in the file or in a copy, whichever are more: a stride of 0 repeats elements."""
+        """The bytes of the array in the file, or of its dense copy if that is larger because of a stride of 0."""
         return max(self.span, prod(self.dims)) * self.format.dtype.itemsize
 
     def read(self) -> Array:
@@ -83,7 +83,7 @@ class Tensor:
 
 
 def matches(path: Path) -> bool:
-    """Return whether a file is a JSON text with nodes and tensors."""
+    """Return whether a file is JSON with the key "nodes" near its start and without oneDNN's key "graph"."""
     if path.suffix.lower() != ".json" or not path.is_file():
         return False
     try:
@@ -95,9 +95,9 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, limits: Limits) -> Iterator[Case]:
-    """Yield the one case of a bundle, with arrays if the files of all operands are in its folder.
+    """Yield the only case of a bundle. It has arrays if the files of all operands are in the bundle's folder.
 
-    The arrays have a result if the output's file exists.
+    The arrays include a result if the output's file exists.
     """
     graph = read_json(path, limits)
     name, place = safe(path.stem), Place(str(path))
@@ -136,7 +136,7 @@ def read(path: Path, limits: Limits) -> Iterator[Case]:
 
 
 def _tensor(graph: Value, uid: Value, path: Path) -> Tensor | str:
-    """Return the tensor of a uid, or the name of its type if no format has that type."""
+    """Return the tensor with a uid, or the name of the tensor's type if the type is not supported."""
     number = uid.integer()
     entry = next((t for t in graph["tensors"].items() if t["uid"].integer() == number), None)
     if entry is None:
@@ -152,7 +152,7 @@ def _tensor(graph: Value, uid: Value, path: Path) -> Tensor | str:
 
 
 def _case(name: str, place: Place, row: Node, operands: list[Tensor], output: Tensor, parameters: Value) -> Case:
-    """Return the case without arrays. Dims are in the order of NCX and OIX, whatever the strides are."""
+    """Return the case without arrays. Dims are in the order of NCX and OIX for any strides."""
     by_key = dict(zip((*row.operands, row.output), (*operands, output), strict=True))
     src = by_key.get("x") or by_key["dx"]
     weights = by_key.get("w") or by_key["dw"]
@@ -173,7 +173,7 @@ def _case(name: str, place: Place, row: Node, operands: list[Tensor], output: Te
 
 
 def _with_arrays(case: Case, operands: list[Tensor], output: Tensor, limits: Limits) -> Case:
-    """Return a case with its arrays, or without if no operand has a file; raise FileError if only some have one."""
+    """Return a case with arrays if both operands have files, or unchanged if neither has; else raise FileError."""
     there = [tensor.file.is_file() for tensor in operands]
     if not any(there):
         return case
@@ -184,7 +184,7 @@ def _with_arrays(case: Case, operands: list[Tensor], output: Tensor, limits: Lim
 
 
 def _arrays(operands: list[Tensor], output: Tensor, memory_bytes: int) -> Arrays:
-    """Return the arrays of a bundle; together they must fit ``memory_bytes``."""
+    """Return the arrays of a bundle, which must have at most ``memory_bytes`` bytes together."""
     tensors = [*operands, *([output] if output.file.is_file() else [])]
     announced = sum(tensor.size_bytes for tensor in tensors)
     if announced > memory_bytes:

@@ -1,20 +1,20 @@
-"""Convolutions of HLO and StableHLO text as cases: the operator of the family that each convolution is.
+"""Convolutions of HLO and StableHLO text as cases: each convolution is expressed as an operator of this package.
 
 Along a spatial axis, with lhs dilated by l, rhs by r, stride s, pads a and b,
 
     out[p] = sum over k of dilated[p*s + k*r - a] * rhs[k],   dilated[l*i] = lhs[i],
 
-and with a reversal rhs[K-1-k] for rhs[k]. Compared with a convolution i = p*stride + k*dilation - pad_begin:
+and a reversal replaces rhs[k] by rhs[K-1-k]. Compare this with a convolution, i = p*stride + k*dilation - pad_begin:
 
-- l = 1, no reversal: this is the forward pass, unchanged.
+- l = 1, no reversal: this is the forward pass.
 - s = 1, a reversal: if K-1-k is substituted, lhs[i] meets out[p] under tap k where p = i*l + k*r - ((K-1)r - a). This
   is the data gradient with stride l, dilation r, pad_begin (K-1)r - a and pad_end (K-1)r - b, and src as long as out.
   If b exceeds (K-1)r by less than l, src has that many positions after the last one that a tap meets. Without a
   reversal, the operator's weights are rhs reversed, because the text's author has reversed them already.
-- l = 1, lhs's f summed like the batch: images are features, channels are batch, rhs is diff_dst. Then out[k] = sum over
-  p of src[k*s + p*r - a] * diff_dst[p] is the weight gradient with stride r and dilation s. A forward pass of such
-  images has the same sums. The text is read as a weight gradient if lhs has f before b, or if batch_group_count, which
-  becomes its groups, is above 1.
+- l = 1, lhs's feature axis f is the batch of src, its batch axis b is the channels of src, and rhs is diff_dst. Then
+  out[k] = sum over p of src[k*s + p*r - a] * diff_dst[p] is the weight gradient with stride r and dilation s. The same
+  text also describes a forward pass. It is read as a weight gradient if lhs has f before b, or if batch_group_count,
+  which becomes the groups of the gradient, is above 1.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from convgrad.graph.limits import Limits
 from convgrad.spec.geometry import effective_kernel
 
 FORMATS = of_program("hlo")
-START = 1 << 16  # bytes at the start of a file that are searched for a module's head
-_STATEMENT = re.compile(r"\s*(?:ROOT\s+)?%?[\w.\-:#]+\s*=\s|\s*\}|.*\{\s*$|\s*$")  # begins or ends a statement
+START = 1 << 16  # bytes at the start of a file that are searched for the first words of a module
+_STATEMENT = re.compile(r"\s*(?:ROOT\s+)?%?[\w.\-:#]+\s*=\s|\s*\}|.*\{\s*$|\s*$")  # a line that begins or ends one
 _HEADS = re.compile(rb"\A(?:\s|//[^\n]*\n)*(?:HloModule|ENTRY|module|func\.func)\b")
 
 Shape = tuple[int, ...]
 
 
 def begins(word: str) -> bool:
-    """Return whether a line with this first word may be one of these: a value's name, or HLO's word ROOT."""
+    """Return whether a line with this first word may be HLO or StableHLO: a value's name, or HLO's word ROOT."""
     return word.startswith("%") or word == "ROOT"
 
 
@@ -62,7 +62,7 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, limits: Limits) -> Iterator[Case]:
-    """Yield a case per convolution of a text; an operand's type may be given only where the operand is defined."""
+    """Yield a case per convolution of a text. A convolution may omit the type of an operand that is defined before."""
     defined, count = Defined(), 0
     for first, statement in _statements(text_of(path, limits)):
         if is_convolution(statement):
@@ -74,7 +74,7 @@ def read(path: Path, limits: Limits) -> Iterator[Case]:
 
 
 def read_line(text: str, place: Place) -> list[Case]:
-    """Return the case of one line, whose operands have their types, or raise the error of the wrong place.
+    """Return the case of one line, whose operands must have types. A line that cannot be read raises an error.
 
     >>> text = "y = f32[2,8,8,16] convolution(f32[2,4,4,32] g, f32[3,3,16,32] w), " + (
     ...     "window={size=3x3 pad=2_1x2_1 lhs_dilate=2x2 rhs_reversal=1x1}, dim_labels=b01f_01oi->b01f")
@@ -93,7 +93,7 @@ def _place_in(text: str, start: Place, position: int) -> Place:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each statement with the number of its first line. A statement ends where a line begins another."""
+    """Yield the number of each statement's first line, and the statement. It ends where a line begins the next one."""
     first, start, number = 1, 0, 0
     at = 0
     while at <= len(text):
@@ -152,7 +152,7 @@ def _check(c: Convolution, place: Place) -> None:
 
 @dataclass(frozen=True)
 class Read:
-    """A convolution as an operator: its tensors in canonical order, and the order of the axes of lhs, rhs and out."""
+    """A convolution read as an operator, with canonical shapes of lhs, rhs and out, and the orders of their axes."""
 
     operator: str
     names: tuple[str, str, str]  # names of lhs, rhs and out as the operator's tensors
@@ -184,7 +184,7 @@ def _attributes(strides: Shape, dilations: Shape, begins: Shape, ends: Shape, gr
 
 
 def _reversed_axes(c: Convolution, reversal: bool) -> list[int]:
-    """Return the axes with a reversal, or those without; axes of one tap count as neither."""
+    """Return the axes with (or, for False, without) a reversal. Axes of one tap are in neither list."""
     return [x for x, k in enumerate(c.extents(1)) if k > 1 and c.reversals[x] == reversal]
 
 

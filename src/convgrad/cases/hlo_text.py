@@ -1,8 +1,8 @@
-"""The text of a convolution in HLO and in StableHLO, read as one value: types, labels of axes, window, groups.
+"""The parser of a convolution in HLO or StableHLO: its types, labels of axes, window and groups as one value.
 
 HLO has ``%name = f32[..] convolution(f32[..] %lhs, f32[..] %rhs), window={..}, dim_labels=b01f_01io->b01f``. StableHLO
 has ``%0 = stablehlo.convolution(%lhs, %rhs) dim_numbers = [..]x[..]->[..], window = {..} {..} : (..) -> ..``, and MHLO
-has the same.
+has the same form.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from convgrad.cases.place import Place
 from convgrad.words import printable
 
 Shape = tuple[int, ...]
-At = Callable[[int], Place]  # returns the place of a position of the text
+At = Callable[[int], Place]  # from a position in the text to its place in the file
 
 
 @dataclass(frozen=True)
 class Type:
-    """The type of an array: its elements' name and its extents."""
+    """The type of an array: the name of its elements' type, and its extents."""
 
     name: str
     shape: Shape
@@ -28,7 +28,7 @@ class Type:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution; labels have a letter per axis, b f (lhs, out) or i o (rhs), and a digit per spatial axis."""
+    """A convolution. A label has one character per axis: b and f (lhs, out) or i and o (rhs), and digits for space."""
 
     name: str
     types: tuple[Type, Type, Type]
@@ -47,12 +47,12 @@ class Convolution:
         return len(self.labels[0]) - 2
 
     def extents(self, which: int, letters: str = "") -> Shape:
-        """Return the extents of lhs (0), rhs (1) or out (2) along axes, by default the spatial ones."""
+        """Return the extents of lhs (0), rhs (1) or out (2) on the axes with these letters, or on all spatial axes."""
         letters = letters or "".join(map(str, range(self.axes)))
         return tuple(self.types[which].shape[self.labels[which].index(letter)] for letter in letters)
 
 
-LONGEST = 1 << 14  # characters of a statement: some expressions take time that grows with their square
+LONGEST = 1 << 14  # characters of a statement: the time of some regular expressions grows with the square of this
 _NUMBER = r"[0-9]{1,18}"
 _KNOWN = re.compile(rf"(?:{_NUMBER}(?:,{_NUMBER})*)?", re.ASCII)
 _HLO_TYPE = r"([a-z]\w*)\[([\d,<=?]*)\](?:\{[^{}]*\})?"
@@ -91,12 +91,12 @@ def is_convolution(text: str) -> bool:
 
 
 def is_generic(text: str) -> bool:
-    """Return whether a statement has MLIR's generic form, which has its attributes elsewhere."""
+    """Return whether a statement has MLIR's generic form, in which attributes have another syntax."""
     return '.convolution"' in text
 
 
 def read_statement(statement: str, defined: Defined, at: At) -> Convolution:
-    """Return the convolution of a statement, or raise the error of the place that cannot be read."""
+    """Return the convolution of a statement, or raise an error with the place of the text that cannot be read."""
     if len(statement) > LONGEST:
         raise at(0).refuse(f"a convolution's statement must have at most {LONGEST} characters; got {len(statement)}")
     text = _BLANKED.sub(lambda match: " " * len(match[0]), statement)
@@ -145,7 +145,7 @@ def _extents(text: str) -> Shape:
 
 
 def _hlo_window(text: str, place: Place) -> dict[str, list[list[int]]]:
-    """Return a window's keys, each with the numbers per axis: one number, or a pair of pads."""
+    """Return the values of a window by key. Each value is a list with one number, or a pair of pads, per axis."""
     found: dict[str, list[list[int]]] = {}
     for word in text.split():
         key, equals, values = word.partition("=")
@@ -211,7 +211,7 @@ def _built(
     labels_after: str,
     place: Place,
 ) -> Convolution:
-    """Return the convolution with defaults for missing values, or raise the error of a contradiction."""
+    """Return the convolution, with default values where the text has none. Raise an error if values contradict."""
     lhs, rhs, out = (label or "" for label in labels)
     axes = len(lhs) - 2
     digits = "".join(map(str, range(axes)))

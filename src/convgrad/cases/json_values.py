@@ -1,4 +1,4 @@
-"""JSON as plain values for every notation; a file's values are fetched by their path, which errors name."""
+"""JSON for all notations: a file as plain values, each with its path in the file, which its errors name."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _LONGEST = len(str(S64[0]))
 
 
 class _RefusedError(ValueError):
-    """An error in words: a JSON value that is not allowed here."""
+    """The error of JSON that Python accepts but these notations do not, such as a repeated key."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A value of a file, with its path."""
+    """A value of a JSON file, with its path in the file, such as $.nodes[0]."""
 
     file: Path
     path: str
     value: Any
 
     def refuse(self, sentence: str) -> ConvgradError:
-        """Return the error of the value."""
+        """Return a FileError that names the file and the value's path."""
         return FileError(f"{self.file}: {self.path}: {sentence}")
 
     def __getitem__(self, key: str) -> Value:
-        """Return the value of a key."""
+        """Return the value of a key of this object, or raise FileError."""
         if not isinstance(self.value, dict) or key not in self.value:
             what = "has no such key" if isinstance(self.value, dict) else f"is {_kind(self.value)}"
             raise self.refuse(f"must be an object with the key {key}; it {what}")
@@ -44,19 +44,19 @@ class Value:
         return isinstance(self.value, dict) and key in self.value
 
     def items(self) -> list[Value]:
-        """Return the items of a list."""
+        """Return the items of this list, or raise FileError."""
         if not isinstance(self.value, list):
             raise self.refuse(f"must be a list; it is {_kind(self.value)}")
         return [Value(self.file, f"{self.path}[{at}]", item) for at, item in enumerate(self.value)]
 
     def text(self) -> str:
-        """Return a string."""
+        """Return this string, or raise FileError."""
         if not isinstance(self.value, str):
             raise self.refuse(f"must be a string; it is {_kind(self.value)}")
         return self.value
 
     def integer(self, minimum: int = S64[0]) -> int:
-        """Return an integer of 64 bits that is at least ``minimum``."""
+        """Return this 64-bit integer, or raise FileError if it is another value or below ``minimum``."""
         if type(self.value) is not int or self.value not in S64 or self.value < minimum:
             shown = self.value if type(self.value) is int and self.value in S64 else _kind(self.value)
             raise self.refuse(
@@ -65,18 +65,18 @@ class Value:
         return self.value
 
     def integers(self, minimum: int = S64[0]) -> tuple[int, ...]:
-        """Return a list of integers."""
+        """Return this list of integers, or raise FileError."""
         return tuple(item.integer(minimum) for item in self.items())
 
     def one_of(self, table: dict[str, T]) -> T:
-        """Return a table's value for a string."""
+        """Return the table's entry whose key is this string, or raise FileError."""
         if self.text() not in table:
             raise self.refuse(f"must be one of {', '.join(table)}; it is {printable(self.text())!r:.200}")
         return table[self.text()]
 
 
 def read_json(path: Path, limits: Limits) -> Value:
-    """Return the value of a JSON file, or raise FileError; numbers are finite and keys are unique."""
+    """Return the value of a JSON file. Raise FileError if a number is not finite or an object repeats a key."""
     text = text_of(path, limits)
     if len(text) > limits.op_bytes:
         raise FileError(f"{path}: must have at most {limits.op_bytes} characters (op_bytes); got {len(text)}")
@@ -84,7 +84,7 @@ def read_json(path: Path, limits: Limits) -> Value:
 
 
 def parsed(text: str, where: str) -> Any:
-    """Return the value of a JSON text, or raise FileError, which begins with ``where``, and line and column.
+    """Return the value of a JSON text, or raise FileError, which begins with ``where`` and may have line and column.
 
     >>> parsed('{"op": 1, "op": 2}', "a.json")
     Traceback (most recent call last):
@@ -115,12 +115,12 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _integer(text: str) -> int | float:
-    """Return an integer, or infinity if it has too many digits: no field accepts infinity."""
+    """Return an integer, or infinity if the text has too many digits. No field accepts infinity."""
     return int(text) if len(text) <= _LONGEST else float("inf")
 
 
 def _kind(value: Any) -> str:
-    """Return a description of a value's kind."""
+    """Return a description of a value for error messages, such as "a list"."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
     if isinstance(value, str):

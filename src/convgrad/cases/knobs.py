@@ -1,4 +1,4 @@
-"""benchdnn's knobs: those of the problem, with their values, those that do not change it, and those not supported."""
+"""benchdnn's options (knobs): knobs of the problem with their values, knobs without effect, unsupported knobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Values = tuple[Any, ...]
 UNDEF = "undef"
 # Types of oneDNN that no operator here has.
 FOREIGN_TYPES = ("s8", "u8", "s4", "u4", "s32", "e8m0", "f4_e2m1", "f4_e3m0", UNDEF)
-# Configurations, the older notation of types: the floating-point ones, as src:wei:dst.
+# The older notation of types, configurations: those with floating-point types, each as src:wei:dst.
 CONFIGURATIONS: Mapping[str, str] = {
     **{name: name for name in ("f32", "f64", "f16", "bf16")},
     "f32_wino": "f32",
@@ -76,7 +76,7 @@ def _as_is(text: str) -> str:
     return text
 
 
-# Knobs of the problem: the key of their values, and the function that reads a value. Commas separate values.
+# Knobs of the problem: the key of the knob's values, and the function that reads a value. Commas separate values.
 PROBLEM: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "dir": ("dir", _direction),
     "dt": ("dt", _types),
@@ -110,7 +110,7 @@ HARMLESS = frozenset(
         "attr-deterministic", "attr-same-pd-check", "attr-scratchpad",
     )
 )  # fmt: skip
-# Knobs that change which problems run, or their data, in ways specific to benchdnn.
+# Unsupported knobs, which change which problems run or the data, each with an alternative.
 REFUSED: Mapping[str, str] = {
     "start": "list the problems that are meant",
     "buffer-prefix": "give arrays by the naming scheme",
@@ -129,13 +129,13 @@ ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-# The part of the syntax that all builds of benchdnn read alike: some use POSIX basic expressions, some ECMAScript's.
+# The syntax that has the same meaning in all builds of benchdnn: some use POSIX basic expressions, others ECMAScript's.
 _SET = r"\[\^?(?:[^]\\[&~|-]|-(?!-))+\]"
 _EXPRESSION = re.compile(rf"\^?(?:(?:{_SET}|\\[].*^$\\/[]|[^][\\*^$+?|(){{}}])\*?)*\$?")
 
 
 def pattern(text: str) -> re.Pattern[str] | None:
-    """Return the expression of --match, which filters problems; None for an empty one, which matches all.
+    """Return the expression of --match, which selects problems; None for an empty text, which selects all problems.
 
     >>> pattern(".*kh3[^0-9]").search("ic4ih6oc6oh6kh3ph1") is None, pattern("kh33*$").search("kh3ph1") is None
     (False, True)
@@ -150,7 +150,7 @@ def pattern(text: str) -> re.Pattern[str] | None:
 
 
 def values_of(name: str, text: str) -> tuple[str, Values]:
-    """Return the key and the values of a knob of the problem, or raise NotationError.
+    """Return the key and the values of a knob of the problem, or raise NotationError for any other knob.
 
     >>> values_of("dt", "f32,bf16:bf16:f32")
     ('dt', (('f32', 'f32', 'f32'), ('bf16', 'bf16', 'f32')))

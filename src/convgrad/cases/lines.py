@@ -1,6 +1,6 @@
 """Files of lines: the first word of each line decides its notation.
 
-A line that begins like no other notation is benchdnn's, whose knobs stay in force from line to line.
+A line whose first word fits no other notation is read as benchdnn's. benchdnn's options apply to the lines after them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from convgrad.graph.limits import Limits
 class LineDialect:
     """A notation with one problem per line, recognised by its first word.
 
-    ``read_line`` takes the line without its comment, and the place of its first word. An error of ``place.refuse``
-    keeps its place; a NotationError without a place gets the place of the word that it quotes.
+    ``read_line`` takes the line without its comment, and the place of its first word. If ``read_line`` raises a
+    NotationError without a place, the place of the word that the error quotes is added.
     """
 
     name: str
@@ -34,7 +34,7 @@ class LineDialect:
 
 
 def _is_problem(word: str) -> bool:
-    """Return whether a word begins a problem line, whose direction may be misspelled."""
+    """Return whether a word begins a problem line. The word may be a misspelled direction."""
     return word == "deconv" or word[:3].upper() in ("FWD", "BWD")
 
 
@@ -59,12 +59,12 @@ def read(path: Path, limits: Limits) -> Iterator[Found]:
 
 
 def read_typed(text: str, limits: Limits) -> Iterator[Found]:
-    """Yield the cases of a typed problem, and a NotationError for each wrong word."""
+    """Yield the cases of a problem on the command line, and a NotationError for each wrong word."""
     yield from _cases(text, Place(TYPED, typed=True), Reader(limits, Path()))
 
 
 def is_typed(text: str) -> bool:
-    """Return whether a text that does not name a file is a problem.
+    """Return whether a text looks like a problem. Call this only for a text that is not the name of a file.
 
     >>> is_typed("--dir=BWD_W --batch=cases.txt"), is_typed("mb1ic3ih8oc4kh3"), is_typed("cases.txt")
     (True, True, False)
@@ -88,5 +88,5 @@ def _cases(text: str, place: Place, reader: Reader) -> Iterator[Found]:
 
 
 def _quoted(line: Line, sentence: str) -> Word:
-    """Return the last word that an error quotes; the first word of the line if it quotes none."""
+    """Return the last word of a line that an error quotes, or the line's first word if the error quotes none."""
     return next((word for word in reversed(line.words) if f"{word.text!r:.100}" in sentence), line.words[0])

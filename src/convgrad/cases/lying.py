@@ -1,7 +1,7 @@
 """The operators' layout that fits the axis order of most arrays, and the transposition of the other arrays.
 
-An array's axes have a letter each: n and c for data, o and i for weights, in the terms of the underlying convolution.
-Spatial axes have digits, or d, h and w, in their order.
+Each axis of an array has a letter: n and c for data, o and i for weights, in the terms of the underlying convolution.
+Spatial axes have digits, or the letters d, h and w, in this order.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ _OUTER = frozenset("ncoi")
 
 @dataclass(frozen=True)
 class Lying:
-    """The format of some tensors of a call, and a sentence for each tensor with another order of axes."""
+    """The common format of some tensors of a call, with a note for each tensor that must be transposed to it."""
 
     format: str
     notes: tuple[str, ...] = ()
 
     def shape(self, canonical: Sequence[int]) -> tuple[int, ...]:
-        """Return a canonical shape in the order of the format."""
+        """Return a canonical shape in the format's order of axes."""
         return from_canonical(canonical, self.format)
 
 
 def lying(tensors: Mapping[str, str], formats: Sequence[str] = DATA, spelled: Mapping[str, str] | None = None) -> Lying:
-    """Return the format that most tensors have, the first among equals; ``tensors`` maps names to letters of axes.
+    """Return the format that most tensors have, or the first of these formats. ``tensors`` maps names to axes' letters.
 
-    ``spelled`` has the letters as the reader's notation writes them, by name.
+    ``spelled`` maps names to the letters that the notes use, as the case's notation writes them.
 
     >>> lying({"src": "n01c", "dst": "n01c"})
     Lying(format='NXC', notes=())
@@ -50,7 +50,7 @@ def lying(tensors: Mapping[str, str], formats: Sequence[str] = DATA, spelled: Ma
 
 
 def _letters(axes: str, fmt: str) -> str:
-    """Return an array's letters in canonical order."""
+    """Return the letters of an array's axes in canonical order."""
     outer = "nc" if fmt in DATA else "oi"
     return outer + "".join(sorted(set(axes) - _OUTER))
 

@@ -1,4 +1,4 @@
-"""Lines of MIOpenDriver and iree-boo-driver as cases: one for each direction that the line runs."""
+"""Lines of MIOpenDriver and iree-boo-driver as cases: one case for each direction that the line runs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Shape = tuple[int, ...]
 
 
 def begins(word: str) -> bool:
-    """Return whether a line with this first word is one of these: a driver, a command alone, or MIOpen's log."""
+    """Return whether a line with this first word is one of MIOpen's log, or of a driver, with or without its name."""
     return word.rpartition("/")[2] in (*DRIVERS, *FORMATS, *UNSERVED) or word.startswith("MIOpen(")
 
 
 def read_line(text: str, place: Place) -> list[Case]:
-    """Return the cases of one line, whose first word is at ``place``, or raise the error of the wrong word.
+    """Return the cases of one line, whose first word is at ``place``, or raise an error with the place of a wrong word.
 
     >>> word = "convbfp16 -n 8 -c 16 -H 32 -W 32 -k 16 -y 3 -x 3 -p 1 -q 1 -g 2 -F 4 --in_layout NHWC --out_layout NHWC"
     >>> [(case.operator, case.shapes) for case in read_line(word, Place("x"))]
@@ -48,37 +48,38 @@ def read_line(text: str, place: Place) -> list[Case]:
     flags = read_flags(flag_words, place)
     if flags.others:
         name = flags.others[0]
-        sentence = f"--{name} must be {OTHER[name][1] or 'absent'}: a case has no word for what else it may be"
+        sentence = f"--{name} must be {OTHER[name][1] or 'absent'}: a case cannot express other values"
         return [unsupported(command.text, flags.at(name), sentence)]
     convolution = _convolution(flags, boo)
     return [_case(convolution, bit, command.text, flags) for bit in _bits(flags, driver)]
 
 
 def _command(words: tuple[Word, ...]) -> tuple[str, Word, tuple[Word, ...]]:
-    """Return the driver's name, or "" if the line names none, the command, and the words that follow."""
+    """Return the driver's name ("" if the line has none), the command, and the words after the command."""
     for at, word in enumerate(words):
         name = word.text.rpartition("/")[2]
         if name in DRIVERS:
             if at + 1 == len(words):
                 raise word.place.refuse("a driver must be followed by its command, such as conv; the line ends")
             return name, words[at + 1], words[at + 2 :]
-        if not word.text.startswith(("MIOpen(", "Command", "[")):  # as in MIOpen(HIP): Command [LogCmdConvolution]
+        if not word.text.startswith(("MIOpen(", "Command", "[")):  # a log has MIOpen(HIP): Command [LogCmdConvolution]
             break
     return "", words[0], words[1:]
 
 
 def _bits(flags: Flags, driver: str) -> list[int]:
-    """Return the bits of the directions to run: 0, MIOpenDriver's default, means all; iree-boo-driver runs one."""
+    """Return the bits of the directions to run. 0 means all directions and is MIOpenDriver's default.
+
+    iree-boo-driver runs only one direction.
+    """
     forw = flags.number("forw")
     if driver == "iree-boo-driver":
         forw = flags.numbers.get("forw", 1)
         if forw not in DIRECTIONS:
             raise flags.at("forw").refuse(f"iree-boo-driver runs one direction, --forw 1, 2 or 4; got {forw}")
     elif not driver and "forw" not in flags.numbers:
-        sentence = (
-            "a line that names no driver must say --forw: MIOpenDriver runs all directions without, the other one"
-        )
-        raise flags.line.refuse(f"{sentence} the forward; it was not given")
+        sentence = "a line without a driver's name must have --forw: MIOpenDriver's default is all directions,"
+        raise flags.line.refuse(f"{sentence} iree-boo-driver's is the forward; it was not given")
     if forw > sum(DIRECTIONS):
         raise flags.at("forw").refuse(f"--forw must be a sum of 1 (fwd), 2 (bwd) and 4 (wrw); got {forw}")
     return [bit for bit in DIRECTIONS if forw & bit or not forw]
@@ -86,7 +87,7 @@ def _bits(flags: Flags, driver: str) -> list[int]:
 
 @dataclass(frozen=True)
 class _Convolution:
-    """The data that all directions of a line share: shapes in canonical order, with src and dst of the forward pass."""
+    """The properties that all directions of a line share. Shapes are canonical, with src and dst of the forward."""
 
     transposed: bool
     src: Shape
@@ -103,7 +104,7 @@ def _convolution(flags: Flags, boo: bool) -> _Convolution:
     transposed = _transposed(flags, boo)
     g = flags.number("group_count")
     if not boo:
-        g = max(g, 1)  # MIOpenDriver's own rule
+        g = max(g, 1)  # because MIOpenDriver does this
     if g == 0 or flags.number("in_channels") % g or flags.number("out_channels") % g:
         raise flags.at("group_count").refuse(f"group_count must divide in_channels and out_channels; got {g}")
     size, kernel = (tuple(flags.number(f"{what}_{a}") for a in axes) for what in ("in", "fil"))
@@ -131,8 +132,8 @@ def _convolution(flags: Flags, boo: bool) -> _Convolution:
     default = "NC" + axes.upper()
     spelled = dict(zip(("src", "weights", "dst"), (layouts[name] or default for name in layouts), strict=True))
     n = flags.number("batchsize")
-    # The filter's N is out_channels and its C is in_channels/g, and the other way round if transposed. In both cases
-    # N and C are the outer and the inner channels of the underlying convolution.
+    # The filter's N is out_channels and its C is in_channels/g; if transposed, N is in_channels and C out_channels/g.
+    # In both cases N and C are the outer and the inner channels of the underlying convolution.
     channels = (inner, outer // g) if transposed else (outer, inner // g)
     return _Convolution(
         transposed, (n, inner, *size), (*channels, *kernel), (n, outer, *made), attributes,
@@ -143,7 +144,7 @@ def _convolution(flags: Flags, boo: bool) -> _Convolution:
 
 
 def _axes(flags: Flags, layouts: dict[str, str], boo: bool) -> str:
-    """Return the letters of the spatial axes: --spatial_dim gives their number, or a layout in iree-boo-driver."""
+    """Return the letters of the spatial axes. Their number is --spatial_dim, or that of a layout in iree-boo-driver."""
     count = flags.number("spatial_dim")
     if boo:
         count = next((len(layout) - 2 for layout in layouts.values() if layout), count)
@@ -180,9 +181,9 @@ def _positive(flags: Flags, axes: str, what: str) -> Shape:
 def _pads(
     flags: Flags, axes: str, size: Shape, kernel: Shape, strides: Shape, dilations: Shape, transposed: bool
 ) -> Shape:
-    """Return the pads: a driver has the same pad at the end of an axis as at its beginning.
+    """Return the pad of each axis. In the drivers, an axis has the same pad at its beginning and at its end.
 
-    MIOpenDriver computes the pads of pad_mode itself: half of SAME's total, rounded down. It ignores pad_mode if the
+    For pad_mode same, MIOpenDriver's pad is half of the total padding, rounded down. It ignores pad_mode if the
     convolution is dilated or transposed.
     """
     mode = flags.word("pad_mode")
@@ -230,7 +231,7 @@ def _case(conv: _Convolution, bit: int, command: str, flags: Flags) -> Case:
 
 
 def _numbers(flags: Flags, conv: _Convolution) -> str:
-    """Return a short text that distinguishes lines: the given numbers and the layouts."""
+    """Return a short text for the case's name: the numbers that the line gives, and the layouts."""
     given = [(name, NUMBERS[name][0]) for name in NUMBERS if name in flags.numbers and name != "forw"]
     letters = "".join(f"{short}{flags.numbers[name]}" for name, short in given if short.isalpha())
     deep = "".join(f"_{name}{flags.numbers[name]}" for name, short in given if not short.isalpha())

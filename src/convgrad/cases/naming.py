@@ -1,4 +1,4 @@
-"""Names of cases: usable as file names on any system, and unique."""
+"""Names of cases: they are unique and can be used as file names on any system."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from convgrad.cases.case import Case
 
-LONGEST = 150  # a file name may have 255 bytes, and an operand and an ending follow
+LONGEST = 150  # a file name may have 255 bytes, including an operand's name and an ending
 _UNSAFE = re.compile(r"[^A-Za-z0-9_+=]+")
 
 
 def safe(name: str) -> str:
-    """Return a name of letters, digits, _ + = and -, which replaces anything else, but not at its ends.
+    """Return a name with only letters, digits, _, +, = and -. Other characters become -, or are removed at the ends.
 
     >>> safe("resnet_50:res2a_branch2b*3"), safe("../..")
     ('resnet_50-res2a_branch2b-3', 'case')
@@ -22,7 +22,9 @@ def safe(name: str) -> str:
 
 
 def named_apart(cases: Iterable[Case]) -> Iterator[Case]:
-    """Yield cases under safe names; if one is taken, under the first free of NAME-2, NAME-3, ..., ignoring case.
+    """Yield cases with safe, unique names: if NAME is used, the next case has the name NAME-2, then NAME-3, ...
+
+    Names that differ only in upper and lower case count as equal.
 
     The same cases in the same order always have the same names.
     """

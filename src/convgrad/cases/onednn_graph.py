@@ -1,4 +1,4 @@
-"""oneDNN Graph JSON as cases: each op of the family with the shapes that the graph determines."""
+"""oneDNN Graph JSON as cases: each op that is in the operator table, with the shapes that the graph determines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convgrad.graph.infer import Inference
 from convgrad.graph.limits import Limits
 from convgrad.graph.model import RELU, Op, operator_of
 
-START_BYTES = 1 << 20  # bytes at the start of a file that are searched for a graph's key
+START_BYTES = 1 << 20  # bytes at the start of a file that are searched for the key "graph"
 _KEY = re.compile(rb'"graph"\s*:')
 
 
@@ -25,10 +25,10 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, limits: Limits) -> Iterator[Case]:
-    """Yield the ops of the family in running order, or raise FileError with the JSON path of the mistake.
+    """Yield a case for each op of the operator table, in running order, or raise FileError with a JSON path.
 
-    An op is an unsupported case if the graph alone does not determine it, or if its tensors are not supported. Ops
-    outside the family are skipped, but a graph without any op of the family is an error.
+    An op gives an unsupported case if the graph alone does not determine its problem, or if its tensors are not
+    supported. Other ops are skipped, but a graph without any op of the table is an error.
     """
     try:
         inference = reader.read(path, limits).inference

@@ -1,8 +1,8 @@
 """ONNX models of one Conv or ConvTranspose as cases, with the arrays of their node-test folders.
 
-A folder has ``model.onnx`` and ``test_data_set_*/input_0.pb, ..., output_0.pb``. Pads are made explicit by ONNX's own
-rule, which differs from the operators' rule: a ConvTranspose with SAME_UPPER or SAME_LOWER makes i*s positions of i,
-whatever its output_padding is.
+A folder has ``model.onnx`` and ``test_data_set_*/input_0.pb, ..., output_0.pb``. Explicit pads are computed by ONNX's
+rule, which differs from the operators' rule: a ConvTranspose of i positions with SAME_UPPER or SAME_LOWER has i*s
+output positions for any output_padding.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from convgrad.words import printable
 
 MODEL = "model.onnx"
 SETS = "test_data_set_*"
-KINDS = {"Conv": "OIX", "ConvTranspose": "IOX"}  # the layout of their W
+KINDS = {"Conv": "OIX", "ConvTranspose": "IOX"}  # op types, each with the layout of its input W
 AUTO_PADS = {"NOTSET": "none", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
 LISTS = ("dilations", "kernel_shape", "strides", "pads", "output_padding", "output_shape")
 
@@ -33,12 +33,12 @@ _OPERATORS = {"Conv": "Convolution", "ConvTranspose": "ConvTranspose"}
 
 
 def matches(path: Path) -> bool:
-    """Return whether a path is a folder with a model, or a model."""
+    """Return whether a path is an ONNX model, or a folder that contains one under the name ``model.onnx``."""
     return (path / MODEL).is_file() or (path.suffix.lower() == ".onnx" and path.is_file())
 
 
 def read(path: Path, limits: Limits) -> Iterator[Case]:
-    """Yield a case per set of arrays next to the model; if there is no set, yield one case without arrays."""
+    """Yield a case per set of arrays in the model's folder, or one case without arrays if there is no set."""
     file = path / MODEL if path.is_dir() else path
     name, place = safe(file.resolve().parent.name if file.name == MODEL else file.stem), Place(str(file))
     graph = parsed(package().ModelProto(), file, limits).graph
@@ -72,7 +72,7 @@ def _case(name: str, graph: Any, file: Path, folder: Path | None, limits: Limits
 
 
 def _source(graph: Any, name: str, file: Path, folder: Path | None, limits: Limits) -> Source:
-    """Return the source of a node's input: a tensor of the model, or the set's array of the graph's input."""
+    """Return the source of a node's input: a tensor of the model, or an array of the test's set."""
     inside = {text(tensor.name): tensor for tensor in graph.initializer}
     if name in inside:
         return of_tensor(name, inside[name], file)
@@ -88,7 +88,7 @@ def _source(graph: Any, name: str, file: Path, folder: Path | None, limits: Limi
 
 
 def _arrays(operands: list[Source], folder: Path, limits: Limits) -> Arrays:
-    """Return the arrays of a set, with the result if the set has one; together they must fit ``memory_bytes``."""
+    """Return the arrays of a set, and the result if the set has one, of at most ``memory_bytes`` bytes together."""
     output = folder / "output_0.pb"
     sources = [*operands, *([of_file("the result", output, limits)] if output.is_file() else [])]
     announced = sum(source.size_bytes for source in sources)
@@ -145,9 +145,9 @@ def _attributes(kind: str, x: Shape, kernel: Shape, given: Mapping[str, Any], pl
     if kind == "ConvTranspose" and (same or given.get("output_shape")):
         totals = [transposed_extent(*each) for each in zip(x, effective, strides, wanted, padding, strict=True)]
         if min(totals) < (0 if same == "same_upper" else -1):
-            sentence = "an output longer than the kernel reaches has pads below 0, whose side ONNX leaves open"
+            sentence = "an output longer than the kernel's reach needs pads below 0, whose side ONNX leaves open"
             raise place.refuse(f"{sentence}; output_shape {wanted} has {totals} in all")
-        # pads of -1 - floor(-1/2) = 0 at the beginning and -1 at the end are one position more, as by output_padding
+        # A total of -1 is a pad of 0 at the beginning and -1 at the end, which is the same as an output_padding of 1.
         padding = [extra + (total < 0) for extra, total in zip(padding, totals, strict=True)]
         split = [split_pads(max(total, 0), same or "same_lower") for total in totals]
     elif same:

@@ -1,4 +1,4 @@
-"""The sources of an ONNX array: a tensor of the model, a file of a test's set, or a type and a shape alone."""
+"""The sources of an ONNX array: a tensor of the model, a file of a test's set, or only a type and a shape."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMATS = of_program("onnx")
 
 @dataclass(frozen=True)
 class Source:
-    """An operand or a result: its shape and format, its file, and the message with its elements, if there is one."""
+    """An operand or a result: its shape, format and file, and ONNX's message with its elements, or None."""
 
     name: str
     shape: tuple[int, ...]
@@ -32,7 +32,7 @@ class Source:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of the array."""
+        """The size of the array in bytes."""
         return prod(self.shape) * self.format.dtype.itemsize
 
     def read(self) -> Array:
@@ -41,13 +41,13 @@ class Source:
 
         try:
             return np.asarray(numpy_helper.to_array(self.message)).view(self.format.dtype).reshape(self.shape)
-        except Exception as error:  # errors of the package and of NumPy
+        except Exception as error:  # the onnx package and NumPy raise different classes
             said = printable(str(error), 200)
             raise FileError(f"{self.file}: {self.name} must have the elements that its dims say; {said}") from error
 
 
 def package() -> Any:
-    """Return the package, or raise FileError with the command that installs it."""
+    """Return the module ``onnx``, or raise FileError with the command that installs it."""
     try:
         import onnx  # noqa: PLC0415 - an extra, needed for these files only
     except ImportError as error:
@@ -56,7 +56,7 @@ def package() -> Any:
 
 
 def parsed(message: Any, file: Path, limits: Limits) -> Any:
-    """Return the message of a file of at most ``limits.file_bytes`` bytes."""
+    """Return ``message`` after it is parsed from a file of at most ``limits.file_bytes`` bytes."""
     data = read_bytes(file, limits.file_bytes + 1)
     if len(data) > limits.file_bytes:
         raise FileError(f"{file}: must have at most {limits.file_bytes} bytes (file_bytes); it has more")
@@ -68,7 +68,7 @@ def parsed(message: Any, file: Path, limits: Limits) -> Any:
 
 
 def text(field: str | bytes) -> str:
-    """Return a text field, also if it arrives as bytes; bytes that are not UTF-8 are replaced."""
+    """Return a text field, which may be bytes, as a string. Bytes that are not UTF-8 are replaced."""
     return field.decode("utf-8", "replace") if isinstance(field, bytes) else field
 
 
@@ -78,14 +78,14 @@ def of_file(name: str, file: Path, limits: Limits) -> Source:
 
 
 def of_tensor(name: str, tensor: Any, file: Path) -> Source:
-    """Return the source of a tensor; external data are refused."""
+    """Return the source of a tensor, or raise FileError if its data are external."""
     if tensor.data_location == tensor.EXTERNAL:
         raise FileError(f"{file}: {printable(name)} must lie in the file itself; its data are external")
     return _source(name, tensor.dims, tensor.data_type, tensor, file)
 
 
 def of_type(name: str, described: Any, file: Path) -> Source:
-    """Return the source of a type whose extents are all known."""
+    """Return the source of an array that has only a type, or raise FileError if an extent is unknown."""
     dims = [d.dim_value if d.HasField("dim_value") else None for d in described.shape.dim]
     if None in dims:
         shown = ", ".join("?" if d is None else str(d) for d in dims)

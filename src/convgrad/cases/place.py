@@ -1,4 +1,4 @@
-"""The place of a text: a file, a line and a column; and the error that names the place."""
+"""The place of a word in a text (file, line and column), and errors that name a place."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from convgrad.words import printable
 COMMENT = "#"
 _MLIR_ATTRIBUTE = re.compile(r"#\w+<")  # such as #stablehlo<precision DEFAULT>, which is not a comment
 CONTINUED = "\\"
-TYPED = "the problem"  # replaces the file name of a typed problem
+TYPED = "the problem"  # stands for the file name if a problem is typed on the command line
 
 
 @dataclass(frozen=True)
 class Place:
-    """A place in a text; lines and columns count from 1. ``typed``: on the command line, not in a file."""
+    """A place in a text. Lines and columns count from 1. ``typed`` is true for a text from the command line."""
 
     file: str
     line: int = 1
@@ -29,7 +29,7 @@ class Place:
     typed: bool = False
 
     def refuse(self, sentence: str) -> ConvgradError:
-        """Return the error that begins with the place: a FileError, or a NotationError for a typed problem.
+        """Return an error that begins with the place: a FileError, or a NotationError for a typed problem.
 
         >>> str(Place("cases.txt", 3, 7).refuse("must be so"))
         'cases.txt:3:7: must be so'
@@ -72,12 +72,12 @@ class Line:
 
     @property
     def words(self) -> tuple[Word, ...]:
-        """Every word."""
+        """The words of all pieces."""
         return tuple(word for piece in self.pieces for word in piece)
 
 
 def lines_of(text: str, place: Place) -> Iterator[Line]:
-    r"""Yield the lines of a text that have words; a word that begins with # begins a comment.
+    r"""Yield the lines of a text that have words outside comments. A word that begins with # begins a comment.
 
     >>> [line.text for line in lines_of("a b # c\n\nMIOpenDriver conv \\\n  -n 8", Place("x"))]
     ['a b', 'MIOpenDriver conv   -n 8']

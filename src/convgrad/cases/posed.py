@@ -1,4 +1,4 @@
-"""A check of a case against the operator's own rules when it is read, so that errors name its place."""
+"""A check of a case against the operator's rules when the case is read, so that errors name the case's place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convgrad.spec.problem import Problem
 
 
 def posed(case: Case, place: Place) -> Problem:
-    """Return the problem of a case, or raise the error of the rule that it breaks, at its place."""
+    """Return the problem of a case, or raise the error of the rule that the case breaks, with the place added."""
     try:
         return case.posed()[1]
     except ConvgradError as error:

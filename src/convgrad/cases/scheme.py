@@ -1,8 +1,9 @@
-"""The naming scheme for arrays of any program: the names of a case's arrays in a folder.
+"""The naming scheme for the files of a case's arrays in a folder, which other programs can read and write.
 
-An array has its own file, ``CASE.NAME.npy``, ``.pt`` or ``.bin``, or shares ``CASE.npz``, ``.safetensors`` or ``.pt``
-under the key NAME. CASE is the case's name, NAME the operator's name of the operand or the output. ``CASE.json``
-describes raw files (``sidecar.py``). If the case is of bf16 or f8, an array of unsigned integers is read as bits.
+An array has its own file ``CASE.NAME.npy``, ``.pt`` or ``.bin``, or is stored in the shared file ``CASE.npz``,
+``.safetensors`` or ``.pt`` under the key NAME. CASE is the case's name. NAME is the operator's name of the operand or
+the output. ``CASE.json`` describes raw files (``sidecar.py``). If the format of an array is bf16 or f8, a file of
+unsigned integers is read as its bits.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ def result(directory: Path, case: Case, limits: Limits = DEFAULT_LIMITS) -> Arra
 
 
 def operands(directory: Path, case: Case, limits: Limits = DEFAULT_LIMITS) -> tuple[Array, ...] | None:
-    """Return the operands of a case in its order, or None if there are none; raise FileError if some are missing."""
+    """Return the operands of a case in the operator's order, or None if no operand has a file.
+
+    Raise FileError if only some operands have files.
+    """
     tensors = sidecar.tensors_of(case)
     names = list(tensors)[:-1]
     found = _found(directory, case, names, tensors, limits)
@@ -59,7 +63,7 @@ def export(
     kind: str = ".npy",
     force: bool = False,
 ) -> list[Path]:
-    """Write the operands of a case, its result if one is given, and its sidecar; return the files.
+    """Write the operands of a case, the result if given, and the sidecar file. Return the paths of all files.
 
     The sidecar describes the call: operator, attributes, types, shapes. bf16 and f8 go to .npy and .npz as the unsigned
     integers of their bits.
@@ -109,7 +113,7 @@ def _write(paths: Sequence[Path], arrays: Mapping[str, Array], kind: str, force:
 def _found(
     directory: Path, case: Case, names: Sequence[str], tensors: Mapping[str, Described], limits: Limits
 ) -> dict[str, Array]:
-    """Return the named arrays that exist; raise FileError if one exists twice."""
+    """Return the arrays with these names that have files. Raise FileError if an array is in two files."""
     places: dict[str, list[Path]] = {name: [] for name in names}
     for ending in TOGETHER:
         path = directory / f"{case.name}{ending}"

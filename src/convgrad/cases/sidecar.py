@@ -1,4 +1,4 @@
-"""The sidecar of a case: a JSON file that describes its call and its arrays in raw files.
+"""The sidecar of a case: a JSON file that describes the case's call, and its arrays in raw files.
 
     {"operator": ..., "attributes": {...}, "shapes": {shape operand: [...]}, "output": name,
      "tensors": {name: {"dtype": "f32", "shape": [...], "strides": [...], "offset": 0}}}
@@ -28,7 +28,7 @@ KEYS = ("dtype", "shape", "strides", "offset")
 
 
 def tensors_of(case: Case) -> dict[str, Described]:
-    """Return the arrays of a case by name, dense: its operands in their order, its result last."""
+    """Return the formats and shapes of a case's arrays by name: operands in the operator's order, then the result."""
     op, problem = case.posed()
     ports = zip(op.operands, case.shapes, strict=False)
     found = {port.name: Described(case.operand_format, tuple(shape)) for port, shape in ports if not port.is_shape}
@@ -36,7 +36,7 @@ def tensors_of(case: Case) -> dict[str, Described]:
 
 
 def text_of(case: Case) -> str:
-    """Return the sidecar of a case whose arrays are dense."""
+    """Return the text of the sidecar of a case whose arrays are row-major without gaps."""
     op, _ = case.posed()
     shapes = {p.name: list(shape) for p, shape in zip(op.operands, case.shapes, strict=False) if p.is_shape}
     tensors = {
@@ -50,7 +50,7 @@ def text_of(case: Case) -> str:
 
 
 def read(path: Path, named: Mapping[str, Described], limits: Limits) -> dict[str, Described]:
-    """Return the arrays of a case by name, as a sidecar describes them; ``named`` has the defaults."""
+    """Return the sidecar's descriptions of a case's arrays, by name. ``named`` has the default descriptions."""
     document = read_json(path, limits).value
     tensors = document.get("tensors", {}) if isinstance(document, dict) else None
     if not isinstance(tensors, dict) or not all(isinstance(entry, dict) for entry in tensors.values()):

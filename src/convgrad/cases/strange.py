@@ -19,7 +19,7 @@ VALUES: Mapping[str, float] = {"nan": np.nan, "inf": np.inf}
 
 
 def _within(array: Array, room: Sequence[int], at: tuple[slice, ...]) -> Array:
-    """Return an equal array that is the slice ``at`` of a larger one, whose other elements are NaN."""
+    """Return a copy of an array that is the slice ``at`` of an array with shape ``room`` and NaN elsewhere."""
     view = np.full(room, np.nan, array.dtype)[at]
     view[...] = array
     return view
@@ -48,9 +48,9 @@ def _expanded(array: Array) -> Array:
 
 VIEWS: Mapping[str, Callable[[Array], Array]] = {
     "strided": _strided,  # every other element of each axis
-    "sliced": _sliced,  # the middle third of the last axis, as a split makes it
+    "sliced": _sliced,  # the middle third of the last axis of a larger array
     "reversed": _reversed,  # negative strides
-    "turned": _turned,  # the first axis innermost
+    "turned": _turned,  # Fortran order: the first axis is contiguous
     "expanded": _expanded,  # stride 0 along the first axis
 }
 

@@ -1,8 +1,8 @@
-"""oneDNN's memory tags: the operators' layout that a plain tag means.
+"""oneDNN's memory tags: the operators' layout that a tag without blocks means.
 
-A tag lists axes in their order in memory, outermost first. It uses letters a, b, c, ... of the logical axes, or
+A tag lists the axes in their order in memory, outermost first. It has the letters a, b, c, ... of the logical axes, or
 oneDNN's names (n c d h w, g o i d h w). The letter x means all axes that the tag does not name. Logical axes are n, c,
-x... for data, and [g,] o, i, x... for weights, also for a deconvolution's.
+x... for data, and [g,] o, i, x... for weights, also for the weights of a deconvolution.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def data_format(tag: str, axes: int) -> str | None:
 def weights_format(tag: str, axes: int, groups: int, transposed: bool = False) -> str | None:
     """Return the weights format that a tag means; None for any other layout.
 
-    An axis of groups in a tag is folded into the outer channels of OIX and XIO. In a deconvolution it is folded into
-    the inner channels of IOX and XOI.
+    A tag may have an axis of groups. In OIX and XIO, this axis is a part of the outer channels. In the formats of a
+    deconvolution, IOX and XOI, it is a part of the inner channels.
 
     >>> weights_format("hwio", 2, 1), weights_format("goihw", 2, 4), weights_format("iohw", 2, 1, transposed=True)
     ('XIO', 'OIX', 'IOX')
