@@ -1,1 +1,1 @@
-"""The benchmark: suites of problems, convgrad and its peers timed side by side, the machine's roofs in the same run."""
+"""The benchmark: times of convgrad and of other libraries on suites of problems, and the machine's measured limits."""

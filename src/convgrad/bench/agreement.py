@@ -1,4 +1,7 @@
-"""A check whether two implementations agree within a proved bound; if not, the exact result decides for the channel."""
+"""A check whether the results of two implementations differ by no more than a proved bound.
+
+If they differ by more, exact results for one channel show which implementation is wrong.
+"""
 
 from __future__ import annotations
 
@@ -24,27 +27,27 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Agreement:
-    """The largest difference of two results as a share of the allowed difference, and its canonical place."""
+    """The largest difference of two results, as a share of the allowed difference, and its index in canonical axes."""
 
     share: float
     worst: tuple[int, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether both can be correct."""
+        """Whether both results can be correct."""
         return self.share <= 1
 
 
 def terms(problem: Problem) -> int:
-    """Return the longest sum: the rounding depth of a result whose order of summation is unknown."""
+    """Return the number of additions to a result: the largest rounding depth if the order of summation is unknown."""
     return order_of(problem).terms + last_additions(problem)
 
 
 def agree(first: Array, second: Array, magnitude: Array, problem: Problem) -> Agreement:
-    """Compare two canonical results; ``magnitude`` is sum |x||y| as convgrad computes it.
+    """Compare two results in canonical axes. ``magnitude`` is sum |x||y| as convgrad computes it.
 
-    Each result may err by gamma_h sum |x||y|, where h is the number of terms, and by the rounding of its output. The
-    magnitudes are sums too and may be too small by the same share.
+    Each result may have an error of gamma_h sum |x||y|, where h is the number of terms, and the error of its output's
+    rounding. The computed magnitude is first increased by its own largest rounding error.
     """
     accumulator, fmt, h = problem.operand_format.accumulator, problem.output_format, terms(problem)
     with np.errstate(all="ignore"):
@@ -61,10 +64,10 @@ def agree(first: Array, second: Array, magnitude: Array, problem: Problem) -> Ag
 
 
 def judge(work: Work, result: Array, place: Sequence[int]) -> Verdict:
-    """Return the exact result's verdict on one channel of a canonical result.
+    """Return the verdict on one channel of a canonical result, from a comparison with the exact result.
 
-    The channel is the slice with the two leading indices of ``place``: (image, channel), or for weights (destination
-    channel, source channel of its group).
+    The channel is the slice with the first two indices of ``place``: (image, channel), or for weights (dst channel, src
+    channel within its group).
     """
     problem, operands = _channel(work, *place[:2])
     answer = exact_result.evaluate(problem, operands)
@@ -72,7 +75,7 @@ def judge(work: Work, result: Array, place: Sequence[int]) -> Verdict:
 
 
 def middle(work: Work) -> tuple[int, ...]:
-    """Return the canonical place in the middle of the result."""
+    """Return the canonical index of the middle element of the result."""
     return tuple(extent // 2 for extent in work.canonical(np.empty(work.problem.output_shape, np.bool_)).shape)
 
 
@@ -81,7 +84,7 @@ def _one(index: int) -> slice:
 
 
 def _channel(work: Work, first: int, second: int) -> tuple[Problem, list[Array]]:
-    """Return the problem of one channel of the result, which is in one group, with its operands."""
+    """Return the problem that computes one channel of the result, and its operands. It has one group."""
     conv, solves_for = work.conv, work.problem.solves_for
     inputs, outputs = conv.src_channels // conv.groups, conv.dst_channels // conv.groups
     group = {"dst": second // outputs, "src": second // inputs, "weights": first // outputs}[solves_for]

@@ -1,4 +1,4 @@
-"""The arithmetic of the report: medians of times, medians of per-round ratios, geometric means."""
+"""The statistics of the report: medians of times, medians of the ratios of all rounds, geometric means."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statistics import fmean, median
 
 @dataclass(frozen=True)
 class Series:
-    """One contender's times in ms per call: its first call, then each round; no rounds if it refused."""
+    """One contender's times per call in ms: its first call, then each round. It has no rounds if it raised an error."""
 
     name: str
     first_ms: float
@@ -19,17 +19,22 @@ class Series:
 
     @property
     def median_ms(self) -> float:
-        """The median of the rounds."""
+        """The median of the times of all rounds, in ms."""
         return median(self.rounds_ms)
 
 
 def fastest(series: Sequence[Series]) -> Series | None:
-    """Return the series with the smallest median, the better of a peer's layouts; None if all refused."""
+    """Return the series with the smallest median time; None if no series has rounds.
+
+    The series are those of a library's layouts.
+    """
     return min((s for s in series if s.rounds_ms), key=lambda s: s.median_ms, default=None)
 
 
 def ratio(ours: Series, peer: Series) -> float:
-    """Return the median over rounds of the peer's time divided by ours in the same round; ours is faster if above 1.
+    """Return the median, over rounds, of the peer's time divided by convgrad's time in the same round.
+
+    If the ratio is above 1, convgrad is faster.
 
     >>> ratio(Series("convgrad", 9, (1, 2, 4)), Series("torch", 9, (3, 4)))
     2.5

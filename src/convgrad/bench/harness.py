@@ -1,9 +1,10 @@
-"""The measurement of one case: every contender is warmed up and checked, then all are timed in turns, round by round.
+"""The measurement of one case. Contenders are implementations of it: convgrad, and each layout of another library.
 
-A round takes one sample of each contender and one of the multiply-add peak, so that a slow second affects all alike. A
-turn begins with calls that are not counted. During these calls the threads of the previous contender stop spinning and
-the contender's own threads spread over the cores. A sample of a fast contender is a loop of calls; a slow contender
-skips the later rounds.
+Every contender is warmed up and checked. Then all contenders are timed, round by round. A round takes one sample of
+each contender and one of the multiply-add peak, so that a slow phase of the machine affects all of them. Before a
+sample, some calls are not timed. During these calls the threads of the previous contender stop spinning, and the
+contender's own threads spread over the cores. A sample of a fast contender is a loop of calls. A slow contender has
+fewer rounds.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
 from convgrad.verify.verdict import Verdict
 
 SAMPLE_S = 0.002
-BUDGET_S = 4.0  # of all rounds of one contender, which has at least one
+BUDGET_S = 4.0  # the time for all rounds of one contender, which has at least one round
 SETTLE_S = 0.03
-LONG_S = 10 * SETTLE_S  # longer calls need no uncounted calls before a sample
+LONG_S = 10 * SETTLE_S  # calls that take longer need no untimed calls before a sample
 
 _peak = cache(FmaPeak)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a case: its cost, all times, the peak's samples in GFLOP/s, and whether convgrad is right."""
+    """The outcome of a case: its cost, all times, samples of the peak in GFLOP/s, and whether convgrad is correct."""
 
     case: Case
     problem: Problem
@@ -53,7 +54,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Runner:
-    """A contender ready for its rounds: ``loops`` calls per sample, in at most ``rounds``; none if it refused."""
+    """A contender that is warmed up: ``loops`` calls per sample, in at most ``rounds`` rounds.
+
+    It has no rounds if it raised an error.
+    """
 
     contender: Contender
     first_ms: float
@@ -63,7 +67,7 @@ class Runner:
     notes: tuple[str, ...]
 
     def sample_ms(self) -> float:
-        """Return the time of a call in ms."""
+        """Return the mean time of the calls of one sample, in ms."""
         with staying_on(self.contender.cores):
             if self.settles:
                 settle(self.contender.call)
@@ -80,7 +84,7 @@ def measure(
     repeat: int,
     progress: Callable[[float], None] = lambda share: None,
 ) -> Outcome:
-    """Check and time one case."""
+    """Return the outcome of one case after convgrad and the peers are checked and timed on it."""
     work = make_work(case)
     mine, result = _warm(ours(work, threads), repeat)
     result = work.canonical(result)
@@ -113,7 +117,7 @@ def measure(
 
 
 def _warm(contender: Contender, repeat: int) -> tuple[Runner, Any]:
-    """Return a contender ready for its rounds, and the result of its first call."""
+    """Return a contender that is warmed up, and the result of its first call."""
     with staying_on(contender.cores):
         started = time.perf_counter()
         result = contender.call()
@@ -124,7 +128,7 @@ def _warm(contender: Contender, repeat: int) -> tuple[Runner, Any]:
 
 
 def settle(call: Callable[[], object]) -> float:
-    """Call for SETTLE_S, at least once; return the best time in seconds."""
+    """Repeat a call until SETTLE_S have passed, at least once. Return the time of the fastest call in seconds."""
     best, spent = float("inf"), 0.0
     while spent < SETTLE_S:
         started = time.perf_counter()
@@ -137,7 +141,10 @@ def settle(call: Callable[[], object]) -> float:
 def _warm_peer(
     contender: Contender, work: Work, mine: Array, magnitude: Array, repeat: int
 ) -> tuple[Runner, list[Verdict]]:
-    """Return a peer's contender ready for its rounds; if it differs from convgrad, also the verdict on our result."""
+    """Return a peer's contender that is warmed up, and a list of verdicts on convgrad's result.
+
+    The list has a verdict only if the peer's result differs from convgrad's by more than the bound.
+    """
     try:
         runner, result = _warm(contender, repeat)
     except Exception as error:  # a peer may raise any exception if it does not support a case
@@ -155,7 +162,7 @@ def _warm_peer(
 def _rounds(
     runners: Sequence[Runner], peak: Callable[[], float], repeat: int, progress: Callable[[float], None]
 ) -> tuple[list[list[float]], list[float]]:
-    """Return the samples of every runner and of the peak, one per round, for as many rounds as each runner has."""
+    """Return the samples of each runner and of the peak, one per round. A runner may have fewer rounds."""
     samples: list[list[float]] = [[] for _ in runners]
     peaks = []
     for number in range(repeat):

@@ -1,4 +1,4 @@
-"""JAX as a peer: the jitted vjp of conv_general_dilated on channels-last arrays."""
+"""JAX as a peer: compiled calls of ``conv_general_dilated``, or of its vjp, on channels-last arrays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LAYOUTS: Mapping[Tensor, str] = {"src": "NXC", "dst": "NXC", "weights": "XIO", 
 
 
 def contenders(work: Work, threads: int) -> list[Contender]:
-    """Return JAX's one contender; its threads were set when it was imported."""
+    """Return JAX's only contender. ``threads`` has no effect: ``peers.load`` sets JAX's threads before its import."""
     given = []
     for tensor, operand in zip(work.problem.operands, work.operands, strict=True):
         laid_out = operand.transpose(np.argsort(axis_order(_LAYOUTS[tensor], operand.ndim)))
@@ -73,6 +73,6 @@ def _function(work: Work) -> Callable[..., Any]:
 
 
 def _pads(axis: Axis) -> tuple[int, int]:
-    """Return the pads that make the extents fit exactly; the pad at the end may be negative."""
+    """Return the pads (begin, end) with which JAX's dst has the axis's extent. The pad at the end may be negative."""
     needed = axis.span - axis.src
     return axis.pad_begin, needed - axis.pad_begin

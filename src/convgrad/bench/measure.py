@@ -1,7 +1,7 @@
-"""The machine's own speed: loops generated as LLVM IR that only multiply-add, or only read.
+"""The machine's peak speeds, measured with loops in LLVM IR that only multiply and add, or only read memory.
 
 Multiply-adds run in CHAINS independent chains of registers, so that their latency is hidden. Reads repeat over one
-working set. Threads are Python's, because ctypes releases the interpreter's lock.
+working set. The loops run on Python's threads, because ctypes releases the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from convgrad.errors import UnsupportedError
 from convgrad.host import staying_on, usable_cores
 
 CHAINS = 12
-SAMPLE_S = 0.01  # waking threads costs some 50 us: below one percent of this
-GATE_S = 10.0  # an interrupted start must not leave threads waiting forever
+SAMPLE_S = 0.01  # so long that waking threads, about 50 us, takes less than one percent
+GATE_S = 10.0  # the longest wait for all threads: if the start is interrupted, they must not wait forever
 STREAMS = 8
-WIDTHS = (("avx512f", 64), ("avx", 32))  # bytes of the widest vector by feature; 16 without any
+WIDTHS = (("avx512f", 64), ("avx", 32))  # vector bytes by feature; 16 without these features
 ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8)}
 
 
 @cache
 def _llvm() -> Any:
-    """Return LLVM's binding; raise UnsupportedError if code that is generated at run time cannot run."""
+    """Return LLVM's Python module. Raise UnsupportedError if the system does not run code generated at run time."""
     if why := jit.refusal():
         raise UnsupportedError(f"bench compiles the loops that measure the machine's peak: {why}")
     return jit.llvm()
@@ -39,13 +39,16 @@ def _llvm() -> Any:
 
 @cache
 def vector_bytes() -> int:
-    """Return the bytes of the host's widest vector register."""
+    """Return the size of the host's widest vector register in bytes."""
     features = _llvm().get_host_cpu_features()
     return next((width for feature, width in WIDTHS if features.get(feature)), 16)
 
 
 def fma_ir(element: str) -> str:
-    """Return the IR of fma(passes, x): CHAINS chains a = a*x[0] + x[1] in registers; their sum is stored in x[0]."""
+    """Return the IR of fma(passes, x), which repeats a = a*x[0] + x[1] in CHAINS registers and stores the sum in x[0].
+
+    x[0] and x[1] are vectors.
+    """
     scalar, size = ELEMENTS[element]
     lanes = vector_bytes() // size
     vector, intrinsic = f"<{lanes} x {scalar}>", f"@llvm.fma.v{lanes}{element}"
@@ -79,7 +82,7 @@ def fma_ir(element: str) -> str:
 
 
 def read_ir() -> str:
-    """Return the IR of read(passes, x, bytes): it reads every byte ``passes`` times; their or is stored in x[0]."""
+    """Return the IR of read(passes, x, bytes): it reads all bytes ``passes`` times and stores their bitwise or in x."""
     width = vector_bytes()
     vector = f"<{width // 8} x i64>"
     streams = range(STREAMS)
@@ -134,14 +137,14 @@ def _compiler() -> Any:
 
 @cache
 def _compiled(name: str, ir: str) -> tuple[Any, int]:
-    """Return the compiled function's owner, which must exist as long as the function is called, and its address."""
+    """Return the owner of the compiled function, and the function's address, which is valid while the owner exists."""
     library = f"measure.{name}.{hash(ir)}"
     tracker = _llvm().JITLibraryBuilder().add_ir(ir).export_symbol(name).link(_compiler(), library)
     return tracker, tracker[name]
 
 
 class FmaPeak:
-    """A sampler of the multiply-add peak of some threads, in GFLOP/s: ``FmaPeak(2, "f32")()``."""
+    """A sampler of the multiply-add peak of some threads. ``FmaPeak(2, "f32")()`` returns a sample in GFLOP/s."""
 
     def __init__(self, threads: int, element: str) -> None:
         size = ELEMENTS[element][1]
@@ -152,7 +155,7 @@ class FmaPeak:
         self._passes = _enough(self._timed)
 
     def __call__(self) -> float:
-        """Return one sample."""
+        """Return one sample of the peak in GFLOP/s."""
         return self._passes * self._flops_per_pass * self._threads / self._timed(self._passes) / 1e9
 
     def _timed(self, passes: int) -> float:
@@ -161,7 +164,7 @@ class FmaPeak:
 
 
 def read_bandwidth(threads: int, bytes_per_thread: int) -> float:
-    """Return in GB/s how fast ``threads`` threads read, each its own working set repeatedly; the best of five."""
+    """Return the bandwidth in GB/s of ``threads`` threads, each reading its own working set; the best of five runs."""
     run = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(_compiled("read", read_ir())[1])
     step = STREAMS * vector_bytes()
     size = max(step, bytes_per_thread // step * step)
@@ -175,7 +178,7 @@ def read_bandwidth(threads: int, bytes_per_thread: int) -> float:
 
 
 def _aligned(size: int) -> NDArray[np.uint8]:
-    memory = np.ones(size + 64, np.uint8)  # zeros would all share one page
+    memory = np.ones(size + 64, np.uint8)  # because all pages of np.zeros share memory until they are written
     first = -memory.ctypes.data % 64
     return memory[first : first + size]
 
@@ -183,7 +186,7 @@ def _aligned(size: int) -> NDArray[np.uint8]:
 def _together(calls: Sequence[Callable[[], None]]) -> float:
     """Return the seconds from the first start to the last end of calls that start together, one per thread.
 
-    The threads themselves take the time, because the calling thread may still sleep after they have begun.
+    Each thread records its own times, because the calling thread may still sleep after the others have started.
     """
     gate, cores = Barrier(len(calls)), usable_cores()
 
@@ -200,7 +203,10 @@ def _together(calls: Sequence[Callable[[], None]]) -> float:
 
 
 def _enough(timed: Callable[[int], float]) -> int:
-    """Return how many passes take SAMPLE_S, by the best of three times: one of them may have been interrupted."""
+    """Return the number of passes that take SAMPLE_S.
+
+    The fastest of three runs is used, because another process may interrupt a run.
+    """
     passes = 1
     while (taken := min(timed(passes) for _ in range(3))) < SAMPLE_S / 2:
         passes = max(2 * passes, int(passes * SAMPLE_S / max(taken, 1e-6)) // 2)

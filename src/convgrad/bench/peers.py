@@ -1,4 +1,4 @@
-"""The peers that convgrad is compared with, as a table; each is imported on first use."""
+"""The table of peers, the libraries that convgrad is compared with. Each library is imported on first use."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ Contenders = Callable[[Work, int], list[Contender]]
 
 @dataclass(frozen=True)
 class Peer:
-    """One peer: its packages and the layouts in which it is timed; ``module`` of this package calls it.
+    """One peer: its Python packages, the layouts in which it is timed, and the module of convgrad that calls it.
 
-    ``environment`` is set before the import, with {threads} filled in, except for variables that the user has set.
+    ``environment`` has environment variables, which are set before the import unless the user has set them. {threads}
+    stands for the number of threads.
     """
 
     name: str
@@ -38,8 +39,8 @@ PEERS: Mapping[str, Peer] = {
             ("nchw", "nhwc"),
             ("torch",),
             "convgrad.bench.torch_peer",
-            # Unpinned, two spinning threads may share a core for seconds while another core is idle: 28 ms instead of
-            # 1.
+            # If threads are not pinned, two spinning threads may share a core for seconds while another core is idle. A
+            # call then takes 28 ms instead of 1 ms.
             (("OMP_PROC_BIND", "true"), ("OMP_PLACES", "cores")),
         ),
         # NPROC sets the size of XLA's thread pools.
@@ -49,7 +50,7 @@ PEERS: Mapping[str, Peer] = {
 
 
 def find_peers(names: Sequence[str]) -> tuple[Peer, ...]:
-    """Return the peers of these names; raise UnsupportedError if one is unknown or not installed."""
+    """Return the peers with these names. Raise UnsupportedError if a peer is unknown or not installed."""
     unknown = [name for name in names if name not in PEERS]
     if unknown:
         raise UnsupportedError(f"peers must be of {', '.join(PEERS)}; got {', '.join(unknown)}")
@@ -61,7 +62,7 @@ def find_peers(names: Sequence[str]) -> tuple[Peer, ...]:
 
 
 def load(peer: Peer, threads: int) -> ModuleType:
-    """Return the module that calls the peer; the peer is imported in the environment that it needs."""
+    """Return the module of convgrad that calls the peer, after the peer's environment variables are set."""
     for name, value in peer.environment:
         os.environ.setdefault(name, value.format(threads=threads))
     with staying_on(()):  # an import may pin this thread

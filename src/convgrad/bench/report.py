@@ -1,4 +1,4 @@
-"""The report of a run: a row of figures for each case, as a line of text and as CSV, and the means at the end."""
+"""The report of a run: a row of figures per case, as a line of text and in CSV, and geometric means at the end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NAME_WIDTH = 28
 
 
 def conditions(roofs: Roofs, repeat: int, peers: Sequence[Peer]) -> Row:
-    """Return the values that all rows of a run share."""
+    """Return the columns that have the same value in all rows of a run, such as the machine and the date."""
     used = {peer.name for peer in peers}
     return {
         "threads": roofs.threads,
@@ -56,7 +56,7 @@ def conditions(roofs: Roofs, repeat: int, peers: Sequence[Peer]) -> Row:
 
 
 def row(outcome: Outcome, roofs: Roofs) -> Row:
-    """Return the figures of a case."""
+    """Return the row of a case: its figures by column."""
     case, mine, peak = outcome.case, outcome.ours, median(outcome.peaks)
     problem = engines.within(outcome.problem, None)
     gflop, floor_ms = outcome.nominal_flops / 1e9, roofs.floor_ms(outcome.needed_flops, outcome.bytes, peak)
@@ -93,7 +93,7 @@ def row(outcome: Outcome, roofs: Roofs) -> Row:
             if one.rounds_ms:
                 figures |= {f"{name}_{layout}_ms": one.median_ms, f"{name}_{layout}_first_ms": one.first_ms}
         best = fastest(series)
-        if best and outcome.right:  # a wrong result has no ratio
+        if best and outcome.right:  # the speed of a wrong result is not compared
             layout = PEERS[name].layouts[series.index(best)]
             figures |= {f"{name}_ms": best.median_ms, f"{name}_layout": layout, f"{name}_ratio": ratio(mine, best)}
     figures["note"] = "; ".join(dict.fromkeys(notes))
@@ -101,7 +101,7 @@ def row(outcome: Outcome, roofs: Roofs) -> Row:
 
 
 def predicted_ms(problem: Problem, size: int, roofs: Roofs) -> float | None:
-    """Return the time that the plan predicts on a machine with the measured roofs; None if there is no plan."""
+    """Return the time in ms that the plan predicts for a machine with the measured limits; None without a plan."""
     machine = engines.machine_of(problem)
     if machine is None:
         return None
@@ -120,7 +120,7 @@ SHARES = (
 
 
 def heading(roofs: Roofs) -> str:
-    """Return the machine's roofs as a line."""
+    """Return the machine's name and measured limits as a line of text."""
     levels = ", ".join(f"{level.name} {level.gbs:.0f}" for level in roofs.levels)
     threads = counted(roofs.threads, "thread")
     peak = f"f32 multiply-add peak {roofs.fma_gflops:.0f} GFLOP/s"
@@ -128,14 +128,14 @@ def heading(roofs: Roofs) -> str:
 
 
 def head_line(peers: Sequence[Peer]) -> str:
-    """Return the headings of the table."""
+    """Return the line with the headings of the table."""
     ratios = "".join(f"{f'{peer.name} ms':>15} {'speedup':>8}" for peer in peers)
     speed = f"{'GFLOP/s':>8} {'ms':>9}{ratios} {'of peak':>8} {'of floor':>8}"
     return f"{'problem':{_NAME_WIDTH}} {'dir':5} type layout {speed}  engine"
 
 
 def line(figures: Row, peers: Sequence[Peer]) -> str:
-    """Return a row as a line of the table, and its note, if there is one, as another line."""
+    """Return a row as a line of the table. If the row has a note, the note is a second line."""
     text = f"{_short(figures['name']):{_NAME_WIDTH}} {figures['direction']:5} {figures['type']:4} {figures['layout']:6}"
     text += f" {figures['gflops']:8.4g} {figures['convgrad_ms']:9.4g}"
     for peer in peers:
@@ -145,7 +145,10 @@ def line(figures: Row, peers: Sequence[Peer]) -> str:
 
 
 def summary(rows: Sequence[Row], peers: Sequence[Peer]) -> Iterator[str]:
-    """Yield the geometric means of every suite, type, layout and direction, with the worst layer, as lines."""
+    """Yield lines with geometric means for every combination of suite, direction, type and layout.
+
+    For each peer, another line has the speedup and the slowest problem.
+    """
     groups: dict[tuple[str, ...], list[Row]] = {}
     for figures in rows:
         groups.setdefault(tuple(figures[key] for key in ("suite", "direction", "type", "layout")), []).append(figures)

@@ -1,4 +1,4 @@
-"""The machine's limits: its multiply-add peak, the bandwidth of every memory level, and a problem's minimum time."""
+"""The machine's limits (roofs): its multiply-add peak, the read bandwidth of each memory level, minimum times."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from convgrad.bench.measure import FmaPeak, read_bandwidth
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-_USUAL_BYTES = {1: 32 << 10, 2: 1 << 20, 3: 16 << 20}  # if the system does not report sizes
+_USUAL_BYTES = {1: 32 << 10, 2: 1 << 20, 3: 16 << 20}  # cache sizes by level if the system does not report them
 _FIRST_SHARED = 3
 _LARGEST_SET = 1 << 30
 
 
 @dataclass(frozen=True)
 class Level:
-    """A level of memory: its capacity for all threads together (None: unlimited), and its read bandwidth."""
+    """A level of memory: its capacity for all threads together (None if unlimited), and its read bandwidth in GB/s."""
 
     name: str
     capacity_bytes: int | None
@@ -26,7 +26,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Roofs:
-    """The roofs for a number of threads: multiply-adds in GFLOP/s, and reading by level, the fastest level first."""
+    """The limits for a number of threads: multiply-adds in GFLOP/s, and the memory levels, the fastest level first."""
 
     threads: int
     fma_gflops: float
@@ -37,7 +37,7 @@ class Roofs:
         return next(lv for lv in self.levels if lv.capacity_bytes is None or size <= lv.capacity_bytes)
 
     def floor_ms(self, flops: int, size: int, fma_gflops: float | None = None) -> float:
-        """Return the minimum time in ms of the operations and of touching each of ``size`` bytes once.
+        """Return the minimum time in ms: the larger of the operations' time and the time to read ``size`` bytes once.
 
         >>> roofs = Roofs(1, 100.0, (Level("L2", 1000, 50.0), Level("memory", None, 10.0)))
         >>> roofs.floor_ms(10**8, 10**6), roofs.floor_ms(10**8, 10**8)
@@ -48,9 +48,9 @@ class Roofs:
 
 
 def measure_roofs(threads: int) -> Roofs:
-    """Measure the roofs for a number of threads; this takes about half a second.
+    """Return the limits for a number of threads, measured in about half a second.
 
-    A level is read with a working set between its own size and the size of the level below: their geometric mean.
+    The working set of a level is the geometric mean of the level's capacity and that of the next smaller level.
     """
     levels, below = [], 0
     for number, size in sorted(cache_bytes().items()):
@@ -65,7 +65,7 @@ def measure_roofs(threads: int) -> Roofs:
 
 
 def cache_bytes() -> Mapping[int, int]:
-    """Return the sizes of one core's data caches by level."""
+    """Return the sizes in bytes of one core's data caches, by level."""
     sizes: dict[int, int] = {}
     for index in sorted(_CACHES.glob("index*")):
         try:

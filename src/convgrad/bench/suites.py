@@ -1,4 +1,4 @@
-"""The sources of problems: suites that ship with the package, files of problem lines, the command line."""
+"""The sources of problems to time: suites that are part of the package, files of problem lines, the command line."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Case:
 
     @property
     def problem(self) -> Problem:
-        """The problem."""
+        """The problem of the line."""
         return notation.problem(self.text)
 
 
 def names() -> tuple[str, ...]:
-    """Return the suites that ship with the package.
+    """Return the names of the suites that are part of the package.
 
     >>> names()[:4]
     ('dense', 'depthwise', 'dilated', 'grouped')
@@ -63,10 +63,10 @@ def cases(
     types: Sequence[str] = (),
     layouts: Sequence[str] = (),
 ) -> list[Case]:
-    """Return the cases of some lines, each once for every given direction, type and layout.
+    """Return the cases of some lines: each line once for every combination of the given directions, types and layouts.
 
-    If none is given, the line's own is used. A line that cannot be timed is an error: one with two operators, or with a
-    shape that its operator does not take.
+    If ``directions``, ``types`` or ``layouts`` is empty, the line's own is used. A line that cannot be timed is an
+    error, for example a line with two operators, or with a shape that its operator does not take.
 
     >>> [c.text for c in cases("", ["BWD_W f32 NXC mb1ic8iw9oc8ow9kw3pw1"], types=["bf16"], layouts=["NCX", "NXC:OIX"])]
     ['BWD_W bf16 NCX mb1ic8iw9oc8ow9kw3pw1', 'BWD_W bf16 NXC:OIX mb1ic8iw9oc8ow9kw3pw1']
@@ -84,7 +84,7 @@ def cases(
 
 
 def shapes_file(path: Path) -> list[str]:
-    """Return the problem lines of a file, with one per line and comments from # to the end of the line."""
+    """Return the problem lines of a file, without comments, which extend from # to the end of a line."""
     try:
         lines = _lines(path.read_text(encoding="utf-8"))
         for line in lines:
@@ -101,7 +101,7 @@ def shapes_file(path: Path) -> list[str]:
 def cases_of_file(
     path: Path, directions: Sequence[str] = (), types: Sequence[str] = (), layouts: Sequence[str] = ()
 ) -> list[Case]:
-    """Return the cases of a file of problem lines; raise a FileError that names the file if its own words are wrong."""
+    """Return the cases of a file of problem lines. Raise a FileError if a line of the file is wrong."""
     lines = shapes_file(path)
     try:
         return cases(path.stem, lines, directions, types, layouts)

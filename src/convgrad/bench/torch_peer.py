@@ -1,7 +1,8 @@
-"""PyTorch as a peer: contiguous and channels-last tensors, with one gradient requested.
+"""PyTorch as a peer: calls that compute one result, on contiguous and on channels-last tensors.
 
-PyTorch takes only equal pads on both ends. If a problem has other pads, the rest is padded or cropped inside the timed
-call, and the contender's notes say so. Its conv_transpose takes the underlying convolution's weights: (O, I, K...).
+PyTorch's pads are equal at both ends of an axis. If a problem has different pads, the timed call also pads the input or
+crops the output, and the contender's notes say so. The weights of PyTorch's conv_transpose are those of the underlying
+convolution, (O, I, K...).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from convgrad.spec.problem import canonical_shape
 Array = NDArray[Any]
 Tensor = Any
 
-CORES = usable_cores()  # after importing PyTorch, which may pin this thread
+CORES = usable_cores()  # read after importing PyTorch, because the import may pin this thread to a core
 _FORWARD = {False: "conv", True: "conv_transpose"}
 _DTYPES = {fmt: dtype for dtype, fmt in formats_of(torch).items()}
 _CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
@@ -34,7 +35,7 @@ _CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
 
 @dataclass(frozen=True)
 class Pads:
-    """One axis of a call: the pad of both ends, the padding beyond it at each end, and the output padding."""
+    """The pads of one axis: PyTorch's pad of both ends, the remaining pad of each end, and the output padding."""
 
     both: int
     begin: int
@@ -43,13 +44,13 @@ class Pads:
 
 
 def contenders(work: Work, threads: int) -> list[Contender]:
-    """Return PyTorch's contenders: contiguous, then channels last."""
+    """Return PyTorch's contenders: contiguous tensors, then channels-last tensors."""
     torch.set_num_threads(threads)
     return [_contender(work, "nchw", _contiguous), _contender(work, "nhwc", _channels_last)]
 
 
 def pads(axis: Axis, transposed: bool) -> Pads:
-    """Return the pads of an axis of the underlying convolution in PyTorch's terms.
+    """Return PyTorch's pads for an axis of the underlying convolution.
 
     >>> pads(Axis(56, 28, 3, stride=2, pad_begin=1), False), pads(Axis(56, 28, 3, stride=2, pad_end=1), False)
     (Pads(both=1, begin=0, end=0, output_padding=1), Pads(both=0, begin=0, end=1, output_padding=0))
@@ -68,7 +69,7 @@ def pads(axis: Axis, transposed: bool) -> Pads:
 
 def _contender(work: Work, layout: str, place: Callable[[Tensor], Tensor]) -> Contender:
     conv, transposed = work.conv, find(work.problem.operator).transposed
-    if len(conv.axes) == 1 and place is _channels_last:  # only images and volumes can be channels last
+    if len(conv.axes) == 1 and place is _channels_last:  # PyTorch has channels-last formats only for 2 and 3 axes
         conv = Conv(conv.batch, conv.groups, conv.src_channels, conv.dst_channels, (Axis(1, 1, 1), *conv.axes))
     axes = tuple(pads(a, transposed) for a in conv.axes)
     tensors: dict[str, Tensor] = {
@@ -98,7 +99,7 @@ def _run(operation: Callable[..., Tensor], tensors: dict[str, Tensor], crop: tup
 
 
 def _operation(solves_for: str, conv: Conv, axes: tuple[Pads, ...], transposed: bool, pad: bool) -> Callable[..., Any]:
-    """Return the call on tensors src, dst, weights and bias of the underlying convolution."""
+    """Return the PyTorch call to time. Its keywords are the underlying convolution's src, dst, weights and bias."""
     x, y = ("dst", "src") if transposed else ("src", "dst")
     stride, dilation = [a.stride for a in conv.axes], [a.dilation for a in conv.axes]
     both, output_padding = [p.both for p in axes], [p.output_padding for p in axes]
@@ -133,7 +134,7 @@ def _crop(axes: tuple[Pads, ...], padded: tuple[int, ...]) -> tuple[slice, ...]:
 
 
 def _tensor(operand: Array, rank: int) -> Tensor:
-    """Return a contiguous copy of a canonical operand; for a higher rank, a unit axis precedes its only one."""
+    """Return a contiguous copy of a canonical operand. If its rank is below ``rank``, add a first spatial axis of 1."""
     array = np.array(operand, order="C")
     tensor = tensor_of(array)
     return tensor if tensor.ndim == rank else tensor.unsqueeze(2)

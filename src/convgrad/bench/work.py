@@ -1,4 +1,4 @@
-"""One case ready to run: its operands, its minimum cost, and convgrad's own call."""
+"""One case that is ready to run: its problem, its operands, and convgrad's call."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Contender:
-    """An implementation of a case: ``call`` is timed, ``canonical`` makes its result comparable.
+    """An implementation of a case. ``call`` is timed, and ``canonical`` returns its result as a NumPy array to compare.
 
-    ``cores`` are the cores for the calling thread, because its library has pinned its other threads to other cores.
+    ``cores`` are the cores for the calling thread, because the library has pinned its other threads to other cores.
     """
 
     name: str
@@ -38,7 +38,10 @@ class Contender:
 
 @dataclass(frozen=True)
 class Work:
-    """A case with operands: ``inputs`` for convgrad.run, with shape operands; ``operands`` are canonical views."""
+    """A case with operands. ``inputs`` are the arguments of ``convgrad.run``, including shape operands.
+
+    ``operands`` are the arrays of ``inputs`` in canonical axes.
+    """
 
     case: Case
     call: notation.OperatorCall
@@ -48,7 +51,7 @@ class Work:
 
     @property
     def engine(self) -> str:
-        """The engine that computes the case here."""
+        """The name of the engine that computes the case on this machine."""
         return engines.choose(self.problem).engine
 
     @property
@@ -58,7 +61,7 @@ class Work:
         return self.problem.geometry
 
     def run(self, threads: int | None = None, inputs: tuple[object, ...] = (), dtype: str | None = None) -> Array:
-        """Run convgrad end to end from plain arrays: on ``inputs`` if given, else on its own."""
+        """Return convgrad's result, computed as a user's call, for ``inputs`` if given, else for the case's own."""
         attributes: dict[str, Any] = dict(self.call.attributes)
         result: Array = run(self.call.operator, *(inputs or self.inputs), dtype=dtype, threads=threads, **attributes)
         return result
@@ -69,7 +72,7 @@ class Work:
 
 
 def make_work(case: Case, seed: int = 0) -> Work:
-    """Make operands of normal numbers for a case."""
+    """Return a case with operands, which are random numbers of the normal distribution."""
     (call,) = notation.calls(case.line)
     problem, ports = case.problem, find(call.operator).operands[: len(call.shapes)]
     shapes = [shape for port, shape in zip(ports, call.shapes, strict=True) if not port.is_shape]
@@ -86,6 +89,9 @@ def ours(work: Work, threads: int) -> Contender:
 
 
 def magnitudes(work: Work) -> Array:
-    """Return sum |x||y| of every result, canonical, in the accumulator's format: convgrad run on absolute values."""
+    """Return sum |x||y| of each result in canonical axes and in the accumulator's format.
+
+    convgrad computes these sums from the operands' absolute values.
+    """
     inputs = tuple(np.abs(value) if isinstance(value, np.ndarray) else value for value in work.inputs)
     return work.canonical(work.run(inputs=inputs, dtype=work.problem.operand_format.accumulator.name))
