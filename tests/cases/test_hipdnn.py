@@ -85,7 +85,7 @@ BAD = [
     ("tensors.0.dims", None, r"\$\.tensors\[0\]: must be an object with the key dims"),
     ("tensors.0.dims.1", 2.5, r"\$\.tensors\[0\]\.dims\[1\]: must be an integer"),
     ("tensors.0.strides.1", -1, r"\$\.tensors\[0\]\.strides\[1\]: .*at least 0"),
-    ("tensors.0.strides", [1, 2], r"\$\.tensors\[0\]: dims and strides must be as many"),
+    ("tensors.0.strides", [1, 2], r"\$\.tensors\[0\]: dims and strides must have one length"),
     ("tensors.0.data_type", "f33", r"\$\.tensors\[0\]\.data_type: must be one of"),
     ("tensors.0.uid", True, r"\$\.tensors\[0\]\.uid: must be an integer"),
     ("tensors.1.data_type", "half", "must be of one data_type"),

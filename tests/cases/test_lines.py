@@ -265,7 +265,7 @@ MISTAKES = {
     f"deconv BWD_W f32 NXC:OIX {SMALL}": ("1:1", "expected one of XOI, IOX"),
     f"BWD_W f32 {SMALL}": ("1:1", r"a problem line is \[deconv\] DIRECTION"),
     "BWD_W f32 NXC": ("1:1", r"a problem line is \[deconv\] DIRECTION"),
-    "--batch=nothing": ("1:1", "--batch must name a file beside"),
+    "--batch=nothing": ("1:1", "--batch must name an existing file"),
     "--batch=list": ("1:1", "must not include itself"),
     f"{SMALL} \xa0\x85x": ("1:25", "a descriptor is keys"),
 }

@@ -53,7 +53,7 @@ def test_forw_says_which_directions_run(forw: str) -> None:
 def test_what_is_absent_runs_all_or_the_forward_by_the_driver() -> None:
     assert len(read(f"MIOpenDriver conv {LAYER}")) == 3
     assert told(read(f"iree-boo-driver conv {LAYER}")) == [FORWARD]
-    with pytest.raises(FileError, match="must say --forw"):
+    with pytest.raises(FileError, match="must have --forw"):
         read(f"conv {LAYER}")
     assert told(read("MIOpenDriver conv -F 1")) == [("Convolution", ((100, 3, 32, 32), (32, 3, 3, 3)))]
 

@@ -39,7 +39,7 @@ class Agreement:
 
 
 def terms(problem: Problem) -> int:
-    """Return the number of additions to a result: the largest rounding depth if the order of summation is unknown."""
+    """Return the number of additions per result, which is the largest rounding depth of any order of summation."""
     return order_of(problem).terms + last_additions(problem)
 
 
@@ -84,7 +84,7 @@ def _one(index: int) -> slice:
 
 
 def _channel(work: Work, first: int, second: int) -> tuple[Problem, list[Array]]:
-    """Return the problem that computes one channel of the result, and its operands. It has one group."""
+    """Return the problem that computes one channel of the result, and its operands. This problem has one group."""
     conv, solves_for = work.conv, work.problem.solves_for
     inputs, outputs = conv.src_channels // conv.groups, conv.dst_channels // conv.groups
     group = {"dst": second // outputs, "src": second // inputs, "weights": first // outputs}[solves_for]

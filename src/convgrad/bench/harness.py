@@ -1,4 +1,4 @@
-"""The measurement of one case. Contenders are implementations of it: convgrad, and each layout of another library.
+"""The measurement of one case. A contender is an implementation: convgrad, or another library in one layout.
 
 Every contender is warmed up and checked. Then all contenders are timed, round by round. A round takes one sample of
 each contender and one of the multiply-add peak, so that a slow phase of the machine affects all of them. Before a

@@ -26,7 +26,7 @@ def contenders(work: Work, threads: int) -> list[Contender]:
     given = []
     for tensor, operand in zip(work.problem.operands, work.operands, strict=True):
         laid_out = operand.transpose(np.argsort(axis_order(_LAYOUTS[tensor], operand.ndim)))
-        with jax.enable_x64(True):  # here and in each call, so that the caller's setting is unchanged
+        with jax.enable_x64(True):  # only here and in each call, so that the caller's setting is unchanged
             given.append(jax.numpy.asarray(np.ascontiguousarray(laid_out)))
     function = jax.jit(_function(work))
     order = axis_order(_LAYOUTS[work.problem.output], len(work.problem.output_shape))

@@ -65,8 +65,8 @@ def cases(
 ) -> list[Case]:
     """Return the cases of some lines: each line once for every combination of the given directions, types and layouts.
 
-    If ``directions``, ``types`` or ``layouts`` is empty, the line's own is used. A line that cannot be timed is an
-    error, for example a line with two operators, or with a shape that its operator does not take.
+    If ``directions``, ``types`` or ``layouts`` is empty, the line's own value is used. A line that cannot be timed is
+    an error, for example a line with two operators, or with a shape that its operator does not take.
 
     >>> [c.text for c in cases("", ["BWD_W f32 NXC mb1ic8iw9oc8ow9kw3pw1"], types=["bf16"], layouts=["NCX", "NXC:OIX"])]
     ['BWD_W bf16 NCX mb1ic8iw9oc8ow9kw3pw1', 'BWD_W bf16 NXC:OIX mb1ic8iw9oc8ow9kw3pw1']
@@ -84,7 +84,7 @@ def cases(
 
 
 def shapes_file(path: Path) -> list[str]:
-    """Return the problem lines of a file, without comments, which extend from # to the end of a line."""
+    """Return the problem lines of a file. A comment extends from # to the end of a line and is removed."""
     try:
         lines = _lines(path.read_text(encoding="utf-8"))
         for line in lines:
@@ -101,7 +101,11 @@ def shapes_file(path: Path) -> list[str]:
 def cases_of_file(
     path: Path, directions: Sequence[str] = (), types: Sequence[str] = (), layouts: Sequence[str] = ()
 ) -> list[Case]:
-    """Return the cases of a file of problem lines. Raise a FileError if a line of the file is wrong."""
+    """Return the cases of a file of problem lines.
+
+    If a line of the file is wrong, the error names the file. If ``directions``, ``types`` or ``layouts`` are given, an
+    error may be due to these arguments, so it does not name the file.
+    """
     lines = shapes_file(path)
     try:
         return cases(path.stem, lines, directions, types, layouts)

@@ -134,7 +134,7 @@ def _checked(found: Iterator[Found], refused: Callable[[ConvgradError], object] 
                 continue
         else:
             error = one
-        if refused is None or isinstance(error, NotationError):  # a mistake in typed text is the caller's own
+        if refused is None or isinstance(error, NotationError):  # an error in a typed problem ends the reading
             raise error
         refused(error)
 

@@ -38,7 +38,7 @@ _DESCRIPTOR = re.compile(r"_*(g|mb|[io][cdhw]|[ksdp][dhw])\d")
 
 
 def is_descriptor(word: str) -> bool:
-    """Return whether a word begins like a descriptor.
+    """Return whether a word begins with a dimension, as a descriptor does.
 
     >>> is_descriptor("mb1ic3ih8oc4kh3"), is_descriptor("cases.txt")
     (True, False)
@@ -124,7 +124,9 @@ class Reader:
         if len(self.within) >= self.limits.nesting:
             raise word.place.refuse(f"files must be nested at most {self.limits.nesting} deep (nesting)")
         if not there:
-            raise word.place.refuse(f"--batch must name a file beside the one that names it; there is no {path!s:.200}")
+            raise word.place.refuse(
+                f"--batch must name an existing file, relative to this file's folder; got {path!s:.200}"
+            )
         return path
 
     def _cases(self, word: Word) -> Iterator[Case]:

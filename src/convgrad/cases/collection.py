@@ -16,7 +16,7 @@ the values, and a later ``{c}`` is replaced by the value. The words are:
 | view                     | a row of VIEWS: the strides of the operands in memory                | contiguous        |
 | nan, inf                 | a tensor whose middle element is this value, in passes that read it  | integers          |
 
-A case with a view or a special value has operands, which are small integers. Other cases have none.
+A case with a view or a special value has operands, which are small integers. Other cases have no operands.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from convgrad.notation import Line
 def cases_of(line: Line, place: Place, output: Format, bias: Format, types: str) -> list[Case]:
     """Return the cases of a problem line: one case, or for BWD_WB two, of which the second is the bias gradient.
 
-    ``output`` is the format of the first result and ``bias`` that of the bias gradient. ``types`` names the formats in
-    the case's name.
+    ``output`` is the format of the first result, and ``bias`` that of the bias gradient. ``types`` is the text of the
+    formats in the case's name.
     """
     found = []
     for call in notation.calls(line):
@@ -39,5 +39,5 @@ def text_of_problem(d: Descriptor, transposed: bool) -> str:
     """Return the text of a descriptor, or only its batch and channels if the notation cannot express it."""
     try:
         return write_descriptor(d, transposed)
-    except NotationError:  # such as pads at the end that the notation would deduce differently
+    except NotationError:  # for example, if the notation would deduce other pads at the end
         return f"mb{d.batch}ic{d.in_channels}oc{d.out_channels}"

@@ -146,7 +146,7 @@ def _tensor(graph: Value, uid: Value, path: Path) -> Tensor | str:
         return name
     dims, strides = entry["dims"].integers(0), entry["strides"].integers(0)
     if len(dims) != len(strides) or len(dims) < 3:
-        raise entry.refuse(f"dims and strides must be as many, at least 3; got {len(dims)} and {len(strides)}")
+        raise entry.refuse(f"dims and strides must have one length, at least 3; got {len(dims)} and {len(strides)}")
     file = path.with_name(f"{path.stem}.tensor{number}.bin")
     return Tensor(number, dims, strides, entry["data_type"].one_of(FORMATS), file)
 

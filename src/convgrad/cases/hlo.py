@@ -37,7 +37,7 @@ from convgrad.spec.geometry import effective_kernel
 
 FORMATS = of_program("hlo")
 START = 1 << 16  # bytes at the start of a file that are searched for the first words of a module
-_STATEMENT = re.compile(r"\s*(?:ROOT\s+)?%?[\w.\-:#]+\s*=\s|\s*\}|.*\{\s*$|\s*$")  # a line that begins or ends one
+_STATEMENT = re.compile(r"\s*(?:ROOT\s+)?%?[\w.\-:#]+\s*=\s|\s*\}|.*\{\s*$|\s*$")  # a statement's first or last line
 _HEADS = re.compile(rb"\A(?:\s|//[^\n]*\n)*(?:HloModule|ENTRY|module|func\.func)\b")
 
 Shape = tuple[int, ...]
@@ -62,7 +62,7 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, limits: Limits) -> Iterator[Case]:
-    """Yield a case per convolution of a text. A convolution may omit the type of an operand that is defined before."""
+    """Yield a case per convolution of a text. A convolution may omit the type of an operand defined above it."""
     defined, count = Defined(), 0
     for first, statement in _statements(text_of(path, limits)):
         if is_convolution(statement):
@@ -93,7 +93,7 @@ def _place_in(text: str, start: Place, position: int) -> Place:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the number of each statement's first line, and the statement. It ends where a line begins the next one."""
+    """Yield the number of each statement's first line, and the statement. A line that begins another ends it."""
     first, start, number = 1, 0, 0
     at = 0
     while at <= len(text):

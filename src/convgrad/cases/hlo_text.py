@@ -15,7 +15,7 @@ from convgrad.cases.place import Place
 from convgrad.words import printable
 
 Shape = tuple[int, ...]
-At = Callable[[int], Place]  # from a position in the text to its place in the file
+At = Callable[[int], Place]  # returns the place in the file of a position in the text
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Type:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution. A label has one character per axis: b and f (lhs, out) or i and o (rhs), and digits for space."""
+    """A convolution. A label has one character per axis: b and f (lhs, out) or i and o (rhs); digits are spatial."""
 
     name: str
     types: tuple[Type, Type, Type]
@@ -86,7 +86,7 @@ class Defined:
 
 
 def is_convolution(text: str) -> bool:
-    """Return whether a statement is a convolution of either kind."""
+    """Return whether a statement is a convolution of HLO or of StableHLO."""
     return bool(_HLO.match(text) or _MLIR.match(text))
 
 
@@ -211,7 +211,7 @@ def _built(
     labels_after: str,
     place: Place,
 ) -> Convolution:
-    """Return the convolution, with default values where the text has none. Raise an error if values contradict."""
+    """Return the convolution, with default values where the text has none. Raise an error if values disagree."""
     lhs, rhs, out = (label or "" for label in labels)
     axes = len(lhs) - 2
     digits = "".join(map(str, range(axes)))

@@ -84,7 +84,7 @@ def read_json(path: Path, limits: Limits) -> Value:
 
 
 def parsed(text: str, where: str) -> Any:
-    """Return the value of a JSON text, or raise FileError, which begins with ``where`` and may have line and column.
+    """Return the value of a JSON text, or raise FileError, which begins with ``where``, often with line and column.
 
     >>> parsed('{"op": 1, "op": 2}', "a.json")
     Traceback (most recent call last):

@@ -15,7 +15,7 @@ from convgrad.formats import FORMATS
 Values = tuple[Any, ...]
 
 UNDEF = "undef"
-# Types of oneDNN that no operator here has.
+# Types of oneDNN that convgrad does not support.
 FOREIGN_TYPES = ("s8", "u8", "s4", "u4", "s32", "e8m0", "f4_e2m1", "f4_e3m0", UNDEF)
 # The older notation of types, configurations: those with floating-point types, each as src:wei:dst.
 CONFIGURATIONS: Mapping[str, str] = {
@@ -110,12 +110,12 @@ HARMLESS = frozenset(
         "attr-deterministic", "attr-same-pd-check", "attr-scratchpad",
     )
 )  # fmt: skip
-# Unsupported knobs, which change which problems run or the data, each with an alternative.
+# Unsupported knobs, each with an alternative. They select problems or data in ways that only benchdnn knows.
 REFUSED: Mapping[str, str] = {
     "start": "list the problems that are meant",
     "buffer-prefix": "give arrays by the naming scheme",
 }
-# Attributes, and the values of each that leave the problem unchanged.
+# Knobs for attributes of oneDNN's primitives, each with the values that leave the problem unchanged.
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "attr-acc-mode": ("", "strict"),
     "attr-dropout": ("",),

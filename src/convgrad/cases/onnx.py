@@ -1,8 +1,8 @@
 """ONNX models of one Conv or ConvTranspose as cases, with the arrays of their node-test folders.
 
-A folder has ``model.onnx`` and ``test_data_set_*/input_0.pb, ..., output_0.pb``. Explicit pads are computed by ONNX's
-rule, which differs from the operators' rule: a ConvTranspose of i positions with SAME_UPPER or SAME_LOWER has i*s
-output positions for any output_padding.
+A folder has ``model.onnx`` and ``test_data_set_*/input_0.pb, ..., output_0.pb``. A case has explicit pads, computed by
+ONNX's rule, which differs from that of convgrad's operators. In ONNX, a ConvTranspose of i positions with SAME_UPPER or
+SAME_LOWER has i*s output positions for any output_padding.
 """
 
 from __future__ import annotations

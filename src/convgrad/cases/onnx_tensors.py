@@ -41,7 +41,7 @@ class Source:
 
         try:
             return np.asarray(numpy_helper.to_array(self.message)).view(self.format.dtype).reshape(self.shape)
-        except Exception as error:  # the onnx package and NumPy raise different classes
+        except Exception as error:  # the onnx package and NumPy raise exceptions of different classes
             said = printable(str(error), 200)
             raise FileError(f"{self.file}: {self.name} must have the elements that its dims say; {said}") from error
 
@@ -62,7 +62,7 @@ def parsed(message: Any, file: Path, limits: Limits) -> Any:
         raise FileError(f"{file}: must have at most {limits.file_bytes} bytes (file_bytes); it has more")
     try:
         message.ParseFromString(data)
-    except Exception as error:  # the parser's own class
+    except Exception as error:  # the parser has its own exception class
         raise FileError(f"{file}: must be a message of ONNX; {printable(str(error), 200)}") from error
     return message
 
@@ -73,7 +73,7 @@ def text(field: str | bytes) -> str:
 
 
 def of_file(name: str, file: Path, limits: Limits) -> Source:
-    """Return the source of a file with one tensor."""
+    """Return the source of an array that is the tensor of a file."""
     return of_tensor(name, parsed(package().TensorProto(), file, limits), file)
 
 

@@ -16,7 +16,7 @@ from convgrad.words import printable
 COMMENT = "#"
 _MLIR_ATTRIBUTE = re.compile(r"#\w+<")  # such as #stablehlo<precision DEFAULT>, which is not a comment
 CONTINUED = "\\"
-TYPED = "the problem"  # stands for the file name if a problem is typed on the command line
+TYPED = "the problem"  # replaces the file name in places of a problem that is typed on the command line
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Word:
     place: Place
 
     def __str__(self) -> str:
-        """Return the word, quoted."""
+        """Return the word in quotation marks, without unprintable characters."""
         return repr(printable(self.text))
 
 

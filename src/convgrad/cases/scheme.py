@@ -65,8 +65,8 @@ def export(
 ) -> list[Path]:
     """Write the operands of a case, the result if given, and the sidecar file. Return the paths of all files.
 
-    The sidecar describes the call: operator, attributes, types, shapes. bf16 and f8 go to .npy and .npz as the unsigned
-    integers of their bits.
+    The sidecar describes the call: operator, attributes, types, shapes. Files .npy and .npz store bf16 and f8 as
+    unsigned integers with the same bits.
     """
     if kind not in KINDS:
         raise FileError(f"{directory}: arrays are written as {', '.join(KINDS)}; got {kind}")
@@ -147,7 +147,7 @@ def _read(path: Path, case: Case, name: str, described: Described, memory_bytes:
 
 
 def as_format(array: Array, fmt: Format) -> Array:
-    """Return an array of bits as an array of its format if that is bf16 or f8; return any other array unchanged."""
+    """Return an array of ``fmt``: unsigned integers become the bits of bf16 or f8, any other array is unchanged."""
     return array.view(fmt.dtype) if fmt.is_extension and array.dtype == fmt.bits else array
 
 

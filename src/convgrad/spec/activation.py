@@ -1,4 +1,4 @@
-"""The activation of a forward's results. It is applied after bias and old value are added, before the only rounding."""
+"""The activation of a forward's results, which is applied before they are rounded, after bias and old value."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _with(problem: Problem, activation: str) -> Problem:
 
 
 def activate(values: NDArray[Any], problem: Problem) -> NDArray[Any]:
-    """Return the results after the problem's activation; ``values`` unchanged if it has none.
+    """Return a problem's results ``values`` after its activation; unchanged if the problem has no activation.
 
     >>> from convgrad.notation import problem
     >>> one = activated(problem("FWD_D f32 NXC mb1ic1iw3oc1ow3kw3pw1"), "relu")

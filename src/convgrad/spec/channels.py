@@ -1,4 +1,4 @@
-"""Checks of the batch, groups and channels of a call. They precede the checks of spatial extents."""
+"""Checks of the batch, groups and channels of a call, which run before the checks of spatial extents."""
 
 from __future__ import annotations
 

@@ -37,7 +37,10 @@ class Attributes:
 
 
 def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attributes:
-    """Return the attributes of a call on ``axes`` spatial axes, or raise by rules A1 to A6. None means absent."""
+    """Return the attributes of a call on ``axes`` spatial axes, or raise by rules A1 to A6.
+
+    An attribute with the value None counts as absent.
+    """
     check_names(op, given, axes)
     values: dict[str, Any] = {}
     value: Any
@@ -154,7 +157,7 @@ def _integers(op: Operator, attribute: Attribute, value: object) -> tuple[int, .
     numbers = as_integers(value)
     if numbers is None:  # A2
         _wrong_type(op, attribute, value)
-    if attribute.per_axis:  # ``shapes.py`` checks the extents of a shape
+    if attribute.per_axis:  # ``shapes.py`` checks the extents of shape attributes
         for number in numbers:
             _check_range(op, attribute, number, value)
     return numbers

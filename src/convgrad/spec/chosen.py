@@ -56,7 +56,7 @@ def kappa(problem: Problem) -> float:
 
 
 def why_not_of(problem: Problem) -> str:
-    """Return why a problem has no algorithm except the direct sum; "" if it has one."""
+    """Return the reason why the direct sum is a problem's only algorithm; "" if there are others."""
     if not isinstance(problem.geometry, Conv):
         return "convolutions and their gradients have others"
     if problem.operand_format is not F32:

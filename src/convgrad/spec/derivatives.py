@@ -1,4 +1,4 @@
-"""The derivative of every operator by each of its tensors. It is again a problem of the same family of operators.
+"""The derivative of every operator by each of its tensors. The derivative is again a problem of an operator.
 
 Each operator solves for one of src, weights and dst: it sums products of the other two over the same pairs of positions
 and taps. So the derivative by a tensor solves for this tensor on the same geometry. The cotangent v takes the place of

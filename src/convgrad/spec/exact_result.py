@@ -87,8 +87,8 @@ def _solve(problem: Problem, given: Operands, progress: Callable[[float], None])
 def count_terms(problem: Problem, shape: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the number of products of each output element. ``shape`` is the output's canonical shape.
 
-    In forwards and data gradients, it is the number of existing taps times the summed channels. In weight gradients,
-    it is the number of positions at which the tap exists times the images.
+    In forwards and data gradients, this is the number of existing taps times the number of summed channels. In weight
+    gradients, it is the number of positions at which the tap exists times the number of images.
     """
     geometry, output = problem.geometry, problem.solves_for
     if isinstance(geometry, Channels):
@@ -124,7 +124,8 @@ def _taps(conv: Conv, progress: Callable[[float], None]) -> Iterator[tuple[Any, 
 
 def _meetings(axis: Axis, k: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     p, from_first = np.arange(axis.dst), k * axis.dilation - axis.pad_begin
-    if from_first >= axis.src or from_first < -(axis.dst - 1) * axis.stride:  # no pairs; it may exceed 64 bits
+    # If no positions meet under the tap, from_first may exceed 64 bits, so it is replaced.
+    if from_first >= axis.src or from_first < -(axis.dst - 1) * axis.stride:
         p, from_first = p[:0], 0
     i = p * axis.stride + from_first
     existing = (i >= 0) & (i < axis.src)

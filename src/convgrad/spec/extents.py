@@ -34,7 +34,7 @@ class _AxisRule:
         return effective_kernel(self.kernel, self.dilation)
 
     def pads(self, same_total: int) -> tuple[int, int]:
-        """Return the pads (begin, end): zeros for auto_pad valid, ``same_total`` split for same, else as given."""
+        """Return the pads (begin, end): zeros for auto_pad valid, ``same_total`` in two for same, else as given."""
         a = self.call.attributes
         if a.auto_pad == "none":
             return a.pads_begin[self.index], a.pads_end[self.index]
@@ -94,9 +94,9 @@ def _fitting_pads(src: int, dst: int, rule: _AxisRule) -> str:
 
 
 def _fitting_kernels(src: int, dst: int, rule: _AxisRule, pads: int) -> str:
-    """Return, as text, the kernel extents with which a forward maps extent src to dst. ``pads`` is the sum of pads."""
+    """Return, as text, the kernel extents with which a forward maps extent src to dst. ``pads`` is the axis's total."""
     d, padded = rule.dilation, src + pads
-    if dst == 0:  # E > I + P
+    if dst == 0:  # the kernel must exceed the padded src: E > I + P
         return f"{(padded - 1) // d + 2} or more"
     longest = padded - rule.stride * (dst - 1)
     shortest = max(1, longest - rule.stride + 1)
@@ -104,7 +104,7 @@ def _fitting_kernels(src: int, dst: int, rule: _AxisRule, pads: int) -> str:
 
 
 def _backward_weights(call: Call) -> tuple[Axis, ...]:
-    """Return the axes of a weight gradient, or raise by rule G6 unless a forward maps the extents of src to diff_dst's.
+    """Return the axes of a weight gradient. Raise by rule G6 unless a forward maps src's extents to those of diff_dst.
 
     If the kernel is larger than the padded src, diff_dst must be empty.
     """
@@ -127,7 +127,7 @@ def _backward_weights(call: Call) -> tuple[Axis, ...]:
 
 
 def _legal_sources(rule: _AxisRule, dst: int) -> range:
-    """Return the extents of src that a forward maps to this extent of dst: at most as many as the stride."""
+    """Return the extents of src that a forward maps to the given extent of dst. They are at most as many as s."""
     e, s = rule.effective, rule.stride
     if _same(rule.call):
         return range(max(0, s * (dst - 1) + 1), s * dst + 1)
@@ -273,7 +273,8 @@ def _transpose_backward_data(call: Call) -> tuple[Axis, ...]:
 def _transpose_backward_weights(call: Call) -> tuple[Axis, ...]:
     """Return the axes of a transposed weight gradient, or raise by rule G7.
 
-    The difference L - (s(l - 1) + E - P) must be at least 0 and below max(s, d). With output_padding, it must be op.
+    The difference L - (s(l - 1) + E - P) must be at least 0 and below max(s, d). With output_padding (op), the
+    difference must be op.
     """
     axes = []
     extents = zip(_axis_rules(call), call.shapes["src"][2:], call.shapes["dst"][2:], strict=True)

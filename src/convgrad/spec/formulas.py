@@ -15,7 +15,7 @@ REMEMBERED = 1024
 
 
 class Term(NamedTuple):
-    """A term of a formula: a problem and its operands, as numbers of variables or ZEROS.
+    """A term of a formula: a problem, and for each of its operands the number of a variable, or ZEROS.
 
     A term without a problem is the variable itself.
     """
@@ -51,7 +51,7 @@ def gradients(formula: Formula, variables: int) -> Formula:
 
 
 def _derived(term: Term, place: int, cotangent: int) -> Term:
-    """Return the derivative of a term by its operand number ``place``. ``cotangent`` is a variable's number."""
+    """Return the derivative of a term by its operand number ``place``, with the variable number of the cotangent."""
     if term.problem is None:
         return Term(None, (cotangent,))
     found = derivative(term.problem, place)

@@ -171,7 +171,7 @@ def forward_extent(src: int, effective: int, stride: int, pads: int) -> int:
 def transposed_extent(dst: int, effective: int, stride: int, pads: int, output_padding: int = 0) -> int:
     """Return L = s(l - 1) + E - P + op, the output extent of a transposed operator with input extent l.
 
-    A data gradient of a dst with extent l = O has the same output extent.
+    For a data gradient, l is the extent O of dst.
 
     >>> transposed_extent(28, 3, 2, 41), transposed_extent(111, 3, 2, 0, 1)
     (16, 224)

@@ -2,9 +2,8 @@
 
 A weight or bias gradient sums over an image's positions as a tree of **blocks** (``spec/order.py``). Neighbouring
 blocks determine nodes as neighbouring leaves of a batch do (``spec/pieces.py``). A block is a node of level 0.
-A call can compute a node if the node's positions are a product of ranges, one per axis: some rows of the first axis,
-or a part of one row, and so on for the inner axes. Any other node is a sum of nodes below it, which
-``pieces.combine`` adds.
+A call can compute a node if the node's positions are a product of ranges, one per axis. Examples are some rows of the
+first axis, or a part of one row. Any other node is a sum of nodes below it, which ``pieces.combine`` adds.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def _off(rows: range, step: int, end: int) -> bool:
 def nodes_with_ranges(extents: Sequence[int], blocks: range) -> list[tuple[Nodes, Ranges]]:
     """Return nodes with their ranges of positions, from left to right, such that one call can compute each.
 
-    The nodes' sums can be added to the sums of all nodes that the blocks determine.
+    Adding the sums of these nodes gives the sums of all nodes that the blocks determine.
 
     >>> nodes_with_ranges((56, 56), range(2, 14))[0]
     (Nodes(level=0, first=2, number=1), (range(8, 12), range(0, 56)))
@@ -84,7 +83,7 @@ def nodes_with_ranges(extents: Sequence[int], blocks: range) -> list[tuple[Nodes
 def _split(extents: Sequence[int], nodes: Nodes) -> Iterator[tuple[Nodes, Ranges]]:
     """Yield nodes that one call each can compute and whose sums add up to ``nodes``, with their ranges.
 
-    The first neighbours are yielded as one if their positions are a product of ranges.
+    The first nodes are yielded together, as many as have a product of ranges as their positions.
     """
     level, first, number = nodes
     for some in range(number, 0, -1):

@@ -18,8 +18,8 @@ least 16 channels are summed. Then kernels may compute the results of each tap a
 of bf16 operands are taken in pairs within a tap: the second of each pair first, and an odd last channel alone.
 Instructions that multiply and add pairs use the same order.
 
-In Winograd, a block is a chain over at most 64 products of a point. The products of a weight gradient are those of its
-tiles (``spec/tiles.py``), and the products of the other passes are those of channels.
+In Winograd, a block is a chain over at most 64 products of a point. A weight gradient adds the products of tiles
+(``spec/tiles.py``), and the other passes add the products of channels.
 
 Terms whose tap does not exist are skipped. Then +0, the bias, and the old value (``accumulate``) are added, in this
 order, with one addition each. The result is rounded once to the output type.

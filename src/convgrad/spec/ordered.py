@@ -86,8 +86,8 @@ def _of_dst(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32
     """Return both factors of the terms src[n, c, i] * weights[o, c, k]. The last axis has taps, then channels."""
     at = _positions(conv)
     src, weights = _flat(given["src"], conv.groups, 1), _flat(given["weights"], conv.groups, 0)
-    x = np.where(at >= 0, src[..., np.maximum(at, 0)], 0)  # n, g, c, k, p
-    x = x.transpose(0, 1, 4, 3, 2)[:, :, None]  # n, g, 1, p, k, c
+    x = np.where(at >= 0, src[..., np.maximum(at, 0)], 0)  # axes: n, g, c, k, p
+    x = x.transpose(0, 1, 4, 3, 2)[:, :, None]  # axes: n, g, 1, p, k, c
     w = weights.reshape(conv.groups, -1, conv.src_channels // conv.groups, conv.taps).transpose(0, 1, 3, 2)
     y = np.broadcast_to(w[None, :, :, None], (*x.shape[:2], w.shape[1], *x.shape[3:]))
     y = np.where((at >= 0).T[:, :, None], y, 0)
@@ -107,8 +107,8 @@ def _of_src(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32
         p = np.flatnonzero(at[k] >= 0)
         x[:, :, at[k][p], k] = dst[..., p].swapaxes(-1, -2)
         met[at[k][p], k] = True
-    w = weights.reshape(conv.groups, per_group_out, per_group_in, conv.taps).transpose(0, 2, 3, 1)  # g, c, k, o
-    y = np.where(met, w[None, :, :, None], np.float32(0))  # 1, g, c, i, k, o
+    w = weights.reshape(conv.groups, per_group_out, per_group_in, conv.taps).transpose(0, 2, 3, 1)  # axes: g, c, k, o
+    y = np.where(met, w[None, :, :, None], np.float32(0))  # axes: 1, g, c, i, k, o
     shape = (*conv.src_shape, conv.taps * per_group_out)
     whole = (conv.batch, conv.groups, per_group_in, sources, conv.taps, per_group_out)
     return np.broadcast_to(x[:, :, None], whole).reshape(shape), np.broadcast_to(y, whole).reshape(shape)
@@ -118,9 +118,9 @@ def _of_weights(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array,
     """Return both factors of the terms src[n, c, i] * dst[n, o, p]. The last axis has images, then positions."""
     at = _positions(conv)
     src, dst = _flat(given["src"], conv.groups, 1), _flat(given["dst"], conv.groups, 1)
-    x = np.where(at >= 0, src[..., np.maximum(at, 0)], 0)  # n, g, c, k, p
-    x = x.transpose(1, 2, 3, 0, 4)[:, None]  # g, 1, c, k, n, p
-    y = np.where(at[:, None] >= 0, dst.transpose(1, 2, 0, 3)[:, :, None, None], 0)  # g, o, 1, k, n, p
+    x = np.where(at >= 0, src[..., np.maximum(at, 0)], 0)  # axes: n, g, c, k, p
+    x = x.transpose(1, 2, 3, 0, 4)[:, None]  # axes: g, 1, c, k, n, p
+    y = np.where(at[:, None] >= 0, dst.transpose(1, 2, 0, 3)[:, :, None, None], 0)  # axes: g, o, 1, k, n, p
     whole = np.broadcast_shapes(x.shape, y.shape)
     shape = (*conv.weights_shape, conv.batch * conv.positions)
     return np.broadcast_to(x, whole).reshape(shape), np.broadcast_to(y, whole).reshape(shape)

@@ -44,7 +44,7 @@ class Nodes(NamedTuple):
         return range(self.first * each, (self.first + self.number) * each)
 
     def and_next(self, right: Nodes) -> Nodes | None:
-        """Return the nodes after the node ``right`` is added to these nodes; None if it must not be added to them yet.
+        """Return the nodes whose sum is that of these nodes and ``right``; None if the two must not be added yet.
 
         >>> Nodes(0, 16, 2).and_next(Nodes(0, 18, 1)), Nodes(0, 16, 15).and_next(Nodes(0, 31, 1))
         (Nodes(level=0, first=16, number=3), Nodes(level=1, first=1, number=1))
@@ -101,7 +101,7 @@ def put(made: list[tuple[Nodes, T]], nodes: Nodes, value: T, add: Callable[[T, T
 
 
 def total(known: Sequence[tuple[Nodes, T]], add: Callable[[T, T], T]) -> T:
-    """Return the total of the sums of a part that contains the whole batch.
+    """Return the sum over the whole batch, from the sums of a part that has all leaves.
 
     >>> total([(nodes, str(nodes.first)) for nodes in nodes_of(0, 36)], "{} + {}".format)
     '0 + 32'
@@ -122,7 +122,7 @@ def max_sums(parts: Iterable[Iterable[Nodes]]) -> int:
     >>> max_sums(nodes_of(leaf, leaf + 1) for leaf in range(4096))
     5
     """
-    made: list[tuple[Nodes, bool]] = []  # nodes, and whether their sum belongs to the current part
+    made: list[tuple[Nodes, bool]] = []  # nodes whose sums are in memory; is the sum of the current part?
     maximum = new = 0
 
     def count(more: int) -> None:

@@ -39,7 +39,7 @@ class Problem:
     accumulate: bool = False
     note: str | None = None
     algorithm: str = ""  # a name in spec/toom_cook.py; "" is the direct sum
-    activation: str = ""  # of a forward's results, before their rounding: "relu" or ""
+    activation: str = ""  # the activation of a forward's results, before their rounding: "relu" or ""
 
     def __hash__(self) -> int:
         """Return the hash, which is cached because every call needs it."""
@@ -60,13 +60,13 @@ class Problem:
 
     @cached_property
     def operand_orders(self) -> tuple[tuple[int, ...], ...]:
-        """The permutations that make the operands canonical."""
+        """For each operand, the permutation of its axes that gives their canonical order."""
         ranks = (1 if tensor == "bias" else len(canonical_shape(self.geometry, tensor)) for tensor in self.operands)
         return tuple(axis_order(layout, rank) for layout, rank in zip(self.layouts, ranks, strict=False))
 
     @cached_property
     def output_order(self) -> tuple[int, ...]:
-        """The permutation that makes the output canonical."""
+        """The permutation of the output's axes that gives their canonical order."""
         return axis_order(self.layouts[-1], len(self.output_shape))
 
 

@@ -24,7 +24,7 @@ def other_readings(op: Operator, shapes: Sequence[Shape], attributes: Attributes
     if fitting:
         return f". These shapes fit {', or '.join(fitting)}"
     given_formats = [getattr(attributes, means) for means in _FORMATS]
-    if _channels_agree(op, shapes, attributes, given_formats):  # then the formats fit, and the spatial extents do not
+    if _channels_agree(op, shapes, attributes, given_formats):  # the formats are right, the spatial extents wrong
         return ""
     movable = [n for n, port in enumerate(ports) if port.tensor != "bias" and not port.name.endswith("_shape")]
     for order in list(permutations(movable))[1:]:

@@ -10,10 +10,10 @@ tree adds the 32 chains. If a gradient with groups 1 has more than 2^18 elements
 Each part is treated as a separate gradient, and the squared norms of the parts are added from the first to the last. So
 the squared norm can be computed part by part.
 
-If dst has one position, a weight gradient is the outer product of x, the src values at existing taps, and dy, which is
-diff_dst. Then, except for f64 operands, the squared norm of each group is |x|^2 |dy|^2. Both factors are summed in the
-order above; x is ordered by taps, then channels. Their product is rounded to float64, and groups are added from the
-first to the last. If no tap exists, the norm is 0.
+If dst has one position, a weight gradient is the outer product of two vectors: x has the src values at existing taps,
+and dy has the values of diff_dst. Then, except for f64 operands, the squared norm of each group is |x|^2 |dy|^2. The
+squares of both vectors are summed in the order above; x is ordered by taps, then channels. The product of the two sums
+is rounded to float64, and groups are added from the first to the last. If no tap exists, the norm is 0.
 
 The **weighted sum** is the weight or bias gradient of the whole batch for scale[n] * diff_dst. If src has fewer
 elements, scale[n] * src is used instead. Scales are f32 (f64 for f64 operands), each product with a scale is rounded
@@ -169,7 +169,7 @@ def squares_in_order(gradient: NDArray[Any]) -> np.float64:
 
 
 def norm2_height(problem: Problem) -> int:
-    """Return the rounding depth of a squared norm: the additions after a square, and the rounding of a norms' product.
+    """Return the rounding depth of a squared norm: additions that a square passes through, and a product of norms.
 
     >>> from convgrad.notation import problem
     >>> [norm2_height(problem(f"BWD_W f32 NXC g2mb64ic128ih{2 + oh}oc64oh{oh}kh3")) for oh in (3, 1)]

@@ -26,7 +26,7 @@ AXES_WORDS = {
 
 @dataclass(frozen=True)
 class Call:
-    """The canonical shapes of the underlying convolution's tensors. ``names`` has the operator's name of each."""
+    """The canonical shapes of the underlying convolution's tensors. ``names`` are their names as operands."""
 
     op: Operator
     attributes: Attributes

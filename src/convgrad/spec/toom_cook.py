@@ -33,7 +33,7 @@ Number = TypeVar("Number")
 TAPS = 3  # per axis
 MET: Mapping[SolvesFor, Tensor] = {"dst": "src", "src": "dst", "weights": "src"}  # the tensor that tiles read
 AXES = 2
-MIN_CHANNELS = 32  # of src and of dst, per group
+MIN_CHANNELS = 32  # the fewest channels of src and of dst, per group, for which tiles are used
 # Costs of each value of a tile and of each weight, in multiply-adds per point: transform it or transform it back, write
 # it and read it. The costs are part of the specification, because they choose the algorithm, which determines the bits.
 OF_WEIGHTS, OF_POSITIONS = (20.0, 20.0), (12.0, 24.0)
@@ -211,7 +211,7 @@ class Algorithm:
 
     @property
     def exactly(self) -> bool:
-        """Whether the division of results is exact, because the divisor is a power of two."""
+        """Whether the division of results is exact: the divisor is a power of two."""
         return self.divided & (self.divided - 1) == 0
 
     def lines(self, solves_for: SolvesFor) -> tuple[tuple[Transform, int], ...]:
@@ -302,7 +302,7 @@ def of_group(conv: Conv) -> Conv:
 
 
 def why_not(conv: Conv) -> str:
-    """Return why a convolution has no algorithm except the direct sum; "" if it has one."""
+    """Return the reason why the direct sum is a convolution's only algorithm; "" if there are others."""
     if len(conv.axes) != AXES or any(axis.kernel != TAPS for axis in conv.axes):
         return f"kernels of {TAPS}x{TAPS} have tiles; this one is {'x'.join(str(axis.kernel) for axis in conv.axes)}"
     if any((axis.stride, axis.dilation) != (1, 1) for axis in conv.axes):

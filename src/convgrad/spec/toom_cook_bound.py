@@ -57,7 +57,7 @@ def _of_group(problem: Problem, given: Mapping[Tensor, F64Array], accumulator: F
     g = gamma(height_of(problem), accumulator.unit)
     lost = accumulator.tiny * UNDERFLOW * (sum(of_operands(problem, sizes)) + order_of(problem).terms)
     last = sizes["bias"][:, None, None] if "bias" in given else np.zeros(())
-    with np.errstate(invalid="ignore"):  # because gamma may be infinite
+    with np.errstate(invalid="ignore"):  # gamma may be infinite, and inf * 0 is NaN
         if bound == KAPPA:
             first, second = of_operands(problem, {tensor: each * each for tensor, each in given.items()})
             relative = g * kappa(problem) * np.sqrt(first * second)

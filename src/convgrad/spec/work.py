@@ -17,7 +17,7 @@ def nominal_flops(geometry: Conv | Channels) -> int:
 
 
 def needed_flops(geometry: Conv | Channels) -> int:
-    """Return the number of operations without those of taps on padding.
+    """Return the usual number of operations without the operations of taps on padding.
 
     >>> from convgrad.notation import problem
     >>> conv = problem("BWD_W f32 NXC mb1ic1iw3oc1ow3kw3pw1").geometry
