@@ -242,8 +242,8 @@ def test_an_accuracy_admits_what_keeps_it() -> None:
     for line, why in (
         ("BWD_W f32 NXC mb8ic128ih28oc128oh28kh5ph2", "kernels of 3x3 have tiles; this one is 5x5"),
         ("BWD_W f32 NXC mb8ic128ih28oc128oh14kh3sh2ph1", "stride 1 and dilation 1"),
-        ("BWD_W f32 NXC g8mb8ic128ih28oc128oh28kh3ph1", "from 32 channels of src and dst a group"),
-        ("BWD_W f32 NXC mb8ic16ih28oc128oh28kh3ph1", "from 32 channels"),
+        ("BWD_W f32 NXC g8mb8ic128ih28oc128oh28kh3ph1", "32 channels of src and of dst per group"),
+        ("BWD_W f32 NXC mb8ic16ih28oc128oh28kh3ph1", "32 channels of src"),
         ("BWD_W bf16 NXC mb8ic128ih28oc128oh28kh3ph1", "these are bf16"),
     ):  # fmt: skip
         one = problem_of(line)

@@ -137,12 +137,12 @@ ON_GPU = Raises(AssertionError("not to be called"), device=2)
 
 ROWS = [
     # O1, O2
-    Row("O1", "Convolutoin", [X, W], {}, ("one of the table", "Did you mean Convolution")),
+    Row("O1", "Convolutoin", [X, W], {}, ("a name of the operator table", "Did you mean Convolution")),
     Row("O1", "ConvolutionBackwardFilter", [X], {}, ("Did you mean", WEIGHTS)),
     Row("O1", "Convolution-2", [X], {}, ("Convolution-1",)),
     Row("O1", "conv", [X], {}, ("Did you mean Convolution",)),
-    Row("O1", by_function, [X, W], {}, ("convolution: the operator must be", "by its name. Did you mean Convolution")),
-    Row("O1", without_name, [X, W], {}, ("ndarray: the operator must be one of the table, by its name. It has",)),
+    Row("O1", by_function, [X, W], {}, ("convolution: the operator must be", "table. Did you mean Convolution")),
+    Row("O1", without_name, [X, W], {}, ("ndarray: the operator must be a name of the operator table. It has",)),
     Row("O1", "?", [], {}, (f"It has {ALL_NAMES} [O1]",)),
     Row("O2", CONV, [X], {}, ("src, weights, [bias]", "got 1")),
     Row("O2", CONV, [], {}, ("src, weights, [bias]", "got 0")),
@@ -181,7 +181,7 @@ ROWS = [
     Row("A2", convolution, [X, W], {"pads_begin": "SAME"}, ("'SAME' (str). Use auto_pad='same_upper'",)),
     Row("A2", CONV, [(1, 6, 6, 1), (3, 3, 1, 1)], {"strides": 0}, ("got 0 (int) [A2]",)),
     # A3
-    Row("A3", CONV, [X, W], {"strides": None}, ("strides is required", "per spatial axis", "; strides=[1] is")),
+    Row("A3", CONV, [X, W], {"strides": None}, ("strides is required", "per spatial axis", "functions is strides=[1]")),
     Row("A3", T_WEIGHTS, [T_SRC, T_DST, [3, 1, 1]], {"dilations": None}, ("dilations is required",)),
     # A4
     Row("A4", CONV, [X, W], {"strides": [-1]}, ("strides must be positive", "got [-1]")),

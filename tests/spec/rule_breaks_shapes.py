@@ -111,7 +111,7 @@ ROWS = [
     Row("G6", WEIGHTS, [(1, 1, 1), (1, 1, 1), [2, 1, 1]], {"strides": [2]}, ("= 0; got 1", "Kernels that fit: 1")),
     Row("G6", DATA, [Y, W, [1, 5, 1]], {}, ("dst_shape extent I must satisfy floor((I + P - E)/s) + 1 = O",
                                             "floor((5 + 0 - 3)/1) + 1 = 3; got O = 4", "legal extents: 6.",
-                                            "Or pads that total 1 [G6]")),
+                                            "pads_begin + pads_end that fit: 1 [G6]")),
     Row("G6", DATA, [Y, W, [1, 7, 1]], {}, ("floor((7 + 0 - 3)/1) + 1 = 5; got O = 4", "legal extents: 6 [G6]")),
     Row("G6", DATA, [Y, W, [1, 11, 1]], {"strides": [2]}, ("legal extents: 9, 10",)),
     Row("G6", DATA, [(1, 2, 2, 1), (3, 3, 1, 1), [1, 4, 9, 1]], {}, ("on spatial axis 1", "legal extents: 4")),

@@ -81,11 +81,11 @@ HINTS: list[tuple[str, Any, str]] = [
     ("padding", "full", "Pads are pads_begin and pads_end"),
     ("pads", [0, 2, 1, 3], "Did you mean pads_begin=[0, 2], pads_end=[1, 3]?"),
     ("pad", 1, "pads_begin=[1, 1]"),
-    ("kernel_shape", [3, 3], "The kernel is as large as the weights are"),
+    ("kernel_shape", [3, 3], "The shape of the weights determines the kernel"),
     ("weight", np.zeros(3), "The operands are src, weights, bias, in this order"),
-    ("in_channels", 3, "Channels are as many as the arrays have"),
+    ("in_channels", 3, "The shapes of the arrays determine the channels"),
     ("padding_mode", "reflect", "Padding is zeros here"),
-    ("batch_group_count", 2, "groups of channels only"),
+    ("batch_group_count", 2, "only groups of channels"),
     ("out_dtype", "f32", "Did you mean dtype?"),
     ("num_threads", 2, "Did you mean threads?"),
 ]
@@ -111,7 +111,7 @@ def test_what_a_hint_writes_is_taken() -> None:
 
 
 def test_the_kernel_of_a_weight_gradient_is_in_its_shape() -> None:
-    assert "as large as weights_shape says" in refusal("convolution_backward_weights", kernel_size=3)
+    assert "part of weights_shape" in refusal("convolution_backward_weights", kernel_size=3)
 
 
 def test_no_name_is_taught_that_is_an_attribute_of_every_operator() -> None:

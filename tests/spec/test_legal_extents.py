@@ -138,7 +138,7 @@ def test_g6_data_gradient_lists_the_pads_that_fit(pads: dict[str, Any], share: i
             continue
         explicit = {"strides": [window.stride], "dilations": [window.dilation]}
         fit = [t for t in range(24) if refusal(DATA, dy, w, shape, pads_begin=[t], **explicit) is None]
-        assert (listed(message, "pads that total ") if "pads" in message else []) == fit, message
+        assert (listed(message, "pads_begin + pads_end that fit: ") if "pads" in message else []) == fit, message
 
 
 @shares

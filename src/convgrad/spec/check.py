@@ -48,7 +48,7 @@ def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attri
         value = given.get(attribute.name)
         if value is None:
             if attribute.required:  # A3
-                plain = f"{per_axis(attribute.name, 1, axes)} is what the functions assume"
+                plain = f"the default of the functions is {per_axis(attribute.name, 1, axes)}"
                 refuse(
                     "A3",
                     op.name,

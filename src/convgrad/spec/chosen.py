@@ -58,9 +58,9 @@ def kappa(problem: Problem) -> float:
 def why_not_of(problem: Problem) -> str:
     """Return the reason why the direct sum is a problem's only algorithm; "" if there are others."""
     if not isinstance(problem.geometry, Conv):
-        return "convolutions and their gradients have others"
+        return "only convolutions and their gradients have other algorithms"
     if problem.operand_format is not F32:
-        return f"operands in f32 have others; these are {problem.operand_format}"
+        return f"only operands in f32 have other algorithms; these are {problem.operand_format}"
     if not problem.geometry.multiply_adds:
         return "there is nothing to sum"
     return why_not(problem.geometry)

@@ -217,7 +217,7 @@ def _data_mismatch(rule: _AxisRule, src: int, dst: int, pads: int) -> str:
     total = transposed_extent(dst, e, s, src)
     fitting = range(e - src) if dst == 0 else range(max(0, total), total + s)
     if rule.call.attributes.auto_pad == "none" and fitting:
-        sentence += f". Or pads that total {_listed(fitting)}"
+        sentence += f". pads_begin + pads_end that fit: {_listed(fitting)}"
     return sentence
 
 

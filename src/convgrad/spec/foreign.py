@@ -100,9 +100,9 @@ def _pads(op: Operator, value: Any, axes: int) -> str:
 
 def _kernel(op: Operator, value: object, axes: int) -> str:
     if op.solves_for != "weights":
-        return "The kernel is as large as the weights are"
+        return "The shape of the weights determines the kernel"
     shape = next(port.name for port in op.operands if port.is_shape)
-    return f"The kernel is as large as {shape} says, which has the channels too"
+    return f"The kernel's extents are part of {shape}, which also has the channels"
 
 
 def _formats(op: Operator, value: object, axes: int) -> str:
@@ -125,13 +125,13 @@ TAUGHT: Mapping[str, _Taught] = MappingProxyType(
         **dict.fromkeys(("group", "feature_group_count", "num_group", "num_groups"), _groups),
         **dict.fromkeys(("padding", "paddings", "pad", "pads", "padding_config", "explicit_paddings"), _pads),
         **dict.fromkeys(("lhs_dilation", "input_dilation", "base_dilation"), _said(
-            "A src with zeros between is what a transposed convolution makes of its strides")),
+            "Use a transposed convolution: its strides put zeros between the positions of src")),
         **dict.fromkeys(("kernel_size", "kernel_shape", "filter_size"), _kernel),
         **dict.fromkeys(_FORMATS, _formats),
-        **dict.fromkeys(_CHANNELS, _said("Channels are as many as the arrays have")),
+        **dict.fromkeys(_CHANNELS, _said("The shapes of the arrays determine the channels")),
         **dict.fromkeys(_THREADS, _said("Did you mean threads?")),
         **dict.fromkeys(_DTYPES, _said("Did you mean dtype?")),
-        "batch_group_count": _said("There are groups of channels only, groups"),
+        "batch_group_count": _said("There are only groups of channels: groups"),
         "output_padding": _said(
             "It is for transposed operators and data gradients. Here the extents of both sides are known without it"),
         "output_mask": _said("Use needs, a tuple of 'src', 'weights' and 'bias'"),

@@ -306,7 +306,7 @@ def why_not(conv: Conv) -> str:
     if len(conv.axes) != AXES or any(axis.kernel != TAPS for axis in conv.axes):
         return f"kernels of {TAPS}x{TAPS} have tiles; this one is {'x'.join(str(axis.kernel) for axis in conv.axes)}"
     if any((axis.stride, axis.dilation) != (1, 1) for axis in conv.axes):
-        return "tiles are of stride 1 and dilation 1"
+        return "tiles need stride 1 and dilation 1"
     if min(conv.src_channels, conv.dst_channels) < MIN_CHANNELS * conv.groups:
-        return f"tiles pay from {MIN_CHANNELS} channels of src and dst{' a group' if conv.groups > 1 else ''}"
+        return f"tiles need {MIN_CHANNELS} channels of src and of dst{' per group' if conv.groups > 1 else ''}"
     return ""
