@@ -349,7 +349,7 @@ def test_a_process_that_was_timed_is_as_it_was(name: str) -> None:
 
 def test_missing_and_unknown_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_peers(["torch", "torch"] if importlib.util.find_spec("torch") else []) in ((PEERS["torch"],), ())
-    with pytest.raises(UnsupportedError, match="peers must be of torch, jax; got mkl"):
+    with pytest.raises(UnsupportedError, match="peers must be among torch, jax; got mkl"):
         find_peers(["mkl"])
     monkeypatch.setattr("convgrad.bench.peers.importlib.util", SimpleNamespace(find_spec=lambda name: None))
     with pytest.raises(UnsupportedError, match="jax is not installed: pip install jax jaxlib"):

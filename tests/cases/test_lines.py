@@ -241,10 +241,10 @@ def test_an_included_file_is_read_in_place_and_its_knobs_stay(tmp_path: Path) ->
 
 MISTAKES = {
     f"--dir=BWD_W\n{SMALL} --dirr=BWD_D": ("2:23", "--dirr is no knob .* Did you mean --dir"),
-    "--dir=BWD_Q": ("1:1", "dir must be of FWD_B, .*; got 'BWD_Q'"),
+    "--dir=BWD_Q": ("1:1", "dir must be one of FWD_B, .*; got 'BWD_Q'"),
     " --dt=f32:f32": ("1:2", "one type, or three as src:wei:dst"),
-    "# x\n\n  --dt=f33": ("3:3", "a type must be of f32, .*; got 'f33'"),
-    "--cfg=f99": ("1:1", "cfg must be of f32"),
+    "# x\n\n  --dt=f33": ("3:3", "a type must be one of f32, .*; got 'f33'"),
+    "--cfg=f99": ("1:1", "cfg must be one of f32"),
     "--mb=two": ("1:1", "mb must be a batch"),
     "--stag=a-b": ("1:1", "a tag is letters"),
     "--match=a+": ("1:1", "--match takes characters, .*; got 'a\\+'"),
@@ -255,7 +255,7 @@ MISTAKES = {
     "mb1ic3ih2oc4kh3": ("1:1", "oh follows from the rest as 0"),
     "g3mb1ic4ih6oc6kh3": ("1:1", "g must divide ic and oc"),
     "hello": ("1:1", "a descriptor is keys with numbers"),
-    f"--dt=f32, \\\n  f33 {SMALL}": ("1:1", "a type must be of"),
+    f"--dt=f32, \\\n  f33 {SMALL}": ("1:1", "a type must be one of"),
     f"BWD_W f33 NXC {SMALL}": ("1:7", "expected one of f32, bf16, f16, f64, f8_e4m3, f8_e5m2; got 'f33'"),
     f"BWDW f32 NXC {SMALL}": ("1:1", "expected one of FWD_B, .*; got 'BWDW'"),
     f"BWD_W BWD_W NXC {SMALL}": ("1:7", "expected one of f32, bf16, f16, f64, f8_e4m3, f8_e5m2; got 'BWD_W'"),

@@ -53,7 +53,7 @@ def find_peers(names: Sequence[str]) -> tuple[Peer, ...]:
     """Return the peers with these names. Raise UnsupportedError if a peer is unknown or not installed."""
     unknown = [name for name in names if name not in PEERS]
     if unknown:
-        raise UnsupportedError(f"peers must be of {', '.join(PEERS)}; got {', '.join(unknown)}")
+        raise UnsupportedError(f"peers must be among {', '.join(PEERS)}; got {', '.join(unknown)}")
     peers = tuple(PEERS[name] for name in dict.fromkeys(names))
     for peer in peers:
         if importlib.util.find_spec(peer.packages[0]) is None:

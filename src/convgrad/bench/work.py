@@ -61,7 +61,7 @@ class Work:
         return self.problem.geometry
 
     def run(self, threads: int | None = None, inputs: tuple[object, ...] = (), dtype: str | None = None) -> Array:
-        """Return convgrad's result, computed as a user's call, for ``inputs`` if given, else for the case's own."""
+        """Return the result of ``convgrad.run`` for ``inputs``, or for the case's own inputs if none are given."""
         attributes: dict[str, Any] = dict(self.call.attributes)
         result: Array = run(self.call.operator, *(inputs or self.inputs), dtype=dtype, threads=threads, **attributes)
         return result

@@ -155,7 +155,7 @@ class Read:
     """A convolution read as an operator, with canonical shapes of lhs, rhs and out, and the orders of their axes."""
 
     operator: str
-    names: tuple[str, str, str]  # names of lhs, rhs and out as the operator's tensors
+    names: tuple[str, str, str]  # the operator's names of lhs, rhs and out
     letters: tuple[str, str, str]
     shapes: tuple[Shape, Shape, Shape]  # canonical
     attributes: dict[str, object]

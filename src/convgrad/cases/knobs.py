@@ -32,7 +32,7 @@ LARGEST_BATCH = 10**18
 
 def _direction(text: str) -> str:
     if text.upper() not in notation.DIRECTIONS:
-        raise NotationError(f"dir must be of {', '.join(notation.DIRECTIONS)}; got {text!r:.80}")
+        raise NotationError(f"dir must be one of {', '.join(notation.DIRECTIONS)}; got {text!r:.80}")
     return text.upper()
 
 
@@ -47,7 +47,7 @@ def _types(text: str) -> tuple[str, str, str]:
 
 def _type(name: str) -> str:
     if name.lower() not in (*FORMATS, *FOREIGN_TYPES):
-        raise NotationError(f"a type must be of {', '.join((*FORMATS, *FOREIGN_TYPES))}; got {name!r:.80}")
+        raise NotationError(f"a type must be one of {', '.join((*FORMATS, *FOREIGN_TYPES))}; got {name!r:.80}")
     return name.lower()
 
 
@@ -56,7 +56,7 @@ def _configuration(name: str) -> tuple[str, str, str]:
     if text is not None:
         return _types(text)
     if not name.startswith(("u8", "s8", "f32f32", "f16f16", "f8", "bf8", "hf8")):
-        raise NotationError(f"cfg must be of {', '.join(CONFIGURATIONS)}; got {name!r:.80}")
+        raise NotationError(f"cfg must be one of {', '.join(CONFIGURATIONS)}; got {name!r:.80}")
     return name, name, name
 
 

@@ -19,8 +19,9 @@ def with_algorithm(problem: Problem, max_error: float) -> Problem:
     """Return the problem with the cheapest algorithm whose error bound is at most ``max_error`` times the direct sum's.
 
     Both bounds are multiples of the same product of two norms. The factor is gamma_h for the direct sum and
-    kappa gamma_H for an algorithm. For a weight gradient, the norms are those of the src channel and the dst channel of
-    a weight. Otherwise they are those of the positions that a tile reads and of the weights of the tile's channel.
+    kappa gamma_H for an algorithm. For a weight gradient, the two norms are those of the src channel and the dst
+    channel of a weight. In the other passes, the two norms are those of the positions that a tile meets and of the
+    weights of the tile's channel.
 
     >>> from convgrad.notation import problem
     >>> one = problem("BWD_W f32 NXC mb8ic128ih28oc128oh28kh3ph1")

@@ -124,7 +124,7 @@ def _taps(conv: Conv, progress: Callable[[float], None]) -> Iterator[tuple[Any, 
 
 def _meetings(axis: Axis, k: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     p, from_first = np.arange(axis.dst), k * axis.dilation - axis.pad_begin
-    # If no positions meet under the tap, from_first may exceed 64 bits, so it is replaced.
+    # If no positions meet under the tap, from_first may exceed 64 bits, so 0 replaces it.
     if from_first >= axis.src or from_first < -(axis.dst - 1) * axis.stride:
         p, from_first = p[:0], 0
     i = p * axis.stride + from_first

@@ -51,7 +51,7 @@ def gradients(formula: Formula, variables: int) -> Formula:
 
 
 def _derived(term: Term, place: int, cotangent: int) -> Term:
-    """Return the derivative of a term by its operand number ``place``, with the variable number of the cotangent."""
+    """Return the derivative of a term by operand ``place``. ``cotangent`` is the number of the cotangent's variable."""
     if term.problem is None:
         return Term(None, (cotangent,))
     found = derivative(term.problem, place)

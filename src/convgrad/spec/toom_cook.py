@@ -31,7 +31,7 @@ from convgrad.spec.tiles import Turns, turns
 
 Number = TypeVar("Number")
 TAPS = 3  # per axis
-MET: Mapping[SolvesFor, Tensor] = {"dst": "src", "src": "dst", "weights": "src"}  # the tensor that tiles read
+MET: Mapping[SolvesFor, Tensor] = {"dst": "src", "src": "dst", "weights": "src"}  # the tensor that tiles meet
 AXES = 2
 MIN_CHANNELS = 32  # the fewest channels of src and of dst, per group, for which tiles are used
 # Costs of each value of a tile and of each weight, in multiply-adds per point: transform it or transform it back, write
@@ -164,9 +164,9 @@ class _Granules:
 class Stages(NamedTuple):
     """The largest number of roundings of a product in each stage. ``Order.height`` counts those of the sum."""
 
-    met: int  # to transform the positions that tiles meet, along both axes
-    other: int  # to transform tiles of dst, or weights
-    back: int  # to transform sums back and divide
+    met: int  # roundings of the transform of the positions that tiles meet, along both axes
+    other: int  # roundings of the transform of tiles of dst, or of weights
+    back: int  # roundings of the transform of sums back and of the division
 
 
 @dataclass(frozen=True)
