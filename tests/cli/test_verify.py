@@ -278,7 +278,7 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("cases.txt", *call("right"), "--isolate", "--timeout", "0"): "a positive number of seconds",
     ("cases.txt", "--export", "out", "--junit", "a.xml"): "--export and --junit",
     ("cases.txt", "--with-references"): "--with-references goes with --export",
-    ("cases.txt", "--element", "0,0"): "--element tells of one case; there are 5",
+    ("cases.txt", "--element", "0,0"): "--element needs exactly one case; there are 5",
     ("cases.txt", "--element", "0,-1"): "an index is non-negative integers",
     ("cases.txt", "--height", "3,0"): "a height is a non-negative integer",
     **{("cases.txt", "--height", f"{one},1"): "an order" for one in (2**63 - 1, 2**53 + 1, "9" * 30, 0)},
@@ -310,7 +310,7 @@ def test_a_command_line_that_contradicts_itself_is_refused(said: Run, arguments:
 
 def test_files_without_a_case_are_told(said: Run) -> None:
     Path("empty.txt").write_text("# nothing yet")
-    assert said("empty.txt") == (3, "", "convgrad: empty.txt: must hold a case; there is none\n")
+    assert said("empty.txt") == (3, "", "convgrad: empty.txt: must contain a case; there is none\n")
 
 
 def test_a_type_that_a_case_cannot_have_leaves_the_others_judged(said: Run) -> None:

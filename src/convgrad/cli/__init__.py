@@ -18,9 +18,9 @@ from convgrad.formats import FORMATS
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the first words; each command parses the other words itself."""
+    """Return the parser of ``--version`` and of the command's name; each command has a parser of its own arguments."""
     commands = "\n".join(f"  {name:9}{does}" for name, does in COMMANDS.items())
-    last = f"commands:\n{commands}\n\nconvgrad COMMAND --help, or convgrad help COMMAND, describes one.\n\n{EXIT_CODES}"
+    last = f"commands:\n{commands}\n\nconvgrad COMMAND --help, or convgrad help COMMAND, describes it.\n\n{EXIT_CODES}"
     root = Parser("convgrad", "Convolution gradients on arrays, exactly, with a proved error bound.", last=last)
     root.add_argument("--version", action="store_true", help="print the version and stop")
     root.add_argument(
@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _check_quotes(words: Sequence[str]) -> None:
-    """Raise UsageError for a problem line without quotes, whose words are separate arguments."""
+    """Raise UsageError if the words of a problem line are separate arguments because quotes are missing."""
     for n, (direction, kind) in enumerate(pairwise(words)):
         if re.fullmatch("[FB]WD_[A-Z]+", direction) and kind in FORMATS:
             start = n - (n > 0 and words[n - 1] == "deconv")

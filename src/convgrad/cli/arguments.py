@@ -16,7 +16,7 @@ from convgrad.spec.operators import find
 
 
 def is_graph(word: str) -> bool:
-    """Return whether an argument names a graph file."""
+    """Return whether an argument is the name of a graph file, that is, of a JSON file."""
     return word.lower().endswith(".json")
 
 
@@ -24,7 +24,7 @@ LIMITS = tuple(field.name for field in fields(Limits))
 
 
 def limits_of(texts: Sequence[str], names: Sequence[str] = LIMITS) -> Limits:
-    """Return the limits with each NAME=NUMBER replaced; ``names`` are the limits that the command has.
+    """Return the default limits with the changes NAME=NUMBER; ``names`` are the limits that the command accepts.
 
     >>> limits_of(["ops=10"]).ops
     10
@@ -39,7 +39,7 @@ def limits_of(texts: Sequence[str], names: Sequence[str] = LIMITS) -> Limits:
 
 
 def read_line(text: str) -> Line:
-    """Return a problem line, and warn about pads that it does not give."""
+    """Parse a problem line, and print a warning if the line leaves out pads."""
     line = notation.read(text)
     if line.descriptor.note:
         complain(f"convgrad: warning: {line.descriptor.note}")
@@ -47,7 +47,7 @@ def read_line(text: str) -> Line:
 
 
 def attributes_of(operator: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Parse NAME=VALUE by the types of the operator table; leave other values to the operator's own checks."""
+    """Parse NAME=VALUE: attributes of integer types become integers; all others stay strings, to be checked later."""
     types = {a.name: a.type for a in find(operator).attributes}
     parsed: dict[str, Any] = {}
     for text in texts:
@@ -55,14 +55,14 @@ def attributes_of(operator: str, texts: Sequence[str]) -> dict[str, Any]:
         if not equals:
             raise UsageError(f"an attribute is NAME=VALUE; got {text!r:.200}")
         if name in parsed:
-            raise UsageError(f"each attribute stands once; got {name:.200} twice")
+            raise UsageError(f"each attribute can be given once; got {name:.200} twice")
         parsed[name] = value
         items = re.split(r"\s*[,x\s]\s*", value.strip("[]() ")) if value.strip("[]() ") else []
         if types.get(name) == "s64[]" and all(_is_integer(item) for item in items):
             parsed[name] = [int(item) for item in items]
         elif types.get(name) == "s64" and _is_integer(value):
             parsed[name] = int(value)
-        elif name not in types and items and all(map(_is_integer, items)):  # for the hint to an unknown name
+        elif name not in types and items and all(map(_is_integer, items)):  # shown in the hint about an unknown name
             parsed[name] = [int(item) for item in items] if len(items) > 1 else int(items[0])
     return parsed
 
@@ -85,7 +85,7 @@ def shape_of(text: str) -> tuple[int, ...]:
 
 
 def typed(value: object) -> str:
-    """Return an option's value as it is typed: a list with commas.
+    """Return the text of an option's value on the command line; a list has commas between its values.
 
     >>> typed([98, 98]), typed(3), typed(0.5)
     ('98,98', '3', '0.5')

@@ -1,4 +1,4 @@
-"""``convgrad bench``: time problems side by side with peers, and report each as soon as it is measured."""
+"""``convgrad bench``: time problems, also with other libraries, and print each time as soon as it is measured."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> list[Row]:
-    """Time every case, print and write its row, then the means; return the rows."""
+    """Time every case, print and write its row, and print the means of all rows; return the rows."""
     cases, peers, cores = _cases(options), find_peers(options.against), len(usable_cores())
     threads = options.threads or cores
     if threads > cores:
         bound = f"--threads must be at most {cores}, the cores that this process may run on"
-        raise UsageError(f"{bound}: more have no peak to be held to; got {threads}")
+        raise UsageError(f"{bound}, because no peak can be measured with more; got {threads}")
     if options.output:
         check_new(Path(options.output), options.force)
     with Progress("measuring the machine:", options.json):
@@ -87,7 +87,7 @@ def _cases(options: argparse.Namespace) -> list[Case]:
 
 
 def _json(figures: Row) -> str:
-    """Return a row as JSON, without unmeasured values; ``right`` is a boolean."""
+    """Return a row as JSON, without values that were not measured; ``right`` becomes a boolean."""
     known = {name: value for name, value in figures.items() if value is not None}
     return json.dumps(known | {"right": figures["right"] == "yes"})
 
@@ -97,7 +97,7 @@ def _names() -> str:
 
 
 def _warn_of_blas(threads: int) -> None:
-    """Warn if the NumPy engine did not run on the requested number of threads: its BLAS library decides."""
+    """Warn if the BLAS library of the NumPy engine has a different number of threads than requested."""
     set_to = next((os.environ[name] for name in _BLAS_VARIABLES if name in os.environ), str(len(usable_cores())))
     if set_to != str(threads):
         advice = f"set {_BLAS_VARIABLES[0]}={threads}"
@@ -109,7 +109,7 @@ def _warn_of_blas(threads: int) -> None:
 
 @contextmanager
 def _csv(place: str | None, force: bool) -> Iterator[Callable[[Row], None]]:
-    """Yield a function that writes a row at once, so that an interruption loses none."""
+    """Yield a function that writes each row to the file immediately, so that an interruption loses no row."""
     if place is None:
         yield lambda row: None
         return

@@ -1,4 +1,4 @@
-"""Verdicts on request: our result of a call, or a file's, compared with the exact result."""
+"""Verdicts for ``--check`` and ``--expect``: convgrad's result, or one from a file, compared with the exact result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ OURS = "oracle"
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """An array to check as a call's result; ``height`` is its rounding depth, or its blocks, or None for any order."""
+    """An array that is checked as the result of a call.
+
+    ``height`` is the rounding depth of its sums, or the blocks of their order. None allows any order.
+    """
 
     source: str
     call: Prepared
@@ -33,18 +36,18 @@ class Claim:
 
 
 def ours(call: Prepared, result: Array) -> Claim:
-    """Return the claim that our own result is right; its rounding depth is known."""
+    """Return the claim that convgrad's own result is right, with the rounding depth of the engine's sums."""
     return Claim(OURS, call, result, engines.height(call.problem))
 
 
 def theirs(place: str, call: Prepared, recorded: Array, height: int | Sequence[int] | None) -> Claim:
-    """Return the claim that a recorded result is right, or raise FileError if its shape or type cannot be."""
+    """Return the claim that the result in the file ``place`` is right; raise FileError for a wrong shape or type."""
     check_recorded(place, recorded, call.problem)
     return Claim(place, call, recorded, height)
 
 
 def check_recorded(place: str, recorded: Array, problem: Problem) -> None:
-    """Raise FileError if a recorded result does not have the problem's shape, or a type that results have."""
+    """Raise FileError if a result from a file does not have the problem's shape, or has a type that no result has."""
     try:
         as_result(recorded, problem)
     except ConvgradError as error:
@@ -52,7 +55,7 @@ def check_recorded(place: str, recorded: Array, problem: Problem) -> None:
 
 
 def verdicts_on(claims: Sequence[Claim], *, silent: bool) -> dict[str, Verdict]:
-    """Return the verdict on every claim by its source; the exact result of a call is computed once."""
+    """Return the verdict on each claim, by the claim's source; the exact result of each call is computed once."""
     calls = {id(claim.call): claim.call for claim in claims}
     found: dict[str, Verdict] = {}
     for call in calls.values():
@@ -69,5 +72,5 @@ def _declared(claim: Claim) -> Declared:
 
 
 def against(source: str) -> str:
-    """Return the words before a verdict."""
+    """Return the label of a verdict on a result from ``source``."""
     return "against oracle" if source == OURS else f"{source} against oracle"

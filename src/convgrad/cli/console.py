@@ -1,4 +1,4 @@
-"""Output of commands: text made safe for a terminal, or a FileError if it cannot be written."""
+"""Output of commands on standard output and standard error, without control characters."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from convgrad.words import printable
 
 
 def say(text: str) -> None:
-    """Print lines on standard output; characters that a terminal should not get are replaced."""
-    if sys.stdout is None:  # closed by the parent process
+    """Print lines on standard output, or raise FileError; control characters are replaced by question marks."""
+    if sys.stdout is None:  # the parent process has closed standard output
         raise FileError("standard output cannot be written: it is closed")
     try:
         print(_fit(text, sys.stdout.encoding), flush=True)
@@ -24,14 +24,14 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Print lines on standard error, or nothing if standard error cannot be written."""
+    """Print lines on standard error, or print nothing if standard error cannot be written."""
     if sys.stderr is not None:
         with suppress(OSError):
             print(_fit(text, sys.stderr.encoding), file=sys.stderr, flush=True)
 
 
 def wrote(path: str | Path) -> None:
-    """Print on standard error the name and the size of a written file."""
+    """Print the name and the size of a written file on standard error."""
     complain(f"wrote {path}: {os.path.getsize(path):,} bytes")
 
 
@@ -42,8 +42,8 @@ def _fit(text: str, encoding: str | None) -> str:
 
 
 def _drop_remaining_output() -> None:
-    """Discard the rest of standard output; otherwise the interpreter tries to write it at its end, and complains."""
-    with suppress(OSError):  # standard output need not be a file of the system
+    """Discard the buffer of standard output; otherwise Python would try to write it at exit, and print an error."""
+    with suppress(OSError):  # standard output may be an object without a file descriptor
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)

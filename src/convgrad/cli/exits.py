@@ -1,4 +1,4 @@
-"""The end of a command: the exit code of each error, and its message."""
+"""The exit codes of commands, and the exit code and the message of each error."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ EXIT_CODES = f"""\
 exit codes:
   {DONE}    done, and every verdict is ok
   {WRONG}    a verdict is not ok
-  {COMMAND_LINE}    the command line is wrong, or asks for what memory or the installation lacks
+  {COMMAND_LINE}    the command line is wrong, or memory or an installed package is missing
   {FILE}    a file, or standard output, cannot be read, parsed or written
   {INTERRUPTED}  interrupted"""
 
 
 class UsageError(Exception):
-    """The command line contradicts itself."""
+    """The command line is incomplete or wrong."""
 
 
-# The first row that matches an error decides; its words replace an empty message. Any other error is a bug of ours.
+# The first row whose class matches an error has its exit code, and a text that replaces an empty message.
+# An error that matches no row is a bug of convgrad.
 _ENDS: tuple[tuple[type[BaseException], int, str], ...] = (
     (KeyboardInterrupt, INTERRUPTED, "interrupted"),
     (FileError, FILE, ""),
@@ -37,15 +38,16 @@ _ENDS: tuple[tuple[type[BaseException], int, str], ...] = (
 
 
 def meaning(error: BaseException) -> tuple[int, str] | None:
-    """Return the exit code and the message of an error; None if the error is a bug of ours."""
+    """Return the exit code and the message of an error, or None if the error is a bug of convgrad."""
     found = next(((code, words) for kind, code, words in _ENDS if isinstance(error, kind)), None)
     return found and (found[0], str(error) or found[1])
 
 
 def code_of(error: BaseException, as_json: bool = False) -> int | None:
-    """Print the error in one line, and each of its notes in another; return the exit code, or None if it has none.
+    """Print an error and its notes on standard error; return its exit code, or None for a bug of convgrad.
 
-    If ``as_json``, the error is also the last object on standard output.
+    The error and each note are printed on a line of their own. A bug is not printed.
+    If ``as_json``, the error is also printed as a JSON object on standard output.
     """
     found = meaning(error)
     if found is None:
@@ -55,6 +57,6 @@ def code_of(error: BaseException, as_json: bool = False) -> int | None:
     complain("\n".join(printable(line, None) for line in (f"convgrad: {words}", *notes)))
     if as_json:
         reported = {"kind": type(error).__name__, "message": words, "exit_code": code, "notes": notes}
-        with suppress(FileError):  # standard output may be the cause of the error
+        with suppress(FileError):  # the error may be that standard output cannot be written
             say(json.dumps({"error": reported}))
     return code

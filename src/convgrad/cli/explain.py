@@ -1,4 +1,4 @@
-"""``convgrad explain``: a graph as a table and a drawing, or how a problem line would be computed."""
+"""``convgrad explain``: print a graph as a table and a drawing, or how a problem line would be computed."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from convgrad.spec.chosen import DIRECT
 
 @dataclass(frozen=True)
 class Unread:
-    """An operand in a file, or a result to be written to one: only its shape and type are known."""
+    """A stand-in for an operand or a result in a file: it has a shape and a type, but no values."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
     def __getitem__(self, region: object) -> Any:
-        raise AssertionError("a plan reads nothing")
+        raise AssertionError("planning must not read operands")
 
     def __setitem__(self, region: object, array: object) -> None:
-        raise AssertionError("a plan writes nothing")
+        raise AssertionError("planning must not write results")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -66,7 +66,7 @@ def _explain(options: argparse.Namespace) -> int:
 def _explain_line(options: argparse.Namespace) -> None:
     """Print how the calls of a problem line would be computed."""
     if options.json and options.memory:
-        raise UsageError("--json tells of a call at once; it does not go with --memory")
+        raise UsageError("--json describes a call that is not cut; it does not go with --memory")
     if options.tensors or options.limit or options.dot:
         raise UsageError("--tensors, --limit and --dot go with GRAPH.json")
     if len(options.what.split()) == 1:
@@ -87,7 +87,7 @@ def _in_pieces(
     fmt: Format,
     options: argparse.Namespace,
 ) -> str:
-    """Return how a call on files would be cut into parts whose arrays fit in memory."""
+    """Return a text that describes how a call on files would be cut into parts whose arrays fit in memory."""
     op, problem = problem_from_shapes(operator, shapes, attributes, fmt)
     ports = zip(op.operands, shapes, strict=False)
     operands = [shape if port.is_shape else Unread(shape, fmt.dtype) for port, shape in ports]

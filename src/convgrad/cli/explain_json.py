@@ -16,7 +16,10 @@ from convgrad.spec.work import moved_bytes, needed_flops
 
 
 def of_call(found: Explanation) -> dict[str, Any]:
-    """Return how a call would be computed. ``plan`` is null for NumPy, ``multiply_adds`` for a bias operator."""
+    """Return the values that describe how a call would be computed.
+
+    ``plan`` is None for the NumPy engine. ``multiply_adds`` is None for a bias operator.
+    """
     problem, geometry = found.problem, found.problem.geometry
     *operands, (name, made) = shapes_by_name(problem).items()
     return {
@@ -57,7 +60,7 @@ def _plan(plan: Chosen) -> dict[str, Any]:
 
 
 def of_graph(graph: Graph) -> dict[str, Any]:
-    """Return a graph's ops in running order, and its tensors; unknown values are null."""
+    """Return the values that describe a graph: its ops in running order, and its tensors; unknown values are None."""
     found = graph.inference
     return {
         "ops": [_op(graph, op) for op in found.order],

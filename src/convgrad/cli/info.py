@@ -40,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def collect() -> dict[str, Any]:
-    """Return the report as a flat table."""
+    """Return the report: texts by name, in the order of printing."""
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return {
         "convgrad": convgrad.__version__,
@@ -69,7 +69,7 @@ def _llvmlite() -> str:
 
 
 def _engine() -> str:
-    """Return the engine in words: generated kernels if they are available, and NumPy for the other operators."""
+    """Return a text with the available engines: generated kernels, or the reason against them, and NumPy."""
     try:
         reason = engines.generated().why_no_kernels()
     except ConvgradError as error:
@@ -81,7 +81,7 @@ def _engine() -> str:
 
 
 def _pairs() -> str:
-    """Return how many bf16 products one multiply-add takes; the bits are the same."""
+    """Return a text: whether one instruction adds one or two bf16 products; results do not depend on it."""
     try:
         reason = isas.why_no_pairs()
     except ConvgradError as error:
@@ -103,7 +103,7 @@ def _kernel_cache() -> str:
         return "off: each process compiles its kernels"
     store = object_cache.store(directory)
     place = str(directory)
-    with suppress(RuntimeError, ValueError):  # no home, or not below it
+    with suppress(RuntimeError, ValueError):  # no home directory, or the cache is elsewhere
         place = str(Path("~") / directory.relative_to(Path.home()))
     files = store.files()
     size = sum(status.st_size for _, status in files) / 2**20
@@ -113,9 +113,12 @@ def _kernel_cache() -> str:
 
 
 def _pool() -> str:
-    """Return whose threads compute. PyTorch is loaded if it is installed, because it may bring an OpenMP runtime."""
+    """Return a text with the thread pools that compute, for NumPy arrays and for PyTorch tensors.
+
+    PyTorch is imported if it is installed, because convgrad can use the threads of its OpenMP runtime.
+    """
     try:
-        import torch  # noqa: F401, PLC0415 - its threads are asked for
+        import torch  # noqa: F401, PLC0415 - loads PyTorch's OpenMP runtime
     except Exception as error:  # a broken installation raises anything
         return f"{OWN}; PyTorch cannot be loaded: {type(error).__name__}"
     reason = openmp.why_not()

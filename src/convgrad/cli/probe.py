@@ -1,4 +1,4 @@
-"""``convgrad probe``: the order of a foreign function's sums as a drawing, and whether it changes with threads."""
+"""``convgrad probe``: draw the order in which a function adds, and check whether it depends on the thread count."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convgrad.errors import UnsupportedError
 from convgrad.verify.foreign import load
 from convgrad.verify.probe import Order, probe
 
-# The cases if none is given: some hundred terms, in many channels.
+# The default cases, by the result: sums of 576 or 1,568 terms, and operands of many channels.
 CASES: Mapping[str, str] = {
     "weights": "BWD_W f32 NXC mb8ic16ih14oc128oh14kh1ph0",
     "dst": "FWD_D f32 NXC mb1ic64ih14oc128oh14kh3ph1",
@@ -28,7 +28,7 @@ def main(options: argparse.Namespace) -> int:
     if bool(options.threads) != bool(options.set_threads):
         raise UsageError("--threads and --set-threads go together, such as 1,2,3 and torch:set_num_threads")
     if options.case and options.role:
-        raise UsageError("--role goes without a case, whose operator is what is probed")
+        raise UsageError("--role selects a default case; it does not go with CASE")
     asked = list(cases.read(options.case or CASES[options.role or "weights"]))
     function = load(options.function)
     found: list[Order] = []
@@ -44,7 +44,10 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _orders(options: argparse.Namespace, function: Callable[..., object], case: Case) -> list[tuple[int | None, Order]]:
-    """Return the orders of a call by the number of threads; the number is None if it is not set."""
+    """Return a pair for each requested number of threads: the number, and the order of the function's sums.
+
+    Without --threads, the only number is None.
+    """
     settings = options.threads or [None]
     setter = load(options.set_threads) if options.set_threads else None
     found = []
@@ -65,7 +68,7 @@ def _orders(options: argparse.Namespace, function: Callable[..., object], case: 
 
 
 def _text(orders: Mapping[int | None, Order]) -> str:
-    """Return each distinct order once, with the numbers of threads that have it."""
+    """Return the text of each distinct order, after the numbers of threads with which it was found."""
     if None in orders:
         return str(orders[None])
     alike: list[tuple[Order, list[str]]] = []
@@ -81,7 +84,7 @@ def _text(orders: Mapping[int | None, Order]) -> str:
 
 
 def _rows(case: Case, orders: Mapping[int | None, Order]) -> list[dict[str, object]]:
-    """Return the orders as rows for JSON."""
+    """Return the values of each order, ready for JSON."""
     return [
         {
             "case": case.name,

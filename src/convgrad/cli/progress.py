@@ -1,4 +1,4 @@
-"""Progress of long work: one line that is rewritten in place on a terminal, and nothing elsewhere."""
+"""A progress line for long work: it is rewritten in place on a terminal, and is not printed elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVERY_S = 0.2
 
 
 class Progress:
-    """A line with the current work and its time; ``progress(share)`` adds the share that is done."""
+    """A line with a label and the time since its start; ``progress(share)`` adds the finished share of the work."""
 
     def __init__(self, label: str, silent: bool = False) -> None:
         self._label, self._share, self._started = printable(label), 0.0, time.monotonic()
@@ -28,11 +28,11 @@ class Progress:
         self._active = sys.stdout is not None and sys.stdout.isatty() and not silent
 
     def __call__(self, share: float) -> None:
-        """Set the share that is done, 0 to 1."""
+        """Set the finished share of the work, from 0 to 1."""
         self._share = share
 
     def part(self, number: int, of: int) -> Callable[[float], None]:
-        """Return a function that takes the share done of task ``number`` of ``of`` equal tasks."""
+        """Return a function that sets the finished share of task ``number``, from 0, of ``of`` equally long tasks."""
         return lambda share: self((number + share) / of)
 
     def relabel(self, label: str) -> None:
@@ -56,7 +56,7 @@ class Progress:
         self.end()
 
     def end(self) -> None:
-        """Remove the line for good."""
+        """Remove the line, and stop the thread that prints it."""
         self._done.set()
         if self._active:
             self._thread.join()
@@ -69,7 +69,7 @@ class Progress:
 
     def _show(self) -> None:
         wait = FIRST_AFTER_S
-        with suppress(OSError):  # the next print reports a closed terminal
+        with suppress(OSError):  # a closed terminal is reported by the next ``say``
             while not self._done.wait(wait):
                 wait, self._shown = EVERY_S, True
                 share = f" {self._share:4.0%}" if self._share else ""

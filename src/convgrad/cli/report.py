@@ -22,7 +22,7 @@ from convgrad.words import duration, printable
 Array = NDArray[Any]
 
 WIDTH = 14
-AT_A_TIME = 1 << 20  # elements of a result that are read together
+AT_A_TIME = 1 << 20  # elements of a result that are converted to f64 at a time
 
 
 def report(
@@ -32,7 +32,7 @@ def report(
     times: Times,
     verdicts: Mapping[str, Verdict],
 ) -> dict[str, Any]:
-    """Return the report as values ready for JSON; ``sources`` has the origin of each operand."""
+    """Return the report as values ready for JSON; ``sources`` maps the names of the operands to their origins."""
     problem = prepared.problem
     largest, mean = _figures(result)
     return {
@@ -65,7 +65,7 @@ def _figures(result: Array) -> tuple[float, float]:
 
 
 def in_pieces(progress: Progress) -> dict[str, Any]:
-    """Return the progress of a call in parts, ready for JSON."""
+    """Return the progress of a call that is computed in parts, as values ready for JSON."""
     return {
         "number": progress.pieces,
         "resumed": progress.resumed,
@@ -75,7 +75,7 @@ def in_pieces(progress: Progress) -> dict[str, Any]:
 
 
 def judged(verdict: Verdict) -> dict[str, Any]:
-    """Return all values of a verdict, ready for JSON."""
+    """Return a verdict as values ready for JSON."""
     return {
         "ok": verdict.ok,
         "outcome": verdict.outcome,
@@ -112,7 +112,7 @@ def judged(verdict: Verdict) -> dict[str, Any]:
 
 
 def as_text(report: Mapping[str, Any]) -> str:
-    """Return the report as lines for a person."""
+    """Return the report as lines of text."""
     result = report["result"]
     rows = [
         (name, f"{shape_words(operand['shape'])}  {operand['from']}") for name, operand in report["operands"].items()
@@ -131,11 +131,11 @@ def as_text(report: Mapping[str, Any]) -> str:
         rows.append(("written", report["written"]))
     kinds = report["type"] if report["type"] == result["type"] else f"{report['type']} to {result['type']}"
     lines = [f"{report['operator']} {kinds}", *(f"  {name:{WIDTH}}  {text}".rstrip() for name, text in rows)]
-    return "\n".join(printable(line, None) for line in lines)  # a file name may look like a verdict's line
+    return "\n".join(printable(line, None) for line in lines)  # a file name could imitate the line of a verdict
 
 
 def json_number(value: float) -> float | str:
-    """Return nine digits of a number; NaN and infinity, which JSON lacks, become words."""
+    """Return a number rounded to nine digits; NaN and infinity, which JSON does not have, become strings."""
     return float(f"{value:.9g}") if np.isfinite(value) else str(value)
 
 

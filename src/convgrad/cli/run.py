@@ -1,4 +1,4 @@
-"""``convgrad run``: one operator on arrays from files or on generated ones; checked and written on request."""
+"""``convgrad run``: compute one operator on arrays from files or on generated arrays; check and write its result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Job:
-    """One operator to run, with its operands and their origins."""
+    """One operator to run, with its operands; ``places`` are the origins of the operands."""
 
     operator: str
     attributes: dict[str, Any]
@@ -54,7 +54,7 @@ def main(options: argparse.Namespace) -> int:
             if options.limit and not (options.inputs or options.expect):
                 raise UsageError("--limit goes with files to read")
             if options.height is not None and options.expect is None:
-                raise UsageError("--height tells of the sums of a result in a file; it goes with --expect FILE")
+                raise UsageError("--height describes the sums of a result in a file; it goes with --expect FILE")
             check_usage(options)
             if options.memory is not None:
                 _say(run_in_pieces(options), options)
@@ -77,16 +77,16 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
     made_up = options.shapes is not None
     if len(options.operator.split()) > 1:
         if options.inputs or made_up or options.attr or options.type:
-            raise UsageError("a problem line says shapes, attributes and type itself; it stands alone")
+            raise UsageError("a problem line stands alone: it has the shapes, the attributes and the type")
         calls = notation.calls(read_line(options.operator))
         if len(calls) > 1 and (options.output or options.expect):
-            raise UsageError("BWD_WB makes two results; -o and --expect take one, as of BWD_W")
+            raise UsageError("BWD_WB makes two results, but -o and --expect accept one; use BWD_W")
         return [_made_up(c.operator, c.shapes, dict(c.attributes), c.format.name, options) for c in calls]
     if options.operator in ("deconv", *notation.DIRECTIONS):
         raise UsageError("a problem line is one argument: put it in quotes")
     if options.operator.endswith((*files.KINDS, "/")) or os.path.isdir(options.operator):
         raise UsageError(
-            f"the operator stands before its files: convgrad run OPERATOR INPUT...; got {options.operator!r:.200}"
+            f"the operator must precede its files: convgrad run OPERATOR INPUT...; got {options.operator!r:.200}"
         )
     find(options.operator)
     if made_up == bool(options.inputs):
@@ -95,7 +95,7 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
         raise UsageError("--fill, --type and --seed go with --shapes or a problem line")
     for place in options.inputs:
         if re.fullmatch(r"[(\[]?\d+([x, ]+\d+)+[)\]]?", place):
-            raise UsageError(f"inputs are files; a shape among them is an attribute, as --attr weights_shape={place}")
+            raise UsageError(f"inputs are files; pass a shape as an attribute, such as --attr weights_shape={place}")
     attributes = attributes_of(options.operator, options.attr)
     if made_up:
         shapes = [shape_of(text) for text in options.shapes]
@@ -132,7 +132,7 @@ def _made_up(
 
 
 def _run(job: Job, options: argparse.Namespace) -> list[Verdict]:
-    """Run one job, print its report, write its result; return the verdicts of its comparisons."""
+    """Run one job, print its report, write its result, and return the verdicts that the options ask for."""
     check_options(job.operator, None, False, options.threads)
     prepared = prepare(job.operator, job.operands, job.attributes, options.dtype)
     prepared = prepared.activated(options.activation).within(options.max_error)
@@ -164,7 +164,7 @@ def _say(summary: Mapping[str, Any], options: argparse.Namespace) -> None:
 
 
 def _reproducer(options: argparse.Namespace) -> str:
-    """Return the complete command line, with type, fill and seed of generated operands."""
+    """Return the command line that repeats this run, with the type, the fill and the seed of generated operands."""
     words = ["convgrad", "run", options.operator, *options.inputs]
     for text in options.attr:
         words += ["--attr", text]

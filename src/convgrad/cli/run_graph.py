@@ -1,4 +1,4 @@
-"""``convgrad run GRAPH.json``: a whole graph on tensors from a file or generated ones, checked op by op."""
+"""``convgrad run GRAPH.json``: run a graph on tensors that are read from a file or generated, and check each op."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run_graph(options: argparse.Namespace) -> bool:
     """Run the command and return whether every comparison passed."""
     foreign = [name for name in FOREIGN if getattr(options, name)]
     if foreign:
-        raise UsageError(f"a graph says operators, attributes, shapes and types itself; {foreign[0]} cannot go with it")
+        raise UsageError(f"a graph has its own operators, attributes, shapes and types; {foreign[0]} cannot go with it")
     if options.seed is not None and options.tensors and not options.fill:
         raise UsageError("--seed goes with --fill")
     check_options("run", None, False, options.threads)
@@ -88,7 +88,7 @@ def run_graph(options: argparse.Namespace) -> bool:
 
 @dataclass(frozen=True)
 class _Tensors:
-    """The arrays of a graph by tensor id: given ones, generated ones, and expected results."""
+    """The arrays of a graph by tensor id: given arrays, generated arrays, and expected results."""
 
     graph: Graph
     given: Mapping[int, Array]
@@ -106,7 +106,7 @@ def _tensors(graph: Graph, options: argparse.Namespace, limits: Limits) -> _Tens
     expected = {t: array for t, array in arrays.items() if t in graph.computed}
     given = {t: array for t, array in arrays.items() if t not in expected}
     if options.height is not None and not expected:
-        raise UsageError("--height tells of the sums of results in a file; no array of --tensors is a result")
+        raise UsageError("--height describes the sums of results in a file; no array of --tensors is a result")
     graph = graph.with_given(given, kept=expected) if arrays else graph
     for op in graph.inference.order:
         for tensor in (t.id for t in op.outputs if t.id in expected and op.id in graph.inference.resolved):
@@ -120,7 +120,10 @@ def _tensors(graph: Graph, options: argparse.Namespace, limits: Limits) -> _Tens
 
 @dataclass
 class _Watch:
-    """A report of every op in running order, with checks of our result and the recorded one, and counts."""
+    """The observer of a graph's run: it prints a report of each op, judges results, and counts the verdicts.
+
+    ``held`` is whether no comparison has failed so far.
+    """
 
     options: argparse.Namespace
     tensors: _Tensors
@@ -130,12 +133,12 @@ class _Watch:
 
     @cached_property
     def relus(self) -> Mapping[int, int]:
-        """What each ReLU that runs reads, by what it makes."""
+        """The input tensor of each ReLU that runs, by its output tensor."""
         ops = (op for op in self.tensors.graph.ops if operator_of(op) is RELU)
         return {op.outputs[0].id: op.inputs[0].id for op in ops if op.outputs[0].id not in self.tensors.given}
 
     def ran(self, step: Execution) -> None:
-        """Report an op that ran; check our result, and the recorded result if there is one."""
+        """Report an op that ran; judge convgrad's result with --check, and the result in --tensors if it has one."""
         op, prepared, options = step.op, step.prepared, self.options
         claims = [ours(prepared, step.result)] if options.check else []
         output = op.outputs[0].id
@@ -156,7 +159,7 @@ class _Watch:
         self.compared += len(verdicts)
 
     def skipped(self, op: Op, reason: str) -> None:
-        """Report an op that did not run; if it has a recorded result, which cannot be checked, the run fails."""
+        """Report an op that did not run. If --tensors has a result of the op, the run fails: it cannot be judged."""
         self.left_out += 1
         absent = [self._place(t.id) for t in op.outputs if t.id in self.tensors.expected]
         self.held = self.held and not absent
@@ -168,7 +171,7 @@ class _Watch:
         return f"{self.options.tensors}:{tensor}"
 
     def _as_recorded(self, op: Op, prepared: Prepared) -> Prepared:
-        """Return the call on recorded operands, if there are any: a recorded result depends on them, not on ours."""
+        """Return the call on operands from --tensors, if it has them: its results were computed from these operands."""
         taken = dict(prepared.taken)
         for port, tensor in zip(prepared.op.operands, op.inputs, strict=False):
             array, wanted = self._recorded(tensor.id), prepared.problem.operand_format
@@ -181,7 +184,7 @@ class _Watch:
         return prepared if same else bind(prepared.op, prepared.attributes, prepared.problem, taken)
 
     def _recorded(self, tensor: int) -> Array | None:
-        """Return what is recorded of a tensor, or what a ReLU makes of a tensor that is recorded."""
+        """Return the expected array of a tensor; for a ReLU's output, also the ReLU of its expected input."""
         if tensor in self.tensors.expected or tensor not in self.relus:
             return self.tensors.expected.get(tensor)
         before = self._recorded(self.relus[tensor])
@@ -193,7 +196,7 @@ class _Watch:
         return f"tensor {tensor}, {where}"
 
     def _invented(self, op: Op) -> list[str]:
-        """Return lines about generated inputs that an op of the graph should have computed."""
+        """Return a line for each generated input of ``op`` that another op should have computed."""
         made_up = [t for t in op.inputs if t.id in self.tensors.made_up and t.id not in self.tensors.graph.inputs]
         return [f"tensor {t.id} was not computed but made up: {_made_up_words(self.options)}" for t in made_up]
 
@@ -208,7 +211,7 @@ def _made_up_words(options: argparse.Namespace) -> str:
 
 
 def _text(summary: Mapping[str, Any], notes: Sequence[str], verdicts: Mapping[str, Verdict]) -> str:
-    """Return a line for the op, and a line for every note and comparison."""
+    """Return a line for the op, and a line for every note and verdict."""
     result = summary["result"]
     head = f"{summary['op']}  {summary['operator']} {summary['type']}"
     lines = [f"{head}  {result['name']} {shape_words(result['shape'])}  {time_words(summary)}"]

@@ -35,21 +35,21 @@ def check_usage(options: argparse.Namespace) -> None:
     """Raise UsageError for options that do not go with --memory, and for options that need it."""
     if options.memory is None:
         if options.checkpoint is not None:
-            raise UsageError("--checkpoint goes with --memory: what is computed at once has nothing to go on from")
+            raise UsageError("--checkpoint goes with --memory: a call that is not cut has no finished parts to store")
         return
     if not options.inputs:
-        raise UsageError("--memory goes with files to read: what is made up is in memory")
+        raise UsageError("--memory goes with files to read: generated operands are in memory")
     for name in ("check", "expect"):
         if getattr(options, name) is not None:
             raise UsageError(f"--{name} does not go with --memory: {ALONE}")
     if options.activation:
-        raise UsageError("--activation does not go with --memory: pieces are sums")
+        raise UsageError("--activation does not go with --memory: the results of parts are sums without activation")
     if options.max_error is not None:
-        raise UsageError("--max-error does not go with --memory: pieces are summed directly")
+        raise UsageError("--max-error does not go with --memory: parts are always summed directly")
     if options.checkpoint is not None and options.output and _is_same(options.checkpoint, options.output):
         raise UsageError("--checkpoint and -o must name two files: the checkpoint is removed at the end")
     if options.limit:
-        raise UsageError("--limit does not go with --memory, which says what is read at a time")
+        raise UsageError("--limit does not go with --memory, which itself limits the arrays in memory")
 
 
 def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
@@ -103,26 +103,26 @@ def _is_same(path: str, place: str) -> bool:
 
 
 def _operand(place: str, fmt: Format | None) -> object:
-    """Return the map of an operand's file, or the extents if the file has a shape."""
+    """Return an operand's file as a memory map, or the list of extents if the file contains a shape."""
     array = files.mapped(place, fmt)
     return array.tolist() if array.dtype.kind in "iu" else array
 
 
 def _full(prepared: Prepared, operands: Sequence[object]) -> list[object]:
-    """Return operands with complete shapes; on the command line, a shape may have spatial extents only."""
+    """Return the operands with a complete shape operand; on the command line, it may have only spatial extents."""
     shape = list(prepared.problem.output_shape)
     return [shape if port.is_shape else one for port, one in zip(prepared.op.operands, operands, strict=False)]
 
 
 def _in_full(prepared: Prepared, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes with complete shapes."""
+    """Return the attributes with a complete ``output_shape``, which may have only spatial extents."""
     shapes = {"output_shape": list(prepared.problem.output_shape)} if prepared.op.spatial_shape else {}
     return {name: shapes.get(name, value) for name, value in attributes.items()}
 
 
 @contextmanager
 def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """Make SIGTERM, by which batch systems end a job, act like Ctrl-C: only the checkpoint remains."""
+    """Make SIGTERM, with which batch systems end a job, act like Ctrl-C, so that temporary files are removed."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread can set a signal handler
         yield
         return
@@ -135,11 +135,11 @@ def _ended_as_by_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def _result(problem: Problem, options: argparse.Namespace) -> Iterator[Array | None]:
-    """Yield the file to which parts of the result are written; None if the result is not written in parts."""
+    """Yield a map of the file into which parts of the result are written, or None if no parts are written."""
     if options.output:
         files.check_target(options.output, problem.output_format.dtype, options.force)
     if options.checkpoint is not None and not options.output and problem.solves_for not in SUMMED:
-        raise UsageError("--checkpoint of a forward or data gradient goes with -o: what is finished lies in that file")
+        raise UsageError("--checkpoint of a forward or data gradient goes with -o, whose file has the finished parts")
     if not options.output or problem.solves_for in SUMMED:
         yield None
         return

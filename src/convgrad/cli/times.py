@@ -1,4 +1,4 @@
-"""Times of a call: planning and compiling its kernels, once per process, and computing it."""
+"""The times of a call: of planning it and compiling its kernels, once per process, and of computing it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Times = Mapping[str, float]
 
 
 def times_of(problem: Problem, ready_ms: float, compute_ms: float) -> Times:
-    """Return times ready for JSON: the total and its parts; NumPy has no kernels to compile."""
+    """Return the total time and its parts, ready for JSON; the NumPy engine has no time of compilation."""
     compile_ms = ready_ms if engines.choose(problem).has_order else 0.0
     times = {"time_ms": compile_ms + compute_ms, "compile_ms": compile_ms, "compute_ms": compute_ms}
     return {name: round(ms, 3) for name, ms in times.items()}
 
 
 def time_words(times: Mapping[str, Any]) -> str:
-    """Return times in words; a call in parts has only the total.
+    """Return times in words; a call that is computed in parts has only a total time.
 
     >>> time_words({"time_ms": 213, "compile_ms": 210, "compute_ms": 3})
     'kernels compiled in 210 ms, computed in 3 ms'

@@ -1,4 +1,4 @@
-"""``convgrad verify``: a verdict on each result of any implementation, for any number of cases, and reports for CI."""
+"""``convgrad verify``: judge the results of any implementation for any number of cases, and write reports for CI."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _complain_of(messages: Sequence[str], more: str) -> None:
-    """Print the first messages one by one, and how many more there are."""
+    """Print the first messages on standard error, then the number of the others and the words ``more``."""
     for message in messages[:LISTED]:
         complain(f"convgrad: {message}")
     if len(messages) > LISTED:
@@ -53,7 +53,7 @@ def _complain_of(messages: Sequence[str], more: str) -> None:
 
 
 def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits, unread: Unread) -> int:
-    """Check case after case, print each that is not ok at once, and the counts at the end."""
+    """Judge each case, print cases that are not ok immediately and the counts at the end; return the exit code."""
     done: list[Judged] = []
     with candidate_of(options, limits) as candidate, Progress("", options.json) as progress:
         started = time.perf_counter()
@@ -66,7 +66,7 @@ def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits, 
                     progress.say(json.dumps(one.values()))
                 elif options.verbose or len(cases) == 1 or one.outcome not in (OK, SKIPPED):
                     progress.say(one.lines())
-        finally:  # also if the run was interrupted
+        finally:  # an interrupted run prints its counts and writes its report too
             progress.end()
             _close(options, done, len(cases), unread, time.perf_counter() - started)
     return exit_code(done)
@@ -88,7 +88,7 @@ def _each(
 def _judge(
     case: Case, candidate: Candidate, options: argparse.Namespace, limits: Limits, progress: Callable[[float], None]
 ) -> Judged:
-    """Return the outcome of one case; an error of one case does not stop the others."""
+    """Return the outcome of one case; an error is an outcome too, so that the other cases are still judged."""
     started = time.perf_counter()
     if case.unsupported:
         return Judged(case, error=case.unsupported)
@@ -106,7 +106,7 @@ def _judge(
 
 
 def _close(options: argparse.Namespace, done: Sequence[Judged], cases: int, unread: Unread, seconds: float) -> None:
-    """Write the report for CI, and print the counts, also if the run was interrupted."""
+    """Write the report for CI and print the counts, at the end of a complete or an interrupted run."""
     refused, empty = (list(map(str, errors)) for errors in (unread.refused, unread.empty))
     if options.junit is not None:
         with written(Path(options.junit), options.force) as file:

@@ -1,4 +1,4 @@
-"""The reproducer of a case of ``convgrad verify``: the arguments that select the case alone."""
+"""The command line that repeats one case of ``convgrad verify`` without the other cases."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from convgrad.notation import Line
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
 
-# Options, besides the operands, on which the verdict of a case depends; switches have no value.
+# Options with a value that can change the verdict of a case, except those that select the case or generate operands.
 KEPT = ("call", "got", "operands", "accumulation", "height", "algorithm", "max_error", "timeout")
 
 
 def reproducer(case: Case, options: argparse.Namespace) -> str:
-    """Return the command line that checks a case alone, in the same way as among others."""
+    """Return the command line that judges only this case, with the same verdict."""
     words = ["convgrad", "verify", *_case(case, options)]
     for name in KEPT:
         value = getattr(options, name)
@@ -33,13 +33,13 @@ def reproducer(case: Case, options: argparse.Namespace) -> str:
 
 
 def _case(case: Case, options: argparse.Namespace) -> list[str]:
-    """Return the arguments that select this case alone, and the fill and seed of generated operands.
+    """Return the arguments that select only this case, and the fill and seed of generated operands.
 
-    The arguments are the problem itself if no file is needed for its operands or its result.
+    If neither operands nor the result are read from files, the arguments describe the problem itself.
     """
     made_up = ["--fill", options.fill, "--seed", str(options.seed)]
     if case.arrays is None and options.got is None and options.operands is None:
-        with suppress(ConvgradError):  # --dtype may make a case invalid
+        with suppress(ConvgradError):  # --dtype may make the problem invalid
             return [*_problem(case), *made_up]
     words = list(options.cases)
     for name in options.collection:
@@ -74,7 +74,7 @@ DIRECTIONS = {
 
 
 def problem_line(problem: Problem) -> str | None:
-    """Return the problem line that is read as this problem, whatever its output's type is; None if there is none.
+    """Return the problem line of this problem, without the type of its output; None if no problem line expresses it.
 
     >>> problem_line(notation.problem("deconv BWD_D bf16 NCX mb1_ic2_iw4_oc4_ow9_kw3_sw2"))
     'deconv BWD_D bf16 NCX mb1ic2iw4oc4ow9kw3sw2pw0'
@@ -83,7 +83,7 @@ def problem_line(problem: Problem) -> str | None:
     direction = DIRECTIONS.get((transposed, problem.solves_for))
     if not isinstance(conv, Conv) or direction is None:
         return None
-    ends = ("dst", "src") if transposed else ("src", "dst")  # the operator's own input and output
+    ends = ("dst", "src") if transposed else ("src", "dst")  # the operator's input and output
     inner, outer = (getattr(conv, f"{end}_channels") for end in ends)
     axes = tuple(
         AxisSize(getattr(a, ends[0]), getattr(a, ends[1]), a.kernel, a.stride, a.pad_begin, a.pad_end, a.dilation)

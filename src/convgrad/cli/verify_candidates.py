@@ -1,4 +1,7 @@
-"""The result that ``convgrad verify`` checks: a function's, a child process's, a folder's, the case's own, or ours."""
+"""The candidate: a function that returns the result that ``convgrad verify`` judges, for each case.
+
+The results come from a user's function, from files, from the cases themselves, or from convgrad's own engine.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from convgrad.verify.isolate import Isolated
 from convgrad.verify.verdict import WRONG, Defect, Verdict
 
 Array = NDArray[Any]
-Answer = tuple[Array | Verdict, float]  # with the time of the call in seconds, 0 for a recorded result
+Answer = tuple[Array | Verdict, float]  # a result or a verdict, and the seconds of the call, 0 without a call
 Candidate = Callable[[Posed], Answer]
 
 OURS = "convgrad's own engine"
@@ -33,7 +36,7 @@ OURS = "convgrad's own engine"
 
 @contextmanager
 def candidate_of(options: argparse.Namespace, limits: Limits) -> Iterator[Candidate]:
-    """Yield the candidate that the options select; a child process ends with the block."""
+    """Yield the candidate that the options select; with --isolate, its process ends at the end of the block."""
     if options.call is None:
         yield _recorded(Path(options.got), limits) if options.got is not None else _brought_or_ours
     elif options.isolate:
@@ -45,7 +48,7 @@ def candidate_of(options: argparse.Namespace, limits: Limits) -> Iterator[Candid
 
 
 def name_of(options: argparse.Namespace, posed: Posed | None = None) -> str:
-    """Return the candidate's name, for one case or for all cases."""
+    """Return the name of the candidate for the case ``posed``, or for all cases if ``posed`` is None."""
     if options.call is not None:
         return f"{options.call} in a process of its own" if options.isolate else str(options.call)
     if options.got is not None:
@@ -56,12 +59,12 @@ def name_of(options: argparse.Namespace, posed: Posed | None = None) -> str:
 
 
 def is_ours(options: argparse.Namespace, posed: Posed) -> bool:
-    """Return whether our own engine is checked, whose sums have a known rounding depth."""
+    """Return whether the judged result is that of convgrad's own engine, whose rounding depth is known."""
     return options.call is None and options.got is None and (posed.brought is None or posed.brought.result is None)
 
 
 def declared_of(options: argparse.Namespace, posed: Posed) -> Declared:
-    """Return the declared arithmetic of a result; by default our own engine's rounding depth is declared."""
+    """Return the declared arithmetic of a result; results of convgrad's own engine have its depth by default."""
     height = options.height
     if height is None and is_ours(options, posed):
         height = engines.height(posed.call.problem)
@@ -85,7 +88,7 @@ def _brought_or_ours(posed: Posed) -> Answer:
 
 
 def _recorded(place: Path, limits: Limits) -> Candidate:
-    """Return the candidate whose results are in a folder, or in a file for a single case."""
+    """Return the candidate that reads results from the folder ``place``; for a single case, ``place`` may be a file."""
     if not place.is_dir():
         return lambda posed: (_as_kept(_alone(place, posed, limits), posed.case.output_format), 0.0)
     return lambda posed: (_as_kept(scheme.result(place, posed.case, limits), posed.case.output_format), 0.0)
@@ -96,9 +99,9 @@ def _alone(place: Path, posed: Posed, limits: Limits) -> Array:
 
 
 def _as_kept(array: Array, fmt: Format) -> Array:
-    """Return a result from a file; a wider type becomes ``fmt`` if all values are values of ``fmt``.
+    """Convert a result from a file to ``fmt`` if ``fmt`` is narrower and no value changes; else return it unchanged.
 
-    NumPy's files have no bf16, and many programs write f32 whatever type they computed.
+    Files often have a wider type than the result: NumPy's files cannot store bf16, and many programs write only f32.
     """
     found = of_dtype(array.dtype)
     if found is None or found.significand_bits <= fmt.significand_bits:
@@ -110,12 +113,12 @@ def _as_kept(array: Array, fmt: Format) -> Array:
 
 
 def of_type(result: Array | Verdict, posed: Posed) -> Array | Verdict:
-    """Return an answer of the case's type, or the verdict on an answer of another type."""
+    """Return a result if it has the case's type, or the verdict that its type is wrong."""
     if isinstance(result, Verdict):
         return result
     fmt, found = posed.case.output_format, of_dtype(result.dtype)
     if found is None or found is fmt or (found is F64 and posed.case.operand_format is not F64):
-        return result  # the verdict refuses a type that results do not have
+        return result  # ``verdict_on`` refuses a type that no result has
     wanted = f"the result must be {fmt} {shape_words(posed.call.problem.output_shape)}, as the case says"
     said = f"{wanted}; got {found} {shape_words(result.shape)} (--dtype {found} judges it as such)"
     return Verdict(outcome=WRONG, reason=said, found=(Defect(WRONG_KIND),))

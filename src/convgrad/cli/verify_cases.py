@@ -25,12 +25,12 @@ from convgrad.verify.declared import SUM
 from convgrad.verify.fill import fill
 from convgrad.verify.parts import at_once
 
-LISTED = 20  # errors that are printed one by one
+LISTED = 20  # the first errors, which are printed; the others are counted
 
 
 @dataclass(frozen=True, eq=False)
 class Posed:
-    """A case with its operands and their origin; ``brought`` is the case's own arrays."""
+    """A case with its operands: ``operands`` is their origin in words, ``brought`` has arrays stored with the case."""
 
     case: Case
     call: Prepared
@@ -40,20 +40,20 @@ class Posed:
 
 @dataclass
 class Unread:
-    """The errors of everything that could not be read, in reading order, and the files without a case."""
+    """The errors of sources that could not be read, in reading order, and the errors of files without a case."""
 
     refused: list[ConvgradError] = field(default_factory=list)
     empty: list[ConvgradError] = field(default_factory=list)
 
     def note(self, error: ConvgradError) -> None:
-        """Record an error."""
+        """Append an error to ``empty`` if a file has no case, otherwise to ``refused``."""
         (self.empty if isinstance(error, NoCaseError) else self.refused).append(error)
 
 
 def cases_of(options: argparse.Namespace, limits: Limits, unread: Unread) -> list[Case]:
     """Return all cases of the command line under unique names; the same command line gives the same names.
 
-    ``unread`` records errors; if nothing could be read, its first error is raised.
+    Errors are recorded in ``unread``. If no case could be read, the first error is raised.
     """
     there = list(named_apart(_read(options, limits, unread)))
     if not there:
@@ -62,7 +62,7 @@ def cases_of(options: argparse.Namespace, limits: Limits, unread: Unread) -> lis
             errors[0].add_note(f"convgrad: {error}")
         if errors:
             raise errors[0]
-        raise FileError(f"{', '.join(options.cases)}: must hold a case; there is none")
+        raise FileError(f"{', '.join(options.cases)}: must contain a case; there is none")
     found = [case for case in there if _wanted(case.name, options.only)]
     if not found:
         raise UsageError(f"no case has a name like {', '.join(options.only):.200}; there are {_some(there)}")
@@ -93,7 +93,7 @@ def _read(options: argparse.Namespace, limits: Limits, unread: Unread) -> Iterat
 
 
 def _typed(options: argparse.Namespace) -> Case:
-    """Return the case of OPERATOR --shapes SHAPE... --attr NAME=VALUE..."""
+    """Return the case that OPERATOR, --shapes, --attr and the types describe."""
     if len(options.cases) != 1 or options.collection:
         raise UsageError("--shapes goes with one operator's name and no other cases")
     operator = options.cases[0]
@@ -101,7 +101,7 @@ def _typed(options: argparse.Namespace) -> Case:
     fmt = FORMATS[options.type or "f32"]
     name = f"{operator}_{fmt}_{'_'.join(options.shapes)}"
     case = Case(name, "command line", operator, shapes, attributes, fmt, FORMATS[options.dtype or fmt.name])
-    case.posed()  # an invalid problem is a mistake of the command line
+    case.posed()  # raises an error now if the problem is invalid
     return case
 
 
@@ -109,7 +109,7 @@ def _typed(options: argparse.Namespace) -> Case:
 
 
 def pose(case: Case, options: argparse.Namespace, limits: Limits) -> Posed:
-    """Return a case with operands: its own, the arrays of a folder of operands or results, or generated ones."""
+    """Return a case with its operands: arrays stored with it, or in the folder of --operands or --got, or generated."""
     if case.unsupported:
         raise UnsupportedError(case.unsupported)
     op, problem = case.posed()
@@ -146,7 +146,7 @@ def _bound(case: Case, op: Operator, given: Sequence[object]) -> Prepared:
 
 
 def _check_memory(case: Case, op: Operator, problem: Problem, limits: Limits, certified: int) -> None:
-    """Raise UnsupportedError if operands, result and six f64 numbers per certified element exceed the limit."""
+    """Raise UnsupportedError if operands, result and six f64 numbers per certified element exceed the memory limit."""
     elements = prod(problem.output_shape)
     operands = sum(map(prod, _array_shapes(case, op)))
     size = problem.operand_format.dtype.itemsize * operands + problem.output_format.dtype.itemsize * elements

@@ -1,4 +1,4 @@
-"""The checks of the options of ``convgrad verify`` against one another, and the arithmetic that they declare."""
+"""Checks that the options of ``convgrad verify`` fit together, and the arithmetic that the options declare."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convgrad.formats import F32
 from convgrad.spec.problem import Problem
 from convgrad.verify.declared import SUM, Declared, declared
 
-# An option, the options of which it needs one, and their purpose.
+# Rows: an option, other options of which it needs one, and the words for these in an error message.
 NEEDS = (
     ("isolate", ("call",), "a function to run in a process of its own"),
     ("timeout", ("isolate",), "a process that can be ended"),
@@ -42,7 +42,7 @@ def check_options(options: argparse.Namespace) -> None:
     for name, *apart in APART:
         both = next((other for other in apart if _given(options, other)), None)
         if _given(options, name) and both is not None:
-            raise UsageError(f"{_flag(name)} and {_flag(both)} are two things to do; give one")
+            raise UsageError(f"{_flag(name)} and {_flag(both)} exclude each other; give one")
     if options.kind not in scheme.KINDS:
         raise UsageError(f"--kind must be one of {', '.join(scheme.KINDS)}; got {options.kind!r:.200}")
     declared("convgrad verify", F32, options.accumulation, options.height, options.algorithm or SUM)
@@ -52,9 +52,9 @@ def check_options(options: argparse.Namespace) -> None:
 
 
 def check_for(options: argparse.Namespace, cases: int) -> None:
-    """Raise an error if the options do not fit the number of cases, or if a file cannot be written, before any work."""
+    """Raise an error if the options do not fit the number of cases, or name a file that cannot be used."""
     if options.element is not None and cases != 1:
-        raise UsageError(f"--element tells of one case; there are {cases} (--only NAME picks one)")
+        raise UsageError(f"--element needs exactly one case; there are {cases} (select one by --only NAME)")
     if options.got is not None and not Path(options.got).is_dir():
         if not files.split_place(options.got)[0].exists():
             raise FileError(f"{options.got}: no such folder or file of results")

@@ -1,4 +1,4 @@
-"""The tasks of ``convgrad verify`` other than verdicts: files of arrays, tolerances, a certificate."""
+"""The tasks of ``convgrad verify`` other than verdicts: to export arrays, and to print tolerances or a certificate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Other = Callable[[argparse.Namespace, Sequence[Case], Limits], int]
 
 
 def _export(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
-    """Write operands and, on request, correctly rounded results by the naming scheme, for any program to read."""
+    """Write the operands of each case and, on request, the correctly rounded result to files named after the case."""
     folder, files, bare = Path(options.export), 0, 0
     with Progress("export:", options.json) as progress:
         for number, case in enumerate(cases):
@@ -45,7 +45,7 @@ def _export(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) 
 
 
 def _print_tolerance(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
-    """Print the tolerance that each case needs in a test of another library."""
+    """Print the tolerances of each case with which a test of another library can use numpy.allclose."""
     with Progress("", options.json) as progress:
         for number, case in enumerate(cases):
             progress.relabel(f"{number}/{len(cases)}")
@@ -73,7 +73,7 @@ def _values(case: Case, posed: Posed, found: Tolerance) -> Mapping[str, object]:
 
 
 def _element(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
-    """Print the certificate of one element of the result of the one case."""
+    """Print the certificate of one element of the result of ``cases[0]``, the only case."""
     from convgrad.verify.certificate import certificate  # noqa: PLC0415 - most runs write none
 
     posed = pose(cases[0], options, limits)

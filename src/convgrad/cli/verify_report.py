@@ -1,4 +1,4 @@
-"""The output of ``convgrad verify``: a line or a JSON object per case, the counts at the end, JUnit's XML."""
+"""The output of ``convgrad verify``: a line or a JSON object per case, the counts at the end, and a JUnit XML file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ COUNTED = (OK, DEGRADED, BEYOND, UNDECIDED, SKIPPED, FAILED)
 
 @dataclass(frozen=True)
 class Judged:
-    """The outcome of a case: its verdict, or an ``error`` with the exit code that it means.
+    """The outcome of a case: a verdict, or an ``error`` with its exit code.
 
-    ``code`` is 0 if the case is not supported. ``reproduce`` is the command line that checks the case alone.
+    ``code`` is 0 if the case is not supported. ``reproduce`` is the command line that judges only this case.
     """
 
     case: Case
@@ -52,12 +52,12 @@ class Judged:
         return self.verdict.brief, *self.verdict.details
 
     def lines(self) -> str:
-        """Return the lines for a person."""
+        """Return the outcome as lines of text."""
         case = self.case
         first, *details = self.text
         lines = [f"{case.name}  {first}"]
         if self.outcome not in (OK, SKIPPED):
-            is_located = case.place in self.error or case.place.startswith(TYPED)  # typed text is on the screen
+            is_located = case.place in self.error or case.place.startswith(TYPED)  # the user can see a typed case
             lines += [f"  {detail}" for detail in details]
             lines += [f"  {case.place}"] * (not is_located)
             lines += [f"  hard because {case.why}"] * bool(case.why)
@@ -65,7 +65,7 @@ class Judged:
         return "\n".join(printable(line, None) for line in lines)
 
     def values(self) -> dict[str, Any]:
-        """Return all values, ready for JSON."""
+        """Return the outcome as values ready for JSON."""
         case = self.case
         about = {
             "case": case.name,
@@ -87,7 +87,7 @@ class Judged:
 
 
 def counts(all_judged: Sequence[Judged]) -> Mapping[str, int]:
-    """Return how many cases have each outcome that occurs, in a fixed order."""
+    """Return the number of cases by outcome, in the order of COUNTED, without outcomes that do not occur."""
     found = Counter(one.outcome for one in all_judged)
     return {outcome: found[outcome] for outcome in COUNTED if found[outcome]}
 
@@ -102,7 +102,7 @@ def in_words(outcomes: Mapping[str, int]) -> str:
 
 
 def summary(all_judged: Sequence[Judged], cases: int, seconds: float, refused: int = 0, empty: int = 0) -> str:
-    """Return the last line: the counts of all outcomes, of errors while reading and of files without a case.
+    """Return the last line: the counts of all outcomes, of sources that could not be read and of files without a case.
 
     >>> summary([], 3, 0.25, refused=1, empty=12)
     'interrupted after 0 of 3 cases: nothing was judged, in 0.25 s; 1 refused; 12 files without a case'
@@ -114,7 +114,10 @@ def summary(all_judged: Sequence[Judged], cases: int, seconds: float, refused: i
 
 
 def exit_code(all_judged: Sequence[Judged]) -> int:
-    """Return the exit code: first that of a verdict that is not ok, then that of an error, then that of no verdict."""
+    """Return WRONG if a verdict is not ok, otherwise the exit code of the first error.
+
+    Without such a verdict or error, return DONE, or WRONG if there is no verdict at all.
+    """
     verdicts = [one.verdict for one in all_judged if one.verdict is not None]
     if not all(verdict.ok for verdict in verdicts):
         return WRONG
@@ -122,9 +125,9 @@ def exit_code(all_judged: Sequence[Judged]) -> int:
 
 
 def junit(all_judged: Sequence[Judged], cases: int, seconds: float, refused: Sequence[str] = ()) -> bytes:
-    """Return the verdicts as JUnit's XML: a test case each; a verdict that is not ok is a failure with its outcome.
+    """Return a JUnit XML file with a test case for each outcome; a verdict that is not ok is a failure.
 
-    A reading error and an interrupted run are test errors of their own, so that such a run does not look complete.
+    Each reading error, and an interruption, is an additional test case with an error, because such a run is incomplete.
     """
     stopped = len(all_judged) < cases
     failures = sum(one.verdict is not None and not one.verdict.ok for one in all_judged)
@@ -155,7 +158,7 @@ _TAGS = {DEGRADED: "failure", BEYOND: "failure", UNDECIDED: "failure", SKIPPED: 
 
 
 def _say(element: ElementTree.Element, one: Judged) -> None:
-    """Add the outcome to a test case; for an ok case, add the verdict as its output."""
+    """Add an outcome to its element of the XML; the verdict of an ok case becomes the output of the test."""
     if one.outcome == OK:
         ElementTree.SubElement(element, "system-out").text = "\n".join(map(_fit, one.text))
         return
@@ -170,4 +173,4 @@ def _interrupted(all_judged: Sequence[Judged], cases: int) -> str:
 
 
 def _fit(text: str) -> str:
-    return printable(text, None)  # XML has no way to write most control characters
+    return printable(text, None)  # XML cannot represent most control characters

@@ -1,4 +1,4 @@
-"""The parsers of the commands: the arguments of each, in a module that is imported when the command runs."""
+"""The parsers of the commands, one module per command, which is imported when the command runs."""
 
 from collections.abc import Mapping
 

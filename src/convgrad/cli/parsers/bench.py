@@ -40,6 +40,6 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE.csv",
         help="write a row of all figures for each problem, as soon as it is measured",
     )
-    bench.add_argument("--json", action="store_true", help="print one JSON object a problem instead of a table")
+    bench.add_argument("--json", action="store_true", help="print one JSON object per problem instead of a table")
     bench.add_argument("--force", action="store_true", help="replace the output file if it exists")
     return bench

@@ -19,7 +19,7 @@ def parser() -> argparse.ArgumentParser:
             "convgrad explain graph.json --dot | dot -Tsvg -o graph.svg",
         ),
     )
-    what = "GRAPH.json, a graph as oneDNN dumps it and benchdnn reads it, or a quoted problem line, as of convgrad run"
+    what = "GRAPH.json, a graph as oneDNN dumps it and benchdnn reads it, or a quoted problem line, as for convgrad run"
     explain.add_argument("what", metavar="WHAT", help=what)
     explain.add_argument("--threads", type=threads, help="the number of threads to plan for, of a problem line")
     explain.add_argument("--max-error", type=times, metavar="TIMES", help=MAX_ERROR)

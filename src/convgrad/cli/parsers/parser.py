@@ -1,4 +1,4 @@
-"""A parser with the output and the errors of the commands, and options that several commands have."""
+"""The parser class of all commands, and the option ``--limit``, which several commands have."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from convgrad.cli.exits import EXIT_CODES, UsageError
 from convgrad.spec.operators import OPERATORS
 from convgrad.words import meant
 
-COLUMNS = 79  # of a line of help
-LONGEST = 200  # characters of the command line in a message of argparse
+COLUMNS = 79  # characters per line of a description
+LONGEST = 200  # characters of the command line that an error message may quote
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser with the output and the errors of the commands. Its help ends with examples and the exit codes."""
+    """A parser that prints by ``say`` and raises UsageError. Its help ends with examples and the exit codes."""
 
     def __init__(self, prog: str, description: str, examples: Sequence[str] = (), last: str = EXIT_CODES) -> None:
         self.examples = examples
@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Raise UsageError, with the option that a misspelled word may mean."""
+        """Raise UsageError; the message suggests an option for a misspelled word."""
         cut = re.sub(rf"\S{{{LONGEST + 1},}}", lambda word: word[0][:LONGEST], message)
         head, unknown, words = cut.partition("unrecognized arguments: ")
         raise UsageError(head + unknown + (words[:LONGEST] if unknown else words) + self._meant(message))
@@ -52,16 +52,16 @@ class Parser(argparse.ArgumentParser):
         return f". Did you mean {near[0]}?" if near else ""
 
     def print_help(self, file: object = None) -> None:
-        """Print the help by ``say``, whatever ``file`` is."""
+        """Print the help on standard output; ``file`` is ignored."""
         say(self.format_help().rstrip())
 
 
 def _attributes() -> list[str]:
-    """Return the names of all attributes, which users may type as options."""
+    """Return the names of all operators' attributes, which users may write as options by mistake."""
     return sorted({attribute.name for op in OPERATORS for attribute in op.attributes})
 
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
-    """Add --limit NAME=NUMBER to a command."""
+    """Add the option --limit NAME=NUMBER to a parser."""
     limit = "replace a limit: file_bytes, nesting, ops or op_bytes of graph files, or memory_bytes of tensors"
     parser.add_argument("--limit", metavar="NAME=NUMBER", action="append", default=[], help=limit)

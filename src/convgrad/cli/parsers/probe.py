@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
     )
     probe.add_argument("case", metavar="CASE", nargs="?", help=case)
     probe.add_argument(
-        "--role", choices=("weights", "dst", "src"), help="the result of the default case, where no case is given"
+        "--role", choices=("weights", "dst", "src"), help="the result of the default case, if no CASE is given"
     )
     probe.add_argument("--dtype", metavar="TYPE", help="the type of the result (default: the operands')")
     threads = "find the order with each of these numbers of threads, and whether it changes"

@@ -14,7 +14,7 @@ def parser() -> argparse.ArgumentParser:
     run = Parser(
         "convgrad run",
         "Compute one operator, or a graph of them. Print the shapes, the resolved attributes, the time "
-        "and the results. Operands come from files, or are made of a problem line or of shapes.",
+        "and the results. Operands are read from files, or generated from a problem line or shapes.",
         (
             'convgrad run "BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1" --check oracle',
             "convgrad run ConvolutionBackwardWeights src.npy diff_dst.npy -o diff_weights.npy \\",
@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         help="an attribute; values of a list are separated by commas: strides=1,1",
     )
-    shapes = "make operands of these shapes, such as 8x56x56x64; of a shape operand give the values"
+    shapes = "generate operands of these shapes, such as 8x56x56x64; for a shape operand, give its values"
     run.add_argument("--shapes", metavar="SHAPE", nargs="+", help=shapes)
     tensors = "arrays of a graph by tensor id, in a .npz or .safetensors file; results among them are judged"
     run.add_argument("--tensors", metavar="FILE", help=tensors)
@@ -44,10 +44,10 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--fill",
         choices=("integers", "normal"),
-        help="the values of operands that are made (default integers); of a graph, of those that --tensors lacks",
+        help="the values of generated operands (default integers); in a graph, of tensors that --tensors does not have",
     )
-    run.add_argument("--type", choices=tuple(FORMATS), help="the type of operands that are made (default f32)")
-    run.add_argument("--seed", type=seed, help="the seed of operands that are made (default 0)")
+    run.add_argument("--type", choices=tuple(FORMATS), help="the type of generated operands (default f32)")
+    run.add_argument("--seed", type=seed, help="the seed of generated operands (default 0)")
     run.add_argument("--dtype", metavar="TYPE", help="the type of the result (default: the operands')")
     max_threads = "the largest number of threads of generated kernels; the NumPy engine leaves threads to its BLAS"
     run.add_argument("--threads", type=threads, help=max_threads)
@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
         " read, and forwards and data gradients written, in pieces (default: files are read whole)"
     )
     run.add_argument("--memory", metavar="BYTES", help=memory)
-    checkpoint = "with --memory: a file that keeps finished parts, from which an interrupted call goes on"
+    checkpoint = "with --memory: a file that stores finished parts, from which an interrupted call continues"
     run.add_argument("--checkpoint", metavar="FILE", help=checkpoint)
     output = f"write the result to {place}; the outputs of a graph by id to a .npz or .safetensors file"
     run.add_argument("-o", "--output", metavar="FILE", help=output)

@@ -6,29 +6,29 @@ from argparse import ArgumentTypeError
 
 LONGEST_S = 1e6
 MAX_ERROR = (
-    "how many times the bound of the direct sum the error may be (default 1); from about 8 on, f32 layers of 3x3 taps"
-    " may be computed by Winograd"
+    "the largest error, as a multiple of the error bound of direct summation (default 1); from about 8, f32 layers"
+    " of 3x3 taps may be computed by Winograd"
 )
 
 
 def seed(text: str) -> int:
-    """Return a seed."""
+    """Return a seed, a non-negative integer."""
     if not text.isdecimal():
         raise ArgumentTypeError(f"a seed is a non-negative integer; got {text!r:.200}")
     return int(text)
 
 
 def height_or_blocks(text: str) -> int | list[int]:
-    """Return a rounding depth, or the blocks of an order, B1,B2,..."""
+    """Return a rounding depth, or the blocks of a summation order as a list, such as [240, 240, 96]."""
     numbers = text.split(",")
     if not all(number.isdecimal() for number in numbers) or (len(numbers) > 1 and not all(map(int, numbers))):
-        wanted = "a height is a non-negative integer, a number of roundings, or an order's blocks, as 240,240,96"
+        wanted = "a height is a non-negative integer, a number of roundings, or the blocks of an order, such as 240,240,96"
         raise ArgumentTypeError(f"{wanted}; got {text!r:.200}")
     return int(text) if len(numbers) == 1 else [int(number) for number in numbers]
 
 
 def index(text: str) -> tuple[int, ...]:
-    """Return the index of an element, with brackets or without."""
+    """Return the index of an element from a text such as 0,2,1 or (0, 2, 1)."""
     numbers = text.strip("()[] ").rstrip(",").split(",")
     if not all(number.strip().isdecimal() for number in numbers):
         raise ArgumentTypeError(f"an index is non-negative integers, as 0,2,1; got {text!r:.200}")
@@ -54,7 +54,7 @@ def positive(text: str) -> int:
 
 
 def threads(text: str) -> int:
-    """Return an integer; the call checks later whether it can be a number of threads."""
+    """Return an integer, which may be negative; the computation refuses a wrong number of threads later."""
     if not text.removeprefix("-").isdecimal():
         raise ArgumentTypeError(f"a positive integer is wanted; got {text!r:.200}")
     return int(text)
@@ -72,10 +72,10 @@ def times(text: str) -> float:
 
 
 def positives(text: str) -> list[int]:
-    """Return the positive integers between commas."""
+    """Return the positive integers of a text such as 1,2,4."""
     return [positive(word) for word in words(text)]
 
 
 def words(text: str) -> list[str]:
-    """Return the words between commas."""
+    """Return the parts of a text that are separated by commas, without spaces around them."""
     return [word.strip() for word in text.split(",") if word.strip()]

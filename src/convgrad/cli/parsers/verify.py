@@ -17,7 +17,7 @@ def parser() -> argparse.ArgumentParser:
         "convgrad verify",
         "Judge the results of any implementation. A result is wrong if an element is outside its proved "
         "bound, and degraded if the errors contradict the declared arithmetic. Without --call or --got, "
-        "the result that a case brings is judged, else the one that convgrad computes.",
+        "the result that is stored with a case is judged, or convgrad's own result if there is none.",
         (
             "convgrad verify --collection edges --call mymodule:backward",
             'convgrad verify "BWD_W bf16 NXC mb8ic64ih56oc64oh56kh3ph1" --got result.npy',
@@ -36,17 +36,17 @@ def parser() -> argparse.ArgumentParser:
     verify.add_argument(
         "--shapes", metavar="SHAPE", nargs="+", help="the shapes of the operands of one OPERATOR, such as 8x56x56x64"
     )
-    verify.add_argument("--attr", metavar="NAME=VALUE", action="append", default=[], help="an attribute of it")
-    verify.add_argument("--type", choices=tuple(FORMATS), help="the type of its operands (default f32)")
+    verify.add_argument("--attr", metavar="NAME=VALUE", action="append", default=[], help="an attribute of OPERATOR")
+    verify.add_argument("--type", choices=tuple(FORMATS), help="the type of OPERATOR's operands (default f32)")
     verify.add_argument("--dtype", choices=tuple(FORMATS), help="the type of results (default: what each case says)")
 
-    theirs = verify.add_argument_group("whose results")
+    theirs = verify.add_argument_group("results to judge")
     function = (
         "a function that is called as convgrad.run is, function(operator, *arrays, **attributes), and returns the array"
     )
     theirs.add_argument("--call", metavar="MODULE:FUNCTION", help=function)
     theirs.add_argument(
-        "--isolate", action="store_true", help="call it in a child process, where a crash becomes a verdict"
+        "--isolate", action="store_true", help="call the function in a child process, where a crash becomes a verdict"
     )
     theirs.add_argument(
         "--timeout", metavar="SECONDS", type=seconds, help="with --isolate: the longest time that a call may take"
@@ -54,10 +54,10 @@ def parser() -> argparse.ArgumentParser:
     theirs.add_argument(
         "--got",
         metavar="DIR",
-        help="a folder of results named CASE.OUTPUT.npy, .pt or .bin, or CASE.npz; of a single case a file",
+        help="a folder of results named CASE.OUTPUT.npy, .pt or .bin, or CASE.npz; for a single case, a file",
     )
 
-    made = verify.add_argument_group("operands of cases that bring none")
+    made = verify.add_argument_group("operands of cases without arrays")
     fill = (
         "normal: normal numbers, whose errors have known statistics (default). integers: their sums are exact."
         " truncation: many elements differ if results are truncated. adversarial: ill-conditioned sums"
@@ -97,7 +97,8 @@ def parser() -> argparse.ArgumentParser:
     kinds = "the format of files: .npy (default), .npz, .safetensors, .pt, .bin"
     instead.add_argument("--kind", metavar="ENDING", default=".npy", help=kinds)
     deserved = (
-        "print the smallest atol and rtol of numpy.allclose that every right result keeps, and what else passes them"
+        "print the smallest atol and rtol with which every right result passes numpy.allclose, and the wrong results"
+        " that pass too"
     )
     instead.add_argument("--print-tolerance", action="store_const", const=True, help=deserved)
     certificate = "print the certificate of one element as JSON: its exact value, its bound and the error of the result"
