@@ -81,7 +81,7 @@ def test_interrupted_and_gone_on_with(
         assert main(command) == 130
     assert capsys.readouterr().err.splitlines() == [
         "convgrad: interrupted",
-        "kept has what is finished: the same call goes on from there",
+        "kept has the finished part: the same call resumes from it",
     ]
     left = {"kept", "out.npy.unfinished"} if name == "forward" else {"kept"}
     assert {path.name for path in folder.iterdir()} >= left

@@ -194,7 +194,7 @@ def test_every_number_that_is_finished_is_looked_at(
         before = rows[place]
         rows[place] = 0
         if place[:2] < (3, 7):
-            with pytest.raises(FileError, match=r"3 images and 7 rows .* holds something else in images \d to \d;"):
+            with pytest.raises(FileError, match=r"3 images and 7 rows .* has different contents in images \d to \d;"):
                 again.load()
         else:
             assert again.load() == State(3, 7)
@@ -230,7 +230,7 @@ def test_an_exception_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) 
     kept = Checkpoint(tmp_path / "place", WRITTEN, {})
     with pytest.raises(KeyboardInterrupt) as caught:
         left(kept, State(1), State(2))
-    assert caught.value.__notes__ == [f"{tmp_path / 'place'} has what is finished: the same call goes on from there"]
+    assert caught.value.__notes__ == [f"{tmp_path / 'place'} has the finished part: the same call resumes from it"]
     assert kept.load() == State(2)
     with kept.kept() as keep:
         keep(State(3))
@@ -271,7 +271,7 @@ def test_a_checkpoint_that_cannot_be_saved_hides_no_error(tmp_path: Path) -> Non
     folder.mkdir()
     with pytest.raises(KeyboardInterrupt) as caught:
         left(Checkpoint(folder / "place", WRITTEN, {}), State(1), then=folder.rmdir)
-    assert "place could not take what is finished: " in caught.value.__notes__[0]
+    assert "place could not store the finished part: " in caught.value.__notes__[0]
 
 
 def test_what_remains_of_any_cut_is_what_is_not_finished() -> None:

@@ -146,7 +146,7 @@ def test_a_head_that_is_no_json_is_a_file_error(text: bytes, kept: Any) -> None:
     path, _, _ = kept["written"]
     body = LINE + struct.pack("<QQ", len(text), 0) + text
     path.write_bytes(body + hashlib.sha256(body).digest())
-    with pytest.raises(FileError, match=r"is not JSON|says what no call saves"):
+    with pytest.raises(FileError, match=r"is not JSON|has values that no call saves"):
         written(path)
 
 
@@ -156,9 +156,9 @@ WRONG = {
     "too many": ({"images": 4, "rows": 0}, "4 images and 0 rows of the next are not a part of 3 images of 20 rows"),
     "rows beyond": ({"rows": 20}, "2 images and 20 rows of the next are not a part"),
     "sums": ({"sums": [1, 0]}, r"sums must be \[0, 0\] at this place; got \[1, 0\]"),
-    "parts": ({"out": []}, "parts of out must follow one another up to what is finished"),
+    "parts": ({"out": []}, "parts of out must follow one another up to the finished place"),
     "a part": ({"out": [[2, 0]]}, r"a part of out must have images, rows, crc; got \[2, 0\]"),
-    "identity": ({"identity": [1]}, "identity must be texts by name"),
+    "identity": ({"identity": [1]}, "identity must be an object of strings"),
     "more": (
         {"more": 1},
         "it must have identity, images, rows, sums, out; got identity, images, rows, sums, out, more",
@@ -171,6 +171,6 @@ def test_the_message_says_what_is_wrong(name: str, kept: Any) -> None:
     path, head, arrays = kept["written"]
     forged, message = WRONG[name]
     durable.write(path, LINE, head | forged, arrays)
-    with pytest.raises(FileError, match=rf"the checkpoint says what no call saves: .*{message}.*; remove the file"):
+    with pytest.raises(FileError, match=rf"has values that no call saves: .*{message}.*; remove the file"):
         written(path)
     assert issubclass(FileError, ConvgradError)

@@ -175,7 +175,7 @@ def test_a_sum_that_was_left_goes_on_by_any_cut(first: Cut, then: Cut, pieces: i
     options: dict[str, Any] = {"checkpoint": kept, "threads": 1} | KERNEL
     with pytest.raises(Stop) as caught:
         scale.run(WEIGHTS, *map(Slices, given), progress=leave_after(pieces), memory=memory_of(first), **options)
-    assert caught.value.__notes__ == [f"{kept} has what is finished: the same call goes on from there"]
+    assert caught.value.__notes__ == [f"{kept} has the finished part: the same call resumes from it"]
     sources, told = [*map(Slices, given)], []
     got = scale.run(WEIGHTS, *sources, progress=told.append, memory=memory_of(then), **options)
     assert_same_bits(got, convgrad.convolution_backward_weights(*given, **KERNEL), "gone on")

@@ -239,7 +239,7 @@ def test_an_out_in_another_file_is_refused(tmp_path: Path) -> None:
     call.out[1, 3:5] = 0  # some numbers of one image
     for out, wrong in (
         (other, "is of another call: out was .*/out and is .*/other;"),
-        (call.out, "are finished in out, which holds something else in images 0 to 3;"),
+        (call.out, "are finished in out, which has different contents in images 0 to 3;"),
     ):
         with pytest.raises(FileError, match=wrong):
             scale.run(call.operator, *call.sources(), out=out, checkpoint=call.path, **call.attributes)

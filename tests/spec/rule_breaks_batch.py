@@ -206,14 +206,14 @@ ROWS = [
     Row("P2", larger_forward, [np.ones(X), np.ones(W)], {}, ("sums in pieces must have an order", "got f64")),
     Row("T5", larger, [Y], {"out": Only((1,), "f2")}, ("out must be of f32, the output's type; got float16",)),
     Row("D2", larger, [Y], {"out": Only((2,), "f4")}, ("the output's shape (1,); got (2,)",)),
-    Row("D3", larger, [Y], {"out": Only((1,), "f4")}, ("must take out[region] = array; got Only",)),
-    Row("D4", larger_forward, [BOTH, W], {"out": BOTH, "auto_pad": "same_upper"}, ("got what src is read from",)),
+    Row("D3", larger, [Y], {"out": Only((1,), "f4")}, ("must accept out[region] = array; got Only",)),
+    Row("D4", larger_forward, [BOTH, W], {"out": BOTH, "auto_pad": "same_upper"}, ("got the object of src",)),
     Row("G9", larger, [Only((2, float("nan"), 1), "f4")], {}, ("diff_dst must know its", "shape (2, nan, 1)")),
     Row("G9", larger, [Only(3, "f4")], {}, ("as non-negative integers; got shape 3",)),
     Row("T1", larger, [Strange(Y)], {}, ("must have the dtype of a NumPy array; got 'strange'",)),
     # K1, K2
     Row("K1", kept, [], {"path": 3}, ("checkpoint must be the path of a file; got 3",)),
-    Row("K1", kept, [], {"out": None}, ("must come with out, as what is finished lies there", "got no out")),
+    Row("K1", kept, [], {"out": None}, ("must come with out, because it stores the finished parts", "got no out")),
     Row("K1", kept, [], {"accumulate": True}, ("must come with an out that is not added to", "got accumulate=True")),
     Row("K2", told_of, ["yes"], {}, ("progress must be True or a callable", "got 'yes'")),
 ]  # fmt: skip

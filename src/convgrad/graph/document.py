@@ -19,7 +19,7 @@ _LONGEST_FLOAT = 400
 
 
 class Refusal(Exception):
-    """An error, and the path to the wrong value: callers prepend keys to the path, and the last raises GraphError."""
+    """An error with the path to the wrong value. Each caller prepends its key, and the outermost raises GraphError."""
 
     def __init__(self, sentence: str, path: str = "") -> None:
         self.sentence, self.path = sentence, path
@@ -30,7 +30,7 @@ class Refusal(Exception):
 
 
 class Numeral:
-    """A number as text: too large or too long for a graph, or a constant that JSON does not have, such as NaN."""
+    """A number that stays text: it is too large or too long for a graph, or JSON does not have it, such as NaN."""
 
     __slots__ = ("text",)
 
@@ -39,16 +39,16 @@ class Numeral:
 
     @property
     def is_json(self) -> bool:
-        """Whether JSON has this number: it has neither NaN nor infinities."""
+        """Whether the number is valid JSON, that is, neither NaN nor an infinity."""
         return self.text[-1].isdecimal()
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object as pairs in their order; keys can repeat."""
+    """A JSON object as a list of keys with values, in the order of the text; keys can repeat."""
 
 
 class _LookAgain(Exception):
-    """The signal of a repeated key or a Numeral: the text is decoded again, with paths, to accept or refuse it."""
+    """The signal that a text has a repeated key or a Numeral and must be decoded again by the careful decoder."""
 
 
 Spared = Callable[[Mapping[str, Any]], bool]
@@ -79,7 +79,7 @@ def read_document(text: str | bytes, limits: Limits, spared: Spared) -> tuple[An
 
 @dataclass(frozen=True)
 class _Part:
-    """The bytes of a text from ``first`` to ``last``, and how their decoding treats errors."""
+    """The bytes of a text from ``first`` to ``last``; ``errors`` is the error handler of their UTF-8 decoder."""
 
     data: bytes
     first: int
@@ -87,7 +87,7 @@ class _Part:
     errors: str
 
     def text(self) -> str:
-        """Return the part as text."""
+        """Return the decoded part, or raise GraphError if it is not UTF-8."""
         try:
             return self.data[self.first : self.last].decode("utf-8", self.errors)
         except UnicodeDecodeError as error:
@@ -102,7 +102,7 @@ class _Part:
 
 
 def _values(parts: tuple[_Part, ...], path: str, spared: Spared | None = None) -> Any:
-    """Return the value that the parts form together, or raise GraphError."""
+    """Return the value of the JSON text that the parts form together, or raise GraphError."""
     texts = [part.text() for part in parts]
     try:
         try:
@@ -125,7 +125,7 @@ def _values(parts: tuple[_Part, ...], path: str, spared: Spared | None = None) -
 def _plain(value: Any, kept: str | None = None, keeps: bool = False) -> Any:
     """Return a value with objects as dicts; raise Refusal if a key repeats or a number is not allowed.
 
-    Numerals that JSON has are allowed if ``keeps``, or below the key ``kept`` of the outermost object.
+    Numerals that are valid JSON are allowed if ``keeps`` is true, or below the key ``kept`` of the outermost object.
     """
     if isinstance(value, _Pairs):
         found: dict[str, Any] = {}
@@ -160,7 +160,7 @@ def as_json(value: Any) -> str:
         return value.text
     try:
         return json.dumps(value)
-    except TypeError:  # a Numeral is in it
+    except TypeError:  # the value contains a Numeral
         if isinstance(value, dict):
             return "{" + ", ".join(f"{json.dumps(key)}: {as_json(item)}" for key, item in value.items()) + "}"
         return "[" + ", ".join(map(as_json, value)) + "]"

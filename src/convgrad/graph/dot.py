@@ -6,7 +6,7 @@ from convgrad.graph.graph import Graph
 from convgrad.graph.model import LogicalTensor, Op
 from convgrad.words import printable
 
-# The style of each kind of node. Shapes and borders distinguish the kinds without colours, too.
+# The style of each kind of node. The shapes and borders of the kinds differ too, for readers who see no colours.
 GIVEN = 'style="rounded,filled" fillcolor="#fdf3d8"'
 BETWEEN = 'style="rounded"'
 RESULT = 'style="rounded,filled,bold" fillcolor="#dcefd8"'
@@ -42,7 +42,7 @@ def to_dot(graph: Graph) -> str:
         nodes += (_tensor(found.tensors[tensor.id], styles.get(tensor.id, BETWEEN)) for tensor in op.outputs)
         edges += (f"tensor{tensor.id} -> op{op.id}" for tensor in op.inputs)
         edges += (f"op{op.id} -> tensor{tensor.id}" for tensor in op.outputs)
-    statements = dict.fromkeys([*nodes, *edges])  # without duplicates: ops share tensors, or read one twice
+    statements = dict.fromkeys([*nodes, *edges])  # without duplicates, because several ops can have the same tensor
     return "\n".join(["digraph {", "  node [shape=box]", *(f"  {statement}" for statement in statements), "}"])
 
 

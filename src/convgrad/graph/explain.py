@@ -1,4 +1,4 @@
-"""The explanation of a graph: a table of its ops, and a drawing with one rail per live tensor."""
+"""The explanation of a graph: a table of its ops, and a drawing with a vertical line, or rail, per live tensor."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def explain(graph: Graph) -> str:
 
 
 def _reason(graph: Graph, op: Op) -> str:
-    """Return why an op cannot run, which facts are unknown, or which call computes it; otherwise an empty string."""
+    """Return why an op cannot run, which facts about it are unknown, or which other op's call computes it.
+
+    The text is empty for all other ops.
+    """
     found = graph.inference
     if (call := found.fused.get(op.id)) is not None:
         return f"computed by the call of {call.label}"
@@ -63,7 +66,7 @@ def _reason(graph: Graph, op: Op) -> str:
 
 
 def peak_bytes(graph: Graph) -> int:
-    """Return the most bytes that results take at one time in a run, without results of unknown shape or type."""
+    """Return the maximum bytes that results take at any time of a run; unknown shapes and types are not counted."""
     found, kept = graph.inference, set(graph.outputs)
     alive: dict[int, int] = {}
     peak = total = 0

@@ -1,4 +1,4 @@
-"""Fusion: the call that makes a result can also compute a BiasAdd or ReLU that is the only op to read the result."""
+"""Fusion of ops: the call that computes a result also computes a BiasAdd or ReLU, if no other op reads the result."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from convgrad.graph.resolve import Resolved
 from convgrad.spec.activation import activates
 from convgrad.spec.geometry import Conv
 
-Chain = tuple[Op, ...]  # each op reads the output of the op before
+Chain = tuple[Op, ...]  # each op reads the output of the previous op
 
 
 @dataclass(frozen=True)
 class Step:
-    """Ops that run together, and the op of their call. No later step reads the tensors ``released``.
+    """Ops that one call computes, and the op that describes this call.
 
-    ``resolved`` is None for a ReLU, an unsupported op or an unknown shape.
+    ``resolved`` is None for a ReLU, an unsupported op or an unknown shape. ``released`` are tensors that no later step
+    reads.
     """
 
     ops: Chain
@@ -29,7 +30,7 @@ class Step:
 
 
 def called(ops: Chain) -> Op:
-    """Return the op that computes a chain of ops in one call, without its activation: see ``activation_of``."""
+    """Return the op that describes the call of a chain of ops, without the activation, which is ``activation_of``."""
     if len(ops) == 1:
         return ops[0]
     biases = (tensor for op in ops[1:] for tensor in op.inputs[1:])
@@ -37,7 +38,7 @@ def called(ops: Chain) -> Op:
 
 
 def activation_of(ops: Chain) -> str | None:
-    """Return the activation of the call that computes a chain of ops, or None."""
+    """Return the activation of the call that computes a chain of ops, or None without activation."""
     return "relu" if len(ops) > 1 and operator_of(ops[-1]) is RELU else None
 
 
@@ -50,7 +51,7 @@ def chains(
     formats round their result before the bias is added. ReLU commutes with rounding, which keeps order and sign.
     """
     reads = Counter(tensor.id for op in order for tensor in op.inputs)
-    found: dict[int, Chain] = {}  # by the id of the output, or -1 - number for an op without output
+    found: dict[int, Chain] = {}  # by output id; -1 - number if an op has no output
     for number, op in enumerate(order):
         first = op.inputs[0].id if op.inputs else -1
         before = found.get(first, ())

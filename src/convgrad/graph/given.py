@@ -21,7 +21,7 @@ Tensors = Mapping[int, object] | Mapping[str, object] | Mapping[int | str, objec
 
 @dataclass(frozen=True)
 class Given:
-    """The given inputs of one op, by tensor id: arrays, values of shape inputs, and the descriptions that follow."""
+    """The given inputs of one op, by tensor id: arrays, values of shape inputs, and descriptions of the arrays."""
 
     arrays: Mapping[int, Array]
     shapes: Mapping[int, Shape]
@@ -51,7 +51,7 @@ def formats_of(described: Iterable[LogicalTensor]) -> dict[str, Format | None]:
 
 
 def given_to(op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], values: Mapping[int, object]) -> Given:
-    """Return the inputs of an op among ``values``, or raise GraphError if they contradict the descriptions."""
+    """Return those inputs of an op that ``values`` has, or raise GraphError if they contradict the descriptions."""
     taken: dict[int, Array] = {}
     shapes: dict[int, Shape] = {}
     known: dict[int, LogicalTensor] = {}

@@ -115,7 +115,7 @@ class Graph:
 
     @property
     def inference(self) -> Inference:
-        """All that was inferred from the whole graph; needs a finalized graph."""
+        """The result of the inference over the whole graph; raises GraphError if the graph is not finalized."""
         if self._inference is None:
             raise GraphError("the graph must be finalized first: call finalize()")
         return self._inference
@@ -139,7 +139,7 @@ class Graph:
         return tuple(t.id for op in self.ops for t in op.outputs if t.id not in read)
 
     def with_given(self, tensors: Tensors, *, kept: Collection[int] = ()) -> Graph:
-        """Return a copy of the graph, finalized with these arrays and kept ids: they may determine unknown shapes."""
+        """Return a copy of the graph that is finalized with the arguments: the arrays may determine unknown shapes."""
         graph = Graph(self.ops, outputs=self._outputs, header=self.header)
         graph.finalize(tensors, kept=kept)
         return graph
@@ -182,7 +182,7 @@ class Graph:
         kept, held = set(self.outputs), 0
         made: dict[int, Array] = {}
         results: dict[int, Array] = {}
-        hands: dict[int, Callable[[Array], Any]] = {}  # by tensor id: returns a result in its library
+        hands: dict[int, Callable[[Array], Any]] = {}  # by tensor id: makes a result an array of its library
         skipped: dict[int, str] = {}
 
         def why_not(op: Op) -> str:
@@ -202,7 +202,7 @@ class Graph:
                     observe_skipped(op, why)
                     continue
                 row, output = operator_of(op), op.outputs[0].id
-                assert row is not None  # otherwise the op has a reason
+                assert row is not None  # an op without a row has a reason, and is skipped
                 first = op.inputs[0].id
                 hands[output] = hands.get(first) or like(values[first])
                 left = limits.memory_bytes - held
@@ -212,7 +212,7 @@ class Graph:
                     execution = execute(step, row, found.tensors, values, left)
                     observe(execution)
                     made[output] = execution.result
-                    del execution  # it holds the op's operands
+                    del execution  # frees the op's operands
                 values[output] = made[output]
                 held += memory_of(made[output])
                 if output in kept:

@@ -15,10 +15,11 @@ from convgrad.graph.resolve import Posed, Resolved, check_ports, rectified, reso
 
 @dataclass(frozen=True)
 class Inference:
-    """The ops in running order, all tensors by id, and by op id the resolved call or the reason why it cannot run.
+    """The ops in running order, all tensors by id, and facts about each op by op id.
 
-    ``steps`` has the same ops; fused ops are one step. ``released`` has by op id the inputs and outputs that no later
-    op reads. ``computed`` has the tensors that cannot be given: the outputs of supported ops except ReLU.
+    ``resolved`` has the calls of ops, and ``reasons`` has the reasons why ops cannot run. ``steps`` has the same ops as
+    ``order``; fused ops are one step. ``released`` has the inputs and outputs of each op that no later op reads.
+    ``computed`` has the tensors that cannot be given: the outputs of supported ops except ReLU.
     """
 
     order: tuple[Op, ...]
@@ -115,7 +116,7 @@ def inputs_of(ops: Sequence[Op]) -> tuple[int, ...]:
 
 
 def in_order(ops: Sequence[Op]) -> tuple[Op, ...]:
-    """Return the ops in the given order, but each after the ops it reads from; raise GraphError for a cycle.
+    """Return the ops in an order in which each op follows the producers of its inputs; raise GraphError for a cycle.
 
     The depth-first search has its own stack, because a graph can be deeper than Python's stack.
     """
@@ -124,7 +125,7 @@ def in_order(ops: Sequence[Op]) -> tuple[Op, ...]:
     for root in ops:
         if root.id in placed:
             continue
-        begun = {root.id: root}  # each op waits for the next one
+        begun = {root.id: root}  # each op reads an output of the next op
         stack = [(root, iter(root.inputs))]
         while stack:
             op, inputs = stack[-1]
@@ -147,7 +148,7 @@ def _waits(tensor: int, producers: Mapping[int, Op], placed: Mapping[int, Op]) -
 
 
 def released_after(order: Sequence[Op]) -> dict[int, tuple[int, ...]]:
-    """Return by op id the inputs and outputs of the op that no later op reads."""
+    """Return, by op id, those inputs and outputs of the op that no later op reads."""
     read: set[int] = set()
     released = {}
     for op in reversed(order):

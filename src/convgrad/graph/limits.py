@@ -1,4 +1,4 @@
-"""Limits of the size of graphs, against hostile files. Every limit is an argument."""
+"""Limits on the size of graphs, as a protection against hostile files. You can change every limit."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a file: its bytes, its nesting, its ops, and the bytes of one op and of everything around the ops.
+    """The limits of a file: its bytes, its nesting depth, and its number of ops.
 
-    ``memory_bytes`` limits the memory that tensors and the computation of an op take at one time. It also limits the
-    expanded size of a file of tensors, as the file announces it.
+    ``op_bytes`` limits the bytes of one op, and of the text without its ops. ``memory_bytes`` limits the memory that
+    tensors and the computation of an op take at one time, and the uncompressed size of a file of tensors.
     """
 
     file_bytes: int = 64 << 20

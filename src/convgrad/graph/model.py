@@ -27,7 +27,7 @@ PROPERTY_TYPES = ("undef", "variable", "constant", "host_scalar")
 LARGEST_ID = 2**64 - 1
 LONGEST_SENTENCE = 1000
 
-RELU = Operator(  # in graphs only: the functions have ``activation`` instead
+RELU = Operator(  # an operator of graphs only, because the functions have the option ``activation`` instead
     "ReLU", ("G3",), "bias_add", False,
     (Port("src", "src"),), Port("dst", "dst"), (), "dst has the shape of src", "ReLU (oneDNN developer guide)",
 )  # fmt: skip
@@ -99,17 +99,17 @@ class LogicalTensor:
 
     @property
     def format(self) -> Format | None:
-        """The number format, or None if the operators do not take it."""
+        """The number format, or None if no operator accepts the type."""
         return FORMATS[self.dtype] if self.dtype in FLOAT_DTYPES else None
 
     def span(self, shape: Shape) -> int:
-        """Return how many elements of memory ``shape`` spans with the tensor's strides, dense by default."""
+        """Return the number of elements from the first to the last of an array, which has the tensor's strides."""
         strides = dense_strides(shape) if self.strides is None else self.strides
         steps = (max(extent - 1, 0) * stride for extent, stride in zip(shape, strides, strict=True))
         return 0 if 0 in shape else 1 + sum(steps)
 
     def known(self, shape: Shape, dtype: str) -> LogicalTensor | None:
-        """Return the tensor with these extents and this type, or None if they contradict its description."""
+        """Return the tensor with these extents and this type, or None if these contradict the tensor's description."""
         dims = shape if self.dims is None else self.dims
         if self.strides is not None and len(self.strides) != len(shape):
             return None
@@ -132,7 +132,7 @@ class LogicalTensor:
 
 @dataclass(frozen=True)
 class Verbatim:
-    """An attribute as its JSON text, for an op outside the family whose attribute has none of the six types."""
+    """An attribute as JSON text, if it has none of the six types; only ops outside the convolution family have such."""
 
     json: str
 
@@ -146,8 +146,8 @@ class Op:
     """An op of a graph: its kind, its inputs and outputs in the operator's order, and its attributes.
 
     ``kind`` is a name of any generation, with or without its version. If generations share a kind, the attributes'
-    names distinguish them. ``where`` is the op's place in its file. ``max_error`` is the option of the functions, for
-    this op alone; files do not contain it.
+    names distinguish them. ``where`` is the op's place in its file. ``max_error`` is the option of
+    :func:`convgrad.run`, for this op only; files do not contain it.
     """
 
     id: int
@@ -191,7 +191,7 @@ class Op:
 
     @property
     def label(self) -> str:
-        """The op in messages: its name, or its kind and id if it has none."""
+        """The words for the op in messages: its name, or its kind and id if it has no name."""
         return printable(self.name or f"{self.kind} {self.id}")
 
     def refuse(self, sentence: str) -> GraphError:

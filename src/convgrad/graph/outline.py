@@ -50,7 +50,7 @@ def outline(data: bytes, limits: Limits) -> Outline:
     """
     blocks = _blocks(data, limits.nesting)
     begin, cuts = _list_of_ops(data, blocks)
-    deque(blocks, maxlen=0)  # checks the nesting of the remainder
+    deque(blocks, maxlen=0)  # checks the nesting of the rest of the text
     end = int(cuts[-1]) if len(cuts) else 0
     if len(cuts) <= 1 and not data[begin:end].strip():
         return Outline(begin, end, ())
@@ -65,7 +65,10 @@ def outline(data: bytes, limits: Limits) -> Outline:
 
 
 def _list_of_ops(data: bytes, blocks: Iterator[_Block]) -> tuple[int, Array]:
-    """Return where the list of ops starts, after its bracket, and where each op ends; 0 and no ends without a list."""
+    """Return the start of the list of ops, after its bracket, and the end of each op.
+
+    Without such a list, return 0 and no ends.
+    """
     found = (match for match in _LIST_OF_OPS.finditer(data) if data[match.start() - 1 : match.start()] != b"\\")
     candidates = np.fromiter((match.end() - 1 for match in found), np.int64)
     begin, cuts = 0, [np.empty(0, np.int64)]
@@ -85,7 +88,7 @@ def _list_of_ops(data: bytes, blocks: Iterator[_Block]) -> tuple[int, Array]:
 
 
 def _blocks(data: bytes, nesting: int) -> Iterator[_Block]:
-    """Yield per block the positions of brackets and commas outside strings, their kinds, and the depth after each.
+    """Yield the positions of brackets and commas outside strings, their kinds, and the depths after them, per block.
 
     Raises GraphError if the depth exceeds ``nesting``.
     """

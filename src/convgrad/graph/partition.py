@@ -1,4 +1,4 @@
-"""Partitions: single ops, or fused ops that run together; compiled with known extents and called with arrays."""
+"""Partitions of a graph: single ops, or fused ops. A partition is compiled for known extents and called with arrays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Execution:
-    """A call that ran: the checked call, its result, its time, and the time to plan it and compile its kernels before.
+    """A finished call: the checked call, its result, its time, and the time to plan it and compile its kernels.
 
     ``op`` describes the call. ``ops`` are the ops that the call computed, more than one if they were fused.
     """
@@ -63,7 +63,10 @@ class CompiledPartition:
         return self.tensors[tensor_id]
 
     def __call__(self, tensors: Tensors) -> dict[int, Any]:
-        """Return the output by tensor id, in the first input's library, for inputs by tensor id or name."""
+        """Return the output by tensor id, computed from inputs by tensor id or name.
+
+        The output is an array of the first input's library.
+        """
         values = by_id(self.tensors.values(), tensors)
         if self.op.outputs[0].id in values:
             raise self.op.refuse(f"it makes tensor {self.op.outputs[0].label}, which cannot be given")
@@ -109,7 +112,7 @@ class Partition:
         return tuple(self.tensors[tensor.id] for tensor in self.op.outputs)
 
     def compile(self, inputs: Sequence[LogicalTensor] = (), outputs: Sequence[LogicalTensor] = ()) -> CompiledPartition:
-        """Return the partition ready to be called. ``inputs`` and ``outputs`` replace the graph's descriptions by id.
+        """Return a compiled partition, which you can call. The arguments replace the graph's descriptions of tensors.
 
         The arguments or the graph must give the type and extents of every input except a shape input; outputs can be
         unknown. Raises GraphError otherwise, and if the partition is not supported.
@@ -173,12 +176,12 @@ def rectify(
 def _given(op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], values: Mapping[int, object]) -> Given:
     missing = [tensors[tensor.id].label for tensor in op.inputs if tensor.id not in values]
     if missing:
-        raise op.refuse(f"its inputs must be given; without an array is tensor {missing[0]}")
+        raise op.refuse(f"each input must be given as an array; there is none for tensor {missing[0]}")
     return given_to(op, row, tensors, values)
 
 
 def _within(problem: Problem, step: Step) -> Problem:
-    """Return the problem with the algorithm that its accuracy admits without the fused bias: fusion keeps the bits."""
+    """Return the problem with the algorithm that it has without the fused bias, so that fusion does not change bits."""
     fused = len(step.op.inputs) > len(step.ops[0].inputs)
     alone = replace(problem, operands=problem.operands[:-1]) if fused else problem
     return intern(replace(problem, algorithm=engines.within(alone, step.op.max_error).algorithm))
@@ -191,7 +194,7 @@ def execute(
     values: Mapping[int, object],
     memory_bytes: int = DEFAULT_LIMITS.memory_bytes,
 ) -> Execution:
-    """Run one call on inputs by tensor id. The output has the strides of its description.
+    """Run the call of a step on inputs by tensor id. The output has the strides of its tensor's description.
 
     If ``step.resolved`` is None, or a shape input is given, the arrays determine the problem.
     """
@@ -200,7 +203,7 @@ def execute(
     if resolved is None or given.shapes:
         resolved = resolve(op, row, {**tensors, **given.tensors}, given.shapes)
     if resolved is None:
-        raise op.refuse("its inputs must say every extent and type")
+        raise op.refuse("its inputs must determine every extent and type")
     names = (port.name for port in row.operands)
     taken = {n: given.arrays[t.id] for n, t in zip(names, op.inputs, strict=False) if t.id in given.arrays}
     problem = _within(resolved.problem, step)
@@ -221,7 +224,7 @@ def execute(
 
 
 def memory_of(array: Array) -> int:
-    """Return the bytes from an array's first element to its last, including gaps; strides are not negative."""
+    """Return the bytes from an array's first element to its last, including gaps. No stride may be negative."""
     spans = ((extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True))
     return array.itemsize + sum(spans) if array.size else 0
 
@@ -235,5 +238,5 @@ def allocate(
         sentence = f"tensors must fit the memory_bytes that are left, {memory_bytes}; got {tensor}"
         raise op.refuse(f"{sentence}, {elements * size} bytes with its strides")
     in_bytes = [stride * size for stride in tensor.strides or dense_strides(shape)]
-    in_bytes = [step if step <= S64_MAX else 0 for step in in_bytes]  # of one position, unless the array is empty
+    in_bytes = [step if step <= S64_MAX else 0 for step in in_bytes]  # of axes of extent 1, unless the array is empty
     return strided(arrays.aligned((elements,), fmt.dtype), shape, in_bytes, writeable=True)

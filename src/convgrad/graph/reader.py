@@ -18,7 +18,7 @@ from convgrad.words import printable
 
 UNKNOWN = MIN_S64
 PORTS = ("input_ports", "output_ports")
-BOOKKEEPING = ("matched", "backend", "partition_id", "op_depth")  # attributes of a dump, not of an operator
+BOOKKEEPING = ("matched", "backend", "partition_id", "op_depth")  # attributes that oneDNN adds to dumps
 
 
 def read(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Graph:
@@ -97,7 +97,7 @@ def _op(entry: object, path: str, number: int) -> Op:
 
 
 def _is_foreign(entry: Mapping[str, Any]) -> bool:
-    """Return whether an op of a file, before conversion, has a kind outside the family."""
+    """Return whether an op of a file, before conversion, has a kind outside the convolution family."""
     kind = entry.get("kind")
     return isinstance(kind, str) and not rows_of(kind)
 
@@ -119,7 +119,7 @@ def _tensor(entry: object) -> Any:
 
 @lru_cache(maxsize=4096)
 def _described(*fields: Any) -> LogicalTensor:
-    """Return a tensor. The cache returns one object for equal descriptions in several ops."""
+    """Return a tensor. Equal descriptions in several ops give the same object, because it is cached."""
     return LogicalTensor(*fields)
 
 
@@ -132,7 +132,7 @@ def _attribute(entry: object) -> Any:
 
 
 def _foreign_attribute(entry: object) -> Any:
-    """Return an attribute of an op outside the family, as Verbatim if it has none of the six types."""
+    """Return an attribute of an op outside the convolution family, as Verbatim if it has none of the six types."""
     try:
         return _attribute(entry)
     except Refusal:

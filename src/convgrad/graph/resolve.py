@@ -1,4 +1,4 @@
-"""The problem of one op. A shape comes from the shape input, else from the attribute, else from the output's dims."""
+"""The problem of one op. Its shape is that of the shape input, else the shape attribute, else the output's dims."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from convgrad.spec.problem import Problem
 from convgrad.words import meant, printable
 
 SHAPE_MEANINGS = ("weights_shape", "dst_shape")
-NOT_GIVEN = (0,) * 12  # oneDNN's default for absent attributes, which it writes to files
+NOT_GIVEN = (0,) * 12  # oneDNN writes twelve zeros to files for an absent attribute
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Resolved:
     problem: Problem
 
     def within(self, op: Op) -> Problem:
-        """Return the problem with the algorithm that the accuracy of the op or of the context admits."""
+        """Return the problem with the algorithm that the ``max_error`` of the op, or else of the context, allows."""
         return engines.within(self.problem, op.max_error)
 
     def made(self, output: LogicalTensor) -> LogicalTensor:
@@ -104,7 +104,7 @@ def resolve(
     cropped = _cropped(attributes)
     attributes_given = {**attributes, **cropped}
     posed = {} if posed is None else posed
-    alike = (row, fmt, *operands, repr(attributes_given))  # as text: True == 1, but only 1 is an integer
+    alike = (row, fmt, *operands, repr(attributes_given))  # as text, because True == 1, but only 1 is valid
     try:
         if alike not in posed:
             posed[alike] = problem_of_row(row, tuple(operands), attributes_given, fmt)
@@ -121,7 +121,7 @@ def resolve(
 
 
 def rectified(op: Op, tensors: Mapping[int, LogicalTensor]) -> LogicalTensor:
-    """Return a ReLU's output with its input's extents and type; raise GraphError if its description differs."""
+    """Return a ReLU's output with the extents and type of its input, or raise GraphError if its description differs."""
     src, dst = tensors[op.inputs[0].id], tensors[op.outputs[0].id]
     _check_types(op, (src, dst))
     if src.shape is None or src.format is None:
@@ -177,14 +177,14 @@ def _cropped(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_cropped(op: Op, row: Operator, problem: Problem, attributes: Mapping[str, Any]) -> None:
-    """Raise GraphError if a negative pads_end crops positions that are read: every extent must be as with 0."""
+    """Raise GraphError if a negative pads_end changes an extent of the output, compared with a pad of 0."""
     assert isinstance(problem.geometry, Conv)  # only convolutions have pads
     given = attributes["pads_end"]
     for axis, pad_end in zip(problem.geometry.axes, given, strict=True):
         if str(attributes.get("auto_pad", "none")).lower() in ("none", "notset", "explicit") and not _same_extent(
             row, axis, pad_end
         ):
-            raise op.refuse(f"a negative pads_end must leave the output's extent as with 0; got {list(given)}")
+            raise op.refuse(f"a negative pads_end must give the output the same extent as 0; got {list(given)}")
 
 
 def _same_extent(row: Operator, axis: Axis, pad_end: int) -> bool:

@@ -1,4 +1,4 @@
-"""The writer of JSON for oneDNN's reader: current kinds and attribute names, type before value, plain ASCII."""
+"""The writer of graph JSON that oneDNN reads: with current kinds and attribute names, type before value, in ASCII."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from convgrad.spec.check import as_integers
 from convgrad.spec.operators import OPERATORS, Operator
 
 AUTO_PADS = {"none": "None", "same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
-_ESCAPES = re.compile(r"(?:\\u[0-9a-f]{4})+|\\.|\x7f")  # of ASCII JSON; characters beyond 16 bits have two
+_ESCAPES = re.compile(r"(?:\\u[0-9a-f]{4})+|\\.|\x7f")  # escapes in ASCII JSON; a character beyond 16 bits has two
 _OUTSIDE = re.compile(r"[^ !#-\[\]-~]")  # all except printable ASCII that JSON does not escape
 
 
@@ -151,7 +151,7 @@ def _tensor(tensor: LogicalTensor) -> dict[str, Any]:
 
 
 def _attribute(value: Any) -> Mapping[str, Any] | Verbatim:
-    """Return an attribute, its type first and a bool as 0 or 1: oneDNN's reader requires both."""
+    """Return an attribute with its type first and a bool as 0 or 1, because oneDNN's reader requires this."""
     if isinstance(value, Verbatim):
         return value
     integers = as_integers(value)
@@ -181,5 +181,5 @@ def _text(value: Any, line: str = "\n") -> str:
 
 
 def _ascii(text: str) -> str:
-    """Return a text with ``_u`` and the code for each character that JSON escapes or that is not printable ASCII."""
+    """Return a text in which ``_u`` and a code replace characters that JSON escapes or that are not printable ASCII."""
     return _OUTSIDE.sub(lambda found: f"_u{ord(found.group()):04x}", text)

@@ -1,4 +1,4 @@
-"""Operators on arrays larger than memory, computed piece by piece, with the bits of one call."""
+"""Operators on arrays larger than memory, computed piece by piece. The result has the bits of a single call."""
 
 from convgrad.scale.plan import Plan
 from convgrad.scale.progress import Progress

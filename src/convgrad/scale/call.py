@@ -44,12 +44,12 @@ class Call:
 
     @property
     def is_sum(self) -> bool:
-        """Whether pieces are added up and the sum is written at the end. Otherwise, each piece writes a region."""
+        """Whether the results of all pieces are added and then written. Otherwise, each piece writes a region."""
         return self.problem.solves_for in SUMMED
 
     @contextmanager
     def pieces(self, done: State, waited: Waited) -> Iterator[Iterator[Slot]]:
-        """Give an iterator over the pieces that are not done, read in order."""
+        """Yield an iterator over the unfinished pieces in order, each in a slot with its operands."""
         operands = zip(self.sources, self.problem.operands, strict=True)
         sources = tuple(source.of(source.read_whole()) if name in ONCE else source for source, name in operands)
         number = buffers(self.problem, self.plan.cut, self.sources)
@@ -58,18 +58,18 @@ class Call:
             yield in_order
 
     def left(self, done: State) -> Iterator[SubProblem]:
-        """Yield the pieces that are not done, in order."""
+        """Yield the unfinished pieces in order, without reading them."""
         return remaining(self.problem, self.plan.subproblems(), done.images, done.rows)
 
     def step(self, slot: Slot, done: State) -> State:
-        """Compute a piece and return the state after it."""
+        """Compute a piece, add its result to the sum or write it, and return the new state."""
         return self.add(slot, done) if self.is_sum else self.write(slot, done)
 
     def add(self, slot: Slot, done: State) -> State:
-        """Add a piece to the sum and return the state after it."""
+        """Compute a piece, add its result to the sum, and return the new state."""
         problem, subproblem = self.problem, slot.subproblem
         if _has_all_rows(problem, subproblem):
-            part = subproblem.problem  # its operands may be shorter: they end where the piece reads no more
+            part = subproblem.problem  # its operands end at the last position that the piece reads
             before = as_partials(part, 0, done.images, done.sums)
             images = partials_of(
                 part, _canonical(subproblem, slot.given), subproblem.images.start, self.threads, before=before
@@ -83,7 +83,7 @@ class Call:
         return State(sums.end, 0, sums.sums)
 
     def write(self, slot: Slot, done: State) -> State:
-        """Compute a piece, write its region, and return the state after it."""
+        """Compute a piece, write its region, and return the new state."""
         subproblem, target = slot.subproblem, self.target
         assert target is not None, "a call that is run has somewhere to write"
         room = target.room(subproblem.writes)
@@ -95,7 +95,7 @@ class Call:
         return State(subproblem.images.start, subproblem.ranges[0].stop)
 
     def store_sum(self, done: State) -> None:
-        """Write the sum of all pieces. If the call is not a sum, each piece has already been written."""
+        """Write the sum of all pieces. If the call is not a sum, do nothing, because each piece was already written."""
         if not self.is_sum:
             return
         problem, target = self.problem, self.target
@@ -130,9 +130,9 @@ def called(
     threads: int | None,
     to_run: bool,
 ) -> Call:
-    """Check a call on placeholders of its operands, as every call is checked, and cut it.
+    """Check a call with placeholders instead of its operands, and return it with its plan.
 
-    Without ``to_run``, no result is allocated: the target is None if there is no ``out``.
+    If ``to_run`` is false, no result is allocated, and the target is None without ``out``.
     """
     check_options(operator, out, accumulate, threads)
     prepared = prepare(operator, stand_ins(operator, inputs), attributes, dtype, accumulate, lenient=True)

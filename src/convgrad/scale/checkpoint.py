@@ -1,4 +1,4 @@
-"""Checkpoints: files with the finished part of a call. An interrupted call resumes there, with the same bits."""
+"""Checkpoints: files with the finished part of a call. An interrupted call resumes from this part, with equal bits."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from convgrad.spec.rules import refuse
 
 Array = NDArray[Any]
 
-EVERY_S = 10.0  # the work that a killed process may lose
-LINE = b"convgrad checkpoint 2\n"  # change it with the order of sums, too: sums of two orders cannot be joined
+EVERY_S = 10.0  # the time between saves: a killed process loses about so much work
+LINE = b"convgrad checkpoint 2\n"  # change the number if the order of sums changes, too
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ class State:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The checkpoint file of a call with this problem, these identifying words, and this ``out``."""
+    """The checkpoint file of a call. ``identity`` are texts that identify the call, and ``out`` is its result."""
 
     path: Path
     problem: Problem
     identity: Words
     out: Any = None
-    parts: list[Part] = field(default_factory=list)  # finished parts of out, loaded or saved
+    parts: list[Part] = field(default_factory=list)  # the finished parts of out that the file lists
 
     def load(self) -> State | None:
-        """Return the saved state, or None if there is no file yet. Raise FileError if another call saved it."""
+        """Return the saved state, or None if there is no file. Raise FileError if the file is of another call."""
         check_new(self.path, force=True)
         if not self.path.exists():
             return None
@@ -67,14 +67,14 @@ class Checkpoint:
             of_sums = head.sums_in(said, self.problem, place, [array.size for array in flat])
             parts = head.parts_in(said, self.problem, place, self._is_in_out)
         except head.Misfit as error:
-            raise self._refusal(f"says what no call saves: {error}") from None
+            raise self._refusal(f"has values that no call saves: {error}") from None
         arrays = [array.reshape(self.problem.output_shape) for array in flat]
         self._compare(parts)
         self.parts[:] = parts
         return State(*place, tuple(arrays[:of_sums]), tuple(arrays[of_sums:]))
 
     def save(self, state: State) -> None:
-        """Flush ``out`` to the disk, then write the state, with a checksum of the results since the last state."""
+        """Flush ``out`` to the disk, then write the state, with a checksum of the results since the last save."""
         if flush := getattr(self.out, "flush", None):
             flush()
         place = state.images, state.rows
@@ -91,8 +91,11 @@ class Checkpoint:
 
     @contextmanager
     def kept(self) -> Iterator[Callable[[State], None]]:
-        """Give a function that saves states now and then. An error saves the last state; success removes the file."""
-        unsaved: State | None = None  # only an unsaved state: a saved one would keep its sums in memory
+        """Yield a function that saves a state if the last save was ``EVERY_S`` ago.
+
+        After an error, the last state is saved. After success, the file is removed.
+        """
+        unsaved: State | None = None  # None after a save, so that the sums of a saved state are freed
         saved_s = time.monotonic()
 
         def keep(state: State) -> None:
@@ -109,16 +112,16 @@ class Checkpoint:
                 try:
                     self.save(unsaved)
                 except Exception as another:
-                    error.add_note(f"{self.path} could not take what is finished: {another}")
+                    error.add_note(f"{self.path} could not store the finished part: {another}")
                     raise error from None
             if unsaved is not None or self.path.exists():
-                error.add_note(f"{self.path} has what is finished: the same call goes on from there")
+                error.add_note(f"{self.path} has the finished part: the same call resumes from it")
             raise
         self.remove()
 
     @property
     def _is_in_out(self) -> bool:
-        """Whether ``out`` contains the finished results, and is not empty."""
+        """Whether ``out`` contains finished results: the problem is not a sum, and ``out`` is not empty."""
         return self.out is not None and self.problem.solves_for not in SUMMED and 0 not in self.problem.output_shape
 
     def _compare(self, parts: Sequence[Part]) -> None:
@@ -128,7 +131,7 @@ class Checkpoint:
             if checksum(self.problem, self.out, begin, part.end) != part.crc:
                 says = f"says that {State(*parts[-1].end)} are finished in out"
                 last = part.images - (not part.rows)
-                raise self._refusal(f"{says}, which holds something else in images {begin[0]} to {last}")
+                raise self._refusal(f"{says}, which has different contents in images {begin[0]} to {last}")
             begin = part.end
 
     def _refusal(self, what: str) -> FileError:
@@ -136,14 +139,14 @@ class Checkpoint:
 
 
 def checkpoint_of(problem: Problem, path: object, inputs: Sequence[Any], out: Any) -> Checkpoint:
-    """Return the checkpoint of a call at a path, by rule K1."""
+    """Return the checkpoint of a call in the file ``path``, or raise the error of rule K1."""
     if not isinstance(path, str | os.PathLike):  # K1
         refuse("K1", problem.operator, f"checkpoint must be the path of a file; got {path!r:.200}")
     if problem.solves_for not in SUMMED:
-        where = "as what is finished lies there; a map of a file will do"
+        where = "because it stores the finished parts; out can be a map of a file"
         if out is None:  # K1
             refuse("K1", problem.operator, f"a checkpoint must come with out, {where}; got no out")
         if problem.accumulate:  # K1
-            must = "a checkpoint must come with an out that is not added to, as what is done again would be added twice"
+            must = "a checkpoint must come with an out that is not added to: a repeated piece would be added twice"
             refuse("K1", problem.operator, f"{must}; got accumulate=True")
     return Checkpoint(Path(os.fspath(path)), problem, identity_of(problem, inputs, out), out)

@@ -1,4 +1,7 @@
-"""Ways to cut a problem into sub-problems: by images, or by rows if an image is too large. Also the unfinished ones."""
+"""Ways to cut a problem into sub-problems: by images, or by rows if an image is too large.
+
+Rows are positions on the first axis of the swept tensor, which ``spec/subproblems.py`` defines.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,19 @@ from convgrad.spec.problem import Problem
 from convgrad.spec.subproblems import SubProblem, positions, subproblem_of, whole
 from convgrad.words import counted
 
-ONCE = ("weights", "bias")  # operands that are read once, whole, and kept
-GOOD_BYTES = 16 << 20  # of a piece's operands: they are still in a cache when computed (benchmarks/scale.py)
-MAX_BYTES = 32 << 20  # of a larger piece that is a node of the tree, or of an image that is not cut
+ONCE = ("weights", "bias")  # operands that are read once and stay in memory
+GOOD_BYTES = 16 << 20  # of a piece's operands: a cache still has them when the piece is computed (benchmarks/scale.py)
+MAX_BYTES = 32 << 20  # of the operands of a larger piece that is a node of the tree, or of an image that is not cut
 
 
 def height(problem: Problem) -> int:
-    """Return the number of rows of an image of the swept tensor; 1 if it has no spatial axes, as for a bias."""
+    """Return the number of rows of an image, or 1 if the problem has no spatial axes."""
     return positions(problem)[0] if positions(problem) else 1
 
 
 @dataclass(frozen=True)
 class EvenRanges(Sequence[range]):
-    """The ranges that divide an extent into parts of equal size, computed on access. The last may be smaller."""
+    """The ranges that divide an extent into parts of equal size, computed on access. The last part may be smaller."""
 
     extent: int
     size: int
@@ -71,7 +74,7 @@ class Cut:
         return subproblem_of(problem, images, whole(problem))
 
     def subproblems(self, problem: Problem) -> Iterator[SubProblem]:
-        """Yield the pieces in order."""
+        """Yield the sub-problem of each piece in order."""
         if self.pieces(problem):
             bands = self.bands(problem)
             for images in self.batches(problem):
@@ -91,7 +94,7 @@ class Cut:
 
 
 def cuts(problem: Problem, image_bytes: int, image_chunk: int, row_chunk: int) -> Iterator[tuple[Cut, str]]:
-    """Yield ways to cut, each with the reason for its size. Better ones come first, the smallest last.
+    """Yield possible cuts, each with the reason for its size. Better cuts come first, and the smallest comes last.
 
     ``image_bytes`` are the bytes of an image's operands. ``image_chunk`` and ``row_chunk`` are the extents of the
     operands' chunks, or 1 if there are none.
@@ -100,7 +103,7 @@ def cuts(problem: Problem, image_bytes: int, image_chunk: int, row_chunk: int) -
     leaf = leaf_images(problem.geometry) if sums else 1
     rows, step = height(problem), row_step(positions(problem)) if sums else 1
     by_rows = step if leaf == 1 and positions(problem) else None
-    if by_rows is None or image_bytes <= MAX_BYTES:  # reading one large piece overlaps no computation
+    if by_rows is None or image_bytes <= MAX_BYTES:  # one large piece cannot be read during a computation
         for size, why in _sizes(batch, leaf, image_chunk, image_bytes, sums, "images"):
             yield Cut(size), why
     if by_rows is not None:
@@ -111,7 +114,10 @@ def cuts(problem: Problem, image_bytes: int, image_chunk: int, row_chunk: int) -
 def _sizes(
     extent: int, minimum: int, chunk: int, each_bytes: int, sums: bool, things: str
 ) -> Iterator[tuple[int, str]]:
-    """Yield sizes of pieces: multiples of units. The best unit comes first, and its size that suits a cache first."""
+    """Yield sizes of pieces, each with its reason. A size is a multiple of a unit: a node of the tree, or also a chunk.
+
+    The best unit comes first. The first size of a unit is the largest multiple that fits in a cache.
+    """
     nodes = [minimum]
     while sums and nodes[-1] < extent:
         nodes.append(nodes[-1] * FAN_IN)
@@ -129,7 +135,7 @@ def _sizes(
 
 
 def _why(node: int, minimum: int, chunk: int, sums: bool, things: str) -> str:
-    """Return a text that names the units whose multiple a piece is.
+    """Return a text that names the units of which a piece is a multiple.
 
     >>> _why(80, 5, 32, True, "images"), _why(4, 4, 1, True, "rows"), _why(1, 1, 1, False, "images")
     ('80 images are a node of the tree, 32 a chunk', '4 rows are a block', 'images are by themselves')
@@ -141,10 +147,9 @@ def _why(node: int, minimum: int, chunk: int, sums: bool, things: str) -> str:
 
 
 def remaining(problem: Problem, subproblems: Iterable[SubProblem], images: int, rows: int) -> Iterator[SubProblem]:
-    """Yield the unfinished sub-problems in order. The first ``images`` and the first ``rows`` of the next are finished.
+    """Yield the unfinished sub-problems in order. ``images`` images, and ``rows`` rows of the next image, are finished.
 
-    Rows are positions of the swept tensor's first axis, fewer than an image has. A partly finished sub-problem is cut,
-    and its unfinished part is yielded.
+    ``rows`` is less than the rows of an image. If a sub-problem is partly finished, its unfinished part is yielded.
 
     >>> from convgrad.notation import problem
     >>> from convgrad.spec.subproblems import whole

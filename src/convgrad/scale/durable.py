@@ -55,7 +55,7 @@ def read(path: Path, line: bytes) -> tuple[Any, list[Array]]:
                 raise FileError(f"{path}: must begin with {line.decode()!r}; got {found!r}")
             size = os.fstat(file.fileno()).st_size
             lengths = file.read(_LENGTHS.size)
-            damaged = FileError(f"{path}: is damaged: its {size} bytes are not what it announces")
+            damaged = FileError(f"{path}: is damaged: its size of {size} bytes contradicts its first bytes")
             if len(lengths) < _LENGTHS.size:
                 raise damaged
             length, each = _LENGTHS.unpack(lengths)
@@ -72,7 +72,7 @@ def read(path: Path, line: bytes) -> tuple[Any, list[Array]]:
         except OSError as error:
             raise FileError(f"{path}: cannot be read: {why(error)}") from error
     if digest != hashed.digest():
-        raise FileError(f"{path}: is damaged: its SHA-256 is not what it announces")
+        raise FileError(f"{path}: is damaged: its contents contradict its SHA-256")
     try:
         return json.loads(head), arrays
     except (ValueError, RecursionError) as error:
@@ -80,7 +80,7 @@ def read(path: Path, line: bytes) -> tuple[Any, list[Array]]:
 
 
 def _sync(directory: Path) -> None:
-    """Write a directory's names to the disk, if the system supports it."""
+    """Flush the names of a directory's files to the disk, if the system supports this."""
     if hasattr(os, "O_DIRECTORY"):
         opened_directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:

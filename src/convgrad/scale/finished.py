@@ -14,13 +14,13 @@ from convgrad.scale.source import chunks_of
 from convgrad.spec.problem import Problem
 from convgrad.spec.subproblems import Region, SubProblem, subproblem_of, whole
 
-STEP_BYTES = 1 << 20  # read at a time; more if a row of an image or a chunk is larger
+STEP_BYTES = 1 << 20  # bytes read at a time; more if a row of an image or a chunk is larger
 
-Place = tuple[int, int]  # the number of finished images, and of finished rows of the next
+Place = tuple[int, int]  # the number of finished images, and of finished rows of the next image
 
 
 class Part(NamedTuple):
-    """The end of a part and the CRC-32 of its contents. It begins at the end of the part before."""
+    """A finished part of ``out``: its end and the CRC-32 of its contents. It begins at the end of the previous part."""
 
     images: int
     rows: int
@@ -28,12 +28,12 @@ class Part(NamedTuple):
 
     @property
     def end(self) -> Place:
-        """The place where the part ends."""
+        """The finished images and rows at the end of the part."""
         return self.images, self.rows
 
 
 def checksum(problem: Problem, out: Any, begin: Place, end: Place) -> int:
-    """Return the CRC-32 of the contents of ``out`` from one place to another."""
+    """Return the CRC-32 of the contents of ``out`` from the place ``begin`` to the place ``end``."""
     crc = 0
     step_bytes = max(STEP_BYTES, prod(chunks_of(out)) * problem.output_format.dtype.itemsize)
     for region in _regions(problem, begin, end, step_bytes):
@@ -42,7 +42,7 @@ def checksum(problem: Problem, out: Any, begin: Place, end: Place) -> int:
 
 
 def _regions(problem: Problem, begin: Place, end: Place, step_bytes: int) -> Iterator[Region]:
-    """Yield the regions of the result from one place to another, in order, each of about ``step_bytes``."""
+    """Yield the regions of the result from ``begin`` to ``end`` in order, each of about ``step_bytes``."""
     (images, rows), ranges = end, whole(problem)
     subproblems = [subproblem_of(problem, range(images), ranges)] if images else []
     if rows:

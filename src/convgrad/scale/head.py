@@ -1,4 +1,4 @@
-"""Readers of a checkpoint's head that check every value. The hash proves only that the file is complete."""
+"""Readers of a checkpoint's head that check every value, because the hash proves only that the file is complete."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ CRCS = 1 << 32
 
 
 class Misfit(Exception):
-    """An error in a head: no call in pieces saves such values."""
+    """The error that a head has values that no call in pieces saves."""
 
 
 def written(identity: Words, place: Place, sums: tuple[int, int], parts: Sequence[Part]) -> Mapping[str, Any]:
-    """Return the head of a state: identity, finished place, numbers of image and row sums, and parts of ``out``."""
+    """Return the head of a checkpoint. ``sums`` are the numbers of image sums and of row sums in the file."""
     return dict(zip(NAMES, (dict(identity), *place, list(sums), [list(part) for part in parts]), strict=True))
 
 
 def identity_in(head: Any) -> Words:
-    """Return the words that identify the call."""
+    """Return the texts in a head that identify its call, or raise Misfit."""
     if not isinstance(head, dict) or set(head) != set(NAMES):
         raise Misfit(f"it must have {', '.join(NAMES)}; got {_names(head)}")
     words = head["identity"]
     if not isinstance(words, dict) or not all(isinstance(word, str) for word in words.values()):
-        raise Misfit("identity must be texts by name")
+        raise Misfit("identity must be an object of strings")
     return words
 
 
 def place_in(head: Mapping[str, Any], problem: Problem) -> Place:
-    """Return the finished images and rows in a head of this problem."""
+    """Return the finished images and rows in a head, or raise Misfit if the problem does not have so many."""
     images, rows = (_number(head[name], name) for name in ("images", "rows"))
     batch, height = problem.geometry.batch, next(iter(positions(problem)), 0)
     if images > batch or rows >= max(1, height) or (rows and images == batch):
@@ -48,7 +48,7 @@ def place_in(head: Mapping[str, Any], problem: Problem) -> Place:
 
 
 def sums_in(head: Mapping[str, Any], problem: Problem, place: Place, sizes: Sequence[int]) -> int:
-    """Return how many arrays are sums of images; the others are sums of rows. ``sizes`` has one size per array."""
+    """Return how many arrays are sums of images; the other arrays are sums of rows. ``sizes`` has a size per array."""
     of_images, of_rows = _sums_of(problem, place)
     if _list(head["sums"], "sums") != [of_images, of_rows]:
         raise Misfit(f"sums must be {[of_images, of_rows]} at this place; got {_short(head['sums'])}")
@@ -59,7 +59,7 @@ def sums_in(head: Mapping[str, Any], problem: Problem, place: Place, sizes: Sequ
 
 
 def _sums_of(problem: Problem, place: Place) -> tuple[int, int]:
-    """Return the numbers of image sums and row sums at a place. Raise Misfit if no call saves there."""
+    """Return the numbers of image sums and row sums at a place. Raise Misfit if no call saves a state at this place."""
     if problem.solves_for not in SUMMED:
         return 0, 0
     images, rows = place
@@ -76,7 +76,7 @@ def _sums_of(problem: Problem, place: Place) -> tuple[int, int]:
 
 
 def parts_in(head: Mapping[str, Any], problem: Problem, place: Place, has_out: bool) -> list[Part]:
-    """Return the finished parts of ``out``, which are adjacent and end at the place."""
+    """Return the finished parts of ``out``, or raise Misfit if these are not adjacent or do not end at ``place``."""
     parts = []
     for each in _list(head["out"], "out"):
         if len(numbers := _list(each, "a part of out")) != len(Part._fields):
@@ -85,7 +85,7 @@ def parts_in(head: Mapping[str, Any], problem: Problem, place: Place, has_out: b
     ends = [(0, 0), *(part.end for part in parts)]
     height = next(iter(positions(problem)), 0)
     if ends[-1] != (place if has_out else (0, 0)) or any(one >= other for one, other in pairwise(ends)):
-        raise Misfit("the parts of out must follow one another up to what is finished")
+        raise Misfit("the parts of out must follow one another up to the finished place")
     if any(part.rows >= max(1, height) or part.crc >= CRCS for part in parts):
         raise Misfit("a part of out must end within an image, and have a CRC-32")
     return parts

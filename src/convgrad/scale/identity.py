@@ -21,11 +21,12 @@ Words = Mapping[str, str]
 
 
 def identity_of(problem: Problem, inputs: Sequence[Any], out: Any = None) -> Words:
-    """Return the words of a call: its problem, and the location of each array.
+    """Return texts that identify a call, by name: its problem, and the location of each array.
 
-    For a mapped operand, the words contain its file's name, size, time of change and mapped part. For a mapped ``out``,
-    they contain only the name, because the call changes the file. Contents of other arrays are not compared, because
-    that would read them. The cut, threads and kernels are not included, because they do not change the bits.
+    For a mapped operand, the texts contain its file's name, size, time of change and mapped part. For a mapped ``out``,
+    they contain only the file's name, because the call changes the file. The contents of arrays are not included,
+    because then all arrays would be read. The cut, threads and kernels are not included, because bits do not depend on
+    these.
     """
     names = [port.name for port in find(problem.operator).operands if not port.is_shape]
     return {
@@ -45,7 +46,7 @@ def identity_of(problem: Problem, inputs: Sequence[Any], out: Any = None) -> Wor
 
 
 def _described(name: str, array: Any, read: bool) -> Iterator[tuple[str, str]]:
-    """Yield an array's location. If it is mapped and read, also yield facts that show whether its file has changed."""
+    """Yield an array's location. For a mapped operand, also yield facts that show whether its file has changed."""
     part = part_of(array)
     if part is None:
         yield (
@@ -75,7 +76,7 @@ def _time(since_ns: int) -> str:
 
 
 def difference(one: Words, other: Words) -> str:
-    """Return a text on the first word that differs between two calls; an empty text if none differs.
+    """Return a text about the first difference between the identities of two calls; empty if there is no difference.
 
     >>> difference({"strides": "1", "pads": "0"}, {"strides": "1", "pads": "2"})
     'pads was 0 and is 2'

@@ -8,7 +8,7 @@ from decimal import Decimal
 from convgrad.spec.check import as_integer
 from convgrad.spec.rules import refuse
 
-DEFAULT = "1GiB"  # fixed, so that a call is cut the same on every machine
+DEFAULT = "1GiB"  # fixed, so that a call is cut in the same way on every machine
 UNITS = {"": 1} | {
     prefix + middle: base**power for power, prefix in enumerate("KMGT", 1) for middle, base in (("", 1000), ("i", 1024))
 }
@@ -16,7 +16,7 @@ _TEXT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([KMGT]I?)?B?\s*", re.IGNORECASE | r
 
 
 def bytes_of(memory: object, operator: str) -> int:
-    """Return a number or a text as a number of bytes, by rule M1; None means ``DEFAULT``.
+    """Return the number of bytes that a number or a text means, by rule M1; None means ``DEFAULT``.
 
     >>> bytes_of("1GB", "run"), bytes_of("1.5 MiB", "run"), bytes_of(None, "run") == 1 << 30
     (1000000000, 1572864, True)
@@ -36,12 +36,12 @@ def bytes_of(memory: object, operator: str) -> int:
 
 
 def words(number: int) -> str:
-    """Return a number of bytes as a text of three digits, in powers of 1000.
+    """Return a number of bytes as a text, rounded to three digits, with units that are powers of 1000.
 
     >>> words(512), words(67_108_864), words(999_999_999)
     ('512 B', '67.1 MB', '1 GB')
     """
     for prefix, unit in (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 1000)):
-        if number >= 0.9995 * unit:  # it rounds to one unit or more in three digits
+        if number >= 0.9995 * unit:  # rounded to three digits, the number is at least one unit
             return f"{number / unit:.3g} {prefix}B"
     return f"{number} B"

@@ -21,7 +21,10 @@ from convgrad.spec.subproblems import SubProblem, swept
 
 @dataclass(frozen=True)
 class Plan:
-    """A call in pieces: its problem, the cut with its reason, the bytes read, and the maximum memory per use."""
+    """A call in pieces: its problem, the cut with its reason, the bytes read, and the maximum memory for each use.
+
+    ``twice_bytes`` are those bytes that were already read for an earlier piece.
+    """
 
     problem: Problem
     cut: Cut
@@ -39,7 +42,7 @@ class Plan:
 
     @property
     def peak_bytes(self) -> int:
-        """The maximum bytes, at any time, of all arrays that the call makes."""
+        """The maximum bytes, at any time, of all arrays that the call allocates."""
         return _total(self.takes)
 
     def subproblems(self) -> Iterator[SubProblem]:
@@ -56,11 +59,11 @@ class Plan:
         return "\n".join([*lines, f"  why: {self.why}"])
 
 
-Way = tuple[Cut, str, Takes]  # a cut, the reason for its size, its memory
+Way = tuple[Cut, str, Takes]  # a cut, the reason for its size, and the memory that it needs
 
 
 def ways(problem: Problem, sources: tuple[Source, ...], target: Target | None, threads: int | None) -> Iterator[Way]:
-    """Yield the ways to cut a call, better ones first. Without a target, the result counts as memory of the call."""
+    """Yield the possible cuts of a call, better cuts first. Without a target, the result is part of the memory."""
     streamed = [source for source, tensor in zip(sources, problem.operands, strict=True) if tensor not in ONCE]
     image_bytes = sum(source.nbytes for source in streamed) // max(1, problem.geometry.batch)
     for cut, why in cuts(problem, image_bytes, *_chunks(problem, sources, target)):
@@ -70,14 +73,14 @@ def ways(problem: Problem, sources: tuple[Source, ...], target: Target | None, t
 def plan_of(
     problem: Problem, sources: tuple[Source, ...], target: Target | None, memory_bytes: int, threads: int | None
 ) -> Plan:
-    """Return the plan of the best cut whose arrays fit in memory, by rule M2."""
+    """Return the plan of the best cut whose arrays fit in memory, or raise the error of rule M2."""
     seen: list[Way] = []
     for cut, why, takes in ways(problem, sources, target, threads):
         if _total(takes) <= memory_bytes:
             operands = zip(sources, problem.operands, strict=True)
             said = tuple(_words_of(source, tensor in ONCE) for source, tensor in operands)
             whole = "it is one piece" if cut.pieces(problem) == 1 else why
-            of_size = whole + "; there are better sizes, which memory has no room for" * bool(seen)
+            of_size = whole + "; better sizes do not fit in memory" * bool(seen)
             return Plan(problem, cut, of_size, said, memory_bytes, takes, *_reads(problem, cut, sources))
         seen.append((cut, why, takes))
     cut, _, takes = min(seen, key=lambda way: _total(way[2]))
@@ -92,13 +95,13 @@ def _total(takes: Takes) -> int:
 
 
 def _words_of(source: Source, once: bool) -> str:
-    how = "where it lies" if source.how == "in place" else "once" if once else "piece by piece"
+    how = "in place" if source.how == "in place" else "once" if once else "piece by piece"
     chunks = f", in chunks of {shape_words(source.chunks)}" if source.chunks else ""
     return f"{source.name} {shape_words(source.shape)}, {words(source.nbytes)}{chunks}: read {how}"
 
 
 def _chunks(problem: Problem, sources: Sequence[Source], target: Target | None) -> tuple[int, int]:
-    """Return the images and rows per chunk: the common multiples of all chunked operands and a chunked result."""
+    """Return the least common multiples, over all chunked arrays, of the images per chunk and of the rows per chunk."""
     tensors = (*problem.operands, problem.output)
     chunks = [source.chunks for source in sources]
     if target is not None and problem.solves_for not in SUMMED:
@@ -114,7 +117,7 @@ def _chunks(problem: Problem, sources: Sequence[Source], target: Target | None) 
 
 
 def _reads(problem: Problem, cut: Cut, sources: Sequence[Source]) -> tuple[int, int]:
-    """Return the bytes that are read, and how many of these are read again. Chunks are read whole."""
+    """Return the bytes that are read, and how many of these were read before. Chunks are always read whole."""
     read = once = 0
     if cut.pieces(problem):
         batches, bands = cut.batches(problem), cut.bands(problem)
@@ -137,7 +140,7 @@ def _reads(problem: Problem, cut: Cut, sources: Sequence[Source]) -> tuple[int, 
 
 
 def _touched(source: Source, region: Sequence[slice]) -> list[range]:
-    """Return the range that is read along each axis of a region, extended to whole chunks."""
+    """Return, for each axis of a region, the range that is read: the region's range, extended to whole chunks."""
     if not source.chunks:
         return [range(one.start, one.stop) for one in region]
     return [
@@ -147,7 +150,7 @@ def _touched(source: Source, region: Sequence[slice]) -> list[range]:
 
 
 def _union(ranges: Sequence[range]) -> int:
-    """Return how many numbers the union of some ranges has."""
+    """Return the number of integers in the union of some ranges."""
     number = end = 0
     for one in sorted(ranges, key=lambda one: one.start):
         number += max(0, one.stop - max(one.start, end))

@@ -1,4 +1,4 @@
-"""Prefetching: a thread reads the next piece into a second slot while a piece is computed."""
+"""Prefetching: a thread reads the next piece into a second slot while the current piece is computed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from convgrad.scale.source import Source, Stopped
 from convgrad.spec.subproblems import SubProblem
 
 Array = NDArray[Any]
-STACK_BYTES = 1 << 20  # a source may be of any library, with deep calls
+STACK_BYTES = 1 << 20  # enough for deep calls in the libraries of sources
 
 
 class Slot:
-    """Memory for the operands of one piece, allocated once and reused for later pieces, and its contents."""
+    """The operands of one piece, and memory for them, which is allocated once and reused for later pieces."""
 
     def __init__(self, room_bytes: Iterable[int]) -> None:
         self._rooms = [arrays.aligned((size,), np.dtype(np.uint8)) if size else None for size in room_bytes]
@@ -32,7 +32,7 @@ class Slot:
         self.read_bytes = 0
 
     def fill(self, subproblem: SubProblem, sources: Iterable[Source], stopped: Callable[[], bool]) -> Slot:
-        """Read the operands of a sub-problem."""
+        """Read the operands of a sub-problem into the slot, and return the slot."""
         self.subproblem, self.read_bytes = subproblem, 0
         for source, region, room in zip(sources, subproblem.reads, self._rooms, strict=True):
             self.given.append(source.read(region, room, stopped))
@@ -56,7 +56,7 @@ class _Prefetch:
     free: SimpleQueue[Slot | None] = field(default_factory=SimpleQueue)
     filled: SimpleQueue[Slot | BaseException | None] = field(default_factory=SimpleQueue)
     ended: bool = False
-    thread: threading.Thread | None = None  # set by the thread: its start may be interrupted
+    thread: threading.Thread | None = None  # set by the thread itself, because its start may be interrupted
 
     def read(self) -> None:
         """Read the sub-problems in order, until the last one or until ``ended`` is set."""
@@ -92,7 +92,7 @@ class _Prefetch:
 def prefetched(
     sources: tuple[Source, ...], subproblems: Iterable[SubProblem], slots: list[Slot], waited: Waited
 ) -> Iterator[Iterator[Slot]]:
-    """Give an iterator over sub-problems that are read in order. With two slots, a thread reads ahead of the caller.
+    """Yield an iterator over slots with the operands of the sub-problems. With two slots, a thread reads in advance.
 
     The thread ends with the context, even after an error. If it is reading from another library's source, the context
     waits for that read. If no thread can start, each piece is read when it is requested.

@@ -1,4 +1,4 @@
-"""The progress of a call in pieces: work done, bytes read and time waited, as a value and as a terminal line."""
+"""The progress of a call in pieces: finished pieces, bytes read and seconds waited, as a value and as a text line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ MB = 1e6
 
 @dataclass(frozen=True)
 class Progress:
-    """The number of pieces done, and the bytes and seconds used. ``resumed`` pieces were done before this call.
+    """The number of finished pieces, and the bytes read and seconds used so far.
+
+    ``done`` counts all finished pieces, of which ``resumed`` were finished before this call.
 
     ``waiting_s`` is the part of ``elapsed_s`` in which the computation waited for operands.
     """
@@ -30,7 +32,7 @@ class Progress:
 
     @property
     def share(self) -> float:
-        """The share of the pieces that are done."""
+        """The share of the pieces that are finished, from 0 to 1."""
         return self.done / self.pieces if self.pieces else 1.0
 
     @property
@@ -40,7 +42,7 @@ class Progress:
 
     @property
     def left_s(self) -> float | None:
-        """The estimated seconds left, from this call's mean time per piece; None before its first piece is done."""
+        """The estimated seconds until the end, from the mean time per piece; None before the first piece ends."""
         now = self.done - self.resumed
         return self.elapsed_s / now * (self.pieces - self.done) if now else None
 
@@ -59,7 +61,10 @@ Report = Callable[[Progress], object]
 
 @contextmanager
 def reporting(operator: str, progress: Report | bool | None) -> Iterator[Report]:
-    """Give a function that takes each progress: the given callable, or one that shows and finally clears a line."""
+    """Yield the function that is called with each Progress: the given callable, or a function that shows a line.
+
+    The line is cleared at the end. Without ``progress``, the function does nothing.
+    """
     if progress is True:
         stream = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
         try:
@@ -71,13 +76,11 @@ def reporting(operator: str, progress: Report | bool | None) -> Iterator[Report]
     elif progress is None or progress is False:
         yield lambda _: None
     else:  # K2
-        refuse(
-            "K2", operator, f"progress must be True or a callable that takes how far the call is; got {progress!r:.200}"
-        )
+        refuse("K2", operator, f"progress must be True or a callable that accepts a Progress; got {progress!r:.200}")
 
 
 def _show(stream: IO[str] | None, text: str) -> None:
-    """Replace the line on a terminal. Do nothing if there is no terminal or it was closed."""
+    """Replace the line on a terminal. Do nothing if ``stream`` is None or the terminal was closed."""
     if stream is not None:
         with suppress(OSError):
             stream.write(f"\r\x1b[K{text}")

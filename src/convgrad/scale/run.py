@@ -27,7 +27,7 @@ def plan(
     threads: int | None = None,
     **attributes: object,
 ) -> Plan:
-    """Return the plan of a call of :func:`run`, without running it: the cut, the bytes read and the memory used.
+    """Return the plan of a call of :func:`run` without running the call: the cut, the bytes read and the memory used.
 
     Arguments and errors are those of :func:`run`. ``print`` shows the plan in a few lines.
 
@@ -74,10 +74,10 @@ def run(
     Raises:
         InvalidAttributeError: ``memory`` is not a number of bytes, or is too small for one piece. The message names the
             smallest number.
-        UnsupportedError: f64, or a machine without kernels, because sums have no specified order there.
+        UnsupportedError: the operands are f64, or the machine has no kernels: then sums have no specified order.
         FileError: an operand cannot be read or returns a wrong shape or type, a result cannot be written, or the
             checkpoint is of another call. Errors of operands and results name the region.
-        ConvgradError: otherwise, as :func:`convgrad.run` raises it.
+        ConvgradError: any other error of :func:`convgrad.run`.
 
     Follows the document of the named operator.
 
@@ -99,7 +99,7 @@ def run(
         done = _all(call, done, keep, tell)
         if not accumulate:
             call.store_sum(done)
-    if accumulate:  # after the checkpoint is removed: a resumed call would add the sum twice
+    if accumulate:  # only after the checkpoint is removed: a resumed call would add the sum again
         call.store_sum(done)
     return target.handed_over()
 
@@ -112,10 +112,10 @@ def _nobody() -> AbstractContextManager[Keep]:
 
 
 def _all(call: Call, done: State, keep: Keep, tell: Report) -> State:
-    """Compute all pieces that are not done, and return the final state."""
+    """Compute all unfinished pieces, and return the final state."""
     begin, waited = time.perf_counter(), Waited()
     left = call.plan.pieces if done == State() else sum(1 for _ in call.left(done))
-    resumed = max(0, call.plan.pieces - left)  # a piece begun by another cut may leave two
+    resumed = max(0, call.plan.pieces - left)  # the unfinished part of a piece may become two pieces
     now = Progress(resumed, resumed + left, done.images, 0, 0.0, 0.0, resumed=resumed)
     if resumed and not left:
         tell(now)

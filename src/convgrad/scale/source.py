@@ -24,16 +24,16 @@ from convgrad.spec.subproblems import Region
 Array = NDArray[Any]
 How = Literal["in place", "copied", "sliced"]
 
-STEP_BYTES = 4 << 20  # copied at a time: a stopped reader ends after one step
+STEP_BYTES = 4 << 20  # bytes copied at a time: a stopped reader ends after one step
 
 
 class Stopped(Exception):
-    """The end of a read, because its caller stopped it."""
+    """The exception that ends a read after its caller has stopped it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """An operand: the object to slice, how it is read, and the extents of its chunks if they are equal.
+    """An operand: the object to slice, the way to read it, and the extents of its chunks if all are equal.
 
     Arrays in memory are used ``in place``. Arrays that map files or have foreign byte order are ``copied`` into memory
     that is reused. All other objects are ``sliced``, and each slice is a new array.
@@ -53,7 +53,7 @@ class Source:
         return prod(self.shape) * self.format.dtype.itemsize
 
     def bytes_of(self, region: Region) -> int:
-        """Return the bytes of a region."""
+        """Return the number of bytes of a region."""
         return prod(len(range(one.start, one.stop)) for one in region) * self.format.dtype.itemsize
 
     def of(self, given: Array) -> Source:
@@ -66,7 +66,10 @@ class Source:
         return self.read(tuple(slice(0, extent) for extent in self.shape), room, lambda: False)
 
     def read(self, region: Region, room: Array | None, stopped: Callable[[], bool]) -> Array:
-        """Return a region, in ``room`` (flat bytes) if it is copied. Errors name the operand and the region."""
+        """Return the array of a region. If it is copied, its memory is ``room``, an array of bytes.
+
+        Errors name the operand and the region.
+        """
         if self.how == "in place":
             view: Array = self.given[region]
             return view
@@ -104,7 +107,10 @@ def is_sliced(value: Any) -> bool:
 
 
 def stand_in(value: Any, operator: str, name: str) -> Any:
-    """Return a placeholder for checks: an array of an operand's type and shape, without memory. Keep shapes as is."""
+    """Return a placeholder for checks: an array of an operand's type and shape that needs no memory.
+
+    Shape operands, and values that are not arrays, are returned unchanged.
+    """
     sliced = is_sliced(value)
     known = type(value) is np.ndarray or isinstance(value, np.memmap) or sliced
     if not known or arrays.is_shape(value):
@@ -119,7 +125,7 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def stand_ins(operator: str, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return placeholders of an operator's operands, for checks."""
+    """Return placeholders for the operands of an operator, so that the call can be checked without reading them."""
     names = [port.name for port in find(operator).operands]
     return tuple(
         stand_in(value, operator, names[at] if at < len(names) else f"operand {at}") for at, value in enumerate(values)
@@ -127,12 +133,12 @@ def stand_ins(operator: str, values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def announced(value: Any, operator: str, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return the ``shape`` and ``dtype`` of an object that can be sliced, by rules G9 and T1."""
+    """Return the ``shape`` and ``dtype`` of an object that can be sliced, or raise the error of rule G9 or T1."""
     said = value.shape
     extents = [as_integer(extent) for extent in said] if isinstance(said, Iterable) else [None]
     shape = tuple(extent for extent in extents if extent is not None and extent >= 0)
     if len(shape) < len(extents):  # G9
-        refuse("G9", operator, f"{name} must know its shape, as non-negative integers; got shape {said}")
+        refuse("G9", operator, f"{name} must have a shape of non-negative integers; got shape {said}")
     try:
         return shape, np.dtype(value.dtype)
     except TypeError:  # T1
@@ -149,7 +155,7 @@ def source_of(operator: str, name: str, value: Any, shape: tuple[int, ...], fmt:
 
 
 def chunks_of(value: Any) -> tuple[int, ...]:
-    """Return the extents of a value's chunks, one per axis; an empty tuple if there are none or they are not equal.
+    """Return the extents of a value's chunks, one per axis; an empty tuple without chunks, or if chunks differ.
 
     >>> from types import SimpleNamespace
     >>> chunks_of(SimpleNamespace(shape=(7, 5), chunks=((3, 3, 1), (5,)))), chunks_of(SimpleNamespace(chunks=None))
@@ -172,8 +178,8 @@ def _chunk(extents: Any) -> int:
 
 
 def _copy(given: Array, into: Array, stopped: Callable[[], bool]) -> None:
-    """Copy an array in steps along its first axis longer than 1. NumPy releases the GIL in each step."""
-    if given.dtype == into.dtype and into.dtype.isbuiltin != 1:  # NumPy copies bf16 and f8 one by one
+    """Copy an array in steps along the first axis that has an extent above 1. NumPy releases the GIL in each step."""
+    if given.dtype == into.dtype and into.dtype.isbuiltin != 1:  # as integers: faster
         given, into = given.view(f"u{into.itemsize}"), into.view(f"u{into.itemsize}")
     axis = next((axis for axis, extent in enumerate(into.shape) if extent > 1), 0)
     lead = (slice(None),) * axis

@@ -26,21 +26,21 @@ from convgrad.spec.subproblems import positions, subproblem_of, whole
 Array = NDArray[Any]
 Takes = tuple[tuple[str, int], ...]  # uses of memory, each with its bytes
 
-LOOKED_AT = 512  # pieces examined: later ones repeat these, or add one sum per level of the tree
+LOOKED_AT = 512  # the examined pieces; later pieces repeat these, or add one sum per level of the reduction tree
 
 
 def buffers(problem: Problem, cut: Cut, sources: Sequence[Source]) -> int:
-    """Return how many pieces are in memory: 2 if the next one is read while a piece is computed, else 1."""
+    """Return how many pieces are in memory at a time: 2 if a piece is read while another is computed, otherwise 1."""
     streamed = any(s.how != "in place" for s, t in zip(sources, problem.operands, strict=True) if t not in ONCE)
     return 2 if streamed and cut.pieces(problem) > 1 else 1
 
 
 def room_bytes(problem: Problem, cut: Cut, sources: Sequence[Source], how: Sequence[str]) -> list[int]:
-    """Return the maximum bytes per piece of each operand; 0 if it is not read in one of the ways ``how``."""
+    """Return the maximum bytes that a piece reads of each operand, or 0 if it is not read in one of the ways ``how``."""
     if not cut.pieces(problem):
         return [0] * len(sources)
     first, bands = cut.batches(problem)[0], cut.bands(problem)
-    middle = max(0, (len(bands) - LOOKED_AT) // 2)  # end bands read less; others differ by the phase of the stride
+    middle = max(0, (len(bands) - LOOKED_AT) // 2)  # bands between the ends differ only by the phase of the stride
     subproblems = [
         cut.subproblem(problem, first, rows) for rows in (bands[0], *bands[middle : middle + LOOKED_AT], bands[-1])
     ]
@@ -55,7 +55,7 @@ def room_bytes(problem: Problem, cut: Cut, sources: Sequence[Source], how: Seque
 def takes_of(
     problem: Problem, cut: Cut, sources: Sequence[Source], target: Target | None, threads: int | None
 ) -> Takes:
-    """Return the arrays that a cut needs, each with its maximum bytes."""
+    """Return the uses of memory of a cut, each with its maximum bytes."""
     kept = sum(s.nbytes for s, t in zip(sources, problem.operands, strict=True) if t in ONCE and s.how != "in place")
     number = buffers(problem, cut, sources)
     piece = sum(room_bytes(problem, cut, sources, ("copied", "sliced")))
@@ -88,18 +88,19 @@ def _sums(problem: Problem, cut: Cut) -> int:
         return 0
     leaf, batches = leaf_images(problem.geometry), cut.batches(problem)
     all_sums = len(nodes_of(0, -(-problem.geometry.batch // leaf)))
-    joining = all_sums + min(2, max(0, all_sums - 2))  # the last sums are added into the result
+    joining = all_sums + min(2, max(0, all_sums - 2))  # the last addition is made in the result
     maximum = max(alive(batches, lambda some: range(some.start // leaf, -(-some.stop // leaf))), joining)
     if cut.rows is None:
         return maximum
     extents = positions(problem)
-    return maximum + alive(cut.bands(problem), lambda rows: blocks_of(extents, rows)) + 1  # the sum of a whole image
+    return maximum + alive(cut.bands(problem), lambda rows: blocks_of(extents, rows)) + 1  # 1: the sum of an image
 
 
 def alive(pieces: EvenRanges, leaves_of: Callable[[range], range]) -> int:
-    """Return the largest number of sums in memory while pieces, neighbouring parts of the batch, are computed.
+    """Return the largest number of sums in memory while the pieces are computed in order.
 
-    After the examined pieces, each level that begins adds one sum. A sum that is pushed into such a level adds another.
+    Only the first pieces are examined. Each level of the reduction tree that begins after them adds one sum, and
+    a sum that is pushed into such a level adds another.
     """
     looked = [leaves_of(piece) for piece in pieces[:LOOKED_AT]]
     begun, last = looked[-1].stop, leaves_of(pieces[-1]).stop
@@ -111,18 +112,18 @@ def alive(pieces: EvenRanges, leaves_of: Callable[[range], range]) -> int:
 def _scratch_bytes(
     problem: Problem, cut: Cut, sources: Sequence[Source], target: Target | None, threads: int | None
 ) -> int:
-    """Return the maximum scratch of kernels, from pieces with representative shapes."""
+    """Return the maximum bytes of scratch memory that kernels need, over pieces with representative shapes."""
     strides = None if target is None or target.array is None or problem.solves_for in SUMMED else target.array.strides
     return max((_scratch_of(part, sources, strides, threads) for part in _computed(problem, cut)), default=0)
 
 
 def _computed(problem: Problem, cut: Cut) -> Iterator[Problem]:
-    """Yield problems of the calls that compute the pieces, including the largest."""
+    """Yield some problems of the calls that compute the pieces, including the largest problem."""
     if not cut.pieces(problem):
         return
     batches, bands = cut.batches(problem), cut.bands(problem)
     if problem.solves_for not in SUMMED:
-        for images in {len(batches[0]), len(batches[-1])}:  # fewer may use a kernel with more scratch
+        for images in {len(batches[0]), len(batches[-1])}:  # fewer images may use a kernel with more scratch
             for rows in {bands[0], bands[len(bands) // 2], bands[-1]}:
                 yield cut.subproblem(problem, range(images), rows).problem
         return
@@ -131,7 +132,7 @@ def _computed(problem: Problem, cut: Cut) -> Iterator[Problem]:
 
 
 def _summed(unrounded: Problem, cut: Cut) -> Iterator[Problem]:
-    """Yield problems of the calls that compute pieces of a sum: new sums, or additions to unfinished sums."""
+    """Yield some problems of the calls that compute pieces of a sum: new sums, or additions to unfinished sums."""
     batches, bands = cut.batches(unrounded), cut.bands(unrounded)
     if cut.rows is None:
         leaf = leaf_images(unrounded.geometry)
@@ -149,7 +150,10 @@ def _summed(unrounded: Problem, cut: Cut) -> Iterator[Problem]:
 def _scratch_of(
     problem: Problem, sources: Sequence[Source], strides: tuple[int, ...] | None, threads: int | None
 ) -> int:
-    """Return the scratch of one call on the operands as read. The output is dense, or has the strides ``strides``."""
+    """Return the scratch bytes of one call on operands that are read from ``sources``.
+
+    The output is dense, or has the strides ``strides``.
+    """
     images = subproblem_of(problem, range(problem.geometry.batch), whole(problem))
     views = [
         _lying(source, tuple(one.stop - one.start for one in region)).transpose(order)
@@ -167,5 +171,5 @@ def _lying(source: Source, shape: tuple[int, ...]) -> Array:
 
 
 def _dense(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return an array with the strides of a dense one that takes no memory. Only its strides are used."""
+    """Return an array with the strides of a dense array, but without memory: only its strides are used."""
     return strided(np.empty((), dtype), shape, [dtype.itemsize * step for step in dense(shape)])

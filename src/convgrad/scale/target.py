@@ -1,4 +1,4 @@
-"""Targets of results, written region by region: arrays in memory or files, and objects that take regions."""
+"""Targets of results, which are written region by region: arrays in memory or files, and objects with slicing."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """The given ``out`` or a new array, and the memory to write to. ``array`` is None if ``out`` only takes regions.
+    """The given ``out`` or a new array, and ``array``, the array in memory or in a file that kernels write to.
 
-    In this case, ``read`` is a source that reads the old values like an operand.
+    ``array`` is None if ``out`` is another object, which only accepts ``out[region] = array``. Then ``read`` is
+    a source that reads the old values of ``out`` like an operand.
     """
 
     out: Any
@@ -42,7 +43,7 @@ class Target:
         return self.array is not None and not self.array.flags.c_contiguous
 
     def room(self, region: Region) -> Array:
-        """Return memory for a region of the result. It contains the old values if the result is added to these."""
+        """Return memory for a region of the result. If the call accumulates, the memory contains the old values."""
         if self.read is None:
             assert self.array is not None, "what is not read from is an array"
             view: Array = self.array[region]
@@ -52,7 +53,7 @@ class Target:
         return arrays.empty(tuple(one.stop - one.start for one in region), self.read.format.dtype)
 
     def write(self, region: Region, result: Array) -> None:
-        """Assign a result that was computed in other memory to a region of ``out``. Errors name the region."""
+        """Assign a result to a region of ``out``, if it was computed in other memory. Errors name the region."""
         if self.read is None:
             return
         try:
@@ -71,7 +72,7 @@ class Target:
 
 
 def target_of(problem: Problem, out: Any, sources: Sequence[Source]) -> Target:
-    """Return the target of a problem's result, by rules D2 to D4 and T5. It must not overlap an operand."""
+    """Return the target of a problem's result, or raise the error of rule D2, D3, D4 or T5."""
     shape, fmt, operator = problem.output_shape, problem.output_format, problem.operator
     if out is None:
         made = arrays.empty(shape, fmt.dtype)
@@ -86,8 +87,8 @@ def target_of(problem: Problem, out: Any, sources: Sequence[Source]) -> Target:
     if said != shape:  # D2
         refuse("D2", operator, f"out must have the output's shape {shape}; got {said}")
     if not hasattr(out, "__setitem__"):  # D3
-        refuse("D3", operator, f"out must take out[region] = array; got {type(out).__name__}")
+        refuse("D3", operator, f"out must accept out[region] = array; got {type(out).__name__}")
     for source in sources:
         if source.given is out:  # D4
-            refuse("D4", operator, f"out must not overlap an operand; got what {source.name} is read from")
+            refuse("D4", operator, f"out must not overlap an operand; got the object of {source.name}")
     return Target(out, None, problem.accumulate, source_of(operator, "out", out, shape, fmt))

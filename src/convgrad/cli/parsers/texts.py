@@ -22,7 +22,7 @@ def height_or_blocks(text: str) -> int | list[int]:
     """Return a rounding depth, or the blocks of a summation order as a list, such as [240, 240, 96]."""
     numbers = text.split(",")
     if not all(number.isdecimal() for number in numbers) or (len(numbers) > 1 and not all(map(int, numbers))):
-        wanted = "a height is a non-negative integer, a number of roundings, or the blocks of an order, such as 240,240,96"
+        wanted = "a height is a non-negative integer, or the blocks of an order, such as 240,240,96"
         raise ArgumentTypeError(f"{wanted}; got {text!r:.200}")
     return int(text) if len(numbers) == 1 else [int(number) for number in numbers]
 
