@@ -62,7 +62,7 @@ def attributes_of(operator: str, texts: Sequence[str]) -> dict[str, Any]:
             parsed[name] = [int(item) for item in items]
         elif types.get(name) == "s64" and _is_integer(value):
             parsed[name] = int(value)
-        elif name not in types and items and all(map(_is_integer, items)):  # shown in the hint about an unknown name
+        elif name not in types and items and all(map(_is_integer, items)):  # for the hint in the error about this name
             parsed[name] = [int(item) for item in items] if len(items) > 1 else int(items[0])
     return parsed
 

@@ -48,7 +48,7 @@ def _bench(options: argparse.Namespace) -> list[Row]:
     threads = options.threads or cores
     if threads > cores:
         bound = f"--threads must be at most {cores}, the cores that this process may run on"
-        raise UsageError(f"{bound}, because no peak can be measured with more; got {threads}")
+        raise UsageError(f"{bound}, because the peak of more threads cannot be measured; got {threads}")
     if options.output:
         check_new(Path(options.output), options.force)
     with Progress("measuring the machine:", options.json):

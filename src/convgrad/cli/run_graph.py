@@ -138,7 +138,7 @@ class _Watch:
         return {op.outputs[0].id: op.inputs[0].id for op in ops if op.outputs[0].id not in self.tensors.given}
 
     def ran(self, step: Execution) -> None:
-        """Report an op that ran; judge convgrad's result with --check, and the result in --tensors if it has one."""
+        """Report an op that ran; judge convgrad's result if --check is given, and the result in --tensors, if any."""
         op, prepared, options = step.op, step.prepared, self.options
         claims = [ours(prepared, step.result)] if options.check else []
         output = op.outputs[0].id

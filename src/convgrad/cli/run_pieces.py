@@ -115,7 +115,7 @@ def _full(prepared: Prepared, operands: Sequence[object]) -> list[object]:
 
 
 def _in_full(prepared: Prepared, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes with a complete ``output_shape``, which may have only spatial extents."""
+    """Return the attributes with a complete ``output_shape``; on the command line, it may have only spatial extents."""
     shapes = {"output_shape": list(prepared.problem.output_shape)} if prepared.op.spatial_shape else {}
     return {name: shapes.get(name, value) for name, value in attributes.items()}
 

@@ -17,7 +17,7 @@ Times = Mapping[str, float]
 
 
 def times_of(problem: Problem, ready_ms: float, compute_ms: float) -> Times:
-    """Return the total time and its parts, ready for JSON; the NumPy engine has no time of compilation."""
+    """Return the total time and its parts, ready for JSON; the NumPy engine compiles nothing."""
     compile_ms = ready_ms if engines.choose(problem).has_order else 0.0
     times = {"time_ms": compile_ms + compute_ms, "compile_ms": compile_ms, "compute_ms": compute_ms}
     return {name: round(ms, 3) for name, ms in times.items()}

@@ -1,4 +1,4 @@
-"""The candidate: a function that returns the result that ``convgrad verify`` judges, for each case.
+"""The candidate: a function that returns, for each case, the result that ``convgrad verify`` judges.
 
 The results come from a user's function, from files, from the cases themselves, or from convgrad's own engine.
 """

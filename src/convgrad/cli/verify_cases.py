@@ -25,7 +25,7 @@ from convgrad.verify.declared import SUM
 from convgrad.verify.fill import fill
 from convgrad.verify.parts import at_once
 
-LISTED = 20  # the first errors, which are printed; the others are counted
+LISTED = 20  # the number of errors that are printed; further errors are counted
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,7 +45,7 @@ def _export(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) 
 
 
 def _print_tolerance(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
-    """Print the tolerances of each case with which a test of another library can use numpy.allclose."""
+    """Print, for each case, the tolerances that a test of another library needs if it uses numpy.allclose."""
     with Progress("", options.json) as progress:
         for number, case in enumerate(cases):
             progress.relabel(f"{number}/{len(cases)}")

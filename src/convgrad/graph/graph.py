@@ -27,7 +27,7 @@ FPMATH_MODES = ("strict", "bf16", "f16", "any", "tf32")
 class Outcome:
     """The results of a run by tensor id, and the reason why each skipped op did not run, by op id.
 
-    A result is an array of the library of the first input of the op that made it.
+    A result is an array of the same library as the first input of its op.
     """
 
     results: Mapping[int, Any]

@@ -238,5 +238,5 @@ def allocate(
         sentence = f"tensors must fit the memory_bytes that are left, {memory_bytes}; got {tensor}"
         raise op.refuse(f"{sentence}, {elements * size} bytes with its strides")
     in_bytes = [stride * size for stride in tensor.strides or dense_strides(shape)]
-    in_bytes = [step if step <= S64_MAX else 0 for step in in_bytes]  # of axes of extent 1, unless the array is empty
+    in_bytes = [step if step <= S64_MAX else 0 for step in in_bytes]  # such a step is never used
     return strided(arrays.aligned((elements,), fmt.dtype), shape, in_bytes, writeable=True)

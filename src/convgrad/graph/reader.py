@@ -18,7 +18,7 @@ from convgrad.words import printable
 
 UNKNOWN = MIN_S64
 PORTS = ("input_ports", "output_ports")
-BOOKKEEPING = ("matched", "backend", "partition_id", "op_depth")  # attributes that oneDNN adds to dumps
+BOOKKEEPING = ("matched", "backend", "partition_id", "op_depth")  # attributes that oneDNN adds to ops in a dump
 
 
 def read(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Graph:

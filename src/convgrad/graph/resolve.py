@@ -184,7 +184,7 @@ def _check_cropped(op: Op, row: Operator, problem: Problem, attributes: Mapping[
         if str(attributes.get("auto_pad", "none")).lower() in ("none", "notset", "explicit") and not _same_extent(
             row, axis, pad_end
         ):
-            raise op.refuse(f"a negative pads_end must give the output the same extent as 0; got {list(given)}")
+            raise op.refuse(f"a negative pads_end must give the output the extent of a pad of 0; got {list(given)}")
 
 
 def _same_extent(row: Operator, axis: Axis, pad_end: int) -> bool:

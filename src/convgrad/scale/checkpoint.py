@@ -23,7 +23,7 @@ from convgrad.spec.rules import refuse
 
 Array = NDArray[Any]
 
-EVERY_S = 10.0  # the time between saves: a killed process loses about so much work
+EVERY_S = 10.0  # the time between saves; a killed process loses the work since the last save
 LINE = b"convgrad checkpoint 2\n"  # change the number if the order of sums changes, too
 
 

@@ -20,8 +20,10 @@ from convgrad.spec.subproblems import SubProblem, positions, subproblem_of, whol
 from convgrad.words import counted
 
 ONCE = ("weights", "bias")  # operands that are read once and stay in memory
-GOOD_BYTES = 16 << 20  # of a piece's operands: a cache still has them when the piece is computed (benchmarks/scale.py)
-MAX_BYTES = 32 << 20  # of the operands of a larger piece that is a node of the tree, or of an image that is not cut
+# The bytes of a piece's operands with which a cache still has these when the piece is computed (benchmarks/scale.py).
+GOOD_BYTES = 16 << 20
+# The maximum bytes of operands for a larger piece, which is a node of the tree, and for an image that is not cut.
+MAX_BYTES = 32 << 20
 
 
 def height(problem: Problem) -> int:

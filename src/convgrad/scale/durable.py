@@ -1,4 +1,4 @@
-"""Files with a JSON text and f32 arrays. A file gets its name once it is on the disk; a damaged file is refused.
+"""Files with a JSON text and f32 arrays. A file gets its name after it is complete on disk. A damaged file is refused.
 
 A file begins with a line that names the format, the length of the text, and the number of elements per array, which is
 equal for all arrays. Then follow the text, the arrays, and the SHA-256 of everything before.

@@ -60,7 +60,7 @@ def run(
 
     ``inputs`` are objects with ``shape``, ``dtype`` and slicing: maps of files (``numpy.memmap``), arrays of zarr, h5py
     and Dask, and arrays in memory, which are used in place. ``attributes`` are the same as for :func:`convgrad.run`;
-    one int applies to all axes. ``out`` is an array, a map of a file, or an object that takes ``out[region] = array``.
+    one int applies to all axes. ``out`` is an array, a map of a file, or an object with ``out[region] = array``.
     Without ``out``, the result is a new NumPy array. ``accumulate`` adds the old value last.
 
     ``memory`` limits the arrays that the call makes, at any time: pieces of operands, scratch, sums, and a new result.

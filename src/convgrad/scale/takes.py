@@ -36,7 +36,7 @@ def buffers(problem: Problem, cut: Cut, sources: Sequence[Source]) -> int:
 
 
 def room_bytes(problem: Problem, cut: Cut, sources: Sequence[Source], how: Sequence[str]) -> list[int]:
-    """Return the maximum bytes that a piece reads of each operand, or 0 if it is not read in one of the ways ``how``."""
+    """Return the maximum bytes that a piece reads from each source, or 0 if its way to read is not in ``how``."""
     if not cut.pieces(problem):
         return [0] * len(sources)
     first, bands = cut.batches(problem)[0], cut.bands(problem)
@@ -55,7 +55,7 @@ def room_bytes(problem: Problem, cut: Cut, sources: Sequence[Source], how: Seque
 def takes_of(
     problem: Problem, cut: Cut, sources: Sequence[Source], target: Target | None, threads: int | None
 ) -> Takes:
-    """Return the uses of memory of a cut, each with its maximum bytes."""
+    """Return the maximum bytes that a call with this cut takes for each use: operands, scratch, sums and result."""
     kept = sum(s.nbytes for s, t in zip(sources, problem.operands, strict=True) if t in ONCE and s.how != "in place")
     number = buffers(problem, cut, sources)
     piece = sum(room_bytes(problem, cut, sources, ("copied", "sliced")))
@@ -99,8 +99,8 @@ def _sums(problem: Problem, cut: Cut) -> int:
 def alive(pieces: EvenRanges, leaves_of: Callable[[range], range]) -> int:
     """Return the largest number of sums in memory while the pieces are computed in order.
 
-    Only the first pieces are examined. Each level of the reduction tree that begins after them adds one sum, and
-    a sum that is pushed into such a level adds another.
+    Only the first pieces are examined. Each level of the reduction tree that begins after these pieces adds one sum.
+    If there are such levels, a sum that is pushed into a level adds another.
     """
     looked = [leaves_of(piece) for piece in pieces[:LOOKED_AT]]
     begun, last = looked[-1].stop, leaves_of(pieces[-1]).stop

@@ -1,4 +1,4 @@
-"""Targets of results, which are written region by region: arrays in memory or files, and objects with slicing."""
+"""Targets of results, which are written region by region: arrays in memory or files, and objects that can be sliced."""
 
 from __future__ import annotations
 
