@@ -15,7 +15,7 @@ from convgrad.formats import F32
 from convgrad.spec.problem import Problem
 from convgrad.verify.declared import SUM, Declared, declared
 
-# Rows: an option, other options of which it needs one, and the words for these in an error message.
+# Rows: an option, other options of which at least one must be given too, and the text after these in an error message.
 NEEDS = (
     ("isolate", ("call",), "a function to run in a process of its own"),
     ("timeout", ("isolate",), "a process that can be ended"),

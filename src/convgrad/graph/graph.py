@@ -182,7 +182,7 @@ class Graph:
         kept, held = set(self.outputs), 0
         made: dict[int, Array] = {}
         results: dict[int, Array] = {}
-        hands: dict[int, Callable[[Array], Any]] = {}  # by tensor id: makes a result an array of its library
+        hands: dict[int, Callable[[Array], Any]] = {}  # by tensor id: converts a result to its library's array
         skipped: dict[int, str] = {}
 
         def why_not(op: Op) -> str:

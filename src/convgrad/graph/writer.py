@@ -19,7 +19,7 @@ from convgrad.spec.operators import OPERATORS, Operator
 
 AUTO_PADS = {"none": "None", "same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 _ESCAPES = re.compile(r"(?:\\u[0-9a-f]{4})+|\\.|\x7f")  # escapes in ASCII JSON; a character beyond 16 bits has two
-_OUTSIDE = re.compile(r"[^ !#-\[\]-~]")  # all except printable ASCII that JSON does not escape
+_OUTSIDE = re.compile(r"[^ !#-\[\]-~]")  # characters that JSON escapes, or that are not printable ASCII
 
 
 def to_json(graph: Graph) -> str:

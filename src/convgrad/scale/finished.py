@@ -20,7 +20,7 @@ Place = tuple[int, int]  # the number of finished images, and of finished rows o
 
 
 class Part(NamedTuple):
-    """A finished part of ``out``: its end and the CRC-32 of its contents. It begins at the end of the previous part."""
+    """A finished part of ``out``: its end, and the CRC-32 of its contents. It begins where the previous part ends."""
 
     images: int
     rows: int
