@@ -3,7 +3,7 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
-from convgrad.engines.settings import kernel_cache, max_error, threads
+from convgrad.engines.settings import kernel_cache, max_error, threads, tune
 from convgrad.errors import (
     ConvgradError,
     FileError,
@@ -88,6 +88,7 @@ __all__ = [
     "per_sample_weights_norm2",
     "run",
     "threads",
+    "tune",
     "vjp",
     "weighted_bias_sum",
     "weighted_weights_sum",

@@ -55,7 +55,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     ("words", "said"),
     [
         (["convgrad:run", "--threads", "2"], "go together"),
-        (["convgrad:run", "BWD_W f32 NXC mb1ic2iw4oc2ow4kw1pw0", "--role", "dst"], "without a case"),
+        (["convgrad:run", "BWD_W f32 NXC mb1ic2iw4oc2ow4kw1pw0", "--role", "dst"], "does not go with CASE"),
         (["convgrad:run", "BWD_W f33 NXC mb1ic2iw4oc2ow4kw1pw0"], "the problem:1:7: expected one of f32"),
         (["convgrad:no_such"], "cannot be loaded"),
         (["convgrad"], "module:function"),

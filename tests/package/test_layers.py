@@ -60,11 +60,11 @@ WORDS = {
     ),
     "engines": (
         "addresses engine openmp settings numpy products starting scratch llvm team pool pools llvm.execute "
-        "llvm.samples llvm.winograd llvm.engine"
+        "llvm.tune llvm.samples llvm.winograd llvm.engine"
     ),
     "engines.llvm": (
         "emit intrinsics arguments pairs convert tree microkernel store packing backward_weights forward driver "
-        "squares object_cache jit tried added scaled isas wait execute samples winograd engine"
+        "squares object_cache jit tried added scaled isas wait execute tune samples winograd engine"
     ),
     "engines.llvm.winograd": "vectors into sums back tasks run",
     "engines.llvm.backward_weights": "segment tile stencil nest pack gemm_nest stencil_nest",

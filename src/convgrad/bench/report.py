@@ -14,7 +14,7 @@ from convgrad.bench.figures import fastest, geometric_mean, ratio
 from convgrad.bench.harness import Outcome
 from convgrad.bench.peers import PEERS, Peer
 from convgrad.bench.roofs import Roofs
-from convgrad.engines.settings import accuracy
+from convgrad.engines.settings import accuracy, tuning
 from convgrad.host import cpu_model
 from convgrad.spec.problem import Problem
 from convgrad.words import counted
@@ -27,7 +27,7 @@ _PER_CASE = (
     *("suite", "name", "problem", "direction", "type", "layout", "engine", "right"),
     *("gflop", "mbytes", "flops_per_byte", "convgrad_first_ms", "convgrad_ms", "gflops"),
     *("peak_gflops", "share_of_peak", "level", "floor_ms", "share_of_floor", "predicted_ms", "needed_gflop"),
-    *("max_error", "variant"),
+    *("max_error", "variant", "tune"),
 )
 _PER_RUN = ("threads", "repeat", "fma_gflops", *(f"{level}_gbs" for level in LEVELS), "machine", "date")
 COLUMNS = (
@@ -84,6 +84,7 @@ def row(outcome: Outcome, roofs: Roofs) -> Row:
         "predicted_ms": predicted_ms(problem, outcome.bytes, roofs),
         "max_error": accuracy(None),
         "variant": problem.algorithm or "direct",
+        "tune": "yes" if tuning() else "no",
         "needed_gflop": outcome.needed_flops / 1e9,
     }
     notes = list(outcome.notes)

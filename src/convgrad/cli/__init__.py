@@ -14,6 +14,7 @@ from convgrad.cli.console import say
 from convgrad.cli.exits import COMMAND_LINE, DONE, EXIT_CODES, UsageError, code_of
 from convgrad.cli.parsers import COMMANDS
 from convgrad.cli.parsers.parser import Parser
+from convgrad.engines.settings import tune
 from convgrad.formats import FORMATS
 
 
@@ -56,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check_quotes(first.words)
         arguments_of = importlib.import_module(f"convgrad.cli.parsers.{first.command}")
         options = arguments_of.parser().parse_intermixed_args(first.words)
-        code: int = importlib.import_module(f"convgrad.cli.{first.command}").main(options)
+        with tune(getattr(options, "tune", False)):
+            code: int = importlib.import_module(f"convgrad.cli.{first.command}").main(options)
         return code
     except BaseException as error:
         if isinstance(error, UsageError):

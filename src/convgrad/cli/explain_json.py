@@ -55,6 +55,7 @@ def _plan(plan: Chosen) -> dict[str, Any]:
         "tasks": plan.tasks,
         "threads": plan.threads,
         "predicted_ms": plan.time_ms,
+        "measured_ms": plan.measured_ms or None,
         "in_pairs": plan.in_pairs,
     }
 

@@ -174,6 +174,8 @@ def _reproducer(options: argparse.Namespace) -> str:
         words += ["--max-error", f"{options.max_error:g}"]
     if options.activation:
         words += ["--activation", options.activation]
+    if options.tune:
+        words.append("--tune")
     if options.tensors:
         words += ["--tensors", options.tensors]
     for text in options.limit:

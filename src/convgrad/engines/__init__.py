@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from convgrad.engines import products
 from convgrad.engines.engine import Call, Engine, Strides
 from convgrad.engines.numpy import NUMPY
-from convgrad.engines.settings import accuracy, cap, count
+from convgrad.engines.settings import accuracy, count, selection, tuning
 from convgrad.engines.starting import loaded
 from convgrad.formats import Format
 from convgrad.plan.reach import unsupported
@@ -98,9 +98,14 @@ def machine_of(problem: Problem) -> Machine | None:
 
 
 def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> Chosen:
-    """Return the generated engine's plan for dense row-major arrays. It must be the engine of the problem."""
+    """Return the generated engine's plan for dense row-major arrays. It must be the engine of the problem.
+
+    Plans for this machine are measured if ``tune`` is in force.
+    """
     from convgrad.plan.passes import dense_view, plan  # noqa: PLC0415 - loaded with the kernels
 
+    if tuning() and machine is machine_of(problem):
+        return generated().measured_plan(problem, count(threads))
     return plan(problem, dense_view(problem), machine, count(threads))
 
 
@@ -113,18 +118,18 @@ def scratch_of(problem: Problem, chosen: Chosen) -> int:
 
 def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> Choice:
     """Compute a problem into ``out`` and return the choice of the engine. All arrays are views in canonical order."""
-    choice, call = _ready(problem, _strides(operands, out), count(threads), cap())
+    choice, call = _ready(problem, _strides(operands, out), count(threads), selection())
     call.on(operands, out)
     return choice
 
 
 def ready(problem: Problem, strides: Strides, threads: int | None = None) -> Call:
     """Return the prepared call of a problem. ``strides`` are those of the operands, then those of the output."""
-    return _ready(problem, strides, count(threads), cap())[1]
+    return _ready(problem, strides, count(threads), selection())[1]
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _ready(problem: Problem, strides: Strides, threads: int, cap: str) -> tuple[Choice, Call]:
+def _ready(problem: Problem, strides: Strides, threads: int, selection: tuple[str, bool]) -> tuple[Choice, Call]:
     choice = choose(problem)
     return choice, choice.computes.call(problem, strides, threads)
 

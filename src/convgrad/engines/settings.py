@@ -23,6 +23,7 @@ OWN, OPENMP = POOLS = ("own", "openmp")  # names of the thread pools: convgrad's
 Made = TypeVar("Made")
 _pool: ContextVar[str | None] = ContextVar("convgrad_pool", default=None)
 _wanted: ContextVar[int | None] = ContextVar("convgrad_threads", default=None)
+_tune: ContextVar[bool] = ContextVar("convgrad_tune", default=False)
 _accuracy: ContextVar[float] = ContextVar("convgrad_max_error")
 _UNSET = Path("\0")  # a name that no directory can have, because None already means "no directory"
 _cache: ContextVar[Path | None] = ContextVar("convgrad_kernel_cache", default=_UNSET)
@@ -148,6 +149,33 @@ def accuracy(max_error: float | None, operator: str = "max_error") -> float:
 
 
 @contextmanager
+def tune(enabled: bool = True) -> Iterator[None]:
+    """Choose plans by measurement in a ``with`` block of this thread or task.
+
+    The first call of each kind of problem runs the most promising plans several times on random data, which takes
+    about a second, and remembers the fastest. The kernel cache keeps the result for later processes. All plans compute
+    the same bits, so only the time changes. Problems that ``max_error`` lets Winograd compute have one plan.
+
+    Args:
+        enabled: False ends the measurement inside another block.
+
+    >>> with tune():
+    ...     tuning()
+    True
+    """
+    token = _tune.set(bool(enabled))
+    try:
+        yield
+    finally:
+        _tune.reset(token)
+
+
+def tuning() -> bool:
+    """Return whether plans are chosen by measurement."""
+    return _tune.get()
+
+
+@contextmanager
 def kernel_cache(directory: str | os.PathLike[str] | None) -> Iterator[None]:
     """Keep compiled kernels in a directory in a ``with`` block of this thread or task; None keeps them in memory only.
 
@@ -219,5 +247,10 @@ def max_isa() -> str | None:
 
 
 def cap() -> str:
-    """Return the text of CONVGRAD_MAX_ISA. Cached calls are valid only while this text stays the same."""
+    """Return the text of CONVGRAD_MAX_ISA."""
     return environment(b"CONVGRAD_MAX_ISA")
+
+
+def selection() -> tuple[str, bool]:
+    """Return the settings that select code. Cached calls are valid only while these stay the same."""
+    return cap(), tuning()

@@ -108,7 +108,9 @@ def _time(plan: Chosen | None, flops: int) -> str:
     if plan is None:
         return "not predicted: the NumPy engine has no plan"
     speed = f": {flops / plan.time_ms / 1e6:.3g} GFLOP/s" if plan.time_ms else ""
-    return f"about {duration(plan.time_ms)} on {counted(plan.threads, 'thread')}, predicted by the cost model{speed}"
+    measured = f"; {duration(plan.measured_ms)} measured" if plan.measured_ms else ""
+    threads = counted(plan.threads, "thread")
+    return f"about {duration(plan.time_ms)} on {threads}, predicted by the cost model{speed}{measured}"
 
 
 def explain(

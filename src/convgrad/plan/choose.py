@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from heapq import nsmallest
 from typing import Any
 
 from convgrad.plan import constants
@@ -18,12 +19,17 @@ from convgrad.words import duration
 TOO_LITTLE = "the problem is too small for a kernel of its own"
 
 
-def plans(problem: Problem, view: Any, machine: Machine, threads: int, limit: int | None = None) -> list[Any]:
-    """Return the plans of a problem, the fastest first: one per kernel, for at most ``limit`` kernels per loop nest."""
+def plans(
+    problem: Problem, view: Any, machine: Machine, threads: int, limit: int | None = None, cuts: int = 1
+) -> list[Any]:
+    """Return the plans of a problem, the fastest first: for at most ``limit`` kernels per loop nest.
+
+    Each kernel has at most ``cuts`` plans, which divide its work among threads in the fastest ways.
+    """
     supported = [
         (one, one.kernels) for one in CANDIDATES[problem.solves_for] if not one.unsupported(problem, view, machine.isa)
     ]
-    return _planned(supported, problem, view, machine, threads, limit)
+    return _planned(supported, problem, view, machine, threads, limit, cuts)
 
 
 def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
@@ -45,9 +51,9 @@ def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
 
 def _planned(
     proposing: Iterable[tuple[Candidate, Kernels]], problem: Problem, view: Any, machine: Machine, threads: int,
-    limit: int | None,
+    limit: int | None, cuts: int = 1,
 ) -> list[Any]:  # fmt: skip
-    """Return plans for the ``limit`` fastest kernels of each loop nest, each with its fastest division of the work."""
+    """Return plans for the ``limit`` fastest kernels of each loop nest, with their ``cuts`` fastest divisions."""
     of_nests: dict[Nest, list[tuple[Costs, str]]] = {}
     for one, kernels in proposing:
         alone, found = one.nest.alone, of_nests.setdefault(one.nest, [])
@@ -56,9 +62,9 @@ def _planned(
     planned: list[Chosen] = []
     for nest, found in of_nests.items():
         for costs, strategy in sorted(found, key=lambda each: each[0].alone_ns)[:limit]:
-            timed = min(nest.timed(costs, problem, view, machine, threads), key=lambda each: each[0], default=None)
-            if timed is not None:
-                planned.append(_plan(problem, nest, strategy, costs, *timed))
+            timed = nest.timed(costs, problem, view, machine, threads)
+            cheapest = nsmallest(cuts, timed, key=lambda each: each[0])
+            planned += [_plan(problem, nest, strategy, costs, *each) for each in cheapest]
     return sorted(planned, key=lambda each: each.time_ms)
 
 

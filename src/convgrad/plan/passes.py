@@ -94,8 +94,8 @@ def view_of(problem: Problem, operands: Sequence[Strides], out: Strides) -> Any:
     return PASSES[problem.solves_for].view(problem, given, out)
 
 
-def dense_view(problem: Problem) -> Any:
-    """Return the loop nest of a problem whose arrays are dense and row-major in their layouts."""
+def dense_strides(problem: Problem) -> tuple[Strides, ...]:
+    """Return the strides in bytes of the operands and, last, of the output, if all are dense and row-major."""
     size, output_size = problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize
 
     def strides(tensor: Tensor, layout: str, bytes_each: int) -> Strides:
@@ -105,7 +105,13 @@ def dense_view(problem: Problem) -> Any:
 
     *layouts, last = problem.layouts
     operands = [strides(tensor, layout, size) for tensor, layout in zip(problem.operands, layouts, strict=True)]
-    return view_of(problem, operands, strides(problem.output, last, output_size))
+    return (*operands, strides(problem.output, last, output_size))
+
+
+def dense_view(problem: Problem) -> Any:
+    """Return the loop nest of a problem whose arrays are dense and row-major in their layouts."""
+    *operands, out = dense_strides(problem)
+    return view_of(problem, operands, out)
 
 
 def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Chosen:

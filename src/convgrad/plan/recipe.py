@@ -57,7 +57,8 @@ class Chosen:
     parts: tuple[int, ...] = ()  # the number of parts of each dimension; a task is one part of each dimension
     threads: int
     rounding_depth: int
-    time_ms: float
+    time_ms: float  # predicted
+    measured_ms: float = 0.0  # 0 if the plan was not measured
     rejected: tuple[Rejected, ...] = ()
 
     @property
@@ -81,10 +82,11 @@ class Chosen:
         raise NotImplementedError
 
     def __str__(self) -> str:
+        measured = f" predicted, {duration(self.measured_ms)} measured" if self.measured_ms else ""
         lines = [
             self.summary,
             f"  {counted(self.tasks, 'task')} on {counted(self.threads, 'thread')}: {self.cut}",
-            f"  rounding depth {self.rounding_depth}, about {duration(self.time_ms)}",
+            f"  rounding depth {self.rounding_depth}, about {duration(self.time_ms)}{measured}",
         ]
         if self.in_pairs:
             lines.append(f"  bf16 pairs {WHERE_PAIRS}; else single terms, slower, with the same bits")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from convgrad import engines
-from convgrad.engines.settings import asked_of_us, cap, count, on
+from convgrad.engines.settings import asked_of_us, count, on, selection
 from convgrad.formats import Format
 from convgrad.functional.call import REMEMBERED, problem_of_row
 from convgrad.libraries.torch import TORCH, formats_of
@@ -187,7 +187,7 @@ def _known(
     channels_last: bool,
     given: tuple[Lying, ...],
     threads: int,
-    cap: str,
+    selection: tuple[str, bool],
     max_error: float,
     activation: str | None = None,
 ) -> _Call:
@@ -203,7 +203,7 @@ def _known_gradients(
     channels_last: bool,
     given: tuple[Lying, ...],
     threads: int,
-    cap: str,
+    selection: tuple[str, bool],
     max_error: float,
 ) -> tuple[_Call | None, ...]:
     (v, src, weights), (extents, kernel, *more) = given, layer
@@ -213,13 +213,13 @@ def _known_gradients(
         (bias_problem, (), False, (v,)),
     )
     asked_for = zip(wanted, each, strict=True)
-    return tuple([_known(*call, threads, cap, max_error) if asked else None for asked, call in asked_for])
+    return tuple([_known(*call, threads, selection, max_error) if asked else None for asked, call in asked_for])
 
 
-def _lying(given: tuple[Tensor | None, ...]) -> tuple[tuple[Any, ...], int, str]:
-    """Return the cache key of tensors: types, shapes and strides, the number of threads, and CONVGRAD_MAX_ISA."""
+def _lying(given: tuple[Tensor | None, ...]) -> tuple[tuple[Any, ...], int, tuple[str, bool]]:
+    """Return the cache key of tensors: types, shapes and strides, the threads, and the settings that select code."""
     lying = tuple([None if one is None else (one.dtype, one.shape, one.stride()) for one in given])
-    return lying, _threads(), cap()
+    return lying, _threads(), selection()
 
 
 def _see_memory(given: tuple[Tensor, ...]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from convgrad.cli.parsers.parser import Parser
-from convgrad.cli.parsers.texts import MAX_ERROR, positive, times, words
+from convgrad.cli.parsers.texts import MAX_ERROR, TUNE, positive, times, words
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
         "--threads", type=positive, help="the number of threads of every library (default: all usable cores)"
     )
     bench.add_argument("--max-error", type=times, metavar="TIMES", help=MAX_ERROR)
+    bench.add_argument("--tune", action="store_true", help=TUNE)
     bench.add_argument("--repeat", type=positive, default=7, help="rounds of measurement (default 7)")
     bench.add_argument(
         "-o",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from convgrad.cli.parsers.parser import Parser, add_limit
-from convgrad.cli.parsers.texts import MAX_ERROR, threads, times
+from convgrad.cli.parsers.texts import MAX_ERROR, TUNE, threads, times
 
 
 def parser() -> argparse.ArgumentParser:
@@ -23,6 +23,7 @@ def parser() -> argparse.ArgumentParser:
     explain.add_argument("what", metavar="WHAT", help=what)
     explain.add_argument("--threads", type=threads, help="the number of threads to plan for, of a problem line")
     explain.add_argument("--max-error", type=times, metavar="TIMES", help=MAX_ERROR)
+    explain.add_argument("--tune", action="store_true", help=TUNE)
     memory = "print how a problem line on files would be cut to take at most this memory, such as 1GB, 512MiB or bytes"
     explain.add_argument("--memory", metavar="BYTES", help=memory)
     explain.add_argument(

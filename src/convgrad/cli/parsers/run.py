@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from convgrad.cli.parsers.parser import Parser, add_limit
-from convgrad.cli.parsers.texts import MAX_ERROR, height_or_blocks, seed, threads, times
+from convgrad.cli.parsers.texts import MAX_ERROR, TUNE, height_or_blocks, seed, threads, times
 from convgrad.formats import FORMATS
 
 
@@ -52,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     max_threads = "the largest number of threads of generated kernels; the NumPy engine leaves threads to its BLAS"
     run.add_argument("--threads", type=threads, help=max_threads)
     run.add_argument("--max-error", type=times, metavar="TIMES", help=MAX_ERROR)
+    run.add_argument("--tune", action="store_true", help=TUNE)
     activation = "apply ReLU to the results of a forward or of BiasAdd, before they are rounded"
     run.add_argument("--activation", choices=("relu",), help=activation)
     memory = (

@@ -9,6 +9,7 @@ MAX_ERROR = (
     "the largest error, as a multiple of the error bound of direct summation (default 1); from about 8, f32 layers"
     " of 3x3 taps may be computed by Winograd"
 )
+TUNE = "choose plans by measurement, and keep the times in the kernel cache; results have the same bits"
 
 
 def seed(text: str) -> int:

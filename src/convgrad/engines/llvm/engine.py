@@ -11,18 +11,23 @@ from numpy.typing import NDArray
 from convgrad.engines.addresses import address_of
 from convgrad.engines.engine import Strides
 from convgrad.engines.llvm import isas
-from convgrad.engines.llvm.execute import Executable, executable
+from convgrad.engines.llvm.execute import Executable, Planner, executable, predicted
 from convgrad.engines.pools import helped
+from convgrad.engines.settings import tuning
 from convgrad.engines.starting import loaded
 from convgrad.formats import Format, of_dtype
 from convgrad.plan.machine import Isa, Machine
+from convgrad.plan.passes import dense_strides
+from convgrad.plan.recipe import Chosen
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 
 Array = NDArray[Any]
 Made = Executable | Any  # or a prepared call of Winograd
 # These modules are loaded when a call first needs them.
-WINOGRAD, ADDED, SAMPLES = (f"convgrad.engines.llvm.{name}" for name in ("winograd.run", "added", "samples"))
+WINOGRAD, ADDED, SAMPLES, TUNE = (
+    f"convgrad.engines.llvm.{name}" for name in ("winograd.run", "added", "samples", "tune")
+)
 
 
 class LlvmEngine:
@@ -48,7 +53,11 @@ class LlvmEngine:
 
     def call(self, problem: Problem, strides: Strides, threads: int) -> LlvmCall:
         """Return the call of a problem for arrays of these strides, with the instruction set that is now in force."""
-        return LlvmCall(_isa(), problem, strides, threads)
+        return LlvmCall(_isa(), problem, strides, threads, _planner())
+
+    def measured_plan(self, problem: Problem, threads: int) -> Chosen:
+        """Return the fastest measured plan for dense row-major arrays."""
+        return _made(_isa(), problem, dense_strides(problem), threads, _planner()).plan
 
     def norms2(self, problem: Problem, operands: Sequence[Array], out: Array, threads: int) -> None:
         """Write the squared norm of each sample's gradient into ``out``, while the gradient is in a cache."""
@@ -76,7 +85,7 @@ class LlvmEngine:
 
     def memory_bytes(self, problem: Problem, strides: Strides, threads: int) -> int:
         """Return the bytes that a call needs besides its arrays."""
-        taken: int = _made(_isa(), problem, strides, threads).memory_bytes
+        taken: int = _made(_isa(), problem, strides, threads, _planner()).memory_bytes
         return taken
 
     def height(self, problem: Problem) -> int:
@@ -91,10 +100,12 @@ class LlvmCall:
     kernels alive even if the cache drops them.
     """
 
-    __slots__ = ("_found", "_held", "isa", "problem", "strides", "threads")
+    __slots__ = ("_found", "_held", "isa", "planner", "problem", "strides", "threads")
 
-    def __init__(self, isa: Isa, problem: Problem, strides: Strides, threads: int) -> None:
-        self.isa, self.problem, self.strides, self.threads = isa, problem, strides, threads
+    def __init__(
+        self, isa: Isa, problem: Problem, strides: Strides, threads: int, planner: Planner = predicted
+    ) -> None:
+        self.isa, self.problem, self.strides, self.threads, self.planner = isa, problem, strides, threads, planner
         self._found: Callable[[], Made | None] = _nothing
         self._held: Made | None = None
 
@@ -102,7 +113,7 @@ class LlvmCall:
         """Compute the problem from the operands at these addresses, on one thread if more threads would not help."""
         made = self._found() or self._remembered()
         if made.plan.threads > 1 and not helped(made.plan.threads, made.plan.time_ms):
-            made = _made(self.isa, self.problem, self.strides, 1)  # one thread computes the same bits
+            made = _made(self.isa, self.problem, self.strides, 1, self.planner)  # one thread computes the same bits
         made.at(operands, out, keep)
 
     def on(self, operands: Sequence[Array], out: Array) -> None:
@@ -111,14 +122,14 @@ class LlvmCall:
 
     def elsewhere(self, strides: Strides) -> LlvmCall:
         """Return the same call for arrays of other strides, with the same instruction set."""
-        return LlvmCall(self.isa, self.problem, strides, self.threads)
+        return LlvmCall(self.isa, self.problem, strides, self.threads, self.planner)
 
     def prepare(self) -> None:
         """Compile the kernels and fill the tables, and keep both as long as this object lives."""
         self._held = self._remembered()
 
     def _remembered(self) -> Made:
-        made = _made(self.isa, self.problem, self.strides, self.threads)
+        made = _made(self.isa, self.problem, self.strides, self.threads, self.planner)
         self._found = ref(made)
         return made
 
@@ -133,9 +144,16 @@ def _isa() -> Isa:
     return isa
 
 
-def _made(isa: Isa, problem: Problem, strides: Strides, threads: int) -> Made:
-    prepare = loaded(WINOGRAD).tiled if problem.algorithm else executable
-    return prepare(problem, strides, isas.machine(isa), threads)
+def _planner() -> Planner:
+    """Return the planner in force: by the cost model, or by measurement."""
+    planner: Planner = loaded(TUNE).fastest if tuning() else predicted
+    return planner
+
+
+def _made(isa: Isa, problem: Problem, strides: Strides, threads: int, planner: Planner) -> Made:
+    if problem.algorithm:
+        return loaded(WINOGRAD).tiled(problem, strides, isas.machine(isa), threads)
+    return executable(problem, strides, isas.machine(isa), threads, planner)
 
 
 LLVM = LlvmEngine()

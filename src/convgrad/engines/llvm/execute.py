@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import addressof, sizeof
 from dataclasses import dataclass
 from struct import Struct
@@ -28,6 +28,7 @@ from convgrad.spec.problem import Problem
 CAPACITY = 256  # the largest number of cached calls
 CAPACITY_BYTES = 64 << 20  # the largest size of the tables of all cached calls
 Array = NDArray[Any]
+Planner = Callable[[Problem, Strides, Machine, int], Chosen]
 _FLAGS, _OPERANDS = Struct(f"{len(FLAGS.columns)}q"), Struct("4q")  # addresses of A, B, output, and sums or bias
 _LOWERED = (0,) * len(FLAGS.columns)
 
@@ -115,9 +116,16 @@ class Executable:
         return arguments, addressof(arguments)
 
 
-def executable(problem: Problem, strides: Strides, machine: Machine, threads: int) -> Executable:
+def predicted(problem: Problem, strides: Strides, machine: Machine, threads: int) -> Chosen:
+    """Return the plan that the cost model predicts to be the fastest."""
+    return plan(problem, view_of(problem, strides[:-1], strides[-1]), machine, threads)
+
+
+def executable(
+    problem: Problem, strides: Strides, machine: Machine, threads: int, planner: Planner = predicted
+) -> Executable:
     """Return the prepared call of a problem for canonical arrays of these strides, from the cache if possible."""
-    key = (problem, machine, threads, *strides)
+    key = (problem, machine, threads, planner, *strides)
     known = _kept.get(key)
     if known is not None and len(_kept) < CAPACITY // 2:  # no eviction is near: skip the lock and the reordering
         return known
@@ -126,8 +134,7 @@ def executable(problem: Problem, strides: Strides, machine: Machine, threads: in
         if known is not None:
             _kept[key] = known  # move the call to the end, because eviction begins with the first
             return known
-    seen = view_of(problem, strides[:-1], strides[-1])
-    made = tabled(plan(problem, seen, machine, threads), problem, seen)
+    made = tabled(planner(problem, strides, machine, threads), problem, view_of(problem, strides[:-1], strides[-1]))
     with _lock:
         _kept[key] = made
         while len(_kept) > 1 and (len(_kept) > CAPACITY or _kept_bytes() > CAPACITY_BYTES):

@@ -32,7 +32,7 @@ _LENGTH = struct.Struct("<Q")
 _refused: set[Path] = set()  # files and directories about which this process has warned
 
 
-def key(isa: Isa, compiler: str, module: Callable[..., str], described: Sequence[object]) -> str | None:
+def key(isa: Isa, compiler: str, module: Callable[..., object], described: Sequence[object]) -> str | None:
     """Return the file name of a kernel without its suffix, or None if the kernel cannot be cached.
 
     The name is a digest of everything that determines the object code. ``module`` makes the IR from the values

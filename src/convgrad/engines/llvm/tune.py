@@ -1,0 +1,118 @@
+"""Measured choice: the promising plans of a problem are timed at its first call, and the fastest is remembered.
+
+All plans compute the same bits, so the choice changes nothing but the time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.engines import pools
+from convgrad.engines.engine import Strides
+from convgrad.engines.llvm import object_cache
+from convgrad.engines.llvm.execute import Executable, tabled
+from convgrad.engines.settings import kernel_directory
+from convgrad.host import cpu_model
+from convgrad.plan.constants import MAX_KERNELS_PLANNED
+from convgrad.plan.machine import Machine
+from convgrad.plan.passes import plan, plans, view_of
+from convgrad.plan.recipe import Chosen, Rejected
+from convgrad.spec.problem import Problem, canonical_shapes
+from convgrad.words import duration
+
+CUTS = 2  # divisions of the work that are timed per kernel
+MAX_PLANS = 8  # that are timed
+PROMISING = 3.0  # times the predicted time of the cheapest plan: slower plans are not timed
+SLOW = 1.5  # times the time of the fastest plan: slower plans are timed once
+MIN_GAIN = 0.03  # of the time: a smaller gain may be noise, and does not replace the plan of the cost model
+MIN_ROUNDS, MAX_ROUNDS, ROUNDS_S = 3, 50, 0.2  # rounds go on until this time is used
+_MEASURED = hashlib.sha256(b"measured plans").digest()  # the name of what is kept in the kernel cache
+REMEMBERED = 1024
+
+
+@lru_cache(maxsize=REMEMBERED)
+def fastest(problem: Problem, strides: Strides, machine: Machine, threads: int) -> Chosen:
+    """Return the fastest measured plan for arrays of these strides.
+
+    An earlier process may have measured it: results are kept in the kernel cache, by processor and sources.
+    """
+    found = _candidates(problem, strides, machine, threads)
+    directory = kernel_directory()
+    facts = (problem, strides, machine, threads, pools.name())
+    name = None if directory is None else object_cache.key(machine.isa, cpu_model(), measured, facts)
+    if directory is not None and name is not None and (kept := object_cache.store(directory).read(name)):
+        times = json.loads(kept[_MEASURED])
+    else:
+        times = measured(problem, strides, found)
+        if directory is not None and name is not None:
+            object_cache.store(directory).write(name, {_MEASURED: json.dumps(times).encode()})
+    return _choice(found, times)
+
+
+def _candidates(problem: Problem, strides: Strides, machine: Machine, threads: int) -> list[Chosen]:
+    """Return the plans to time, first the plan of the cost model."""
+    seen = view_of(problem, strides[:-1], strides[-1])
+    first = plan(problem, seen, machine, threads)
+    others = plans(problem, seen, machine, threads, MAX_KERNELS_PLANNED, CUTS)
+    if threads > 1:
+        others += plans(problem, seen, machine, 1, 1)
+    promising = [each for each in others if each.time_ms < PROMISING * first.time_ms]
+    distinct = {replace(each, time_ms=0.0, rejected=()): each for each in (*promising[::-1], first)}
+    return list(distinct.values())[::-1][:MAX_PLANS]
+
+
+def measured(problem: Problem, strides: Strides, found: Sequence[Chosen]) -> list[float]:
+    """Return the time of each plan in ms, the minimum of several rounds, on random operands."""
+    seen = view_of(problem, strides[:-1], strides[-1])
+    calls = [tabled(each, problem, seen) for each in found]
+    *operands, out = _arrays(problem, strides)
+    times = [min(_time_ms(call, operands, out) for _ in range(2)) for call in calls]  # the first call warms caches
+    began, rounds = perf_counter(), 0
+    while rounds < MIN_ROUNDS or (perf_counter() - began < ROUNDS_S and rounds < MAX_ROUNDS):
+        limit = SLOW * min(times)
+        times = [
+            time if time > limit else min(time, _time_ms(call, operands, out))
+            for time, call in zip(times, calls, strict=True)
+        ]
+        rounds += 1
+    return times
+
+
+def _time_ms(call: Executable, operands: Sequence[NDArray[Any]], out: NDArray[Any]) -> float:
+    began = perf_counter()
+    call.execute(operands, out)
+    return 1e3 * (perf_counter() - began)
+
+
+def _arrays(problem: Problem, strides: Strides) -> list[NDArray[Any]]:
+    """Return canonical arrays of these strides: random operands, and an output of zeros."""
+    rng, last = np.random.default_rng(0), len(problem.operands)
+    made: list[NDArray[Any]] = []
+    for number, (shape, steps) in enumerate(zip(canonical_shapes(problem), strides, strict=True)):
+        dtype = (problem.output_format if number == last else problem.operand_format).dtype
+        reach = [(extent - 1) * step // dtype.itemsize for extent, step in zip(shape, steps, strict=True)]
+        first = -sum(min(0, each) for each in reach)
+        memory = np.zeros(first + sum(max(0, each) for each in reach) + 1, dtype)
+        if number < last:
+            memory[...] = rng.standard_normal(memory.size, np.float32)
+        made.append(np.lib.stride_tricks.as_strided(memory[first:], shape, steps))
+    return made
+
+
+def _choice(found: Sequence[Chosen], times: Sequence[float]) -> Chosen:
+    """Return the fastest plan, with the times of other kernels. The first stays unless another is clearly faster."""
+    best = min(range(len(found)), key=lambda n: times[n] * (1 if n else 1 - MIN_GAIN))
+    others = {each.summary: time for time, each in sorted(zip(times, found, strict=True), key=lambda pair: -pair[0])}
+    del others[found[best].summary]
+    slower = [Rejected(name, f"{duration(time)} measured", slower=True) for name, time in reversed(others.items())]
+    rejected = [each for each in found[0].rejected if not each.slower]
+    return replace(found[best], measured_ms=times[best], rejected=(*slower, *rejected))
