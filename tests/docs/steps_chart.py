@@ -20,8 +20,10 @@ LEFT, UNIT, BAR, GAP, TOP = (
 STYLE = """
   text { font: 13px system-ui, Helvetica, Arial, sans-serif; fill: #1f2328 }
   .plain { fill: #2f6fb5 } .fast { fill: #d98a1f } .one { stroke: #59636e; stroke-dasharray: 4 3 }
+  .ground { fill: #ffffff }
   @media (prefers-color-scheme: dark) {
     text { fill: #f0f6fc } .plain { fill: #6cb0f5 } .fast { fill: #f2b45c } .one { stroke: #9198a1 }
+    .ground { fill: #16181c }
   }
 """
 
@@ -36,6 +38,7 @@ def chart() -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">',
         f"<title>Speed of a training step compared with PyTorch {escape(where)}</title><style>{STYLE}</style>",
+        f'<rect class="ground" width="{width}" height="{height}"/>',
         text(LEFT + UNIT, TOP - 8, "PyTorch = 1", "middle"),
     ]
     for at, (name, kind) in enumerate(BARS.values()):

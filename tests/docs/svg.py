@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from xml.sax.saxutils import escape
 
 WIDTH = 400  # of every picture, in its own units: a phone shows nearly as many
@@ -11,6 +11,15 @@ INK, QUIET, LINE = "#1a1a1a", "#555555", "#8a8a8a"
 PLAIN, EMPTY, RESULT = "#ffffff", "#f4f4f4", "#ffffff"
 TAPS = ("#c6dff6", "#fde0a8", "#cdebc6")  # what a tap is filled with, in every picture
 DARK = ("#1f5f99", "#8f5300", "#2c6b27")  # its lines and words: legible on white
+AT_NIGHT = {  # each colour in a dark variant of a picture
+    PLAIN: "#16181c",
+    EMPTY: "#2a2e35",
+    INK: "#f0f2f5",
+    QUIET: "#b8bfc8",
+    LINE: "#858d97",
+    **dict(zip(TAPS, ("#1d4a75", "#6b4a08", "#2a5727"), strict=True)),
+    **dict(zip(DARK, ("#7dbaf5", "#f0b357", "#86cf7e"), strict=True)),
+}
 
 
 def number(value: float) -> str:
@@ -74,11 +83,21 @@ def line(x: float, y: float, to_x: float, to_y: float, ink: str = LINE, width: f
     return f'<line {shaft} stroke="{ink}" stroke-width="{width:g}"/><polygon points="{corners}" fill="{ink}"/>'
 
 
-def picture(title: str, height: float, parts: Iterable[str]) -> str:
-    """Return a whole SVG file on white, with what it shows as its title."""
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH * 5 // 4}"'
-    lines = [
-        head + ' role="img" font-family="system-ui, Helvetica, Arial, sans-serif">',
-        f"<title>{escape(title)}</title>",
+def night(body: str, colours: Mapping[str, str] = AT_NIGHT) -> str:
+    """Return the style that replaces the colours of a body where the reader prefers dark pages."""
+    rules = [
+        f'[{kind}="{day}"] {{ {kind}: {dark} }}'
+        for day, dark in colours.items()
+        for kind in ("fill", "stroke")
+        if f'{kind}="{day}"' in body
     ]
-    return "\n".join([*lines, f'<rect width="{WIDTH}" height="{height:g}" fill="#ffffff"/>', *parts, "</svg>"]) + "\n"
+    return "\n".join(["<style>@media (prefers-color-scheme: dark) {", *rules, "}</style>"])
+
+
+def picture(title: str, height: float, parts: Iterable[str], colours: Mapping[str, str] = AT_NIGHT) -> str:
+    """Return a whole SVG file on white, with its subject as its title and with a dark variant."""
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH * 5 // 4}"'
+    head += ' role="img" font-family="system-ui, Helvetica, Arial, sans-serif">'
+    ground = f'<rect width="{WIDTH}" height="{height:g}" fill="{PLAIN}"/>'
+    body = "\n".join([ground, *parts])
+    return "\n".join([head, f"<title>{escape(title)}</title>", night(body, colours), body, "</svg>"]) + "\n"
