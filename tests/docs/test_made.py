@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from convgrad.spec.operators import OPERATORS, Operator
-from tests.docs import first_errors, steps_chart
+from tests.docs import first_errors, steps_chart, tree_picture
 from tests.docs.notebooks import NOTEBOOKS, notebook
 from tests.docs.page_pictures import PICTURES
 from tests.docs.pages import FEATURES, PAGES, coverage
@@ -29,6 +29,8 @@ def as_notebook(name: str) -> str:
     return notebook((DOCS / f"{name}.md").read_text(encoding="utf-8"))
 
 
+UNSHOWN = {"steps.svg"}  # on the start page and in the README only
+
 # By program: the files that it writes, and what makes each.
 WRITTEN: dict[str, dict[Path, Callable[[], str]]] = {
     "pages": {DOCS / name: make for name, make in PAGES.items()},
@@ -36,6 +38,7 @@ WRITTEN: dict[str, dict[Path, Callable[[], str]]] = {
     "page_pictures": {DOCS / "pictures" / name: make for name, make in PICTURES.items()},
     "notebooks": {EXAMPLES / f"{name}.ipynb": partial(as_notebook, name) for name in NOTEBOOKS},
     "steps_chart": {steps_chart.PICTURE: steps_chart.chart},
+    "tree_picture": {tree_picture.PICTURE: tree_picture.drawing},
 }
 
 
@@ -104,8 +107,11 @@ def test_sums_are_right() -> None:
 
 
 def test_each_picture_is_on_a_page_and_told_in_words() -> None:
-    shown = re.findall(r"^!\[([^]]+)\]\(pictures/(\S+)\)$", GRADIENT + SHAPES, re.MULTILINE)
-    assert sorted(name for _, name in shown) == sorted(PICTURES)
+    pages = [page for page in DOCS.rglob("*.md") if page.name != "index.md"]
+    texts = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    shown = re.findall(r"^ *!\[([^]]+)\]\((?:\.\./)?pictures/(\S+)\)$", texts, re.MULTILINE)
+    drawn = {path.name for path in (DOCS / "pictures").glob("*.svg")} - UNSHOWN
+    assert {name for _, name in shown} == drawn
     assert all(len(words) > 40 for words, _ in shown)
 
 
