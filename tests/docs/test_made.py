@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from convgrad.spec.operators import OPERATORS, Operator
-from tests.docs import first_errors, panels_picture, steps_chart, tree_picture
+from tests.docs import first_errors, panels_picture, steps_chart, tree_picture, verdict_picture
 from tests.docs.notebooks import NOTEBOOKS, notebook
 from tests.docs.page_pictures import PICTURES
 from tests.docs.pages import FEATURES, PAGES, coverage
@@ -39,6 +39,7 @@ WRITTEN: dict[str, dict[Path, Callable[[], str]]] = {
     "notebooks": {EXAMPLES / f"{name}.ipynb": partial(as_notebook, name) for name in NOTEBOOKS},
     "steps_chart": {steps_chart.PICTURE: steps_chart.chart},
     "tree_picture": {tree_picture.PICTURE: tree_picture.drawing},
+    "verdict_picture": {verdict_picture.PICTURE: verdict_picture.drawing},
     "panels_picture": {panels_picture.PICTURE: panels_picture.drawing},
 }
 
