@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from convgrad.spec.operators import OPERATORS, Operator
-from tests.docs import first_errors, panels_picture, steps_chart, tree_picture, verdict_picture
+from tests.docs import (
+    class_chart,
+    first_errors,
+    panels_picture,
+    steps_chart,
+    tree_picture,
+    verdict_picture,
+)
 from tests.docs.notebooks import NOTEBOOKS, notebook
 from tests.docs.page_pictures import PICTURES
 from tests.docs.pages import FEATURES, PAGES, coverage
@@ -40,6 +47,7 @@ WRITTEN: dict[str, dict[Path, Callable[[], str]]] = {
     "steps_chart": {steps_chart.PICTURE: steps_chart.chart},
     "tree_picture": {tree_picture.PICTURE: tree_picture.drawing},
     "verdict_picture": {verdict_picture.PICTURE: verdict_picture.drawing},
+    "class_chart": {class_chart.PICTURE: class_chart.drawing},
     "panels_picture": {panels_picture.PICTURE: panels_picture.drawing},
 }
 

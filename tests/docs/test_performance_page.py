@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.docs import class_chart
+from tests.docs.class_chart import GLANCE, PASSES, RUNS
 from tests.support.places import BENCHMARKS, DOCS
 
 RESULTS = BENCHMARKS / "results"
@@ -70,26 +72,6 @@ def test_tables_are_of_the_committed_runs() -> None:
     assert "run 1.49 times as fast as PyTorch. The slowest layer has 0.93 (`wgrad_f32_1thread.csv`)" in SERIES
 
 
-RUNS = {name: [f"{name}_f32_run{run}.csv" for run in (1, 2, 3)] for name in ("data", "few", "lagging", "wgrad")}
-RUNS |= {"few": [*RUNS["few"], "few_f32_ncx.csv"], "classes": ["wgrad_f32_classes.csv"], "pairs": ["pairs_data.csv"]}
-GLANCE = {  # a class's suite, and the runs of its data passes and of its weight gradient
-    "ResNet-50": ("resnet50", "pairs", "wgrad"),
-    "VGG, DenseNet, Inception": ("dense", "data", "wgrad"),
-    "1x1": ("pointwise", "data", "lagging"),
-    "strided": ("strided", "data", ""),
-    "dilated": ("dilated", "data", ""),
-    "small images": ("small_images", "data", ""),
-    "transposed": ("transposed", "data", "data"),
-    "1 to 4 channels on one side": ("thin", "few", "lagging"),
-    "depthwise": ("depthwise", "few", "lagging"),
-    "grouped": ("grouped", "few", "classes"),
-    "1-D": ("one_d", "few", "classes"),
-    "3-D": ("three_d", "few", "classes"),
-    "odd shapes": ("off_path", "", "classes"),
-}
-PASSES = {"FWD_D": "forward", "BWD_D": "data gradient", "BWD_W": "weight gradient"}
-
-
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str, str], dict[str, float]]:
     """Ratios to PyTorch of layers by name, by class, pass and layout."""
@@ -131,6 +113,10 @@ def test_the_page_has_each_class_and_each_slow_case(found: dict[tuple[str, str, 
     assert "\n".join(glance(found)) in PAGE
     assert "\n".join(slow(found)) in PAGE
     assert any(slow(found))
+
+
+def test_the_chart_has_the_ratios_of_the_table(found: dict[tuple[str, str, str], dict[str, float]]) -> None:
+    assert class_chart.ratios() == found
 
 
 def test_layers_in_pairs_are_those_of_the_committed_runs() -> None:
