@@ -16,6 +16,7 @@ from tests.docs import (
     class_chart,
     first_errors,
     panels_picture,
+    roofline_picture,
     steps_chart,
     tree_picture,
     verdict_picture,
@@ -48,6 +49,7 @@ WRITTEN: dict[str, dict[Path, Callable[[], str]]] = {
     "tree_picture": {tree_picture.PICTURE: tree_picture.drawing},
     "verdict_picture": {verdict_picture.PICTURE: verdict_picture.drawing},
     "class_chart": {class_chart.PICTURE: class_chart.drawing},
+    "roofline_picture": {roofline_picture.PICTURE: roofline_picture.drawing},
     "panels_picture": {panels_picture.PICTURE: panels_picture.drawing},
 }
 
