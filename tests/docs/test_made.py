@@ -15,6 +15,7 @@ from convgrad.spec.operators import OPERATORS, Operator
 from tests.docs import (
     class_chart,
     first_errors,
+    logo,
     panels_picture,
     roofline_picture,
     steps_chart,
@@ -50,6 +51,7 @@ WRITTEN: dict[str, dict[Path, Callable[[], str]]] = {
     "verdict_picture": {verdict_picture.PICTURE: verdict_picture.drawing},
     "class_chart": {class_chart.PICTURE: class_chart.drawing},
     "roofline_picture": {roofline_picture.PICTURE: roofline_picture.drawing},
+    "logo": {path: partial(logo.mark, path == logo.ICON) for path in (logo.LOGO, logo.ICON)},
     "panels_picture": {panels_picture.PICTURE: panels_picture.drawing},
 }
 
