@@ -1,4 +1,4 @@
-"""``convgrad explain``: print a graph as a table and a drawing, or how a problem line would be computed."""
+"""``convgrad explain``: print the ops and tensors of a graph, or how a problem line would be computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The explanation of a graph: a table of its ops, and a drawing with a vertical line, or rail, per live tensor."""
+"""The explanation of a graph: a table of its ops, and its tensors."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of
 from convgrad.words import printable
 
-LARGEST_DRAWING = 200
 COLUMNS = ("op", "kind", "reads", "makes", "multiply-adds", "height", "attributes")
 
 
 def explain(graph: Graph) -> str:
-    """Return a finalized graph as a table and a drawing, for a terminal. Raises GraphError if it is not finalized.
+    """Return a finalized graph as a table of its ops and a list of its tensors. Raises GraphError if not finalized.
 
     >>> src, bias, dst = (LogicalTensor(n, "f32", shape) for n, shape in enumerate([(2, 4, 3), (3,), (2, 4, 3)]))
     >>> graph = Graph([Op(0, "BiasAdd", (src, bias), (dst,), name="add")])
     >>> graph.finalize()
     >>> print(explain(graph).split("\\n\\n")[-1])
-    o    0: f32 2x4x3  given
-    | o  1: f32 3  given
-    *-+  add  BiasAdd
-    o    2: f32 2x4x3  result
+    0: f32 2x4x3  given
+    1: f32 3      given
+    2: f32 2x4x3  result
     """
     found = graph.inference
     count = len(found.order)
@@ -40,7 +38,7 @@ def explain(graph: Graph) -> str:
         *_aligned(rows),
         *reasons,
         "",
-        *drawing(graph),
+        *_tensors(graph),
     ]
     return "\n".join(lines)
 
@@ -99,68 +97,18 @@ def _value(value: object) -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-# -- drawing ---------------------------------------------------------------------------------------------------------
-
-
-def drawing(graph: Graph) -> list[str]:
-    """Return the lines of the drawing in running order: ``o`` marks a tensor, and ``*`` an op.
-
-    A tensor keeps its rail until the last op that reads it. An op's line connects the rails of its inputs (``+``) to
-    its own mark, on the rail of its output.
-    """
+def _tensors(graph: Graph) -> list[str]:
+    """Return a line per tensor in running order: id, name, type, extents, and whether it is given or a result."""
     found = graph.inference
-    if max(len(found.order), len(found.tensors) // 2) > LARGEST_DRAWING:
-        return [f"(no drawing: more than {LARGEST_DRAWING} ops, or twice as many tensors)"]
-    kept = set(graph.outputs)
-    rails: list[int | None] = []
-    lines: list[tuple[str, str]] = []
-    for op in found.order:
-        for tensor in op.inputs:
-            if tensor.id not in rails:
-                column = _place(rails, tensor.id)
-                lines.append((_tensor_line(rails, column), f"{_description(found.tensors[tensor.id])}  given"))
-        reads = [rails.index(tensor.id) for tensor in op.inputs]
-        before = list(rails)
-        rails = [None if tensor in found.released[op.id] else tensor for tensor in rails]
-        makes = [_place(rails, tensor.id) for tensor in op.outputs]
-        lines.append((_op_line(before, reads, makes), f"{op.label}  {printable(op.kind)}"))
-        for tensor, column in zip(op.outputs, makes, strict=True):
-            note = "  result" if tensor.id in kept else ""
-            lines.append((_tensor_line(rails, column), f"{_description(found.tensors[tensor.id])}{note}"))
-        rails = [None if tensor in found.released[op.id] else tensor for tensor in rails]
-    width = max(len(rail) for rail, _ in lines)
-    return [f"{rail:{width}}  {text}" for rail, text in lines]
-
-
-def _place(rails: list[int | None], tensor: int) -> int:
-    """Put a tensor on the first free rail, and return the number of the rail."""
-    if None not in rails:
-        rails.append(None)
-    column = rails.index(None)
-    rails[column] = tensor
-    return column
-
-
-def _tensor_line(rails: Sequence[int | None], column: int) -> str:
-    marks = ("o" if n == column else " " if tensor is None else "|" for n, tensor in enumerate(rails))
-    return " ".join(marks).rstrip()
-
-
-def _op_line(before: Sequence[int | None], reads: Sequence[int], makes: Sequence[int]) -> str:
-    """Return the line of an op, from the rails before it and the rail numbers of its inputs and outputs."""
-    linked = {*reads, *makes}
-    first, last = min(linked, default=0), max(linked, default=0)
-    text = ""
-    for n in range(max(len(before), last + 1)):
-        alive = n < len(before) and before[n] is not None
-        inside = first < n < last
-        text += "*" if n in makes else "+" if n in reads else "|" if alive else "-" if inside else " "
-        text += "-" if first <= n < last else " "
-    return text.rstrip()
+    notes = dict.fromkeys(graph.outputs, "result")
+    order = dict.fromkeys(tensor.id for op in found.order for tensor in (*op.inputs, *op.outputs))
+    made = {tensor.id for op in found.order for tensor in op.outputs}
+    notes |= {tensor: "given" for tensor in order if tensor not in made}
+    return _aligned([(_description(found.tensors[tensor]), notes.get(tensor, "")) for tensor in order])
 
 
 def _description(tensor: LogicalTensor) -> str:

@@ -12,7 +12,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of ``convgrad explain``."""
     explain = Parser(
         "convgrad explain",
-        "Print a graph as a table and a drawing, or how a problem would be computed: its work, the plan, "
+        "Print the ops and tensors of a graph, or how a problem would be computed: its work, the plan, "
         "the predicted time and the error bound.",
         (
             'convgrad explain "FWD_D f32 NXC mb8ic64ih56oc64oh56kh3ph1" --threads 2',
