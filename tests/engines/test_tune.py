@@ -14,6 +14,7 @@ import convgrad
 from convgrad import engines
 from convgrad.engines.llvm import isas, tune
 from convgrad.engines.llvm.execute import predicted
+from convgrad.errors import InvalidAttributeError
 from convgrad.plan.passes import dense_strides, plan, view_of
 from tests.support.children import Layer
 from tests.support.engine_helpers import empty, made
@@ -136,6 +137,11 @@ def test_only_inside_the_context() -> None:
     assert engines.ready(problem, strides).planner is predicted  # type: ignore[attr-defined]
     with convgrad.tune():
         assert engines.ready(problem, strides).planner is tune.fastest  # type: ignore[attr-defined]
+
+
+def test_refuses_a_number() -> None:
+    with pytest.raises(InvalidAttributeError, match="tune must be True or False; got 3"), convgrad.tune(3):  # type: ignore[arg-type]
+        pass
 
 
 def test_winograd_has_one_plan() -> None:

@@ -153,8 +153,8 @@ def test_an_empty_batch(name: str) -> None:
 
 
 REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
-    "a list": (lambda x, w, b: ct.conv2d([1.0], w, b), TypeError, "conv2d: input must be a tensor .* got list .T1"),
-    "no weight": (lambda x, w, b: ct.conv2d(x, None), TypeError, "conv2d: weight must be a tensor .* NoneType .T1"),
+    "a list": (lambda x, w, b: ct.conv2d([1.0], w, b), TypeError, "input must be a PyTorch tensor; got list .T1"),
+    "no weight": (lambda x, w, b: ct.conv2d(x, None), TypeError, "weight must be a PyTorch tensor; got NoneType .T1"),
     "an array": (lambda x, w, b: ct.conv2d(x, w, b.numpy()), TypeError, "conv2d: bias must be .* got ndarray .T1"),
     "integers": (lambda x, w, b: ct.conv2d(x.int(), w.int()), TypeError, "conv2d: input .* got torch.int32 .T1"),
     "complex": (lambda x, w, b: ct.conv2d(x + 0j, w + 0j), TypeError, "got torch.complex64 .T1"),

@@ -159,11 +159,16 @@ def tune(enabled: bool = True) -> Iterator[None]:
     Args:
         enabled: False ends the measurement inside another block.
 
+    Raises:
+        InvalidAttributeError: ``enabled`` is not a bool.
+
     >>> with tune():
     ...     tuning()
     True
     """
-    token = _tune.set(bool(enabled))
+    if not isinstance(enabled, bool):
+        raise InvalidAttributeError(f"tune must be True or False; got {enabled!r:.200}")
+    token = _tune.set(enabled)
     try:
         yield
     finally:
