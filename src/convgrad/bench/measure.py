@@ -25,7 +25,7 @@ CHAINS = 12
 SAMPLE_S = 0.01  # so long that waking threads, about 50 us, takes less than one percent
 GATE_S = 10.0  # the longest wait for all threads: if the start is interrupted, they must not wait forever
 STREAMS = 8
-WIDTHS = (("avx512f", 64), ("avx", 32))  # vector bytes by feature; 16 without these features
+WIDTHS = (("avx512f", 64), ("avx", 32))  # the bytes of a vector, by CPU feature; without these features a vector has 16
 ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8)}
 
 

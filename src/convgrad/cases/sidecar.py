@@ -50,7 +50,7 @@ def text_of(case: Case) -> str:
 
 
 def read(path: Path, named: Mapping[str, Described], limits: Limits) -> dict[str, Described]:
-    """Return the sidecar's descriptions of a case's arrays, by name. ``named`` has the default descriptions."""
+    """Return the sidecar's descriptions of a case's arrays. ``named`` maps each name to its default description."""
     document = read_json(path, limits).value
     tensors = document.get("tensors", {}) if isinstance(document, dict) else None
     if not isinstance(tensors, dict) or not all(isinstance(entry, dict) for entry in tensors.values()):

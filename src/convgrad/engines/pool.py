@@ -155,7 +155,7 @@ class _Pool:
                 self.queue.put(team)
 
     def _free(self) -> int:
-        """Return how many idle threads wait at the queue for another team. Threads that poll a mailbox do not count."""
+        """Return how many idle threads wait in the queue to join a team. Threads that poll a mailbox do not count."""
         return self.idle - self.looking - self.queue.qsize()
 
 

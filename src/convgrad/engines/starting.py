@@ -47,7 +47,7 @@ def _before_fork() -> None:
 
 def _after_fork() -> None:
     locks = _taken[:]
-    _taken.clear()  # before the locks are released: after that, another thread's fork may fill the list
+    _taken.clear()  # clear the list before the release, because then another thread's fork may fill it
     for lock in locks:
         lock.release()
 

@@ -26,7 +26,7 @@ class Isa:
     registers: int
     micro_tiles: tuple[tuple[int, int], ...]
     spare: int = 1  # registers for operands that micro-tiles of several taps do not hold
-    pair_micro_tiles: tuple[tuple[int, int], ...] = ()  # with bf16 pairs; if empty, ``micro_tiles`` apply
+    pair_micro_tiles: tuple[tuple[int, int], ...] = ()  # for bf16 pairs; () means ``micro_tiles``
     pairs: str = ""  # the multiply-add of bf16 pairs, a key of ``PAIR_SUMS`` in engines/llvm/intrinsics.py, or ""
 
     def micro_tiles_of(self, step: int) -> tuple[tuple[int, int], ...]:

@@ -175,7 +175,7 @@ def _solve_weights(conv: Conv, given: Operands, progress: Callable[[float], None
 
 
 def _solve_bias_add(channels: Channels, given: Operands, progress: Callable[[float], None]) -> F64Array:
-    """Return dst[n, c, p] = src[n, c, p]. The caller adds the bias, as in every forward."""
+    """Return dst with dst[n, c, p] = src[n, c, p]. The caller adds the bias, as in every forward."""
     return given["src"]
 
 

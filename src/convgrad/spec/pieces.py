@@ -39,7 +39,7 @@ class Nodes(NamedTuple):
 
     @property
     def leaves(self) -> range:
-        """The leaves under these nodes. The batch may end before the last of these leaves."""
+        """The leaves under these nodes. The last of these leaves may be beyond the end of the batch."""
         each: int = FAN_IN**self.level
         return range(self.first * each, (self.first + self.number) * each)
 
@@ -115,7 +115,7 @@ def total(known: Sequence[tuple[Nodes, T]], add: Callable[[T, T], T]) -> T:
 def max_sums(parts: Iterable[Iterable[Nodes]]) -> int:
     """Return the largest number of sums in memory while the nodes of neighbouring parts are computed one after another.
 
-    A node is added in place to its unfinished parent. Sums of earlier parts are not overwritten until the part ends.
+    A node's sum is added to its parent in place. Sums of earlier parts are not overwritten until the part ends.
 
     >>> max_sums([nodes_of(14, 36)]), max_sums([nodes_of(0, 14), nodes_of(14, 36)])
     (4, 3)

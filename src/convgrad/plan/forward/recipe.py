@@ -160,7 +160,7 @@ class ForwardSpec:
 
     @property
     def tile_bytes(self) -> int:
-        """The bytes of the sums of a micro-tile."""
+        """The bytes that the accumulators of a micro-tile take in memory."""
         return self.mr * self.pitch * F32_BYTES
 
     def __str__(self) -> str:

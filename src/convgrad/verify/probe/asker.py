@@ -62,7 +62,7 @@ class Asker:
         self.resolution = int(min(n, 2**bits, mask / term / 2**26))  # a mask must hide all terms in f32 sums
         ones = self.resolution - 1 + self.resolution % 2  # odd, so that it needs at least the bits of smaller counts
         if not self._counted(ones):
-            raise Impossible(f"{ones} ones do not add up to that number")
+            raise Impossible(f"{ones} terms of 1 do not have the sum {ones}")
         self.parts = -(-n // self.resolution)
         if n < 3:
             return

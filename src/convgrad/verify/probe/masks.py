@@ -44,7 +44,7 @@ class Masks:
     """The columns of a problem: the flat indices of their terms in the carrier, and the elements that sum these terms.
 
     The indices of a column's terms are ``first`` of this column plus ``terms``. ``signs`` are the other operand's
-    values, and ``signed`` the signs of the terms. A bias gradient has no other operand.
+    values, and ``signed`` the signs of the terms. A bias gradient has only one operand.
     """
 
     problem: Problem

@@ -19,7 +19,7 @@ from convgrad.plan.records import Record
 
 @dataclass(frozen=True)
 class TaskOperand:
-    """A or B in a task."""
+    """The operand A or B of the micro-kernel, as one task reads it."""
 
     name: str
     operand: Operand

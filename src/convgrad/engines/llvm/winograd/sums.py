@@ -69,7 +69,7 @@ def trees(f: Function, isa: Isa, a: Named, points: Points, count: Value, levels:
     room_step = f.value(PANEL * isa.lanes * F32_BYTES)
 
     def push(tile: _MicroTile, values: list[Value], child: Value, place: Value) -> None:
-        """Add the child with the number ``child`` to its parent; the first child is stored instead."""
+        """Add a child to its parent. The child with the number 0 is stored instead."""
         others = f.compare("ne", child >> DIGIT_BITS, 0)
         place, step = f.select(others, place, tile.c), f.select(others, room_step, a.of("c").m)
         tree.push(f, values, tile.places(place, step), tree.begins(f, child))

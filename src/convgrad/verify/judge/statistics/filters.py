@@ -121,7 +121,7 @@ def _changes(x: F64Array, y: F64Array, one: Filter) -> F64Array:
 
 
 def _caused(errors: Errors, one: Filter) -> tuple[Any, F64Array]:
-    """Return indices of elements, and the errors that operands rounded by the filter cause there."""
+    """Return indices of elements, and their errors if the filter rounds the operands."""
     problem = errors.problem
     rounded = [
         operand if tensor == "bias" else coarser(np.asarray(operand, np.float64), one)

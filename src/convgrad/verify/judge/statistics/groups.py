@@ -21,7 +21,7 @@ from convgrad.verify.verdict import Defect, Evidence
 
 F64Array = NDArray[np.float64]
 FEWEST = 8
-UPRIGHT = 3.0  # errors with a larger t count as biased, perhaps by a cause that all elements share
+UPRIGHT = 3.0  # errors whose t is larger are called biased: all elements may share the cause
 FOLLOWING = 99  # stands for all following axes
 
 # For each output tensor: the groupings by name, and the axes of the canonical output whose indices identify a group.
