@@ -192,9 +192,14 @@ def table(path: Path) -> str:
     for name, passes in found.items():
         if set(passes.values()) != {"the same"}:
             groups.setdefault(tuple(passes.get(of, "") for of in PASSES), []).append(name)
-    lines += [f"| {', '.join(names)} | {' | '.join(passes)} |" for passes, names in groups.items()]
-    steady = [name for name, passes in found.items() if set(passes.values()) == {"the same"}]
+    lines += [f"| {', '.join(_plain(names))} | {' | '.join(passes)} |" for passes, names in groups.items()]
+    steady = _plain([name for name, passes in found.items() if set(passes.values()) == {"the same"}])
     return "\n".join((*lines, "", *wrap(f"Never varied: {', '.join(steady)}.", 125, break_on_hyphens=False)))
+
+
+def _plain(names: Sequence[str]) -> list[str]:
+    """Leave out the variants of a module, such as "Linear: odd sizes", if the module itself is among the names."""
+    return [name for name in names if ": " not in name or name.partition(": ")[0] not in names]
 
 
 def rows_of(paths: Iterable[Path]) -> Iterator[dict[str, str]]:
