@@ -34,7 +34,7 @@ def tables(page: str) -> list[list[str]]:
     return [line.strip("| ").split(" | ") for line in text_of(page).splitlines() if line.strip().startswith("|")]
 
 
-# -- batch.md, scale.md ------------------------------------------------------------------------------------------------
+# -- batch.md, scale.md, design/cuts.md --------------------------------------------------------------------------------
 
 
 def test_images_of_a_leaf_are_those_of_the_order() -> None:
@@ -73,8 +73,10 @@ def test_sizes_and_times_are_those_of_the_code() -> None:
 
 
 def test_arrays_of_a_piece_are_those_of_the_tree() -> None:
-    begin, end = ([row[0] for row in tables("scale.md")].index(text) for text in ("piece", "4096 leaves from anywhere"))
-    for piece, arrays in tables("scale.md")[begin + 2 : end + 1]:
+    head, _, *rows = tables("design/cuts.md")
+    assert head[0] == "piece"
+    assert len(rows) == 5
+    for piece, arrays in rows:
         if "anywhere" in piece:
             leaves = int(piece.split()[0])
             mean, most = map(int, re.findall(r"\d+", arrays))
