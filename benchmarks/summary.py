@@ -3,6 +3,7 @@
 python benchmarks/summary.py benchmarks/results/wgrad_f32_run*.csv
 python benchmarks/summary.py --by-class benchmarks/results/wgrad_f32_classes.csv
 python benchmarks/summary.py --by-suite --only "kh3.*" run1.csv run2.csv run3.csv
+python benchmarks/summary.py --by-pass benchmarks/results/data_f32_run*.csv
 """
 
 from __future__ import annotations
@@ -127,6 +128,25 @@ def by_suite(rows: Sequence[Mapping[str, str]]) -> list[str]:
     return table(heads, lines)
 
 
+def by_pass(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return a table with one row per pass and suite: the slowest layer and the shares of the peak in both layouts.
+
+    Runs without the column needed_gflop have shares of the floor instead.
+    """
+    counted = all("share_of_existing" in row for row in rows)
+    share, of = ("share_of_existing", "of peak") if counted else ("share_of_floor", "of the floor")
+    tables = merged(rows, ("direction", "suite", "layout"))
+    heads = ("pass", "suite", *(head for layout in ("NXC", "NCX") for head in (f"{layout}, slowest", of, "lowest")))
+    lines = []
+    for direction, suite in sorted(dict.fromkeys(key[:2] for key in tables), key=lambda key: key[0]):
+        cells = []
+        for layout in ("NXC", "NCX"):
+            layers = tables.get((direction, suite, layout), {})
+            cells += [mean_and_worst(figure(layers, "torch_ratio"))[1], *mean_and_worst(figure(layers, share))]
+        lines.append((direction, suite, *cells))
+    return table(heads, lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Print what runs of convgrad bench say together.")
     parser.add_argument("runs", type=Path, nargs="+", metavar="CSV")
@@ -134,6 +154,7 @@ def main() -> None:
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--by-class", dest="way", action="store_const", const=by_class, help="suites, and 1x1 layers")
     ways.add_argument("--by-suite", dest="way", action="store_const", const=by_suite, help="directions and suites")
+    ways.add_argument("--by-pass", dest="way", action="store_const", const=by_pass, help="both layouts in one row")
     options = parser.parse_args()
     print("\n".join((options.way or by_type)(read(options.runs, options.only))))
 

@@ -59,6 +59,15 @@ def test_by_suite(tmp_path: Path, only: str, f32: str) -> None:
     ]
 
 
+def test_by_pass(tmp_path: Path) -> None:
+    found = summary("--by-pass", "--only", " f32 ", *written(tmp_path))
+    assert found.stdout.splitlines() == [
+        "| pass | suite | NCX, slowest | of peak | lowest |",
+        "|---|---|---|---|---|",
+        "| BWD_D | made_up | 1.00 (a_3x3) | 0.40 | 0.20 (a_3x3) |",
+    ]
+
+
 def test_runs_without_existing_taps_are_refused(tmp_path: Path) -> None:
     found = summary("--by-suite", *written(tmp_path, leaving_out="needed_gflop"))
     assert (found.returncode, found.stdout) == (1, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 import subprocess
 import sys
@@ -18,9 +19,15 @@ from tests.docs.class_chart import GLANCE, PASSES, RUNS
 from tests.support.places import BENCHMARKS, DOCS
 
 RESULTS = BENCHMARKS / "results"
-PAGE, SERIES, SPEED, TILES = (
+PAGE, SERIES, PAIRS, SPEED, TILES = (
     (DOCS / name).read_text(encoding="utf-8")
-    for name in ("performance.md", "design/measurements.md", "tiles.md", "design/winograd_measurements.md")
+    for name in (
+        "performance.md",
+        "design/measurements.md",
+        "design/bf16_measurements.md",
+        "tiles.md",
+        "design/winograd_measurements.md",
+    )
 )
 
 
@@ -39,7 +46,7 @@ def ratios(table: str, words: str) -> list[float]:
     return [float(line.split("|")[4]) for line in table.splitlines() if re.search(words, line)]
 
 
-# -- performance.md, design/measurements.md ----------------------------------------------------------------------------
+# -- performance.md, design/measurements.md, design/bf16_measurements.md -----------------------------------------------
 
 
 def test_tables_are_of_the_committed_runs() -> None:
@@ -54,8 +61,15 @@ def test_tables_are_of_the_committed_runs() -> None:
             "pairs": "weights data classes",
         }.items()
     )
-    classes = summary("--by-class", "wgrad_f32_classes.csv")
-    assert all(one in SERIES for one in (table, many, few, lagging, bf16, classes))
+    assert table in SERIES
+    assert summary("--by-pass", *RUNS["data"], *RUNS["few"], *RUNS["lagging"]) in SERIES
+    later = r"^\| BWD_W \| (depthwise|thin|resnet50|dense) "  # suites that later runs have measured again
+    classes = summary("--by-pass", *RUNS["classes"]).splitlines()
+    assert "\n".join(line for line in classes if not re.match(later, line)) in SERIES
+    more = r"^\| (\w+ \w+ f32 \| dense|BWD_W \w+ f32) "  # other runs have these rows
+    shown = [line for line in bf16.splitlines() if not re.match(more, line)]
+    assert len(shown) == 21
+    assert "\n".join(shown) in PAIRS
     weights, others = (ratios(bf16, rf"^\| {kind}.* bf16 \| (resnet50|dense) ") for kind in ("BWD_W", "(?!BWD_W)"))
     thin = [ratio for one in (few, lagging) for ratio in ratios(one, " (NXC|NCX) ")]
     for words, found in {
@@ -70,6 +84,47 @@ def test_tables_are_of_the_committed_runs() -> None:
     one = summary("wgrad_f32_1thread.csv")
     assert "| f32 NXC | 52 | 1.49 | 0.93 (vgg16_4_2) |" in one
     assert "run 1.49 times as fast as PyTorch. The slowest layer has 0.93 (`wgrad_f32_1thread.csv`)" in SERIES
+
+
+def test_predictions_are_counted() -> None:
+    f16 = ("wgrad_16bit.csv", "wgrad_16bit_classes.csv")
+    for names, words in ((RUNS["classes"], "294 of 302"), (f16, "150 of 151")):
+        rows = [row for name in names for row in rows_of(name)]
+        shares = [float(row["predicted_ms"]) / float(row["convgrad_ms"]) for row in rows]
+        assert words == f"{sum(0.5 <= share <= 2 for share in shares)} of {len(shares)}"
+        assert words in SERIES
+
+
+CLIFFS = ("cliffs_f32.csv", "cliffs_forward_f32.csv", "cliffs_data_gradient_f32.csv")
+
+
+def steps_above(name: str, limit: float = 2.0) -> dict[tuple[str, str], str]:
+    """Return the larger steps between neighbours of a sweep; sweeps of groups are judged by their first point."""
+    rows = [row for row in rows_of(name) if not row["sweep"].startswith("groups_of")]
+    found = {}
+    for one, other in itertools.pairwise(rows):
+        before, after = (float(row["ns_per_multiply_add"]) for row in (one, other))
+        step = max(before / after, after / before)
+        if one["sweep"] == other["sweep"] and step > limit:
+            found[one["sweep"], f"{one['number']} to {other['number']}"] = f"{step:.1f}"
+    return found
+
+
+def test_cliffs_are_those_of_the_committed_runs() -> None:
+    shown = re.findall(r"^\| `(\w+)` \| (\d+ to \d+) \| (.*?) \| (.*?) \| (.*?) \|", SERIES, re.MULTILINE)
+    assert len(shown) > 10
+    for column, name in enumerate(CLIFFS, 2):
+        assert {row[:2]: row[column] for row in shown if row[column] != "-"} == steps_above(name), name
+
+
+def test_training_steps_are_those_of_the_committed_run() -> None:
+    columns = [f"{name}_ratio" for name in ("convgrad", "own_threads", "max_error_64")]
+    lines: dict[str, list[str]] = {}
+    for row in rows_of("torch_steps.csv"):
+        cells = [f"{float(row['torch_ms']):.0f}", *(f"{float(row[column]):.2f}" for column in columns)]
+        lines.setdefault(row["network"], []).extend(cells)
+    assert len(lines) == 9
+    assert "\n".join(f"| {name} | {' | '.join(cells)} |" for name, cells in lines.items()) in SERIES
 
 
 @pytest.fixture
@@ -120,11 +175,12 @@ def test_the_chart_has_the_ratios_of_the_table(found: dict[tuple[str, str, str],
 
 
 def test_layers_in_pairs_are_those_of_the_committed_runs() -> None:
-    names = ("what", "of", "pairs", "single", "single_percent")
-    panels = ["| " + " | ".join(row[name] for name in names) + " % |" for row in rows_of("pairs_digits.csv")]
-    assert len(panels) == 12
-    assert "\n".join(panels) in SERIES
-    series = " ".join(SERIES.split())
+    panels: dict[str, list[str]] = {}
+    for row in rows_of("pairs_digits.csv"):
+        panels.setdefault(row["what"], []).append(f"{row['pairs']}, {row['single']}")
+    assert list(map(len, panels.values())) == [3] * 4
+    assert "\n".join(f"| {what} | {' | '.join(cells)} |" for what, cells in panels.items()) in PAIRS
+    series = " ".join(PAIRS.split())
     pairs, single = ([float(row[f"{name}_of_f32"]) for row in rows_of("pairs.csv")] for name in ("pairs", "single"))
     assert f"Layers in pairs are {min(pairs):.2f} to {max(pairs):.2f} times as fast as in f32." in series
     words = f"{min(single):.2f} to {max(single):.2f} times as fast as f32, {geometric_mean(single):.1f} in the mean"
