@@ -83,7 +83,8 @@ def test_tables_are_of_the_committed_runs() -> None:
     assert "| many channels, f16, weight gradients | 12.83 |" in PAGE
     one = summary("wgrad_f32_1thread.csv")
     assert "| f32 NXC | 52 | 1.49 | 0.93 (vgg16_4_2) |" in one
-    assert "run 1.49 times as fast as PyTorch. The slowest layer has 0.93 (`wgrad_f32_1thread.csv`)" in SERIES
+    words = "run 1.49 times as fast as PyTorch. The slowest layer has 0.93 (`wgrad_f32_1thread.csv`)"
+    assert words in " ".join(SERIES.split())
 
 
 def test_predictions_are_counted() -> None:
@@ -92,7 +93,7 @@ def test_predictions_are_counted() -> None:
         rows = [row for name in names for row in rows_of(name)]
         shares = [float(row["predicted_ms"]) / float(row["convgrad_ms"]) for row in rows]
         assert words == f"{sum(0.5 <= share <= 2 for share in shares)} of {len(shares)}"
-        assert words in SERIES
+        assert words in " ".join(SERIES.split())
 
 
 CLIFFS = ("cliffs_f32.csv", "cliffs_forward_f32.csv", "cliffs_data_gradient_f32.csv")
