@@ -209,6 +209,22 @@ def test_what_nobody_serves_is_told_apart(said: Run, monkeypatch: pytest.MonkeyP
     assert said("cases.txt")[0] == 1  # nothing was judged, which is no success
 
 
+@pytest.mark.parametrize("isolate", [(), ("--isolate",)], ids=["here", "isolated"])
+def test_unsupported_cases_are_not_served(said: Run, isolate: tuple[str, ...]) -> None:
+    """A function refuses a case by NotImplementedError or NotImplemented; such cases fail the run only if --strict."""
+    ours, lines = call("weights_only"), ["BWD_W f32 NXC mb1ic2iw4oc2ow4kw1pw0"]
+    others = [lines[0].replace("BWD_W", name) for name in ("FWD_D", "BWD_D")]
+    code, out, _ = said(*lines, *others, *ours, *isolate, "--verbose", "--junit", "report.xml")
+    assert (code, "3 cases: 1 ok, 2 not served" in out) == (0, True)
+    assert "NOT SERVED: it raised NotImplementedError: no forward" in out
+    assert "NOT SERVED: it returned NotImplemented" in out
+    assert "reproduce" not in out
+    assert junit("report.xml") == {"tests": 3, "failures": 0, "errors": 0, "skipped": 2}
+    assert said(*lines, *others, *ours, *isolate, "--strict")[0] == 1
+    assert said(*lines, *ours, *isolate, "--strict")[0] == 0
+    assert said(*others, *ours, *isolate)[0] == 1  # nothing was judged
+
+
 def test_a_case_that_takes_too_much_leaves_the_others_judged(said: Run) -> None:
     code, out, _ = said("cases.txt", "--limit", "memory_bytes=4000")
     assert (code, "memory_bytes" in out, " not judged" in out, " ok" in out) == (2, True, True, True)

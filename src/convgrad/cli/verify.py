@@ -20,13 +20,13 @@ from convgrad.cli.verify_candidates import Candidate, candidate_of, declared_of,
 from convgrad.cli.verify_cases import LISTED, Unread, cases_of, pose
 from convgrad.cli.verify_options import check_for, check_options
 from convgrad.cli.verify_others import OTHERS
-from convgrad.cli.verify_report import SKIPPED, Judged, counts, exit_code, in_words, junit, summary
+from convgrad.cli.verify_report import Judged, counts, exit_code, in_words, junit, summary
 from convgrad.disk import written
 from convgrad.engines.settings import threads
 from convgrad.errors import ConvgradError
 from convgrad.graph.limits import Limits
 from convgrad.verify.check import verdict_on
-from convgrad.verify.verdict import OK
+from convgrad.verify.verdict import NOT_SERVED, OK
 
 
 def main(options: argparse.Namespace) -> int:
@@ -64,12 +64,12 @@ def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits, 
                 done.append(one)
                 if options.json:
                     progress.say(json.dumps(one.values()))
-                elif options.verbose or len(cases) == 1 or one.outcome not in (OK, SKIPPED):
+                elif options.verbose or len(cases) == 1 or one.outcome not in (OK, NOT_SERVED):
                     progress.say(one.lines())
         finally:  # an interrupted run prints its counts and writes its report too
             progress.end()
             _close(options, done, len(cases), unread, time.perf_counter() - started)
-    return exit_code(done)
+    return exit_code(done, options.strict)
 
 
 def _each(
@@ -100,7 +100,7 @@ def _judge(
         code, words = meaning(error) or (0, "")
         took_s = time.perf_counter() - started
         return Judged(case, error=words, code=code, time_s=took_s, reproduce=reproducer(case, options))
-    again = "" if verdict.ok else reproducer(case, options)
+    again = "" if verdict.outcome in (OK, NOT_SERVED) else reproducer(case, options)
     took_s = time.perf_counter() - started
     return Judged(case, name_of(options, posed), posed.operands, verdict, "", 0, took_s, call_s, again)
 

@@ -12,19 +12,19 @@ from convgrad.cases.case import Case
 from convgrad.cases.place import TYPED
 from convgrad.cli.exits import DONE, WRONG
 from convgrad.cli.report import judged as verdict_values
-from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, Verdict
+from convgrad.verify.verdict import DEGRADED, NOT_SERVED, OK, UNDECIDED, Verdict
 from convgrad.verify.verdict import WRONG as BEYOND
 from convgrad.words import counted, printable
 
-SKIPPED, FAILED = "not served", "not judged"
-COUNTED = (OK, DEGRADED, BEYOND, UNDECIDED, SKIPPED, FAILED)
+FAILED = "not judged"
+COUNTED = (OK, DEGRADED, BEYOND, UNDECIDED, NOT_SERVED, FAILED)
 
 
 @dataclass(frozen=True)
 class Judged:
     """The outcome of a case: a verdict, or an ``error`` with its exit code.
 
-    ``code`` is 0 if the case is not supported. ``reproduce`` is the command line that judges only this case.
+    ``code`` is 0 if convgrad does not support the case. ``reproduce`` is the command line that judges only this case.
     """
 
     case: Case
@@ -39,10 +39,10 @@ class Judged:
 
     @property
     def outcome(self) -> str:
-        """The verdict's outcome; without a verdict, whether the case failed or was skipped."""
+        """The verdict's outcome; without a verdict, whether the case was not judged or is not served."""
         if self.verdict is not None:
             return self.verdict.outcome
-        return FAILED if self.code else SKIPPED
+        return FAILED if self.code else NOT_SERVED
 
     @property
     def text(self) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ class Judged:
         case = self.case
         first, *details = self.text
         lines = [f"{case.name}  {first}"]
-        if self.outcome not in (OK, SKIPPED):
+        if self.outcome not in (OK, NOT_SERVED):
             is_located = case.place in self.error or case.place.startswith(TYPED)  # the user can see a typed case
             lines += [f"  {detail}" for detail in details]
             lines += [f"  {case.place}"] * (not is_located)
@@ -113,15 +113,16 @@ def summary(all_judged: Sequence[Judged], cases: int, seconds: float, refused: i
     return "; ".join([f"{head}: {words or 'nothing was judged,'} in {seconds:.3g} s", *unread])
 
 
-def exit_code(all_judged: Sequence[Judged]) -> int:
+def exit_code(all_judged: Sequence[Judged], strict: bool = False) -> int:
     """Return WRONG if a verdict is not ok, otherwise the exit code of the first error.
 
-    Without such a verdict or error, return DONE, or WRONG if there is no verdict at all.
+    Without such a verdict or error, return DONE, or WRONG if no case was judged. Cases that are not served are not
+    judged; if ``strict``, they count as not ok.
     """
-    verdicts = [one.verdict for one in all_judged if one.verdict is not None]
-    if not all(verdict.ok for verdict in verdicts):
+    outcomes = [one.outcome for one in all_judged if one.outcome != FAILED and (strict or one.outcome != NOT_SERVED)]
+    if set(outcomes) - {OK}:
         return WRONG
-    return next((one.code for one in all_judged if one.code), DONE if verdicts else WRONG)
+    return next((one.code for one in all_judged if one.code), DONE if outcomes else WRONG)
 
 
 def junit(all_judged: Sequence[Judged], cases: int, seconds: float, refused: Sequence[str] = ()) -> bytes:
@@ -130,12 +131,12 @@ def junit(all_judged: Sequence[Judged], cases: int, seconds: float, refused: Seq
     Each reading error, and an interruption, is an additional test case with an error, because such a run is incomplete.
     """
     stopped = len(all_judged) < cases
-    failures = sum(one.verdict is not None and not one.verdict.ok for one in all_judged)
+    failures = sum(_TAGS.get(one.outcome) == "failure" for one in all_judged)
     numbers = {
         "tests": len(all_judged) + stopped + len(refused),
         "failures": failures,
         "errors": sum(one.outcome == FAILED for one in all_judged) + stopped + len(refused),
-        "skipped": sum(one.outcome == SKIPPED for one in all_judged),
+        "skipped": sum(one.outcome == NOT_SERVED for one in all_judged),
         "time": f"{seconds:.3f}",
     }
     given = {"name": "convgrad verify", **{name: str(number) for name, number in numbers.items()}}
@@ -154,7 +155,7 @@ def junit(all_judged: Sequence[Judged], cases: int, seconds: float, refused: Seq
     return b'<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, "unicode").encode() + b"\n"
 
 
-_TAGS = {DEGRADED: "failure", BEYOND: "failure", UNDECIDED: "failure", SKIPPED: "skipped", FAILED: "error"}
+_TAGS = {DEGRADED: "failure", BEYOND: "failure", UNDECIDED: "failure", NOT_SERVED: "skipped", FAILED: "error"}
 
 
 def _say(element: ElementTree.Element, one: Judged) -> None:

@@ -41,9 +41,10 @@ def check(
     """Return the verdict on a result that any implementation computed for a call of ``convgrad.run``.
 
     ``result`` is an array, whose type is the output's type, or a function that returns the array. The function gets the
-    arguments of ``convgrad.run``: the operator, its inputs and its attributes. The verdict is *wrong* if the function
-    raises, or returns a wrong shape or type. ``old`` is the array to which the result was added. Arguments may be
-    tensors that require gradients.
+    arguments of ``convgrad.run``: the operator, its inputs and its attributes. The verdict is *not served* if the
+    function raises NotImplementedError or returns NotImplemented. It is *wrong* if the function raises another error,
+    or returns a wrong shape or type. ``old`` is the array to which the result was added. Arguments may be tensors that
+    require gradients.
 
     The verdict assumes the declared arithmetic:
 

@@ -20,7 +20,7 @@ from convgrad.functional.call import Prepared
 from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import find
 from convgrad.verify.copies import copied, same_bits
-from convgrad.verify.verdict import WRONG, Defect, Verdict
+from convgrad.verify.verdict import NOT_SERVED, WRONG, Defect, Verdict
 
 Array = NDArray[Any]
 Function = Callable[..., object]
@@ -107,6 +107,8 @@ def arguments(prepared: Prepared) -> tuple[Inputs, dict[str, Any]]:
 def answer(function: Function, operator: str, inputs: Inputs, attributes: Mapping[str, Any]) -> Array | Verdict:
     """Call a function and return its array, or the verdict *wrong* if it raises or does not return an array.
 
+    The verdict is *not served* if the function raises NotImplementedError or returns NotImplemented.
+
     The function gets copies of the inputs, so it cannot change the caller's arrays. The verdict is *wrong* if the
     function writes to its operands: the copies are compared with the inputs after the call. The function's standard
     output goes to standard error.
@@ -119,8 +121,12 @@ def answer(function: Function, operator: str, inputs: Inputs, attributes: Mappin
     try:
         with redirect_stdout(sys.stderr):
             value = function(operator, *given, **attributes)
+    except NotImplementedError as error:
+        return Verdict(outcome=NOT_SERVED, reason=f"it raised {_said(error)}")
     except (Exception, SystemExit) as error:  # an exception of the function is a wrong answer
         return Verdict(outcome=WRONG, reason=f"it raised {_said(error)}", found=(Defect(RAISED),))
+    if value is NotImplemented:
+        return Verdict(outcome=NOT_SERVED, reason="it returned NotImplemented")
     for number, (before, value_after) in enumerate(zip(ours, given, strict=True)):
         after = value_after if isinstance(value_after, np.ndarray) else libraries.opened(value_after)
         if before is not None and after is not None and not same_bits(before, after):

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from convgrad.words import counted
 
-Outcome = Literal["ok", "degraded", "wrong", "undecided"]
+Outcome = Literal["ok", "degraded", "wrong", "undecided", "not served"]
 OK: Outcome = "ok"
 DEGRADED: Outcome = "degraded"
 WRONG: Outcome = "wrong"
 UNDECIDED: Outcome = "undecided"
+NOT_SERVED: Outcome = "not served"
 LINE = 120  # characters of a verdict's first line
 
 
@@ -41,14 +42,15 @@ class Defect:
 class Verdict:
     """The verdict on a result.
 
-    =========  ======================================================================================================
-    outcome    means
-    =========  ======================================================================================================
-    wrong      an element is beyond the rigorous bound of the declared arithmetic, or there is no valid result
-    degraded   every element is inside its bound, but errors do not fit the declared arithmetic: see ``evidence``
-    undecided  the result cannot be judged: see ``reason``
-    ok         none of the above
-    =========  ======================================================================================================
+    ==========  =====================================================================================================
+    outcome     means
+    ==========  =====================================================================================================
+    not served  the function raised NotImplementedError or returned NotImplemented: it has no such operator
+    wrong       an element is beyond the rigorous bound of the declared arithmetic, or there is no valid result
+    degraded    every element is inside its bound, but errors do not fit the declared arithmetic: see ``evidence``
+    undecided   the result cannot be judged: see ``reason``
+    ok          none of the above
+    ==========  =====================================================================================================
 
     ``share`` is the largest ratio of an element's error to its bound, and ``worst`` the index of this element. The
     ratio is infinite if the element is finite but its exact value is not, or the reverse. ``equal`` counts the elements

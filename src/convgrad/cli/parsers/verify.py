@@ -86,6 +86,8 @@ def parser() -> argparse.ArgumentParser:
     output.add_argument(
         "--verbose", action="store_true", help="print a line for every case, not only for those that are not ok"
     )
+    strict = "exit with 1 also if a case is not served: the function raises NotImplementedError, or convgrad lacks it"
+    output.add_argument("--strict", action="store_true", help=strict)
     output.add_argument("--json", action="store_true", help="print one JSON object per case, and one for the counts")
     output.add_argument("--junit", metavar="FILE", help="write a JUnit XML file for CI")
 
