@@ -346,3 +346,14 @@ def test_a_graph_whose_ops_all_wait_is_no_success(said) -> None:
     np.savez("no_weights.npz", **{"0": np.zeros((2, 8, 4), np.float16)})
     code, _, err = said("run", "chain.json", "--tensors", "no_weights.npz", "--check", "oracle")
     assert (code, "no op can run; this one waits for tensor 1" in err) == (1, True)
+
+
+def test_a_narrow_result_in_a_wide_file(said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An f32 file whose values all fit bf16 is judged as bf16 if the result is bf16, as ``verify --got`` does."""
+    monkeypatch.chdir(tmp_path)
+    diff_dst = np.random.default_rng(0).standard_normal((3, 50, 4)).astype(np.float32)
+    wide = np.float32(diff_dst.sum((0, 1), np.float64).astype(FORMATS["bf16"].dtype))
+    np.save("diff_dst.npy", diff_dst)
+    np.save("wide.npy", wide)
+    code, out, _ = said("run", "BiasAddBackward", "diff_dst.npy", "--dtype", "bf16", "--expect", "wide.npy")
+    assert (code, "ok: 4 of 4 equal" in out) == (0, True)

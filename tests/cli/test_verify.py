@@ -209,6 +209,16 @@ def test_what_nobody_serves_is_told_apart(said: Run, monkeypatch: pytest.MonkeyP
     assert said("cases.txt")[0] == 1  # nothing was judged, which is no success
 
 
+def test_a_result_of_other_operands_says_so(said: Run) -> None:
+    """A file of results without operands beside it is judged on generated ones."""
+    line = "BWD_W f32 NXC mb1ic2iw4oc2ow4kw1pw0"
+    np.save("got.npy", np.ones((1, 2, 2), np.float32))
+    code, out, _ = said(line, "--got", "got.npy")
+    assert (code, "operands  generated (normal, seed 0), not read. Use --operands DIR" in out) == (1, True)
+    assert said(line, "--export", "own")[0] == 0
+    assert "generated" not in said(line, "--got", "got.npy", "--operands", "own")[1]
+
+
 @pytest.mark.parametrize("isolate", [(), ("--isolate",)], ids=["here", "isolated"])
 def test_unsupported_cases_are_not_served(said: Run, isolate: tuple[str, ...]) -> None:
     """A function refuses a case by NotImplementedError or NotImplemented; such cases fail the run only if --strict."""

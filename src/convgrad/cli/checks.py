@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import engines
 from convgrad.cli.progress import Progress
 from convgrad.errors import ConvgradError, FileError
+from convgrad.formats import Format, of_dtype, store
 from convgrad.functional.call import Prepared
 from convgrad.spec.problem import Problem
 from convgrad.verify.check import as_result, verdicts_of
@@ -43,7 +45,7 @@ def ours(call: Prepared, result: Array) -> Claim:
 def theirs(place: str, call: Prepared, recorded: Array, height: int | Sequence[int] | None) -> Claim:
     """Return the claim that the result in the file ``place`` is right; raise FileError for a wrong shape or type."""
     check_recorded(place, recorded, call.problem)
-    return Claim(place, call, recorded, height)
+    return Claim(place, call, as_kept(recorded, call.problem.output_format), height)
 
 
 def check_recorded(place: str, recorded: Array, problem: Problem) -> None:
@@ -52,6 +54,20 @@ def check_recorded(place: str, recorded: Array, problem: Problem) -> None:
         as_result(recorded, problem)
     except ConvgradError as error:
         raise FileError(f"{place}: {error}") from error
+
+
+def as_kept(array: Array, fmt: Format) -> Array:
+    """Convert a result from a file to ``fmt`` if ``fmt`` is narrower and no value changes; else return it unchanged.
+
+    Files often have a wider type than the result: NumPy's files cannot store bf16, and many programs write only f32.
+    """
+    found = of_dtype(array.dtype)
+    if found is None or found.significand_bits <= fmt.significand_bits:
+        return array
+    with np.errstate(all="ignore"):
+        narrow = store(array.astype(np.float64), fmt)
+        same = np.array_equal(narrow.astype(np.float64), array.astype(np.float64), equal_nan=True)
+    return narrow if same else array
 
 
 def verdicts_on(claims: Sequence[Claim], *, silent: bool) -> dict[str, Verdict]:

@@ -17,7 +17,7 @@ from convgrad.cli.exits import DONE, FILE, meaning
 from convgrad.cli.progress import Progress
 from convgrad.cli.verify_again import reproducer
 from convgrad.cli.verify_candidates import Candidate, candidate_of, declared_of, name_of, of_type
-from convgrad.cli.verify_cases import LISTED, Unread, cases_of, pose
+from convgrad.cli.verify_cases import LISTED, Unread, cases_of, generated, pose
 from convgrad.cli.verify_options import check_for, check_options
 from convgrad.cli.verify_others import OTHERS
 from convgrad.cli.verify_report import Judged, counts, exit_code, in_words, junit, summary
@@ -102,7 +102,9 @@ def _judge(
         return Judged(case, error=words, code=code, time_s=took_s, reproduce=reproducer(case, options))
     again = "" if verdict.outcome in (OK, NOT_SERVED) else reproducer(case, options)
     took_s = time.perf_counter() - started
-    return Judged(case, name_of(options, posed), posed.operands, verdict, "", 0, took_s, call_s, again)
+    made_up = options.got is not None and posed.operands == generated(options)
+    hint = f"generated ({posed.operands}), not read. Use --operands DIR to read yours" if made_up else ""
+    return Judged(case, name_of(options, posed), posed.operands, verdict, "", 0, took_s, call_s, again, hint)
 
 
 def _close(options: argparse.Namespace, done: Sequence[Judged], cases: int, unread: Unread, seconds: float) -> None:

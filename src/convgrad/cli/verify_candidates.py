@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import engines, files
 from convgrad.cases import scheme
+from convgrad.cli.checks import as_kept
 from convgrad.cli.verify_cases import Posed
 from convgrad.cli.verify_options import declared_by
-from convgrad.formats import F64, Format, of_dtype, store
+from convgrad.formats import F64, of_dtype
 from convgrad.graph.limits import Limits
 from convgrad.spec.layouts import shape_words
 from convgrad.verify.declared import Declared
@@ -83,33 +83,19 @@ def _timed(compute: Callable[[], Array | Verdict]) -> Answer:
 
 def _brought_or_ours(posed: Posed) -> Answer:
     if posed.brought is not None and posed.brought.result is not None:
-        return _as_kept(posed.brought.result, posed.case.output_format), 0.0
+        return as_kept(posed.brought.result, posed.case.output_format), 0.0
     return _timed(posed.call.execute)
 
 
 def _recorded(place: Path, limits: Limits) -> Candidate:
     """Return the candidate that reads results from the folder ``place``; for a single case, ``place`` may be a file."""
     if not place.is_dir():
-        return lambda posed: (_as_kept(_alone(place, posed, limits), posed.case.output_format), 0.0)
-    return lambda posed: (_as_kept(scheme.result(place, posed.case, limits), posed.case.output_format), 0.0)
+        return lambda posed: (as_kept(_alone(place, posed, limits), posed.case.output_format), 0.0)
+    return lambda posed: (as_kept(scheme.result(place, posed.case, limits), posed.case.output_format), 0.0)
 
 
 def _alone(place: Path, posed: Posed, limits: Limits) -> Array:
     return files.read(str(place), limits.memory_bytes, posed.case.output_format)
-
-
-def _as_kept(array: Array, fmt: Format) -> Array:
-    """Convert a result from a file to ``fmt`` if ``fmt`` is narrower and no value changes; else return it unchanged.
-
-    Files often have a wider type than the result: NumPy's files cannot store bf16, and many programs write only f32.
-    """
-    found = of_dtype(array.dtype)
-    if found is None or found.significand_bits <= fmt.significand_bits:
-        return array
-    with np.errstate(all="ignore"):
-        narrow = store(array.astype(np.float64), fmt)
-        same = np.array_equal(narrow.astype(np.float64), array.astype(np.float64), equal_nan=True)
-    return narrow if same else array
 
 
 def of_type(result: Array | Verdict, posed: Posed) -> Array | Verdict:

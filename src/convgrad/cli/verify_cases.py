@@ -130,7 +130,12 @@ def _given(
                 return given, folder
             if folder == options.operands:
                 raise FileError(f"{folder}: the operands of {case.name} must be there; there are none")
-    return fill(problem, _array_shapes(case, op), options.fill, options.seed), f"{options.fill}, seed {options.seed}"
+    return fill(problem, _array_shapes(case, op), options.fill, options.seed), generated(options)
+
+
+def generated(options: argparse.Namespace) -> str:
+    """Return the origin of generated operands in words."""
+    return f"{options.fill}, seed {options.seed}"
 
 
 def _array_shapes(case: Case, op: Operator) -> list[tuple[int, ...]]:

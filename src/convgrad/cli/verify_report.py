@@ -36,6 +36,7 @@ class Judged:
     time_s: float = 0.0
     call_s: float = 0.0
     reproduce: str = ""
+    hint: str = ""  # about the operands
 
     @property
     def outcome(self) -> str:
@@ -59,6 +60,7 @@ class Judged:
         if self.outcome not in (OK, NOT_SERVED):
             is_located = case.place in self.error or case.place.startswith(TYPED)  # the user can see a typed case
             lines += [f"  {detail}" for detail in details]
+            lines += [f"  {'operands':8}  {self.hint}"] * bool(self.hint)
             lines += [f"  {case.place}"] * (not is_located)
             lines += [f"  hard because {case.why}"] * bool(case.why)
             lines += [f"  reproduce: {self.reproduce}"] * bool(self.reproduce)
