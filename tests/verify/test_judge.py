@@ -335,3 +335,22 @@ def test_terms_whose_squares_overflow_are_not_judged() -> None:
     """The bound alone decides about ill-conditioned f64 sums, whose largest terms have no square in f64."""
     (case,) = cases_of("case deconv mb2ic8ih9oc8oh9kh3ph1 types=f64 roles=FWD_D layouts=NXC # of this test", "here")
     assert judged(case, convgrad.run, "adversarial").ok
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("fmt", [F32, BF16, F16], ids=str)
+@pytest.mark.parametrize("operator", ["Convolution", "ConvolutionBackwardData", "ConvolutionBackwardWeights"])
+def test_a_result_of_other_operands_has_no_cause(operator: str, fmt: Format, seed: int) -> None:
+    """Its errors are as large as the sums: no rounding of partial sums explains them."""
+    rng = np.random.default_rng(seed)
+    shapes: dict[str, Any] = {
+        "Convolution": [(2, 14, 14, 16), (3, 3, 16, 32)],
+        "ConvolutionBackwardData": [(2, 14, 14, 32), (3, 3, 16, 32)],
+        "ConvolutionBackwardWeights": [(2, 14, 14, 16), (2, 14, 14, 32)],
+    }
+    mine, other = ([rng.standard_normal(s).astype(fmt.dtype) for s in shapes[operator]] for _ in range(2))
+    layer: dict[str, Any] = {"strides": [1, 1], "dilations": [1, 1], "pads_begin": [1, 1], "pads_end": [1, 1]}
+    if operator.endswith("Weights"):
+        layer["weights_shape"] = [3, 3, 16, 32]
+    verdict = check(operator, convgrad.run(operator, *other, **layer), *mine, **layer)
+    assert (verdict.outcome, verdict.defects) == ("wrong", ())

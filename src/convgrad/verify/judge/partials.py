@@ -80,8 +80,8 @@ def _of_narrow(alpha: float, beta: float, terms: float, many: bool) -> Defect | 
     in_f16 = (alpha + beta) * (BF16.unit / F16.unit) ** 2 / (terms / 2)
     if chain and 1 / 3 < in_f16 < 3:
         return None
-    if chain and alpha >= FULL:
-        return Defect(ACCUMULATED.format(BF16), RUNNING) if in_f16 > 3 else None
+    if chain and alpha >= FULL:  # about n/3 for n terms; more if the result belongs to other operands
+        return Defect(ACCUMULATED.format(BF16), RUNNING) if in_f16 > 3 and alpha < terms else None
     if not words:
         return None
     blocks = f", or {ACCUMULATED.format(F16)} by blocks" if in_f16 < 1 else ""
