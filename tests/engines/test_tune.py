@@ -28,6 +28,7 @@ LINE = "FWD_D f32 NCX mb4ic32ih14oc32oh14kh3ph1"
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Measure in few rounds, forget earlier measurements, and keep results in a new directory."""
     monkeypatch.setattr(tune, "ROUNDS_S", 0.0)
+    monkeypatch.setattr(tune, "SAMPLE_S", 1e-4)
     tune.fastest.cache_clear()
     with convgrad.kernel_cache(tmp_path):
         yield

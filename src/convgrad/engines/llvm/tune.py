@@ -34,6 +34,7 @@ MAX_PLANS = 8  # that are timed
 PROMISING = 3.0  # times the predicted time of the cheapest plan: slower plans are not timed
 SLOW = 1.5  # times the time of the fastest plan: slower plans are timed once
 MIN_GAIN = 0.03  # of the time: a smaller gain may be noise, and does not replace the plan of the cost model
+SAMPLE_S = 0.01  # of calls of one plan per round
 MIN_ROUNDS, MAX_ROUNDS, ROUNDS_S = 3, 50, 0.2  # rounds go on until this time is used
 _MEASURED = hashlib.sha256(b"measured plans").digest()  # the name of what is kept in the kernel cache
 REMEMBERED = 1024
@@ -75,7 +76,7 @@ def measured(problem: Problem, strides: Strides, found: Sequence[Chosen]) -> lis
     seen = view_of(problem, strides[:-1], strides[-1])
     calls = [tabled(each, problem, seen) for each in found]
     *operands, out = _arrays(problem, strides)
-    times = [min(_time_ms(call, operands, out) for _ in range(2)) for call in calls]  # the first call warms caches
+    times = [_time_ms(call, operands, out) for call in calls]
     began, rounds = perf_counter(), 0
     while rounds < MIN_ROUNDS or (perf_counter() - began < ROUNDS_S and rounds < MAX_ROUNDS):
         limit = SLOW * min(times)
@@ -88,9 +89,14 @@ def measured(problem: Problem, strides: Strides, found: Sequence[Chosen]) -> lis
 
 
 def _time_ms(call: Executable, operands: Sequence[NDArray[Any]], out: NDArray[Any]) -> float:
-    began = perf_counter()
-    call.execute(operands, out)
-    return 1e3 * (perf_counter() - began)
+    """Return the time of the fastest of several calls in ms. The first calls wake the threads of the pool."""
+    fastest_s, began, now = float("inf"), perf_counter(), 0.0
+    while now < SAMPLE_S:
+        before = now
+        call.execute(operands, out)
+        now = perf_counter() - began
+        fastest_s = min(fastest_s, now - before)
+    return 1e3 * fastest_s
 
 
 def _arrays(problem: Problem, strides: Strides) -> list[NDArray[Any]]:
