@@ -223,3 +223,20 @@ def test_the_training_is_that_of_the_committed_run() -> None:
             cells = f"| {network} | {most} | {same[-1]['tiles']} | {loss:.3f} | {held_out:.1f} % | {ms:.1f} |"
             assert cells in TILES
             assert f"| {network} | {most} | {loss:.3f} | {held_out:.1f} % | {ms:.1f} |" in SPEED
+
+
+def test_gains_of_measured_plans_are_those_of_the_committed_run() -> None:
+    text, rows = (DOCS / "settings.md").read_text(encoding="utf-8"), rows_of("tuned.csv")
+    gains = [float(row["gain"]) for row in rows]
+    for suite in ("depthwise", "pointwise", "thin"):
+        cells = []
+        for direction in ("FWD_D", "BWD_D", "BWD_W"):
+            chosen = [
+                [float(row["gain"]) for row in rows if row["suite"] == suite and row["problem"].startswith(start)]
+                for start in (f"{direction} f32 NXC", f"{direction} f32 NCX")
+            ]
+            cells.append(", ".join(f"{geometric_mean(each):.2f}" for each in chosen))
+        assert f"| {suite} | {' | '.join(cells)} |" in text
+    fast, slow_ones = sum(gain > 1.1 for gain in gains), sum(gain < 0.95 for gain in gains)
+    counts = f"{fast} are more than 1.1 times as fast (at most {max(gains):.2f} times), and {slow_ones} are less"
+    assert f"Of the {len(gains)} layers, {counts} than 0.95 times as fast (at worst {min(gains):.2f})." in text
