@@ -14,11 +14,11 @@ HEAD = """\
 
 Made from the parsers of the commands (`src/convgrad/cli/parsers`). `convgrad COMMAND --help` prints the same.
 
-- Whatever goes wrong is one line on standard error, and where it helps a second one reproduces it.
-- Options may stand anywhere. What is in quotes on this page is one argument of the shell.
-- A file that is written takes its name when it is whole, so a failure leaves none. Without `--force` nothing is
-  replaced, not even what was made meanwhile; with it, a file keeps its permissions, and a symbolic link goes on
-  pointing at it.
+- An error is one line on standard error. If a command can reproduce it, a second line has this command.
+- Options may come before or after the other arguments. Text in quotes on this page is one argument of the shell.
+- An output file gets its name only when it is complete, so a failure leaves no file.
+- Without `--force`, no existing file is replaced. With `--force`, a replaced file keeps its permissions, and a symbolic
+  link keeps its target.
 """
 
 SEE = {

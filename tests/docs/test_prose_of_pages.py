@@ -13,7 +13,6 @@ from tests.support.places import DOCS, ROOT
 
 LIMIT, MINIMUM = 0.05, 1  # the share of a page's sentences with a fault, and how many every page may have
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-LATER = {"command_line.md"}  # pages still to be rewritten
 NO_PROSE = re.compile(r"(?ms)^```.*?^```$|^\|.*?$|^[#:(!].*?$|^ {4,}.*?$")
 
 
@@ -25,17 +24,7 @@ def sentences(page: Path) -> Iterator[str]:
                 yield sentence
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(
-            page,
-            marks=[pytest.mark.xfail(strict=True, reason="to be rewritten")] * (page.name in LATER),
-            id=str(page.relative_to(ROOT)),
-        )
-        for page in PAGES
-    ],
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_few_sentences_have_faults(page: Path) -> None:
     each = list(sentences(page))
     found = [(sentence, kinds) for sentence in each if (kinds := faults(sentence))]
