@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from convgrad.bench.report import COLUMNS
+from convgrad.cli.bench import _warn_of_phases
 from tests.bench.problems import COMMAND, TINY, needs_torch
 from tests.support.tiers import tiers
 
@@ -91,3 +92,11 @@ def test_an_interruption_leaves_the_rows_done(tmp_path: Path) -> None:
     assert process.returncode == 130, errors
     assert b"interrupted" in errors
     assert [r["problem"] for r in rows_of(path)] == [TINY]
+
+
+@pytest.mark.parametrize(("peaks", "warned"), [((100, 95, 120), ""), ((100, 60, 150), "in 2 problems; measure again")])
+def test_a_change_of_speed_is_noticed(
+    peaks: tuple[float, ...], warned: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _warn_of_phases([{"type": "f32", "peak_gflops": peak, "fma_gflops": 100.0} for peak in peaks])
+    assert (warned in capsys.readouterr().err) if warned else capsys.readouterr().err == ""

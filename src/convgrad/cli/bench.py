@@ -7,7 +7,7 @@ import csv
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,7 +24,9 @@ from convgrad.disk import check_new, growing
 from convgrad.engines.settings import max_error
 from convgrad.host import usable_cores
 from convgrad.spec.chosen import DIRECT
+from convgrad.words import counted
 
+PHASE = 0.3  # the largest change of the processor's speed during a run without a warning
 _BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
@@ -63,6 +65,7 @@ def _bench(options: argparse.Namespace) -> list[Row]:
             say(_json(rows[-1]) if options.json else report.line(rows[-1], peers))
     if any(row["engine"] == "numpy" for row in rows):
         _warn_of_blas(threads)
+    _warn_of_phases(rows)
     if not options.json:
         say("\n".join(report.summary(rows, peers)))
     if options.output:
@@ -102,6 +105,15 @@ def _warn_of_blas(threads: int) -> None:
     if set_to != str(threads):
         advice = f"set {_BLAS_VARIABLES[0]}={threads}"
         complain(f"convgrad: warning: the NumPy engine's BLAS had {set_to} threads; {advice}")
+
+
+def _warn_of_phases(rows: Sequence[Row]) -> None:
+    """Warn if the processor was slower or faster during some rows than at the start."""
+    peaks = [row["peak_gflops"] / row["fma_gflops"] for row in rows if row["type"] == "f32"]
+    changed = sum(not 1 - PHASE < share < 1 / (1 - PHASE) for share in peaks)
+    if changed:
+        speed = f"the processor's speed changed by more than {PHASE:.0%} since the start"
+        complain(f"convgrad: warning: {speed} in {counted(changed, 'problem')}; measure again")
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
