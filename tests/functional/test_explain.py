@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,6 +142,22 @@ def test_plans_of_every_layout_and_type_are_of_dense_arrays() -> None:
             machine = engines.machine_of(one)
             assert machine is not None
             assert engines.plan_of(one, machine, 1).rounding_depth == engines.height(one)
+
+
+@pytest.mark.parametrize(
+    ("operand_type", "dtype", "rounded"),
+    [
+        ("bf16", None, " before the result is rounded to bf16"),
+        ("f32", "f16", " before the result is rounded to f16"),
+        ("bf16", "f32", ""),
+        ("f32", None, ""),
+    ],
+)
+def test_the_bound_is_that_of_the_sum(operand_type: str, dtype: str | None, rounded: str) -> None:
+    shapes = (1, 8, 8, 16), (3, 3, 16, 16)
+    ones: dict[str, Any] = {"strides": [1, 1], "dilations": [1, 1]}
+    text = str(convgrad.explain("Convolution", *shapes, operand_type=operand_type, dtype=dtype, **ones))
+    assert f"error at most 8.58e-06 sum |x||y|{rounded}\n" in text
 
 
 def test_threads_by_context() -> None:

@@ -30,8 +30,9 @@ class Explanation:
     """The explanation of a call on dense row-major arrays: problem, engine and plan. Print the object to read the text.
 
     ``height`` is the rounding depth h, the largest number of roundings that affect one product. The error of a direct
-    sum is at most gamma_h sum |x||y|, where gamma_h = h u / (1 - h u) and u is the unit roundoff. ``scratch_bytes`` is
-    the scratch memory of all threads, or 0 for the NumPy engine.
+    sum is at most gamma_h sum |x||y|, where gamma_h = h u / (1 - h u) and u is the unit roundoff of the sums. Rounding
+    the result to a narrower type adds its own error. ``scratch_bytes`` is the scratch memory of all threads, or 0 for
+    the NumPy engine.
     """
 
     problem: Problem
@@ -69,10 +70,12 @@ class Explanation:
         """Return the error bound of an element as text."""
         from convgrad.functional.in_words import norms  # noqa: PLC0415 - needed for texts only
 
+        output, sums = self.problem.output_format, self.problem.operand_format.accumulator
+        rounded = f" before the result is rounded to {output}" if output.unit > sums.unit else ""
         if not self.problem.algorithm:
-            return f"{self.error_factor:.3g} sum |x||y|"
+            return f"{self.error_factor:.3g} sum |x||y|{rounded}"
         constant, tiles = kappa(self.problem), self.problem.algorithm
-        return f"{self.error_factor:.3g} {norms(self.problem)}: kappa = {constant:.4g}, of tiles of {tiles}"
+        return f"{self.error_factor:.3g} {norms(self.problem)}{rounded}: kappa = {constant:.4g}, of tiles of {tiles}"
 
     def __str__(self) -> str:
         from convgrad.functional.in_words import in_words  # noqa: PLC0415 - needed for texts only
