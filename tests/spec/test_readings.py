@@ -96,3 +96,27 @@ def test_shapes_that_fit_in_no_way_get_no_hint() -> None:
             lambda operator=operator, first=first: infer_shapes(operator, (2, 9, 9, first), (3, 3, 4, 5), **STRICT)
         )  # type: ignore[misc]
         assert "fit" not in message
+
+
+@pytest.mark.parametrize(
+    ("operator", "data", "kernel", "read", "axes"),
+    [
+        (CONV, (2, 5, 6, 3), (3, 3, 4, 3), {}, (-1, -2)),
+        (CONV, (2, 3, 5, 6), (3, 4, 3, 3), {"data_format": "NCX", "weights_format": "OIX"}, (0, 1)),
+        (DATA, (2, 5, 6, 3), (3, 3, 3, 4), {}, (-1, -2)),
+        (TRANSPOSE, (2, 5, 6, 3), (3, 3, 3, 4), {}, (-1, -2)),
+        (TRANSPOSE, (2, 5, 6, 8), (3, 3, 8, 4), {}, (-1, -2)),  # no other format fits
+    ],
+)
+def test_exchanged_channels_come_first(
+    operator: str, data: tuple[int, ...], kernel: tuple[int, ...], read: dict[str, str], axes: tuple[int, int]
+) -> None:
+    """Other formats fit only if a channel is taken for an extent of the kernel."""
+    message = said(lambda: infer_shapes(operator, data, kernel, **STRICT, **read))
+    assert f". These shapes fit with weights.swapaxes{axes}" in message
+    assert infer_shapes(operator, data, np.zeros(kernel).swapaxes(*axes).shape, **STRICT, **read)
+
+
+def test_exchanged_channels_leave_the_kernel_square() -> None:
+    message = said(lambda: infer_shapes(CONV, (2, 9, 8, 3), (4, 3, 5, 3), **STRICT))
+    assert "swapaxes" not in message

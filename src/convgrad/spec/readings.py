@@ -21,8 +21,9 @@ def other_readings(op: Operator, shapes: Sequence[Shape], attributes: Attributes
     """Return a hint about formats, or else another order of operands, in which the shapes pass the check; else ""."""
     ports = op.operands[: len(shapes)]
     fitting = list(_fitting(op, shapes, attributes, check, first=1))  # skip the given formats, which were refused
-    if fitting:
-        return f". These shapes fit {', or '.join(fitting)}"
+    exchanged = _exchanged(op, shapes, attributes, check)
+    if exchanged or fitting:
+        return f". These shapes fit {', or '.join([*exchanged, *fitting])}"
     given_formats = [getattr(attributes, means) for means in _FORMATS]
     if _channels_agree(op, shapes, attributes, given_formats):  # the formats are right, the spatial extents wrong
         return ""
@@ -36,6 +37,31 @@ def other_readings(op: Operator, shapes: Sequence[Shape], attributes: Attributes
             in_order = ", ".join(port.name for port in ports)
             return f". They would fit as {as_what} with {formats}: the order is {in_order}"
     return ""
+
+
+def _exchanged(op: Operator, shapes: Sequence[Shape], attributes: Attributes, check: Check) -> list[str]:
+    """Return, as a text or none, weights with exchanged channels, if a kernel of equal extents would then fit.
+
+    Other formats may fit too, but they take a channel for an extent of the kernel. If src and dst are both operands,
+    their exchange is the more likely mistake.
+    """
+    ports = op.operands[: len(shapes)]
+    arrays = {port.tensor: n for n, port in enumerate(ports) if not port.name.endswith("_shape")}
+    if "weights" not in arrays or {"src", "dst"} <= set(arrays):
+        return []
+    at = arrays["weights"]
+    shape = shapes[at]
+    axes = (0, 1) if attributes.weights_format in CHANNELS_FIRST else (-1, -2)
+    taps = shape[2:] if axes[0] == 0 else shape[:-2]
+    if len(shape) <= 2 or len(set(taps)) != 1:
+        return []
+    turned = list(shape)
+    turned[axes[0]], turned[axes[1]] = shape[axes[1]], shape[axes[0]]
+    try:
+        check(op, [*shapes[:at], tuple(turned), *shapes[at + 1 :]], attributes)
+    except ConvgradError:
+        return []
+    return [f"with {ports[at].name}.swapaxes{axes}"]
 
 
 def _fitting(
