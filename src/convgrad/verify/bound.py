@@ -64,9 +64,11 @@ def error_bound(
     The bound is infinite if no bound can be proved: if sums or results may overflow, if h u >= 1, or if operands are
     not finite. If operands are integers so small that sums are exact, only the output's rounding remains.
 
-    The result is f64, in the layout of the output and the library of the first input. Attributes are as for
-    ``convgrad.verify.check``. Raises as ``convgrad.run`` does, and InvalidAttributeError for an invalid declaration.
-    Follows the document of the named operator.
+    ``dtype`` is the type of the output to bound; the default is the type of the operands. Attributes are as for
+    ``convgrad.verify.check``, which has no ``dtype``: there, the type of the array is the type of the output.
+
+    The result is f64, in the layout of the output and the library of the first input. Raises as ``convgrad.run`` does,
+    and InvalidAttributeError for an invalid declaration. Follows the document of the named operator.
 
     >>> src, diff_dst = np.ones((2, 6, 1), np.float32), np.ones((2, 3, 1), np.float32)
     >>> call = {"strides": 2, "weights_shape": [2, 1, 1]}
