@@ -171,6 +171,41 @@ def test_the_page_has_each_class_and_each_slow_case(found: dict[tuple[str, str, 
     assert any(slow(found))
 
 
+def test_contiguous_tensors_are_compared_with_channels_first() -> None:
+    """The table of the page, from PyTorch's time on contiguous tensors: by class, the mean of medians over runs."""
+    lines = re.findall(r"^\| ([\w ,]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", PAGE, re.MULTILINE)
+    assert len(lines) == 4
+    for name, *cells in lines:
+        suite, data, weights = GLANCE[name]
+        for direction, cell in zip(PASSES, cells, strict=True):
+            layers: dict[str, list[float]] = {}
+            for row in (row for file in RUNS[weights if direction == "BWD_W" else data] for row in rows_of(file)):
+                if (row["suite"], row["direction"], row["layout"], row["type"]) == (suite, direction, "NCX", "f32"):
+                    ratio = float(row["torch_nchw_ms"]) / float(row["convgrad_ms"])
+                    layers.setdefault(row["name"], []).append(ratio)
+            assert cell == f"{geometric_mean(map(median, layers.values())):.2f}", (name, direction)
+
+
+def test_dense_3x3_layers_are_those_of_the_committed_runs() -> None:
+    """Of stride 1 and 16 channels or more on either side."""
+    form = re.compile(r" mb\d+ic(\d+)ih\d+oc(\d+)oh\d+kh3ph1n\w+:")
+    layers: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for row in (row for file in RUNS["data"] for row in rows_of(file)):
+        found = form.search(row["problem"])
+        if found and row["problem"][:6] != "deconv" and row["type"] == "f32" and min(map(int, found.groups())) >= 16:
+            by_name = layers.setdefault((row["direction"], row["layout"]), {})
+            by_name.setdefault(f"{row['suite']}:{row['name']}", []).append(float(row["torch_ratio"]))
+    ratios = {key: [median(one) for one in by_name.values()] for key, by_name in layers.items()}
+    forward, data = (ratios[direction, "NCX"] for direction in ("FWD_D", "BWD_D"))
+    assert max(*forward, *data) < 1
+    ranges = [f"{min(one):.2f} to {max(one):.2f}" for one in (forward, data)]
+    means = [f"{geometric_mean(ratios[direction, 'NXC']):.2f}" for direction in ("FWD_D", "BWD_D")]
+    words = " ".join(PAGE.split())
+    assert f"In all {len(forward)} measured layers with stride 1" in words
+    assert f"below 1: {ranges[0]} for forwards, and {ranges[1]} for data gradients" in words
+    assert f"With channels last, the means of these layers are {means[0]} and {means[1]}." in words
+
+
 def test_the_chart_has_the_ratios_of_the_table(found: dict[tuple[str, str, str], dict[str, float]]) -> None:
     assert class_chart.ratios() == found
 
