@@ -21,9 +21,9 @@ def other_readings(op: Operator, shapes: Sequence[Shape], attributes: Attributes
     """Return a hint about formats, or else another order of operands, in which the shapes pass the check; else ""."""
     ports = op.operands[: len(shapes)]
     fitting = list(_fitting(op, shapes, attributes, check, first=1))  # skip the given formats, which were refused
-    exchanged = _exchanged(op, shapes, attributes, check)
-    if exchanged or fitting:
-        return f". These shapes fit {', or '.join([*exchanged, *fitting])}"
+    swapped = _with_swapped_channels(op, shapes, attributes, check)
+    if swapped or fitting:
+        return f". These shapes fit {', or '.join([*swapped, *fitting])}"
     given_formats = [getattr(attributes, means) for means in _FORMATS]
     if _channels_agree(op, shapes, attributes, given_formats):  # the formats are right, the spatial extents wrong
         return ""
@@ -39,8 +39,8 @@ def other_readings(op: Operator, shapes: Sequence[Shape], attributes: Attributes
     return ""
 
 
-def _exchanged(op: Operator, shapes: Sequence[Shape], attributes: Attributes, check: Check) -> list[str]:
-    """Return, as a text or none, weights with exchanged channels, if a kernel of equal extents would then fit.
+def _with_swapped_channels(op: Operator, shapes: Sequence[Shape], attributes: Attributes, check: Check) -> list[str]:
+    """Return, as a text or none, weights with swapped channels, if a kernel of equal extents would then fit.
 
     Other formats may fit too, but they take a channel for an extent of the kernel. If src and dst are both operands,
     their exchange is the more likely mistake.
