@@ -66,9 +66,10 @@ def _candidates(problem: Problem, strides: Strides, machine: Machine, threads: i
     others = plans(problem, seen, machine, threads, MAX_KERNELS_PLANNED, CUTS)
     if threads > 1:
         others += plans(problem, seen, machine, 1, 1)
-    promising = [each for each in others if each.time_ms < PROMISING * first.time_ms]
-    distinct = {replace(each, time_ms=0.0, rejected=()): each for each in (*promising[::-1], first)}
-    return list(distinct.values())[::-1][:MAX_PLANS]
+    distinct: dict[Chosen, Chosen] = {}
+    for each in (first, *(other for other in others if other.time_ms < PROMISING * first.time_ms)):
+        distinct.setdefault(replace(each, time_ms=0.0, rejected=()), each)
+    return list(distinct.values())[:MAX_PLANS]
 
 
 def measured(problem: Problem, strides: Strides, found: Sequence[Chosen]) -> list[float]:
@@ -117,8 +118,10 @@ def _arrays(problem: Problem, strides: Strides) -> list[NDArray[Any]]:
 def _choice(found: Sequence[Chosen], times: Sequence[float]) -> Chosen:
     """Return the fastest plan, with the times of other kernels. The first stays unless another is clearly faster."""
     best = min(range(len(found)), key=lambda n: times[n] * (1 if n else 1 - MIN_GAIN))
-    others = {each.summary: time for time, each in sorted(zip(times, found, strict=True), key=lambda pair: -pair[0])}
-    del others[found[best].summary]
-    slower = [Rejected(name, f"{duration(time)} measured", slower=True) for name, time in reversed(others.items())]
+    kernels: dict[str, float] = {}
+    for time, each in sorted(zip(times, found, strict=True), key=lambda pair: pair[0]):
+        kernels.setdefault(each.summary, time)
+    del kernels[found[best].summary]
+    slower = [Rejected(name, f"{duration(time)} measured", slower=True) for name, time in kernels.items()]
     rejected = [each for each in found[0].rejected if not each.slower]
     return replace(found[best], measured_ms=times[best], rejected=(*slower, *rejected))
