@@ -18,7 +18,7 @@ from convgrad.engines.llvm.forward.micro_tile import tile as tile_of_positions
 from convgrad.plan.backward_weights.recipe import DEPTHWISE, GEMM, GROUPS, KernelSpec, MicroTileShape, Operand
 from convgrad.plan.forward.kn2row import Kn2rowSpec
 from convgrad.plan.forward.recipe import ForwardSpec
-from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
+from convgrad.plan.forward.spatial_stencil import Footprint, SpatialStencilSpec, Taps
 from convgrad.plan.machine import ISAS
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED
 from tests.support.engine_helpers import HOST
@@ -92,7 +92,7 @@ def test_golden_functions(name: str) -> None:
 OURS = re.compile(
     r"(task|tile\d+(_\d)?|depthwise|combine|reduce|store_panel|pack_(a|b)(_channel)?|clear|_GLOBAL_OFFSET_TABLE_"
     r"|region|segments|tiles|micro_tiles|combine_up|pack_(weights|line|line_of_b|bias)"
-    r"|pair|minimum|tap_sums|output_block|lines?|line_block|list_(k|taps)|phase|order|store|(micro_)?tile_[a-z]+)"
+    r"|pair|minimum|tap_sums|output_block|lines?|list_taps|phase|order|store|(micro_)?tile_[a-z_\d]+|compute|plane)"
 )
 
 
@@ -107,7 +107,8 @@ def test_no_symbol_from_outside(isa: str, fmt: str, half: int) -> None:
     stencils = (depthwise_of(isa, MicroTileShape(1, 1, 3, 3), slide, fmt) for slide in (0, 1))
     positions = (data_spec(isa, 5, 2, fmt, axis) for axis in (CHANNELS, SPATIAL, STRIDED))
     products = (products_spec(isa, fmt, axis) for axis in (CHANNELS, SPATIAL, STRIDED))
-    planes = (SpatialStencilSpec(ISAS[isa], fmt, fmt, 4, 2, 2, 2),)
+    footprint = Footprint((Taps(0, 1, 3, 0, 1, 1),), (Taps(0, 2, 2, 0, 1, 1), Taps(1, 2, 1, 0, 1, 1)), (3, 3), 2)
+    planes = (SpatialStencilSpec(ISAS[isa], fmt, fmt, 4, 2, 2, 1, footprint),)
     for spec in list(chain(packed, stencils, positions, products, planes))[half::2]:
         text = jit.assembly(module_of(spec), ISAS[isa])
         called = set(re.findall(r"^\s+(?:callq?|jmp|bl|b)\s+([A-Za-z_]\w*)", text, re.MULTILINE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -26,14 +27,18 @@ CHOSEN = (
     "FWD_D f32 NCX g16mb4ic96ih28oc160oh28kh3ph1",
     "BWD_D bf16 NCX g32mb4ic256ih28oc256oh28kh3ph1",
     "FWD_D f16 NCX g768mb4ic768iw4096oc768ow4096kw4pw1",
-)
-OTHERS = (  # whose positions do not lie together; where neighbours do not meet neighbours; one group
-    "FWD_D f32 NXC g192mb4ic192ih28oc192oh28kh3ph1",
     "FWD_D f32 NCX g96mb4ic96ih112oc96oh56kh3sh2ph1",
     "BWD_D f32 NCX g96mb4ic96ih112oc96oh56kh3sh2ph1",
-    "FWD_D f32 NCX mb4ic8ih56oc8oh56kh3ph1",
 )
-SMALL = ("groups along rows", "depthwise, two blocks", "depthwise", "groups of 16")
+OTHERS = (  # positions are not contiguous; neighbours are three apart; one group; too many taps; taps along three axes
+    "FWD_D f32 NXC g192mb4ic192ih28oc192oh28kh3ph1",
+    "FWD_D f32 NCX g96mb4ic96ih112oc96oh38kh3sh3ph1",
+    "BWD_D f32 NCX g96mb4ic96ih112oc96oh38kh3sh3ph1",
+    "FWD_D f32 NCX mb4ic8ih56oc8oh56kh3ph1",
+    "FWD_D f32 NCX g64mb4ic64ih28oc64oh28kh11ph5",
+    "FWD_D f32 NCX g64mb2ic64id16oc64od16kd3pd1",
+)
+SMALL = ("groups along rows", "depthwise")
 
 
 @pytest.mark.parametrize("line", CHOSEN)
@@ -82,3 +87,40 @@ def test_planes_give_the_bits_of_the_order(number: int, name: str, role: str) ->
         out = lying(np.array(old), one.layouts[-1])
         run_guarded(each, one, operands, out, at % 2 == 0)
         assert_same_bits(np.ascontiguousarray(out), expected, (name, role, str(each)))
+
+
+def geometries() -> list[str]:
+    """Geometries with all strides, dilations and paddings that spatial stencils have, and widths around the lanes."""
+    rng = np.random.default_rng(11)
+    lines = list[str]()
+    while len(lines) < 48:
+        groups, src, dst = int(rng.integers(2, 6)), int(rng.choice([1, 1, 2, 3])), int(rng.choice([1, 1, 2, 5, 8]))
+        words = [f"g{groups}mb{rng.integers(1, 4)}ic{groups * src}oc{groups * dst}"]
+        for axis in "hw"[len(lines) % 3 == 0 :]:
+            kernel, stride, dilation = (int(rng.choice(some)) for some in ([1, 2, 3, 4, 5], [1, 1, 2], [0, 0, 1, 2]))
+            extent, pads = int(rng.choice([1, 7, 8, 15, 16, 17, 31, 33, 40])), rng.integers(0, kernel + 2, 2)
+            out = (extent + int(pads.sum()) - (kernel - 1) * (dilation + 1) - 1) // stride + 1
+            words.append(f"i{axis}{extent}o{axis}{out}k{axis}{kernel}s{axis}{stride}d{axis}{dilation}p{axis}{pads[0]}")
+            if out < 1:
+                break
+        else:
+            direction, fmt = ("FWD_D", "BWD_D")[len(lines) % 2], ("f32", "bf16", "f32", "f16")[len(lines) // 2 % 4]
+            lines.append(f"{direction} {fmt} NCX:OIX {''.join(words)}")
+    return lines
+
+
+@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+@tiers("number, line", list(enumerate(geometries())), every=3)
+def test_bits_of_strides_dilations_and_pads(number: int, line: str) -> None:
+    one = replace(problem(line), accumulate=number % 4 == 1)
+    bits = np.random.PCG64(number)
+    operands = operands_of(one, bits)
+    old = lying(values(shape_of(one, one.output), one.output_format, bits), one.layouts[-1])
+    expected = np.ascontiguousarray(evaluate_in_order(one, operands, old))
+    view, found = plans_of(one, operands, old, ISAS[HOST[number % len(HOST)]])
+    some = [each for each in found if isinstance(each, SpatialStencilPlan)]
+    assert some, "all geometries have spatial stencils"
+    for at, each in enumerate(cut for one_way in some for cut in recut(one_way, view)):
+        out = lying(np.array(old), one.layouts[-1])
+        run_guarded(each, one, operands, out, at % 2 == 0)
+        assert_same_bits(np.ascontiguousarray(out), expected, (line, str(each)))

@@ -13,7 +13,6 @@ from convgrad.engines.llvm.winograd import run, sums
 from convgrad.functional.call import prepare
 from convgrad.notation import problem
 from convgrad.plan.forward.kn2row import Kn2rowPlan
-from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.winograd import plan_positions
 from convgrad.spec import order, tiles
@@ -87,18 +86,6 @@ def test_trees_of_data(leaves: int, name: str, isa: str) -> None:
     _, found = plans_of(one, operands, empty(one), ISAS[isa])
     for each in {type(plan): plan for plan in reversed(found)}.values():
         assert_same_bits(run_plan(each, one, operands, empty(one)), expected, (line, str(each)))
-
-
-@pytest.mark.parametrize("leaves", [15, 16, 17])
-def test_planes_have_one_node(leaves: int) -> None:
-    """They add blocks in a line: there are none where that is not the tree."""
-    line = line_of(DATA["taps of grouped rows"], leaves)
-    one, operands = problem(line), operands_of(line)
-    _, found = plans_of(one, operands, empty(one), ISAS[HOST[0]])
-    there = [plan for plan in found if isinstance(plan, SpatialStencilPlan)]
-    assert bool(there) == (leaves <= FAN_IN)
-    for each in there[:1]:
-        assert_same_bits(run_plan(each, one, operands, empty(one)), evaluate_in_order(one, operands), str(each))
 
 
 @pytest.mark.parametrize(("taps", "there"), [(4096, True), (4097, False)])

@@ -135,9 +135,12 @@ MAX_OPEN_SUMS_BYTES = Count(4 << 20, "bytes", "maximum sums that wait in scratch
 OUTPUT_BLOCK_SHARE = Rate(0.25, "of the second cache", "maximum A that an output block reads")
 KN2ROW_SHARE = Rate(0.3, "of the second cache", "maximum tap sums that outputs still need in kn2row")
 KN2ROW_PACKED_SHARE = Rate(0.125, "of the second cache", "packed data, or packed weights, of a cache block of kn2row")
-SPATIAL_FMA_CYCLES = Rate(0.36, "cycles", "multiply-add of a vector in the spatial stencil")
-SPATIAL_LINE_CYCLES = Rate(1.5, "cycles", "line of a micro-tile of the spatial stencil, per K")
-SPATIAL_VECTOR_CYCLES = Rate(3.0, "cycles", "each further vector of a line of the spatial stencil, per K")
+SPATIAL_LOAD_CYCLES = Rate(1.0, "cycles", "load of a vector of inputs in the spatial stencil")
+SPATIAL_WEIGHT_CYCLES = Rate(0.5, "cycles", "load of a weight into all lanes in the spatial stencil")
+SPATIAL_STORE_CYCLES = Rate(2.0, "cycles", "store of a vector of sums in the spatial stencil")
+SPATIAL_TILE_CYCLES = Rate(30.0, "cycles", "start of a micro-tile of the spatial stencil")
+SPATIAL_MAX_TERMS = Count(100, "terms", "maximum terms of a sum of the spatial stencil, which is unrolled")
+SPATIAL_MAX_CHANNELS = Count(16, "channels", "maximum channels of a group in the spatial stencil")
 KN2ROW_MIN_POSITIONS = Count(
     256, "positions", "positions with stored tap sums in kn2row; fewer are recomputed too often"
 )

@@ -240,18 +240,23 @@ def stencil_costs(
     problem: Problem, view: ForwardNest, machine: Machine, spec: SpatialStencilSpec, operands: Operands
 ) -> Costs:
     """Return the predicted times of a spatial stencil on one thread. The time to pack weights is neglected."""
-    lines, last = view.axes[-2], view.axes[-1]
-    outer = prod(axis.extent for axis in view.axes[:-2])
-    tiles_along = sum(ceil(len(phase.positions) / spec.lines) for phase in lines.phases)
-    taps = view.taps / len(lines.phases) * view.k
-    many = view.groups * outer * tiles_along * ceil(last.extent / spec.across) * ceil(view.n / spec.results)
-    vectors = spec.lines * spec.vectors
-    vector = constants.UNALIGNED_LOAD_CYCLES + constants.SPATIAL_FMA_CYCLES * spec.results
-    step = vectors * vector + spec.lines * constants.SPATIAL_LINE_CYCLES
-    cycles = many * taps * (step + constants.SPATIAL_VECTOR_CYCLES * (spec.vectors - 1) + constants.STEP_CYCLES)
-    listed = tiles_along * taps * constants.SEGMENT_CYCLES
-    store = view.positions * view.groups * view.n * STORE_NS[CHANNELS]
-    return Costs(spec, operands, (cycles + listed) * cycle_ns(machine), store, 0.0, 0.0)
+    lines, last, footprint = view.axes[-2], view.axes[-1], spec.footprint
+    pieces = ceil(last.extent / spec.across) * ceil(view.n / spec.results)
+    loaded = len(footprint.vectors(spec.isa.lanes, spec.vectors)) * view.k
+    used = sum(taps.number for taps in footprint.last) * view.k * spec.results
+    stored = spec.results * spec.lines * spec.vectors * len(footprint.last) * constants.SPATIAL_STORE_CYCLES
+    cycles = 0.0
+    for phase, part in enumerate(lines.phases):
+        rows = footprint.rows(phase, spec.lines)
+        adds = sum(map(len, rows.values())) * used
+        read = len(rows) * loaded * constants.SPATIAL_LOAD_CYCLES + adds * constants.SPATIAL_WEIGHT_CYCLES
+        tile = max(adds * spec.vectors / 2, read) + stored + constants.SPATIAL_TILE_CYCLES
+        cycles += ceil(len(part.positions) / spec.lines) * tile
+    outer = view.groups * prod(axis.extent for axis in view.axes[:-2])
+    met = outer * lines.met * last.met * view.k * FORMATS[spec.operand].dtype.itemsize
+    out = view.positions * view.groups * view.n * FORMATS[spec.output].dtype.itemsize
+    traffic = traffic_ns(machine, met + out)
+    return Costs(spec, operands, outer * pieces * cycles * cycle_ns(machine), traffic, 0.0, 0.0)
 
 
 def stencil_timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:

@@ -1,8 +1,8 @@
 """The spatial stencil: small groups in channels-first layouts, with neighbouring output positions in a vector.
 
 In other kernels, the output channels of a small group leave most lanes of a vector empty. Here a vector of input
-positions is read in place and multiplied by one weight per output channel. If a tap is absent for a lane, the sum of
-this lane does not change.
+positions is read in place and multiplied by one weight per output channel. Kernels are unrolled over the taps of the
+last two axes. If a tap is absent for a lane, the sum of this lane does not change.
 
 The kernel has no bf16 pairs, because each pair would need two vectors of positions, interleaved. Pairs would pay only
 for four or more output channels, and only if a multiply-add of a pair is as fast as one of a single k.
@@ -12,17 +12,69 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from convgrad.formats import BF16
+from convgrad.plan import constants
 from convgrad.plan.forward.nest import OPERAND, ForwardNest
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import Chosen, Operands
-from convgrad.spec.order import FAN_IN
+from convgrad.plan.regions import Part
 from convgrad.spec.problem import Problem
 
 SPATIAL_STENCIL = "spatial stencil"  # the name of the loop nest
 MAX_POSITIONS = 1 << 31  # the limit of positions per line, because lanes count positions in 32 bits
-SHAPES = ((1, 8), (2, 8), (4, 4), (8, 2))  # output channels of a micro-tile, and vectors of each channel
+RESULTS = (8, 4, 2, 1)  # output channels of a micro-tile, the most first
+MAX_PHASES = 2  # of the last axis, whose outputs are interleaved; or the step of inputs between neighbouring outputs
+
+
+class Taps(NamedTuple):
+    """The taps of a phase of an axis, and the input positions that its outputs meet through them."""
+
+    first: int
+    step: int
+    number: int
+    met: int  # the input position that the first output meets through the first tap, after that of the first phase
+    by_position: int
+    by_tap: int
+
+    def offset(self, position: int, tap: int) -> int:
+        """Return the input position that output number ``position`` meets through tap number ``tap`` of the phase."""
+        return self.met + position * self.by_position + tap * self.by_tap
+
+
+class Footprint(NamedTuple):
+    """The taps of the last two axes, by phase, and the input channels of a group."""
+
+    lines: tuple[Taps, ...]
+    last: tuple[Taps, ...]
+    kernel: tuple[int, int]  # the number of taps of both axes
+    k: int
+
+    def rows(self, phase: int, lines: int) -> dict[int, list[tuple[int, int]]]:
+        """Return the lines and taps that use each input row, by its number, in an order in which taps ascend.
+
+        >>> Footprint((Taps(0, 1, 2, 0, 1, 1),), (), (2, 1), 1).rows(0, 2)
+        {0: [(0, 0)], 1: [(0, 1), (1, 0)], 2: [(1, 1)]}
+        """
+        taps, found = self.lines[phase], dict[int, list[tuple[int, int]]]()
+        for line in range(lines):
+            for tap in range(taps.number):
+                found.setdefault(line * taps.by_position + tap * taps.by_tap, []).append((line, tap))
+        return dict(sorted(found.items(), reverse=taps.by_tap < 0))
+
+    def vectors(self, lanes: int, vectors: int) -> list[int]:
+        """Return the numbers of the first positions of the vectors that a row of a micro-tile loads, ascending."""
+        return sorted({
+            start for taps in self.last for tap in range(taps.number) for v in range(vectors)
+            for start in starts(taps.offset(v * lanes, tap), taps.by_position, lanes)
+        })  # fmt: skip
+
+
+def starts(offset: int, by_position: int, lanes: int) -> list[int]:
+    """Return where the vectors begin that hold every ``by_position``-th position from ``offset`` on, for all lanes."""
+    begin = offset - offset % by_position
+    return [begin + number * lanes for number in range(by_position)]
 
 
 @dataclass(frozen=True)
@@ -36,6 +88,7 @@ class SpatialStencilSpec:
     results: int  # output channels of a micro-tile
     lines: int  # lines of positions of a micro-tile
     vectors: int  # vectors per line
+    footprint: Footprint
     activation: str = ""  # applied to outputs before rounding; "" for none
 
     @property
@@ -51,7 +104,7 @@ class SpatialStencilSpec:
     @property
     def across(self) -> int:
         """The number of outputs of a line of a micro-tile."""
-        return self.vectors * self.isa.lanes
+        return self.vectors * self.isa.lanes * len(self.footprint.last)
 
     def __str__(self) -> str:
         shape = f"{self.results}x{self.lines}x{self.vectors}"
@@ -79,23 +132,55 @@ class SpatialStencilPlan(Chosen):
 
 def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
     """Return why the spatial stencil does not support a problem, or the empty string if it does."""
-    last, order = view.axes[-1], view.order
+    last = view.axes[-1]
     if view.groups == 1:
         return "there is one group"
     if (last.data, last.out) != (problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize):
         return "positions are not contiguous"
-    if len(last.phases) != 1 or last.phases[0].by_position != 1:
-        return "neighbouring outputs do not read neighbouring inputs"
-    if order.blocks_a_line > 1 or order.blocks > FAN_IN:
-        return "a sum has more accumulation chains than a node of the tree has children"
-    return "" if last.met + last.extent < MAX_POSITIONS else f"a row has more than {MAX_POSITIONS} positions"
+    if last.met + last.extent >= MAX_POSITIONS:
+        return f"a row has more than {MAX_POSITIONS} positions"
+    return "" if footprint_of(view) else _not_unrolled(view)
+
+
+def _not_unrolled(view: ForwardNest) -> str:
+    """Return why a kernel cannot be unrolled over the taps of a nest, or the empty string if it can."""
+    *outer, _, last = view.axes
+    if any(axis.kernel > 1 for axis in outer):
+        return "there are taps along more than two axes"
+    if view.taps * view.k > constants.SPATIAL_MAX_TERMS or view.k > constants.SPATIAL_MAX_CHANNELS:
+        return "there are too many taps or channels"
+    if view.order.blocks * view.order.units > 1:
+        return "a sum has more than one accumulation chain"
+    far = max(part.by_position for part in last.phases)
+    return "" if far * len(last.phases) <= MAX_PHASES else f"neighbouring outputs read inputs over {MAX_PHASES} apart"
+
+
+def footprint_of(view: ForwardNest) -> Footprint | None:
+    """Return the taps of an unrolled kernel, or None if it cannot be unrolled."""
+    lines, last = view.axes[-2:]
+    if _not_unrolled(view):
+        return None
+    of_lines, of_last = (tuple(_taps(part, axis.phases[0]) for part in axis.phases) for axis in (lines, last))
+    return Footprint(of_lines, of_last, (lines.kernel, last.kernel), view.k)
+
+
+def _taps(part: Part, first: Part) -> Taps:
+    met = part.met - (first.met if first.taps else 0) if part.taps else 0
+    return Taps(part.taps.start, part.taps.step, len(part.taps), met, part.by_position, part.by_tap)
 
 
 def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[SpatialStencilSpec, Operands]]:
-    """Yield the spatial stencils, one for each shape of a micro-tile."""
+    """Yield the spatial stencils. Half of the registers hold sums, and lines are chosen to divide their number."""
+    footprint = footprint_of(view)
+    assert footprint is not None, "only supported problems have kernels"
     names = (problem.operand_format.name, problem.output_format.name)
-    results, max_vectors = next(shape for shape in reversed(SHAPES) if shape[0] <= view.n)
-    for vectors in (1, 2, 4, 8):
-        if vectors <= max_vectors and (vectors == 1 or (vectors - 1) * isa.lanes < view.axes[-1].extent):
-            spec = SpatialStencilSpec(isa, *names, len(view.axes), results, max_vectors // vectors, vectors)
-            yield spec, (OPERAND[problem.solves_for], "weights")
+    results = next(number for number in RESULTS if number <= view.n)
+    last, lines, phases = view.axes[-1].extent, view.axes[-2], len(footprint.last)
+    extent = max(len(part.positions) for part in lines.phases)
+    for vectors in (1, 2, 4):
+        sums = isa.registers // 2 // (results * vectors * phases)
+        if sums and (vectors == 1 or (vectors - 1) * isa.lanes * phases < last):
+            maximum = min(extent, sums)
+            for many in {maximum, -(-extent // -(-extent // maximum))}:
+                spec = SpatialStencilSpec(isa, *names, len(view.axes), results, many, vectors, footprint)
+                yield spec, (OPERAND[problem.solves_for], "weights")

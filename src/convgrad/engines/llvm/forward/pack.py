@@ -14,7 +14,6 @@ from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.packing import Cells, Copy, in_pairs, nested
 from convgrad.engines.llvm.pairs import nothing_yet
 from convgrad.plan.forward.recipe import ForwardSpec
-from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, TAPS
 
@@ -66,7 +65,7 @@ def cells(f: Function, spec: ForwardSpec) -> Cells:
     return Cells(f, spec.operand, spec.isa.lanes, 1 if spec.step == 2 else None)
 
 
-def taken(f: Function, spec: ForwardSpec | SpatialStencilSpec, k: Value, count: Value) -> Value:
+def taken(f: Function, spec: ForwardSpec, k: Value, count: Value) -> Value:
     """Return the position of ``k`` in the order of the sum, which swaps the two k of a pair.
 
     A tap has ``count`` k, and an odd last k is not swapped.
