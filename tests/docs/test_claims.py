@@ -40,8 +40,8 @@ def tables(page: str) -> list[list[str]]:
 def test_images_of_a_leaf_are_those_of_the_order() -> None:
     head, _, *rows = tables("batch.md")
     batches = [int(number) for cell in head[2:] for number in re.findall(r"\d+", cell)]
-    assert batches == [32, 256, 1024]
-    assert len(rows) > 5
+    assert batches == [32, 256]
+    assert len(rows) > 3
     for extents, *cells in rows:
         height, width = map(int, extents.split(" x "))
         geometries = [Channels(batch, 1, (height, width)) for batch in batches]
