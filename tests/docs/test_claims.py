@@ -120,29 +120,36 @@ def test_the_graph_of_the_page_is_the_one_in_examples() -> None:
 def test_clipped_sums_are_those_of_explicit_gradients() -> None:
     """A sample is clipped by the norm of its weights and bias together."""
     pytest.importorskip("torch")
-    names = run_page(DOCS / "per_sample.md", ("LAYERS =",))[1]
-    each, src, diff_dst, layer = (names[name] for name in ("each", "src", "diff_dst", "layer"))
-    squares = np.sum(each.astype(float) ** 2, axis=(1, 2, 3, 4)) + np.sum(diff_dst.sum((1, 2)) ** 2.0, axis=1)
-    assert names["clipped"] == (squares > 100.0**2).sum() > 0
-    factors = convgrad.clip_scales(squares, 100.0)[:, None, None, None]
-    ((weights, bias),) = names["sums"]
-    expected = convgrad.convolution_backward_weights(src * factors, diff_dst, names["shape"], **layer)
-    assert_same_bits(weights, expected, "weights")
-    assert_same_bits(bias, convgrad.bias_add_backward(diff_dst * factors), "bias")
-    first = [np.moveaxis(each, -1, 1) for each in (src, diff_dst)]
-    ((again, bias_again),), clipped = names["clipped_step"](
-        [(*first, names["shape"], layer | {"data_format": "NCX"})], 100.0
-    )
-    assert clipped == names["clipped"]
-    assert_same_bits(again, weights, "weights of channels first")
-    assert_same_bits(bias_again, bias, "bias of channels first")
+    names = run_page(DOCS / "per_sample.md", ("direction =",))[1]
+    conv, layer, (x, dy, norm2) = names["conv"], names["layer"], (names[name].numpy() for name in ("x", "dy", "norm2"))
+    shape = tuple(conv.weight.shape)
+    each = [convgrad.convolution_backward_weights(x[n : n + 1], dy[n : n + 1], shape, **layer) for n in range(len(x))]
+    squares = np.sum(np.square(each, dtype=float), axis=(1, 2, 3, 4)) + np.sum(dy.sum((2, 3), float) ** 2, axis=1)
+    np.testing.assert_allclose(norm2, squares, rtol=1e-5)
+    scale = convgrad.clip_scales(norm2, 1.0)
+    assert (scale < 1).any()
+    scaled = scale[:, None, None, None]
+    expected = convgrad.convolution_backward_weights(x * scaled, dy, shape, **layer)
+    assert_same_bits(conv.weight.grad.numpy(), expected, "weights")
+    assert_same_bits(conv.bias.grad.numpy(), convgrad.bias_add_backward(dy * scaled, data_format="NCX"), "bias")
+
+
+def test_inner_products_with_a_direction_are_those_of_explicit_gradients() -> None:
+    pytest.importorskip("torch")
+    names = run_page(DOCS / "per_sample.md")[1]
+    x, dy, direction, layer = (names[name] for name in ("x", "dy", "direction", "layer"))
+    each = [
+        convgrad.convolution_backward_weights(x[n : n + 1], dy[n : n + 1], direction.shape, **layer) for n in (0, 7)
+    ]
+    expected = [float((one.double() * direction.double()).sum()) for one in each]
+    np.testing.assert_allclose(names["products"].numpy()[[0, 7]], expected, rtol=1e-3, atol=1e-2)
 
 
 @pytest.fixture(scope="module")
 def clipped_backward() -> Any:
-    """The page's function for PyTorch."""
+    """The function of the example for PyTorch."""
     pytest.importorskip("torch")
-    return run_page(DOCS / "per_sample.md", ("direction =",))[1]["clipped_backward"]
+    return runpy.run_path(str(EXAMPLES / "clipped_gradients.py"))["clipped_backward"]
 
 
 def layers_of(nn: Any, kind: str) -> tuple[list[Any], tuple[int, ...]]:

@@ -135,6 +135,14 @@ def test_a_gradient_of_files_is_interrupted_and_resumed_to_the_same_bits():
     assert int(left) == int(pieces) // 2 > 0
 
 
+def test_samples_are_clipped():
+    pytest.importorskip("torch")
+    clipped, samples = map(
+        int, re.fullmatch(r"(\d+) of (\d+) samples are clipped\n", printed("clipped_gradients.py")).groups()
+    )
+    assert 0 < clipped < samples
+
+
 @pytest.mark.long
 def test_processes_train_to_one_hash():
     assert len({line.rsplit(maxsplit=1)[-1] for line in printed("data_parallel.py").splitlines()}) == 1
