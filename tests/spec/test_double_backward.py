@@ -10,7 +10,7 @@ import pytest
 
 import convgrad
 from convgrad.spec.operators import OPERATORS, Operator
-from tests.spec.derivative_rows import CELLS, CURRENT, LAYER, PAGE, ROWS, Call, calls, names_of, row_of
+from tests.spec.derivative_rows import CURRENT, LAYER, PAGE, ROWS, Call, calls, names_of
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
 
@@ -22,12 +22,6 @@ DIRECTIONS = 5  # single elements of an input, beside one direction of all of th
 
 def test_every_input_has_its_row() -> None:
     assert list(ROWS) == [(op.name, port.name) for op in CURRENT for port in op.operands if not port.is_shape]
-
-
-def test_every_older_name_is_told() -> None:
-    told = [row for row in CELLS if row[0].endswith("-1")]
-    older = [op for op in OPERATORS if op not in CURRENT]
-    assert told == [[op.name, row_of(op).name, ", ".join(port.name for port in op.operands)] for op in older]
 
 
 def test_the_layer_is_what_the_page_says() -> None:
