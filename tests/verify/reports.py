@@ -1,9 +1,9 @@
 """Sixteen public reports of wrong or misjudged gradients: each kernel's fault done again in a few lines, and judged.
 
-``python -m tests.verify.reports`` prints the table of docs/reports.md, which has the fault of each and what its text
-leaves open. Faults are made of right calls: on operands read wrongly, of other attributes, in pieces that are rounded.
-Where a report does not say what the kernel did, the fault is one that does what it describes. Reports that call a right
-kernel wrong are right results here, which must be ok.
+``python -m tests.verify.reports`` prints the table of docs/reports.md, with details and places. The page has the fault
+of each report, and what its text leaves open. Faults are made of right calls: on operands read wrongly, of other
+attributes, in pieces that are rounded. Where a report does not say what the kernel did, the fault is one that does what
+it describes. Reports that call a right kernel wrong are right results here, which must be ok.
 """
 
 from __future__ import annotations
@@ -215,22 +215,21 @@ REPORTS: Mapping[str, Callable[[], Verdict]] = {
 
 
 def cells(verdict: Verdict) -> tuple[str, str, str]:
-    """Return what the page's table says of a verdict: outcome, defect, where."""
+    """Return a verdict's outcome, defect with its details, and where the wrong elements are."""
     said = ", ".join(f"{d.name} ({d.detail})" if d.detail else d.name for d in verdict.found)
     return verdict.outcome, said or "-", verdict.where or "-"
 
 
 def agrees(found: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    """Whether a verdict is the page's but for details, and may say more of the place."""
-    (outcome, name, where), (one, other, there) = ((a, b.partition(" (")[0], c) for a, b, c in (found, wanted))
-    return (outcome, name) == (one, other) and where.startswith(there)
+    """Whether a verdict has the outcome and the defect of the page, which leaves out details and the place."""
+    return (found[0], found[1].partition(" (")[0]) == wanted
 
 
 def expected() -> dict[str, tuple[str, ...]]:
-    """Return the rows of the page by thread: fault, outcome, defect, where, and the open question of the report."""
+    """Return the rows of the page by thread: fault, outcome, defect, and the open question of the report."""
     page = (DOCS / "reports.md").read_text(encoding="utf-8").splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page if "#" in line.partition(" | ")[0]]
-    return {thread: tuple(others) for thread, *others in rows if len(others) == 5}
+    return {thread: tuple(others) for thread, *others in rows if len(others) == 4}
 
 
 def main() -> int:
