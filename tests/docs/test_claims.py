@@ -98,7 +98,7 @@ def test_arrays_of_a_piece_are_those_of_the_tree() -> None:
 def test_lines_of_other_drivers_are_cases() -> None:
     _, _, lines_on = text_of("cases.md").partition("## MIOpenDriver")
     blocks = re.findall(r"^```\n(.*?)^```", lines_on.partition("## Names of array files")[0], re.MULTILINE | re.DOTALL)
-    lines = [line.removesuffix(" ...") for block in blocks for line in block.splitlines()]
+    lines = [line.removesuffix(" ...") for block in blocks for line in block.replace("\\\n", "").splitlines()]
     found = [(case.operator, case.operand_format.name) for line in lines for case in cases.read(line)]
     every = ("Convolution", "ConvolutionBackwardData", "ConvolutionBackwardWeights")
     assert found == [
