@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice, product
@@ -28,15 +29,46 @@ from tests.support.places import DOCS
 
 
 OPERATORS_HEAD = """\
-What graphs, `explain` and `vjp` know by name, and `run` and `compile` strictly by its document. For the current names
-there are [functions](api/functions.md) with defaults. Letters in shapes are those of
-[Shapes and padding](shapes.md#the-letters); [Coverage](coverage.md) counts what is tested. A forward follows the
-document that states its gradients. A `-1` at the end of a name may be left out, or added, where no other operator has
-that name. This page is made from the operator table (`src/convgrad/spec/operators.py`). In
-brackets stand the generations that have a name:"""
+# Operators
+
+This page lists every operator with its operands and attributes. `convgrad.run` computes an operator by its name:
+
+```python
+import numpy as np
+import convgrad
+
+src, weights = np.ones((1, 8, 8, 3), np.float32), np.ones((3, 3, 3, 4), np.float32)
+dst = convgrad.run("Convolution", src, weights, strides=[1, 1], dilations=[1, 1])
+print(dst.shape)
+```
+```text
+(1, 6, 6, 4)
+```
+
+- `run` and `compile` need all required attributes. If an attribute has one value per spatial axis, pass a list.
+- `infer_shapes`, `explain` and `vjp` also take these names. They have the same defaults as the
+  [functions](api/functions.md), and accept one integer for all axes.
+- Graph files use the same names ([oneDNN graphs](graphs.md)).
+- You may add or omit `-1` at the end of a name, unless the new name is the name of another operator.
+
+[Shapes and padding](shapes.md#the-letters) explains the letters in shapes. [Coverage](coverage.md) lists the tested
+combinations of attributes.
+
+Each heading below shows the generations of oneDNN that have the operator:
+"""
 ODD_PADS = """\
-- auto_pad: if the total is odd, same_upper pads one more position at the end, same_lower at the beginning. The text of
-  the document says this; its formula says the reverse ([auto_pad](shapes.md#auto-pad))."""
+- `auto_pad`: same_upper pads an odd position at the end, same_lower at the beginning. The text of the specification
+  requires this, but its formula says the reverse ([auto_pad](shapes.md#auto-pad))."""
+COMMON_HEAD = """\
+## Attributes
+
+All operators with weights have these attributes. The operators without weights have only `data_format`."""
+SPECIFICATION = """\
+The last line of a section names the document that convgrad follows. Some forward operators follow the document of their
+weight gradient."""
+MORE_HEAD = """\
+The section of an operator lists its additional attributes. If a format has two rows, the second row is for transposed
+operators:"""
 RULES_HEAD = """\
 Where a call breaks a rule, the message ends with the rule's id, in brackets.
 [Errors of the first hour](first_errors.md) has many of the messages;
@@ -44,23 +76,43 @@ Where a call breaks a rule, the message ends with the rule's id, in brackets.
 
 
 def operators_page() -> str:
-    lines = ["# Operators", "", OPERATORS_HEAD, ""]
-    lines += [f"- **{name}**: {meaning}" for name, meaning in GENERATIONS.items()]
+    with_weights = [op for op in OPERATORS if _has_weights(op)]
+    common = [each for each in OPERATORS[0].attributes if all(each in op.attributes for op in with_weights)]
+    added = {each for op in with_weights for each in op.attributes if each not in common}
+    more = sorted(added, key=lambda each: (each.name, str(each.default)))
+    lines = [OPERATORS_HEAD, *(f"- **{name}**: {meaning}" for name, meaning in GENERATIONS.items())]
+    for head, attributes in ((COMMON_HEAD, common), (MORE_HEAD, more)):
+        lines += ["", head, "", "| attribute | type | default | values |", "|---|---|---|---|"]
+        lines += map(_attribute_row, attributes)
+    lines += ["", SPECIFICATION]
     for op in OPERATORS:
-        inputs = ", ".join(p.name if p.required else f"[{p.name}]" for p in op.operands)
+        inputs = ", ".join(f"`{p.name}`" + " (optional)" * (not p.required) for p in op.operands)
         lines += ["", f"## {op.name} ({', '.join(op.generations)})", ""]
-        lines += [f"- operands: {inputs}; result: {op.output.name}", f"- shape: {op.shape_rule}"]
-        lines += [f"- follows: {op.document}", *[ODD_PADS] * op.document.startswith("ConvolutionBackpropData-1")]
-        lines += ["", "| attribute | type | required | default | values |"]
-        lines += ["|---|---|---|---|---|", *map(_attribute_row, op.attributes)]
+        lines += [f"- Operands: {inputs}. Result: `{op.output.name}`.", f"- Shape of the result: {_code_of_names(op)}."]
+        if _has_weights(op):
+            of_op = (each for each in op.attributes if each not in common)
+            shown = ", ".join(f"`{a.name}` (default {a.default})" if a.choices else f"`{a.name}`" for a in of_op)
+            lines += [f"- More attributes: {shown}."]
+        lines += [f"- Specification: {op.document}.", *[ODD_PADS] * op.document.startswith("ConvolutionBackpropData-1")]
     return "\n".join(lines) + "\n"
+
+
+def _code_of_names(op: Operator) -> str:
+    """Return the rule of the result's shape, with the operator's names as code."""
+    names = {each.name for each in (*op.operands, *op.attributes)}
+    return re.sub(r"\b\w{3,}\b", lambda word: f"`{word[0]}`" if word[0] in names else word[0], op.shape_rule)
+
+
+def _has_weights(op: Operator) -> bool:
+    """Return whether an operator has weights, and with them the common attributes."""
+    return op.attribute("strides") is not None
 
 
 def _attribute_row(a: Attribute) -> str:
     values = ", ".join(a.choices) or (">= " + str(a.minimum))
     default = a.default if a.default is not None else ("zeros" if a.name.startswith("pads") else "none")
-    kind = a.type + (", one per spatial axis" if a.per_axis else "")
-    return f"| {a.name} | {kind} | {'yes' if a.required else 'no'} | {'' if a.required else default} | {values} |"
+    kind = {"s64": "integer", "s64[]": "list of integers", "string": "string"}[a.type] + ", one per axis" * a.per_axis
+    return f"| `{a.name}` | {kind} | {'required' if a.required else default} | {values} |"
 
 
 def rules_page() -> str:

@@ -130,11 +130,12 @@ _TRANSPOSE_DOC = "ConvTransposeBackwardWeights (oneDNN developer guide)"
 _DATA_DOC = "ConvolutionBackpropData-1 (specification 1.0-alpha)"
 _FILTERS_DOC = "ConvolutionBackpropFilters-1 (specification 1.0-alpha)"
 _WEIGHTS_DOC = "ConvolutionBackpropWeights-1"
-_ALPHA = "specification 1.0-alpha"
+_ALPHA = "oneDNN Graph specification 1.0-alpha"
 
 _FORWARD = "O = floor((I + P - E)/s) + 1"
+_DATA = "If it is missing: I = s(O - 1) + E - P + op, or I = sO if auto_pad is same_upper or same_lower"
 _TRANSPOSED = "L = s(l - 1) + E - P + op"
-_TRANSPOSED_BACK = "l = floor((L + P - E)/s) + 1; with output_padding L = s(l - 1) + E - P + op"
+_TRANSPOSED_BACK = "l = floor((L + P - E)/s) + 1; with output_padding, L = s(l - 1) + E - P + op must hold"
 
 OPERATORS: tuple[Operator, ...] = (
     Operator(
@@ -147,13 +148,13 @@ OPERATORS: tuple[Operator, ...] = (
         (Port("diff_dst", "dst"), Port("weights", "weights"), Port("dst_shape", "src", required=False, is_shape=True)),
         Port("diff_src", "src"),
         (*_CONV, _PADDING, _DST_SHAPE),
-        "dst_shape; else I = s(O - 1) + E - P + op, or sO with auto_pad same", _DATA_DOC,
+        f"dst_shape. {_DATA}", _DATA_DOC,
     ),
     Operator(
         "ConvolutionBackwardWeights", ("G3",), "weights", False,
         (Port("src", "src"), Port("diff_dst", "dst"), Port("weights_shape", "weights", required=False, is_shape=True)),
         Port("diff_weights", "weights"),
-        (*_CONV, _WEIGHTS_SHAPE), "weights_shape", _BACKWARD_WEIGHTS_DOC,
+        (*_CONV, _WEIGHTS_SHAPE), "weights_shape, which is required as operand or attribute", _BACKWARD_WEIGHTS_DOC,
     ),
     Operator(
         "ConvTranspose", ("G3",), "src", True,
@@ -170,12 +171,12 @@ OPERATORS: tuple[Operator, ...] = (
         "ConvTransposeBackwardWeights", ("G3",), "weights", True,
         (Port("src", "dst"), Port("diff_dst", "src"), Port("weights_shape", "weights", required=False, is_shape=True)),
         Port("diff_weights", "weights"),
-        (*_TRANSPOSE, _WEIGHTS_SHAPE), "weights_shape", _TRANSPOSE_DOC,
+        (*_TRANSPOSE, _WEIGHTS_SHAPE), "weights_shape, which is required as operand or attribute", _TRANSPOSE_DOC,
     ),
     Operator(
         "BiasAdd", ("G3",), "bias_add", False,
         (Port("src", "src"), Port("bias", "bias")), Port("dst", "dst"),
-        (DATA_FORMAT,), "dst has the shape of src", "BiasAdd (oneDNN developer guide)",
+        (DATA_FORMAT,), "the shape of src", "BiasAdd (oneDNN developer guide)",
     ),
     Operator(
         "BiasAddBackward", ("G3",), "bias", False,
@@ -192,7 +193,7 @@ OPERATORS: tuple[Operator, ...] = (
         (Port("data", "dst"), Port("filter", "weights"), Port("output_shape", "src", required=False, is_shape=True)),
         Port("output", "src"),
         (*_OLD_CONV, _PADDING, _OUTPUT_SHAPE),
-        "output_shape (spatial extents will do); else I = s(O - 1) + E - P + op, or sO with auto_pad same", _DATA_DOC,
+        f"output_shape, which may have only the spatial extents. {_DATA}", _DATA_DOC,
         spatial_shape=True,
     ),
     Operator(
@@ -200,7 +201,7 @@ OPERATORS: tuple[Operator, ...] = (
         (Port("input_forward", "src"), Port("output_delta", "dst"),
          Port("filter_shape", "weights", required=False, is_shape=True)),
         Port("filter_delta", "weights"),
-        (*_OLD_CONV, _FILTER_SHAPE), "filter_shape", _FILTERS_DOC,
+        (*_OLD_CONV, _FILTER_SHAPE), "filter_shape, which is required as operand or attribute", _FILTERS_DOC,
     ),
     Operator(  # same name as the row above, other order of operands: the second is a 1-D integer array
         "ConvolutionBackpropFilters-1", ("G0",), "weights", False,
@@ -212,7 +213,7 @@ OPERATORS: tuple[Operator, ...] = (
         "ConvolutionBackpropWeights-1", ("G2",), "weights", False,
         (Port("src", "src"), Port("diff_dst", "dst"), Port("weights_shape", "weights", required=False, is_shape=True)),
         Port("diff_weights", "weights"),
-        (*_CONV, _WEIGHTS_SHAPE), "weights_shape", _WEIGHTS_DOC,
+        (*_CONV, _WEIGHTS_SHAPE), "weights_shape, which is required as operand or attribute", _WEIGHTS_DOC,
     ),
     Operator(
         "ConvTranspose-1", ("G0", "G1"), "src", True,
@@ -230,12 +231,12 @@ OPERATORS: tuple[Operator, ...] = (
         (Port("input", "dst"), Port("output_delta", "src"),
          Port("filter_shape", "weights", required=False, is_shape=True)),
         Port("filter_delta", "weights"),
-        (*_OLD_TRANSPOSE, _FILTER_SHAPE), "filter_shape", _ALPHA,
+        (*_OLD_TRANSPOSE, _FILTER_SHAPE), "filter_shape, which is required as operand or attribute", _ALPHA,
     ),
     Operator(
         "BiasAdd-1", ("G0", "G1"), "bias_add", False,
         (Port("input", "src"), Port("bias", "bias")), Port("output", "dst"),
-        (DATA_FORMAT,), "output has the shape of input", _ALPHA,
+        (DATA_FORMAT,), "the shape of input", _ALPHA,
     ),
     Operator(
         "BiasAddBackprop-1", ("G0", "G1"), "bias", False,
