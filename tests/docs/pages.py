@@ -70,9 +70,22 @@ MORE_HEAD = """\
 The section of an operator lists its additional attributes. If a format has two rows, the second row is for transposed
 operators:"""
 RULES_HEAD = """\
-Where a call breaks a rule, the message ends with the rule's id, in brackets.
-[Errors of the first hour](first_errors.md) has many of the messages;
-[the letters](shapes.md#the-letters) are told with the shapes."""
+# Rules
+
+If a call breaks a rule, its error message ends with the identifier of the rule, such as `[G4]`. This page lists what
+must hold, and the class of error that convgrad raises otherwise. [Errors of the first hour](first_errors.md) shows the
+most common messages. [Shapes](shapes.md#the-letters) explains the letters."""
+KINDS = {
+    "O": "Operator and operands",
+    "A": "Attributes",
+    "T": "Types",
+    "G": "Shapes",
+    "D": "Arrays and options",
+    "P": "Parts of a batch",
+    "S": "Samples",
+    "M": "Memory",
+    "K": "Checkpoints and progress",
+}
 
 
 def operators_page() -> str:
@@ -116,9 +129,11 @@ def _attribute_row(a: Attribute) -> str:
 
 
 def rules_page() -> str:
-    lines = ["# Rules", "", RULES_HEAD, ""]
-    lines += ["| id | rule | error |", "|---|---|---|"]
-    lines += [f"| {rule.id} | {rule.statement} | {rule.error.__name__} |" for rule in RULES.values()]
+    lines = [RULES_HEAD]
+    for letter, title in KINDS.items():
+        each = [rule for rule in RULES.values() if rule.id[0] == letter]
+        lines += ["", f"## {title}", ""]
+        lines += [f"- **{rule.id}** (`{rule.error.__name__}`). {rule.statement}" for rule in each]
     return "\n".join(lines) + "\n"
 
 
