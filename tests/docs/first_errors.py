@@ -1,30 +1,38 @@
-"""The calls of docs/first_errors.md, and what they say; ``python -m tests.docs.first_errors`` writes that anew."""
+"""Calls and their error messages, on docs/first_errors.md and in more_errors.md.
+
+``python -m tests.docs.first_errors`` writes the messages of both files.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import re
 import shlex
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from convgrad import ConvgradError
 from convgrad.cli import main
 from tests.support.places import DOCS, ROOT
 
-PAGE = DOCS / "first_errors.md"
+PAGE, MORE = DOCS / "first_errors.md", Path(__file__).with_name("more_errors.md")
 ROW = re.compile(r"^\| `([^`]+)` \| `([^`]*)` \|$", re.MULTILINE)
 SETUP = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def rows() -> list[tuple[str, str]]:
-    """Return the page's rows: a call of Python's or a command, and the message beside it."""
-    return ROW.findall(PAGE.read_text(encoding="utf-8"))
+    """Return the rows of both files: a Python call or a command, and its message."""
+    return [row for path in (PAGE, MORE) for row in ROW.findall(path.read_text(encoding="utf-8"))]
 
 
 def names() -> dict[str, Any]:
-    """Return what the page's blocks of Python define."""
-    defined: dict[str, Any] = {}
+    """Return what the page's blocks of Python define, and what the calls of the other file need."""
+    defined: dict[str, Any] = {"diff_images": np.ones((2, 4, 5, 6), np.float32)}
+    importlib.import_module("convgrad.graph")
     for block in SETUP.findall(PAGE.read_text(encoding="utf-8")):
         exec(block, defined)
     return defined
@@ -46,5 +54,6 @@ def said(what: str, defined: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     defined = names()
-    text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(ROW.sub(lambda row: f"| `{row[1]}` | `{said(row[1], defined)}` |", text), encoding="utf-8")
+    for path in (PAGE, MORE):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(ROW.sub(lambda row: f"| `{row[1]}` | `{said(row[1], defined)}` |", text), encoding="utf-8")
