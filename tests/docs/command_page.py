@@ -12,9 +12,9 @@ from convgrad.cli.exits import EXIT_CODES
 HEAD = """\
 # Command line
 
-Made from the parsers of the commands (`src/convgrad/cli/parsers`). `convgrad COMMAND --help` prints the same.
+This page lists the commands and their options. `convgrad COMMAND --help` prints the same.
 
-- An error is one line on standard error. If a command can reproduce it, a second line has this command.
+- An error is one line on standard error. A second line may have a command that reproduces the error.
 - Options may come before or after the other arguments. Text in quotes on this page is one argument of the shell.
 - An output file gets its name only when it is complete, so a failure leaves no file.
 - Without `--force`, no existing file is replaced. With `--force`, a replaced file keeps its permissions, and a symbolic
@@ -66,10 +66,10 @@ def _usage(command: argparse.ArgumentParser) -> str:
 
 
 def _group(group: argparse._ArgumentGroup) -> list[str]:
-    rows = [f"| {_forms(each)} | {_text(each.help)} |" for each in group._group_actions if each.dest != "help"]
-    title = {"positional arguments": "", "options": ""}.get(str(group.title), f"### {str(group.title).capitalize()}")
-    named = ["", title] if title else []
-    return [*named, "", "| argument | means |", "|---|---|", *rows] if rows else []
+    rows = [f"- {_forms(each)}: {_text(each.help)}" for each in group._group_actions if each.dest != "help"]
+    titles = {"positional arguments": "Arguments:", "options": "Options:"}
+    title = titles.get(str(group.title), f"### {str(group.title).capitalize()}")
+    return ["", title, "", *rows] if rows else []
 
 
 def _forms(action: argparse.Action) -> str:

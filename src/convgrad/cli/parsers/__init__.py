@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 COMMANDS: Mapping[str, str] = {
-    "run": "run one operator or a graph, on files or made-up operands",
+    "run": "run one operator or a graph, on files or generated operands",
     "verify": "judge the results of any implementation, with a proved bound",
     "explain": "print a graph, or how a problem would be computed",
     "probe": "find the order in which a function adds",

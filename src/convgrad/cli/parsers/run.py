@@ -56,8 +56,8 @@ def parser() -> argparse.ArgumentParser:
     activation = "apply ReLU to the results of a forward or of BiasAdd, before they are rounded"
     run.add_argument("--activation", choices=("relu",), help=activation)
     memory = (
-        "the most memory that the arrays of the call may take, such as 1GB, 512MiB or a number of bytes: files are"
-        " read, and forwards and data gradients written, in pieces (default: files are read whole)"
+        "the largest memory for the arrays of the call, such as 1GB, 512MiB or bytes; files are read and written in"
+        " parts (default: files are read whole)"
     )
     run.add_argument("--memory", metavar="BYTES", help=memory)
     checkpoint = "with --memory: a file that stores finished parts, from which an interrupted call continues"

@@ -6,8 +6,8 @@ from argparse import ArgumentTypeError
 
 LONGEST_S = 1e6
 MAX_ERROR = (
-    "the largest error, as a multiple of the error bound of direct summation (default 1); from about 8, f32 layers"
-    " of 3x3 taps may be computed by Winograd"
+    "the largest error, as a multiple of the error bound of direct summation (default 1); from about 8, Winograd may"
+    " compute 3x3 layers in f32"
 )
 TUNE = "choose plans by measurement, and keep the times in the kernel cache; results have the same bits"
 
