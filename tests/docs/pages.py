@@ -112,7 +112,7 @@ def operators_page() -> str:
 
 def _code_of_names(op: Operator) -> str:
     """Return the rule of the result's shape, with the operator's names as code."""
-    names = {each.name for each in (*op.operands, *op.attributes)}
+    names = {each.name for each in op.operands} | {each.name for each in op.attributes}
     return re.sub(r"\b\w{3,}\b", lambda word: f"`{word[0]}`" if word[0] in names else word[0], op.shape_rule)
 
 

@@ -136,12 +136,12 @@ def test_names_of_tensorflow_for_transposed_and_depthwise() -> None:
 def test_names_of_onednn() -> None:
     assert on_page("`dilates`, `dh`, `dw`, 0 is none")
     src, diff_dst, shape = integers(2, 9, 8, 4), integers(2, 4, 4, 6), [3, 3, 4, 6]
-    pads = {"pads_begin": [0, 1], "pads_end": [0, 1]}
+    pads: dict[str, Any] = {"pads_begin": [0, 1], "pads_end": [0, 1]}
     strict: dict[str, Any] = {"strides": [2, 2], "dilations": [1, 1], **pads}
     ours = convgrad.convolution_backward_weights(src, diff_dst, (3, 3, 4, 6), strides=2, **pads)
     new = convgrad.run("ConvolutionBackwardWeights", src, diff_dst, weights_shape=shape, **strict)
     old = convgrad.run("ConvolutionBackpropFilters-1", src, diff_dst, filter_shape=shape, **strict)
     assert np.array_equal(new, ours)
     assert np.array_equal(old, ours)
-    problem = notation.problem("FWD_D f32 NXC g2mb2ic4iw9oc6ow4kw3sw2pw1dw1")
+    problem: Any = notation.problem("FWD_D f32 NXC g2mb2ic4iw9oc6ow4kw3sw2pw1dw1")
     assert problem.geometry.axes[0].dilation == 2
