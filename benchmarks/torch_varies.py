@@ -64,7 +64,7 @@ DISTINCT = {  # by column: the settings whose results are counted
     "avx": [("sets", "avx512"), ("sets", "avx2")],
     "sets": [("sets", name) for name in SETS],
 }
-NAMES = {"threads": "threads", "avx": "AVX", "sets": "neither", "formats": "format"}
+NAMES = {"threads": "threads", "avx": "AVX-512/AVX2", "sets": "AVX/none", "formats": "formats"}
 AXES = {"threads": "threads", "sets": "instruction set", "formats": "memory format"}  # of a class, by column
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by rank
 # The settings and the shapes, in one line of a report.
@@ -181,25 +181,18 @@ def counts(found: Mapping[tuple[str, str], Found], name: str, of_pass: str) -> d
 
 
 def table(path: Path) -> str:
-    """Return measured rows as Markdown: what varied, by pass, and what never did."""
-    found: dict[str, dict[str, str]] = {}
+    """Return measured rows as Markdown: the modules that varied, by what changed the bits of any pass and variant."""
+    found: dict[str, set[str]] = defaultdict(set)
     for row in rows_of([path]):
-        varied = [axis for axis in NAMES if int(row[axis]) > 1]
-        words = [NAMES[axis] for axis in varied if axis != "sets" or "avx" not in varied]
-        found.setdefault(row["what"], {})[row["pass"].replace("step", "forward")] = ", ".join(words) or "the same"
-    lines = [f"| module | {' | '.join(PASSES)} |", "|---|---|---|---|"]
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for name, passes in found.items():
-        if set(passes.values()) != {"the same"}:
-            groups.setdefault(tuple(passes.get(of, "") for of in PASSES), []).append(name)
-    lines += [f"| {', '.join(_plain(names))} | {' | '.join(passes)} |" for passes, names in groups.items()]
-    steady = _plain([name for name, passes in found.items() if set(passes.values()) == {"the same"}])
-    return "\n".join((*lines, "", *wrap(f"Never varied: {', '.join(steady)}.", 125, break_on_hyphens=False)))
-
-
-def _plain(names: Sequence[str]) -> list[str]:
-    """Leave out the variants of a module, such as "Linear: odd sizes", if the module itself is among the names."""
-    return [name for name in names if ": " not in name or name.partition(": ")[0] not in names]
+        found[row["what"].split(":")[0]] |= {axis for axis in NAMES if int(row[axis]) > 1}
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name, varied in found.items():
+        words = [NAMES[axis] for axis in NAMES if axis in varied and (axis != "sets" or "avx" not in varied)]
+        if words:
+            groups["; ".join(words)].append(name)
+    lines = ["| bits differ between | modules |", "|---|---|"]
+    lines += [f"| {words} | {', '.join(groups[words])} |" for words in sorted(groups, reverse=True)]
+    return "\n".join(lines)
 
 
 def rows_of(paths: Iterable[Path]) -> Iterator[dict[str, str]]:
