@@ -4,6 +4,16 @@
 that CONVGRAD_MAX_ISA names, and prints a row for each: the SHA-256 of the result's bytes in canonical order, and the
 problem. The last row is the hash of all. ``python tests/hashes.py --against FILE`` computes the problems of a file that
 was written elsewhere, and exits with 1 where a hash differs. ``tests/golden/hashes.txt`` was written with AVX-512.
+The exit code is 2 if the generated engine is not selected.
+
+On any Linux, ``qemu-aarch64`` of Debian's package ``qemu-user`` runs it with NEON:
+
+    qemu-aarch64 -L ROOT -E PYTHONPATH=src:SITE ROOT/usr/bin/python3.11 tests/hashes.py --against FILE
+
+ROOT holds a Python for aarch64. For example, unpack these arm64 packages of Debian by ``dpkg -x PACKAGE ROOT``: libc6,
+libgcc-s1, libstdc++6, zlib1g, libexpat1, libffi8, libpython3.11-minimal, libpython3.11-stdlib, python3.11-minimal.
+SITE holds wheels that ``python -m zipfile -e`` unpacked. Fetch them by ``pip download --only-binary=:all: --platform
+manylinux_2_28_aarch64 --python-version 3.11 numpy ml_dtypes llvmlite``.
 """
 
 from __future__ import annotations
