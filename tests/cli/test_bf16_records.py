@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 
 import ml_dtypes
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import convgrad
-from convgrad import files
+from convgrad import cases, files
 from convgrad.cli import main
 from convgrad.errors import FileError
 from convgrad.formats import FORMATS
@@ -38,16 +39,23 @@ def test_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert "its type must be f32; say that it is bf16 (--dtype bf16, " in capsys.readouterr().err
 
 
-def test_records_of_one_byte_are_f8_e4m3() -> None:
-    """NumPy writes f8_e5m2 otherwise, and cannot read it."""
-    array = np.arange(6).astype(ml_dtypes.float8_e4m3fn)
+def test_records_of_f8() -> None:
+    """NumPy writes raw records for f8_e4m3, and for f8_e5m2 a type that NumPy itself cannot read."""
+    array = np.arange(6).reshape(2, 3).astype(ml_dtypes.float8_e4m3fn)
     np.save("f8.npy", array)
     assert np.array_equal(files.read("f8.npy", fmt=FORMATS["f8_e4m3"]), array)
     with pytest.raises(FileError, match="NumPy makes of f8_e4m3 arrays; its type must be f8_e5m2"):
         files.read("f8.npy", fmt=FORMATS["f8_e5m2"])
-    np.save("e5m2.npy", array.astype(ml_dtypes.float8_e5m2))
-    with pytest.raises(FileError, match=r"e5m2.npy: holds f8_e5m2 as numpy.save writes it, .*; write .safetensors, or"):
-        files.read("e5m2.npy", fmt=FORMATS["f8_e5m2"])
+    with pytest.raises(
+        FileError, match="raw 1-byte records, which NumPy makes of f8_e4m3 arrays; its type must be bf16"
+    ):
+        files.read("f8.npy", fmt=FORMATS["bf16"])
+    other = array.astype(ml_dtypes.float8_e5m2)
+    np.save("e5m2.npy", other.T)
+    np.savez("e5m2.npz", other=other)
+    assert np.array_equal(files.read("e5m2.npy"), other.T)
+    assert np.array_equal(files.mapped("e5m2.npy"), other.T)
+    assert np.array_equal(files.read("e5m2.npz:other", fmt=FORMATS["f8_e5m2"]), other)
 
 
 def test_run_in_pieces() -> None:
@@ -69,3 +77,19 @@ def test_verify_of_a_file() -> None:
     (result,) = Path().glob("*.diff_bias.npy")
     np.save("got.npy", np.load(result).view(ml_dtypes.bfloat16))
     assert main((*words, "--got", "got.npy")) == 0
+
+
+def test_verify_200_cases(capsys: pytest.CaptureFixture[str]) -> None:
+    """200 bf16 NCX cases, with operands and results as ``numpy.save`` writes them, are judged by one command."""
+    sizes = product(("BWD_W", "BWD_D"), (1, 3, 4, 5), range(3, 8), (1, 2, 3, 4, 5))
+    Path("cases.txt").write_text("\n".join(f"{d} bf16 NCX mb1ic{c}ih{h}oc{o}oh{h}kh3ph1" for d, c, h, o in sizes))
+    rng = np.random.default_rng(0)
+    for case in cases.read("cases.txt"):
+        op, inputs = case.posed()[0], list[object](case.shapes)
+        for at, port in enumerate(op.operands):
+            if not port.is_shape:
+                inputs[at] = rng.standard_normal(case.shapes[at]).astype(ml_dtypes.bfloat16)
+                np.save(f"{case.name}.{port.name}.npy", inputs[at])
+        np.save(f"{case.name}.{op.output.name}.npy", convgrad.run(case.operator, *inputs, **case.attributes))
+    assert main(("verify", "cases.txt", "--got", ".")) == 0
+    assert "200 cases: 200 ok" in capsys.readouterr().out

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-# The raw records that NumPy writes for these formats to .npy and .npz files, which lose the formats' names. NumPy
-# cannot read the files that it writes for f8_e5m2.
+# The raw records that NumPy writes for these formats to .npy and .npz files, which lose the formats' names. For f8_e5m2
+# NumPy writes a type of its own, which it cannot read (``npy.py`` does).
 RECORDS = {np.dtype("V1"): "f8_e4m3", np.dtype("V2"): "bf16"}
 
 

@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 
 from convgrad.errors import FileError
 from convgrad.files.member import RECORDS, Member, Members, Stored
+from convgrad.formats import F8_E5M2
 
 Array = NDArray[Any]
 
 LONGEST_HEADER = 1 << 14  # bytes that are read; NumPy refuses headers of more than 10,000
+_E5M2, _SHORT = b"'<f1'", 64  # the type that NumPy writes for f8_e5m2, and the bytes that include a header's type
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -32,26 +34,23 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
 
 def array(file: IO[bytes], size: int, name: str) -> Array:
     """Return the array of a .npy file, or of an archive's member, that has ``size`` bytes."""
-    stored(file, size, name)
+    there = stored(file, size, name)
+    if there.dtype == F8_E5M2.dtype:  # NumPy cannot read its own header
+        file.seek(there.first_byte)
+        return np.ndarray(there.shape, there.dtype, bytearray(file.read()), order=there.order)
     file.seek(0)
     return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
 def stored(file: IO[bytes], size: int, name: str) -> Stored:
     """Return the position of a file's array. Raise FileError if the array is unreadable or not of ``size`` bytes."""
-    head = io.BytesIO(file.read(LONGEST_HEADER))
+    begin = file.read(LONGEST_HEADER)
+    is_e5m2 = _E5M2 in begin[:_SHORT]
+    head = io.BytesIO(begin.replace(_E5M2, b"'|V1'", 1) if is_e5m2 else begin)
     version = np.lib.format.read_magic(head)
     if version not in _HEADERS:
         raise FileError(f"{name}: version {version} of the .npy format is not supported")
-    try:
-        shape, fortran, dtype = _HEADERS[version](head)
-    except ValueError as error:
-        if "'<f1'" in str(error):
-            also = "write .safetensors, or its bits: array.view('uint8')"
-            raise FileError(
-                f"{name}: holds f8_e5m2 as numpy.save writes it, which NumPy cannot read; {also}"
-            ) from error
-        raise
+    shape, fortran, dtype = _HEADERS[version](head)
     if dtype.hasobject:
         raise FileError(f"{name}: holds Python objects, which are never unpickled")
     announced, present = prod(shape) * dtype.itemsize, size - head.tell()
@@ -59,7 +58,7 @@ def stored(file: IO[bytes], size: int, name: str) -> Stored:
         raise FileError(f"{name}: the header announces {announced} bytes of data; the file has {present}")
     if dtype.kind == "V" and dtype not in RECORDS:
         raise FileError(f"{name}: must hold numbers; it holds raw {dtype.itemsize}-byte records")
-    return Stored(dtype, tuple(shape), head.tell(), "F" if fortran else "C")
+    return Stored(F8_E5M2.dtype if is_e5m2 else dtype, tuple(shape), head.tell(), "F" if fortran else "C")
 
 
 def header(_: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
