@@ -53,8 +53,11 @@ class Descriptor:
     note: str = field(default="", compare=False)
 
 
-def read_descriptor(text: str, transposed: bool = False) -> Descriptor:
+def read_descriptor(text: str, transposed: bool = False, strict: bool = False) -> Descriptor:
     """Read a benchdnn descriptor, and compute the values that it omits.
+
+    benchdnn accepts any given output extent: the right pad follows from the extent. If ``strict``, raise NotationError
+    for a given extent whose right pad ``note`` would name, because such an extent is almost always a typo.
 
     >>> read_descriptor("g1_oc16oh56ow56_ic16ih28_kh1sh2ph0").axes[1]
     AxisSize(input=28, output=56, kernel=1, stride=2, pad_begin=0, pad_end=83, dilation=1)
@@ -66,7 +69,16 @@ def read_descriptor(text: str, transposed: bool = False) -> Descriptor:
         if numbers.get(key, 1 if key == "g" else 0) < 1:
             raise NotationError(f"{key} must be given and positive; got {text!r:.100}")
     axes = tuple(size for *_, size in each)
-    notes = (_unwritten_pad(*one) for at, one in enumerate(each) if one[-1] not in axes[:at])  # once if axes are equal
+    notes = []
+    for at, (axis, values, size) in enumerate(each):
+        note = "" if size in axes[:at] else _unwritten_pad(axis, values, size)  # once if axes are equal
+        if note and strict and values.get("o"):
+            pad = f"p{axis}{values['p']}" if "p" in values else "a pad of 0"
+            e = effective_kernel(size.kernel, size.dilation)
+            usual = _extent(size.input, e, size.stride, values.get("p", 0), transposed)
+            hint = f"{pad} gives o{axis}{usual}. Correct o{axis}, or give shapes and pads_end instead of a descriptor"
+            raise NotationError(f"o{axis}{size.output} must follow from the other keys: {note}; {hint}")
+        notes.append(note)
     note = "; ".join(filter(None, notes))
     return Descriptor(numbers.get("mb", 2), numbers.get("g", 1), numbers["ic"], numbers["oc"], axes, name, note)
 
@@ -127,7 +139,7 @@ def _axis(values: Mapping[str, int], axis: str, text: str, transposed: bool) -> 
     e = effective_kernel(kernel, dilation)
     if output is None or output == 0:
         pad = pad or 0
-        output = (size - 1) * stride + e - 2 * pad if transposed else _truncated(size - e + 2 * pad, stride) + 1
+        output = _extent(size, e, stride, pad, transposed)
         if output < 1:
             raise NotationError(f"o{axis} follows from the rest as {output}, but must be positive; got {text!r:.100}")
     large, small = (output, size) if transposed else (size, output)
@@ -144,6 +156,11 @@ def _axis(values: Mapping[str, int], axis: str, text: str, transposed: bool) -> 
         legal = f"at most {largest}" if transposed else f"at least {forward_extent(size, e, stride, pad)}"
         raise NotationError(f"o{axis} must be {legal} by the other values; got {text!r:.100}")
     return AxisSize(size, output, kernel, stride, pad, pad_end, dilation)
+
+
+def _extent(size: int, e: int, stride: int, pad: int, transposed: bool) -> int:
+    """Return the output extent with ``pad`` at both ends."""
+    return (size - 1) * stride + e - 2 * pad if transposed else _truncated(size - e + 2 * pad, stride) + 1
 
 
 def _unwritten_pad(axis: str, values: Mapping[str, int], size: AxisSize) -> str:

@@ -59,8 +59,8 @@ class OperatorCall:
     format: Format
 
 
-def read(line: str) -> Line:
-    """Read one problem line.
+def read(line: str, strict: bool = False) -> Line:
+    """Read one problem line. ``strict`` is that of ``read_descriptor``.
 
     >>> read("BWD_W bf16 NXC mb8ic64ih56oc64oh56kh3ph1").weights_format
     'XIO'
@@ -91,7 +91,9 @@ def read(line: str) -> Line:
             hint = meant(in_our_letters(word), legal)
             raise NotationError(f"expected one of {', '.join(legal)}; got {word!r:.100} in {line!r:.100}{hint}")
     fmt = formats.FORMATS[type_name]
-    return Line(transposed, direction, fmt, data_format, weights_format, read_descriptor(descriptor, transposed))
+    return Line(
+        transposed, direction, fmt, data_format, weights_format, read_descriptor(descriptor, transposed, strict)
+    )
 
 
 def write(line: Line) -> str:

@@ -130,7 +130,7 @@ class Reader:
         return path
 
     def _cases(self, word: Word) -> Iterator[Case]:
-        descriptor = read_descriptor(word.text, self.transposed)
+        descriptor = read_descriptor(word.text, self.transposed, strict=word.place.typed)
         given: set[tuple[object, ...]] = set()  # "any" and the tag that replaces it give the same problem
         for values in product(*self.knobs.values()):
             chosen = dict(zip(self.knobs, values, strict=True))

@@ -40,7 +40,7 @@ def _is_problem(word: str) -> bool:
 
 def _read_problem(text: str, place: Place) -> list[Case]:
     """Read a line [deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] descriptor."""
-    line = notation.read(text)
+    line = notation.read(text, strict=True)
     return cases_of(line, place, line.format, F64 if line.format is F64 else F32, line.format.name)
 
 

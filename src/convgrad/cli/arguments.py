@@ -40,7 +40,7 @@ def limits_of(texts: Sequence[str], names: Sequence[str] = LIMITS) -> Limits:
 
 def read_line(text: str) -> Line:
     """Parse a problem line, and print a warning if the line leaves out pads."""
-    line = notation.read(text)
+    line = notation.read(text, strict=True)
     if line.descriptor.note:
         complain(f"convgrad: warning: {line.descriptor.note}")
     return line

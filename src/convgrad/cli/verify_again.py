@@ -98,7 +98,7 @@ def problem_line(problem: Problem) -> str | None:
     )  # fmt: skip
     try:
         text = notation.write(line)
-        one = notation.calls(notation.read(text))[0]
+        one = notation.calls(notation.read(text, strict=True))[0]
         again = problem_from_shapes(one.operator, one.shapes, one.attributes, one.format, problem.output_format)[1]
     except ConvgradError:  # the notation cannot express the problem
         return None
