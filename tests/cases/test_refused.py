@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from convgrad import ConvgradError, FileError, NotationError, cases
@@ -77,6 +78,22 @@ def test_a_damaged_file_of_a_folder(tmp_path: Path) -> None:
     refused: list[ConvgradError] = []
     assert len(list(cases.read(folder, refused=refused.append))) == 1
     assert [Path(str(error).partition(":")[0]).name for error in refused] == ["a.json", "b.txt"]
+
+
+def test_foreign_files_of_a_folder(said: Run) -> None:
+    """Files that have nothing to do with cases are passed over, and listed at the end; by name, they are refused."""
+    Path("folder").mkdir()
+    Path("folder/list").write_text(f"BWD_W f32 NXC {SMALL}")
+    foreign = [Path("folder", name) for name in ("arrays.npz", "lib.so", "notes", "relu.json")]
+    np.savez(foreign[0], src=np.ones(3))
+    foreign[1].write_bytes(b"\x7fELF\0\xff")
+    foreign[2].write_text("--reset --case=pattern/f32.json\nsome words about the cases")
+    foreign[3].write_text(relu())
+    code, out, err = said("folder")
+    assert (code, out.splitlines()[-1].partition("; ")[2]) == (0, "4 files without a case")
+    assert [line.split(":")[1] for line in err.splitlines()] == [f" passed over {path}" for path in foreign]
+    for path in foreign[:3]:
+        assert said("folder/list", str(path))[0] == 3
 
 
 def test_verify_counts_what_is_refused(said: Run) -> None:

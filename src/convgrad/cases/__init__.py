@@ -23,11 +23,15 @@ BESIDE = (".npy", ".npz", ".safetensors", ".pt", ".bin", ".pb", ".md", ".py", ".
 
 @dataclass(frozen=True)
 class Dialect:
-    """A notation: a test whether a file or a folder is written in the notation, and a reader of the cases."""
+    """A notation: a test whether a file or a folder is written in the notation, and a reader of the cases.
+
+    ``is_foreign`` returns whether a file of a folder, although it matches, has nothing to do with cases.
+    """
 
     name: str
     matches: Callable[[Path], bool]
     read: Callable[[Path, Limits], Iterator[Found]]
+    is_foreign: Callable[[Path, Limits], bool] = lambda path, limits: False
 
     def found(self, path: Path, limits: Limits) -> Iterator[Found]:
         """Yield the cases of a file or a folder. An error that ends the reading is yielded last."""
@@ -45,10 +49,10 @@ def _is_lines(path: Path) -> bool:
 DIALECTS: tuple[Dialect, ...] = (
     Dialect("hipDNN bundles", hipdnn.matches, hipdnn.read),
     Dialect("oneDNN Graph JSON", onednn_graph.matches, onednn_graph.read),
-    Dialect("aten argument lists in .npz or .safetensors", aten.matches, aten.read),
+    Dialect("aten argument lists in .npz or .safetensors", aten.matches, aten.read, aten.is_foreign),
     Dialect("ONNX models and node-test folders", onnx.matches, onnx.read),
     Dialect("HLO and StableHLO text", hlo.matches, hlo.read),
-    Dialect("lists of lines", _is_lines, lines.read),
+    Dialect("lists of lines", _is_lines, lines.read, lines.is_foreign),
 )
 
 
@@ -110,7 +114,9 @@ def _read_folder(folder: Path, limits: Limits) -> Iterator[Found]:
 def _beneath(folder: Path, limits: Limits) -> Iterator[Found]:
     for path in sorted(folder.iterdir()):
         dialect = _dialect(path)
-        if dialect is not None:
+        if dialect is not None and dialect.is_foreign(path, limits):
+            yield NoCaseError(f"{path}: must hold cases in a known notation; it has none")
+        elif dialect is not None:
             yield from dialect.found(path, limits)
         elif path.is_dir():
             yield from _beneath(path, limits)

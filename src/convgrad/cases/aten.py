@@ -17,7 +17,7 @@ from convgrad import files
 from convgrad.cases.aten_header import FORWARD, TENSORS, Header, read_header
 from convgrad.cases.case import Array, Arrays, Case
 from convgrad.cases.scheme import as_format
-from convgrad.errors import FileError
+from convgrad.errors import ConvgradError, FileError
 from convgrad.files import safetensors
 from convgrad.formats import FORMATS, Format, of_dtype
 from convgrad.graph.limits import Limits
@@ -32,9 +32,21 @@ def matches(path: Path) -> bool:
     return path.suffix.lower() in KINDS and path.is_file()
 
 
+def is_foreign(path: Path, limits: Limits) -> bool:
+    """Return whether a file has only arrays, such as operands or results of cases."""
+    try:
+        return _text(path, limits) is None
+    except ConvgradError:  # the reader reports it
+        return False
+
+
 def read(path: Path, limits: Limits) -> Iterator[Case]:
     """Yield a case for each gradient that ``output_mask`` selects, or one case of the forward; or raise FileError."""
-    header = read_header(_text(path, limits), f"{path}: {KEY}")
+    text = _text(path, limits)
+    if text is None:
+        where = "its metadata" if path.suffix.lower() == ".safetensors" else "an array of one string"
+        raise FileError(f"{path}: must have the arguments as JSON under {KEY!r}, {where}")
+    header = read_header(text, f"{path}: {KEY}")
     needed, others = TENSORS[header.op]
     keys = [key for key in files.keys(path) if key != KEY]
     for key in needed:
@@ -149,14 +161,11 @@ def _array(path: Path, header: Header, key: str, memory_bytes: int) -> Array:
     return as_format(array, header.format) if header.format else array
 
 
-def _text(path: Path, limits: Limits) -> str:
-    """Return the header of a file as text."""
+def _text(path: Path, limits: Limits) -> str | None:
+    """Return the header of a file as text, or None if the file has none."""
     if path.suffix.lower() == ".safetensors":
         text = safetensors.metadata(path).get(KEY)
     else:
         array = files.read(f"{path}:{KEY}", limits.file_bytes) if KEY in files.keys(path) else None
         text = str(array.reshape(-1)[0]) if array is not None and array.dtype.kind == "U" and array.size == 1 else None
-    if text is None:
-        where = "its metadata" if path.suffix.lower() == ".safetensors" else "an array of one string"
-        raise FileError(f"{path}: must have the arguments as JSON under {KEY!r}, {where}")
     return text

@@ -15,9 +15,12 @@ from convgrad.cases.benchdnn import Reader, is_descriptor
 from convgrad.cases.case import Case, Found
 from convgrad.cases.descriptors import cases_of
 from convgrad.cases.place import TYPED, Line, Place, Word, lines_of, text_of
+from convgrad.disk import opened
 from convgrad.errors import ConvgradError
 from convgrad.formats import F32, F64
 from convgrad.graph.limits import Limits
+
+START_BYTES = 1 << 13  # bytes at the start of a file that are searched for a zero, which no text has
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,24 @@ def read(path: Path, limits: Limits) -> Iterator[Found]:
     place = Place(str(path))
     reader = Reader(limits, path.parent, (path.resolve(),))
     yield from _cases(text_of(path, limits), place, reader)
+
+
+def is_foreign(path: Path, limits: Limits) -> bool:
+    """Return whether a file is binary, or has no line that could be a problem, a descriptor or a file of them."""
+    try:
+        with opened(path) as file:
+            if b"\0" in file.read(START_BYTES):
+                return True
+        lines = lines_of(text_of(path, limits), Place(str(path)))
+        return not any(_may_have_cases(line) for line in lines)
+    except ConvgradError:  # the reader reports it
+        return False
+
+
+def _may_have_cases(line: Line) -> bool:
+    words = [word.text for word in line.words]
+    by_first = any(dialect.begins(words[0]) for dialect in LINE_DIALECTS)
+    return by_first or any(is_descriptor(word) or word.startswith("--batch") for word in words)
 
 
 def read_typed(text: str, limits: Limits) -> Iterator[Found]:

@@ -119,3 +119,4 @@ def _close(options: argparse.Namespace, done: Sequence[Judged], cases: int, unre
         say(json.dumps(values | {"time_s": round(seconds, 3)}))
     elif cases > 1 or not done or refused or empty:
         say(summary(done, cases, seconds, len(refused), len(empty)))
+        _complain_of([f"passed over {error}" for error in empty], "more files that are passed over (--json lists all)")
