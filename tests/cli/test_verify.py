@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shlex
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -178,8 +179,27 @@ def test_lines_take_the_place_of_the_progress_on_a_terminal(monkeypatch: pytest.
     assert (said, end) == ("a verdict\n", "")
 
 
-def test_an_interrupted_run_says_so(said: Run) -> None:
-    code, out, err = said("cases.txt", *call("interrupted"), "--junit", "report.xml")
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_heartbeat_where_no_terminal_is(silent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    beats: list[str] = []
+    monkeypatch.setattr(showing, "PIPED_EVERY_S", 0.01)
+    monkeypatch.setattr(showing, "complain", beats.append)
+    with showing.Progress("1/9 1 ok", silent, heartbeat=True) as progress:
+        progress(0.25)
+        while len(beats) < 3:
+            time.sleep(0.01)
+    assert re.fullmatch(r"convgrad: 1/9 1 ok  25%  \d+ s", beats[-1])
+    beats.clear()
+    with showing.Progress("1/9 1 ok", silent):
+        time.sleep(0.05)
+    assert beats == []
+
+
+@pytest.mark.parametrize("how", ["interrupted", "terminated"])
+def test_an_interrupted_run_says_so(how: str, said: Run) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    code, out, err = said("cases.txt", *call(how), "--junit", "report.xml")
+    assert signal.getsignal(signal.SIGTERM) == before
     assert code == 130
     assert re.fullmatch(r"wrote report.xml: \d+ bytes\nconvgrad: interrupted\n", err)
     assert out.splitlines()[-1].startswith("interrupted after 1 of 5 cases: 1 ok in ")
@@ -187,7 +207,7 @@ def test_an_interrupted_run_says_so(said: Run) -> None:
     last = ElementTree.parse("report.xml").getroot().find(".//error")
     assert last is not None
     assert last.get("message") == "interrupted after 1 of 5 cases"
-    *_, counts, error = values(said("cases.txt", *call("interrupted"), "--json")[1])
+    *_, counts, error = values(said("cases.txt", *call(how), "--json")[1])
     assert (counts["judged"], error["error"]["exit_code"]) == (1, 130)
 
 

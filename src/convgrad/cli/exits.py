@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from convgrad.cli.console import complain, say
 from convgrad.errors import ConvgradError, FileError, GraphError
@@ -41,6 +44,27 @@ def meaning(error: BaseException) -> tuple[int, str] | None:
     """Return the exit code and the message of an error, or None if the error is a bug of convgrad."""
     found = next(((code, words) for kind, code, words in _ENDS if isinstance(error, kind)), None)
     return found and (found[0], str(error) or found[1])
+
+
+@contextmanager
+def ended_as_by_ctrl_c() -> Iterator[None]:
+    """Make SIGTERM, with which batch systems end a job, act like Ctrl-C: files are removed, and reports are written.
+
+    Further SIGTERMs are ignored.
+    """
+
+    def stop(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can set a signal handler
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def code_of(error: BaseException, as_json: bool = False) -> int | None:

@@ -1,4 +1,4 @@
-"""A progress line for long work: it is rewritten in place on a terminal, and is not printed elsewhere."""
+"""A progress line for long work: it is rewritten in place on a terminal, and printed again and again elsewhere."""
 
 from __future__ import annotations
 
@@ -9,23 +9,29 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 
-from convgrad.cli.console import say
+from convgrad.cli.console import complain, say
 from convgrad.words import printable
 
 FIRST_AFTER_S = 0.5
 EVERY_S = 0.2
+PIPED_EVERY_S = 10.0  # the interval between the lines of a heartbeat
 
 
 class Progress:
-    """A line with a label and the time since its start; ``progress(share)`` adds the finished share of the work."""
+    """A line with a label and the time since its start; ``progress(share)`` adds the finished share of the work.
 
-    def __init__(self, label: str, silent: bool = False) -> None:
+    If the line cannot be shown, because standard output is not a terminal or ``silent`` is true, a ``heartbeat`` prints
+    it on standard error every 10 seconds.
+    """
+
+    def __init__(self, label: str, silent: bool = False, heartbeat: bool = False) -> None:
         self._label, self._share, self._started = printable(label), 0.0, time.monotonic()
         self._shown = False
         self._line = threading.Lock()
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._show, daemon=True)
-        self._active = sys.stdout is not None and sys.stdout.isatty() and not silent
+        terminal = sys.stdout is not None and sys.stdout.isatty() and not silent
+        self._thread = threading.Thread(target=self._show if terminal else self._beat, daemon=True)
+        self._active = terminal or heartbeat
 
     def __call__(self, share: float) -> None:
         """Set the finished share of the work, from 0 to 1."""
@@ -72,7 +78,13 @@ class Progress:
         with suppress(OSError):  # a closed terminal is reported by the next ``say``
             while not self._done.wait(wait):
                 wait, self._shown = EVERY_S, True
-                share = f" {self._share:4.0%}" if self._share else ""
-                seconds = time.monotonic() - self._started
                 with self._line:
-                    print(f"\r\x1b[K{self._label}{share}  {seconds:.0f} s", end="", flush=True)
+                    print(f"\r\x1b[K{self._words()}", end="", flush=True)
+
+    def _beat(self) -> None:
+        while not self._done.wait(PIPED_EVERY_S):
+            complain(f"convgrad: {self._words()}")
+
+    def _words(self) -> str:
+        share = f" {self._share:4.0%}" if self._share else ""
+        return f"{self._label}{share}  {time.monotonic() - self._started:.0f} s"

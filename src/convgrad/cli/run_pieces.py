@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +15,7 @@ from numpy.typing import NDArray
 from convgrad import files, formats, scale
 from convgrad.cli.arguments import attributes_of
 from convgrad.cli.console import complain
-from convgrad.cli.exits import UsageError
+from convgrad.cli.exits import UsageError, ended_as_by_ctrl_c
 from convgrad.cli.progress import Progress
 from convgrad.cli.report import in_pieces, report
 from convgrad.formats import Format
@@ -64,7 +62,7 @@ def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
         complain(f"convgrad: warning: {problem.note}")
     reports: list[scale.Progress] = []
     with (
-        _ended_as_by_ctrl_c(),
+        ended_as_by_ctrl_c(),
         _result(problem, options) as out,
         Progress(f"{problem.operator}:", options.json) as progress,
     ):
@@ -118,19 +116,6 @@ def _in_full(prepared: Prepared, attributes: Mapping[str, Any]) -> dict[str, Any
     """Return the attributes with a complete ``output_shape``; on the command line, it may have only spatial extents."""
     shapes = {"output_shape": list(prepared.problem.output_shape)} if prepared.op.spatial_shape else {}
     return {name: shapes.get(name, value) for name, value in attributes.items()}
-
-
-@contextmanager
-def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """Make SIGTERM, with which batch systems end a job, act like Ctrl-C, so that temporary files are removed."""
-    if threading.current_thread() is not threading.main_thread():  # only the main thread can set a signal handler
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 @contextmanager

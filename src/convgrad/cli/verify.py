@@ -13,7 +13,7 @@ from pathlib import Path
 from convgrad.cases.case import Case
 from convgrad.cli.arguments import limits_of
 from convgrad.cli.console import complain, say, wrote
-from convgrad.cli.exits import DONE, FILE, meaning
+from convgrad.cli.exits import DONE, FILE, ended_as_by_ctrl_c, meaning
 from convgrad.cli.progress import Progress
 from convgrad.cli.verify_again import reproducer
 from convgrad.cli.verify_candidates import Candidate, candidate_of, declared_of, name_of, of_type
@@ -29,6 +29,7 @@ from convgrad.verify.check import verdict_on
 from convgrad.verify.verdict import NOT_SERVED, OK
 
 
+@ended_as_by_ctrl_c()
 def main(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     check_options(options)
@@ -55,7 +56,7 @@ def _complain_of(messages: Sequence[str], more: str) -> None:
 def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits, unread: Unread) -> int:
     """Judge each case, print cases that are not ok immediately and the counts at the end; return the exit code."""
     done: list[Judged] = []
-    with candidate_of(options, limits) as candidate, Progress("", options.json) as progress:
+    with candidate_of(options, limits) as candidate, Progress("", options.json, heartbeat=True) as progress:
         started = time.perf_counter()
         if not options.json:
             say(f"{len(cases)} case{'s' * (len(cases) != 1)}; judged: {name_of(options)}")

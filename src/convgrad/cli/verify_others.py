@@ -26,7 +26,7 @@ Other = Callable[[argparse.Namespace, Sequence[Case], Limits], int]
 def _export(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
     """Write the operands of each case and, on request, the correctly rounded result to files named after the case."""
     folder, files, bare = Path(options.export), 0, 0
-    with Progress("export:", options.json) as progress:
+    with Progress("export:", options.json, heartbeat=True) as progress:
         for number, case in enumerate(cases):
             progress(number / len(cases))
             if case.unsupported:
@@ -46,7 +46,7 @@ def _export(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) 
 
 def _print_tolerance(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
     """Print, for each case, the tolerances that a test of another library needs if it uses numpy.allclose."""
-    with Progress("", options.json) as progress:
+    with Progress("", options.json, heartbeat=True) as progress:
         for number, case in enumerate(cases):
             progress.relabel(f"{number}/{len(cases)}")
             if case.unsupported:
