@@ -42,7 +42,7 @@ WORDS = {
     "cli.parsers": "parser texts run verify explain probe bench info",
     "verify": (
         "verdict declared terms rows gather granule sums wide reference parts compare winograd bound exact "
-        "truncation adversarial fill fill_graph judge diagnose copies foreign isolate pardon claim check "
+        "truncation adversarial fill fill_graph judge diagnose copies c_function foreign isolate pardon claim check "
         "tolerance check_certificate certificate probe"
     ),
     "verify.judge": ("names model sample conspire lost alone shared errors statistics partials common limits naming"),

@@ -17,7 +17,7 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
 
 # Options with a value that can change the verdict of a case, except those that select the case or generate operands.
-KEPT = ("call", "got", "operands", "accumulation", "height", "algorithm", "max_error", "timeout")
+KEPT = ("call", "signature", "got", "operands", "accumulation", "height", "algorithm", "max_error", "timeout")
 
 
 def reproducer(case: Case, options: argparse.Namespace) -> str:
@@ -26,7 +26,8 @@ def reproducer(case: Case, options: argparse.Namespace) -> str:
     for name in KEPT:
         value = getattr(options, name)
         words += [f"--{name.replace('_', '-')}", typed(value)] * (value is not None)
-    words += ["--isolate"] * options.isolate
+    if options.isolate is not None and options.isolate != (options.signature is not None):  # not the default
+        words += ["--isolate" if options.isolate else "--no-isolate"]
     for text in options.limit:
         words += ["--limit", text]
     return shlex.join(map(str, words))

@@ -40,10 +40,10 @@ def candidate_of(options: argparse.Namespace, limits: Limits) -> Iterator[Candid
     if options.call is None:
         yield _recorded(Path(options.got), limits) if options.got is not None else _brought_or_ours
     elif options.isolate:
-        with Isolated(options.call, options.timeout) as child:
+        with Isolated(options.call, options.timeout, options.signature) as child:
             yield lambda posed: (child.answer(*_call(posed)), child.took_s)
     else:
-        function = load(options.call)
+        function = load(options.call, options.signature)
         yield lambda posed: _timed(lambda: answer(function, *_call(posed)))
 
 

@@ -13,12 +13,14 @@ from convgrad.engines.settings import threads
 from convgrad.errors import FileError
 from convgrad.formats import F32
 from convgrad.spec.problem import Problem
+from convgrad.verify.c_function import is_library
 from convgrad.verify.declared import SUM, Declared, declared
 
 # Rows: an option, other options of which at least one must be given too, and the text after these in an error message.
 NEEDS = (
     ("isolate", ("call",), "a function to run in a process of its own"),
     ("timeout", ("isolate",), "a process that can be ended"),
+    ("signature", ("call",), "a function of a C library"),
     ("with_references", ("export",), "a folder to write them to"),
     ("attr", ("shapes",), "one operator's name and shapes"),
     ("type", ("shapes",), "one operator's name and shapes; other cases say their types"),
@@ -33,7 +35,15 @@ APART = (
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Raise UsageError if options contradict each other, before anything is read."""
+    """Raise UsageError if options contradict each other, before anything is read.
+
+    Functions of compiled libraries are isolated by default, because they may crash.
+    """
+    of_library = options.call is not None and is_library(options.call)
+    if of_library != (options.signature is not None) and options.call is not None:
+        raise UsageError(f"--call LIBRARY:FUNCTION and --signature go together; got --call {options.call!s:.200}")
+    if options.isolate is None:
+        options.isolate = of_library
     if not (options.cases or options.collection):
         raise UsageError("give cases: files, folders, quoted problem lines, or --collection NAME")
     for name, others, what in NEEDS:

@@ -19,6 +19,7 @@ from convgrad.errors import ConvgradError, NotationError, UnsupportedError
 from convgrad.functional.call import Prepared
 from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import find
+from convgrad.verify.c_function import CFunction
 from convgrad.verify.copies import copied, same_bits
 from convgrad.verify.verdict import NOT_SERVED, WRONG, Defect, Verdict
 
@@ -29,14 +30,18 @@ Inputs = tuple[object, ...]
 RAISED, WRONG_KIND, WROTE = "raised an error", "wrong shape or type", "operand overwritten"
 
 
-def load(name: str) -> Function:
+def load(name: str, signature: str | None = None) -> Function:
     """Return the function named ``module:function``; the working directory is searched first.
+
+    With a ``signature``, the name is ``library:function``, a function of a C library.
 
     Raises NotationError for a name of another form, UnsupportedError if there is no such function.
 
     >>> load("convgrad:run").__name__
     'run'
     """
+    if signature is not None:
+        return CFunction(name, signature)
     module_name, _, path = name.partition(":")
     if not all(word.isidentifier() for word in (*module_name.split("."), *path.split("."))):
         raise NotationError(f"a function is named module:function, such as convgrad:run; got {name!r:.200}")

@@ -34,10 +34,11 @@ class Isolated:
     """A caller of ``module:function`` in a child process, which is restarted after a crash or a hang.
 
     The function is imported in the child only. ``seconds`` limits the time of a call; None means no limit.
+    ``signature`` is as in ``load``.
     """
 
-    def __init__(self, name: str, seconds: float | None = None) -> None:
-        self._name, self._seconds = name, seconds
+    def __init__(self, name: str, seconds: float | None = None, signature: str | None = None) -> None:
+        self._name, self._seconds, self._signature = name, seconds, signature
         self._child: tuple[BaseProcess, Connection] | None = None
         self._served = 0  # number of calls that this child answered
         self.took_s = 0.0  # time of the last call, without the transfer of arrays
@@ -85,7 +86,9 @@ class Isolated:
 
     def _start(self) -> tuple[BaseProcess, Connection]:
         ours, theirs = multiprocessing.get_context("spawn").Pipe()
-        child = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, self._name), daemon=True)
+        child = multiprocessing.get_context("spawn").Process(
+            target=_serve, args=(theirs, self._name, self._signature), daemon=True
+        )
         child.start()
         theirs.close()
         self._child, self._served = (child, ours), 0
@@ -122,12 +125,12 @@ def _how(code: int) -> str:
     return f"crashed with {names.get(-code, f'signal {-code}')}"
 
 
-def _serve(pipe: Connection, name: str) -> None:
+def _serve(pipe: Connection, name: str, signature: str | None) -> None:
     """Run in the child process: answer calls until the pipe closes, with standard output sent to standard error."""
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and stops the child
     try:
-        function = load(name)
+        function = load(name, signature)
     except ConvgradError as error:
         pipe.send(error)
         return

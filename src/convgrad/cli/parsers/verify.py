@@ -44,10 +44,16 @@ def parser() -> argparse.ArgumentParser:
     function = (
         "a function that is called as convgrad.run is, function(operator, *arrays, **attributes), and returns the array"
     )
-    theirs.add_argument("--call", metavar="MODULE:FUNCTION", help=function)
     theirs.add_argument(
-        "--isolate", action="store_true", help="call the function in a child process, where a crash becomes a verdict"
+        "--call", metavar="MODULE:FUNCTION", help=f"{function}; LIBRARY:FUNCTION is a function of a C library"
     )
+    declared = (
+        "the arguments of a function of a C library, in order: src, weights, diff_dst, bias, out, and sizes such as N,"
+        " C, O, H, OH, KH, SH, DH, PH; before them, a type and a layout if the function has only one"
+    )
+    theirs.add_argument("--signature", metavar="WORDS", help=declared)
+    isolated = "call the function in a child process, where a crash becomes a verdict (default for C libraries)"
+    theirs.add_argument("--isolate", action=argparse.BooleanOptionalAction, help=isolated)
     theirs.add_argument(
         "--timeout", metavar="SECONDS", type=seconds, help="with --isolate: the longest time that a call may take"
     )
