@@ -94,7 +94,7 @@ __all__ = [
     "weighted_weights_sum",
 ]
 
-_BY_THEMSELVES = ("dask", "graph", "jax", "scale", "torch", "verify")  # modules that a user must import by name
+_BY_THEMSELVES = ("dask", "graph", "jax", "scale", "testing", "torch", "verify")  # modules to import by name
 
 _OF_OTHERS = {f"conv{axes}d": "convolution" for axes in (1, 2, 3)} | {
     f"{name}{axes}d": "conv_transpose" for name in ("conv_transpose", "convtranspose") for axes in (1, 2, 3)

@@ -21,7 +21,7 @@ from tests.support.places import CAMPAIGNS, DOCS, SOURCES, TESTS
 WORDS = {
     "": (
         "words errors disk formats host spec descriptor notation plan engines libraries mapped arrays functional "
-        "graph verify files cases bench __init__ torch jax scale dask cli __main__"
+        "graph verify files cases bench __init__ torch jax scale dask testing cli __main__"
     ),
     "libraries": "library dlpack torch jax",
     "spec": (
@@ -76,6 +76,7 @@ WORDS = {
     ),
     "jax": "frame site gate handler primitive call operators run lax reproducible",
     "dask": "blocks chunks tasks fused graph call operators run",
+    "testing": "convolution layers",
     "graph": "limits model resolve fuse given infer partition graph outline document reader writer explain dot",
     "torch": ("kernels traced operators flops refused plain functional grad fingerprint varying modules steps report"),
 }
@@ -176,10 +177,10 @@ def test_import_is_light() -> None:
     loaded = python("import sys, convgrad; print(' '.join(sys.modules))").split()
     heavy = {"llvmlite", "torch", "jax", "scipy", "sklearn", "matplotlib", "safetensors", "argparse", "hypothesis"}
     assert not heavy & set(loaded)
-    assert not {"convgrad.scale", "convgrad.dask"} & set(loaded)
+    assert not {"convgrad.scale", "convgrad.dask", "convgrad.testing"} & set(loaded)
 
 
-@pytest.mark.parametrize("name", ["dask", "graph", "jax", "scale", "torch", "verify"])
+@pytest.mark.parametrize("name", ["dask", "graph", "jax", "scale", "testing", "torch", "verify"])
 def test_what_is_not_imported_says_how(name: str) -> None:
     with pytest.raises(AttributeError, match=f"has no attribute '{name}' until .*: import convgrad.{name}$"):
         convgrad.__getattr__(name)
@@ -193,7 +194,7 @@ def test_files_stay_small() -> None:
     assert {path: lines for path, lines in sizes.items() if lines > 400} == {}
 
 
-@pytest.mark.parametrize("package", ["spec", "engines", "libraries", "functional", "torch", "jax", "dask"])
+@pytest.mark.parametrize("package", ["spec", "engines", "libraries", "functional", "torch", "jax", "dask", "testing"])
 def test_every_module_has_a_place_in_the_architecture(package: str) -> None:
     page = (DOCS / "architecture.md").read_text(encoding="utf-8")
     named = set(re.findall(r"\w+\.py", page))

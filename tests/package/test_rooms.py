@@ -26,6 +26,7 @@ ROOMS = (
     "jax",
     "scale",
     "dask",
+    "testing",
     "cli",
     "docs",
     "package",
