@@ -205,10 +205,10 @@ def test_wrong_calls_are_not_verdicts() -> None:
 def test_pytest_shows_the_message_at_the_caller(tmp_path: Path) -> None:
     text = """
 import numpy as np
-from convgrad.testing import assert_bias_gradient, assert_convolution
+from convgrad.testing import assert_matrix_product, assert_convolution
 
-def test_bias():
-    assert_bias_gradient(np.ones(2), np.eye(2) + 1)
+def test_product():
+    assert_matrix_product(np.ones((2, 2)), np.eye(2), np.eye(2))
 
 def test_convolution():
     assert_convolution(np.ones((1, 2, 1)), np.eye(2)[None, :, :1], np.ones((1, 1, 1)))

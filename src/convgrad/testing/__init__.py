@@ -1,4 +1,4 @@
-"""Assertions for tests: results of convolutions and their gradients."""
+"""Assertions for tests: results of convolutions, matrix products and linear layers."""
 
 from convgrad.testing.convolution import (
     assert_bias_gradient,
@@ -7,12 +7,22 @@ from convgrad.testing.convolution import (
     assert_weight_gradient,
 )
 from convgrad.testing.layers import Layer, layers
+from convgrad.testing.products import (
+    assert_linear,
+    assert_linear_data_gradient,
+    assert_linear_weight_gradient,
+    assert_matrix_product,
+)
 
 __all__ = [
     "Layer",
     "assert_bias_gradient",
     "assert_convolution",
     "assert_data_gradient",
+    "assert_linear",
+    "assert_linear_data_gradient",
+    "assert_linear_weight_gradient",
+    "assert_matrix_product",
     "assert_weight_gradient",
     "layers",
 ]
