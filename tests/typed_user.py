@@ -19,7 +19,7 @@ import convgrad.dask
 import convgrad.jax
 import convgrad.scale
 import convgrad.torch
-from convgrad import graph, verify
+from convgrad import graph, testing, verify
 
 Array = NDArray[np.float32]
 
@@ -89,6 +89,29 @@ def verdicts(src: Array, diff_dst: Array, theirs: Callable[..., Array]) -> bool:
     assert_type(verdict.defects, tuple[str, ...])
     golden: Array = verify.exact("ConvolutionBackwardWeights", src, diff_dst, weights_shape=[3, 3, 8, 8])
     return verdict.ok and bool(golden.any())
+
+
+def assertions(src: Array, weights: Array, diff_dst: Array, image: torch.Tensor) -> None:
+    """Assertions of tests."""
+    for layer in testing.layers(3, types=["bf16"], axes=[2]):
+        assert_type(layer, testing.Layer)
+        verdict = testing.assert_weight_gradient(weights, layer.src, layer.diff_dst, weights.shape, **layer.attributes)
+        assert_type(verdict, verify.Verdict)
+    testing.assert_convolution(image.numpy(), src, weights, strides=2, pads_begin=(1, 1), accumulation="bf16")
+    testing.assert_convolution(src, src, weights, stride=2)  # type: ignore[call-arg]
+    testing.assert_data_gradient(src, diff_dst, weights, src.shape, transposed=True)
+    testing.assert_bias_gradient(src, diff_dst, data_format="NCX")
+    testing.assert_matrix_product(src, src, weights, old=src, height=32)
+    testing.assert_matrix_product(src, src, weights, accumulation=16)  # type: ignore[arg-type]
+    testing.assert_linear(src, src, weights)
+    testing.assert_linear_weight_gradient(weights, src, diff_dst)
+    testing.assert_linear_data_gradient(src, diff_dst, weights, algorithm="sum")
+    assert_type(testing.gradcheck(np.sin, [src], scaled_cosine, seed=1), tuple[float, ...])
+
+
+def scaled_cosine(diff: Array, x: Array) -> list[Array]:
+    """Return the gradient of a sine."""
+    return [diff * np.cos(x)]
 
 
 def graphs(path: Path, arrays: dict[str, Array]) -> Any:

@@ -76,7 +76,7 @@ WORDS = {
     ),
     "jax": "frame site gate handler primitive call operators run lax reproducible",
     "dask": "blocks chunks tasks fused graph call operators run",
-    "testing": "convolution products layers",
+    "testing": "convolution products gradcheck layers",
     "graph": "limits model resolve fuse given infer partition graph outline document reader writer explain dot",
     "torch": ("kernels traced operators flops refused plain functional grad fingerprint varying modules steps report"),
 }

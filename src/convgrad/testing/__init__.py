@@ -1,4 +1,4 @@
-"""Assertions for tests: results of convolutions, matrix products and linear layers."""
+"""Assertions for tests: results of convolutions, matrix products and linear layers, and gradients of any function."""
 
 from convgrad.testing.convolution import (
     assert_bias_gradient,
@@ -6,6 +6,7 @@ from convgrad.testing.convolution import (
     assert_data_gradient,
     assert_weight_gradient,
 )
+from convgrad.testing.gradcheck import gradcheck
 from convgrad.testing.layers import Layer, layers
 from convgrad.testing.products import (
     assert_linear,
@@ -24,5 +25,6 @@ __all__ = [
     "assert_linear_weight_gradient",
     "assert_matrix_product",
     "assert_weight_gradient",
+    "gradcheck",
     "layers",
 ]
