@@ -154,7 +154,7 @@ def timed(sweep: Sweep, words: str, threads: int, repeat: int, roofs: Roofs) -> 
                 operations // 2,
                 Series("", 0, tuple(times)).median_ms,
                 roofs.floor_ms(operations, size),
-                predicted_ms(work.problem, size, roofs),
+                predicted_ms(work.problem, roofs.threads),
             )
         )
     return compared(points, sweep.to_first)

@@ -37,9 +37,9 @@ WORDS = {
     "cli": (
         "console exits parsers arguments progress checks times report run_graph run_pieces run explain_json "
         "explain bench probe verify_cases verify_options verify_candidates verify_again verify_report "
-        "verify_others verify info"
+        "verify_others verify calibrate info"
     ),
-    "cli.parsers": "parser texts run verify explain probe bench info",
+    "cli.parsers": "parser texts run verify explain probe bench calibrate info",
     "verify": (
         "verdict declared terms rows gather granule sums wide reference parts compare winograd bound exact "
         "truncation adversarial fill fill_graph judge diagnose copies c_function foreign isolate pardon claim check "
@@ -60,11 +60,11 @@ WORDS = {
     ),
     "engines": (
         "addresses engine openmp settings numpy products starting scratch llvm team pool pools llvm.execute "
-        "llvm.tune llvm.samples llvm.winograd llvm.engine"
+        "llvm.tune llvm.calibrate llvm.samples llvm.winograd llvm.engine"
     ),
     "engines.llvm": (
         "emit intrinsics arguments pairs convert tree microkernel store packing backward_weights forward driver "
-        "squares object_cache jit tried added scaled isas wait execute tune samples winograd engine"
+        "squares object_cache jit tried added scaled speeds isas wait execute tune calibrate samples winograd engine"
     ),
     "engines.llvm.winograd": "vectors into sums back tasks run",
     "engines.llvm.backward_weights": "segment tile stencil nest pack gemm_nest stencil_nest",

@@ -11,8 +11,8 @@ import pytest
 from tests.support.places import SOURCES
 
 ROOMS = {  # lines: a commit that needs more says why, one that needs less lowers it
-    "plan": 1_690, "plan/backward_weights": 1_590, "plan/forward": 1_970,
-    "engines": 1_712, "engines/llvm": 3_460, "engines/llvm/backward_weights": 1_045,
+    "plan": 1_720, "plan/backward_weights": 1_590, "plan/forward": 1_970,
+    "engines": 1_712, "engines/llvm": 3_620, "engines/llvm/backward_weights": 1_045,
     "engines/llvm/forward": 1_950, "engines/llvm/winograd": 1_160,
 }  # fmt: skip
 SLACK = 40  # lines

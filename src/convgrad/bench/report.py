@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
 from statistics import median
@@ -81,7 +80,7 @@ def row(outcome: Outcome, roofs: Roofs) -> Row:
         "level": roofs.level(outcome.bytes).name,
         "floor_ms": floor_ms,
         "share_of_floor": floor_ms / mine.median_ms,
-        "predicted_ms": predicted_ms(problem, outcome.bytes, roofs),
+        "predicted_ms": predicted_ms(problem, roofs.threads),
         "max_error": accuracy(None),
         "variant": problem.algorithm or "direct",
         "tune": "yes" if tuning() else "no",
@@ -101,14 +100,10 @@ def row(outcome: Outcome, roofs: Roofs) -> Row:
     return figures
 
 
-def predicted_ms(problem: Problem, size: int, roofs: Roofs) -> float | None:
-    """Return the time in ms that the plan predicts for a machine with the measured limits; None without a plan."""
+def predicted_ms(problem: Problem, threads: int) -> float | None:
+    """Return the time in ms that the plan predicts; None without a plan."""
     machine = engines.machine_of(problem)
-    if machine is None:
-        return None
-    cores = roofs.threads
-    fma, read = roofs.fma_gflops / 2 / cores, roofs.level(size).gbs / cores
-    return engines.plan_of(problem, replace(machine, fma_per_ns=fma, bytes_per_ns=read), cores).time_ms
+    return None if machine is None else engines.plan_of(problem, machine, threads).time_ms
 
 
 # -- text ------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from convgrad import engines
 from convgrad.cli.console import say
 from convgrad.cli.exits import DONE
 from convgrad.engines import openmp
-from convgrad.engines.llvm import isas, object_cache
+from convgrad.engines.llvm import isas, object_cache, speeds
 from convgrad.engines.settings import OPENMP, OWN, count, kernel_directory
 from convgrad.errors import ConvgradError
 from convgrad.host import cpu_fields, cpu_model, usable_cores
@@ -54,6 +54,7 @@ def collect() -> dict[str, Any]:
         "cores": f"{os.cpu_count()}, {len(usable_cores())} usable",
         "engine": _engine(),
         "bf16": _pairs(),
+        "speeds": _speeds(),
         "threads": _threads(),
         "kernel cache": _kernel_cache(),
         "pool": _pool(),
@@ -87,6 +88,18 @@ def _pairs() -> str:
     except ConvgradError as error:
         return str(error)
     return f"one term a multiply-add: {reason}" if reason else "two terms a multiply-add where none can be denormal"
+
+
+def _speeds() -> str:
+    """Return where the speeds are from by which plans are chosen."""
+    try:
+        isa = isas.isa()
+    except ConvgradError as error:
+        return str(error)
+    if isa is None:
+        return "not used"
+    _, origin = speeds.speeds_of(isa)
+    return f"{origin} (convgrad calibrate measures them)" if speeds.kept(isa) is None else origin
 
 
 def _threads() -> str:

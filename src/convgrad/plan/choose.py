@@ -49,6 +49,16 @@ def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
     return replace(best, rejected=(*slower, *rejected))
 
 
+def predicted_ms(problem: Problem, view: Any, machine: Machine, chosen: Chosen) -> float:
+    """Return the predicted time of a plan in ms on a machine that may have other speeds than that of the plan."""
+    nest = next(one.nest for one in CANDIDATES[problem.solves_for] if one.nest.plan is type(chosen))
+    costs = nest.alone(problem, view, machine, chosen.spec, chosen.operands)
+    for time, cut in nest.timed(costs, problem, view, machine, chosen.threads):
+        if cut.parts == chosen.parts and all(getattr(chosen, name) == size for name, size in cut.loops.items()):
+            return time / 1e6
+    raise AssertionError("machines with the same caches have the same divisions of the work")
+
+
 def _planned(
     proposing: Iterable[tuple[Candidate, Kernels]], problem: Problem, view: Any, machine: Machine, threads: int,
     limit: int | None, cuts: int = 1,

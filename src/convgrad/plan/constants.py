@@ -6,6 +6,7 @@ file were found by trying values.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Self
 
 BY_HAND = "by hand"
@@ -44,6 +45,9 @@ def fitted() -> dict[str, Rate | Count]:
     return {name: value for name, value in globals().items() if isinstance(value, Rate | Count)}
 
 
+# The speeds that calibration measured, in the order of ``SPEEDS`` in ``machine.py``, by vendor and f32 lanes.
+MEASURED: Mapping[tuple[str, int], tuple[float, ...]] = {}
+
 # -- a machine ---------------------------------------------------------------------------------------------------------
 
 GHZ = Rate(3.3, "cycles/ns", "clock rate of a core: converts cycles to ns")
@@ -78,8 +82,10 @@ MAX_TAPS_IN_L1 = Count(8, "taps", "taps that read a cache line from the first ca
 SET_CONFLICT_FACTOR = Rate(1.15, "times", "time with set conflicts between taps, compared with none")
 SET_CONFLICT_BYTES = Count(1024, "bytes", "strides that are multiples of this use few sets of a cache")
 SET_CONFLICT_CHANNELS = Count(64, "channels", "maximum channels of an A in place that causes no set conflicts")
-UNALIGNED_LOAD_CYCLES = Rate(2.4, "cycles", "load of a vector in place, which often crosses a cache line")
-TAPS_LOAD_CYCLES = Rate(0.52, "cycles", "load of a value or a vector in a micro-tile of several taps")
+VECTOR_LOAD_CYCLES = Rate(1.0, "cycles", "load of a vector in place, which often crosses a cache line")
+DEPTHWISE_LOAD_FACTOR = Rate(
+    2.4, "times", "time of a load in the depthwise kernel of weight gradients, compared with others"
+)
 GROUP_REGISTER_SHARE = Rate(0.65, "of the registers", "more sums in micro-tiles of groups cost GROUP_REGISTER_FACTOR")
 GROUP_REGISTER_FACTOR = Rate(1.1, "times", "time of micro-tiles of groups above GROUP_REGISTER_SHARE")
 LINE_START_CYCLES = Rate(12.0, "cycles", "start of a run of positions that have the same taps")
@@ -96,7 +102,7 @@ DEPTHWISE_REREAD_FACTOR = Rate(1.4, "times", "time if rows are read again from t
 
 PACK_CHANNELS_NS = Rate(0.08, "ns", "packing of an element in cache, if channels are contiguous")
 PACK_SPATIAL_NS = Rate(0.2, "ns", "packing of an element in cache, if positions are contiguous")
-PACK_STRIDED_NS = Rate(1.5, "ns", "packing of an element if nothing is contiguous")
+PACK_STRIDED_FACTOR = Rate(7.5, "times", "packing of an element if nothing is contiguous, compared with positions")
 PACK_SPREAD_NS = Rate(0.015, "ns", "additional packing time of an element per channel of a group, if lanes are groups")
 PACK_PAIR_NS = Rate(0.03, "ns", "additional packing time of an element for bf16 pairs and their exponents")
 PAIR_ADDS = Rate(
@@ -108,8 +114,8 @@ MIN_EXPONENT_NS = Rate(0.015, "ns", "search for the minimum exponent, per elemen
 SEGMENT_BYTES = Rate(96.0, "bytes", "cost of starting to read at a new address, in bytes of a contiguous read")
 STORE_LANES_NS = Rate(0.3, "ns", "store of an output, if lanes of a vector are contiguous outputs")
 STORE_ROWS_NS = Rate(0.65, "ns", "store of an output, if rows of a micro-tile are contiguous outputs")
-STORE_TAPS_NS = Rate(0.4, "ns", "store of an output, if taps are contiguous outputs")
-STORE_STRIDED_NS = Rate(1.0, "ns", "store of an output, if none of these are contiguous")
+STORE_TAPS_FACTOR = Rate(0.6, "times", "store of an output if taps are contiguous, compared with rows")
+STORE_STRIDED_FACTOR = Rate(1.5, "times", "store of an output if nothing is contiguous, compared with rows")
 MIN_STORE_LINE = Count(4, "outputs", "minimum contiguous outputs for vector stores")
 
 # -- division of the work ----------------------------------------------------------------------------------------------
@@ -123,7 +129,7 @@ MAX_B_READS = Count(5, "tiles", "maximum micro-tiles that read the same B in pla
 
 # -- forward and backward data -----------------------------------------------------------------------------------------
 
-PACK_TAPS_NS = Rate(0.3, "ns", "packing of a weight, if taps are contiguous")
+PACK_TAPS_FACTOR = Rate(1.5, "times", "packing of a weight if taps are contiguous, compared with positions")
 REGION_CYCLES = Rate(150.0, "cycles", "start of a region")
 MICRO_TILE_ROW_CYCLES = Rate(6.0, "cycles", "start and store of a micro-tile's row, per panel")
 POSITIONS_IMBALANCE = Rate(0.04, "of a task", "additional time of the slowest thread, for forward and backward data")
@@ -135,7 +141,6 @@ MAX_OPEN_SUMS_BYTES = Count(4 << 20, "bytes", "maximum sums that wait in scratch
 OUTPUT_BLOCK_SHARE = Rate(0.25, "of the second cache", "maximum A that an output block reads")
 KN2ROW_SHARE = Rate(0.3, "of the second cache", "maximum tap sums that outputs still need in kn2row")
 KN2ROW_PACKED_SHARE = Rate(0.125, "of the second cache", "packed data, or packed weights, of a cache block of kn2row")
-SPATIAL_LOAD_CYCLES = Rate(1.0, "cycles", "load of a vector of inputs in the spatial stencil")
 SPATIAL_WEIGHT_CYCLES = Rate(0.5, "cycles", "load of a weight into all lanes in the spatial stencil")
 SPATIAL_STORE_CYCLES = Rate(2.0, "cycles", "store of a vector of sums in the spatial stencil")
 SPATIAL_TILE_CYCLES = Rate(30.0, "cycles", "start of a micro-tile of the spatial stencil")
@@ -152,7 +157,7 @@ GROUPED_MAX_WEIGHTS = Count(48, "weights", "maximum weights per lane of the unro
 GROUPED_CYCLES = Rate(40.0, "cycles", "start of a micro-tile of the grouped stencil")
 GROUPED_ROW_CYCLES = Rate(2.0, "cycles", "store of a vector of sums of the grouped stencil")
 GROUPED_ALONE_FACTOR = Rate(1.1, "times", "time if one vector of groups is read in place at a time, compared with two")
-GROUPED_STORE_NS = Rate(0.25, "ns", "store of an output of the grouped stencil, if positions are contiguous")
+GROUPED_STORE_FACTOR = Rate(0.4, "times", "store of an output of the grouped stencil, compared with rows of a GEMM")
 GROUPED_MAX_READ_VECTORS = Count(4, "vectors", "vectors of channels that lanes of the grouped stencil select from")
 GROUPED_MAX_SPREAD_REGISTERS = Count(8, "registers", "maximum registers for selected lanes in the grouped stencil")
 GROUPED_MAX_VECTORS = Count(5, "vectors", "maximum vectors of a panel of the grouped stencil")

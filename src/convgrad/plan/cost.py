@@ -32,16 +32,22 @@ class Cut(NamedTuple):
         return prod(self.parts)
 
 
-# The time to pack one element, by the contiguous axis of its operand.
-PACK_NS = {
-    CHANNELS: constants.PACK_CHANNELS_NS, SPATIAL: constants.PACK_SPATIAL_NS, STRIDED: constants.PACK_STRIDED_NS,
-    CHANNELS_OUT: constants.PACK_CHANNELS_NS, CHANNELS_IN: constants.PACK_SPATIAL_NS, TAPS: constants.PACK_TAPS_NS,
-}  # fmt: skip
-# The time to store one output, by the contiguous axis of the output: columns of B, rows of A, or taps.
-STORE_NS = {
-    CHANNELS: constants.STORE_LANES_NS, SPATIAL: constants.STORE_ROWS_NS, TAPS: constants.STORE_TAPS_NS,
-    STRIDED: constants.STORE_STRIDED_NS,
-}  # fmt: skip
+def pack_ns(machine: Machine, axis: str) -> float:
+    """Return the time to pack one element in ns, by the contiguous axis of its operand."""
+    return {
+        CHANNELS: machine.pack_channels_ns, CHANNELS_OUT: machine.pack_channels_ns, SPATIAL: machine.pack_spatial_ns,
+        CHANNELS_IN: machine.pack_spatial_ns, TAPS: constants.PACK_TAPS_FACTOR * machine.pack_spatial_ns,
+        STRIDED: constants.PACK_STRIDED_FACTOR * machine.pack_spatial_ns,
+    }[axis]  # fmt: skip
+
+
+def store_ns(machine: Machine, axis: str) -> float:
+    """Return the time to store one output in ns, by its contiguous axis: columns of B, rows of A, or taps."""
+    return {
+        CHANNELS: machine.store_lanes_ns, SPATIAL: machine.store_rows_ns,
+        TAPS: constants.STORE_TAPS_FACTOR * machine.store_rows_ns,
+        STRIDED: constants.STORE_STRIDED_FACTOR * machine.store_rows_ns,
+    }[axis]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,20 +67,10 @@ class Costs:
         return self.compute_ns + self.store_ns + (self.a_ns + self.b_ns)
 
 
-def cycle_ns(machine: Machine) -> float:
-    """Return the time of one cycle in ns; a core executes two vector multiply-adds per cycle."""
-    return 2 * machine.isa.lanes / machine.fma_per_ns
-
-
-def traffic_ns(machine: Machine, size: float) -> float:
-    """Return the time in ns to read or write ``size`` bytes in a shared cache or memory."""
-    return size / machine.bytes_per_ns
-
-
-def on_threads_ns(alone_ns: float, share: float, cut: Cut, uneven: float) -> float:
+def on_threads_ns(machine: Machine, alone_ns: float, share: float, cut: Cut, uneven: float) -> float:
     """Return the time of a call in ns. The largest task has ``share`` of work that takes one thread ``alone_ns``."""
     tasks = cut.tasks
     time = alone_ns * ceil(tasks / cut.threads) * share
     if min(cut.threads, tasks) > 1:
-        time = time * (1 + uneven * cut.threads / tasks) + constants.WAKE_NS
-    return time + constants.CALL_NS
+        time = time * (1 + uneven * cut.threads / tasks) + machine.wake_ns
+    return time + machine.call_ns

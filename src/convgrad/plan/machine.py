@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 
-from convgrad.plan.constants import BYTES_PER_NS
+from convgrad.plan import constants
 
 LINE_BYTES = 64  # the bytes of a cache line
 
@@ -86,11 +86,34 @@ def modelled(isa: Isa, pairs: str) -> Isa:
 
 @dataclass(frozen=True, eq=False)  # identity makes cache lookups fast
 class Machine:
-    """A machine: its instruction set, and the cache sizes and speeds of one core for the cost model."""
+    """A machine: its instruction set, cache sizes, and the speeds of one core for the cost model.
+
+    The speeds from ``fma_per_ns`` on are measured by calibration; ``constants.py`` says what they mean.
+    """
 
     isa: Isa
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
-    fma_per_ns: float = 64.0
-    bytes_per_ns: float = BYTES_PER_NS  # speed of reads from a shared cache or memory
     pair_adds: float = 1.0  # multiply-adds of single k in the time of one multiply-add of a bf16 pair
+    call_ns: float = constants.CALL_NS
+    wake_ns: float = constants.WAKE_NS
+    fma_per_ns: float = 64.0
+    bytes_per_ns: float = constants.BYTES_PER_NS  # speed of reads from a shared cache or memory
+    l2_line_cycles: float = constants.L2_LINE_CYCLES
+    vector_load_cycles: float = constants.VECTOR_LOAD_CYCLES
+    pack_channels_ns: float = constants.PACK_CHANNELS_NS
+    pack_spatial_ns: float = constants.PACK_SPATIAL_NS
+    store_lanes_ns: float = constants.STORE_LANES_NS
+    store_rows_ns: float = constants.STORE_ROWS_NS
+
+    @property
+    def cycle_ns(self) -> float:
+        """The time of one cycle in ns; a core executes two vector multiply-adds per cycle."""
+        return 2 * self.isa.lanes / self.fma_per_ns
+
+    def traffic_ns(self, size: float) -> float:
+        """Return the time in ns to read or write ``size`` bytes in a shared cache or memory."""
+        return size / self.bytes_per_ns
+
+
+SPEEDS = tuple(each.name for each in fields(Machine))[6:]  # the speeds that calibration measures

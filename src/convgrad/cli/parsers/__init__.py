@@ -8,5 +8,6 @@ COMMANDS: Mapping[str, str] = {
     "explain": "print a graph, or how a problem would be computed",
     "probe": "find the order in which a function adds",
     "bench": "time problems, compared with PyTorch or JAX",
+    "calibrate": "measure this machine, so that faster plans are chosen",
     "info": "print versions, processor and settings for a bug report",
 }

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import warnings
+from dataclasses import replace
 from functools import cache
 
-from convgrad.engines.llvm import jit, tried
+from convgrad.engines.llvm import jit, speeds, tried
 from convgrad.engines.settings import max_isa
 from convgrad.engines.starting import forked_with
 from convgrad.plan.constants import GHZ, PAIR_ADDS
@@ -86,7 +87,8 @@ def isa() -> Isa | None:
 def machine(isa: Isa) -> Machine:
     """Return the description of this machine for plans with an instruction set."""
     caches = _cache_bytes("LEVEL1_DCACHE", 32 << 10), _cache_bytes("LEVEL2_CACHE", 1 << 20)
-    return Machine(isa, *caches, 2 * isa.lanes * GHZ, pair_adds=pair_adds())
+    known, _ = speeds.speeds_of(isa)
+    return replace(Machine(isa, *caches, pair_adds(), fma_per_ns=2 * isa.lanes * GHZ), **known)
 
 
 def pair_adds() -> float:

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from convgrad.engines import pools
 from convgrad.engines.addresses import Words, address_of, words
-from convgrad.engines.llvm import jit, scaled, squares
+from convgrad.engines.llvm import isas, jit, scaled, squares
 from convgrad.engines.llvm.execute import Executable, executable
 from convgrad.formats import Format
 from convgrad.plan.backward_weights.schedule import OPERANDS
-from convgrad.plan.constants import BYTES_PER_NS
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.records import COLUMN_BYTES, FLAGS
 from convgrad.plan.tables import placed
@@ -135,6 +134,6 @@ def scale(data: Array, fmt: Format, factors: Array, out: Array, isa: Isa, thread
         "images": len(out),
         "elements": out.size // max(1, len(out)),
     }
-    time_ms = (data.nbytes + out.nbytes) / BYTES_PER_NS / 1e6 / threads
+    time_ms = (data.nbytes + out.nbytes) / isas.machine(isa).bytes_per_ns / 1e6 / threads
     arguments = driver_arguments(scaled.ARGUMENTS.columns, values)
     _run(_scaling(isa, fmt), arguments, 64, threads, time_ms, (data, factors, out))

@@ -12,7 +12,7 @@ from convgrad.plan.backward_weights.nest import WeightsNest, per_group
 from convgrad.plan.backward_weights.recipe import DEPTHWISE, KernelSpec, Operand
 from convgrad.plan.backward_weights.segments import rows_met
 from convgrad.plan.backward_weights.taps import of_tiles
-from convgrad.plan.cost import PACK_NS, STORE_NS, Costs, Cut, cycle_ns, on_threads_ns, traffic_ns
+from convgrad.plan.cost import Costs, Cut, on_threads_ns, pack_ns, store_ns
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.pairs import chain_adds
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL, STRIDED, TAPS, Operands
@@ -25,7 +25,7 @@ PACK_PAIRS_NS = {CHANNELS: constants.PACK_PAIRS_CHANNELS_NS, SPATIAL: constants.
 
 def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: KernelSpec, operands: Operands) -> Costs:
     """Return the predicted times of a kernel on one thread, if the work is not divided."""
-    store = _store_ns(problem, nest, spec, operands)
+    store = _store_ns(problem, nest, machine, spec, operands)
     if spec.body == DEPTHWISE:
         return Costs(spec, operands, _depthwise_ns(problem, nest, machine, spec), store, 0.0, 0.0)
     conv, (a, b) = nest.conv, operands
@@ -33,8 +33,8 @@ def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: KernelSpe
         "src": conv.batch * conv.src_channels * prod(min(axis.src, axis.span) for axis in conv.axes),
         "dst": conv.batch * conv.positions * conv.dst_channels,
     }
-    read_ns = traffic_ns(machine, problem.operand_format.dtype.itemsize)  # packing reads memory
-    pack_a, pack_b = (_pack_ns(spec, operand) + read_ns for operand in (spec.a, spec.b))
+    read_ns = machine.traffic_ns(problem.operand_format.dtype.itemsize)  # packing reads memory
+    pack_a, pack_b = (_pack_ns(machine, spec, operand) + read_ns for operand in (spec.a, spec.b))
     compute = _compute_ns(nest, machine, spec, operands)
     return Costs(spec, operands, compute, store, pack_a * elements[a], pack_b * elements[b])
 
@@ -60,8 +60,8 @@ def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, 
     alone = compute + one.store_ns + strided * taps * (a * one.a_ns * b_parts + b * one.b_ns * a_parts)
     images = min(1.0, largest[4] * nest.images_a_chain / nest.conv.batch)
     share = prod(largest[:4]) / prod(cut.counts[:4]) * images
-    time = on_threads_ns(alone, share, cut, constants.IMBALANCE)
-    time += traffic_ns(machine, cut.shared_bytes * (1 / cut.threads + constants.REMOTE_READ_FACTOR))
+    time = on_threads_ns(machine, alone, share, cut, constants.IMBALANCE)
+    time += machine.traffic_ns(cut.shared_bytes * (1 / cut.threads + constants.REMOTE_READ_FACTOR))
     if cut.own_bytes * cut.threads + cut.shared_bytes > constants.MAX_SCRATCH_BYTES:
         time *= constants.SCRATCH_FACTOR
     return time
@@ -82,21 +82,21 @@ def _compute_ns(nest: WeightsNest, machine: Machine, spec: KernelSpec, operands:
         row = conv.positions if nest.pointwise else conv.axes[-1].dst
         steps = conv.batch * conv.positions / row * chain_adds(row, spec.step, machine) * conv.taps
         passed = 1 if spec.compact else spec.step
-        cycles = steps * sum(n * _dense_cycles(micro_tile.mr, nr, isa.lanes, conv.taps, passed) for n, nr in widths)
+        cycles = steps * sum(n * _dense_cycles(machine, micro_tile.mr, nr, conv.taps, passed) for n, nr in widths)
         if spec.a.in_place and conv.taps > 1 and channels[a] > constants.SET_CONFLICT_CHANNELS:
             cycles *= constants.SET_CONFLICT_FACTOR
     else:
         cycles = sum(n * _taps_cycles(nest, machine, spec, nr) for n, nr in widths)
-    return ceil(conv.groups / spec.groups_a_panel) * ceil(channels[a] / micro_tile.mr) * cycles * cycle_ns(machine)
+    return ceil(conv.groups / spec.groups_a_panel) * ceil(channels[a] / micro_tile.mr) * cycles * machine.cycle_ns
 
 
-def _dense_cycles(mr: int, nr: int, lanes: int, taps: int, passed: int) -> float:
+def _dense_cycles(machine: Machine, mr: int, nr: int, taps: int, passed: int) -> float:
     """Return the cycles of a micro-tile's step of K, including the cache lines that it reads from L2.
 
     The first tap reads a line from L2, and further taps read it from L1. A step over ``passed`` positions takes at
     least the time to read the lines of all of them.
     """
-    lines = constants.L2_LINE_CYCLES * (mr + nr * lanes) * F32_BYTES / LINE_BYTES
+    lines = machine.l2_line_cycles * (mr + nr * machine.isa.lanes) * F32_BYTES / LINE_BYTES
     step = step_cycles(mr, nr) + lines / min(taps, constants.MAX_TAPS_IN_L1)
     return step if passed == 1 else max(step, lines * passed)
 
@@ -107,9 +107,9 @@ def _taps_cycles(nest: WeightsNest, machine: Machine, spec: KernelSpec, nr: int)
     inner = conv.axes[-1]
     sums = micro_tile.taps * micro_tile.mr * nr
     loads = micro_tile.mr * (micro_tile.taps if spec.a.moves else 1) + nr * (1 if spec.a.moves else micro_tile.taps)
-    position = max(sums / 2, constants.TAPS_LOAD_CYCLES * loads, constants.MIN_STEP_CYCLES) + constants.STEP_CYCLES
+    position = max(sums / 2, constants.LOAD_CYCLES * loads, constants.MIN_STEP_CYCLES) + constants.STEP_CYCLES
     passed = (spec.step - 1) * (micro_tile.mr + nr * spec.isa.lanes) * F32_BYTES / LINE_BYTES
-    position += constants.L2_LINE_CYCLES * passed / constants.MAX_TAPS_IN_L1
+    position += machine.l2_line_cycles * passed / constants.MAX_TAPS_IN_L1
     if sums > constants.GROUP_REGISTER_SHARE * spec.isa.registers and spec.groups_in_lanes:
         position *= constants.GROUP_REGISTER_FACTOR
     segments = conv.batch * _segments_met(conv.axes[:-1], micro_tile.outer_taps)
@@ -142,7 +142,11 @@ def _depthwise_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: K
     conv, micro_tile, inner = nest.conv, spec.micro_tile, nest.conv.axes[-1]
     loads = micro_tile.outer_taps * (spec.slide or micro_tile.inner_taps) + 1
     position = (
-        max(micro_tile.taps / 2, constants.UNALIGNED_LOAD_CYCLES * loads, constants.MIN_STEP_CYCLES)
+        max(
+            micro_tile.taps / 2,
+            constants.DEPTHWISE_LOAD_FACTOR * machine.vector_load_cycles * loads,
+            constants.MIN_STEP_CYCLES,
+        )
         + constants.STEP_CYCLES
     )
     outer = ceil(prod(axis.kernel for axis in conv.axes[:-1]) / micro_tile.outer_taps)
@@ -152,9 +156,9 @@ def _depthwise_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: K
     begin = (constants.LINE_START_CYCLES + micro_tile.taps) * ceil(inner.dst / constants.DEPTHWISE_POSITIONS)
     edge = constants.LINE_START_CYCLES + constants.BORDER_TAP_CYCLES * micro_tile.taps
     cycles = rows * (inner.dst * position + edges * edge + begin)
-    compute = ceil(conv.groups / spec.isa.lanes) * tiles * cycles * cycle_ns(machine)
+    compute = ceil(conv.groups / spec.isa.lanes) * tiles * cycles * machine.cycle_ns
     met = conv.batch * (conv.positions + prod(min(a.src, a.dst * a.stride + a.effective_kernel) for a in conv.axes))
-    read = traffic_ns(machine, met * conv.groups * problem.operand_format.dtype.itemsize)
+    read = machine.traffic_ns(met * conv.groups * problem.operand_format.dtype.itemsize)
     held = lines_held(machine.l1_bytes, nest.dst_strides[-1])
     if min(inner.dst, constants.DEPTHWISE_POSITIONS) * (micro_tile.outer_taps + 1) > held:
         compute *= constants.DEPTHWISE_REREAD_FACTOR
@@ -163,7 +167,7 @@ def _depthwise_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: K
     return compute + read
 
 
-def _store_ns(problem: Problem, nest: WeightsNest, spec: KernelSpec, operands: Operands) -> float:
+def _store_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: KernelSpec, operands: Operands) -> float:
     """Return the time to round and store the weights, in ns."""
     conv, channels, (dst, src, *taps) = nest.conv, per_group(nest), nest.weights_strides
     next_a, next_b = ({"src": src, "dst": dst}[tensor] for tensor in operands)
@@ -173,10 +177,10 @@ def _store_ns(problem: Problem, nest: WeightsNest, spec: KernelSpec, operands: O
     next_tap = next((step for step in reversed(taps) if step), 0) if line >= constants.MIN_STORE_LINE else 0
     size, ways = problem.output_format.dtype.itemsize, {CHANNELS: next_b, SPATIAL: next_a, TAPS: next_tap}
     way = next((name for name, step in ways.items() if step == size), STRIDED)
-    return STORE_NS[way] * conv.dst_channels * channels["src"] * conv.taps
+    return store_ns(machine, way) * conv.dst_channels * channels["src"] * conv.taps
 
 
-def _pack_ns(spec: KernelSpec, operand: Operand) -> float:
+def _pack_ns(machine: Machine, spec: KernelSpec, operand: Operand) -> float:
     """Return the time to pack one element of an operand in ns, or 0 if it is read in place."""
     if operand.in_place:
         return 0.0
@@ -184,7 +188,7 @@ def _pack_ns(spec: KernelSpec, operand: Operand) -> float:
     if spec.compact:
         return PACK_PAIRS_NS[operand.contiguous]
     paired = constants.PACK_PAIR_NS if spec.step == 2 else 0
-    return PACK_NS[operand.contiguous] + constants.PACK_SPREAD_NS * spread + paired
+    return pack_ns(machine, operand.contiguous) + constants.PACK_SPREAD_NS * spread + paired
 
 
 def _halo(nest: WeightsNest, chains_a_cache_block: int) -> float:

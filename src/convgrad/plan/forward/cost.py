@@ -7,7 +7,7 @@ from math import ceil, inf, prod
 
 from convgrad.formats import FORMATS
 from convgrad.plan import constants
-from convgrad.plan.cost import PACK_NS, STORE_NS, Costs, Cut, cycle_ns, on_threads_ns, traffic_ns
+from convgrad.plan.cost import Costs, Cut, on_threads_ns, pack_ns, store_ns
 from convgrad.plan.forward.cuts import claimed, cuts, kn2row_cuts, parts_of, read_bytes
 from convgrad.plan.forward.kn2row import Kn2rowSpec, output_block_count, reached, rows_of
 from convgrad.plan.forward.nest import Along, ForwardNest
@@ -49,7 +49,7 @@ def time_ns(one: Costs, view: ForwardNest, machine: Machine, cut: Cut) -> float:
     packs = ceil(panels / parts / cut.loops["panels"])  # number of times that a task packs panels of B
     times = blocks if packs > 1 else min(blocks, cut.threads)
     packed = compute + one.store_ns + one.a_ns * (parts * packs) + one.b_ns * times
-    return on_threads_ns(packed, _share(cut), cut, constants.POSITIONS_IMBALANCE)
+    return on_threads_ns(machine, packed, _share(cut), cut, constants.POSITIONS_IMBALANCE)
 
 
 def _share(cut: Cut) -> float:
@@ -67,24 +67,24 @@ def _share(cut: Cut) -> float:
 def costs(view: ForwardNest, machine: Machine, spec: ForwardSpec, operands: Operands, block: tuple[int, ...]) -> Costs:
     """Return the predicted times of a kernel on one thread, for a size of output blocks in positions."""
     results, stencil = view.positions * view.groups * view.n, spec.stencil
-    store = results * (_stencil_store_ns(machine, spec) if stencil else STORE_NS[spec.out])
+    store = results * (_stencil_store_ns(machine, spec) if stencil else store_ns(machine, spec.out))
     if stencil:
         cycles, packed = _stencil_cycles(view, machine, spec, block), view.n
     else:
         cycles, packed = _tile_cycles(view, machine, spec, block), ceil(view.n / spec.width) * spec.width
-    weights = view.groups * view.taps * view.k * packed * (PACK_NS[spec.weights] + _paired_ns(spec))
+    weights = view.groups * view.taps * view.k * packed * (pack_ns(machine, spec.weights) + _paired_ns(spec))
     if spec.b_in_place:
         weights = 0.0
-    return Costs(spec, operands, cycles * cycle_ns(machine), store, _read_ns(view, machine, spec, block), weights)
+    return Costs(spec, operands, cycles * machine.cycle_ns, store, _read_ns(view, machine, spec, block), weights)
 
 
 def _stencil_store_ns(machine: Machine, spec: ForwardSpec) -> float:
     """Return the time to store one output of a grouped stencil, in ns."""
     if spec.out == CHANNELS:
-        return traffic_ns(machine, FORMATS[spec.output].dtype.itemsize)
+        return machine.traffic_ns(FORMATS[spec.output].dtype.itemsize)
     if spec.out == SPATIAL:  # transposing a square of few rows takes as long as one of many
-        return constants.GROUPED_STORE_NS * max(1.0, spec.isa.lanes / spec.mr)
-    return STORE_NS[spec.out]
+        return constants.GROUPED_STORE_FACTOR * machine.store_rows_ns * max(1.0, spec.isa.lanes / spec.mr)
+    return store_ns(machine, spec.out)
 
 
 def _paired_ns(spec: ForwardSpec) -> float:
@@ -96,9 +96,9 @@ def _read_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: tupl
     """Return the time in ns to read A, and to pack A that is not in place. Neighbouring output blocks overlap in A."""
     met = prod(axis.met * _halo(axis, size) for axis, size in zip(view.axes, block, strict=True))
     elements = met * view.groups * view.channels
-    read = traffic_ns(machine, FORMATS[spec.operand].dtype.itemsize)
+    read = machine.traffic_ns(FORMATS[spec.operand].dtype.itemsize)
     looked = {1: 0.0, 2: constants.MIN_EXPONENT_NS if spec.a_in_place else constants.PACK_PAIR_NS}[spec.step]
-    return elements * (read + looked + (0.0 if spec.a_in_place else PACK_NS[spec.data]))
+    return elements * (read + looked + (0.0 if spec.a_in_place else pack_ns(machine, spec.data)))
 
 
 def _halo(axis: Along, size: int) -> float:
@@ -211,7 +211,7 @@ def kn2row_timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machi
         (parts,) = cut.parts
         each = _kn2row_costs(view, machine, one.spec, one.operands, cut.loops["output_block"], parts)
         packed = each.alone_ns + each.a_ns * (parts - 1)
-        yield on_threads_ns(packed, _share(cut), cut, constants.POSITIONS_IMBALANCE), cut
+        yield on_threads_ns(machine, packed, _share(cut), cut, constants.POSITIONS_IMBALANCE), cut
 
 
 def _kn2row_costs(
@@ -227,12 +227,12 @@ def _kn2row_costs(
     met = (images * fresh + again) * inner * sum(map(len, last))
     met = max(met, output_block_count(view, spec, output_block) * one.width)  # an output block packs at least one panel
     _, _, cycles = tiles(rows, one.mr, one.nr)
-    compute = met * rows * chain_adds(view.k, one.step, machine) * cycles / one.width * cycle_ns(machine)
+    compute = met * rows * chain_adds(view.k, one.step, machine) * cycles / one.width * machine.cycle_ns
     paired = _paired_ns(one)
-    read = PACK_NS[one.weights] + paired + traffic_ns(machine, FORMATS[one.operand].dtype.itemsize)
-    store = STORE_NS[STRIDED if spec.out == STRIDED else CHANNELS]
+    read = pack_ns(machine, one.weights) + paired + machine.traffic_ns(FORMATS[one.operand].dtype.itemsize)
+    store = store_ns(machine, STRIDED if spec.out == STRIDED else CHANNELS)
     adds = view.met_taps * view.n / one.isa.lanes * constants.KN2ROW_ADD_NS + view.positions * view.n * store
-    a_ns, b_ns = rows * view.k * (PACK_NS[one.data] + paired), met * view.k * read
+    a_ns, b_ns = rows * view.k * (pack_ns(machine, one.data) + paired), met * view.k * read
     return Costs(spec, operands, compute, adds, a_ns, b_ns)
 
 
@@ -249,17 +249,17 @@ def stencil_costs(
     for phase, part in enumerate(lines.phases):
         rows = footprint.rows(phase, spec.lines)
         adds = sum(map(len, rows.values())) * used
-        read = len(rows) * loaded * constants.SPATIAL_LOAD_CYCLES + adds * constants.SPATIAL_WEIGHT_CYCLES
+        read = len(rows) * loaded * machine.vector_load_cycles + adds * constants.SPATIAL_WEIGHT_CYCLES
         tile = max(adds * spec.vectors / 2, read) + stored + constants.SPATIAL_TILE_CYCLES
         cycles += ceil(len(part.positions) / spec.lines) * tile
     outer = view.groups * prod(axis.extent for axis in view.axes[:-2])
     met = outer * lines.met * last.met * view.k * FORMATS[spec.operand].dtype.itemsize
     out = view.positions * view.groups * view.n * FORMATS[spec.output].dtype.itemsize
-    traffic = traffic_ns(machine, met + out)
-    return Costs(spec, operands, outer * pieces * cycles * cycle_ns(machine), traffic, 0.0, 0.0)
+    traffic = machine.traffic_ns(met + out)
+    return Costs(spec, operands, outer * pieces * cycles * machine.cycle_ns, traffic, 0.0, 0.0)
 
 
 def stencil_timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
     """Yield the predicted time and the cut of a spatial stencil: parts of the groups."""
     cut = Cut((view.groups,), (claimed(view.groups, threads),), threads, {})
-    yield on_threads_ns(one.alone_ns, _share(cut), cut, constants.POSITIONS_IMBALANCE), cut
+    yield on_threads_ns(machine, one.alone_ns, _share(cut), cut, constants.POSITIONS_IMBALANCE), cut

@@ -1,0 +1,15 @@
+"""The arguments of ``convgrad calibrate``."""
+
+from __future__ import annotations
+
+from convgrad.cli.parsers.parser import Parser
+
+
+def parser() -> Parser:
+    """Return the parser of ``convgrad calibrate``."""
+    return Parser(
+        "convgrad calibrate",
+        "Measure the speeds of this machine, and keep them in the kernel cache. Later processes then choose the plans"
+        " that are fast here. This takes about 15 seconds, and changes no result.",
+        ("convgrad calibrate",),
+    )

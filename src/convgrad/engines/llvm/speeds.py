@@ -1,0 +1,50 @@
+"""The speeds of this machine that a calibration has measured: they are kept in the kernel cache, by processor."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from convgrad.engines.llvm import object_cache
+from convgrad.engines.settings import kernel_directory
+from convgrad.host import cpu_fields, cpu_model
+from convgrad.plan.constants import MEASURED
+from convgrad.plan.machine import SPEEDS, Isa
+
+_SPEEDS = hashlib.sha256(b"speeds").digest()  # the name of what is kept in the kernel cache
+
+
+def speeds_of(isa: Isa) -> tuple[Mapping[str, Any], str]:
+    """Return the speeds of this machine that are known, by field of ``Machine``, and where they are from."""
+    if (calibrated := kept(isa)) is not None:
+        return calibrated, "calibrated on this machine"
+    vendor = cpu_fields().get("vendor_id", "")
+    if (vendor, isa.lanes) in MEASURED:
+        return dict(zip(SPEEDS, MEASURED[vendor, isa.lanes], strict=True)), f"measured on a processor of {vendor}"
+    return {}, "assumed"
+
+
+def kept(isa: Isa) -> Mapping[str, Any] | None:
+    """Return the speeds of this machine that a calibration has kept, or None."""
+    directory = kernel_directory()
+    if directory is None or (name := _name(isa)) is None:
+        return None
+    file = object_cache.store(directory).read(name)
+    found: Mapping[str, Any] | None = json.loads(file[_SPEEDS]) if file else None
+    return found
+
+
+def keep(isa: Isa, speeds: Mapping[str, float]) -> str:
+    """Keep the speeds of this machine in the kernel cache, and return why that is impossible, or the empty string."""
+    directory, name = kernel_directory(), _name(isa)
+    if directory is None or name is None:
+        return "there is no kernel cache"
+    store = object_cache.store(directory)
+    store.write(name, {_SPEEDS: json.dumps(speeds).encode()})
+    return store.trouble
+
+
+def _name(isa: Isa) -> str | None:
+    return object_cache.key(isa, cpu_model(), speeds_of, ())

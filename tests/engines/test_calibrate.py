@@ -1,0 +1,99 @@
+"""Calibration: it finds the speeds that times come from, keeps them by processor, and changes no bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import convgrad
+from convgrad.engines.llvm import calibrate, isas, speeds
+from convgrad.engines.llvm.calibrate import PROBLEMS, Sample, fitted
+from convgrad.notation import problem
+from convgrad.plan.choose import predicted_ms
+from convgrad.plan.machine import ISAS, SPEEDS, Machine
+from convgrad.plan.passes import dense_view, plan, plans
+from convgrad.spec.ordered import evaluate_in_order
+from tests.support.engine_helpers import HOST, empty, made, run_plan
+from tests.support.helpers import assert_same_bits
+
+LINES = ("BWD_W f32 NXC mb2ic24ih12oc20oh12kh3ph1", "FWD_D f32 NCX mb2ic24ih12oc20oh12kh3ph1",
+         "BWD_D f32 NXC mb2ic24ih12oc20oh6kh3sh2ph1", "FWD_D f32 NCX g12mb2ic24ih12oc24oh12kh3ph1")  # fmt: skip
+
+
+def invented(seed: int, machine: Machine) -> Machine:
+    """A machine whose speeds are up to three times larger or smaller."""
+    factors = 3 ** np.random.default_rng(seed).uniform(-1, 1, len(SPEEDS))
+    return replace(machine, **{name: getattr(machine, name) * by for name, by in zip(SPEEDS, factors, strict=True)})
+
+
+def samples(machine: Machine) -> list[Sample]:
+    """The times that plans would take on a machine."""
+    found = []
+    for line in PROBLEMS:
+        one = problem(line)
+        view = dense_view(one)
+        for each in plans(one, view, machine, 1, 1):
+            ms = predicted_ms(one, view, machine, each) - machine.call_ns / 1e6
+            found.append(Sample(one, view, each, ms))
+    return found
+
+
+def test_a_prediction_is_that_of_the_plan() -> None:
+    machine = Machine(ISAS["avx512"])
+    for line in PROBLEMS:
+        one = problem(line)
+        view = dense_view(one)
+        for each in plans(one, view, machine, 1, 2):
+            assert predicted_ms(one, view, machine, each) == pytest.approx(each.time_ms, rel=1e-12), line
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_speeds_behind_times_are_found(seed: int) -> None:
+    old = Machine(ISAS["avx512"], fma_per_ns=100.0)
+    real = invented(seed, old)
+    given = samples(real)
+    found = fitted(old, given)
+    near = [abs(np.log2(predicted_ms(*each[:2], found, each.plan) / predicted_ms(*each[:2], real, each.plan)))
+            for each in given]  # fmt: skip
+    far = [abs(np.log2(predicted_ms(*each[:2], old, each.plan) / predicted_ms(*each[:2], real, each.plan)))
+           for each in given]  # fmt: skip
+    assert np.mean(near) < 0.12 < np.mean(far)
+
+
+@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+@pytest.mark.parametrize("line", LINES)
+def test_speeds_change_no_bit(line: str) -> None:
+    one, operands = made(line)
+    expected = evaluate_in_order(one, operands)
+    machine = isas.machine(ISAS[HOST[0]])
+    chosen = {plan(one, dense_view(one), invented(seed, machine), 1 + seed % 2) for seed in range(12)}
+    for each in chosen:
+        assert_same_bits(run_plan(each, one, operands, empty(one)), expected, str(each))
+
+
+@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+def test_speeds_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    isa = ISAS[HOST[0]]
+    with convgrad.kernel_cache(tmp_path / "kernels"):
+        assert speeds.kept(isa) is None
+        twos = dict.fromkeys(SPEEDS, 2.0)
+        assert speeds.keep(isa, twos) == ""
+        assert speeds.speeds_of(isa) == (twos, "calibrated on this machine")
+        assert isas.machine.__wrapped__(isa).bytes_per_ns == 2.0
+        monkeypatch.setattr(speeds, "cpu_model", lambda: "another processor")
+        assert speeds.kept(isa) is None
+    with convgrad.kernel_cache(None):
+        assert speeds.keep(isa, twos) == "there is no kernel cache"
+
+
+@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+def test_calibration_measures() -> None:
+    machine = isas.machine(ISAS[HOST[0]])
+    found, ratios = calibrate.calibrated(machine, PROBLEMS[10:12])
+    assert ratios
+    assert all(after > 0 for _, after in ratios)
+    assert found.isa is machine.isa
+    assert found.call_ns == machine.call_ns
