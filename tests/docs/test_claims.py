@@ -212,21 +212,22 @@ def test_hashes_are_those_that_were_measured(same_bits: Any, page: str) -> None:
     (ours,) = same_bits.distinct(rows, "convgrad")
     theirs = same_bits.distinct(rows, "torch")
     assert ours not in theirs
-    assert {row["outcome"] for row in rows} == {"ok"}  # "None of these is wrong"
+    assert {row["outcome"] for row in rows} == {"ok"}  # "No result is wrong"
     counts = {library: sum(row["library"] == library for row in rows) for library in same_bits.LIBRARIES}
     assert counts == dict.fromkeys(same_bits.LIBRARIES, 40)
     assert (
         f"All 40 cells of convgrad have the hash {ours[:4]}; PyTorch's 40 cells have {len(theirs)} different hashes."
         in text
     )
-    assert f"convgrad has one result, PyTorch {rows[-1]['version'].split('+')[0]} has {len(theirs)}." in text
+    version = rows[-1]["version"].split("+")[0]
+    assert f"convgrad returned one result, and PyTorch {version} returned {len(theirs)}." in text
 
 
 def test_hashes_of_the_whole_batch_are_those_that_were_measured(same_bits: Any) -> None:
     """PyTorch adds two gradients if the batch is split, so the page counts the other calls by themselves."""
     rows = [row for row in same_bits.read(same_bits.RESULTS) if row["batch"] == "whole"]
     assert len(rows) == 40
-    words = f"If the batch is not split, PyTorch has {len(same_bits.distinct(rows, 'torch'))}."
+    words = f"For the unsplit batch alone, PyTorch returned {len(same_bits.distinct(rows, 'torch'))} results."
     assert words in " ".join(text_of("same_bits.md").split())
 
 
