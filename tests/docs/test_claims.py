@@ -227,7 +227,8 @@ def test_hashes_of_the_whole_batch_are_those_that_were_measured(same_bits: Any) 
     """PyTorch adds two gradients if the batch is split, so the page counts the other calls by themselves."""
     rows = [row for row in same_bits.read(same_bits.RESULTS) if row["batch"] == "whole"]
     assert len(rows) == 40
-    words = f"For the unsplit batch alone, PyTorch returned {len(same_bits.distinct(rows, 'torch'))} results."
+    count = len(same_bits.distinct(rows, "torch"))
+    words = f"In the 20 ways that do not split the batch, PyTorch returned {count} results."
     assert words in " ".join(text_of("same_bits.md").split())
 
 
