@@ -47,7 +47,7 @@ def ratios(table: str, words: str) -> list[float]:
 def test_ranges_by_type_are_of_the_committed_runs() -> None:
     bf16 = summary("--by-suite", *(f"pairs_{part}.csv" for part in ("weights", "data", "classes")))
     weights, others = (ratios(bf16, rf"^\| {kind}.* bf16 \| (resnet50|dense) ") for kind in ("BWD_W", "(?!BWD_W)"))
-    for words, found in (("weight gradients", weights), ("forwards and data gradients", others)):
+    for words, found in (("weight gradients", weights), ("forward passes and data gradients", others)):
         assert f"| bf16, {words} | {min(found)} to {max(found)} |" in PAGE
     assert "| f16 NXC | 52 | 12.83 |" in summary("wgrad_16bit.csv")
     assert "| f16, weight gradients | 12.83 |" in PAGE
@@ -214,7 +214,7 @@ def test_dense_3x3_layers_are_those_of_the_committed_runs() -> None:
     means = [f"{geometric_mean(ratios[direction, 'NXC']):.2f}" for direction in ("FWD_D", "BWD_D")]
     words = " ".join(PAGE.split())
     assert f"In all {len(forward)} measured layers with stride 1" in words
-    assert f"below 1: {ranges[0]} for forwards, and {ranges[1]} for data gradients" in words
+    assert f"below 1: {ranges[0]} for forward passes, and {ranges[1]} for data gradients" in words
     assert f"With channels last, the means of these layers are {means[0]} and {means[1]}." in words
 
 
