@@ -379,4 +379,4 @@ def test_the_tolerance_that_the_page_tells_is_printed(said: Run) -> None:
     assert (code, err) == (0, "")
     assert "atol=1.56, rtol=0" in out
     assert "a 0 would pass at 30 of 2304" in out
-    assert "Here `atol` is 1.56: it accepts a 0 at 30 of 2,304 elements" in page
+    assert "Here `atol` is 1.56, which accepts a 0 at 30 of 2,304 elements" in page
