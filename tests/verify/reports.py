@@ -233,7 +233,7 @@ def expected() -> dict[str, tuple[str, ...]]:
 
 
 def main() -> int:
-    print("| thread | fault | outcome | defect | where | open in the report | s |\n|---|---|---|---|---|---|---|")
+    print("| thread | report | outcome | defect | where | open in the report | s |\n|---|---|---|---|---|---|---|")
     missed = 0
     for thread, (fault, *wanted, left_open) in expected().items():
         started = time.perf_counter()
