@@ -57,7 +57,7 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
         if array.dtype.kind in "OU" and not array.ndim:
             got = type(value).__name__
             if isinstance(value, str | os.PathLike):
-                hint = ". Use numpy.load of a path, with mmap_mode='r' for a map of its file"
+                hint = ". Use numpy.load(path), with mmap_mode='r' to map the file"
         refuse("T1", operator, f"{name} must be an array of {formats.LISTED}; got {got}{hint}")
     return array, fmt
 

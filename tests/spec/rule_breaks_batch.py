@@ -147,7 +147,7 @@ ROWS = [
     Row("D5", joined, [piece(0, 5)], {"accumulate": True}, ("must come with out",)),
     Row("D2", joined, [piece(0, 5)], {"out": np.zeros(2, F32)}, ("the output's shape (1,); got (2,)",)),
     Row("D4", joined, [SHARED_PIECE], {"out": SHARED_PIECE.sums[0]}, ("memory shared with sum 0 of the parts",)),
-    Row("T4", joined, [piece(0, 5)], {"dtype": "f64"}, ("dtype must not be f64, as the sums are kept in f32",)),
+    Row("T4", joined, [piece(0, 5)], {"dtype": "f64"}, ("dtype must not be f64, because the sums are kept in f32",)),
     # compiled calls
     Row("T6", compiled, [X, W, np.ones(X), np.ones(W)], {}, ("src must be of f32, the type it was", "got f64")),
     Row("T6", compiled, [X, W, X, np.ones(W, np.float16)], {}, ("weights must be of f32", "got f16")),

@@ -43,7 +43,7 @@ NEGATIVE = [  # as lists, so that they stay shapes
 
 ROWS = [
     # G1
-    Row("G1", CONV, [(1, 6, 6, 1), W], {}, ("spatial axes + 2 and at least 3", "src of rank 4, weights of rank 3")),
+    Row("G1", CONV, [(1, 6, 6, 1), W], {}, ("spatial axes + 2, at least 3", "src of rank 4, weights of rank 3")),
     Row("G1", WEIGHTS, [X, (1, 4, 1, 1), [3, 1, 1]], {}, ("src of rank 3", "diff_dst of rank 4", "weights_shape of")),
     Row("G1", CONV, [X, (3, 1)], {}, ("src of rank 3, weights of rank 2",)),
     Row("G1", CONV, [X, (3,)], {}, ("src of rank 3, weights of rank 1",)),
@@ -81,7 +81,7 @@ ROWS = [
     Row("G4", WEIGHTS, [(1, 5, 6), (1, 3, 5), [2, 5, 3]], {}, ("fit data_format='NCX', weights_format='XIO' [G4]",)),
     Row("G3", CONV, [(2, 4, 9, 9), (6, 2, 3, 3)], {"groups": 2}, ("data_format='NCX', weights_format='OIX' [G3]",)),
     # in another order (src 2x12x10x3, dst 2x8x8x5, weights 5x3x3x5)
-    *(Row(rule, operator, operands, given, (f"fit as {words} with data_format='NXC', weights_format='XIO': the order",))
+    *(Row(rule, operator, operands, given, (f"order {words} with data_format='NXC', weights_format='XIO'; the order",))
       for rule, operator, operands, given, words in (
         ("G4", WEIGHTS, [D, S, [5, 3, 3, 5]], {}, "diff_dst, src, weights_shape"),
         ("G4", WEIGHTS, [D, S], {"weights_shape": [5, 3, 3, 5]}, "diff_dst, src"),

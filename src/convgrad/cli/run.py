@@ -86,7 +86,7 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
         raise UsageError("a problem line is one argument: put it in quotes")
     if options.operator.endswith((*files.KINDS, "/")) or os.path.isdir(options.operator):
         raise UsageError(
-            f"the operator must precede its files: convgrad run OPERATOR INPUT...; got {options.operator!r:.200}"
+            f"the operator must come before its files: convgrad run OPERATOR INPUT...; got {options.operator!r:.200}"
         )
     find(options.operator)
     if made_up == bool(options.inputs):
@@ -95,7 +95,7 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
         raise UsageError("--fill, --type and --seed go with --shapes or a problem line")
     for place in options.inputs:
         if re.fullmatch(r"[(\[]?\d+([x, ]+\d+)+[)\]]?", place):
-            raise UsageError(f"inputs are files; pass a shape as an attribute, such as --attr weights_shape={place}")
+            raise UsageError(f"inputs must be files; pass shapes as attributes, such as --attr weights_shape={place}")
     attributes = attributes_of(options.operator, options.attr)
     if made_up:
         shapes = [shape_of(text) for text in options.shapes]

@@ -54,7 +54,7 @@ def join(
     check_options(one.operator, out, accumulate, None)
     fmt = arrays.output_format(dtype, FORMATS[one.operand_type], one.operator)
     if fmt is F64:  # T4
-        refuse("T4", one.operator, "dtype must not be f64, as the sums are kept in f32")
+        refuse("T4", one.operator, "dtype must not be f64, because the sums are kept in f32")
     _check_all(given)
     known = [each for part in given for each in part.known()]
     made = combine(known, add)

@@ -135,7 +135,7 @@ def _type_words(attribute: Attribute, strict: bool = False) -> str:
         "s64": "an integer",
         "s64[]": "a list of integers"
         + (", one per spatial axis" if attribute.per_axis else "")
-        + (" (in the functions also one for all)" if attribute.per_axis and not strict else ""),
+        + (" (the functions also accept one integer)" if attribute.per_axis and not strict else ""),
         "string": "one of " + ", ".join(attribute.choices),
     }[attribute.type]
 
@@ -190,7 +190,7 @@ def _choice_hint(attribute: Attribute, value: str) -> str:
     spelt = CHOICES.get(attribute.means, {}).get(value.lower(), layout)
     if spelt in attribute.choices:
         what = "auto_pad" if attribute.means == "auto_pad" else "layout"
-        return f". That {what} is spelt {spelt} here"
+        return f". That {what} is called {spelt} here"
     if layout in CONV_WEIGHTS and attribute.means == "weights_format":
         same = {"XIO": "XOI", "OIX": "IOX"}[layout]
         return (

@@ -266,7 +266,7 @@ def rows(name: str) -> list[Operator]:
         asked = asked[:200]
         near = [names[one] for one in difflib.get_close_matches(asked.lower(), names, n=3, cutoff=0.5)]
         hint = f"Did you mean {', '.join(near)}?" if near else f"It has {', '.join(names.values())}"
-        refuse("O1", asked, f"the operator must be a name of the operator table. {hint}")
+        refuse("O1", asked, f"the operator must be a name in the operator table. {hint}")
     return found
 
 

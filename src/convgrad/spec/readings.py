@@ -35,7 +35,7 @@ def other_readings(op: Operator, shapes: Sequence[Shape], attributes: Attributes
         for formats in _fitting(op, itemgetter(*given)(shapes), attributes, check):
             as_what = ", ".join(ports[given.index(n)].name for n in range(len(shapes)))
             in_order = ", ".join(port.name for port in ports)
-            return f". They would fit as {as_what} with {formats}: the order is {in_order}"
+            return f". The shapes fit the order {as_what} with {formats}; the order must be {in_order}"
     return ""
 
 

@@ -50,7 +50,7 @@ def spatial_axes(op: Operator, shape: Shape) -> int:
         name, axes = op.operands[0].name, "batch and channels" if minimum == 2 else "batch, channels and spatial axes"
         got = f"got {name} of rank {len(shape)}"
         if len(shape) == 2:
-            got += f". One image of one channel is {name}[None, ..., None] in NXC, {name}[None, None] in NCX"
+            got += f". For one image of one channel, use {name}[None, ..., None] in NXC, {name}[None, None] in NCX"
         refuse("G1", op.name, f"{name} must have {axes}, a rank of at least {minimum}; {got}")
     if len(shape) > LARGEST_RANK:  # G1
         refuse("G1", op.name, f"NumPy arrays have a rank of at most {LARGEST_RANK}; got rank {len(shape)}")
@@ -132,8 +132,8 @@ def _check_ranks(op: Operator, ranks: Mapping[str, int]) -> None:
     if len(set(ranks.values())) > 1:  # G1
         listed = ", ".join(f"{name} of rank {rank}" for name, rank in ranks.items())
         hint = "".join(
-            f". One image alone is {name}[None]"
+            f". For one image, use {name}[None]"
             for name, rank in ranks.items()
             if "weights" in ranks and name in op.array_names and rank == ranks["weights"] - 1
         )
-        refuse("G1", op.name, f"all tensors must have one rank, spatial axes + 2 and at least 3; got {listed}{hint}")
+        refuse("G1", op.name, f"all tensors must have the same rank (spatial axes + 2, at least 3); got {listed}{hint}")

@@ -24,7 +24,7 @@ _COMMON = (
     (r"\bpads_end\b", "padding"),
     (r" \((?:OIX|IOX)\)", ""),  # PyTorch has only one layout of weights
     (r"\. Th(?:ese shapes|ey would) fit .*(?= \[)", ""),  # so do not suggest another layout
-    (r" \(in the functions also one for all\)", " or one for all"),
+    (r" \(the functions also accept one integer\)", " or one for all"),
 )
 LAYER = ((r"\bsrc\b", "input"), (r"\bdst\b", "the output"), *_COMMON)
 OF_ANY_AXES = ((r"\bpads_begin\b", "padding_begin"), (r"\bpads_end\b", "padding_end"), *LAYER)

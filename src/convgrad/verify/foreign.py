@@ -44,7 +44,7 @@ def load(name: str, signature: str | None = None) -> Function:
         return CFunction(name, signature)
     module_name, _, path = name.partition(":")
     if not all(word.isidentifier() for word in (*module_name.split("."), *path.split("."))):
-        raise NotationError(f"a function is named module:function, such as convgrad:run; got {name!r:.200}")
+        raise NotationError(f"a function must be given as module:function, such as convgrad:run; got {name!r:.200}")
     here = os.getcwd()
     if sys.path[:1] not in ([""], [here]):  # search the working directory first, as python -m does
         sys.path.insert(0, here)
