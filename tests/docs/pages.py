@@ -31,7 +31,7 @@ from tests.support.places import DOCS
 OPERATORS_HEAD = """\
 # Operators
 
-This page lists every operator with its operands and attributes. `convgrad.run` computes an operator by its name:
+This page lists the operands and attributes of every operator. `convgrad.run` computes an operator by its name:
 
 ```python
 import numpy as np
@@ -46,34 +46,32 @@ print(dst.shape)
 ```
 
 - `run` and `compile` need all required attributes. If an attribute has one value per spatial axis, pass a list.
-- `infer_shapes`, `explain` and `vjp` also take these names. They have the same defaults as the
-  [functions](api/functions.md), and accept one integer for all axes.
-- Graph files use the same names ([oneDNN graphs](graphs.md)).
-- You may add or omit `-1` at the end of a name, unless the new name is the name of another operator.
+- `infer_shapes`, `explain` and `vjp` also accept these names. Their attributes have the defaults of the
+  [functions](api/functions.md), and you can pass one integer for all axes.
+- Graph files use the same operator names ([oneDNN graphs](graphs.md)).
+- You can add or omit `-1` at the end of a name, unless the result is the name of another operator.
 
-[Shapes and padding](shapes.md#the-letters) explains the letters in shapes. [Coverage](coverage.md) lists the tested
-combinations of attributes.
+[Shapes and padding](shapes.md#the-letters) explains the letters in the formulas. [Coverage](coverage.md) lists the
+tested combinations of attributes.
 
-Each heading below shows the generations of oneDNN that have the operator:
+Each heading below shows the oneDNN generations in which the operator exists:
 """
-ODD_PADS = """\
-- `auto_pad`: same_upper pads an odd position at the end, same_lower at the beginning. The text of the specification
-  requires this, but its formula says the reverse ([auto_pad](shapes.md#auto-pad))."""
+ODD_PADS = "- `auto_pad` follows the text of the specification, not its formula ([auto_pad](shapes.md#auto-pad))."
 COMMON_HEAD = """\
 ## Attributes
 
-All operators with weights have these attributes. The operators without weights have only `data_format`."""
+All operators with weights have these attributes. Operators without weights have only `data_format`."""
 SPECIFICATION = """\
-The last line of a section names the document that convgrad follows. Some forward operators follow the document of their
-weight gradient."""
+The section also names the document that convgrad follows. Some forward operators follow the document of their weight
+gradient."""
 MORE_HEAD = """\
-The section of an operator lists its additional attributes. If a format has two rows, the second row is for transposed
-operators:"""
+The section of each operator lists which of the following attributes it also has. If a format has two rows, the second
+row is for transposed operators:"""
 RULES_HEAD = """\
 # Rules
 
-If a call breaks a rule, its error message ends with the identifier of the rule, such as `[G4]`. This page lists what
-must hold, and the class of error that convgrad raises otherwise. [Errors of the first hour](first_errors.md) shows the
+If a call breaks a rule, its error message ends with the identifier of the rule, such as `[G4]`. Each line below
+states a rule and, in parentheses, the error for breaking it. [Errors of the first hour](first_errors.md) shows the
 most common messages. [Shapes](shapes.md#the-letters) explains the letters."""
 KINDS = {
     "O": "Operator and operands",
@@ -237,25 +235,25 @@ def coverage(op: Operator, every: int = 1) -> dict[str, tuple[int, int]]:
 COVERAGE_HEAD = f"""\
 # Coverage
 
-The tests compare every operator with the exact result on integers. The results must be equal byte for byte. These
-{len(FEATURES)} features are tested:
+The tests compare the results of every operator on integers with exact results. Both must be equal byte for byte. The
+tests cover these {len(FEATURES)} features:
 
 - *plain*: only the required attributes
 - attributes: {", ".join(each for each in FEATURES if each not in OTHER_FEATURES)}
-- *shape operand*, *shape attribute*: the shape of the result, passed as operand or as attribute
+- *shape operand*, *shape attribute*: the shape of the result, passed as an operand or as an attribute
 - *bias*: with the optional bias
-- *dtype*: a result of type f32, or f64 for f64 operands
+- *dtype*: with `dtype="f32"`, or `dtype="f64"` for f64 operands
 - *accumulate*: with `accumulate=True`
 
-Each feature is tested in all combinations of these values:
+Each feature is tested with all combinations of these values:
 
-- types of operands: {", ".join(FORMATS)}
+- operand types: {", ".join(FORMATS)}
 - data formats: NXC, NCX
-- weights formats: {", ".join(CONV_WEIGHTS)}; for transposed operators {", ".join(TRANSPOSE_WEIGHTS)}
-- spatial axes: {AXES[0]} to {AXES[-1]}
+- weights formats: {", ".join(CONV_WEIGHTS)}; for transposed operators, {", ".join(TRANSPOSE_WEIGHTS)}
+- number of spatial axes: {AXES[0]} to {AXES[-1]}
 
-The last column shows how many combinations are equal, and how many are tested, for each feature of the operator.
-[Operators](operators.md) explains the attributes.
+The last column shows, for each feature of the operator, how many combinations gave equal bytes and how many were
+tested. [Operators](operators.md) explains the attributes.
 
 | operator | generations | features | equal / tested |
 |---|---|---|---|"""

@@ -111,7 +111,7 @@ def transposed() -> str:
         one = next(more) if allowed else "-"
         by_same = extent("ConvTranspose", small, kernel, **layer, auto_pad="same_upper")
         rows.append((small, kernel, stride, dilation, "{}, {}".format(*given), f"**{zero}**", one, by_same))
-    return written("| l | K | s | d | pads | L | L, op = 1 | L by same |", *rows)
+    return written("| l | K | s | d | pads | L | L, op = 1 | L of same |", *rows)
 
 
 TABLES: Mapping[str, Callable[[], str]] = {"convolution": convolution, "same": same, "transposed": transposed}

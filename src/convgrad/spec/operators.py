@@ -133,9 +133,9 @@ _WEIGHTS_DOC = "ConvolutionBackpropWeights-1"
 _ALPHA = "oneDNN Graph specification 1.0-alpha"
 
 _FORWARD = "O = floor((I + P - E)/s) + 1"
-_DATA = "If it is missing: I = s(O - 1) + E - P + op, or I = sO if auto_pad is same_upper or same_lower"
+_DATA = "If you omit it, I = s(O - 1) + E - P + op. If auto_pad is same_upper or same_lower, I = sO instead"
 _TRANSPOSED = "L = s(l - 1) + E - P + op"
-_TRANSPOSED_BACK = "l = floor((L + P - E)/s) + 1; with output_padding, L = s(l - 1) + E - P + op must hold"
+_TRANSPOSED_BACK = "l = floor((L + P - E)/s) + 1. If you pass output_padding, L must be s(l - 1) + E - P + op"
 
 OPERATORS: tuple[Operator, ...] = (
     Operator(
@@ -154,7 +154,7 @@ OPERATORS: tuple[Operator, ...] = (
         "ConvolutionBackwardWeights", ("G3",), "weights", False,
         (Port("src", "src"), Port("diff_dst", "dst"), Port("weights_shape", "weights", required=False, is_shape=True)),
         Port("diff_weights", "weights"),
-        (*_CONV, _WEIGHTS_SHAPE), "weights_shape, which is required as operand or attribute", _BACKWARD_WEIGHTS_DOC,
+        (*_CONV, _WEIGHTS_SHAPE), "weights_shape, which you pass as an operand or an attribute", _BACKWARD_WEIGHTS_DOC,
     ),
     Operator(
         "ConvTranspose", ("G3",), "src", True,
@@ -171,7 +171,7 @@ OPERATORS: tuple[Operator, ...] = (
         "ConvTransposeBackwardWeights", ("G3",), "weights", True,
         (Port("src", "dst"), Port("diff_dst", "src"), Port("weights_shape", "weights", required=False, is_shape=True)),
         Port("diff_weights", "weights"),
-        (*_TRANSPOSE, _WEIGHTS_SHAPE), "weights_shape, which is required as operand or attribute", _TRANSPOSE_DOC,
+        (*_TRANSPOSE, _WEIGHTS_SHAPE), "weights_shape, which you pass as an operand or an attribute", _TRANSPOSE_DOC,
     ),
     Operator(
         "BiasAdd", ("G3",), "bias_add", False,
@@ -181,7 +181,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator(
         "BiasAddBackward", ("G3",), "bias", False,
         (Port("diff_dst", "dst"),), Port("diff_bias", "bias"),
-        (DATA_FORMAT,), "(C,)", "BiasAddBackward (oneDNN developer guide)",
+        (DATA_FORMAT,), "(C,), where C is the number of channels", "BiasAddBackward (oneDNN developer guide)",
     ),
     Operator(
         "Convolution-1", ("G0", "G1", "G2"), "dst", False,
@@ -201,7 +201,7 @@ OPERATORS: tuple[Operator, ...] = (
         (Port("input_forward", "src"), Port("output_delta", "dst"),
          Port("filter_shape", "weights", required=False, is_shape=True)),
         Port("filter_delta", "weights"),
-        (*_OLD_CONV, _FILTER_SHAPE), "filter_shape, which is required as operand or attribute", _FILTERS_DOC,
+        (*_OLD_CONV, _FILTER_SHAPE), "filter_shape, which you pass as an operand or an attribute", _FILTERS_DOC,
     ),
     Operator(  # same name as the row above, other order of operands: the second is a 1-D integer array
         "ConvolutionBackpropFilters-1", ("G0",), "weights", False,
@@ -213,7 +213,7 @@ OPERATORS: tuple[Operator, ...] = (
         "ConvolutionBackpropWeights-1", ("G2",), "weights", False,
         (Port("src", "src"), Port("diff_dst", "dst"), Port("weights_shape", "weights", required=False, is_shape=True)),
         Port("diff_weights", "weights"),
-        (*_CONV, _WEIGHTS_SHAPE), "weights_shape, which is required as operand or attribute", _WEIGHTS_DOC,
+        (*_CONV, _WEIGHTS_SHAPE), "weights_shape, which you pass as an operand or an attribute", _WEIGHTS_DOC,
     ),
     Operator(
         "ConvTranspose-1", ("G0", "G1"), "src", True,
@@ -231,7 +231,7 @@ OPERATORS: tuple[Operator, ...] = (
         (Port("input", "dst"), Port("output_delta", "src"),
          Port("filter_shape", "weights", required=False, is_shape=True)),
         Port("filter_delta", "weights"),
-        (*_OLD_TRANSPOSE, _FILTER_SHAPE), "filter_shape, which is required as operand or attribute", _ALPHA,
+        (*_OLD_TRANSPOSE, _FILTER_SHAPE), "filter_shape, which you pass as an operand or an attribute", _ALPHA,
     ),
     Operator(
         "BiasAdd-1", ("G0", "G1"), "bias_add", False,
@@ -241,7 +241,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator(
         "BiasAddBackprop-1", ("G0", "G1"), "bias", False,
         (Port("output_delta", "dst"),), Port("bias_delta", "bias"),
-        (DATA_FORMAT,), "(C,)", _ALPHA,
+        (DATA_FORMAT,), "(C,), where C is the number of channels", _ALPHA,
     ),
 )  # fmt: skip
 
