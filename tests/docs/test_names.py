@@ -134,7 +134,7 @@ def test_names_of_tensorflow_for_transposed_and_depthwise() -> None:
 
 
 def test_names_of_onednn() -> None:
-    assert on_page("`dilates`, `dh`, `dw`, 0 is none")
+    assert on_page("`dilates`, `dh`, `dw`, where 0 means no gaps")
     src, diff_dst, shape = integers(2, 9, 8, 4), integers(2, 4, 4, 6), [3, 3, 4, 6]
     pads: dict[str, Any] = {"pads_begin": [0, 1], "pads_end": [0, 1]}
     strict: dict[str, Any] = {"strides": [2, 2], "dilations": [1, 1], **pads}

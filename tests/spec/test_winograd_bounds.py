@@ -140,7 +140,7 @@ def shares(line: str, direction: str, name: str) -> list[float]:
 
 @tiers("direction, name", DIRECTIONS, NAMES, every=2)
 def test_on_normal_numbers_norms_lie_between(direction: str, name: str) -> None:
-    """In the median, and all in the order that the page has."""
+    """In the median, the bounds are in this order: paths, norms, gamma_H W, kappa."""
     of_ways, by_paths, by_norms, by_kappa = shares("mb2ic64ih14oc64oh14kh3ph1", direction, name)
     assert by_paths < by_norms < of_ways < by_kappa
 
