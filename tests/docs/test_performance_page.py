@@ -142,7 +142,7 @@ def test_f16_is_as_the_page_says(tables_of: Callable[..., Tables]) -> None:
     for way in PASSES:
         means = [float(cell(tables, *key).split(",")[0]) for key in tables if key[2] == way]
         words.append(f"{min(means):.0f} to {max(means):.0f} in {way}")
-    assert f"the means of the suites are {words[0]}, {words[1]}, and {words[2]}." in WORDS
+    assert f"the mean ratios of the suites are {words[0]}, {words[1]}, and {words[2]}." in WORDS
     ratio, name, way = min((row["torch_ratio"], name, key[2]) for key in tables for name, row in tables[key].items())
     assert f"The slowest layer is the {way} of `{name}`, with {ratio:.2f}." in WORDS
 
@@ -230,9 +230,9 @@ def test_layers_in_pairs_are_those_of_the_committed_runs() -> None:
     pairs, single = panels["gradients times 2^-66", "data gradients"]
     assert f"2^-66, {single} of {pairs + single} panels of data gradients were computed term by term" in WORDS
     alike, converted = ([float(row[f"{name}_of_f32"]) for row in rows_of("pairs.csv")] for name in ("pairs", "single"))
-    assert f"layers in pairs are {min(alike):.2f} to {max(alike):.2f} times as fast as in f32" in WORDS
-    words = f"{min(converted):.2f} to {max(converted):.2f} times as fast as f32, {geometric_mean(converted):.1f} in the"
-    assert f"no panel that can be taken in pairs, bf16 is {words} mean." in WORDS
+    assert f"layers that use pairs are {min(alike):.2f} to {max(alike):.2f} times as fast as in f32" in WORDS
+    words = f"{min(converted):.2f} to {max(converted):.2f} times as fast as f32"
+    assert f"allows pairs, bf16 is {words}, with a mean of {geometric_mean(converted):.1f}." in WORDS
 
 
 # -- tiles.md ----------------------------------------------------------------------------------------------------------
