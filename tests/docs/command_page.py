@@ -14,9 +14,9 @@ HEAD = """\
 
 This page lists the commands and their options. `convgrad COMMAND --help` prints the same.
 
-- An error is one line on standard error. A second line may have a command that reproduces the error.
-- Options may come before or after the other arguments. Text in quotes on this page is one argument of the shell.
-- An output file gets its name only when it is complete, so a failure leaves no file.
+- An error is printed as one line on standard error. A second line may have a command that reproduces the error.
+- Options can come before or after the other arguments. Text in quotes on this page is one argument of the shell.
+- An output file gets its name only when it is complete, so a failed command leaves no partial file.
 - Without `--force`, no existing file is replaced. With `--force`, a replaced file keeps its permissions, and a symbolic
   link keeps its target.
 """
@@ -29,7 +29,7 @@ SEE = {
     "bench": "[Benchmarks](benchmarks.md)",
 }
 UNDER_JSON = """\
-Under `--json` an error is also the last object on standard output:
+With `--json`, an error is also the last object on standard output:
 `{"error": {"kind", "message", "exit_code", "notes"}}`."""
 
 
@@ -38,14 +38,14 @@ def command_line_page() -> str:
     commands = {name: importlib.import_module(f"convgrad.cli.parsers.{name}").parser() for name in COMMANDS}
     links = [f"| [`{c.prog}`](#{c.prog.replace(' ', '-')}) | {_text(COMMANDS[name])} |" for name, c in commands.items()]
     root = [f"- {_forms(action)}: {_text(action.help)}" for action in parser()._actions if action.option_strings]
-    lines = [HEAD, "| command | does |", "|---|---|", *links, "", "Without a command:", "", *root]
+    lines = [HEAD, "| command | purpose |", "|---|---|", *links, "", "Without a command:", "", *root]
     for name, command in commands.items():
         lines += ["", f"## {command.prog}", "", _text(command.description), "", "```text", _usage(command), "```"]
         lines += ["", "```text", *command.examples, "```"]
         lines += ["", f"More: {SEE[name]}."] if name in SEE else []
         for group in command._action_groups:
             lines += _group(group)
-    lines += ["", "## Exit codes", "", "| code | means |", "|---|---|"]
+    lines += ["", "## Exit codes", "", "| code | meaning |", "|---|---|"]
     lines += [*(f"| {code} | {_text(means)} |" for code, means in exit_codes()), "", UNDER_JSON]
     return "\n".join(lines) + "\n"
 

@@ -12,34 +12,36 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of ``convgrad bench``."""
     bench = Parser(
         "convgrad bench",
-        "Time problems, interleaved with other libraries on the same arrays. Results are checked first. "
+        "Time problems, alternating with other libraries on the same arrays. Results are checked first. "
         "Speeds are compared with the machine's peak, measured in the same run.",
         (
             "convgrad bench --suite resnet50 --against torch",
             'convgrad bench "BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1" -o rows.csv',
         ),
     )
-    lines = "a quoted problem line: [deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] and benchdnn's descriptor"
+    lines = (
+        "a problem line in quotes: [deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] and a descriptor of benchdnn"
+    )
     bench.add_argument("problems", metavar="PROBLEM", nargs="*", help=lines)
-    suites = 'suites that ship with convgrad, or "all"; an unknown name lists them'
+    suites = 'suites that ship with convgrad, or "all"; an unknown name lists the suites'
     bench.add_argument("--suite", metavar="NAME,...", type=words, default=[], help=suites)
-    bench.add_argument("--shapes", metavar="FILE", help="a file of problem lines, with comments from #")
+    bench.add_argument("--shapes", metavar="FILE", help="a file of problem lines; comments start with #")
     for name, example in (("direction", "FWD_D,BWD_D,BWD_W"), ("type", "f32,bf16,f16"), ("layout", "NXC,NCX")):
         instead = f"replace the {name} of each line by one or more, such as {example}"
         bench.add_argument(f"--{name}", metavar=f"{name.upper()},...", type=words, default=[], help=instead)
-    against = "libraries to compare with: torch, jax"
+    against = "the libraries to compare with: torch, jax"
     bench.add_argument("--against", metavar="PEER,...", type=words, default=[], help=against)
     bench.add_argument(
         "--threads", type=positive, help="the number of threads of every library (default: all usable cores)"
     )
     bench.add_argument("--max-error", type=times, metavar="TIMES", help=MAX_ERROR)
     bench.add_argument("--tune", action="store_true", help=TUNE)
-    bench.add_argument("--repeat", type=positive, default=7, help="rounds of measurement (default 7)")
+    bench.add_argument("--repeat", type=positive, default=7, help="the number of rounds of measurement (default 7)")
     bench.add_argument(
         "-o",
         "--output",
         metavar="FILE.csv",
-        help="write a row of all figures for each problem, as soon as it is measured",
+        help="write a row with all measured numbers for each problem, as soon as it is measured",
     )
     bench.add_argument("--json", action="store_true", help="print one JSON object per problem instead of a table")
     bench.add_argument("--force", action="store_true", help="replace the output file if it exists")

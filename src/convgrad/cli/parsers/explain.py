@@ -12,26 +12,32 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of ``convgrad explain``."""
     explain = Parser(
         "convgrad explain",
-        "Print the ops and tensors of a graph, or how a problem would be computed: its work, the plan, "
+        "Print the ops and tensors of a graph, or how convgrad would compute a problem: the work, the plan, "
         "the predicted time and the error bound.",
         (
             'convgrad explain "FWD_D f32 NXC mb8ic64ih56oc64oh56kh3ph1" --threads 2',
             "convgrad explain graph.json --dot | dot -Tsvg -o graph.svg",
         ),
     )
-    what = "GRAPH.json, a graph as oneDNN dumps it and benchdnn reads it, or a quoted problem line, as for convgrad run"
+    what = (
+        "GRAPH.json, in the format of oneDNN's dumps and of benchdnn, or a problem line in quotes, as for convgrad run"
+    )
     explain.add_argument("what", metavar="WHAT", help=what)
-    explain.add_argument("--threads", type=threads, help="the number of threads to plan for, of a problem line")
+    explain.add_argument("--threads", type=threads, help="for a problem line: the number of threads of the plan")
     explain.add_argument("--max-error", type=times, metavar="TIMES", help=MAX_ERROR)
     explain.add_argument("--tune", action="store_true", help=TUNE)
-    memory = "print how a problem line on files would be cut to take at most this memory, such as 1GB, 512MiB or bytes"
+    memory = (
+        "print how a call on files would be cut to use at most this memory, such as 1GB, 512MiB or a number of bytes"
+    )
     explain.add_argument("--memory", metavar="BYTES", help=memory)
     explain.add_argument(
-        "--tensors", metavar="FILE", help="arrays by tensor id, which give extents that the graph leaves open"
+        "--tensors",
+        metavar="FILE",
+        help="arrays by tensor id, whose shapes set extents that the graph leaves open",
     )
     printed = explain.add_mutually_exclusive_group()
-    json = "print JSON instead of text, of a graph or of each call of a line"
+    json = "print JSON instead of text, for a graph or for each call of a problem line"
     printed.add_argument("--json", action="store_true", help=json)
-    printed.add_argument("--dot", action="store_true", help="print the graph in DOT, which Graphviz draws")
+    printed.add_argument("--dot", action="store_true", help="print the graph in the DOT language of Graphviz")
     add_limit(explain)
     return explain

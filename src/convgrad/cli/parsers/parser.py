@@ -63,5 +63,5 @@ def _attributes() -> list[str]:
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
     """Add the option --limit NAME=NUMBER to a parser."""
-    limit = "replace a limit: file_bytes, nesting, ops or op_bytes of graph files, or memory_bytes of tensors"
+    limit = "change a limit: file_bytes, nesting, ops or op_bytes for graph files, memory_bytes for tensors"
     parser.add_argument("--limit", metavar="NAME=NUMBER", action="append", default=[], help=limit)

@@ -12,24 +12,22 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of ``convgrad probe``."""
     probe = Parser(
         "convgrad probe",
-        "Find the order in which a function adds, by calling it: the tree of additions, its blocks, its "
-        "rounding depth and its error bound.",
+        "Find the order in which a function adds, by calling the function. Print the tree of additions, its blocks, "
+        "its rounding depth and its error bound.",
         (
             "convgrad probe mymodule:backward",
             "convgrad probe mymodule:backward --threads 1,2,4 --set-threads torch:set_num_threads",
         ),
     )
-    called = "a function that is called as convgrad.run is: function(operator, *arrays, **attributes)"
+    called = "a function that is called like convgrad.run: function(operator, *arrays, **attributes)"
     probe.add_argument("function", metavar="MODULE:FUNCTION", help=called)
-    case = (
-        "a quoted problem line, or anything that convgrad verify takes as a case; its shapes are used, not its arrays"
-    )
+    case = "a problem line in quotes, or any case that convgrad verify accepts; only the shapes of the case are used"
     probe.add_argument("case", metavar="CASE", nargs="?", help=case)
     probe.add_argument(
         "--role", choices=("weights", "dst", "src"), help="the result of the default case, if no CASE is given"
     )
     probe.add_argument("--dtype", metavar="TYPE", help="the type of the result (default: the operands')")
-    threads = "find the order with each of these numbers of threads, and whether it changes"
+    threads = "find the order for each of these numbers of threads, and print whether it changes"
     probe.add_argument("--threads", metavar="N,...", type=positives, default=[], help=threads)
     setter = "a function that sets the number of threads, such as torch:set_num_threads"
     probe.add_argument("--set-threads", metavar="MODULE:FUNCTION", help=setter)

@@ -6,10 +6,10 @@ from argparse import ArgumentTypeError
 
 LONGEST_S = 1e6
 MAX_ERROR = (
-    "the largest error, as a multiple of the error bound of direct summation (default 1); from about 8, Winograd may"
-    " compute 3x3 layers in f32"
+    "the largest error, as a multiple of the error bound of direct summation (default 1); from about 8, Winograd"
+    " can compute 3x3 layers in f32"
 )
-TUNE = "choose plans by measurement, and keep the times in the kernel cache; results have the same bits"
+TUNE = "choose plans by measurement, and store the times in the kernel cache; the bits of results do not change"
 
 
 def seed(text: str) -> int:

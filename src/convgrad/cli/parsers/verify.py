@@ -24,77 +24,79 @@ def parser() -> argparse.ArgumentParser:
         ),
     )
     what = (
-        "files or folders of cases in any known notation, OPERATOR with --shapes, or quoted problem lines, also"
+        "files or folders of cases in any known notation, OPERATOR with --shapes, or problem lines in quotes, also"
         ' those of benchdnn: "--dir=BWD_W mb2ic8ih9oc8oh9kh3ph1"'
     )
     verify.add_argument("cases", metavar="CASE", nargs="*", help=what)
-    names = "cases that ship with convgrad; an unknown name lists them"
+    names = "a collection of cases that ships with convgrad; an unknown name lists the collections"
     verify.add_argument("--collection", metavar="NAME", action="append", default=[], help=names)
     verify.add_argument(
-        "--only", metavar="NAME", action="append", default=[], help="use only the cases of this name; dw-* is a pattern"
+        "--only", metavar="NAME", action="append", default=[], help="use only cases with this name or pattern: dw-*"
     )
     verify.add_argument(
         "--shapes", metavar="SHAPE", nargs="+", help="the shapes of the operands of one OPERATOR, such as 8x56x56x64"
     )
     verify.add_argument("--attr", metavar="NAME=VALUE", action="append", default=[], help="an attribute of OPERATOR")
     verify.add_argument("--type", choices=tuple(FORMATS), help="the type of OPERATOR's operands (default f32)")
-    verify.add_argument("--dtype", choices=tuple(FORMATS), help="the type of results (default: what each case says)")
+    verify.add_argument("--dtype", choices=tuple(FORMATS), help="the type of results (default: from each case)")
 
     theirs = verify.add_argument_group("results to judge")
     function = (
-        "a function that is called as convgrad.run is, function(operator, *arrays, **attributes), and returns the array"
+        "a function that is called like convgrad.run, function(operator, *arrays, **attributes), and returns an array"
     )
     theirs.add_argument(
-        "--call", metavar="MODULE:FUNCTION", help=f"{function}; LIBRARY:FUNCTION is a function of a C library"
+        "--call", metavar="MODULE:FUNCTION", help=f"{function}; for a function of a C library, pass LIBRARY:FUNCTION"
     )
     declared = (
         "the arguments of a function of a C library, in order: src, weights, diff_dst, bias, out, and sizes such as N,"
-        " C, O, H, OH, KH, SH, DH, PH; before them, a type and a layout if the function has only one"
+        " C, O, H, OH, KH, SH, DH, PH; start with a type and a layout if the function supports only one"
     )
     theirs.add_argument("--signature", metavar="WORDS", help=declared)
-    isolated = "call the function in a child process, where a crash becomes a verdict (default for C libraries)"
+    isolated = "call the function in a child process, so that a crash becomes a verdict (default for C libraries)"
     theirs.add_argument("--isolate", action=argparse.BooleanOptionalAction, help=isolated)
     theirs.add_argument(
-        "--timeout", metavar="SECONDS", type=seconds, help="with --isolate: the longest time that a call may take"
+        "--timeout", metavar="SECONDS", type=seconds, help="with --isolate: the longest time for one call"
     )
     theirs.add_argument(
         "--got",
         metavar="DIR",
-        help="a folder of results named CASE.OUTPUT.npy, .pt or .bin, or CASE.npz; for a single case, a file",
+        help="a folder of results with names CASE.OUTPUT.npy, .pt or .bin, or CASE.npz; for a single case, a file",
     )
 
     made = verify.add_argument_group("operands of cases without arrays")
     fill = (
-        "normal: normal numbers, whose errors have known statistics (default). integers: their sums are exact."
-        " truncation: many elements differ if results are truncated. adversarial: ill-conditioned sums"
+        "normal: normal numbers, whose errors have known statistics (default). integers: integers with exact sums."
+        " truncation: numbers with which truncated results differ at many elements. adversarial: ill-conditioned sums"
     )
     made.add_argument("--fill", choices=FILLS, default="normal", help=fill)
     made.add_argument(
-        "--seed", type=seed, default=0, help="the seed (default 0); the same case, fill and seed give the same bits"
+        "--seed", type=seed, default=0, help="the seed (default 0); equal cases, fills and seeds give the same bits"
     )
     made.add_argument(
-        "--operands", metavar="DIR", help="a folder of operands as --export wrote them (default: the folder of --got)"
+        "--operands", metavar="DIR", help="a folder of operands that --export wrote (default: the folder of --got)"
     )
 
     how = verify.add_argument_group("declared arithmetic")
     how.add_argument(
         "--accumulation",
         metavar="TYPE",
-        help="the type of sums: f32 (default; f64 for f64), bf16, f16, tf32",
+        help="the type of sums: f32 (default; for f64 operands, f64), bf16, f16 or tf32",
     )
-    heights = "the rounding depth of sums, or the blocks of their order, B1,B2,... (default: any order)"
+    heights = "the rounding depth of sums, or the blocks of their order as B1,B2,... (default: any order)"
     how.add_argument("--height", metavar="N", type=height_or_blocks, help=heights)
-    how.add_argument("--algorithm", metavar="NAME", help="sum (default), winograd:M,R or fft")
-    accuracy = "judge by the bound that convgrad has with this max_error, and compute convgrad's own results with it"
+    how.add_argument("--algorithm", metavar="NAME", help="the algorithm: sum (default), winograd:M,R or fft")
+    accuracy = "judge by convgrad's bound for this max_error, and compute convgrad's own results with this max_error"
     how.add_argument("--max-error", type=times, metavar="TIMES", help=accuracy)
 
     output = verify.add_argument_group("output")
     output.add_argument(
-        "--verbose", action="store_true", help="print a line for every case, not only for those that are not ok"
+        "--verbose", action="store_true", help="print a line for every case, also for cases that are ok"
     )
-    strict = "exit with 1 also if a case is not served: the function raises NotImplementedError, or convgrad lacks it"
+    strict = (
+        "also exit with 1 if the function raises NotImplementedError for a case, or convgrad does not support the case"
+    )
     output.add_argument("--strict", action="store_true", help=strict)
-    output.add_argument("--json", action="store_true", help="print one JSON object per case, and one for the counts")
+    output.add_argument("--json", action="store_true", help="print one JSON object per case, and one with the counts")
     output.add_argument("--junit", metavar="FILE", help="write a JUnit XML file for CI")
 
     instead = verify.add_argument_group("instead of verdicts")
@@ -105,8 +107,8 @@ def parser() -> argparse.ArgumentParser:
     kinds = "the format of files: .npy (default), .npz, .safetensors, .pt, .bin"
     instead.add_argument("--kind", metavar="ENDING", default=".npy", help=kinds)
     deserved = (
-        "print the smallest atol and rtol with which every right result passes numpy.allclose, and the wrong results"
-        " that pass too"
+        "print the smallest atol and rtol with which every right result passes numpy.allclose, and which wrong results"
+        " also pass"
     )
     instead.add_argument("--print-tolerance", action="store_const", const=True, help=deserved)
     certificate = "print the certificate of one element as JSON: its exact value, its bound and the error of the result"
