@@ -154,7 +154,7 @@ OPERATORS: tuple[Operator, ...] = (
         "ConvolutionBackwardWeights", ("G3",), "weights", False,
         (Port("src", "src"), Port("diff_dst", "dst"), Port("weights_shape", "weights", required=False, is_shape=True)),
         Port("diff_weights", "weights"),
-        (*_CONV, _WEIGHTS_SHAPE), "weights_shape, which you pass as an operand or an attribute", _BACKWARD_WEIGHTS_DOC,
+        (*_CONV, _WEIGHTS_SHAPE), "weights_shape, which you must pass as an operand or attribute", _BACKWARD_WEIGHTS_DOC,
     ),
     Operator(
         "ConvTranspose", ("G3",), "src", True,
@@ -171,7 +171,7 @@ OPERATORS: tuple[Operator, ...] = (
         "ConvTransposeBackwardWeights", ("G3",), "weights", True,
         (Port("src", "dst"), Port("diff_dst", "src"), Port("weights_shape", "weights", required=False, is_shape=True)),
         Port("diff_weights", "weights"),
-        (*_TRANSPOSE, _WEIGHTS_SHAPE), "weights_shape, which you pass as an operand or an attribute", _TRANSPOSE_DOC,
+        (*_TRANSPOSE, _WEIGHTS_SHAPE), "weights_shape, which you must pass as an operand or attribute", _TRANSPOSE_DOC,
     ),
     Operator(
         "BiasAdd", ("G3",), "bias_add", False,
@@ -201,7 +201,7 @@ OPERATORS: tuple[Operator, ...] = (
         (Port("input_forward", "src"), Port("output_delta", "dst"),
          Port("filter_shape", "weights", required=False, is_shape=True)),
         Port("filter_delta", "weights"),
-        (*_OLD_CONV, _FILTER_SHAPE), "filter_shape, which you pass as an operand or an attribute", _FILTERS_DOC,
+        (*_OLD_CONV, _FILTER_SHAPE), "filter_shape, which you must pass as an operand or attribute", _FILTERS_DOC,
     ),
     Operator(  # same name as the row above, other order of operands: the second is a 1-D integer array
         "ConvolutionBackpropFilters-1", ("G0",), "weights", False,
@@ -213,7 +213,7 @@ OPERATORS: tuple[Operator, ...] = (
         "ConvolutionBackpropWeights-1", ("G2",), "weights", False,
         (Port("src", "src"), Port("diff_dst", "dst"), Port("weights_shape", "weights", required=False, is_shape=True)),
         Port("diff_weights", "weights"),
-        (*_CONV, _WEIGHTS_SHAPE), "weights_shape, which you pass as an operand or an attribute", _WEIGHTS_DOC,
+        (*_CONV, _WEIGHTS_SHAPE), "weights_shape, which you must pass as an operand or attribute", _WEIGHTS_DOC,
     ),
     Operator(
         "ConvTranspose-1", ("G0", "G1"), "src", True,
@@ -231,7 +231,7 @@ OPERATORS: tuple[Operator, ...] = (
         (Port("input", "dst"), Port("output_delta", "src"),
          Port("filter_shape", "weights", required=False, is_shape=True)),
         Port("filter_delta", "weights"),
-        (*_OLD_TRANSPOSE, _FILTER_SHAPE), "filter_shape, which you pass as an operand or an attribute", _ALPHA,
+        (*_OLD_TRANSPOSE, _FILTER_SHAPE), "filter_shape, which you must pass as an operand or attribute", _ALPHA,
     ),
     Operator(
         "BiasAdd-1", ("G0", "G1"), "bias_add", False,
