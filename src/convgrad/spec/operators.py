@@ -154,7 +154,8 @@ OPERATORS: tuple[Operator, ...] = (
         "ConvolutionBackwardWeights", ("G3",), "weights", False,
         (Port("src", "src"), Port("diff_dst", "dst"), Port("weights_shape", "weights", required=False, is_shape=True)),
         Port("diff_weights", "weights"),
-        (*_CONV, _WEIGHTS_SHAPE), "weights_shape, which you must pass as an operand or attribute", _BACKWARD_WEIGHTS_DOC,
+        (*_CONV, _WEIGHTS_SHAPE),
+        "weights_shape, which you must pass as an operand or attribute", _BACKWARD_WEIGHTS_DOC,
     ),
     Operator(
         "ConvTranspose", ("G3",), "src", True,
