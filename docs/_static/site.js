@@ -10,6 +10,11 @@ addEventListener("DOMContentLoaded", () => {
     plain.append(...part.childNodes);
     part.replaceWith(plain);
   }
+  if (!document.querySelector("h1")) { // the page of search results
+    const heading = document.createElement("h1");
+    heading.textContent = "Search";
+    document.querySelector("article")?.prepend(heading);
+  }
   document.querySelector(".sidebar-drawer")?.setAttribute("aria-label", "Pages");
   document.querySelector(".toc-drawer")?.setAttribute("aria-label", "On this page");
 });
