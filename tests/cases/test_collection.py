@@ -57,7 +57,7 @@ def test_what_a_line_cannot_mean_is_refused() -> None:
     for line in ("a mb1ic1oc1iw1kw1", "a mb1ic1oc1iw1kw1 rolls=FWD_D # why", "a mb1ic1oc1iw1kw1 view=odd # why"):
         with pytest.raises(NotationError, match=r"^here: a line of a collection is NAME .* got 'a mb1"):
             list(collection.read(line, "here"))
-    with pytest.raises(NotationError, match="the collections are hard, edges, shapes, large; got 'soft'"):
+    with pytest.raises(NotationError, match="the collections are hard, edges, shapes, large, conformance; got 'soft'"):
         collection.cases("soft")
 
 

@@ -1,4 +1,4 @@
-"""The public cases: geometries on which libraries were wrong, edge cases, and layers of well-known networks.
+"""The public cases: geometries on which libraries were wrong, edge cases, layers of networks, and conformance.
 
 A collection is a file of lines
 
@@ -35,7 +35,7 @@ from convgrad.errors import NotationError
 from convgrad.functional.call import problem_from_shapes
 from convgrad.notation import OperatorCall
 
-NAMES = ("hard", "edges", "shapes", "large")
+NAMES = ("hard", "edges", "shapes", "large", "conformance")
 DIRECTIONS = "FWD_D,BWD_D,BWD_W"
 KINDS: tuple[tuple[str, ...], ...] = (("f32", "NXC"), ("f32", "NCX"), ("bf16", "NXC"), ("f16", "NCX"))
 WORDS = ("roles", "types", "layouts", "auto_pad", "pads_end", "output_padding", "view", *VALUES)
