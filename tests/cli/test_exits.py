@@ -75,7 +75,12 @@ def raising(error: BaseException) -> Callable[[object], int]:
 def test_every_command_ends_by_the_table(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Errors of any class leave any command by one way, and what is nobody's mistake but ours is not hidden."""
     module = importlib.import_module(f"convgrad.cli.{command}")
-    words = {"run": ["BiasAdd", "a.npy"], "explain": ["graph.json"], "probe": ["convgrad:run"]}
+    words = {
+        "run": ["BiasAdd", "a.npy"],
+        "explain": ["graph.json"],
+        "probe": ["convgrad:run"],
+        "conformance": ["convgrad"],
+    }
     what = words.get(command, [])
     for error in (errors.FileError("a"), errors.InvalidShapeError("a"), MemoryError(), KeyboardInterrupt()):
         monkeypatch.setattr(module, "main", raising(error))
@@ -106,7 +111,7 @@ def test_help_has_two_examples_that_parse(command: str, capsys: pytest.CaptureFi
         assert words[:2] == ["convgrad", command]
         made.parse_intermixed_args(words[2:])
     assert all(f"  {line}\n" in shown for line in made.examples)
-    assert f"  {command:9}{cli.COMMANDS[command]}\n" in cli.parser().format_help()
+    assert f"  {command:12}{cli.COMMANDS[command]}\n" in cli.parser().format_help()
 
 
 def test_commands_print_through_the_console() -> None:

@@ -13,7 +13,7 @@ from tests.support.places import BENCHMARKS, EXAMPLES
 
 STEP = str(EXAMPLES / "digits_step.json")
 LINE = "BWD_W f32 NXC mb1ic2iw5oc3ow5kw3pw1"
-WRITES = ("output", "junit", "export")
+WRITES = ("output", "junit", "export", "table")
 OLD = b"somebody's work"
 
 # By command and option: the words of a command line, and the file it writes ({} is a folder).
@@ -26,6 +26,7 @@ WRITERS: dict[tuple[str, str], list[tuple[list[str], str]]] = {
     ],
     ("bench", "output"): [([LINE, "-o", "{}/rows.csv"], "rows.csv")],
     ("verify", "junit"): [([LINE, "--junit", "{}/report.xml"], "report.xml")],
+    ("conformance", "table"): [(["convgrad", "--table", "{}/table.md"], "table.md")],
     ("verify", "export"): [([LINE, "--export", "{}"], "mb1ic2iw5oc3ow5kw3pw1.json")],
 }
 ROWS = [(command, *row) for (command, _), rows in WRITERS.items() for row in rows]

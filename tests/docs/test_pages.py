@@ -14,7 +14,12 @@ from tests.support.places import DOCS, ROOT
 
 README = ROOT / "README.md"
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if any(block.runs for block in blocks(page))]
-SLOW = ("import jax", "torch.compile(", "convgrad bench")  # a page's quick tier ends before a block that has any
+SLOW = (
+    "import jax",
+    "torch.compile(",
+    "convgrad bench",
+    "convgrad conformance",
+)  # a page's quick tier ends before a block that has any
 QUICK = [page for page in PAGES if not any(word in next(b for b in blocks(page) if b.runs).text for word in SLOW)]
 LONG = [page for page in PAGES if any(word in block.text for word in SLOW for block in blocks(page) if block.runs)]
 

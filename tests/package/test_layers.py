@@ -21,7 +21,7 @@ from tests.support.places import CAMPAIGNS, DOCS, SOURCES, TESTS
 WORDS = {
     "": (
         "words errors disk formats host spec descriptor notation plan engines libraries mapped arrays functional "
-        "graph verify files cases bench __init__ torch jax scale dask testing cli __main__"
+        "graph verify files cases bench __init__ torch jax scale dask testing cli conformance __main__"
     ),
     "libraries": "library dlpack torch jax",
     "spec": (
@@ -37,9 +37,9 @@ WORDS = {
     "cli": (
         "console exits parsers arguments progress checks times report run_graph run_pieces run explain_json "
         "explain bench probe verify_cases verify_options verify_candidates verify_again verify_report "
-        "verify_others verify calibrate info"
+        "verify_others verify conformance calibrate info"
     ),
-    "cli.parsers": "parser texts run verify explain probe bench calibrate info",
+    "cli.parsers": "parser texts run verify conformance explain probe bench calibrate info",
     "verify": (
         "verdict declared terms rows gather granule sums wide reference parts compare winograd bound exact "
         "truncation adversarial fill fill_graph judge diagnose copies c_function foreign isolate pardon claim check "

@@ -20,7 +20,7 @@ from convgrad.formats import FORMATS
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of ``--version`` and of the command's name; each command has a parser of its own arguments."""
-    commands = "\n".join(f"  {name:9}{does}" for name, does in COMMANDS.items())
+    commands = "\n".join(f"  {name:12}{does}" for name, does in COMMANDS.items())
     last = f"commands:\n{commands}\n\nconvgrad COMMAND --help, or convgrad help COMMAND, describes it.\n\n{EXIT_CODES}"
     root = Parser("convgrad", "Convolution gradients on arrays, exactly, with a proved error bound.", last=last)
     root.add_argument("--version", action="store_true", help="print the version and stop")

@@ -61,7 +61,7 @@ def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits, 
         if not options.json:
             say(f"{len(cases)} case{'s' * (len(cases) != 1)}; judged: {name_of(options)}")
         try:
-            for one in _each(options, cases, limits, candidate, progress):
+            for one in each(options, cases, limits, candidate, progress):
                 done.append(one)
                 if options.json:
                     progress.say(json.dumps(one.values()))
@@ -73,7 +73,7 @@ def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits, 
     return exit_code(done, options.strict)
 
 
-def _each(
+def each(
     options: argparse.Namespace, cases: Sequence[Case], limits: Limits, candidate: Candidate, progress: Progress
 ) -> Iterator[Judged]:
     """Yield the outcome of each case, and show the progress and the counts so far."""
@@ -81,12 +81,12 @@ def _each(
     for number, case in enumerate(cases):
         progress.relabel(f"{number}/{len(cases)} {in_words(outcomes)}")
         progress(number / len(cases))
-        one = _judge(case, candidate, options, limits, progress.part(number, len(cases)))
+        one = judge(case, candidate, options, limits, progress.part(number, len(cases)))
         outcomes[one.outcome] += 1
         yield one
 
 
-def _judge(
+def judge(
     case: Case, candidate: Candidate, options: argparse.Namespace, limits: Limits, progress: Callable[[float], None]
 ) -> Judged:
     """Return the outcome of one case; an error is an outcome too, so that the other cases are still judged."""

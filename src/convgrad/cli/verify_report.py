@@ -62,7 +62,7 @@ class Judged:
             lines += [f"  {detail}" for detail in details]
             lines += [f"  {'operands':8}  {self.hint}"] * bool(self.hint)
             lines += [f"  {case.place}"] * (not is_located)
-            lines += [f"  hard because {case.why}"] * bool(case.why)
+            lines += [f"  {'case':8}  {case.why}"] * bool(case.why)
             lines += [f"  reproduce: {self.reproduce}"] * bool(self.reproduce)
         return "\n".join(printable(line, None) for line in lines)
 

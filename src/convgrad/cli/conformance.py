@@ -1,0 +1,164 @@
+"""``convgrad conformance``: judge a function by a fixed list of small cases, and count the results by feature."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from urllib.parse import quote
+
+from convgrad import __version__
+from convgrad.cases import collection
+from convgrad.cases.case import Case
+from convgrad.cases.naming import named_apart
+from convgrad.cases.place import Place, lines_of, text_of
+from convgrad.cli.console import complain, say, wrote
+from convgrad.cli.exits import DONE, WRONG, ended_as_by_ctrl_c
+from convgrad.cli.parsers import verify as arguments_of_verify
+from convgrad.cli.progress import Progress
+from convgrad.cli.verify import each
+from convgrad.cli.verify_candidates import candidate_of, name_of
+from convgrad.cli.verify_options import check_options
+from convgrad.cli.verify_report import Judged, exit_code, summary
+from convgrad.disk import check_new, written
+from convgrad.graph.limits import DEFAULT_LIMITS
+from convgrad.verify.verdict import NOT_SERVED, OK
+
+NAME = "conformance"
+PASSED, BAD, EXPECTED, SKIPPED = "passed", "failed", "expected failures", "skipped"
+COLUMNS = (PASSED, BAD, EXPECTED, NOT_SERVED, SKIPPED)
+PASSES: Mapping[str, str] = {
+    "Convolution": "forward",
+    "ConvolutionBackwardData": "data gradient",
+    "ConvolutionBackwardWeights": "weight gradient",
+    "BiasAddBackward": "bias gradient",
+    "ConvTranspose": "transposed forward",
+    "ConvTransposeBackwardData": "transposed data gradient",
+    "ConvTransposeBackwardWeights": "transposed weight gradient",
+}
+Table = Mapping[str, Mapping[str, int]]  # the numbers of cases by group and column
+
+
+@ended_as_by_ctrl_c()
+def main(options: argparse.Namespace) -> int:
+    """Run the command and return its exit code."""
+    options = as_verify(options)
+    skips, xfails = marked(options.skips), marked(options.xfails)
+    if options.table is not None:
+        check_new(Path(options.table), options.force)
+    there = listed()
+    cases = [case for case in there if case.name not in skips]
+    done: list[Judged] = []
+    with candidate_of(options, DEFAULT_LIMITS) as candidate, Progress("", heartbeat=True) as progress:
+        started = time.perf_counter()
+        say(f"{len(cases)} cases; judged: {name_of(options)}")
+        try:
+            for one in each(options, cases, DEFAULT_LIMITS, candidate, progress):
+                done.append(one)
+                if options.verbose or column_of(one, xfails) == BAD:
+                    progress.say(one.lines())
+        finally:  # an interrupted run prints its counts too
+            progress.end()
+            say(summary(done, len(cases), time.perf_counter() - started))
+    passing = [one.case.name for one in done if one.outcome == OK and one.case.name in xfails]
+    for name in passing:
+        complain(f"convgrad: {name} is expected to fail, but passes; {options.xfails} says: {xfails[name]}")
+    table = counted_by_group(there, done, xfails)
+    say("\n".join(["", *as_text(table), "", badge_words(table)]))
+    if options.table is not None:
+        with written(Path(options.table), options.force) as file:
+            file.write(markdown(table, options.call).encode())
+        wrote(options.table)
+    code = exit_code([one for one in done if column_of(one, xfails) != EXPECTED], options.strict)
+    return code or (WRONG if passing and options.strict else DONE)
+
+
+def as_verify(options: argparse.Namespace) -> argparse.Namespace:
+    """Return the options of this command as options of ``convgrad verify``, after the checks of that command."""
+    given = vars(options) | {"collection": [NAME]}
+    given["call"] = options.function if ":" in options.function else f"{options.function}:run"
+    found = argparse.Namespace(**(vars(arguments_of_verify.parser().parse_args([])) | given))
+    check_options(found)
+    return found
+
+
+def listed() -> list[Case]:
+    """Return the cases, under the names that ``convgrad verify --collection conformance`` has too."""
+    return list(named_apart(collection.cases(NAME)))
+
+
+def marked(path: str | None) -> dict[str, str]:
+    """Return the reasons in a file of --skips or --xfails by the names of the cases that its patterns match.
+
+    Raises FileError for a line without a reason, and for a pattern that matches no case.
+    """
+    found: dict[str, str] = {}
+    names = [case.name for case in listed()]
+    for line in lines_of(text_of(Path(path), DEFAULT_LIMITS), Place(path)) if path is not None else ():
+        pattern, _, reason = line.text.strip().partition(" ")
+        matching = [name for name in names if fnmatchcase(name, pattern)]
+        if not reason.strip():
+            raise line.words[0].place.refuse(f"a line must be a name or a pattern, and a reason; got {pattern!r:.200}")
+        if not matching:
+            raise line.words[0].place.refuse(f"a pattern must match a case, such as {names[0]}; got {pattern!r:.200}")
+        found |= dict.fromkeys(matching, reason.strip())
+    return found
+
+
+def column_of(one: Judged, xfails: Mapping[str, str]) -> str:
+    """Return the column in which a case is counted."""
+    if one.outcome in (OK, NOT_SERVED):
+        return PASSED if one.outcome == OK else NOT_SERVED
+    return EXPECTED if one.case.name in xfails else BAD
+
+
+def group_of(case: Case) -> str:
+    """Return the group of a case: the pass and the feature.
+
+    >>> group_of(listed()[0])
+    'forward, plain'
+    """
+    return f"{PASSES[case.operator]}, {case.name.partition('-')[0].replace('_', ' ')}"
+
+
+def counted_by_group(there: Sequence[Case], done: Sequence[Judged], xfails: Mapping[str, str]) -> Table:
+    """Return the number of cases by group and column; a case that was not judged is skipped."""
+    columns = {one.case.name: column_of(one, xfails) for one in done}
+    order = sorted(there, key=lambda case: list(PASSES).index(case.operator))  # is stable
+    table: dict[str, Counter[str]] = {}
+    for case in order:
+        table.setdefault(group_of(case), Counter())[columns.get(case.name, SKIPPED)] += 1
+    table["all"] = sum(table.values(), Counter[str]())
+    return table
+
+
+def as_text(table: Table) -> list[str]:
+    """Return the lines of a table with aligned columns."""
+    width = max(map(len, table))
+    lines = [f"{'group':{width}}  {'  '.join(COLUMNS)}"]
+    for group, counts in table.items():
+        numbers = (f"{counts.get(column, 0):{len(column)}}" for column in COLUMNS)
+        lines.append(f"{group:{width}}  {'  '.join(numbers)}")
+    return lines
+
+
+def badge_words(table: Table) -> str:
+    """Return the words of the badge: how many of all cases passed.
+
+    >>> badge_words({"all": {"passed": 212, "failed": 18}})
+    'convgrad conformance: 212 of 230'
+    """
+    return f"convgrad conformance: {table['all'].get(PASSED, 0)} of {sum(table['all'].values())}"
+
+
+def markdown(table: Table, function: str) -> str:
+    """Return the badge, which is one line, and the table in Markdown."""
+    label, _, value = badge_words(table).partition(": ")
+    badge = f"![{label}: {value}](https://img.shields.io/badge/{quote(label)}-{quote(value)}-blue)"
+    rows = [("group", *COLUMNS), ("---", *["---:"] * len(COLUMNS))]
+    rows += [(group, *(str(counts.get(column, 0)) for column in COLUMNS)) for group, counts in table.items()]
+    lines = [badge, "", f"`{function}`, judged by convgrad {__version__}", ""]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows), ""])
