@@ -225,7 +225,7 @@ def test_adapters_are_short() -> None:
         pytest.param("kernelbench", "torch", 78, marks=pytest.mark.long),
         ("gpu_mode", "torch", 6),
         ("onnx_runtime", "onnxruntime", 45),
-        pytest.param("jax_lax", "jax", 287, marks=pytest.mark.long),
+        pytest.param("jax_lax", "jax", 287, marks=[pytest.mark.long, pytest.mark.timeout(900)]),
         pytest.param("tensorflow_nn", "tensorflow", 139, marks=pytest.mark.long),
     ],
 )
