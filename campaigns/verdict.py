@@ -2,7 +2,8 @@
 
 ``python -m campaigns verdict --problems 300 --seed 1`` judges, of each problem, two dozen orders of its sums in
 two types of results, convgrad's own and, where it is installed, PyTorch's on 1 and 2 threads. Every alarm is printed;
-the exit code is 1 if more than one in 10,000 is not ok.
+the exit code is 1 if more than one in 10,000 is not ok. ``--names`` also looks for names in each right result, with the
+elements that are not the rounded exact sum taken for wrong; the exit code is 1 if there is a name.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -25,7 +26,8 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import Operator, find
 from convgrad.verify.check import verdict_on
 from convgrad.verify.declared import declared
-from convgrad.verify.reference import certify
+from convgrad.verify.diagnose import diagnose
+from convgrad.verify.reference import Reference, certify
 from convgrad.verify.verdict import OK, Verdict
 from tests.support.helpers import Case, random_case
 from tests.verify.verdict_data import KINDS, MORE, made
@@ -59,11 +61,15 @@ class Tally:
     outcomes: Counter[str] = field(default_factory=Counter)
     alarms: list[str] = field(default_factory=list)
     largest: dict[str, float] = field(default_factory=dict)
+    names: bool = False  # whether names are looked for in right results
+    tried: int = 0
+    named: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         outcomes = ", ".join(f"{name} {number}" for name, number in self.outcomes.items())
         most = ", ".join(f"{name} {value:.3g}" for name, value in sorted(self.largest.items()))
-        return f"{self.results} results: {outcomes}; largest: {most}"
+        names = f"; names in {len(self.named)} of {self.tried}" if self.names else ""
+        return f"{self.results} results: {outcomes}; largest: {most}{names}"
 
     def count(self, what: str, verdict: Verdict) -> None:
         self.results += 1
@@ -75,6 +81,17 @@ class Tally:
             said = ", ".join(f"{e.statistic} {e.value:.3g} > {e.threshold:.3g} {e.where}" for e in verdict.evidence)
             self.alarms.append(f"{verdict.outcome}: {what}: {said or verdict.reason or verdict}")
             print(self.alarms[-1], flush=True)
+
+    def look_for_names(self, what: str, got: Array, prepared: Prepared, reference: Reference, fmt: Format) -> None:
+        """Diagnose a right canonical result, as if the elements that are not the rounded exact sum were wrong."""
+        problem = replace(prepared.problem, output_format=fmt)
+        unequal = got != reference.rounded(fmt)
+        if self.names and unequal.any():
+            self.tried += 1
+            found = diagnose(got, unequal, reference, problem, prepared.operands).found
+            if found:
+                self.named.append(f"{what}: {found}")
+                print(f"named: {self.named[-1]}", flush=True)
 
 
 def problems(seed: int, number: int, only: str = "", kinds: Collection[str] = KINDS) -> Iterator[tuple[str, Prepared]]:
@@ -133,6 +150,7 @@ def judge_all(what: str, prepared: Prepared, seed: int, tally: Tally) -> None:
             got = finished(columns, sums, fmt).reshape(reference.value.shape)
             in_layout = got.transpose(np.argsort(problem.output_order))
             tally.count(f"{what}, {name}, {fmt}", verdict_on(in_layout, prepared, how, None, reference))
+            tally.look_for_names(f"{what}, {name}, {fmt}", got, prepared, reference, fmt)
     for name, result in implementations(prepared):
         tally.count(f"{what}, {name}", verdict_on(result, prepared, how, None, reference))
 
@@ -170,12 +188,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of("verdict", "Judge right results of many orders and kinds of data.", problems=100, seed=0)
     parser.add_argument("--line", default="", help="one problem of this notation instead, on every kind of data")
     parser.add_argument("--more", action="store_true", help="more kinds of data instead: sorted, cancelling, sparse")
+    parser.add_argument("--names", action="store_true", help="also look for names of defects in right results")
     options = parser.parse_args(arguments)
     kinds = MORE if options.more else KINDS
-    tally, started = Tally(), time.monotonic()
+    tally, started = Tally(names=options.names), time.monotonic()
     for number, (what, prepared) in enumerate(problems(options.seed, options.problems, options.line, kinds)):
         judge_all(what, prepared, 1000 * options.seed + number, tally)
         if number % 50 == 49:
             print(f"{number + 1} problems: {tally}", flush=True)
     print(f"seed {options.seed}, {time.monotonic() - started:.0f} s: {tally}")
-    return 1 if sum(tally.outcomes.values()) - tally.outcomes[OK] > tally.results / 10_000 else 0
+    return 1 if tally.named or sum(tally.outcomes.values()) - tally.outcomes[OK] > tally.results / 10_000 else 0

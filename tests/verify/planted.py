@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from convgrad.verify import Verdict
+from tests.verify.planted_loops import LOOPS, OVERWRITING, bits_kept, mixed
 from tests.verify.plants import ROLES, SIZES, TYPES, Array, Plant, cut, plant
 from tests.verify.verdict_orders import Rounding, chains, joined, nearest, towards_zero
 
@@ -175,12 +176,6 @@ def edges(p: Plant) -> Planted:
 # -- arithmetic --------------------------------------------------------------------------------------------------------
 
 
-def bits_kept(array: Array, bits: int, truncate: bool = False) -> Array:
-    mantissa, exponent = np.frexp(array.astype(np.float64))
-    scaled = np.ldexp(mantissa, bits)
-    return np.ldexp(np.trunc(scaled) if truncate else np.rint(scaled), exponent - bits)
-
-
 def of_f32(p: Plant, sums: Callable[[Plant], Array | None]) -> Planted:
     return sums(p) if p.x.dtype == np.float32 else None
 
@@ -309,6 +304,7 @@ READ: dict[str, Row] = {
     "forward instead": ("forward instead of the gradient", forward_instead),
     "one tap missing": ("one tap missing", lambda p: p.on_kernel(lambda w: cut(w, (..., 1, 2)))),
     "shifted by one column": ("result shifted", lambda p: np.roll(p.sums(), 1, 3)),
+    **{f"= over {loops}": ("overwritten instead of summed", planted) for loops, planted in OVERWRITING.items()},
     "edge values for padding": ("padding not 0", edges),
     "output truncated": ("output truncated", lambda p: bits_kept(p.sums(), BITS[p.x.dtype.name], truncate=True)),
 }
@@ -323,6 +319,9 @@ ROUNDED: dict[str, Row] = {
     "bf16 partials, 2": ("partial sums rounded to bf16", lambda p: partials(p, 2, 8)),
     "bf16 partials, 8": ("partial sums rounded to bf16", lambda p: partials(p, 8, 8)),
     "f16 partials, 8": ("partial sums rounded to f16", lambda p: partials(p, 8, 11)),
+}
+MIXED: dict[str, Row] = {
+    f"bf16 over {loops}": ("partial sums rounded to bf16", partial(mixed, loops=loops)) for loops in LOOPS
 }
 RUNNING = "partial sums rounded to bf16|sums accumulated in bf16"
 SMALL: dict[str, Row] = {  # may be inside the bound
@@ -347,8 +346,8 @@ SMALL: dict[str, Row] = {  # may be inside the bound
     "tf32 accumulation of blocks": ("sums accumulated in f16", lambda p: chain(p, to_bits(11), block=256)),
     "none: convgrad": ("", lambda p: p.sums()),
 }
-WRONG, ARITHMETIC = READ | ROUNDED, ROUNDED | SMALL
-DEFECTS = READ | ROUNDED | SMALL
+WRONG, ARITHMETIC = READ | ROUNDED | MIXED, ROUNDED | SMALL
+DEFECTS = READ | ROUNDED | MIXED | SMALL
 
 
 def verdict_of(defect: str, p: Plant) -> Verdict | None:

@@ -183,6 +183,9 @@ def test_what_is_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert one.call(np.flip(one.sums(), (2, 3))).defects == ("kernel flipped",)  # which copies nothing
 
 
+# -- places ------------------------------------------------------------------------------------------------------------
+
+
 def posed(line: str) -> Problem:
     """The problem of a line; of two the second, a bias gradient."""
     call = calls(read(line))[-1]

@@ -14,6 +14,7 @@ from convgrad.spec.problem import Problem
 from convgrad.verify.diagnose.marks import marked
 from convgrad.verify.diagnose.mutants import not_tried, recognised
 from convgrad.verify.diagnose.place import beside, place
+from convgrad.verify.diagnose.replay import mixed
 from convgrad.verify.diagnose.sums import Scene
 from convgrad.verify.reference import Reference
 from convgrad.verify.verdict import Defect
@@ -55,7 +56,7 @@ def _found(scene: Scene) -> tuple[tuple[Defect, ...], str]:
     """Return the defects recognised; if there are none, also the rows of ``mutants.TABLE`` that were not tried."""
     fits = recognised(scene)
     if not fits:
-        found = tuple(marked(scene))
+        found = tuple(marked(scene)) or tuple(mixed(scene))
         return found, "" if found else ", ".join(not_tried(scene))
     first, *others = fits
     also = dict.fromkeys(other.name for other in others if other.name != first.name)

@@ -150,10 +150,10 @@ def _inside(scene: Scene, one: Explanation, where: Where, answer: Answer) -> tup
     apart = np.isfinite(got) & np.isfinite(right) & np.isfinite(claimed) & (claimed != right)
     nearer = apart & (np.abs(got - claimed) < np.abs(got - right))
     speaks = inside & ~free & (scene.beyond.ravel()[where] | only)
-    return inside, max(float(bits[speaks].sum()), _surprise(int(nearer.sum()), int(apart.sum())))
+    return inside, max(float(bits[speaks].sum()), surprise(int(nearer.sum()), int(apart.sum())))
 
 
-def _surprise(k: int, m: int) -> float:
+def surprise(k: int, m: int) -> float:
     """Return a lower bound on the bits of evidence of k or more heads in m throws of a coin."""
     if 2 * k <= m:
         return 0.0

@@ -21,7 +21,7 @@ def spatial(axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(axis + 2 for axis in axes)
 
 
-def edited(scene: Scene, changes: Mapping[str, Change]) -> Sums:
+def edited(scene: Scene, changes: Mapping[str, Change]) -> Instead:
     """Return the sums of the problem with changed operands; ``changes`` has a function per changed tensor."""
 
     def operands() -> tuple[Array, ...]:

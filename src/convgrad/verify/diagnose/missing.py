@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from convgrad.spec.operators import find
 from convgrad.verify.diagnose.fit import Explanation
 from convgrad.verify.diagnose.make import along, edited, picked, zeroed
+from convgrad.verify.diagnose.overwritten import OVERWRITTEN
 from convgrad.verify.diagnose.place import axis_words
 from convgrad.verify.diagnose.sums import Scene
 
@@ -85,14 +86,10 @@ def unsummed(scene: Scene) -> Iterator[Explanation]:
         detail = f"{name}s from {first} not summed: {words}"
         yield _without(scene, f"tail {name}s missing", detail, tensor, along(axis, within >= first))
     if extent > 2:
-        for at, words in ((extent - 1, "last"), (0, "first")):
-            index = along(axis, within != at)
-            yield _without(scene, "overwritten instead of summed", f"only the {words} {name} counts", tensor, index)
+        yield _without(scene, OVERWRITTEN, f"only the first {name} counts", tensor, along(axis, within != 0))
         half = extent // 2
         for index, words in ((within >= half, "first"), (within < half, "second")):
-            yield _without(
-                scene, "overwritten instead of summed", f"only the {words} half counts", tensor, along(axis, index)
-            )
+            yield _without(scene, OVERWRITTEN, f"only the {words} half counts", tensor, along(axis, index))
 
 
 def unsummed_positions(scene: Scene) -> Iterator[Explanation]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from convgrad.verify.diagnose import attributes, channels, missing, numbers
+from convgrad.verify.diagnose import attributes, channels, missing, numbers, overwritten
 from convgrad.verify.diagnose.fit import Explanation, Fit, fits
 from convgrad.verify.diagnose.sums import Scene
 
@@ -29,6 +29,7 @@ TABLE: tuple[tuple[str, Rows, bool], ...] = (
     ("images or channels not summed", missing.unsummed, True),
     ("positions not summed", missing.unsummed_positions, True),
     ("taps", missing.tap_missing, True),
+    ("only the last terms summed", overwritten.overwritten, True),
     ("values of padding", attributes.pads_filled, True),
     ("groups", channels.groups, True),
     ("strides of views", channels.strides, False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -120,14 +121,18 @@ class Instead:
         geometry = self.problem.geometry
         return geometry.multiply_adds if isinstance(geometry, Conv) else 0
 
-    def at(self, where: Where) -> Answer:
-        """Return flat sums of the elements at these flat indices, computed product by product."""
+    def at(self, where: Where, last: Sequence[int] = ()) -> Answer:
+        """Return flat sums of the elements at these flat indices, computed product by product.
+
+        Along the axes ``last`` of ``terms_of``, only the last term counts.
+        """
         operands, rows, integral = self._made(), np.zeros((3, where.size)), True
         for at, index in enumerate(zip(*np.unravel_index(where, self.shape), strict=True)):
             terms = terms_of(self.problem, operands, tuple(int(i) for i in index), self.old)
-            products = np.append(terms.products, terms.added)
+            counted = terms.products[tuple(slice(-1 if axis in last else None, None) for axis in range(terms.x.ndim))]
+            products = np.append(counted, terms.added)
             finite = products[np.isfinite(products)]
-            rows[:, at] = products.sum(), np.abs(finite).sum(), terms.x.size
+            rows[:, at] = products.sum(), np.abs(finite).sum(), counted.size
             integral = integral and bool((finite == np.rint(finite)).all())
         return Answer(rows[0], rows[1], rows[2].astype(np.int64), integral)
 
@@ -137,6 +142,27 @@ class Instead:
 
     def _made(self) -> tuple[Array, ...]:
         return self.operands() if callable(self.operands) else self.operands
+
+
+@dataclass(frozen=True, eq=False)
+class LastTerms:
+    """The sums of the terms of ``of`` that are the last along some axes; ``axes`` are those of ``terms_of``."""
+
+    of: Instead
+    axes: tuple[int, ...]
+
+    @property
+    def work(self) -> int:
+        """The number of multiply-adds that take as long as all sums, which are computed one by one."""
+        return prod(self.of.shape) << 12
+
+    def at(self, where: Where) -> Answer:
+        """Return flat sums of the elements at these flat indices."""
+        return self.of.at(where, self.axes)
+
+    def whole(self) -> Answer:
+        """Return the sums of all elements."""
+        return self.at(np.arange(prod(self.of.shape)))
 
 
 @dataclass(frozen=True, eq=False)
