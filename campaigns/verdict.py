@@ -3,7 +3,7 @@
 ``python -m campaigns verdict --problems 300 --seed 1`` judges, of each problem, two dozen orders of its sums in
 two types of results, convgrad's own and, where it is installed, PyTorch's on 1 and 2 threads. Every alarm is printed;
 the exit code is 1 if more than one in 10,000 is not ok. ``--names`` also looks for names in each right result, with the
-elements that are not the rounded exact sum taken for wrong; the exit code is 1 if there is a name.
+elements that are not the rounded exact sum taken for wrong, and prints the names. Verdicts on ok results have no names.
 """
 
 from __future__ import annotations
@@ -197,4 +197,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if number % 50 == 49:
             print(f"{number + 1} problems: {tally}", flush=True)
     print(f"seed {options.seed}, {time.monotonic() - started:.0f} s: {tally}")
-    return 1 if tally.named or sum(tally.outcomes.values()) - tally.outcomes[OK] > tally.results / 10_000 else 0
+    return 1 if sum(tally.outcomes.values()) - tally.outcomes[OK] > tally.results / 10_000 else 0

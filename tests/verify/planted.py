@@ -320,10 +320,8 @@ ROUNDED: dict[str, Row] = {
     "bf16 partials, 8": ("partial sums rounded to bf16", lambda p: partials(p, 8, 8)),
     "f16 partials, 8": ("partial sums rounded to f16", lambda p: partials(p, 8, 11)),
 }
-MIXED: dict[str, Row] = {
-    f"bf16 over {loops}": ("partial sums rounded to bf16", partial(mixed, loops=loops)) for loops in LOOPS
-}
 RUNNING = "partial sums rounded to bf16|sums accumulated in bf16"
+MIXED: dict[str, Row] = {f"bf16 over {loops}": (RUNNING, partial(mixed, loops=loops)) for loops in LOOPS}
 SMALL: dict[str, Row] = {  # may be inside the bound
     "bf16 partials, 64": ("partial sums rounded to bf16", lambda p: partials(p, 64, 8)),
     "bf16 running sum of 8": (RUNNING, lambda p: partials(p, 8, 8, running=True)),
