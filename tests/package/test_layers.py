@@ -41,7 +41,7 @@ WORDS = {
     ),
     "cli.parsers": "parser texts run verify conformance explain probe bench calibrate info",
     "verify": (
-        "verdict declared terms rows gather granule sums wide reference parts compare winograd bound exact "
+        "verdict declared terms rows gather granule sums wide reference parts cost compare winograd bound exact "
         "truncation adversarial fill fill_graph judge diagnose copies c_function foreign isolate pardon claim check "
         "tolerance check_certificate certificate probe"
     ),

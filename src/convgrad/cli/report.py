@@ -94,6 +94,7 @@ def judged(verdict: Verdict) -> dict[str, Any]:
         "statistics": {name: json_number(value) for name, value in verdict.statistics.items()},
         "limits": {name: json_number(value) for name, value in verdict.limits.items()},
         "elements": verdict.elements,
+        "sample": verdict.sample,
         "equal": verdict.equal,
         "beyond": verdict.beyond,
         "undecided": verdict.undecided,

@@ -18,9 +18,9 @@ from convgrad.cli.progress import Progress
 from convgrad.cli.verify_again import reproducer
 from convgrad.cli.verify_candidates import Candidate, candidate_of, declared_of, name_of, of_type
 from convgrad.cli.verify_cases import LISTED, Unread, cases_of, generated, pose
-from convgrad.cli.verify_options import check_for, check_options
+from convgrad.cli.verify_options import check_for, check_options, sample_of
 from convgrad.cli.verify_others import OTHERS
-from convgrad.cli.verify_report import Judged, counts, exit_code, in_words, junit, summary
+from convgrad.cli.verify_report import Judged, counts, estimate, exit_code, in_words, junit, summary
 from convgrad.disk import written
 from convgrad.engines.settings import threads
 from convgrad.errors import ConvgradError
@@ -95,8 +95,11 @@ def judge(
         return Judged(case, error=case.unsupported)
     try:
         posed = pose(case, options, limits)
+        sample = sample_of(options, posed.call.problem)
+        _complain_of(estimate(case, posed.call.problem, sample), "")
         result, call_s = candidate(posed)
-        verdict = verdict_on(of_type(result, posed), posed.call, declared_of(options, posed), progress=progress)
+        how = declared_of(options, posed)
+        verdict = verdict_on(of_type(result, posed), posed.call, how, progress=progress, sample=sample)
     except (ConvgradError, OSError, MemoryError) as error:
         code, words = meaning(error) or (0, "")
         took_s = time.perf_counter() - started

@@ -17,7 +17,7 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
 
 # Options with a value that can change the verdict of a case, except those that select the case or generate operands.
-KEPT = ("call", "signature", "got", "operands", "accumulation", "height", "algorithm", "max_error", "timeout")
+KEPT = ("call", "signature", "got", "operands", "accumulation", "height", "algorithm", "max_error", "sample", "timeout")
 
 
 def reproducer(case: Case, options: argparse.Namespace) -> str:
@@ -50,7 +50,7 @@ def _case(case: Case, options: argparse.Namespace) -> list[str]:
         words += ["--type", options.type] * (options.type is not None)
     words += ["--dtype", options.dtype] * (options.dtype is not None)
     words += ["--only", case.name] * (options.shapes is None)
-    return words if case.arrays else [*words, *made_up]
+    return [*words, *made_up[2:] * (options.seed > 0)] if case.arrays else [*words, *made_up]
 
 
 def _problem(case: Case) -> list[str]:

@@ -14,7 +14,9 @@ from convgrad.errors import FileError
 from convgrad.formats import F32
 from convgrad.spec.problem import Problem
 from convgrad.verify.c_function import is_library
+from convgrad.verify.cost import default_sample
 from convgrad.verify.declared import SUM, Declared, declared
+from convgrad.verify.parts import Sample, is_sampled
 
 # Rows: an option, other options of which at least one must be given too, and the text after these in an error message.
 NEEDS = (
@@ -78,6 +80,14 @@ def declared_by(options: argparse.Namespace, problem: Problem, height: int | lis
     """Return the arithmetic that the options declare for a problem; ``height`` is the rounding depth of its sums."""
     operator, fmt = problem.operator, problem.operand_format
     return declared(operator, fmt, options.accumulation, height, options.algorithm or SUM)
+
+
+def sample_of(options: argparse.Namespace, problem: Problem) -> Sample | None:
+    """Return the sample to check of a problem's result, or None for all elements."""
+    if options.algorithm not in (None, SUM) or options.sample == "all":
+        return None
+    found = default_sample(problem, options.seed) if options.sample is None else Sample(options.sample, options.seed)
+    return found if is_sampled(problem, found) else None
 
 
 def _given(options: argparse.Namespace, name: str) -> bool:

@@ -12,11 +12,15 @@ from convgrad.cases.case import Case
 from convgrad.cases.place import TYPED
 from convgrad.cli.exits import DONE, WRONG
 from convgrad.cli.report import judged as verdict_values
+from convgrad.spec.problem import Problem
+from convgrad.verify.cost import cost_s, measured_blas_s
+from convgrad.verify.parts import Sample
 from convgrad.verify.verdict import DEGRADED, NOT_SERVED, OK, UNDECIDED, Verdict
 from convgrad.verify.verdict import WRONG as BEYOND
 from convgrad.words import counted, printable
 
 FAILED = "not judged"
+ANNOUNCED_S = 5.0  # the time of a verdict is printed first if it is longer
 COUNTED = (OK, DEGRADED, BEYOND, UNDECIDED, NOT_SERVED, FAILED)
 
 
@@ -57,6 +61,8 @@ class Judged:
         case = self.case
         first, *details = self.text
         lines = [f"{case.name}  {first}"]
+        if self.outcome == OK and self.verdict is not None and self.verdict.sample:
+            lines.append(f"  {details[-1]}")
         if self.outcome not in (OK, NOT_SERVED):
             is_located = case.place in self.error or case.place.startswith(TYPED)  # the user can see a typed case
             lines += [f"  {detail}" for detail in details]
@@ -103,6 +109,17 @@ def in_words(outcomes: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items())
 
 
+def estimate(case: Case, problem: Problem, sample: Sample | None) -> list[str]:
+    """Return a line with the time that a verdict will take, and how to change it; no line for a short time."""
+    if sample is None and cost_s(problem) < ANNOUNCED_S / 10:
+        return []
+    seconds, whole_s = (cost_s(problem, each, measured_blas_s()) for each in (sample, None))
+    if sample is None and seconds < ANNOUNCED_S:
+        return []
+    more = f" on a sample of the elements, and about {whole_s:.2g} s with --sample all" if sample else ""
+    return [f"{case.name}: the verdict takes about {seconds:.2g} s{more} (without the call of the function)"]
+
+
 def summary(all_judged: Sequence[Judged], cases: int, seconds: float, refused: int = 0, empty: int = 0) -> str:
     """Return the last line: the counts of all outcomes, of sources that could not be read and of files without a case.
 
@@ -111,6 +128,8 @@ def summary(all_judged: Sequence[Judged], cases: int, seconds: float, refused: i
     """
     words = in_words(counts(all_judged))
     head = f"{cases} case{'s' * (cases != 1)}" if len(all_judged) == cases else _interrupted(all_judged, cases)
+    samples = sum(one.verdict is not None and bool(one.verdict.sample) for one in all_judged)
+    head += f" ({samples} in a sample of the elements)" * bool(samples)
     unread = [f"{refused} refused"] * bool(refused) + [f"{counted(empty, 'file')} without a case"] * bool(empty)
     return "; ".join([f"{head}: {words or 'nothing was judged,'} in {seconds:.3g} s", *unread])
 

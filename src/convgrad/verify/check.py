@@ -20,7 +20,7 @@ from convgrad.spec.rules import refuse
 from convgrad.verify.claim import Claim
 from convgrad.verify.declared import SUM, Declared, declared
 from convgrad.verify.foreign import WRONG_KIND, answer
-from convgrad.verify.parts import PART, parts_of, references
+from convgrad.verify.parts import PART, Sample, is_sampled, parts_of, references
 from convgrad.verify.reference import Progress, Reference
 from convgrad.verify.verdict import WRONG, Defect, Verdict
 
@@ -36,6 +36,8 @@ def check(
     height: int | Sequence[int] | None = None,
     algorithm: str = SUM,
     max_error: float | None = None,
+    sample: int | None = None,
+    seed: int = 0,
     **attributes: object,
 ) -> Verdict:
     """Return the verdict on a result that any implementation computed for a call of ``convgrad.run``.
@@ -55,6 +57,9 @@ def check(
     - ``max_error``: the argument of the call that computed the result. If ``max_error`` admits Winograd tiles, the
       bound is for convgrad's tiles. If ``result`` is a function, it is called without ``max_error``.
 
+    ``sample`` is the approximate number of elements to check, to save time, and ``seed`` draws these elements. The
+    default is all elements. The verdict's ``sample`` states how many elements were checked, and what may be missed.
+
     Attributes are as for ``convgrad.run``, or as for ``convgrad.convolution``: one int for all axes, and strides and
     dilations 1 by default. If ``result`` is a function, its attributes have one value per axis. Raises as
     ``convgrad.run`` does for these inputs.
@@ -72,6 +77,7 @@ def check(
     if callable(result):
         result = answer(result, operator, inputs, attributes)
     how = declared(operator, problem.operand_format, accumulation, height, algorithm)
+    some = None if sample is None else Sample(sample, seed)
     before = None
     if old is not None:
         before, before_fmt = as_result(old, problem, "old")
@@ -79,7 +85,7 @@ def check(
         if fmt is not None and before_fmt is not fmt:  # T5
             refuse("T5", operator, f"old must be of the result's type, {fmt}; got {before_fmt}")
         before = prepared.canonical_output(before)
-    return verdict_on(result, prepared, how, before)
+    return verdict_on(result, prepared, how, before, sample=some)
 
 
 def _format_of(result: object) -> Format | None:
@@ -98,6 +104,7 @@ def verdict_on(
     reference: Reference | None = None,
     progress: Progress = lambda share: None,
     maximum: int = PART,
+    sample: Sample | None = None,
 ) -> Verdict:
     """Return the verdict on a result of a prepared call; ``result`` is in the caller's layout.
 
@@ -105,7 +112,7 @@ def verdict_on(
     ``reference`` is given, no exact sums are computed, and the result is judged as one part.
     """
     if reference is None:
-        return verdicts_of([(result, how)], prepared, old, progress, maximum)[0]
+        return verdicts_of([(result, how)], prepared, old, progress, maximum, sample)[0]
     claim = _claim(result, prepared, how, old)
     return claim if isinstance(claim, Verdict) else claim.whole(reference)
 
@@ -116,18 +123,24 @@ def verdicts_of(
     old: Array | None = None,
     progress: Progress = lambda share: None,
     maximum: int = PART,
+    sample: Sample | None = None,
 ) -> list[Verdict]:
     """Return the verdicts on several results of one call, given as pairs of a result and its declared arithmetic.
 
-    Exact sums are computed once for all results, in parts of at most ``maximum`` elements.
+    Exact sums are computed once for all results, in parts of at most ``maximum`` elements. With a ``sample``, they are
+    computed for some elements.
     """
     claims = [_claim(result, prepared, how, old) for result, how in results]
     left = [claim for claim in claims if isinstance(claim, Claim)]
     if left:
+        size = left[0].got.size
         if any(claim.is_one_part for claim in left):
-            maximum = max(maximum, left[0].got.size)
-        parts = parts_of(prepared.problem, prepared.operands, old, maximum)
-        for part, reference in references(parts, left[0].got.size, progress):
+            maximum, sample = max(maximum, size), None
+        sample = sample if is_sampled(prepared.problem, sample) else None
+        for claim in left:
+            claim.sample = sample
+        parts = parts_of(prepared.problem, prepared.operands, old, maximum, sample)
+        for part, reference in references(parts, size if sample is None else sample.elements, progress):
             for claim in left:
                 claim.add(part, reference)
     return [claim.verdict() if isinstance(claim, Claim) else claim for claim in claims]

@@ -20,7 +20,7 @@ from convgrad.verify.judge import Judgement, judge
 from convgrad.verify.judge.names import ONE_GROUP, SINGLE
 from convgrad.verify.judge.statistics.size import LARGEST, largest_threshold
 from convgrad.verify.pardon import pardoned
-from convgrad.verify.parts import Part
+from convgrad.verify.parts import Part, Sample, said_of
 from convgrad.verify.reference import Reference, certify
 from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, WRONG, Defect, Evidence, Verdict
 
@@ -34,9 +34,9 @@ DIAGNOSED = 1 << 22  # maximum number of elements of a wrong result that is diag
 class Claim:
     """The claim that the canonical array ``got`` is a problem's result, computed as declared and added to ``old``.
 
-    Call ``add`` with the parts of the output in order; ``verdict`` then returns the verdict on all parts. An element
-    has the same bound in its part as in the whole result. The verdict adds the counts of all parts, and has the worst
-    element of all parts. Statistics are computed for each part, as if the part were a whole result.
+    Call ``add`` with the parts of the output, or of a ``sample``, in order; ``verdict`` then returns the verdict. An
+    element has the same bound in its part as in the whole result. The verdict adds the counts of all parts, and has the
+    worst element of all parts. Statistics are computed for each part, as if the part were a whole result.
     """
 
     got: Array
@@ -47,8 +47,10 @@ class Claim:
     _parts: int = 0
     _bounded: Verdict = field(default_factory=Verdict)
     _mask: NDArray[np.bool_] | None = None
+    sample: Sample | None = None
     _judged: list[Judgement] = field(default_factory=list)
     _whole: Verdict | None = None
+    _first_wrong: Verdict | None = None
 
     @property
     def is_one_part(self) -> bool:
@@ -98,11 +100,17 @@ class Claim:
             if self._mask is None:
                 self._mask = np.zeros(self.got.shape, np.bool_)
             self._mask[part.index] = bounded.mask.transpose(problem.output_order)
-        origin = from_canonical(part.origin, problem.layouts[-1])
-        worst = tuple(at + first for at, first in zip(bounded.worst, origin, strict=True))
+        canonical = [bounded.worst[axis] for axis in problem.output_order]
+        worst = from_canonical(part.whole_index(canonical), problem.layouts[-1])
         self._bounded = self._merged(self._bounded, replace(bounded, worst=worst, mask=None))
         if self._is_to_be_judged(self._bounded):
-            self._judged.append(judge(got, reference, problem, part.operands, self.how, part.old, part.origin))
+            judged = judge(got, reference, problem, part.operands, self.how, part.old, part.origin)
+            self._judged.append(_without_places(judged) if part.scattered else judged)
+        elif self.sample and bounded.outcome == WRONG and self._first_wrong is None:
+            one = Claim(got, problem, part.operands, self.how, part.old).whole(reference)
+            origin = from_canonical(part.origin, problem.layouts[-1])
+            among = "its source channels numbered by block" if part.scattered else f"indices relative to {origin}"
+            self._first_wrong = replace(one, where=f"in the sample, {among}: {one.where}")
 
     def _merged(self, one: Verdict, other: Verdict) -> Verdict:
         """Return one verdict that combines the verdicts of the bound on two sets of elements."""
@@ -127,12 +135,20 @@ class Claim:
         """Return the verdict on the whole result, after ``add`` was called with all parts."""
         if self._whole is not None:
             return self._whole
+        if self.sample is not None:
+            return replace(self._of_parts(), sample=said_of(self.problem, self.sample, self._bounded.elements))
+        return self._of_parts()
+
+    def _of_parts(self) -> Verdict:
         mask = np.zeros(self.got.shape, np.bool_) if self._mask is None else self._mask
         bounded = replace(self._bounded, mask=mask.transpose(np.argsort(self.problem.output_order)))
         if not self._is_to_be_judged(bounded):
             verdict = _explained(bounded, self.how)
         else:
-            verdict = _with_judgement(bounded, _of_all(self._judged, self.got.size))
+            verdict = _with_judgement(bounded, _of_all(self._judged, bounded.elements))
+        if self.sample is not None:
+            first = self._first_wrong
+            return replace(verdict, where=first.where, found=first.found) if first else verdict
         if verdict.outcome in (WRONG, DEGRADED) and self.got.size <= DIAGNOSED:
             return self.whole(certify(self.problem, self.operands, self.old))
         if verdict.outcome == WRONG:
@@ -188,6 +204,12 @@ def _of_all(parts: Sequence[Judgement], elements: int) -> Judgement:
         _largest([one.statistics for one in parts]),
         _largest([one.limits for one in parts]),
     )
+
+
+def _without_places(one: Judgement) -> Judgement:
+    """Return a judgement without its places, which are those of a sample with reordered channels."""
+    evidence = tuple(replace(each, where="") for each in one.evidence)
+    return replace(one, evidence=evidence, found=tuple(Defect(each.name) for each in one.found))
 
 
 def _strength(one: Evidence) -> float:

@@ -72,9 +72,12 @@ class Facts:
     finite: bool
     few: bool
 
-    def of_images(self, images: slice) -> Facts:
-        """Return the facts about a range of images of the output."""
-        return self if len(self.granule) == 1 else replace(self, granule=self.granule[images])
+    def at(self, index: tuple[Any, ...]) -> Facts:
+        """Return the facts about the part of the canonical output at ``index``."""
+        first, *others = index
+        if not isinstance(first, slice):  # channels of a sample of a weight gradient
+            return replace(self, granule=self.granule[first, others[0]])
+        return self if len(self.granule) == 1 else replace(self, granule=self.granule[first])
 
 
 def facts_of(problem: Problem, operands: Sequence[Array], old: Array | None = None) -> Facts:

@@ -58,7 +58,8 @@ class Verdict:
     in the caller's layout. ``undecided`` counts the elements without a bound, because their sums may overflow or are
     too long. ``blind`` counts undetectable zeros: elements so small compared with their bound that a 0 would pass.
     ``nonfinite`` counts elements whose exact value is, or rounds to, an infinity or NaN. ``found`` has the recognised
-    defects. ``statistics`` has figures by name, and ``limits`` the smallest detectable defects by name.
+    defects. ``statistics`` has figures by name, and ``limits`` the smallest detectable defects by name. ``sample`` is
+    empty, or states that some elements were checked, and what this may miss; all counts are then of these elements.
     """
 
     elements: int = 0
@@ -75,6 +76,7 @@ class Verdict:
     outcome: Outcome = OK
     reason: str = ""
     where: str = ""
+    sample: str = ""
     evidence: tuple[Evidence, ...] = ()
     found: tuple[Defect, ...] = ()
     statistics: Mapping[str, float] = field(default_factory=dict, compare=False)
@@ -125,6 +127,8 @@ class Verdict:
             lines.append(("note", f"{counted(self.nonfinite, 'exact value')} not finite"))
         if self.blind:
             lines.append(("note", f"a 0 would pass at {counted(self.blind, 'element')}"))
+        if self.sample:
+            lines.append(("sample", self.sample))
         return tuple(f"{label:8}  {text}" for label, text in lines)
 
     @property

@@ -54,6 +54,11 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def sample(text: str) -> int | str:
+    """Return a positive number of elements, or "all"."""
+    return text if text == "all" else positive(text)
+
+
 def threads(text: str) -> int:
     """Return an integer, which may be negative; the computation refuses a wrong number of threads later."""
     if not text.removeprefix("-").isdecimal():

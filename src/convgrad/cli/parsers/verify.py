@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from convgrad.cli.parsers.parser import Parser, add_limit
-from convgrad.cli.parsers.texts import height_or_blocks, index, positive, seconds, seed, times
+from convgrad.cli.parsers.texts import height_or_blocks, index, positive, sample, seconds, seed, times
 from convgrad.formats import FORMATS
 
 FILLS = ("normal", "integers", "truncation", "adversarial")
@@ -114,7 +114,17 @@ def parser() -> argparse.ArgumentParser:
     certificate = "print the certificate of one element as JSON: its exact value, its bound and the error of the result"
     instead.add_argument("--element", metavar="INDEX", type=index, help=certificate)
 
+    _add_others(verify)
+    return verify
+
+
+def _add_others(verify: argparse.ArgumentParser) -> None:
+    """Add the options about time, memory and files, and those of samples."""
+    some = (
+        "check about this number of elements per case, drawn by --seed, or all. The default is all elements, or a"
+        " sample if a verdict would take long; the verdict states the size of the sample"
+    )
+    verify.add_argument("--sample", type=sample, metavar="ELEMENTS", help=some)
     verify.add_argument("--threads", type=positive, help="the largest number of threads of convgrad's kernels")
     add_limit(verify)
     verify.add_argument("--force", action="store_true", help="replace files that exist")
-    return verify
