@@ -372,6 +372,17 @@ def test_files_that_are_missing_are_told(said: Run, words: tuple[str, ...]) -> N
     assert "no such" in err
 
 
+@pytest.mark.parametrize(
+    "words", [("none.txt",), ("cases.txt", "--only", "none"), ("cases.txt", "--call", "none:none")]
+)
+def test_a_report_of_a_run_without_a_case(said: Run, words: tuple[str, ...]) -> None:
+    code, _, err = said(*words, "--junit", "report.xml")
+    assert code in (2, 3)
+    assert junit("report.xml") == {"tests": 1, "failures": 0, "errors": 1, "skipped": 0}
+    (error,) = ElementTree.parse("report.xml").iter("error")
+    assert f"convgrad: {error.get('message')}" in err
+
+
 def test_the_tolerance_that_the_page_tells_is_printed(said: Run) -> None:
     page = (DOCS / "verify.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"^convgrad verify (.* --print-tolerance)$", page, re.MULTILINE)

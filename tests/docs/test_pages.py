@@ -12,7 +12,7 @@ import convgrad
 from tests.docs.page_blocks import PYTHON, SHELL, SHOWN, blocks, run_command, run_page
 from tests.support.places import DOCS, ROOT
 
-README = ROOT / "README.md"
+README, SKILL = ROOT / "README.md", ROOT / "SKILL.md"
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if any(block.runs for block in blocks(page))]
 SLOW = (
     "import jax",
@@ -47,7 +47,7 @@ def test_a_page_runs_to_its_end(page: Path) -> None:
     assert run_page(page)[0] > 0
 
 
-@pytest.mark.parametrize("page", [README, *sorted(DOCS.rglob("*.md"))], ids=named)
+@pytest.mark.parametrize("page", [README, SKILL, *sorted(DOCS.rglob("*.md"))], ids=named)
 def test_each_block_says_whether_it_runs(page: Path) -> None:
     """A block of another language would be passed over in silence."""
     for block in blocks(page):
@@ -81,6 +81,13 @@ def test_the_readme_s_commands_run() -> None:
     assert others
     for command in others:
         run_command(command)
+
+
+def test_the_skill_runs() -> None:
+    """The page for automated authors is short, because they read all of it before they work."""
+    ran, _ = run_page(SKILL)
+    assert ran == 6
+    assert len(SKILL.read_text(encoding="utf-8").split()) <= 350
 
 
 def test_an_error_shown_is_the_one_raised() -> None:

@@ -12,7 +12,7 @@ from tests.package.test_prose import faults
 from tests.support.places import DOCS, ROOT
 
 LIMIT, MINIMUM = 0.05, 1  # the share of a page's sentences with a fault, and how many every page may have
-PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "SKILL.md", *sorted(DOCS.rglob("*.md"))]
 NO_PROSE = re.compile(r"(?ms)^```.*?^```$|^\|.*?$|^[#:(!].*?$|^ {4,}.*?$")
 
 

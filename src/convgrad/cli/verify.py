@@ -7,13 +7,13 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from convgrad.cases.case import Case
 from convgrad.cli.arguments import limits_of
 from convgrad.cli.console import complain, say, wrote
-from convgrad.cli.exits import DONE, FILE, ended_as_by_ctrl_c, meaning
+from convgrad.cli.exits import DONE, FILE, UsageError, ended_as_by_ctrl_c, meaning
 from convgrad.cli.progress import Progress
 from convgrad.cli.verify_again import reproducer
 from convgrad.cli.verify_candidates import Candidate, candidate_of, declared_of, name_of, of_type
@@ -34,8 +34,9 @@ def main(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     check_options(options)
     limits, unread = limits_of(options.limit), Unread()
-    cases = cases_of(options, limits, unread)
-    check_for(options, len(cases))
+    with _reported(options, unread):
+        cases = cases_of(options, limits, unread)
+        check_for(options, len(cases))
     _complain_of([f"{error}" for error in unread.refused], "more that cannot be read (--json lists all)")
     notes = dict.fromkeys(f"warning: {case.place}: {case.note}" for case in cases if case.note)
     _complain_of([*notes], "more such pads")
@@ -43,6 +44,24 @@ def main(options: argparse.Namespace) -> int:
         other = next((run for name, run in OTHERS.items() if getattr(options, name) is not None), None)
         code = other(options, cases, limits) if other else _verify(options, cases, limits, unread)
     return code or (FILE if unread.refused else DONE)
+
+
+@contextmanager
+def _reported(options: argparse.Namespace, unread: Unread) -> Iterator[None]:
+    """Write the report for CI if an error ends the command before the first case; the error is in the report."""
+    try:
+        yield
+    except (ConvgradError, OSError, UsageError) as error:
+        if options.junit is not None:
+            with suppress(ConvgradError, OSError):  # the first error is the one to print
+                _write_report(options, junit([], 0, 0.0, list(map(str, unread.refused)) or [str(error)]))
+        raise
+
+
+def _write_report(options: argparse.Namespace, report: bytes) -> None:
+    with written(Path(options.junit), options.force) as file:
+        file.write(report)
+    wrote(options.junit)
 
 
 def _complain_of(messages: Sequence[str], more: str) -> None:
@@ -56,7 +75,10 @@ def _complain_of(messages: Sequence[str], more: str) -> None:
 def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits, unread: Unread) -> int:
     """Judge each case, print cases that are not ok immediately and the counts at the end; return the exit code."""
     done: list[Judged] = []
-    with candidate_of(options, limits) as candidate, Progress("", options.json, heartbeat=True) as progress:
+    with ExitStack() as stack:
+        with _reported(options, unread):
+            candidate = stack.enter_context(candidate_of(options, limits))
+        progress = stack.enter_context(Progress("", options.json, heartbeat=True))
         started = time.perf_counter()
         if not options.json:
             say(f"{len(cases)} case{'s' * (len(cases) != 1)}; judged: {name_of(options)}")
@@ -115,9 +137,7 @@ def _close(options: argparse.Namespace, done: Sequence[Judged], cases: int, unre
     """Write the report for CI and print the counts, at the end of a complete or an interrupted run."""
     refused, empty = (list(map(str, errors)) for errors in (unread.refused, unread.empty))
     if options.junit is not None:
-        with written(Path(options.junit), options.force) as file:
-            file.write(junit(done, cases, seconds, refused))
-        wrote(options.junit)
+        _write_report(options, junit(done, cases, seconds, refused))
     if options.json:
         values = {"summary": counts(done), "cases": cases, "judged": len(done), "refused": refused, "empty": empty}
         say(json.dumps(values | {"time_s": round(seconds, 3)}))
