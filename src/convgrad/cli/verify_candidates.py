@@ -26,6 +26,7 @@ from convgrad.verify.declared import Declared
 from convgrad.verify.foreign import WRONG_KIND, answer, arguments, load
 from convgrad.verify.isolate import Isolated
 from convgrad.verify.verdict import WRONG, Defect, Verdict
+from convgrad.verify.witness import Witness
 
 Array = NDArray[Any]
 Answer = tuple[Array | Verdict, float]  # a result or a verdict, and the seconds of the call, 0 without a call
@@ -44,7 +45,13 @@ def candidate_of(options: argparse.Namespace, limits: Limits) -> Iterator[Candid
             yield lambda posed: (child.answer(*_call(posed)), child.took_s)
     else:
         function = load(options.call, options.signature)
-        yield lambda posed: _timed(lambda: answer(function, *_call(posed)))
+        with Witness() as witness:
+
+            def candidate(posed: Posed) -> Answer:
+                witness.note(posed.case.name)
+                return _timed(lambda: answer(function, *_call(posed)))
+
+            yield candidate
 
 
 def name_of(options: argparse.Namespace, posed: Posed | None = None) -> str:
