@@ -64,3 +64,18 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_the_command_refuses(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_function_in_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "isolated_adders.py").write_text(f"import os\n{ADDERS}\ndef crash(*_, **__):\n    os.abort()\n")
+    monkeypatch.chdir(tmp_path)
+    line = "BWD_W f32 NXC mb1ic2iw40oc40ow40kw1pw0"
+    assert main(["probe", "isolated_adders:gradient", line, "--isolate"]) == 0
+    assert "40 terms: one chain" in capsys.readouterr().out
+    assert "isolated_adders" not in sys.modules
+    assert main(["probe", "isolated_adders:crash", line, "--isolate"]) == 2
+    assert "it crashed with SIGABRT" in capsys.readouterr().err
+    setter = ["--threads", "1", "--set-threads", "isolated_adders:set_threads"]
+    assert main(["probe", "isolated_adders:gradient", line, "--isolate", *setter]) == 2

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from convgrad import cases
@@ -13,7 +14,9 @@ from convgrad.cli.console import complain, say
 from convgrad.cli.exits import DONE, WRONG, UsageError
 from convgrad.errors import UnsupportedError
 from convgrad.verify.foreign import load
+from convgrad.verify.isolate import Isolated
 from convgrad.verify.probe import Order, probe
+from convgrad.verify.verdict import Verdict
 
 # The default cases, by the result: sums of 576 or 1,568 terms, and operands of many channels.
 CASES: Mapping[str, str] = {
@@ -29,8 +32,32 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError("--threads and --set-threads go together, such as 1,2,3 and torch:set_num_threads")
     if options.case and options.role:
         raise UsageError("--role selects a default case; it does not go with CASE")
+    if options.isolate and options.set_threads:
+        raise UsageError("--isolate and --set-threads exclude each other: the number of threads is set in this process")
     asked = list(cases.read(options.case or CASES[options.role or "weights"]))
-    function = load(options.function)
+    with _function(options) as function:
+        return _probe(options, function, asked)
+
+
+@contextmanager
+def _function(options: argparse.Namespace) -> Iterator[Callable[..., object]]:
+    """Yield the function to probe; with --isolate, calls run in a process that ends at the end of the block."""
+    if not options.isolate:
+        yield load(options.function)
+        return
+    with Isolated(options.function) as child:
+
+        def isolated(operator: str, *inputs: object, **attributes: Any) -> object:
+            result = child.answer(operator, inputs, attributes)
+            if isinstance(result, Verdict):
+                raise UnsupportedError(f"{options.function} was called in a process of its own, and {result.reason}")
+            return result
+
+        yield isolated
+
+
+def _probe(options: argparse.Namespace, function: Callable[..., object], asked: Sequence[Case]) -> int:
+    """Print the order of the function's sums in each case, and return the exit code."""
     found: list[Order] = []
     for case in asked:
         if case.unsupported:

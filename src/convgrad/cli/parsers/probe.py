@@ -31,5 +31,7 @@ def parser() -> argparse.ArgumentParser:
     probe.add_argument("--threads", metavar="N,...", type=positives, default=[], help=threads)
     setter = "a function that sets the number of threads, such as torch:set_num_threads"
     probe.add_argument("--set-threads", metavar="MODULE:FUNCTION", help=setter)
+    isolated = "call the function in a child process, where a crash becomes an error"
+    probe.add_argument("--isolate", action="store_true", help=isolated)
     probe.add_argument("--json", action="store_true", help="print JSON instead of text, one object per order")
     return probe
