@@ -158,7 +158,7 @@ def test_places_are_those_of_the_whole() -> None:
 
 
 def test_a_large_result_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its place is told; one that is small enough is looked at whole, so that its defect has a name."""
+    """Its first wrong part gives the name of the defect; a result that is small enough is diagnosed as a whole."""
     prepared = forward()
     how, off = how_of(prepared), prepared.execute()
     off *= -1
@@ -167,7 +167,7 @@ def test_a_large_result_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     assert small.defects == ("sign",)
     monkeypatch.setattr(claims, "DIAGNOSED", 0)
     large = verdicts_of([(off, how)], prepared, maximum=600)[0]
-    assert (large.outcome, large.defects, large.beyond) == (WRONG, (), small.beyond)
+    assert (large.outcome, large.defects, large.beyond) == (WRONG, ("sign",), small.beyond)
     assert large.where.startswith(small.where.partition("; ")[0])
 
 

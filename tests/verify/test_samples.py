@@ -96,7 +96,7 @@ def test_a_wrong_sample_names_the_defect() -> None:
     for of in (WEIGHTS, FORWARD):
         wrong = verdict(of, lambda right: -right)
         assert (wrong.outcome, wrong.defects) == (WRONG, ("sign",))
-        assert wrong.where.startswith("in the sample, ")
+        assert wrong.where.startswith("in the first wrong part, ")
     flipped = verdict(WEIGHTS, lambda right: right[::-1, ::-1])
     assert flipped.defects == ("kernel flipped",)
 

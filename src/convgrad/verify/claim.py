@@ -106,11 +106,17 @@ class Claim:
         if self._is_to_be_judged(self._bounded):
             judged = judge(got, reference, problem, part.operands, self.how, part.old, part.origin)
             self._judged.append(_without_places(judged) if part.scattered else judged)
-        elif self.sample and bounded.outcome == WRONG and self._first_wrong is None:
-            one = Claim(got, problem, part.operands, self.how, part.old).whole(reference)
-            origin = from_canonical(part.origin, problem.layouts[-1])
-            among = "its source channels numbered by block" if part.scattered else f"indices relative to {origin}"
-            self._first_wrong = replace(one, where=f"in the sample, {among}: {one.where}")
+        is_named = self.sample is not None or self.got.size > DIAGNOSED
+        if is_named and bounded.outcome == WRONG and self._first_wrong is None:
+            self._first_wrong = self._of_part(Claim(got, problem, part.operands, self.how, part.old), part, reference)
+
+    def _of_part(self, claim: Claim, part: Part, reference: Reference) -> Verdict:
+        """Return the verdict on a wrong part; names have no details, because the part has its own indices."""
+        verdict = claim.whole(reference)
+        origin = from_canonical(part.origin, self.problem.layouts[-1])
+        among = "its source channels numbered by block" if part.scattered else f"indices relative to {origin}"
+        found = tuple(Defect(one.name) for one in verdict.found)
+        return replace(verdict, where=f"in the first wrong part, {among}: {verdict.where}", found=found)
 
     def _merged(self, one: Verdict, other: Verdict) -> Verdict:
         """Return one verdict that combines the verdicts of the bound on two sets of elements."""
@@ -154,7 +160,8 @@ class Claim:
         if verdict.outcome == WRONG:
             terms = count_terms(self.problem, canonical_shape(self.problem.geometry, self.problem.output))
             where = place(mask, terms, self.problem)
-            return replace(verdict, where=f"{where}; no defect is looked for in more than {DIAGNOSED} elements")
+            found = self._first_wrong.found if self._first_wrong else ()
+            return replace(verdict, where=f"{where}; causes are looked for in the first wrong part", found=found)
         return verdict
 
 
