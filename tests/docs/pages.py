@@ -46,12 +46,12 @@ print(dst.shape)
 ```
 
 - `run` and `compile` need all required attributes. If an attribute has one value per spatial axis, pass a list.
-- `infer_shapes`, `explain` and `vjp` also accept these names. Their attributes have the defaults of the
-  [functions](api/functions.md), and you can pass one integer for all axes.
+- `infer_shapes`, `explain` and `vjp` also accept operator names. In calls of these three functions, attributes have the
+  same defaults as in the [function of the operator](api/functions.md), and you can pass one integer for all axes.
 - Graph files use the same operator names ([oneDNN graphs](graphs.md)).
 - You can add or omit `-1` at the end of a name, unless the result is the name of another operator.
 
-[Shapes and padding](shapes.md#the-letters) explains the letters in the formulas. [Coverage](coverage.md) lists the
+For the letters in the formulas, see [Shapes and padding](shapes.md#the-letters). [Coverage](coverage.md) lists the
 tested combinations of attributes.
 
 Each heading below shows the oneDNN generations in which the operator exists:
@@ -62,8 +62,8 @@ COMMON_HEAD = """\
 
 All operators with weights have these attributes. Operators without weights have only `data_format`."""
 SPECIFICATION = """\
-The section also names the document that convgrad follows. Some forward operators follow the document of their weight
-gradient."""
+The section also names the specification that convgrad follows. Some forward operators follow the specification of their
+weight gradient."""
 MORE_HEAD = """\
 The section of each operator lists which of the following attributes it also has. If a format has two rows, the second
 row is for transposed operators:"""
@@ -72,7 +72,7 @@ RULES_HEAD = """\
 
 If a call breaks a rule, its error message ends with the identifier of the rule, such as `[G4]`. Each line below
 states a rule and, in parentheses, the error for breaking it. [Errors of the first hour](first_errors.md) shows the
-most common messages. [Shapes](shapes.md#the-letters) explains the letters."""
+most common messages. For the letters, see [Shapes](shapes.md#the-letters)."""
 KINDS = {
     "O": "Operator and operands",
     "A": "Attributes",
@@ -253,7 +253,7 @@ Each feature is tested with all combinations of these values:
 - number of spatial axes: {AXES[0]} to {AXES[-1]}
 
 The last column shows, for each feature of the operator, how many combinations gave equal bytes and how many were
-tested. [Operators](operators.md) explains the attributes.
+tested. For the attributes, see [Operators](operators.md).
 
 | operator | generations | features | equal / tested |
 |---|---|---|---|"""
