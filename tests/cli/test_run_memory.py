@@ -138,7 +138,7 @@ REFUSED: dict[str, tuple[list[str], int, str]] = {
     "a checkpoint and no file": (
         [*RUNS["forward"], "--checkpoint", "kept"],
         2,
-        "--checkpoint of a forward or data gradient goes with -o",
+        "--checkpoint of a forward pass or data gradient goes with -o",
     ),
     "a checkpoint at the result's place": (
         [*RUNS["forward"], "--checkpoint", "./a.npy", "-o", "a.npy"],

@@ -124,7 +124,9 @@ def _result(problem: Problem, options: argparse.Namespace) -> Iterator[Array | N
     if options.output:
         files.check_target(options.output, problem.output_format.dtype, options.force)
     if options.checkpoint is not None and not options.output and problem.solves_for not in SUMMED:
-        raise UsageError("--checkpoint of a forward or data gradient goes with -o, whose file has the finished parts")
+        raise UsageError(
+            "--checkpoint of a forward pass or data gradient goes with -o, whose file has the finished parts"
+        )
     if not options.output or problem.solves_for in SUMMED:
         yield None
         return

@@ -137,7 +137,7 @@ TAUGHT: Mapping[str, _Taught] = MappingProxyType(
         "output_mask": _said("Use needs, a tuple of 'src', 'weights' and 'bias'"),
         "padding_mode": _said("Padding is zeros here. Use numpy.pad for others"),
         "max_error": _said("This function computes direct sums, which are within any max_error"),
-        "activation": _said("It is an option of forwards and of BiasAdd"),
+        "activation": _said("It is an option of forward operators and of BiasAdd"),
         **dict.fromkeys(("out", "accumulate"), _said("This function returns a new array")),
     }
 )  # fmt: skip

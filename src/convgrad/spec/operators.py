@@ -80,7 +80,7 @@ GENERATIONS: Mapping[str, str] = MappingProxyType(
     {
         "G0": "oneDNN Graph specification 0.7 to 0.9",
         "G1": "oneDNN Graph specification 1.0-alpha",
-        "G2": "the document of ConvolutionBackpropWeights-1",
+        "G2": "the specification of ConvolutionBackpropWeights-1",
         "G3": "oneDNN 3.0 and later",
     }
 )

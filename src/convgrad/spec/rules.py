@@ -58,7 +58,7 @@ _ROWS = (
     ("G5", InvalidShapeError, "No dimension of the weights is 0."),
     ("G6", InvalidShapeError, "The extents fit: O = floor((I + P - E)/s) + 1, or 0 if the kernel does not fit."),
     ("G7", InvalidShapeError, "The extents of a transposed operator fit: L = s(l - 1) + E - P + op."),
-    ("G8", InvalidShapeError, "Each output extent of a forward is at least 1, or 0 if the input extent is 0."),
+    ("G8", InvalidShapeError, "Each output extent of a forward pass is at least 1, or 0 if the input extent is 0."),
     ("G9", InvalidShapeError, "A shape is a 1-D list of non-negative integers, one per axis of the tensor."),
     ("G10", InvalidShapeError, "Extents and sizes in bytes fit into 63 bits."),
     ("G11", InvalidShapeError, "`bias` is 1-D and has one value per channel."),
@@ -91,7 +91,7 @@ _ROWS = (
     ("M2", InvalidAttributeError, "`memory` is enough for the smallest part of the call."),
     # K: checkpoints and progress of a call in parts
     ("K1", InvalidAttributeError,
-     "`checkpoint` is a path. Forwards and data gradients also need `out`, without `accumulate`."),
+     "`checkpoint` is a path. Forward passes and data gradients also need `out`, without `accumulate`."),
     ("K2", InvalidAttributeError, "`progress` is True or a callable that accepts a Progress."),
 )  # fmt: skip
 

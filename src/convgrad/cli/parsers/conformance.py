@@ -12,8 +12,8 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of ``convgrad conformance``."""
     conformance = Parser(
         "convgrad conformance",
-        "Judge a function by a fixed list of small cases: forwards, gradients, transposed convolutions, types, layouts "
-        "and edge cases. The results are counted by feature, for a table and a badge.",
+        "Judge a function by a fixed list of small cases: forward passes, gradients, transposed convolutions, types, "
+        "layouts and edge cases. The results are counted by feature, for a table and a badge.",
         (
             "convgrad conformance mymodule:convolution --isolate --table conformance.md",
             "convgrad conformance mymodule --skips skips.txt --xfails known.txt --strict",

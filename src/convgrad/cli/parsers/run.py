@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--threads", type=threads, help=max_threads)
     run.add_argument("--max-error", type=times, metavar="TIMES", help=MAX_ERROR)
     run.add_argument("--tune", action="store_true", help=TUNE)
-    activation = "apply ReLU to the results of a forward or of BiasAdd, before they are rounded"
+    activation = "apply ReLU to the results of a forward pass or of BiasAdd, before they are rounded"
     run.add_argument("--activation", choices=("relu",), help=activation)
     memory = (
         "the largest memory for the arrays of the call, such as 1GB, 512MiB or a number of bytes; files are read and"
