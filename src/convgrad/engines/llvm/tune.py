@@ -108,9 +108,8 @@ def _arrays(problem: Problem, strides: Strides) -> list[NDArray[Any]]:
         dtype = (problem.output_format if number == last else problem.operand_format).dtype
         reach = [(extent - 1) * step // dtype.itemsize for extent, step in zip(shape, steps, strict=True)]
         first = -sum(min(0, each) for each in reach)
-        memory = np.zeros(first + sum(max(0, each) for each in reach) + 1, dtype)
-        if number < last:
-            memory[...] = rng.standard_normal(memory.size, np.float32)
+        memory = np.empty(first + sum(max(0, each) for each in reach) + 1, dtype)
+        memory[...] = rng.standard_normal(memory.size, np.float32) if number < last else 0  # no page is new in a call
         made.append(np.lib.stride_tricks.as_strided(memory[first:], shape, steps))
     return made
 
