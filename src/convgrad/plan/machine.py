@@ -15,8 +15,9 @@ LINE_BYTES = 64  # the bytes of a cache line
 class Isa:
     """An instruction set: f32 lanes of a vector, vector registers, and the micro-tiles that fit these registers.
 
-    ``triple`` and ``features`` are LLVM's names. ``micro_tiles`` are pairs (maximum rows, vectors). Those of bf16 pairs
-    have fewer rows, because LLVM needs more registers for bf16 pairs.
+    ``triple`` and ``features`` are LLVM's names. A processor without a feature of ``HINTS`` ignores its instruction.
+    ``micro_tiles`` are pairs (maximum rows, vectors). Those of bf16 pairs have fewer rows, because LLVM needs more
+    registers for bf16 pairs.
     """
 
     name: str
@@ -42,8 +43,9 @@ class Isa:
         return self.name
 
 
+HINTS = {"evex512", "prfchw"}
 _X86 = "x86_64-unknown-linux-gnu"
-_AVX2 = ("avx", "avx2", "fma", "f16c", "sse4.2", "popcnt", "bmi", "bmi2", "lzcnt")
+_AVX2 = ("avx", "avx2", "fma", "f16c", "sse4.2", "popcnt", "bmi", "bmi2", "lzcnt", "prfchw")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512cd", "evex512")
 
 ISAS: Mapping[str, Isa] = {

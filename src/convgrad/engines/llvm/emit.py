@@ -182,9 +182,12 @@ class Function:
         """Return the address of stack memory for ``count`` values, aligned to 64 bytes."""
         return self.op("ptr", f"alloca {kind}, i64 {count}, align 64")
 
-    def prefetch(self, pointer: Value, locality: int = 3) -> None:
-        """Prefetch a cache line into L1, or into L2 if ``locality`` is 2. The address may be invalid."""
-        self.intrinsic("void", "llvm.prefetch.p0", pointer, "i32 0", f"i32 {locality}", "i32 1")
+    def prefetch(self, pointer: Value, locality: int = 3, write: bool = False) -> None:
+        """Prefetch a cache line into L1, or into L2 if ``locality`` is 2. The address may be invalid.
+
+        If ``write`` is true, this core becomes the only one that has the line, as stores need it.
+        """
+        self.intrinsic("void", "llvm.prefetch.p0", pointer, f"i32 {int(write)}", f"i32 {locality}", "i32 1")
 
     # -- vectors --
 

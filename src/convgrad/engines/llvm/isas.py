@@ -12,7 +12,7 @@ from convgrad.engines.llvm import jit, speeds, tried
 from convgrad.engines.settings import max_isa
 from convgrad.engines.starting import forked_with
 from convgrad.plan.constants import GHZ, PAIR_ADDS
-from convgrad.plan.machine import ISAS, Isa, Machine
+from convgrad.plan.machine import HINTS, ISAS, Isa, Machine
 
 _trying = forked_with()  # forks and ``host_isas`` take this lock before the compiler's lock, which is older
 
@@ -65,7 +65,7 @@ def supported() -> tuple[Isa, ...]:
     architecture = {"x86_64": "x86_64", "AMD64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
     ours = architecture.get(platform.machine())
     present = {name for name, has in jit.llvm().get_host_cpu_features().items() if has}
-    wanted = {isa.name: set(isa.features) - {"evex512"} for isa in ISAS.values()}
+    wanted = {isa.name: set(isa.features) - HINTS for isa in ISAS.values()}
     return tuple(
         isa for isa in ISAS.values() if isa.architecture == ours and (ours == "aarch64" or wanted[isa.name] <= present)
     )

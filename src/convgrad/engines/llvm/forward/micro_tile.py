@@ -137,6 +137,8 @@ class MicroTile:
         f = self.f
         zeros = {name: f.zeros(self.kind) for name in self.names}
         pushed = f.select(f.ends, f.count - 1, f.count)
+        if self.spec.out == CHANNELS and self.spec.step == 1:
+            self.prefetch_out()
         with f.loop(f.count, chain=f.chains, segment=f.segments, prefetched=f.next, **zeros) as chain:
             segments = f.load("i64", chain.chain, CHAIN.at("segments"))
             with f.loop(segments, segment=chain.segment, prefetched=chain.prefetched, **zeros) as each:
@@ -149,6 +151,15 @@ class MicroTile:
             chain.next(chain=f.at(chain.chain, CHAIN.bytes), segment=each.segment, prefetched=each.prefetched, **sums)
         with f.when(f.ends):
             self.store([chain.carried[name] for name in self.names], f.at(chain.chain, -CHAIN.bytes))
+
+    def prefetch_out(self) -> None:
+        """Prefetch the lines of the output for stores; they are often far apart, where the processor does not."""
+        f, size = self.f, self.vectors * self.spec.isa.lanes * BYTES[self.spec.output]
+        row = f.out
+        for _ in range(self.rows):
+            for line in range(0, size, LINE_BYTES):
+                f.prefetch(f.at(row, line), write=True)
+            row = f.at(row, f.out_step)
 
     def segment(self, segment: Value, prefetched: Value, sums: Values) -> Values:
         """Add a segment to the sums by loops over its k, and return the new state of the loops."""
