@@ -46,7 +46,10 @@ def fitted() -> dict[str, Rate | Count]:
 
 
 # The speeds that calibration measured, in the order of ``SPEEDS`` in ``machine.py``, by vendor and f32 lanes.
-MEASURED: Mapping[tuple[str, int], tuple[float, ...]] = {}
+# Others have the values below.
+MEASURED: Mapping[tuple[str, int], tuple[float, ...]] = {
+    ("GenuineIntel", 16): (94.0, 38.7, 1.1, 0.78, 0.068, 0.163, 0.213, 0.69),  # Sapphire Rapids
+}
 
 # -- a machine ---------------------------------------------------------------------------------------------------------
 
@@ -136,6 +139,7 @@ POSITIONS_IMBALANCE = Rate(0.04, "of a task", "additional time of the slowest th
 PANELS_SHARE = Rate(0.5, "of the second cache", "maximum weights that are packed at a time")
 PANELS_BYTES = Count(16 << 20, "bytes", "maximum weights that are packed at a time, if A is packed again for each part")
 PANEL_L2_MISS_FACTOR = Rate(0.5, "times", "additional time per second cache by which a panel exceeds its share")
+PANELS_READ_FACTOR = Rate(4.0, "times", "time to read panels of B from a shared cache, compared with other data")
 PASS_SHARE = Rate(0.4, "of the second cache", "weights that all micro-tiles of a region use in one pass")
 MAX_OPEN_SUMS_BYTES = Count(4 << 20, "bytes", "maximum sums that wait in scratch between passes")
 OUTPUT_BLOCK_SHARE = Rate(0.25, "of the second cache", "maximum A that an output block reads")
@@ -149,7 +153,7 @@ SPATIAL_MAX_CHANNELS = Count(16, "channels", "maximum channels of a group in the
 KN2ROW_MIN_POSITIONS = Count(
     256, "positions", "positions with stored tap sums in kn2row; fewer are recomputed too often"
 )
-KN2ROW_ADD_NS = Rate(1.5, "ns", "addition of a vector of tap sums to its output in kn2row")
+KN2ROW_ADD_NS = Rate(2.2, "ns", "addition of a vector of tap sums to its output in kn2row")
 PAIR_SPLIT_FACTOR = Rate(1.03, "times", "time if a kernel splits bf16 pairs in A in place, compared with f32")
 GROUPED_MAX_ROWS = Count(14, "rows", "maximum rows of a micro-tile of the grouped stencil")
 GROUPED_OTHER_REGISTERS = Count(4, "registers", "registers that hold neither sums nor weights in the grouped stencil")

@@ -22,7 +22,7 @@ def speeds_of(isa: Isa) -> tuple[Mapping[str, Any], str]:
         return calibrated, "calibrated on this machine"
     vendor = cpu_fields().get("vendor_id", "")
     if (vendor, isa.lanes) in MEASURED:
-        return dict(zip(SPEEDS, MEASURED[vendor, isa.lanes], strict=True)), f"measured on a processor of {vendor}"
+        return dict(zip(SPEEDS, MEASURED[vendor, isa.lanes], strict=True)), f"measured on another processor of {vendor}"
     return {}, "assumed"
 
 

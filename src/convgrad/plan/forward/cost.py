@@ -15,7 +15,7 @@ from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
 from convgrad.plan.machine import Machine
 from convgrad.plan.pairs import chain_adds
-from convgrad.plan.recipe import CHANNELS, SPATIAL, STRIDED, Operands
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL, STRIDED, Operands
 from convgrad.plan.tiling import tiles
 from convgrad.spec.problem import Problem
 
@@ -41,11 +41,15 @@ def timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, thr
 
 def time_ns(one: Costs, view: ForwardNest, machine: Machine, cut: Cut) -> float:
     """Return the time of a division of the work in ns. Each part of the panels of B packs all of A."""
-    (_, parts, blocks), (_, panels, _) = cut.parts, cut.counts
+    (_, parts, blocks), (_, panels, all_blocks) = cut.parts, cut.counts
     compute = one.compute_ns
     if not one.spec.b_in_place and not cut.loops["pass_chains"]:
-        over = read_bytes(view, one.spec) / machine.l2_bytes - constants.PANELS_SHARE
-        compute *= 1 + constants.PANEL_L2_MISS_FACTOR * min(max(0.0, over), 1.0)
+        panel, room = read_bytes(view, one.spec), machine.l2_bytes * constants.PANELS_SHARE
+        if panel > room:
+            compute *= 1 + constants.PANEL_L2_MISS_FACTOR * min((panel - room) / machine.l2_bytes, 1.0)
+        elif panel * cut.loops["panels"] > room:  # each output block reads all panels from a shared cache
+            read = panel * panels * view.groups * all_blocks
+            compute += constants.PANELS_READ_FACTOR * machine.traffic_ns(read)
     packs = ceil(panels / parts / cut.loops["panels"])  # number of times that a task packs panels of B
     times = blocks if packs > 1 else min(blocks, cut.threads)
     packed = compute + one.store_ns + one.a_ns * (parts * packs) + one.b_ns * times
@@ -72,10 +76,25 @@ def costs(view: ForwardNest, machine: Machine, spec: ForwardSpec, operands: Oper
         cycles, packed = _stencil_cycles(view, machine, spec, block), view.n
     else:
         cycles, packed = _tile_cycles(view, machine, spec, block), ceil(view.n / spec.width) * spec.width
-    weights = view.groups * view.taps * view.k * packed * (pack_ns(machine, spec.weights) + _paired_ns(spec))
-    if spec.b_in_place:
-        weights = 0.0
+    if spec.transposed_gemm:
+        store += _scattered_ns(machine, spec, results * FORMATS[spec.output].dtype.itemsize)
+    weights = _b_ns(view, machine, spec, packed)
     return Costs(spec, operands, cycles * machine.cycle_ns, store, _read_ns(view, machine, spec, block), weights)
+
+
+def _b_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, packed: int) -> float:
+    """Return the time in ns to read B from memory and to pack it, with ``packed`` columns per group."""
+    k = view.groups * view.taps * view.k
+    size = FORMATS[spec.operand].dtype.itemsize * k * view.n
+    pack = 0.0 if spec.b_in_place else k * packed * (pack_ns(machine, spec.weights) + _paired_ns(spec))
+    if spec.transposed_gemm:
+        return pack + _scattered_ns(machine, spec, size)
+    return pack + (0.0 if spec.b_in_place else machine.traffic_ns(size))
+
+
+def _scattered_ns(machine: Machine, spec: ForwardSpec, size: int) -> float:
+    """Return the time to read or write ``size`` bytes of channels-first data in lines of a panel, in ns."""
+    return machine.traffic_ns(size * (1 + constants.SEGMENT_BYTES / (spec.width * F32_BYTES)))
 
 
 def _stencil_store_ns(machine: Machine, spec: ForwardSpec) -> float:

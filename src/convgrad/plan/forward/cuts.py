@@ -43,9 +43,10 @@ def cuts(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: int, t
     """Yield ways to cut groups, panels of B and output blocks. Most micro-tiles run along the axis ``tiled_axis``."""
     panels, one = panels_of(view, spec), read_bytes(view, spec)
     fit = max(1, int(machine.l2_bytes * constants.PANELS_SHARE) // max(1, one))
-    at_once = min(panels, fit if spec.a_in_place else max(fit, constants.PANELS_BYTES // max(1, one)))
+    more = fit if spec.a_in_place else max(fit, constants.PANELS_BYTES // max(1, one))
     wishes = sorted({1, *(threads << n for n in range(4))})
-    for wanted, last in product(wishes, sorted({tiled_axis, len(view.axes) - 1})):
+    choices = product(sorted({min(panels, fit), min(panels, more)}), wishes, sorted({tiled_axis, len(view.axes) - 1}))
+    for at_once, wanted, last in choices:
         block = _output_block(view, machine, spec, wanted if wanted <= threads else 2 * wanted, last)
         there = _count(view, block)
         taken = min(there, wanted)
