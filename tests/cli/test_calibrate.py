@@ -21,6 +21,9 @@ def test_speeds_are_printed_and_kept(
     ratios = [(1.0, 1.0), (1.6, 1.2), (0.5, 0.6)]
     monkeypatch.setattr(command, "calibrated", lambda machine: (replace(machine, bytes_per_ns=33.0), ratios))
     with convgrad.kernel_cache(tmp_path / "kernels"):
+        assert main(["calibrate", "--no-keep"]) == 0
+        assert speeds.kept(isas.isa()) is None
+        capsys.readouterr()
         assert main(["calibrate"]) == 0
         kept = speeds.kept(isas.isa())
         assert kept is not None

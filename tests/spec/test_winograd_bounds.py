@@ -150,7 +150,7 @@ def test_the_page_has_what_usual_layers_ask() -> None:
     page = (DOCS / "numerics.md").read_text(encoding="utf-8")
     lines = [line.split("ntiles:")[0] for line in SUITE.read_text(encoding="utf-8").splitlines() if line[0] != "#"]
     layers = sorted({line.partition(" ")[2] for line in lines})
-    both = "forwards, data gradients"
+    both = "forward passes, data gradients"
     for direction, of in (("BWD_W", "weight gradients"), ("FWD_D", both), ("BWD_D", both)):
         ranges = []
         for name in NAMES:

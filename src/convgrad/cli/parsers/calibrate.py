@@ -7,9 +7,14 @@ from convgrad.cli.parsers.parser import Parser
 
 def parser() -> Parser:
     """Return the parser of ``convgrad calibrate``."""
-    return Parser(
+    calibrate = Parser(
         "convgrad calibrate",
         "Measure the speeds of this machine, and keep them in the kernel cache. Later processes then choose the plans"
         " that are fast here. This takes about 15 seconds, and changes no result.",
-        ("convgrad calibrate",),
+        (
+            "convgrad calibrate",
+            "convgrad calibrate --no-keep",
+        ),
     )
+    calibrate.add_argument("--no-keep", action="store_true", help="print the speeds, and keep nothing")
+    return calibrate
