@@ -223,7 +223,7 @@ def test_adapters_are_short() -> None:
     [
         ("scipy_signal", "scipy", 216),
         pytest.param("kernelbench", "torch", 78, marks=pytest.mark.long),
-        ("gpu_mode", "torch", 6),
+        pytest.param("gpu_mode", "torch", 6, marks=pytest.mark.long),
         ("onnx_runtime", "onnxruntime", 45),
         pytest.param("jax_lax", "jax", 287, marks=[pytest.mark.long, pytest.mark.timeout(900)]),
         pytest.param("tensorflow_nn", "tensorflow", 139, marks=pytest.mark.long),

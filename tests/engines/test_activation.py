@@ -67,7 +67,7 @@ def layer(name: str, seed: int = 0) -> tuple[list[Array], dict[str, Any]]:
 
 
 @KERNELS
-@tiers("name, role", BODIES, ["dst", "src"], every=9)
+@tiers("name, role", BODIES, ["dst", "src"], every=13)
 def test_kernels_give_the_bits_of_the_order(name: str, role: str) -> None:
     """Of each body and tile, in the order's bits; a kernel without activation has other ones."""
     number = BODIES.index(name) + len(BODIES) * (role == "src")

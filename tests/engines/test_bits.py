@@ -20,7 +20,7 @@ from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
 
 
-@tiers("seed, isa", range(130), HOST, every=29)
+@tiers("seed, isa", range(130), HOST, every=43)
 def test_random_problems(seed: int, isa: str) -> None:
     case, prepared = prepared_weights(seed)
     one, operands = prepared.problem, prepared.operands

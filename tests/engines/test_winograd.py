@@ -89,7 +89,7 @@ runs = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 
 
 @runs
-@tiers("direction, line, name, isa", DIRECTIONS, LINES, NAMES, HOST, every=29)
+@tiers("direction, line, name, isa", DIRECTIONS, LINES, NAMES, HOST, every=47)
 @pytest.mark.usefixtures("eight_cores")
 def test_kernels_have_the_specified_bits(direction: str, line: str, name: str, isa: str) -> None:
     """In all layouts, on any threads, into what was NaN."""
@@ -140,7 +140,7 @@ def has_specified_bits(direction: str, line: str, name: str, isa: str) -> None:
 
 
 @runs
-@tiers("line, name, isa", ["mb1ic1100ih4oc35oh4kh3ph1", "mb9ic2112ih5oc48oh5kh3ph1"], NAMES, HOST, every=5)
+@tiers("line, name, isa", ["mb1ic1100ih4oc35oh4kh3ph1", "mb9ic2112ih5oc48oh5kh3ph1"], NAMES, HOST, every=7)
 def test_many_channels_are_summed_in_a_tree(line: str, name: str, isa: str) -> None:
     """Of more than 1024, there is more than a node of 16 chains."""
     has_specified_bits("FWD_D", line, name, isa)
