@@ -67,7 +67,7 @@ def layer(name: str, seed: int = 0) -> tuple[list[Array], dict[str, Any]]:
 
 
 @KERNELS
-@tiers("name, role", BODIES, ["dst", "src"], every=13)
+@tiers("name, role", BODIES, ["dst", "src"], every=23)
 def test_kernels_give_the_bits_of_the_order(name: str, role: str) -> None:
     """Of each body and tile, in the order's bits; a kernel without activation has other ones."""
     number = BODIES.index(name) + len(BODIES) * (role == "src")
@@ -77,7 +77,7 @@ def test_kernels_give_the_bits_of_the_order(name: str, role: str) -> None:
 
 
 @KERNELS
-@tiers("name, role", ["dense", "dense, full vectors", "one tap, 600 channels"], ["dst", "src"], every=5)
+@tiers("name, role", ["dense", "dense, full vectors", "one tap, 600 channels"], ["dst", "src"], every=6)
 def test_pairs_of_bf16_give_the_bits_of_the_order(name: str, role: str) -> None:
     """Without a bias, whole vectors of bf16 are rounded two at a time."""
     plain = posed(PROBLEMS[name], role, role == "src", ("bf16", "bf16"), "NXC XIO")

@@ -48,7 +48,7 @@ def poisoned(one: Small, rng: np.random.Generator) -> Iterator[str]:
         array[index] = before
 
 
-@tiers("name, role", list(PROBLEMS), ROLES, every=23)
+@tiers("name, role", list(PROBLEMS), ROLES, every=37)
 def test_poison_reaches_existing_taps_only(name: str, role: str) -> None:
     number = FEW[name, role]
     one, reached = small(name, role, number), 0

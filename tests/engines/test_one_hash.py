@@ -136,7 +136,8 @@ def random_conv(rng: np.random.Generator, channels: list[int], least: int) -> Co
     return next(conv for conv in draw(row, rng, DENSE_LARGE, least, ELEMENTS) if conv.multiply_adds >= least)
 
 
-@pytest.mark.parametrize("seed", then_long([0], range(1, 43)))
+@pytest.mark.long  # the quick tier has layers of all classes
+@pytest.mark.parametrize("seed", range(43))
 def test_one_hash_of_dense_layers(seed: int) -> None:
     """Small, middle and large ones, which share types and channels; most are cut into tasks and cache blocks."""
     rng, all_found = np.random.default_rng([51, seed]), []

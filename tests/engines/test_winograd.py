@@ -183,7 +183,7 @@ def test_biases_are_added_to_what_tiles_give() -> None:
 
 
 @runs
-@tiers("name, direction", NAMES, DIRECTIONS, every=4)
+@tiers("name, direction", NAMES, DIRECTIONS, every=6)
 def test_old_values_and_output_types(name: str, direction: str) -> None:
     """Added and rounded once, as of the direct sum."""
     for fmt, accumulate in ((F32, True), (BF16, False), (F16, True)):
