@@ -14,6 +14,7 @@ from convgrad.plan.forward.spatial_stencil_schedule import ALONG, PART, TABLES, 
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.passes import dense_view, plan, plans, tables
 from convgrad.spec.ordered import evaluate_in_order
+from convgrad.spec.problem import Problem
 from tests.engines.guarded import run_guarded
 from tests.support.engine_helpers import HOST, lying
 from tests.support.forward_problems import MIXED, PROBLEMS, ROLES, plans_of, posed, recut
@@ -76,17 +77,22 @@ def test_lanes_count_positions_in_32_bits() -> None:
 def test_planes_give_the_bits_of_the_order(number: int, name: str, role: str) -> None:
     """Old values and bias too, among guard pages: nothing beside a plane is read."""
     one = posed(PROBLEMS[name], role, number % 4 == 3, MIXED[4 * number % 9], "NCX OIX", number % 3 == 2, bias=True)
+    assert_stencils(one, number, slice(number % 2, None, 2))
+
+
+def assert_stencils(one: Problem, number: int, some: slice) -> None:
+    """Assert that stencils of a problem, or all if ``some`` has none, give the bits of the order in all divisions."""
     bits = np.random.PCG64(number)
     operands = operands_of(one, bits)
     old = lying(values(shape_of(one, one.output), one.output_format, bits), one.layouts[-1])
     expected = np.ascontiguousarray(evaluate_in_order(one, operands, old))
     view, found = plans_of(one, operands, old, ISAS[HOST[number % len(HOST)]])
     chosen = [each for each in found if isinstance(each, SpatialStencilPlan)]
-    assert chosen
-    for at, each in enumerate(cut for one_way in chosen[number % 2 :: 2] or chosen for cut in recut(one_way, view)):
+    assert chosen, "the problem has spatial stencils"
+    for at, each in enumerate(cut for one_way in chosen[some] or chosen for cut in recut(one_way, view)):
         out = lying(np.array(old), one.layouts[-1])
         run_guarded(each, one, operands, out, at % 2 == 0)
-        assert_same_bits(np.ascontiguousarray(out), expected, (name, role, str(each)))
+        assert_same_bits(np.ascontiguousarray(out), expected, (number, str(each)))
 
 
 def geometries() -> list[str]:
@@ -112,15 +118,4 @@ def geometries() -> list[str]:
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 @tiers("number, line", list(enumerate(geometries())), every=3)
 def test_bits_of_strides_dilations_and_pads(number: int, line: str) -> None:
-    one = replace(problem(line), accumulate=number % 4 == 1)
-    bits = np.random.PCG64(number)
-    operands = operands_of(one, bits)
-    old = lying(values(shape_of(one, one.output), one.output_format, bits), one.layouts[-1])
-    expected = np.ascontiguousarray(evaluate_in_order(one, operands, old))
-    view, found = plans_of(one, operands, old, ISAS[HOST[number % len(HOST)]])
-    some = [each for each in found if isinstance(each, SpatialStencilPlan)]
-    assert some, "all geometries have spatial stencils"
-    for at, each in enumerate(cut for one_way in some for cut in recut(one_way, view)):
-        out = lying(np.array(old), one.layouts[-1])
-        run_guarded(each, one, operands, out, at % 2 == 0)
-        assert_same_bits(np.ascontiguousarray(out), expected, (line, str(each)))
+    assert_stencils(replace(problem(line), accumulate=number % 4 == 1), number, slice(None))
