@@ -99,7 +99,7 @@ def _speeds() -> str:
     if isa is None:
         return "not used"
     _, origin = speeds.speeds_of(isa)
-    return f"{origin} (convgrad calibrate measures them)" if speeds.kept(isa) is None else origin
+    return origin if origin == speeds.CALIBRATED else f"{origin} (convgrad calibrate measures them)"
 
 
 def _threads() -> str:

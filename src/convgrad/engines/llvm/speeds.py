@@ -13,13 +13,14 @@ from convgrad.host import cpu_fields, cpu_model
 from convgrad.plan.constants import MEASURED
 from convgrad.plan.machine import SPEEDS, Isa
 
+CALIBRATED = "calibrated on this machine"
 _SPEEDS = hashlib.sha256(b"speeds").digest()  # the name of what is kept in the kernel cache
 
 
 def speeds_of(isa: Isa) -> tuple[Mapping[str, Any], str]:
     """Return the speeds of this machine that are known, by field of ``Machine``, and where they are from."""
     if (calibrated := kept(isa)) is not None:
-        return calibrated, "calibrated on this machine"
+        return calibrated, CALIBRATED
     vendor = cpu_fields().get("vendor_id", "")
     if (vendor, isa.lanes) in MEASURED:
         return dict(zip(SPEEDS, MEASURED[vendor, isa.lanes], strict=True)), f"measured on another processor of {vendor}"
