@@ -16,21 +16,25 @@ Sum = TypeVar("Sum", bound=NDArray[Any])
 
 
 def fma_f32(x: NDArray[np.float32], y: NDArray[np.float32], z: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return x * y + z with one rounding to f32.
+    """Return x * y + z with one rounding to f32: the product is exact in float64, and the sum is rounded to odd."""
+    with np.errstate(all="ignore"):
+        return sum_to_odd(x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64)).astype(np.float32)
 
-    The product is exact in float64. The float64 sum is rounded to odd: if it is inexact and its last bit is 0, the
-    neighbouring number towards the exact sum replaces it. Then only the rounding to f32 affects the result.
+
+def sum_to_odd(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return x + y, rounded to odd.
+
+    If the float64 sum is inexact and its last bit is 0, the neighbouring number towards the exact sum replaces it. If
+    the result is rounded again, to at most 51 bits, only this second rounding has an effect.
     """
     with np.errstate(all="ignore"):
-        product = x.astype(np.float64) * y.astype(np.float64)
-        addend = z.astype(np.float64)
-        total = product + addend
-        part = total - product
-        error = (product - (total - part)) + (addend - part)
+        total = x + y
+        part = total - x
+        error = (x - (total - part)) + (y - part)
         even = (total.view(np.int64) & 1) == 0
         odd = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
         inexact = np.isfinite(total) & (error != 0) & even
-        return np.where(inexact, odd, total).astype(np.float32)
+        return np.where(inexact, odd, total)
 
 
 def tree(sums: list[Sum]) -> Sum:
