@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-NO_KINDS = ("__init__", "__main__", "command")
+NO_KINDS = ("__init__", "__main__", "command", "tdpbf16ps")
 WRONG_USE = 2
 
 
