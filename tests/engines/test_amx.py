@@ -11,6 +11,7 @@ import pytest
 from campaigns import amx, amx_speeds
 from campaigns.amx import HUGE, NO_AMX, exponents, masks
 from campaigns.tdpbf16ps import F32, SIDE, added, by_halves, by_instruction, why_no_amx
+from tests.engines.float_environment import DEFAULT, DENORMALS_ARE_ZERO, FLUSH, TO_ZERO, UP, ControlRegister
 from tests.support.engine_helpers import HOST
 
 NAN, INF = float("nan"), float("inf")
@@ -110,6 +111,20 @@ def test_random_outputs_have_the_bits_of_the_model(cancel: bool) -> None:
     """Nine ranges of exponents, of 65,536 outputs each; the last range has denormals, infinities and NaN."""
     for operands in islice(exponents(np.random.default_rng(9), cancel), len(amx.RANGES)):
         assert (by_instruction(*operands).view(np.uint32) == by_halves(*operands).view(np.uint32)).all()
+
+
+@needs_amx
+@pytest.mark.parametrize("word", [DEFAULT | UP, DEFAULT | TO_ZERO | FLUSH | DENORMALS_ARE_ZERO])
+def test_control_register_has_no_effect(word: int) -> None:
+    register = ControlRegister()
+    for operands in islice(exponents(np.random.default_rng(10), cancel=True), len(amx.RANGES)):
+        wanted = by_halves(*operands)
+        register.put(word)
+        try:
+            found = by_instruction(*operands)
+        finally:
+            register.put(DEFAULT)
+        assert (found.view(np.uint32) == wanted.view(np.uint32)).all()
 
 
 @needs_amx
