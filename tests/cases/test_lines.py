@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from convgrad import FileError, NotationError, cases
+from convgrad import ConvgradError, FileError, NotationError, cases
 from convgrad.cases import lines
 from convgrad.cases.case import Case
 from convgrad.cases.knobs import ATTRIBUTES, HARMLESS, PROBLEM, REFUSED
@@ -357,6 +357,25 @@ def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     with pytest.raises(FileError, match="must hold cases in a known notation"):
         list(cases.read(tmp_path / "c"))
+
+
+def test_a_folder_with_lists_of_another_driver(tmp_path: Path) -> None:
+    """Files without a descriptor are passed over, and files that include only these; the reader reports a cycle."""
+    texts = {"graph": "--op-kind=0:Add --case=a.json", "all": "--batch=graph", "list": SMALL, "both": "--batch=list"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    refused: list[ConvgradError] = []
+    found = list(cases.read(tmp_path, refused=refused.append))
+    assert [case.place for case in found] == [f"{tmp_path}/list:1:1"] * 6
+    assert [(type(one), str(one).partition(":")[0]) for one in refused] == [
+        (cases.NoCaseError, f"{tmp_path}/{name}") for name in ("all", "graph")
+    ]
+    (tmp_path / "graph").write_text("--batch=missing")
+    with pytest.raises(FileError, match="graph:1:1: --batch must name an existing file"):
+        list(cases.read(tmp_path))
+    (tmp_path / "graph").write_text("--batch=graph")
+    with pytest.raises(FileError, match="must not include itself"):
+        list(cases.read(tmp_path))
 
 
 @pytest.mark.skipif(not SHARED_CASES.exists(), reason="no lists of others beside the checkout")

@@ -61,22 +61,29 @@ def read(path: Path, limits: Limits) -> Iterator[Found]:
     yield from _cases(text_of(path, limits), place, reader)
 
 
-def is_foreign(path: Path, limits: Limits) -> bool:
-    """Return whether a file is binary, or has no line that could be a problem, a descriptor or a file of them."""
+def is_foreign(path: Path, limits: Limits, within: tuple[Path, ...] = ()) -> bool:
+    """Return whether a file is binary, or has no line that could be a problem, a descriptor or a file of them.
+
+    ``within`` has the files that include this file.
+    """
     try:
         with opened(path) as file:
             if b"\0" in file.read(START_BYTES):
                 return True
+        if path in within or len(within) > limits.nesting:
+            return False
         lines = lines_of(text_of(path, limits), Place(str(path)))
-        return not any(_may_have_cases(line) for line in lines)
-    except ConvgradError:  # the reader reports it
-        return False
+        return not any(_may_have_cases(line, path, limits, within) for line in lines)
+    except ConvgradError:  # the reader reports it, where the file itself or the file that includes it is read
+        return len(within) > 1
 
 
-def _may_have_cases(line: Line) -> bool:
+def _may_have_cases(line: Line, path: Path, limits: Limits, within: tuple[Path, ...]) -> bool:
     words = [word.text for word in line.words]
-    by_first = any(dialect.begins(words[0]) for dialect in LINE_DIALECTS)
-    return by_first or any(is_descriptor(word) or word.startswith("--batch") for word in words)
+    if any(dialect.begins(words[0]) for dialect in LINE_DIALECTS) or any(map(is_descriptor, words)):
+        return True
+    included = [word.partition("=")[2] for word in words if word.startswith("--batch")]
+    return any(not is_foreign(path.parent / name, limits, (*within, path)) for name in included)
 
 
 def read_typed(text: str, limits: Limits) -> Iterator[Found]:
