@@ -171,7 +171,7 @@ def test_costs_choose_samples() -> None:
     assert is_sampled(huge, sample)
     assert cost_s(huge, sample) < cost_s(huge) / 3
     assert default_sample(problem("FWD_D f32 NXC mb2ic8ih9oc8oh9kh3ph1"), 0) is None
-    assert 0 < measured_blas_s() < 1e-3
+    assert 0 < measured_blas_s() < 1e-6
 
 
 def test_the_command_line_takes_a_sample(said: Run) -> None:
@@ -191,5 +191,5 @@ def test_an_estimate_is_printed_first(said: Run, monkeypatch: pytest.MonkeyPatch
     report = importlib.import_module("convgrad.cli.verify_report")
     monkeypatch.setattr(report, "cost_s", lambda *_: 7.2)
     _, out, err = said("FWD_D f32 NXC mb1ic4ih5oc8oh5kh3ph1")
-    assert "the verdict takes about 7.2 s (without the call of the function)" in err
+    assert "the verdict takes about 7 s (without the call of the function)" in err
     assert out.startswith("1 case; judged: ")

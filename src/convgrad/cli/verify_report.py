@@ -116,8 +116,17 @@ def estimate(case: Case, problem: Problem, sample: Sample | None) -> list[str]:
     seconds, whole_s = (cost_s(problem, each, measured_blas_s()) for each in (sample, None))
     if sample is None and seconds < ANNOUNCED_S:
         return []
-    more = f" on a sample of the elements, and about {whole_s:.2g} s with --sample all" if sample else ""
-    return [f"{case.name}: the verdict takes about {seconds:.2g} s{more} (without the call of the function)"]
+    more = f" on a sample of the elements, and about {_seconds(whole_s)} with --sample all" if sample else ""
+    return [f"{case.name}: the verdict takes about {_seconds(seconds)}{more} (without the call of the function)"]
+
+
+def _seconds(seconds: float) -> str:
+    """Return an estimated time in words.
+
+    >>> _seconds(7.2), _seconds(649.3)
+    ('7 s', '11 min')
+    """
+    return f"{max(seconds, 1):.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def summary(all_judged: Sequence[Judged], cases: int, seconds: float, refused: int = 0, empty: int = 0) -> str:

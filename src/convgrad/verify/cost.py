@@ -56,14 +56,14 @@ def default_sample(problem: Problem, seed: int) -> Sample | None:
 
 @cache
 def measured_blas_s() -> float:
-    """Return the present time of the matrix products of a sum, in seconds per product; this takes a few milliseconds.
+    """Return the present time of the matrix products of a sum, in seconds per product; this takes about 30 ms.
 
     The machine may be busy, or the number of threads of NumPy's BLAS may be larger than its number of free cores.
     """
-    x, y = np.ones((64, 256)), np.ones((256, 64))
-    began = 0.0
-    for turn in range(9):
-        if turn == 1:  # the first product starts threads
-            began = time.perf_counter()
+    x, y = np.ones((512, 2048)), np.ones((2048, 64))  # smaller products mostly measure how threads wait for a core
+    times = []
+    for _ in range(3):  # the first product starts threads
+        began = time.perf_counter()
         _ = x @ y
-    return (time.perf_counter() - began) / 8 * 3 / (64 * 256 * 64)
+        times.append(time.perf_counter() - began)
+    return min(times) * 3 / (x.size * 64)
