@@ -36,7 +36,7 @@ WORDS = {
     ),
     "cli": (
         "console exits parsers arguments progress checks times report run_graph run_pieces run explain_json "
-        "explain bench probe verify_cases verify_options verify_candidates verify_again verify_report "
+        "explain bench probe verify_cases verify_options verify_candidates verify_again verify_report verify_resume "
         "verify_others verify conformance calibrate info"
     ),
     "cli.parsers": "parser texts run verify conformance explain probe bench calibrate info",

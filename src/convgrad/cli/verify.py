@@ -21,6 +21,7 @@ from convgrad.cli.verify_cases import LISTED, Unread, cases_of, generated, pose
 from convgrad.cli.verify_options import check_for, check_options, sample_of
 from convgrad.cli.verify_others import OTHERS
 from convgrad.cli.verify_report import Judged, counts, estimate, exit_code, in_words, junit, summary
+from convgrad.cli.verify_resume import Report, earlier
 from convgrad.disk import written
 from convgrad.engines.settings import threads
 from convgrad.errors import ConvgradError
@@ -52,16 +53,12 @@ def _reported(options: argparse.Namespace, unread: Unread) -> Iterator[None]:
     try:
         yield
     except (ConvgradError, OSError, UsageError) as error:
-        if options.junit is not None:
+        if options.junit is not None and not options.resume:
             with suppress(ConvgradError, OSError):  # the first error is the one to print
-                _write_report(options, junit([], 0, 0.0, list(map(str, unread.refused)) or [str(error)]))
+                with written(Path(options.junit), options.force) as file:
+                    file.write(junit([], 0, 0.0, list(map(str, unread.refused)) or [str(error)]))
+                wrote(options.junit)
         raise
-
-
-def _write_report(options: argparse.Namespace, report: bytes) -> None:
-    with written(Path(options.junit), options.force) as file:
-        file.write(report)
-    wrote(options.junit)
 
 
 def _complain_of(messages: Sequence[str], more: str) -> None:
@@ -74,24 +71,28 @@ def _complain_of(messages: Sequence[str], more: str) -> None:
 
 def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits, unread: Unread) -> int:
     """Judge each case, print cases that are not ok immediately and the counts at the end; return the exit code."""
-    done: list[Judged] = []
     with ExitStack() as stack:
         with _reported(options, unread):
+            done = earlier(options, cases)
             candidate = stack.enter_context(candidate_of(options, limits))
         progress = stack.enter_context(Progress("", options.json, heartbeat=True))
-        started = time.perf_counter()
+        report = Report(options, cases, list(map(str, unread.refused)))
         if not options.json:
-            say(f"{len(cases)} case{'s' * (len(cases) != 1)}; judged: {name_of(options)}")
+            before = f"; {len(done)} of them before, in {options.junit}" * bool(done)
+            say(f"{len(cases)} case{'s' * (len(cases) != 1)}; judged: {name_of(options)}{before}")
+        names = {one.case.name for one in done}
         try:
-            for one in each(options, cases, limits, candidate, progress):
+            for one in each(options, [case for case in cases if case.name not in names], limits, candidate, progress):
                 done.append(one)
+                report.save(done, often=True)
                 if options.json:
                     progress.say(json.dumps(one.values()))
                 elif options.verbose or len(cases) == 1 or one.outcome not in (OK, NOT_SERVED):
                     progress.say(one.lines())
         finally:  # an interrupted run prints its counts and writes its report too
             progress.end()
-            _close(options, done, len(cases), unread, time.perf_counter() - started)
+            report.save(done)
+            _close(options, done, len(cases), unread, report.seconds)
     return exit_code(done, options.strict)
 
 
@@ -134,10 +135,8 @@ def judge(
 
 
 def _close(options: argparse.Namespace, done: Sequence[Judged], cases: int, unread: Unread, seconds: float) -> None:
-    """Write the report for CI and print the counts, at the end of a complete or an interrupted run."""
+    """Print the counts, at the end of a complete or an interrupted run."""
     refused, empty = (list(map(str, errors)) for errors in (unread.refused, unread.empty))
-    if options.junit is not None:
-        _write_report(options, junit(done, cases, seconds, refused))
     if options.json:
         values = {"summary": counts(done), "cases": cases, "judged": len(done), "refused": refused, "empty": empty}
         say(json.dumps(values | {"time_s": round(seconds, 3)}))

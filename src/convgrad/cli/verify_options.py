@@ -22,6 +22,7 @@ from convgrad.verify.parts import Sample, is_sampled
 NEEDS = (
     ("isolate", ("call",), "a function to run in a process of its own"),
     ("timeout", ("isolate",), "a process that can be ended"),
+    ("resume", ("junit",), "the report of the run to resume"),
     ("signature", ("call",), "a function of a C library"),
     ("with_references", ("export",), "a folder to write them to"),
     ("attr", ("shapes",), "one operator's name and shapes"),
@@ -73,7 +74,7 @@ def check_for(options: argparse.Namespace, cases: int) -> None:
         if cases > 1:
             raise UsageError(f"--got must be a folder of results for {cases} cases; got the file {options.got}")
     if options.junit is not None:
-        check_new(Path(options.junit), options.force)
+        check_new(Path(options.junit), options.force or options.resume)
 
 
 def declared_by(options: argparse.Namespace, problem: Problem, height: int | list[int] | None) -> Declared:

@@ -41,13 +41,23 @@ class Judged:
     call_s: float = 0.0
     reproduce: str = ""
     hint: str = ""  # about the operands
+    element: ElementTree.Element | None = None  # of an earlier report, which has the verdict
 
     @property
     def outcome(self) -> str:
         """The verdict's outcome; without a verdict, whether the case was not judged or is not served."""
+        if self.element is not None:
+            return next((child.get("type", OK) for child in self.element), OK)
         if self.verdict is not None:
             return self.verdict.outcome
         return FAILED if self.code else NOT_SERVED
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether a sample of the elements was judged."""
+        if self.element is not None:
+            return "\nsample  " in "".join(self.element.itertext())
+        return self.verdict is not None and bool(self.verdict.sample)
 
     @property
     def text(self) -> tuple[str, ...]:
@@ -61,7 +71,7 @@ class Judged:
         case = self.case
         first, *details = self.text
         lines = [f"{case.name}  {first}"]
-        if self.outcome == OK and self.verdict is not None and self.verdict.sample:
+        if self.outcome == OK and self.is_sampled:
             lines.append(f"  {details[-1]}")
         if self.outcome not in (OK, NOT_SERVED):
             is_located = case.place in self.error or case.place.startswith(TYPED)  # the user can see a typed case
@@ -137,7 +147,7 @@ def summary(all_judged: Sequence[Judged], cases: int, seconds: float, refused: i
     """
     words = in_words(counts(all_judged))
     head = f"{cases} case{'s' * (cases != 1)}" if len(all_judged) == cases else _interrupted(all_judged, cases)
-    samples = sum(one.verdict is not None and bool(one.verdict.sample) for one in all_judged)
+    samples = sum(one.is_sampled for one in all_judged)
     head += f" ({samples} in a sample of the elements)" * bool(samples)
     unread = [f"{refused} refused"] * bool(refused) + [f"{counted(empty, 'file')} without a case"] * bool(empty)
     return "; ".join([f"{head}: {words or 'nothing was judged,'} in {seconds:.3g} s", *unread])
@@ -155,9 +165,16 @@ def exit_code(all_judged: Sequence[Judged], strict: bool = False) -> int:
     return next((one.code for one in all_judged if one.code), DONE if outcomes else WRONG)
 
 
-def junit(all_judged: Sequence[Judged], cases: int, seconds: float, refused: Sequence[str] = ()) -> bytes:
+def junit(
+    all_judged: Sequence[Judged],
+    cases: int,
+    seconds: float,
+    refused: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+) -> bytes:
     """Return a JUnit XML file with a test case for each outcome; a verdict that is not ok is a failure.
 
+    ``properties`` describe the run, so that it can be resumed.
     Each reading error, and an interruption, is an additional test case with an error, because such a run is incomplete.
     """
     stopped = len(all_judged) < cases
@@ -172,9 +189,11 @@ def junit(all_judged: Sequence[Judged], cases: int, seconds: float, refused: Seq
     given = {"name": "convgrad verify", **{name: str(number) for name, number in numbers.items()}}
     root = ElementTree.Element("testsuites", given)
     suite = ElementTree.SubElement(root, "testsuite", given)
-    for one in all_judged:
-        named = {"name": one.case.name, "classname": _fit(one.case.operator) or "convgrad", "time": f"{one.time_s:.6f}"}
-        _say(ElementTree.SubElement(suite, "testcase", named), one)
+    if properties:
+        listed = ElementTree.SubElement(suite, "properties")
+        for name, value in properties.items():
+            ElementTree.SubElement(listed, "property", {"name": name, "value": _fit(value)})
+    suite.extend(_element(one) for one in all_judged)
     for message in refused:
         unread = ElementTree.SubElement(suite, "testcase", {"name": "refused", "classname": "convgrad", "time": "0"})
         ElementTree.SubElement(unread, "error", {"type": "refused", "message": _fit(message)})
@@ -188,15 +207,20 @@ def junit(all_judged: Sequence[Judged], cases: int, seconds: float, refused: Seq
 _TAGS = {DEGRADED: "failure", BEYOND: "failure", UNDECIDED: "failure", NOT_SERVED: "skipped", FAILED: "error"}
 
 
-def _say(element: ElementTree.Element, one: Judged) -> None:
-    """Add an outcome to its element of the XML; the verdict of an ok case becomes the output of the test."""
+def _element(one: Judged) -> ElementTree.Element:
+    """Return the XML element of an outcome; the verdict of an ok case becomes the output of the test."""
+    if one.element is not None:
+        return one.element
+    named = {"name": one.case.name, "classname": _fit(one.case.operator) or "convgrad", "time": f"{one.time_s:.6f}"}
+    element = ElementTree.Element("testcase", named)
     if one.outcome == OK:
         ElementTree.SubElement(element, "system-out").text = "\n".join(map(_fit, one.text))
-        return
+        return element
     about = {"type": one.outcome, "message": _fit(one.text[0])}
     said = ElementTree.SubElement(element, _TAGS[one.outcome], about)
     again = [f"reproduce: {one.reproduce}"] * bool(one.reproduce)
     said.text = "\n".join(_fit(line) for line in (*one.text, one.case.place, *again))
+    return element
 
 
 def _interrupted(all_judged: Sequence[Judged], cases: int) -> str:

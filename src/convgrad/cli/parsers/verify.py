@@ -98,6 +98,8 @@ def parser() -> argparse.ArgumentParser:
     output.add_argument("--strict", action="store_true", help=strict)
     output.add_argument("--json", action="store_true", help="print one JSON object per case, and one with the counts")
     output.add_argument("--junit", metavar="FILE", help="write a JUnit XML file for CI")
+    resumed = "with --junit: judge only cases without a verdict in FILE, which an interrupted run of this command wrote"
+    output.add_argument("--resume", action="store_true", help=resumed)
 
     instead = verify.add_argument_group("instead of verdicts")
     instead.add_argument("--export", metavar="DIR", help="write the operands of each case to files")
