@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from campaigns import onednn
 from tests.cases.onednn_files import INPUTS, main
 from tests.support.graph_documents import good
 
@@ -43,3 +45,20 @@ def test_an_inconsistent_graph_must_be_refused(checkout: Path) -> None:
 def test_without_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 0
     assert capsys.readouterr().out.startswith(f"skipped: {tmp_path / INPUTS} must have the folders conv, deconv, graph")
+
+
+def test_the_graphs_of_a_checkout_are_judged(checkout: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert onednn.main([str(checkout)]) == 0
+    out = capfd.readouterr().out
+    assert "2 graphs, 0 without a convolution, 1 refused\n2 cases: 2 ok in " in out
+    assert int(re.findall(r"at most (\d+) MiB", out)[0]) > 10
+    (checkout / INPUTS / "graph" / "other.json").write_text(json.dumps(good() | {"output_ports": [99]}))
+    assert onednn.main([str(checkout)]) == 1  # a refusal that is not expected
+    (checkout / INPUTS / "graph" / "other.json").unlink()
+    assert onednn.main([str(checkout), "--call", "math:sqrt"]) == 1
+    out = capfd.readouterr().out
+    assert "WRONG: it raised TypeError" in out
+    assert "\n2 cases: 2 wrong in " in out
+    assert onednn.main([str(checkout), "--call", "math:no"]) == 1
+    assert capfd.readouterr().out.startswith("not judged: ")
+    assert onednn.main([str(checkout / "no")]) == 0
