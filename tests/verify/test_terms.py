@@ -1,4 +1,4 @@
-"""The terms of an element are those that the oracle sums."""
+"""The terms of an element are those that the oracle sums; products of matrices are computed in blocks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from convgrad.functional.call import prepare
 from convgrad.notation import calls, read
 from convgrad.spec import exact_result
-from convgrad.verify import rows
+from convgrad.verify import rows, sums
 from convgrad.verify.terms import terms_of
 
 LINES = (
@@ -51,3 +51,14 @@ def test_every_element_is_the_sum_of_its_terms(line: str, monkeypatch: pytest.Mo
             patched.setattr(rows, "LONG", 0)
             apart = rows.rows_of(problem, operands, places)
         assert all(map(np.array_equal, apart, (x, y)))
+
+
+@pytest.mark.parametrize("shape", [(3, 70, 256, 65), (1, 1, 256, 2000), (2, 2000, 7, 1), (1, 5, 1, 6), (1, 0, 4, 3)])
+def test_products_in_blocks(shape: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of integers are exact, so the blocks of one thread give the bits of one large product."""
+    groups, rows, terms, columns = shape
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-9, 9, (groups, *each)).astype(float) for each in ((rows, terms), (terms, columns)))
+    for alone in (sums.ALONE, 1000):
+        monkeypatch.setattr(sums, "ALONE", alone)
+        assert np.array_equal(sums._products(x, y), x @ y)

@@ -7,6 +7,8 @@ chunks is compensated: its rounding errors are added up as well.
 
 from __future__ import annotations
 
+import math
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 F64Array = NDArray[np.float64]
 
 CHUNK = 256  # products that BLAS adds in an unknown order
+ALONE = 1 << 18  # the largest number of products of a matrix product for which OpenBLAS uses one thread
 
 
 class Sums:
@@ -68,6 +71,18 @@ def two_sum(a: F64Array, b: F64Array) -> tuple[F64Array, F64Array]:
 
 
 def _products(x: F64Array, y: F64Array) -> F64Array:
-    """Return the matrix products x @ y; if each sum has one product, elementwise multiplication gives the same."""
-    products: F64Array = x * y if x.shape[-1] == 1 else x @ y
+    """Return the matrix products x @ y; if each sum has one product, elementwise multiplication gives the same.
+
+    OpenBLAS computes blocks of ``ALONE`` products on the calling thread. These sums are so short that a second thread
+    gains little, but a thread that waits for a core of a busy machine would delay each of them by milliseconds.
+    """
+    rows, terms, columns = *x.shape[-2:], y.shape[-1]
+    if terms == 1 or rows * terms * columns <= ALONE:
+        return x * y if terms == 1 else x @ y
+    height = min(rows, math.isqrt(ALONE // terms))
+    width = ALONE // terms // height
+    products = np.empty((*x.shape[:-1], columns))
+    for row, column in product(range(0, rows, height), range(0, columns, width)):
+        block = ..., slice(row, row + height), slice(column, column + width)
+        np.matmul(x[..., block[1], :], y[..., block[2]], out=products[block])
     return products
