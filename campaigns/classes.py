@@ -82,13 +82,14 @@ def cases_of(chunk: int) -> Iterator[tuple[str, Case]]:
     """Yield calls without end, class after class, of the types that the chunk deals."""
     operand, output, _ = SHARED[chunk % len(SHARED)]
     rng = np.random.default_rng([98, chunk])
-    drawn = {name: _small(draw(row, rng, MULTIPLY_ADDS, most_elements=QUICK_ELEMENTS)) for name, row in BIASED.items()}
+    drawn = {name: small(draw(row, rng, MULTIPLY_ADDS, most_elements=QUICK_ELEMENTS)) for name, row in BIASED.items()}
     while True:
         for name, convs in drawn.items():
             yield name, any_case(next(convs), rng, FORMATS[operand], FORMATS[output], CONVOLUTIONS)
 
 
-def _small(convs: Iterator[Conv]) -> Iterator[Conv]:
+def small(convs: Iterator[Conv]) -> Iterator[Conv]:
+    """Yield the problems with few weights."""
     return (conv for conv in convs if prod(conv.weights_shape) <= QUICK_ELEMENTS)
 
 

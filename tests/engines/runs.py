@@ -51,17 +51,23 @@ class Ran:
     answer: exact_result.Answer
 
 
-def run_anyhow(case: Case, rng: np.random.Generator, kind: Kind, isa: str) -> Ran:
-    """Run a call on operands that lie anyhow, into a new or a given output, perhaps adding to it."""
+def lying_anyhow(case: Case, rng: np.random.Generator, kind: Kind) -> tuple[tuple[object, ...], str]:
+    """Return operands of a kind of data that lie anyhow in memory, and how they were made."""
     seed = int(rng.integers(1 << 30))
     lies = ["as they come" if rng.random() < 0.4 else str(rng.choice(list(LAYOUTS))) for _ in case.shapes]
     operands = [
         LAYOUTS[how](a) if how in LAYOUTS and a.dtype != np.int32 else a
         for how, a in zip(lies, operands_of(case, kind, seed), strict=True)
     ]
+    return tuple(operands), f"operands {lies} seed {seed}"
+
+
+def run_anyhow(case: Case, rng: np.random.Generator, kind: Kind, isa: str) -> Ran:
+    """Run a call on operands that lie anyhow, into a new or a given output, perhaps adding to it."""
+    operands, given = lying_anyhow(case, rng, kind)
     out_lies = "new" if rng.random() < 0.4 else str(rng.choice(list(OUTS)))
     accumulate, threads = bool(out_lies != "new" and rng.random() < 0.5), int(rng.choice([1, 1, 2, 3]))
-    prepared = prepare(case.op.name, tuple(operands), case.attributes, case.dtype, accumulate)
+    prepared = prepare(case.op.name, operands, case.attributes, case.dtype, accumulate)
     problem = prepared.problem
     out, old = None, None
     if out_lies != "new":
@@ -71,7 +77,7 @@ def run_anyhow(case: Case, rng: np.random.Generator, kind: Kind, isa: str) -> Ra
             before = values.astype(before.dtype)
             old = prepared.canonical_output(before).copy()
         out = OUTS[out_lies](before)
-    words = f"{case} {isa} operands {lies} seed {seed} out {out_lies} accumulate {accumulate} threads {threads}"
+    words = f"{case} {isa} {given} out {out_lies} accumulate {accumulate} threads {threads}"
     choice = engines.choose(problem)
     assert (choice.engine, choice.detail) == ("generated", isa), words
     result = np.ascontiguousarray(prepared.canonical_output(prepared.execute(out, threads)))

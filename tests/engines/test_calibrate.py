@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import convgrad
+from campaigns import speeds as campaign
 from convgrad.engines.llvm import calibrate, isas, speeds
 from convgrad.engines.llvm.calibrate import PROBLEMS, Sample, fitted
 from convgrad.notation import problem
@@ -72,6 +74,26 @@ def test_speeds_change_no_bit(line: str) -> None:
     chosen = {plan(one, dense_view(one), invented(seed, machine), 1 + seed % 2) for seed in range(12)}
     for each in chosen:
         assert_same_bits(run_plan(each, one, operands, empty(one)), expected, str(each))
+
+
+@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+def test_campaign_has_other_plans_and_finds_wrong_bits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    computed = campaign._computed
+
+    def wrong(prepared: Any, before: Any, way: campaign.Way) -> Any:
+        plan, result = computed(prepared, before, way)
+        result.flat[0] += way.name == "made-up 2" and way.threads == 2
+        return plan, result
+
+    assert campaign.main(["--problems", "6"]) == 0
+    right = capsys.readouterr().out
+    assert "6 problems, 0 problems wrong" in right
+    assert "different plans under the machines 0" not in right
+    monkeypatch.setattr(campaign, "_computed", wrong)
+    assert campaign.main(["--first", "3", "--problems", "1"]) == 1
+    assert "wrong: python -m campaigns speeds --seed 0 --first 3 --problems 1: " in capsys.readouterr().out
 
 
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
