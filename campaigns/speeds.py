@@ -134,7 +134,7 @@ def run(seed: int, number: int, case: Case, tally: Tally) -> None:
 def _quickly(patch: pytest.MonkeyPatch) -> None:
     """Measure few plans in one short round, and keep no times in the kernel cache."""
     patch.setattr(tune, "kernel_directory", lambda: None)
-    patch.setattr(tune, "MAX_PLANS", 4)
+    patch.setattr(tune, "MAX_PLANS", 3)
     patch.setattr(tune, "MIN_ROUNDS", 1)
     patch.setattr(tune, "ROUNDS_S", 0.0)
     patch.setattr(tune, "SAMPLE_S", 1e-4)
