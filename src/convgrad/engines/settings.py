@@ -166,13 +166,18 @@ def tune(enabled: bool = True) -> Iterator[None]:
     ...     tuning()
     True
     """
-    if not isinstance(enabled, bool):
-        raise InvalidAttributeError(f"tune must be True or False; got {enabled!r:.200}")
-    token = _tune.set(enabled)
+    token = _tune.set(flag(enabled, "tune"))
     try:
         yield
     finally:
         _tune.reset(token)
+
+
+def flag(value: object, argument: str) -> bool:
+    """Return a value that must be a bool; raise InvalidAttributeError if it is not."""
+    if not isinstance(value, bool):
+        raise InvalidAttributeError(f"{argument} must be True or False; got {value!r:.200}")
+    return value
 
 
 def tuning() -> bool:
@@ -256,6 +261,9 @@ def cap() -> str:
     return environment(b"CONVGRAD_MAX_ISA")
 
 
-def selection() -> tuple[str, bool]:
-    """Return the settings that select code. Cached calls are valid only while these stay the same."""
-    return cap(), tuning()
+def selection(measured: bool = False) -> tuple[str, bool]:
+    """Return the settings that select code. Cached calls are valid only while these stay the same.
+
+    ``measured`` chooses plans by measurement also where ``tune`` is not in force.
+    """
+    return cap(), measured or tuning()

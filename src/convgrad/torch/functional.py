@@ -40,7 +40,7 @@ def conv1d(
     [[[2.0, 3.0, 3.0, 3.0, 2.0]]]
     """
     layer = stride, padding, padding, dilation, groups, max_error, activation
-    return _convolution("conv1d", 1, input, weight, bias, *layer)
+    return conv_layer("conv1d", 1, input, weight, bias, *layer)
 
 
 def conv2d(
@@ -63,7 +63,7 @@ def conv2d(
     [[[[4.0, 4.0, 2.0], [2.0, 2.0, 1.0]]]]
     """
     layer = stride, padding, padding, dilation, groups, max_error, activation
-    return _convolution("conv2d", 2, input, weight, bias, *layer)
+    return conv_layer("conv2d", 2, input, weight, bias, *layer)
 
 
 def conv3d(
@@ -86,7 +86,7 @@ def conv3d(
     torch.Size([1, 2, 1, 1, 1])
     """
     layer = stride, padding, padding, dilation, groups, max_error, activation
-    return _convolution("conv3d", 3, input, weight, bias, *layer)
+    return conv_layer("conv3d", 3, input, weight, bias, *layer)
 
 
 def conv_transpose1d(
@@ -110,7 +110,7 @@ def conv_transpose1d(
     [[[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]]]
     """
     layer = stride, padding, padding, output_padding, dilation, groups, max_error, activation
-    return _transpose("conv_transpose1d", 1, input, weight, bias, *layer)
+    return transpose_layer("conv_transpose1d", 1, input, weight, bias, *layer)
 
 
 def conv_transpose2d(
@@ -134,7 +134,7 @@ def conv_transpose2d(
     [[[[1.0, 2.0, 1.0]]]]
     """
     layer = stride, padding, padding, output_padding, dilation, groups, max_error, activation
-    return _transpose("conv_transpose2d", 2, input, weight, bias, *layer)
+    return transpose_layer("conv_transpose2d", 2, input, weight, bias, *layer)
 
 
 def conv_transpose3d(
@@ -158,7 +158,7 @@ def conv_transpose3d(
     torch.Size([1, 1, 4, 4, 4])
     """
     layer = stride, padding, padding, output_padding, dilation, groups, max_error, activation
-    return _transpose("conv_transpose3d", 3, input, weight, bias, *layer)
+    return transpose_layer("conv_transpose3d", 3, input, weight, bias, *layer)
 
 
 def convolution(
@@ -191,7 +191,7 @@ def convolution(
     [[[1.0, 2.0, 3.0]]]
     """
     end = padding_begin if padding_end is None else padding_end
-    return _convolution(
+    return conv_layer(
         "convolution", None, input, weight, bias, stride, padding_begin, end, dilation, groups, max_error, activation
     )
 
@@ -224,7 +224,7 @@ def conv_transpose(
     """
     end = padding_begin if padding_end is None else padding_end
     layer = stride, padding_begin, end, output_padding, dilation, groups, max_error, activation
-    return _transpose("conv_transpose", None, input, weight, bias, *layer)
+    return transpose_layer("conv_transpose", None, input, weight, bias, *layer)
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -250,14 +250,14 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     except Exception as error:
         refused("linear", error, {"input": input, "weight": weight, "bias": bias}, LAYER)
     given = images.permute(0, 3, 1, 2), weight[..., None, None], bias
-    result = _convolution("linear", 2, *given, 1, 0, 0, 1, 1)
+    result = conv_layer("linear", 2, *given, 1, 0, 0, 1, 1)
     return result.permute(0, 2, 3, 1).reshape(*leading, shape[0]).contiguous()
 
 
 # -- shared helpers ------------------------------------------------------------------------------------------------
 
 
-def _convolution(
+def conv_layer(
     name: str,
     axes: int | None,
     input: Tensor,
@@ -270,7 +270,9 @@ def _convolution(
     groups: int,
     max_error: float | None = None,
     activation: str | None = None,
+    tune: bool = False,
 ) -> Tensor:
+    """Return the convolution of the function ``name`` of this module; ``tune`` measures plans in all its passes."""
     if plain.wanted():
         result = plain.convolution(name, input, weight, bias, stride, begin, end, dilation, groups)
         return activate(activation, name, result)
@@ -284,14 +286,14 @@ def _convolution(
         if min(ends) < 0:  # A4: the operator accepts negative pads, but a layer does not
             refuse("A4", name, f"pads_end must be at least 0; got {ends}")
         last = is_channels_last(input) or is_channels_last(weight)
-        layer = strides, begins, ends, dilations, groups, last, accuracy(max_error, name)
+        layer = strides, begins, ends, dilations, groups, last, accuracy(max_error, name), tune
         result = call_activated(activation, "forward", input, weight, bias, *layer)
         return result if batched else result.squeeze(0)
     except Exception as error:
         refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))
 
 
-def _transpose(
+def transpose_layer(
     name: str,
     axes: int | None,
     input: Tensor,
@@ -305,7 +307,9 @@ def _transpose(
     groups: int,
     max_error: float | None = None,
     activation: str | None = None,
+    tune: bool = False,
 ) -> Tensor:
+    """Return the transposed convolution of the function ``name`` of this module; ``tune`` is as in ``conv_layer``."""
     if plain.wanted():
         result = plain.transposed(name, input, weight, bias, stride, begin, end, output_padding, dilation, groups)
         return activate(activation, name, result)
@@ -328,7 +332,7 @@ def _transpose(
                 refuse("A4", name, f"pads_end must be at least 0; got {ends}")
             extents.append(transposed_extent(positions, effective_kernel(taps, d), s, first + behind, remainder))
         last = is_channels_last(input) or is_channels_last(weight)
-        layer = tuple(extents), strides, begins, dilations, groups, last, accuracy(max_error, name)
+        layer = tuple(extents), strides, begins, dilations, groups, last, accuracy(max_error, name), tune
         result = call_activated(activation, "data_gradient", input, weight, bias, *layer)
         return result if batched else result.squeeze(0)
     except Exception as error:

@@ -13,6 +13,7 @@ import torch
 
 from convgrad import engines
 from convgrad.engines.settings import asked_of_us, count, on, selection
+from convgrad.engines.settings import tune as measured
 from convgrad.formats import Format
 from convgrad.functional.call import REMEMBERED, problem_of_row
 from convgrad.libraries.torch import TORCH, formats_of
@@ -47,6 +48,7 @@ def forward(
     groups: int,
     channels_last: bool,
     max_error: float = DIRECT,
+    tune: bool = False,
     activation: str | None = None,
 ) -> Tensor:
     """Return dst.
@@ -56,7 +58,7 @@ def forward(
     """
     layer = strides, pads_begin, pads_end, dilations, groups
     given = (src, weights) if bias is None else (src, weights, bias)
-    return _known(dst_problem, layer, channels_last, *_lying(given), max_error, activation)(given)
+    return _known(dst_problem, layer, channels_last, *_lying(given, tune), max_error, activation)(given)
 
 
 def data_gradient(
@@ -70,12 +72,13 @@ def data_gradient(
     groups: int,
     channels_last: bool,
     max_error: float = DIRECT,
+    tune: bool = False,
     activation: str | None = None,
 ) -> Tensor:
     """Return diff_src with the spatial extents ``extents``. This is also a transposed layer, with an optional bias."""
     layer = extents, strides, pads_begin, dilations, groups
     given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
-    return _known(src_problem, layer, channels_last, *_lying(given), max_error, activation)(given)
+    return _known(src_problem, layer, channels_last, *_lying(given, tune), max_error, activation)(given)
 
 
 def weight_gradient(
@@ -88,10 +91,11 @@ def weight_gradient(
     groups: int,
     channels_last: bool,
     max_error: float = DIRECT,
+    tune: bool = False,
 ) -> Tensor:
     """Return diff_weights with the spatial extents ``kernel``."""
     layer, given = (kernel, strides, pads_begin, dilations, groups), (diff_dst, src)
-    return _known(weights_problem, layer, channels_last, *_lying(given), max_error)(given)
+    return _known(weights_problem, layer, channels_last, *_lying(given, tune), max_error)(given)
 
 
 def bias_gradient(diff_dst: Tensor) -> Tensor:
@@ -113,15 +117,15 @@ def gradients(
     groups: int,
     channels_last: bool,
     max_error: float,
+    tune: bool = False,
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of a forward pass with respect to src, weights and bias; None for an unwanted gradient.
 
     ``v`` is diff_dst. One cache entry has the prepared calls of all three gradients.
     """
     layer = extents, kernel, strides, pads_begin, dilations, groups
-    of_src, of_weights, of_bias = _known_gradients(
-        wanted[:3], layer, channels_last, *_lying((v, src, weights)), max_error
-    )
+    lying = _lying((v, src, weights), tune)
+    of_src, of_weights, of_bias = _known_gradients(wanted[:3], layer, channels_last, *lying, max_error)
     return (
         None if of_src is None else of_src((v, weights)),
         None if of_weights is None else of_weights((v, src)),
@@ -193,7 +197,8 @@ def _known(
 ) -> _Call:
     problem = pose(tuple([(dtype, shape) for dtype, shape, _ in given]), *layer)
     problem = engines.within(activated(problem, activation), max_error)
-    return _Call(problem, given, channels_last, threads)
+    with measured(selection[1]):  # the call that is prepared here keeps its way to choose a plan
+        return _Call(problem, given, channels_last, threads)
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -216,10 +221,10 @@ def _known_gradients(
     return tuple([_known(*call, threads, selection, max_error) if asked else None for asked, call in asked_for])
 
 
-def _lying(given: tuple[Tensor | None, ...]) -> tuple[tuple[Any, ...], int, tuple[str, bool]]:
+def _lying(given: tuple[Tensor | None, ...], tune: bool = False) -> tuple[tuple[Any, ...], int, tuple[str, bool]]:
     """Return the cache key of tensors: types, shapes and strides, the threads, and the settings that select code."""
     lying = tuple([None if one is None else (one.dtype, one.shape, one.stride()) for one in given])
-    return lying, _threads(), selection()
+    return lying, _threads(), selection(tune)
 
 
 def _see_memory(given: tuple[Tensor, ...]) -> None:

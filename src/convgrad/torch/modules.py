@@ -14,7 +14,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.utils.parametrize import is_parametrized
 
-from convgrad.engines.settings import accuracy
+from convgrad.engines.settings import accuracy, flag
 from convgrad.errors import InvalidDataTypeError, UnsupportedError
 from convgrad.formats import F64
 from convgrad.libraries.torch import formats_of
@@ -22,9 +22,8 @@ from convgrad.torch import functional
 
 _SHOWN = 8  # max number of classes in a warning
 Model = TypeVar("Model")  # so that editors show the type of the result
+_SETTINGS = {"convgrad_max_error": None, "convgrad_tune": False}  # defaults; `reproducible` sets a module's values
 _FORMATS = {dtype: fmt.name for dtype, fmt in formats_of(torch).items() if fmt is not F64}  # types with kernels
-_CONVOLUTION = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
-_TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
 
 
 def _conv_forward(self: Any, input: Any, weight: Any, bias: Any) -> Any:
@@ -33,9 +32,9 @@ def _conv_forward(self: Any, input: Any, weight: Any, bias: Any) -> Any:
     if self.padding_mode != "zeros":
         pads = self._reversed_padding_repeated_twice
         input, padding = nn.functional.pad(input, pads, mode=self.padding_mode), 0
-    convolution = _CONVOLUTION[len(self.kernel_size)]
-    layer = self.stride, padding, self.dilation, self.groups
-    return convolution(input, weight, bias, *layer, max_error=self.convgrad_max_error)
+    axes, layer = len(self.kernel_size), (self.stride, padding, padding, self.dilation, self.groups)
+    settings = self.convgrad_max_error, None, self.convgrad_tune
+    return functional.conv_layer(f"conv{axes}d", axes, input, weight, bias, *layer, *settings)
 
 
 def _transposed_forward(self: Any, input: Any, output_size: list[int] | None = None) -> Any:
@@ -44,8 +43,10 @@ def _transposed_forward(self: Any, input: Any, output_size: list[int] | None = N
     output_padding = self._output_padding(
         input, output_size, self.stride, self.padding, self.kernel_size, axes, self.dilation
     )
-    layer = self.stride, self.padding, output_padding, self.groups, self.dilation
-    return _TRANSPOSED[axes](input, self.weight, self.bias, *layer, max_error=self.convgrad_max_error)
+    layer = self.stride, self.padding, self.padding, output_padding, self.dilation, self.groups
+    settings = self.convgrad_max_error, None, self.convgrad_tune
+    name = f"conv_transpose{axes}d"
+    return functional.transpose_layer(name, axes, input, self.weight, self.bias, *layer, *settings)
 
 
 def _linear_forward(self: Any, input: Any) -> Any:
@@ -60,7 +61,9 @@ _CONVOLUTIONS = {kind: (("forward", "_conv_forward"), _conv_forward) for kind in
 _METHODS = _CONVOLUTIONS | {nn.Linear: (("forward",), _linear_forward)}
 
 
-def reproducible(model: Model, *, linear: bool = False, max_error: float | None = None) -> Model:
+def reproducible(
+    model: Model, *, linear: bool = False, max_error: float | None = None, tune: bool | None = None
+) -> Model:
     """Make convgrad compute every convolution of a model; change the model in place and return it.
 
     Each ``Conv1d``, ``2d``, ``3d`` and ``ConvTranspose1d``, ``2d``, ``3d`` remains the same module, with its
@@ -78,6 +81,10 @@ def reproducible(model: Model, *, linear: bool = False, max_error: float | None 
     their values. A convolution without a value uses the ``convgrad.max_error`` that is active in its forward pass, also
     for its gradients.
 
+    ``tune=True`` makes convgrad choose the plans of each convolution by measurement, as ``convgrad.tune`` does, in the
+    first forward and backward pass with tensors of a shape. Bits do not change. ``tune=False`` undoes this. If you call
+    `reproducible` again without ``tune``, convolutions keep their values.
+
     A warning names each layer that PyTorch still computes, with the reason. Possible reasons are: the class overrides
     PyTorch's forward, the layer is lazy and was never called, its parameters are f64 or complex, or TorchScript
     compiled it. A forward may also call a function such as ``torch.nn.functional.conv2d``. `reproducible` finds only
@@ -85,7 +92,7 @@ def reproducible(model: Model, *, linear: bool = False, max_error: float | None 
     `reproducible` finds no layer, a warning lists the classes of the model's modules.
 
     Raises InvalidDataTypeError if the model is not a ``torch.nn.Module``, and InvalidAttributeError if ``max_error`` is
-    not a number of at least 1.
+    not a number of at least 1, or ``tune`` is not a bool.
 
     >>> model = reproducible(torch.nn.Sequential(torch.nn.Conv1d(1, 1, 2, bias=False), torch.nn.ReLU()))
     >>> model[0]
@@ -93,7 +100,12 @@ def reproducible(model: Model, *, linear: bool = False, max_error: float | None 
     >>> isinstance(model[0], torch.nn.Conv1d)
     True
     """
-    given, computed, left = None if max_error is None else accuracy(max_error, "reproducible"), 0, []
+    settings: dict[str, Any] = {}
+    if max_error is not None:
+        settings["convgrad_max_error"] = accuracy(max_error, "reproducible")
+    if tune is not None:
+        settings["convgrad_tune"] = flag(tune, "reproducible: tune")
+    computed, left = 0, []
     for name, module in named_modules("reproducible", model):
         if not is_convolution(module) and not (linear and _is_linear(module)):
             continue
@@ -103,8 +115,8 @@ def reproducible(model: Model, *, linear: bool = False, max_error: float | None 
         computed += 1
         if not is_reproducible(module):
             module.__class__ = _swapped(module, _derived)
-        if given is not None and is_convolution(module):
-            module.convgrad_max_error = given
+        if is_convolution(module):
+            vars(module).update(settings)
     if left:
         warnings.warn(f"reproducible: PyTorch still computes {'; '.join(left)}", UserWarning, stacklevel=2)
     elif not computed:
@@ -134,7 +146,8 @@ def original(model: Model) -> Model:
     for _, module in named_modules("original", model):
         if is_reproducible(module):
             module.__class__ = _swapped(module, lambda kind: kind.__bases__[0])
-            vars(module).pop("convgrad_max_error", None)
+            for name in _SETTINGS:
+                vars(module).pop(name, None)
     return model
 
 
@@ -222,7 +235,7 @@ def _derived(kind: type) -> type:
         "__reduce_ex__": _reduce,
         "__prepare_scriptable__": _not_scripted,
         "_is_reproducible": True,
-        "convgrad_max_error": None,  # the default; `reproducible` sets the value of a module
+        **_SETTINGS,
         "extra_repr": _extra_repr,
         names[-1]: forward,
     }
@@ -230,10 +243,10 @@ def _derived(kind: type) -> type:
 
 
 def _extra_repr(self: Any) -> str:
-    """Return the module's text in a printed model: PyTorch's text, and ``max_error`` if it is set."""
-    max_error, kind = self.convgrad_max_error, _reproducible_class(self)
-    words: str = super(kind, self).extra_repr()
-    return words if max_error is None else f"{words}, max_error={max_error:g}"
+    """Return the module's text in a printed model: PyTorch's text, then ``max_error`` and ``tune`` if they are set."""
+    words: str = super(_reproducible_class(self), self).extra_repr()
+    max_error = "" if self.convgrad_max_error is None else f", max_error={self.convgrad_max_error:g}"
+    return words + max_error + (", tune=True" if self.convgrad_tune else "")
 
 
 def _reproducible_class(module: Any) -> Any:

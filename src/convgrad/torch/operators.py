@@ -14,7 +14,8 @@ from convgrad.torch import kernels, traced
 from convgrad.torch.kernels import Tensor, rests_of
 
 _GEOMETRY = (
-    "SymInt[] strides, SymInt[] pads_begin, SymInt[] dilations, SymInt groups, bool channels_last, float max_error=1.0"
+    "SymInt[] strides, SymInt[] pads_begin, SymInt[] dilations, SymInt groups, bool channels_last,"
+    " float max_error=1.0, bool tune=False"
 )
 _ENDS = _GEOMETRY.replace("dilations", "pads_end, SymInt[] dilations")
 _CLASSES = frozenset((torch.Tensor, torch.nn.Parameter))
@@ -65,7 +66,7 @@ class Forward(_Rule):
     @staticmethod
     def backward(ctx: Any, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
-        made: list[Tensor | None] = [None] * 10
+        made: list[Tensor | None] = [None] * 11
         if v is not None:
             (src, weights), (extents, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
             strides, begin, _, *layer = ctx.attributes
@@ -90,7 +91,7 @@ class DataGradient(_Rule):
     @staticmethod
     def backward(ctx: Any, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
-        made: list[Tensor | None] = [None] * 10
+        made: list[Tensor | None] = [None] * 11
         if v is not None:
             (diff_dst, weights), (small, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
             extents, strides, begin, *layer = ctx.attributes
@@ -113,7 +114,7 @@ class WeightGradient(_Rule):
     @staticmethod
     def backward(ctx: Any, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
-        made: list[Tensor | None] = [None] * 9
+        made: list[Tensor | None] = [None] * 10
         if v is not None:
             (src, diff_dst), (large, small), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
             kernel, strides, begin, *layer = ctx.attributes

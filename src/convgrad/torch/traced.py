@@ -28,6 +28,7 @@ def forward(
     groups: int,
     channels_last: bool,
     max_error: float = DIRECT,
+    tune: bool = False,
 ) -> Tensor:
     """Return an empty tensor like the result of ``kernels.forward``."""
     given = (src, weights) if bias is None else (src, weights, bias)
@@ -59,6 +60,7 @@ def data_gradient(
     groups: int,
     channels_last: bool,
     max_error: float = DIRECT,
+    tune: bool = False,
 ) -> Tensor:
     """Return an empty tensor like the result of ``kernels.data_gradient``."""
     given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
@@ -86,6 +88,7 @@ def weight_gradient(
     groups: int,
     channels_last: bool,
     max_error: float = DIRECT,
+    tune: bool = False,
 ) -> Tensor:
     """Return an empty tensor like the result of ``kernels.weight_gradient``."""
     given = (diff_dst, src)
