@@ -120,3 +120,9 @@ def test_exchanged_channels_come_first(
 def test_exchanged_channels_leave_the_kernel_square() -> None:
     message = said(lambda: infer_shapes(CONV, (2, 9, 8, 3), (4, 3, 5, 3), **STRICT))
     assert "swapaxes" not in message
+
+
+def test_a_message_has_one_hint() -> None:
+    """The weights' channels are not divided by the groups; as NCX, the shapes happen to fit too."""
+    message = said(lambda: infer_shapes(CONV, (1, 8, 8, 4), (3, 3, 4, 6), **STRICT, groups=2))
+    assert message.endswith("(XIO). Weights have in_channels / groups = 2 where these have 4 [G4]")

@@ -105,10 +105,14 @@ def refuse(rule_id: str, operator: str, sentence: str) -> NoReturn:
 
 
 def hinted(error: ConvgradError, hint: str) -> ConvgradError:
-    """Return the error of a rule with a hint inserted before the rule's id.
+    """Return the error of a rule with a hint inserted before the rule's id, unless its message has a hint already.
 
-    >>> print(hinted(InvalidShapeError("Convolution: src must fit; got 3 [G4]"), "; 4 would"))
-    Convolution: src must fit; got 3; 4 would [G4]
+    >>> print(hinted(InvalidShapeError("Convolution: src must fit; got 3 [G4]"), ". Use 4"))
+    Convolution: src must fit; got 3. Use 4 [G4]
+    >>> print(hinted(InvalidShapeError("Convolution: src must fit; got 3. Use 4 [G4]"), ". Use 5"))
+    Convolution: src must fit; got 3. Use 4 [G4]
     """
     sentence, _, rule_id = error.args[0].rpartition(" [")
+    if ". " in sentence:  # hints are sentences of their own, and two of them would contradict each other
+        return error
     return type(error)(f"{sentence}{hint} [{rule_id}")
