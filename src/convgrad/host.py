@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -94,11 +95,18 @@ def present_core() -> int | None:
     return None if function is None else function()
 
 
+# Errors of sched_setaffinity: no core is available any more, the thread has ended, or a sandbox forbids the call.
+_NOT_MOVED = (errno.EINVAL, errno.ESRCH, errno.EPERM, errno.ENOSYS)
+
+
 def move_thread(thread: threading.Thread, cores: Collection[int]) -> None:
     """Restrict a running thread of this process to ``cores``, if the system can. An empty ``cores`` has no effect."""
     if cores and thread.native_id is not None and hasattr(os, "sched_setaffinity"):
-        with suppress(OSError):  # the cores may no longer be available
+        try:
             os.sched_setaffinity(thread.native_id, cores)
+        except OSError as error:
+            if error.errno not in _NOT_MOVED:
+                raise
 
 
 @contextmanager

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from convgrad.engines import pool
 from convgrad.engines.addresses import words
 from convgrad.engines.llvm.wait import LEAVE
 from convgrad.engines.team import Team
-from convgrad.host import usable_cores
+from convgrad.host import move_thread, usable_cores
 from tests.support.children import Layer
 
 LAYER = Layer((20, 20), (3, 3), (40, 70), batch=4, pad=1)
@@ -143,6 +145,19 @@ def test_the_callers_cores_are_its_own_business(fresh: pool._Pool) -> None:
     finally:
         os.sched_setaffinity(0, cores)
     assert len(fresh.helpers) == helpers == 1
+
+
+@several_cores
+@pytest.mark.parametrize(("number", "passes"), [(errno.ESRCH, True), (errno.EINVAL, True), (errno.EIO, False)])
+def test_a_mask_that_the_system_refuses(number: int, passes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A core or a thread that is gone is expected; any other error is raised."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    with nullcontext() if passes else pytest.raises(OSError, match=os.strerror(number)):
+        move_thread(threading.current_thread(), {0})
 
 
 def test_without_masks(fresh: pool._Pool, monkeypatch: pytest.MonkeyPatch) -> None:
