@@ -25,7 +25,7 @@ from convgrad.engines.llvm.execute import Executable, executable_of
 from convgrad.formats import BF16, F32, Format
 from convgrad.host import cpu_model
 from convgrad.notation import problem as problem_of
-from convgrad.plan.machine import Machine, modelled
+from convgrad.plan.machine import Machine
 from convgrad.plan.passes import plan, view_of
 from convgrad.spec.layouts import axis_order
 from convgrad.spec.problem import Problem, canonical_shape
@@ -89,7 +89,7 @@ def main() -> int:
     isa = isas.isa()
     if isa is None:
         sys.exit(f"there are no kernels: {isas.why_no_isa()}")
-    used = isa if isa.pairs else modelled(isa, "fused")
+    used = isa if isa.pairs else replace(isa, name=f"{isa.name}, pairs fused", pairs="fused")
     machine, rows = replace(isas.machine(isa), isa=used, pair_adds=1.0), []  # taken, however slow
     print(f"{cpu_model()}, {used.name}; speed in units of f32's, in pairs and one by one")
     for line in LAYERS:

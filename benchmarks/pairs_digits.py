@@ -14,6 +14,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +31,7 @@ from train_digits import Array
 import convgrad
 from convgrad.engines.llvm import execute, isas
 from convgrad.host import cpu_model
-from convgrad.plan.machine import Isa, modelled
+from convgrad.plan.machine import Isa
 
 CALLS = (
     "convolution", "conv_transpose", "convolution_backward_data", "conv_transpose_backward_data",
@@ -69,7 +70,7 @@ def with_pairs() -> Isa:
     isa = isas.isa()
     if isa is None:
         sys.exit(f"there are no kernels: {isas.why_no_isa()}")
-    return isa if isa.pairs else modelled(isa, "fused")
+    return isa if isa.pairs else replace(isa, name=f"{isa.name}, pairs fused", pairs="fused")
 
 
 def rows_of(what: str, before: Counts, isa: Isa) -> list[dict[str, Any]]:

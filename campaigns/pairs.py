@@ -22,12 +22,12 @@ from campaigns.command import parser_of
 from convgrad.engines.llvm import execute, isas
 from convgrad.formats import BF16, FORMATS
 from convgrad.plan import constants
-from convgrad.plan.machine import ISAS, Machine, modelled
+from convgrad.plan.machine import ISAS, Machine
 from convgrad.verify.fill import Kind
 from tests.engines.guarded_problems import gradient, run_one
 from tests.engines.runs import CHANNELS, assert_bounded, assert_exact, run_anyhow
 from tests.support.classes import CLASSES, CONVOLUTIONS, NAMES, QUICK_ELEMENTS, TYPES, any_case, draw
-from tests.support.engine_helpers import HOST
+from tests.support.engine_helpers import HOST, modelled
 from tests.support.helpers import Case
 
 CHUNK = 2000  # problems, which share some channels and a type of results: few kernels are compiled

@@ -23,11 +23,11 @@ from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.execute import executable_of
 from convgrad.formats import BF16
 from convgrad.notation import read, write
-from convgrad.plan.machine import ISAS, Isa, Machine, modelled
+from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.plan.passes import plans, view_of
 from convgrad.spec.problem import Problem
-from tests.support.engine_helpers import HOST, Array, empty, lying
+from tests.support.engine_helpers import HOST, Array, empty, lying, modelled
 from tests.support.hash_problems import DATA, FEW, GRADIENTS, drawn, problems, shape_of, values
 
 FAMILIES = ((200, GRADIENTS), (140, DATA), (60, FEW))

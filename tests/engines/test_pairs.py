@@ -14,13 +14,13 @@ from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.llvm.execute import executable_of
 from convgrad.formats import F32
-from convgrad.plan.machine import ISAS, Isa, modelled
+from convgrad.plan.machine import ISAS, Isa
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.plan.recipe import Chosen
 from convgrad.spec.problem import Problem
 from tests.engines.pair_hashes import ALWAYS, NEVER
 from tests.engines.test_compile import inner_loops, spec_of
-from tests.support.engine_helpers import HOST, Array, empty, made, plans_for, run_plan
+from tests.support.engine_helpers import HOST, Array, empty, made, modelled, plans_for, run_plan
 from tests.support.tiers import tiers
 
 

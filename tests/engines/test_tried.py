@@ -9,8 +9,8 @@ from convgrad.engines.llvm import isas, tried
 from convgrad.engines.llvm.convert import PAIR_NARROWS, PairNarrow
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, fused, high, high_sum, low, low_sum
-from convgrad.plan.machine import ISAS, Isa, modelled
-from tests.support.engine_helpers import HOST
+from convgrad.plan.machine import ISAS, Isa
+from tests.support.engine_helpers import HOST, modelled
 
 pytestmark = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,12 @@ from tests.support.helpers import Case, operands_of, random_case
 Array = NDArray[Any]
 SMALL = 200_000  # multiply-adds that the specified order is executed on
 HOST = [isa.name for isa in isas.host_isas() if not isa.pairs]  # what differs where there are pairs: test_pairs.py
+
+
+@functools.cache
+def modelled(isa: Isa, pairs: str) -> Isa:
+    """Return ``isa`` with the multiply-add ``pairs``, which models the instruction for bf16 pairs on any machine."""
+    return replace(isa, name=f"{isa.name}, pairs {pairs}", pairs=pairs)
 
 
 def empty(problem: Problem, fill: float = np.nan) -> Array:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from functools import cache
+from dataclasses import dataclass, fields
 
 from convgrad.plan import constants
 
@@ -74,16 +73,6 @@ ISAS: Mapping[str, Isa] = {
         ),
     )
 }
-
-
-@cache
-def modelled(isa: Isa, pairs: str) -> Isa:
-    """Return ``isa`` with the multiply-add ``pairs``, which models the instruction for bf16 pairs on any machine.
-
-    >>> modelled(ISAS["avx2"], "fused").name
-    'avx2, pairs fused'
-    """
-    return replace(isa, name=f"{isa.name}, pairs {pairs}", pairs=pairs)
 
 
 @dataclass(frozen=True, eq=False)  # identity makes cache lookups fast
