@@ -8,7 +8,7 @@ import mmap
 import numpy as np
 
 from convgrad.engines.addresses import address_of
-from convgrad.engines.llvm.execute import executable_of
+from convgrad.engines.llvm.execute import Executable, executable_of
 from convgrad.plan.recipe import Chosen
 from convgrad.spec.problem import Problem
 
@@ -114,14 +114,23 @@ class GuardedMemory:
 
 def run_guarded(plan: Chosen, problem: Problem, operands: list[Array], out: Array, at_end: bool) -> None:
     """Execute a plan on this thread; what it takes beside its arrays is NaN in every format, among guard pages."""
-    call = executable_of(plan, problem, operands, out)
+    call, given = executable_of(plan, problem, operands, out), [address_of(array) for array in operands]
+    if call.packing is not None:
+        packed = Guarded(call.schedule.packed_bytes, at_end, CACHE_LINE)
+        _run_guarded(call.packing, given, packed.address, at_end)
+        assert packed.intact()
+        given[call.sides[0]] = packed.address
+    _run_guarded(call, given, address_of(out), at_end)
+
+
+def _run_guarded(call: Executable, operands: list[int], out: int, at_end: bool) -> None:
     scratch, shared = (
         Guarded(size, at_end, CACHE_LINE) for size in (call.schedule.scratch_bytes, call.schedule.partial_bytes)
     )
     words = shared.bytes.view(np.int64) if shared.size else None
     if words is not None:
         words[: call.schedule.counters] = 0
-    arguments, _ = call.bound([address_of(array) for array in operands], address_of(out), words)
+    arguments, _ = call.bound(operands, out, words)
     call.kernel(ctypes.addressof(arguments), scratch.address)
     assert scratch.intact()
     assert shared.intact()

@@ -114,7 +114,7 @@ loop5.end:
   br i1 %ends, label %when58, label %when58.end
 when58:
   %v59 = getelementptr i8, ptr %loop5.chain, i64 -24
-  %v60 = getelementptr i8, ptr %arguments, i64 344
+  %v60 = getelementptr i8, ptr %arguments, i64 352
   %v61 = load i64, ptr %v60, align 1
   %v62 = icmp eq i64 %v61, 0
   %v63 = icmp sge i64 %left, 4

@@ -48,7 +48,7 @@ def fitted() -> dict[str, Rate | Count]:
 # The speeds that calibration measured, in the order of ``SPEEDS`` in ``machine.py``, by vendor and f32 lanes.
 # Others have the values below.
 MEASURED: Mapping[tuple[str, int], tuple[float, ...]] = {
-    ("GenuineIntel", 16): (94.0, 38.7, 1.1, 0.78, 0.068, 0.163, 0.213, 0.69),  # Sapphire Rapids
+    ("GenuineIntel", 16): (88.0, 39.0, 1.05, 0.74, 0.068, 0.16, 0.18, 0.7),  # a Xeon with AMX
 }
 
 # -- a machine ---------------------------------------------------------------------------------------------------------
@@ -139,10 +139,14 @@ POSITIONS_IMBALANCE = Rate(0.04, "of a task", "additional time of the slowest th
 PANELS_SHARE = Rate(0.5, "of the second cache", "maximum weights that are packed at a time")
 PANELS_BYTES = Count(16 << 20, "bytes", "maximum weights that are packed at a time, if A is packed again for each part")
 PANEL_L2_MISS_FACTOR = Rate(0.5, "times", "additional time per second cache by which a panel exceeds its share")
-PANELS_READ_FACTOR = Rate(4.0, "times", "time to read panels of B from a shared cache, compared with other data")
+PANELS_READ_FACTOR = Rate(2.0, "times", "time to read panels of B from a shared cache, compared with other data")
 PASS_SHARE = Rate(0.4, "of the second cache", "weights that all micro-tiles of a region use in one pass")
 MAX_OPEN_SUMS_BYTES = Count(4 << 20, "bytes", "maximum sums that wait in scratch between passes")
 OUTPUT_BLOCK_SHARE = Rate(0.25, "of the second cache", "maximum A that an output block reads")
+PACK_TOGETHER = Count(64, "positions", "minimum positions that a task packs, if A is packed once")
+PACK_TOGETHER_BYTES = Count(1 << 16, "bytes", "packed A of a task, if A is packed once")
+FAR_COPY_FACTOR = Rate(4.0, "times", "time to write and read packed A that exceeds the second cache")
+PACK_ONCE_LINES = Count(4096, "lines", "maximum separate lines of an A that is packed once")
 KN2ROW_SHARE = Rate(0.3, "of the second cache", "maximum tap sums that outputs still need in kn2row")
 KN2ROW_PACKED_SHARE = Rate(0.125, "of the second cache", "packed data, or packed weights, of a cache block of kn2row")
 SPATIAL_WEIGHT_CYCLES = Rate(0.5, "cycles", "load of a weight into all lanes in the spatial stencil")
@@ -161,11 +165,12 @@ GROUPED_MAX_WEIGHTS = Count(48, "weights", "maximum weights per lane of the unro
 GROUPED_CYCLES = Rate(40.0, "cycles", "start of a micro-tile of the grouped stencil")
 GROUPED_ROW_CYCLES = Rate(2.0, "cycles", "store of a vector of sums of the grouped stencil")
 GROUPED_ALONE_FACTOR = Rate(1.1, "times", "time if one vector of groups is read in place at a time, compared with two")
-GROUPED_STORE_FACTOR = Rate(0.4, "times", "store of an output of the grouped stencil, compared with rows of a GEMM")
+COLLECTED_STORE_FACTOR = Rate(0.5, "times", "store of an output that is collected, compared with rows of a micro-tile")
 GROUPED_MAX_READ_VECTORS = Count(4, "vectors", "vectors of channels that lanes of the grouped stencil select from")
 GROUPED_MAX_SPREAD_REGISTERS = Count(8, "registers", "maximum registers for selected lanes in the grouped stencil")
 GROUPED_MAX_VECTORS = Count(5, "vectors", "maximum vectors of a panel of the grouped stencil")
 MAX_B_READS_POSITIONS = Count(4, "tiles", "maximum micro-tiles that read the same B in place")
+DISTANT_B_FACTOR = Rate(1.12, "times", "time with B in place whose rows are in different pages, compared with packed B")
 PREFETCH_MAX_TILE_BYTES = Count(128, "bytes", "maximum bytes per K that are prefetched for the next micro-tile")
 PREFETCH_B = Count(16, "terms", "distance in K at which micro-tiles prefetch B")
 MAX_OUTPUT_BLOCK_BYTES = Count(16 << 20, "bytes", "maximum A of an output block, even if smaller blocks are slower")

@@ -52,7 +52,7 @@ def store_ns(machine: Machine, axis: str) -> float:
 
 @dataclass(frozen=True)
 class Costs:
-    """The predicted times of a kernel on one thread, in ns: arithmetic, stores, and packing A and B once each."""
+    """The predicted times of a kernel on one thread, in ns: arithmetic, stores, and reading or packing A and B once."""
 
     spec: Any
     operands: Operands
@@ -60,6 +60,8 @@ class Costs:
     store_ns: float
     a_ns: float
     b_ns: float
+    once_ns: float = 0.0  # packing all of A before the first task, if that is possible
+    again_ns: float = 0.0  # reading A that is packed
 
     @property
     def alone_ns(self) -> float:

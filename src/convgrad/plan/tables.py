@@ -27,6 +27,7 @@ class Schedule:
     offsets: tuple[int, int] = (0, 0)  # bytes from the first element of A, of B to the driver's first
     partial_bytes: int = 0  # bytes of the partial sums, which all threads share
     counters: int = 0  # number of counters, stored before the partial sums; counters begin at 0
+    packed_bytes: int = 0  # bytes of an operand that all threads pack before the first task
 
     @cached_property
     def table_bytes(self) -> int:

@@ -14,7 +14,7 @@ from convgrad.engines.llvm.arguments import Named, arguments, going
 from convgrad.engines.llvm.backward_weights import gemm_nest, stencil_nest
 from convgrad.engines.llvm.backward_weights.nest import store_panel
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.forward import kn2row, output_stationary, spatial_stencil
+from convgrad.engines.llvm.forward import kn2row, output_stationary, pack, spatial_stencil
 from convgrad.engines.llvm.forward.arguments import arguments as arguments_of_spec
 from convgrad.engines.llvm.intrinsics import INTRINSICS
 from convgrad.plan.backward_weights import schedule as tasks
@@ -45,10 +45,21 @@ NESTS = {
     KN2ROW: Nest((kn2row.bodies, kn2row.task), kn2row_schedule.TASK, kn2row.begin),
 }
 
+PACKING = Nest((pack.pack_line, pack.pack_once), schedule.LINE)
+
 
 def module_of(spec: Any) -> str:
     """Return the IR of ``driver(arguments, scratch)`` and of the functions that it calls."""
-    module, nest = Module(), NESTS[spec.body]
+    return _module(spec, NESTS[spec.body])
+
+
+def packing_of(spec: Any) -> str:
+    """Return the IR of a driver that packs all of A, for kernels that need it packed before their first task."""
+    return _module(spec, PACKING)
+
+
+def _module(spec: Any, nest: Nest) -> str:
+    module = Module()
     for emit in nest.emitted:
         emit(module, spec)
     _driver(module, spec, nest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from ctypes import addressof, sizeof
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Any
 
@@ -15,10 +15,10 @@ from convgrad.engines import pool, pools, scratch
 from convgrad.engines.addresses import Words, address_of, words
 from convgrad.engines.engine import Strides
 from convgrad.engines.llvm import jit
-from convgrad.engines.llvm.driver import module_of
+from convgrad.engines.llvm.driver import module_of, packing_of
 from convgrad.engines.starting import forked_with
 from convgrad.engines.team import work
-from convgrad.plan.machine import Machine
+from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.passes import ONES, PASSES, arguments_of, plan, tables, view_of
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.records import COLUMN_BYTES, FLAGS
@@ -48,6 +48,7 @@ class Executable:
     bias: int | None  # the number of the operand that is the bias, or None
     alone: bool  # whether only the calling thread runs the driver
     free: list[tuple[Words, int]]  # copies of the arguments that no call uses now, and their addresses
+    packing: Executable | None = None  # packs A before the kernel runs, if the plan packs it once
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,7 +64,8 @@ class Executable:
     def memory_bytes(self) -> int:
         """The bytes that a call needs besides its arrays: scratch of all threads, shared sums, and tables."""
         tables = self.schedule
-        return self.plan.threads * tables.scratch_bytes + tables.partial_bytes + tables.table_bytes
+        shared = tables.partial_bytes + tables.packed_bytes
+        return self.plan.threads * tables.scratch_bytes + shared + tables.table_bytes
 
     def execute(self, operands: Sequence[Array], out: Array) -> None:
         """Compute the problem from canonical operands into the canonical view ``out``."""
@@ -76,7 +78,13 @@ class Executable:
         this memory.
         """
         schedule, partial_sums = self.schedule, None
-        if schedule.partial_bytes:
+        if self.packing is not None:
+            packed = scratch.shared.take((schedule.packed_bytes + LINE_BYTES) // 8)
+            to = address_of(packed) + -address_of(packed) % LINE_BYTES
+            self.packing.at(operands, to, (keep, packed))
+            a, keep = self.sides[0], (keep, packed)
+            operands = (*operands[:a], to, *operands[a + 1 :])
+        elif schedule.partial_bytes:
             partial_sums = scratch.shared.take(schedule.partial_bytes // 8)
             partial_sums[: schedule.counters] = 0
         arguments, address = bound = self.bound(operands, out, partial_sums)
@@ -87,7 +95,9 @@ class Executable:
         else:
             kernel, held = self.kernel, (self, keep, partial_sums)
             pools.run(kernel, arguments, schedule.scratch_bytes, self.plan.threads, self.plan.time_ms, held)
-        if partial_sums is not None:
+        if self.packing is not None:
+            scratch.shared.give_back(packed)
+        elif partial_sums is not None:
             scratch.shared.give_back(partial_sums)
 
     def bound(self, operands: Sequence[int], out: int, partial_sums: Array | None) -> tuple[Words, int]:
@@ -169,6 +179,16 @@ def tabled(chosen: Chosen, problem: Problem, seen: Any) -> Executable:
     bias = tensors.index("bias") if "bias" in problem.operands else None
     ones = np.ones(1, problem.operand_format.dtype)
     alone = chosen.threads == 1 and chosen.time_ms < pool.LONG_MS
-    return Executable(
+    call = Executable(
         chosen, problem.solves_for, made, kernel, arguments, ones, address_of(ones), (rows, lanes), bias, alone, []
     )
+    return replace(call, packing=_packing(call)) if made.packed_bytes else call
+
+
+def _packing(call: Executable) -> Executable:
+    """Return the call that packs A for ``call``. Its tasks are rows of LINE."""
+    arguments, index = type(call.arguments).from_buffer_copy(call.arguments), call.names.index
+    for name, instead in (("tasks", "packing"), ("task_count", "packing_count")):
+        arguments[index(name)] = arguments[index(instead)]
+    kernel = jit.compile(call.plan.spec.packing, packing_of)
+    return replace(call, kernel=kernel, arguments=arguments, free=[])

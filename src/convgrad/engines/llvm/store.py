@@ -267,11 +267,18 @@ class Panel:
             remaining = f.min(count - piece.index * width, width)
             rows = [f.at(piece.sums, f.min(f.value(i), remaining - 1) * step) for i in range(width)]
             vectors = [total(f, f.load(kind, row), of_columns) for row in rows]
-            for i, column in enumerate(f.transposed(vectors, width)):
-                f.store(column, square, i * width * F32_BYTES)
-            mask = f.mask(remaining, width)
-            with f.loop(left, line=square, out=piece.out) as each:
-                e.store(f.load(kind, each.line), each.out, mask)
-                each.next(line=f.at(each.line, width * F32_BYTES), out=f.at(each.out, self.column_step))
+            stored = f.transposed(vectors, width)
+            with f.when(f.compare("eq", remaining, width) & f.compare("eq", left, width)):
+                line = piece.out
+                for i, column in enumerate(stored):
+                    line = f.at(line, self.column_step) if i else line
+                    e.store(column, line)
+            with f.otherwise():
+                for i, column in enumerate(stored):
+                    f.store(column, square, i * width * F32_BYTES)
+                mask = f.mask(remaining, width)
+                with f.loop(left, line=square, out=piece.out) as each:
+                    e.store(f.load(kind, each.line), each.out, mask)
+                    each.next(line=f.at(each.line, width * F32_BYTES), out=f.at(each.out, self.column_step))
             following = f.at(piece.sums, f.value(step) * width)
             piece.next(sums=following, out=f.at(piece.out, width * BYTES[e.output]))

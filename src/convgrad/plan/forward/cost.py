@@ -8,7 +8,7 @@ from math import ceil, inf, prod
 from convgrad.formats import FORMATS
 from convgrad.plan import constants
 from convgrad.plan.cost import Costs, Cut, on_threads_ns, pack_ns, store_ns
-from convgrad.plan.forward.cuts import claimed, cuts, kn2row_cuts, parts_of, read_bytes
+from convgrad.plan.forward.cuts import claimed, cuts, kn2row_cuts, packed_times, parts_of, read_bytes
 from convgrad.plan.forward.kn2row import Kn2rowSpec, output_block_count, reached, rows_of
 from convgrad.plan.forward.nest import Along, ForwardNest
 from convgrad.plan.forward.recipe import ForwardSpec
@@ -47,13 +47,17 @@ def time_ns(one: Costs, view: ForwardNest, machine: Machine, cut: Cut) -> float:
         panel, room = read_bytes(view, one.spec), machine.l2_bytes * constants.PANELS_SHARE
         if panel > room:
             compute *= 1 + constants.PANEL_L2_MISS_FACTOR * min((panel - room) / machine.l2_bytes, 1.0)
-        elif panel * cut.loops["panels"] > room:  # each output block reads all panels from a shared cache
+        if panel * cut.loops["panels"] > max(room, panel):  # each output block reads all panels from a shared cache
             read = panel * panels * view.groups * all_blocks
             compute += constants.PANELS_READ_FACTOR * machine.traffic_ns(read)
-    packs = ceil(panels / parts / cut.loops["panels"])  # number of times that a task packs panels of B
-    times = blocks if packs > 1 else min(blocks, cut.threads)
-    packed = compute + one.store_ns + one.a_ns * (parts * packs) + one.b_ns * times
-    return on_threads_ns(machine, packed, _share(cut), cut, constants.POSITIONS_IMBALANCE)
+    packings, start = packed_times(cut), 0.0
+    times = blocks if packings > parts else min(blocks, cut.threads)  # a task with one set of panels packs it once
+    data = one.a_ns * packings
+    if cut.loops["packed_once"]:
+        data = one.once_ns + one.again_ns * packings
+        start = machine.wake_ns if cut.threads > 1 else 0.0  # threads start a second time
+    packed = compute + one.store_ns + data + one.b_ns * times
+    return on_threads_ns(machine, packed, _share(cut), cut, constants.POSITIONS_IMBALANCE) + start
 
 
 def _share(cut: Cut) -> float:
@@ -71,15 +75,16 @@ def _share(cut: Cut) -> float:
 def costs(view: ForwardNest, machine: Machine, spec: ForwardSpec, operands: Operands, block: tuple[int, ...]) -> Costs:
     """Return the predicted times of a kernel on one thread, for a size of output blocks in positions."""
     results, stencil = view.positions * view.groups * view.n, spec.stencil
-    store = results * (_stencil_store_ns(machine, spec) if stencil else store_ns(machine, spec.out))
+    store = results * _store_ns(machine, spec, prod(block[1:]))
     if stencil:
         cycles, packed = _stencil_cycles(view, machine, spec, block), view.n
     else:
         cycles, packed = _tile_cycles(view, machine, spec, block), ceil(view.n / spec.width) * spec.width
     if spec.transposed_gemm:
         store += _scattered_ns(machine, spec, results * FORMATS[spec.output].dtype.itemsize)
-    weights = _b_ns(view, machine, spec, packed)
-    return Costs(spec, operands, cycles * machine.cycle_ns, store, _read_ns(view, machine, spec, block), weights)
+        cycles *= constants.DISTANT_B_FACTOR if spec.b_in_place else 1.0
+    weights, (data, *once) = _b_ns(view, machine, spec, packed), _a_ns(view, machine, spec, block)
+    return Costs(spec, operands, cycles * machine.cycle_ns, store, data, weights, *once)
 
 
 def _b_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, packed: int) -> float:
@@ -97,13 +102,13 @@ def _scattered_ns(machine: Machine, spec: ForwardSpec, size: int) -> float:
     return machine.traffic_ns(size * (1 + constants.SEGMENT_BYTES / (spec.width * F32_BYTES)))
 
 
-def _stencil_store_ns(machine: Machine, spec: ForwardSpec) -> float:
-    """Return the time to store one output of a grouped stencil, in ns."""
-    if spec.out == CHANNELS:
-        return machine.traffic_ns(FORMATS[spec.output].dtype.itemsize)
-    if spec.out == SPATIAL:  # transposing a square of few rows takes as long as one of many
-        return constants.GROUPED_STORE_FACTOR * machine.store_rows_ns * max(1.0, spec.isa.lanes / spec.mr)
-    return store_ns(machine, spec.out)
+def _store_ns(machine: Machine, spec: ForwardSpec, positions: int) -> float:
+    """Return the time to store one output, in ns. An output block has ``positions`` neighbouring positions."""
+    traffic = machine.traffic_ns(FORMATS[spec.output].dtype.itemsize)
+    if spec.out == SPATIAL:
+        scattered = traffic + machine.traffic_ns(constants.SEGMENT_BYTES) / positions
+        return constants.COLLECTED_STORE_FACTOR * machine.store_rows_ns + scattered
+    return traffic if spec.stencil and spec.out == CHANNELS else store_ns(machine, spec.out)
 
 
 def _paired_ns(spec: ForwardSpec) -> float:
@@ -111,13 +116,22 @@ def _paired_ns(spec: ForwardSpec) -> float:
     return constants.PACK_PAIR_NS if spec.step == 2 else 0.0
 
 
-def _read_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: tuple[int, ...]) -> float:
-    """Return the time in ns to read A, and to pack A that is not in place. Neighbouring output blocks overlap in A."""
-    met = prod(axis.met * _halo(axis, size) for axis, size in zip(view.axes, block, strict=True))
-    elements = met * view.groups * view.channels
-    read = machine.traffic_ns(FORMATS[spec.operand].dtype.itemsize)
-    looked = {1: 0.0, 2: constants.MIN_EXPONENT_NS if spec.a_in_place else constants.PACK_PAIR_NS}[spec.step]
-    return elements * (read + looked + (0.0 if spec.a_in_place else pack_ns(machine, spec.data)))
+def _a_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: tuple[int, ...]) -> tuple[float, float, float]:
+    """Return times in ns: to read or pack A by each output block, to pack it once, and to read it when it is packed.
+
+    Neighbouring output blocks overlap in A.
+    """
+    all_met, channels = prod(axis.met for axis in view.axes), view.groups * view.channels
+    met = all_met * prod(_halo(axis, size) for axis, size in zip(view.axes, block, strict=True))
+    read, pack = machine.traffic_ns(FORMATS[spec.operand].dtype.itemsize), pack_ns(machine, spec.data)
+    exponents = constants.MIN_EXPONENT_NS if spec.step == 2 else 0.0
+    if spec.a_in_place:
+        return met * channels * (read + exponents), 0.0, 0.0
+    packed = spec.position_bytes(2) / 2
+    copy = machine.traffic_ns(packed)
+    far = constants.FAR_COPY_FACTOR if all_met * channels * packed > machine.l2_bytes else 1.0
+    once, again = all_met * channels * (read + pack + far * copy), met * channels * (copy + exponents)
+    return met * channels * (read + pack + _paired_ns(spec)), once, again
 
 
 def _halo(axis: Along, size: int) -> float:

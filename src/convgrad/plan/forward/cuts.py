@@ -12,7 +12,7 @@ from convgrad.plan.forward.kn2row import Kn2rowSpec, line_positions, output_bloc
 from convgrad.plan.forward.nest import Along, ForwardNest
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.machine import LINE_BYTES, Machine
-from convgrad.plan.recipe import F32_BYTES
+from convgrad.plan.recipe import F32_BYTES, SPATIAL
 from convgrad.plan.regions import Parts
 from convgrad.plan.tiling import tiles
 from convgrad.plan.tree import levels_of
@@ -40,7 +40,32 @@ def parts_of(axis: Along, size: int) -> Parts:
 
 
 def cuts(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: int, tiled_axis: int) -> Iterator[Cut]:
-    """Yield ways to cut groups, panels of B and output blocks. Most micro-tiles run along the axis ``tiled_axis``."""
+    """Yield ways to cut groups, panels of B and output blocks, and to pack A by output blocks, or once if possible."""
+    may_pack_once, found = _may_pack_once(view, spec), set()
+    for cut in _cuts(view, machine, spec, threads, tiled_axis):
+        key = (cut.parts, *cut.loops.values())
+        if key in found:
+            continue
+        found.add(key)
+        packings = packed_times(cut)
+        for once in [False] * (packings < 3 or not may_pack_once) + [True] * (packings > 1 and may_pack_once):
+            yield cut._replace(loops={**cut.loops, "packed_once": once})
+
+
+def packed_times(cut: Cut) -> int:
+    """Return how often an output block packs its part of A: for each part of the panels, and each set of panels."""
+    (_, parts, _), (_, panels, _) = cut.parts, cut.counts
+    return int(parts * ceil(panels / parts / cut.loops["panels"]))
+
+
+def _may_pack_once(view: ForwardNest, spec: ForwardSpec) -> bool:
+    """Return whether a dense kernel packs A by positions, and positions form few lines."""
+    dense = spec.data == SPATIAL and not (spec.a_in_place or spec.stencil or spec.transposed_gemm)
+    return dense and view.groups * prod(axis.met for axis in view.outer_axes) <= constants.PACK_ONCE_LINES
+
+
+def _cuts(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: int, tiled_axis: int) -> Iterator[Cut]:
+    """Yield the ways to cut. Most micro-tiles run along the axis ``tiled_axis``."""
     panels, one = panels_of(view, spec), read_bytes(view, spec)
     fit = max(1, int(machine.l2_bytes * constants.PANELS_SHARE) // max(1, one))
     more = fit if spec.a_in_place else max(fit, constants.PANELS_BYTES // max(1, one))
@@ -117,7 +142,7 @@ def _output_block(view: ForwardNest, machine: Machine, spec: ForwardSpec, wanted
     size, have = [axis.extent for axis in view.axes], 1
     several = [axis for axis, extent in enumerate(size) if extent > 1]
     for axis in sorted(several, key=last.__eq__):
-        extent, reached = size[axis], reached_bytes(view, size)
+        extent, reached = size[axis], reached_bytes(view, size) + prod(size) * spec.pitch * F32_BYTES * spec.collects
         unit, room = (spec.mr, room_bytes if have == 1 else 2 * room_bytes) if axis == last else (1, room_bytes)
         pieces = max(1.0, reached / room, wanted / have)
         if axis == last and reached <= constants.MAX_OUTPUT_BLOCK_BYTES:

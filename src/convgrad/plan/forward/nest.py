@@ -136,6 +136,16 @@ class ForwardNest:
         )  # fmt: skip
 
     @cached_property
+    def outer_axes(self) -> tuple[Along, ...]:
+        """The axes without the inner axes whose input positions are contiguous together, as one line."""
+        at = len(self.axes) - 1
+        step = self.axes[at].data * self.axes[at].met
+        while at and (self.axes[at - 1].met == 1 or self.axes[at - 1].data == step):
+            at -= 1
+            step *= self.axes[at].met
+        return self.axes[:at]
+
+    @cached_property
     def met_taps(self) -> int:
         """The number of pairs of an output position and an existing tap."""
         return prod(axis.parts.meetings for axis in self.axes)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from convgrad.formats import BF16, FORMATS
+from convgrad.formats import BF16, F32, FORMATS
 from convgrad.plan.constants import GROUPED_OTHER_REGISTERS
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import PAIR_BYTES
-from convgrad.plan.recipe import CHANNELS, F32_BYTES, PACKED, Chosen
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, PACKED, STRIDED, Chosen
 from convgrad.plan.tiling import heights
 
 DENSE = "dense"  # the name of the loop nest whose M is output positions and whose N is output channels
@@ -99,6 +99,13 @@ class ForwardSpec:
     activation: str = ""  # applied to outputs before rounding; "" for none
 
     @property
+    def packing(self) -> ForwardSpec:
+        """The fields on which the code depends that packs all of A."""
+        return ForwardSpec(
+            self.isa, self.operand, F32.name, 1, 1, False, self.axes, self.data, STRIDED, STRIDED, False, step=self.step
+        )
+
+    @property
     def overlaps(self) -> bool:
         """Whether the last panel of B overlaps the one before, because B in place is read in whole panels."""
         return self.b_in_place and not self.masked
@@ -107,6 +114,14 @@ class ForwardSpec:
     def body(self) -> str:
         """The name of the loop nest whose generator writes the kernel's code."""
         return DENSE
+
+    @property
+    def collects(self) -> bool:
+        """Whether the sums of an output block are collected in scratch, and stored along lines of the output.
+
+        This is faster than storing each micro-tile if output channels are not contiguous.
+        """
+        return self.out != CHANNELS
 
     @property
     def pairs(self) -> bool:
@@ -179,6 +194,7 @@ class ForwardPlan(Chosen):
     panels: int  # panels of B that are packed at a time
     pass_chains: int  # number of chains per pass over a region's micro-tiles; 0: all chains in one pass
     parts: tuple[int, int, int]  # parts of groups, panels, output blocks; a task is one part of each
+    packed_once: bool = False  # whether all threads pack A before the first task, and not each output block its part
 
     @property
     def summary(self) -> str:
@@ -186,7 +202,7 @@ class ForwardPlan(Chosen):
         spec, (a, b) = self.spec, self.operands
         a_read = (
             ("in place" if spec.data == CHANNELS else "in place, strided") if spec.a_in_place else PACKED[spec.data]
-        )
+        ) + ", once" * self.packed_once
         b_read = "in place" if spec.b_in_place else "packed"
         return f"{self.strategy}: {spec}, A from {a} ({a_read}), B from {b} ({b_read})"
 

@@ -10,15 +10,16 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.plan.constants import PACK_TOGETHER, PACK_TOGETHER_BYTES
 from convgrad.plan.forward.cuts import levels, max_tiles, panel_bytes, panels_of, waiting_bytes
 from convgrad.plan.forward.nest import Along, ForwardNest
 from convgrad.plan.forward.recipe import ForwardPlan, ForwardSpec
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import PAIR_BYTES, add_condition
-from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
+from convgrad.plan.recipe import CHANNELS, F32_BYTES
 from convgrad.plan.records import FLAGS, Record, addresses
 from convgrad.plan.regions import Blocks, Parts
-from convgrad.plan.tables import Ints, Schedule, Table, distinct, evenly, placed, wrapped
+from convgrad.plan.tables import Ints, Schedule, Table, distinct, evenly, offsets, placed, wrapped
 from convgrad.plan.tiling import tiles
 from convgrad.plan.tree import levels_of
 from convgrad.spec.order import FAN_IN
@@ -38,22 +39,31 @@ NUMBERS = Record(
     "a_k",  # bytes from a k to the next in the A that micro-tiles read
     "b_tap", "b_k",  # bytes from a tap, from a k to the next in the B that micro-tiles read
     "panels", "panel_bytes", "weights_panel",  # number of panels packed at a time; bytes of a panel: packed, in memory
-    "a_at", "b_at", "bias_at", "segments_at", "chains_at", "sums_at", "packed_at",  # byte offsets of arrays in scratch
+    "a_at", "b_at", "bias_at", "segments_at", "chains_at", "sums_at", "packed_at", "out_at",  # byte offsets in scratch
     "accumulate",
 )  # fmt: skip
+STEPS = Record("given", "step")  # bytes from a position to the next: in memory, and in scratch if there is a copy
 ALONG = Record(  # an axis
     "extent", "met",  # number of output positions, number of input positions
     "blocks", "block",  # number of output blocks, and byte offset of the first row of OUTPUT_BLOCK
     "kernel", "tap",  # number of taps; bytes of weights from a tap to the next
-    "given", "step",  # bytes of A from a position to the next: in memory, and in the A that micro-tiles read
-)  # fmt: skip
+) + STEPS + STEPS.within("out")  # of A, and of the output  # fmt: skip
 PAIRS = Record(  # additional arguments of kernels with bf16 pairs
     "min_sum", "paths",  # the smallest exponent sum that allows pairs; address of the counters ``PATHS``
     "min_at",  # offset in scratch of the minimum exponent of A in an output block
     addresses=("paths",),
 )  # fmt: skip
+LINE = Record("source", "to", "count")  # a task that packs A: byte offsets in memory and in packed A, positions
+PACKING = Record(
+    "packs",  # whether each output block packs its part of A
+    "packing", "packing_count",  # address of the rows of LINE, and their number
+    addresses=("packing",),
+)  # fmt: skip
 TASK = Record("group", "groups", "panel", "panels", "block", "blocks")
-OUTPUT_BLOCK = Record("part", "parts", "first", "count")  # for one axis: its rows of PART and positions of A
+POSITIONS = Record("first", "count")
+OUTPUT_BLOCK = (
+    Record("part", "parts") + POSITIONS + POSITIONS.within("out")
+)  # its rows of PART; positions of A, outputs
 PART = Record(  # a part of an axis; a region is one part of each axis
     "count", "out", "out_step",  # number of output positions, bytes to the first position, bytes between positions
     "met", "met_step",  # position of A for the first output position and tap, and its step per output position
@@ -67,7 +77,6 @@ STENCIL_SEGMENT = SEGMENT + Record("first")  # ``count`` is a number of taps in 
 CHAIN = Record("number", "segments", "segment")  # number in the tree, number of segments, bytes to the first segment
 
 MAX_WEIGHED = 1 << 20  # if there are more output blocks, tasks assume that all have equal work
-NOT_ALONG = 512  # 1024ths of a cycle per position: the minimum saving for which micro-tiles leave the contiguous axis
 
 
 @cache
@@ -79,7 +88,7 @@ def of_axes(axes: int) -> Record:
 @cache
 def arguments(axes: int) -> Record:
     """Return the arguments of the output-stationary nest for a number of axes."""
-    return of_axes(axes) + PAIRS
+    return of_axes(axes) + PAIRS + PACKING
 
 
 def schedule(view: ForwardNest, plan: ForwardPlan, accumulates: bool) -> Schedule:
@@ -88,19 +97,26 @@ def schedule(view: ForwardNest, plan: ForwardPlan, accumulates: bool) -> Schedul
     view = view.seen(spec)
     cut = [axis.parts.in_blocks(size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
     reached = [_reached(axis, each) for axis, each in zip(view.axes, cut, strict=True)]
-    room = [int(counts.max()) for _, counts in reached]  # maximum positions of A along each axis, of an output block
-    blocks, parts, axes = _axes(view, spec, cut, reached, _steps(view, spec, room))
+    # The maximum positions of A along each axis that are packed together: of an output block, or all.
+    room = [axis.met for axis in view.axes] if plan.packed_once else [int(counts.max()) for _, counts in reached]
+    sizes = [min(axis.extent, size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
+    out_row = spec.pitch * F32_BYTES  # bytes of a position's sums in scratch
+    row = spec.position_bytes(view.channels)
+    steps = _steps([axis.data for axis in view.axes], () if spec.a_in_place else room, row)
+    out_steps = _steps([axis.out for axis in view.axes], sizes if spec.collects else (), out_row)
+    blocks, parts, axes = _axes(view, spec, plan, cut, reached, steps, out_steps)
     tables: dict[str, Table] = {
         "tasks": _tasks(view, plan, list(map(_work, cut))),
         "output_blocks": blocks,
         "parts": parts,
     }
-    packed = 0 if spec.a_in_place else prod(room) * spec.position_bytes(view.channels)
-    scratch, size = _scratch(view, plan, packed)
+    packed = prod(room) * row
+    own = 0 if spec.a_in_place or plan.packed_once else packed
+    scratch, size = _scratch(view, plan, own, prod(sizes) * out_row * spec.collects)
     numbers = {
         "task_count": len(tables["tasks"]),
         "n": view.n, "k": view.k, "channels": view.channels, "taps": view.taps,
-        "data_group": view.data[0], "data_k": view.data[1],
+        "data_group": packed if plan.packed_once else view.data[0], "data_k": view.data[1],
         "out_group": view.out[0], "out_n": view.out[1],
         "weights_group": view.weights[0], "weights_n": view.weights[1], "weights_k": view.weights[2],
         "a_k": _a_k(view, spec),
@@ -109,12 +125,29 @@ def schedule(view: ForwardNest, plan: ForwardPlan, accumulates: bool) -> Schedul
     }  # fmt: skip
     if spec.step == 2:
         add_condition(tables, numbers)
-    return Schedule(tables, numbers, size)
+    if not plan.packed_once:
+        return Schedule(tables, numbers | {"packs": 1}, size)
+    tables["packing"] = _packing(view, row)
+    numbers["packing_count"] = len(tables["packing"])
+    return Schedule(tables, numbers, size, packed_bytes=view.groups * packed)
+
+
+def _packing(view: ForwardNest, row: int) -> Table:
+    """Return rows of LINE for all of A. A packed position has ``row`` bytes."""
+    outer = view.outer_axes
+    length, step = prod(axis.met for axis in view.axes[len(outer) :]), view.axes[-1].data
+    begins = offsets((view.groups, *(axis.met for axis in outer)), (view.data[0], *(axis.data for axis in outer)))
+    each = max(PACK_TOGETHER, PACK_TOGETHER_BYTES // row)
+    return LINE.rows(
+        {"source": begin + first * step, "to": (line * length + first) * row, "count": min(each, length - first)}
+        for line, begin in enumerate(begins.tolist())
+        for first in range(0, length, each)
+    )
 
 
 def _axes(
-    view: ForwardNest, spec: ForwardSpec, cut: Sequence[Blocks], reached: Sequence[tuple[Ints, Ints]],
-    steps: Sequence[int],
+    view: ForwardNest, spec: ForwardSpec, plan: ForwardPlan, cut: Sequence[Blocks],
+    reached: Sequence[tuple[Ints, Ints]], steps: Sequence[int], out_steps: Sequence[int],
 ) -> tuple[Ints, Ints, dict[str, int]]:  # fmt: skip
     """Return the rows of OUTPUT_BLOCK and of PART, and the values of ALONG, for all axes."""
     blocks, parts, numbers = list[Ints](), list[Ints](), dict[str, int]()
@@ -122,25 +155,26 @@ def _axes(
         begins, (first, count), part = cut[at].begins, reached[at], sum(map(len, parts))
         numbers |= ALONG.values(
             f"axis{at}", extent=axis.extent, met=axis.met, blocks=len(begins),
-            block=sum(map(len, blocks)) * OUTPUT_BLOCK.bytes, kernel=axis.kernel, tap=axis.weights, given=axis.data,
+            block=sum(map(len, blocks)) * OUTPUT_BLOCK.bytes, kernel=axis.kernel, tap=axis.weights,
+            given=steps[at] if plan.packed_once else axis.data,
             step=steps[at],
+            **STEPS.values("out", given=axis.out, step=out_steps[at]),
         )  # fmt: skip
         unit = prod(inner.kernel for inner in view.axes[at + 1 :])
-        contiguous = spec.out != SPATIAL or at == len(view.axes) - 1
+        begin = np.arange(len(begins)) * plan.output_block[at]
+        outs = {"out.first": begin, "out.count": np.minimum(axis.extent - begin, plan.output_block[at])}
         blocks.append(
             OUTPUT_BLOCK.table(
-                len(begins), part=(part + begins) * PART.bytes, parts=cut[at].lengths, first=first, count=count
+                len(begins), part=(part + begins) * PART.bytes, parts=cut[at].lengths, first=first, count=count, **outs
             )
         )
-        parts.append(_rows(cut[at].parts, axis, steps[at], unit, spec, contiguous))
+        parts.append(_rows(cut[at].parts, axis, steps[at], out_steps[at], unit, spec))
     return np.concatenate(blocks), np.concatenate(parts), numbers
 
 
-def _steps(view: ForwardNest, spec: ForwardSpec, room: Sequence[int]) -> list[int]:
-    """Return the byte stride of each axis in the A that micro-tiles read: in memory, or packed."""
-    if spec.a_in_place:
-        return [axis.data for axis in view.axes]
-    return [prod(room[at + 1 :]) * spec.position_bytes(view.channels) for at in range(len(room))]
+def _steps(given: Sequence[int], room: Sequence[int], size: int) -> Sequence[int]:
+    """Return the byte stride of each axis in scratch with ``room`` for positions of ``size`` bytes, or as ``given``."""
+    return given if not room else [prod(room[at + 1 :]) * size for at in range(len(room))]
 
 
 def _reached(axis: Along, cut: Blocks) -> tuple[Ints, Ints]:
@@ -151,17 +185,16 @@ def _reached(axis: Along, cut: Blocks) -> tuple[Ints, Ints]:
     return np.where(there, low, 0), np.where(there, end - low, 0)
 
 
-def _rows(parts: Parts, axis: Along, step: int, unit: int, spec: ForwardSpec, contiguous: bool) -> Ints:
+def _rows(parts: Parts, axis: Along, step: int, out_step: int, unit: int, spec: ForwardSpec) -> Ints:
     """Return rows of PART for the parts of an axis."""
     counts, which = distinct(parts.count)
-    along = 0 if contiguous else NOT_ALONG
     found = [tiles(count, spec.mr, spec.nr) for count in counts.tolist()]
-    rows = [(mr, many, int(1024 * waste) + along) for mr, many, waste in found]
+    rows = [(mr, many, int(1024 * waste)) for mr, many, waste in found]
     mr, many, waste = np.array(rows, np.int64)[which].T
     first_bias, bias = (F32_BYTES * parts.first, F32_BYTES) if spec.transposed_gemm and axis.extent > 1 else (0, 0)
     return PART.table(
         len(parts),
-        count=parts.count, out=parts.first * wrapped(axis.out), out_step=parts.step * axis.out,
+        count=parts.count, out=parts.first * wrapped(out_step), out_step=parts.step * out_step,
         met=parts.met, met_step=parts.by_position,
         data=np.where(parts.taps > 0, parts.met * wrapped(step), 0), data_step=parts.by_position * step,
         taps=parts.taps, tap=np.where(parts.taps > 0, parts.tap * unit, 0), tap_step=parts.tap_step * unit,
@@ -257,7 +290,7 @@ def _b_steps(view: ForwardNest, spec: ForwardSpec) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _scratch(view: ForwardNest, plan: ForwardPlan, data_bytes: int) -> tuple[dict[str, int], int]:
+def _scratch(view: ForwardNest, plan: ForwardPlan, data_bytes: int, out_bytes: int) -> tuple[dict[str, int], int]:
     """Return the offsets of a task's arrays in scratch, the arguments for passes, and the bytes of scratch."""
     spec, order = plan.spec, view.order
     segments = prod(axis.parts.max_taps for axis in view.axes) * order.blocks_a_line + 1
@@ -269,6 +302,7 @@ def _scratch(view: ForwardNest, plan: ForwardPlan, data_bytes: int) -> tuple[dic
         "segments_at": segments * (STENCIL_SEGMENT if spec.stencil else SEGMENT).bytes,
         "b_at": 0 if spec.b_in_place else plan.panels * panel_bytes(view, spec),
         "a_at": data_bytes,
+        "out_at": out_bytes,
         "packed_at": 8,
     }
     if spec.step == 2:

@@ -220,15 +220,15 @@ class MicroTile:
         tree.combine_complete(f, f.sums, self.spec.tile_bytes, size, a.levels, number, following)
 
     def store(self, sums: list[Value], last: Value) -> None:
-        """Add the last chain to the tree, and store the total.
+        """Add the last chain to the tree, and store the total, or collect it.
 
         It is stored from registers if the tree has at most one level, the call does not accumulate, and the columns of
-        the output are contiguous and complete.
+        the output are complete.
         """
         f, a = self.f, arguments(self.f, self.spec)
         plain = f.compare("eq", a.accumulate, 0) & (f.left >= self.vectors * self.spec.isa.lanes)
-        if self.spec.out != CHANNELS:
-            plain = Value(f, "i1", "false")
+        if self.spec.collects:
+            plain = Value(f, "i1", "true")
         with f.when(f.begins & (f.count < 2)):
             with f.when(plain):
                 self.from_registers(sums)
@@ -247,12 +247,19 @@ class MicroTile:
                 self.from_memory(f.at(f.sums, (a.levels - 1) * self.spec.tile_bytes))
 
     def from_registers(self, sums: list[Value]) -> None:
-        """Store whole vectors of sums.
+        """Store whole vectors of sums, or collect them as they are.
 
         Two vectors are rounded to bf16 at once if bf16 pairs were added, there is no bias, and no sum is NaN. Data for
         which bf16 pairs are allowed has no sum that is denormal or -0.
         """
-        f, e = self.f, epilogue(self.f, self.spec)
+        f = self.f
+        if self.spec.collects:
+            row = f.out
+            for r, v in product(range(self.rows), range(self.vectors)):
+                row = f.at(row, f.out_step) if r and not v else row
+                f.store(sums[r * self.vectors + v], row, v * self.spec.isa.lanes * F32_BYTES)
+            return
+        e = epilogue(f, self.spec)
         rows = [sums[r * self.vectors : (r + 1) * self.vectors] for r in range(self.rows)]
         if self.spec.step == 1 or self.spec.output != "bf16" or self.vectors % 2:
             e.rows(rows, f.out, f.out_step, f.bias, f.bias_step)
@@ -270,8 +277,11 @@ class MicroTile:
         return f.op("i1", f"xor {f.any_of(found)}, true")
 
     def from_memory(self, sums: Value) -> None:
-        """Store sums that are in memory, whichever axis of the output is contiguous."""
+        """Store sums that are in memory, or collect them."""
         f = self.f
+        if self.spec.collects:
+            self.from_registers([f.load(self.kind, sums, place) for place in self.offsets])
+            return
         step = (f.out_step, f.left, f.bias_step)
         f.call("store_panel", f.arguments, sums, f.out, f.bias, f.value(self.rows), f.skip, *step)
 

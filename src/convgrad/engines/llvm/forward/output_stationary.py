@@ -12,6 +12,7 @@ from functools import reduce
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns, going
+from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward import pack
 from convgrad.engines.llvm.forward.arguments import along, arguments
@@ -24,7 +25,8 @@ from convgrad.engines.llvm.pairs import minimum, nothing_yet, pairs_allowed
 from convgrad.plan.constants import PREFETCH_MAX_TILE_BYTES
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.schedule import CHAIN, OUTPUT_BLOCK, PART, TASK
-from convgrad.plan.recipe import F32_BYTES
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.recipe import F32_BYTES, SPATIAL
 
 NOTHING = -1
 EachLine = Callable[[Value, Value, Value], None]  # takes the addresses of a line and of its packed copy, and its length
@@ -132,52 +134,103 @@ def _output_block(
     block = rows[::-1]
     if spec.step == 2:
         nothing_yet(f, spec.isa, f.at(f.scratch, a.min_at))
-    if not spec.a_in_place:
-        data = _pack_a(f, spec, a, axes, block, data)
-    elif spec.step == 2:
 
-        def find_min(source: Value, to: Value, count: Value) -> None:
-            f.call("minimum", source, count, axes[-1].given, a.channels, f.at(f.scratch, a.min_at))
+    data = _read_a(f, spec, a, axes, block, data)
 
-        _each_line(f, axes, block, data, f.scratch, find_min)
-
-    def regions(at: int, parts: list[Value]) -> None:
+    def regions(at: int, parts: list[Value], *where: Value) -> None:
         if at == spec.axes:
-            f.call("region", f.arguments, f.scratch, data, weights, out, *panels, *parts)
+            f.call("region", f.arguments, f.scratch, data, weights, *where, *parts)
             return
         with f.loop(block[at].parts, part=f.at(a.parts, block[at].part)) as each:
-            regions(at + 1, [*parts, each.part])
+            regions(at + 1, [*parts, each.part], *where)
             each.next(part=f.at(each.part, PART.bytes))
 
-    regions(0, [])
+    if not spec.collects:
+        regions(0, [], out, *panels, f.value(0))
+        return
+    collected = f.at(f.scratch, a.out_at)
+    out_axes, out_block = [axis.of("out") for axis in axes], [row.of("out") for row in block]
+    with f.loop(panels[1]) as each:
+        number = panels[0] + each.index
+        first = _first_column(f, spec, a, number * spec.width)
+        left = f.min(a.n - first, spec.width)
+        bias = f.at(f.scratch, a.bias_at + each.index * (spec.width * F32_BYTES))
+
+        def prefetch(to: Value, sums: Value, count: Value) -> None:
+            _prefetch_out(f, a, to, count * BYTES[spec.output], left)
+
+        def store(to: Value, sums: Value, count: Value) -> None:
+            step = (out_axes[-1].given, left, f.value(F32_BYTES))
+            f.call("store_panel", f.arguments, sums, to, bias, count, f.value(0), *step)
+
+        out_lines = (out_axes, out_block, f.at(out, first * a.out_n), collected)
+        if spec.out == SPATIAL:
+            _each_line(f, *out_lines, prefetch)
+        regions(0, [], _origin(f, collected, out_axes, out_block), number, f.value(1), each.index)
+        _each_line(f, *out_lines, store)
 
 
-def _pack_a(
+def _prefetch_out(f: Function, a: Named, begin: Value, size: Value, columns: Value) -> None:
+    """Prefetch a line of ``size`` bytes of each column of the output, to store to it later."""
+    with f.loop(columns, to=begin) as column:
+        with f.loop(size + (LINE_BYTES - 1) >> LINE_BYTES.bit_length() - 1, to=column.to) as line:
+            f.prefetch(line.to, write=True)
+            line.next(to=f.at(line.to, LINE_BYTES))
+        column.next(to=f.at(column.to, a.out_n))
+
+
+def _origin(f: Function, begin: Value, axes: Sequence[Named], block: Sequence[Named]) -> Value:
+    """Return the address that position 0 of all axes would have, if the first position of a block is at ``begin``."""
+    moved = reduce(lambda s, one: s + one[1].first * one[0].step, zip(axes, block, strict=True), f.value(0))
+    return f.at(begin, f.value(0) - moved)
+
+
+def _read_a(
     f: Function, spec: ForwardSpec, a: Named, axes: Sequence[Named], block: Sequence[Named], data: Value
 ) -> Value:
-    """Pack the part of A that an output block reads. Return the address that position 0 of all axes would have."""
-    begin = f.at(f.scratch, a.a_at)
+    """Pack the part of A that an output block reads, unless A is packed or in place. Find its minimum exponent.
+
+    Return the address that position 0 of all axes has in A, or would have in the packed part.
+    """
+
+    def find_min(source: Value, to: Value, count: Value) -> None:
+        f.call("minimum", source, count, axes[-1].given, a.channels, f.at(f.scratch, a.min_at))
 
     def pack_line(source: Value, to: Value, count: Value) -> None:
         pack.line_of_a(f, spec, a, to, source, count)
 
-    _each_line(f, axes, block, data, begin, pack_line)
-    ranges = zip(axes, block, strict=True)
-    moved = reduce(lambda s, one: s + one[1].first * one[0].step, ranges, f.value(0))
-    return f.at(begin, f.value(0) - moved)
+    lines, begin = (axes, block, data), f.at(f.scratch, a.a_at)
+    packs = f.value(0) if spec.a_in_place else a.packs
+    if not spec.a_in_place:
+        with f.when(f.compare("ne", packs, 0)):
+            _each_line(f, *lines, begin, pack_line)
+        data = f.select(f.compare("ne", packs, 0), _origin(f, begin, axes, block), data)
+    if spec.step == 2:
+        with f.when(f.compare("eq", packs, 0)):
+            _each_line(f, *lines, begin, find_min)
+    return data
 
 
 def _each_line(
     f: Function, axes: Sequence[Named], block: Sequence[Named], data: Value, begin: Value, each_line: EachLine
 ) -> None:  # fmt: skip
-    """Visit the lines of A that an output block reads. Their packed copies are contiguous and begin at ``begin``."""
+    """Visit the lines of A that an output block reads, or of its outputs. Their copies begin at ``begin``.
+
+    Lines of the last two axes that are contiguous in memory and in the copy are visited as one line.
+    """
+    *_, outer, inner = [axis.given for axis in axes]
+    *_, outer_step, inner_step = [axis.step for axis in axes]
+    *_, count, length = [each.count for each in block]
+    joined = f.compare("eq", outer, length * inner) & f.compare("eq", outer_step, length * inner_step)
+    counts = [each.count for each in block[:-2]] + [f.select(joined, f.value(1), count)]
+    length = f.select(joined, count * length, length)
 
     def lines(at: int, source: Value, to: Value) -> None:
         source = f.at(source, block[at].first * axes[at].given)
         if at == len(axes) - 1:
-            each_line(source, to, block[at].count)
+            each_line(source, to, length)
             return
-        with f.loop(block[at].count, source=source, to=to) as each:
+        with f.loop(counts[at], source=source, to=to) as each:
             lines(at + 1, each.source, each.to)
             each.next(source=f.at(each.source, axes[at].given), to=f.at(each.to, axes[at].step))
 
@@ -194,7 +247,7 @@ def _region(module: Module, spec: ForwardSpec) -> None:
     names = [f"part{axis}" for axis in range(spec.axes)]
     f = module.function(
         "region", False, arguments="ptr", scratch="ptr", data="ptr", weights="ptr", out="ptr", panel="i64",
-        panels="i64", **dict.fromkeys(names, "ptr"),
+        panels="i64", packed="i64", **dict.fromkeys(names, "ptr"),
     )  # fmt: skip
     a = arguments(f, spec)
     rows = [f.parameters[name] for name in names]
@@ -213,8 +266,8 @@ def _region(module: Module, spec: ForwardSpec) -> None:
         last = _to_next_block(f, along(a, spec), parts)
     rows_of_tile, step = tiled["mr"], tiled["data_step"]
     begin = {
-        "weights": f.weights if spec.b_in_place else f.at(f.scratch, a.b_at),
-        "bias": f.at(f.scratch, a.bias_at), "first": f.panel * spec.width,
+        "weights": f.weights if spec.b_in_place else f.at(f.scratch, a.b_at + f.packed * a.panel_bytes),
+        "bias": f.at(f.scratch, a.bias_at + f.packed * (spec.width * F32_BYTES)), "first": f.panel * spec.width,
         "rate": _prefetch_rate(f, rows_of_tile * step, all_k),
     }  # fmt: skip
 
@@ -237,9 +290,7 @@ def _region(module: Module, spec: ForwardSpec) -> None:
             each.next(data=f.at(each.data, parts[at].data_step), out=f.at(each.out, parts[at].out_step))
 
     with f.loop(f.panels, **begin) as each:
-        first = each.first
-        if spec.overlaps:  # the last panel repeats columns of the previous panel, so that all its columns exist
-            first = f.min(first, a.n - spec.width)
+        first = _first_column(f, spec, a, each.first)
         panel = {
             "weights": f.at(each.weights, first * a.weights_n) if spec.b_in_place else each.weights,
             "bias": f.at(each.bias, parts[-1].first_bias) if spec.transposed_gemm else each.bias, "rate": each.rate,
@@ -262,13 +313,18 @@ def _region(module: Module, spec: ForwardSpec) -> None:
                 "ends": f.compare("eq", some.index, passes - 1),
             }  # fmt: skip
             f.store(f.value(0), waiting)
-            lines(0, panel, met, f.at(out, first * a.out_n))
+            lines(0, panel, met, out if spec.collects else f.at(out, first * a.out_n))
         each.next(
             weights=each.weights if spec.b_in_place else f.at(each.weights, a.panel_bytes),
             bias=each.bias if spec.transposed_gemm else f.at(each.bias, spec.width * F32_BYTES),
             first=each.first + spec.width, rate=f.value(0),
         )  # fmt: skip
     f.done()
+
+
+def _first_column(f: Function, spec: ForwardSpec, a: Named, first: Value) -> Value:
+    """Return the first column of a panel. If panels overlap, the last panel ends at the last column."""
+    return f.min(first, a.n - spec.width) if spec.overlaps else first
 
 
 def _tiled_axis(f: Function, spec: ForwardSpec, parts: Sequence[Named]) -> tuple[Value, dict[str, Value]]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from convgrad.engines.llvm.arguments import Named
+from convgrad.engines.llvm.arguments import Named, columns
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.packing import Cells, Copy, in_pairs, nested
 from convgrad.engines.llvm.pairs import nothing_yet
 from convgrad.plan.forward.recipe import ForwardSpec
+from convgrad.plan.forward.schedule import LINE
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, TAPS
 
@@ -92,6 +93,14 @@ def pack_line(module: Module, spec: ForwardSpec) -> None:
             position.next(source=f.at(position.source, copy.row), to=f.at(position.to, pitch))
     else:
         in_pairs(copy, "columns", Copy.along_rows if spec.data == SPATIAL else Copy.one_by_one, f.source, f.to)
+    f.done()
+
+
+def pack_once(module: Module, spec: ForwardSpec) -> None:
+    """Emit ``task``, which packs a row of LINE. The output of this driver is packed A."""
+    f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
+    a, line = arguments(f, spec), columns(f, f.task, LINE)
+    f.call("pack_line", f.arguments, f.at(a.out, line.to), f.at(a.data, line.source), line.count)
     f.done()
 
 
