@@ -32,10 +32,11 @@ from convgrad.words import duration
 CUTS = 2  # divisions of the work that are timed per kernel
 MAX_PLANS = 8  # that are timed
 PROMISING = 3.0  # times the predicted time of the cheapest plan: slower plans are not timed
-SLOW = 1.5  # times the time of the fastest plan: slower plans are timed once
+SLOW = 1.5  # times the time of the fastest plan: slower plans are timed in the first rounds only
+ROUNDS_OF_ALL = 2  # first rounds, because threads may still sleep in the first
 MIN_GAIN = 0.03  # of the time: a smaller gain may be noise, and does not replace the plan of the cost model
 SAMPLE_S = 0.01  # of calls of one plan per round
-MIN_ROUNDS, MAX_ROUNDS, ROUNDS_S = 3, 50, 0.2  # rounds go on until this time is used
+MIN_ROUNDS, MAX_ROUNDS, ROUNDS_S = 4, 50, 0.2  # rounds go on until this time is used
 _MEASURED = hashlib.sha256(b"measured plans").digest()  # the name of what is kept in the kernel cache
 REMEMBERED = 1024
 
@@ -77,10 +78,10 @@ def measured(problem: Problem, strides: Strides, found: Sequence[Chosen]) -> lis
     seen = view_of(problem, strides[:-1], strides[-1])
     calls = [tabled(each, problem, seen) for each in found]
     *operands, out = _arrays(problem, strides)
-    times = [_time_ms(call, operands, out) for call in calls]
+    times = [float("inf")] * len(calls)
     began, rounds = perf_counter(), 0
     while rounds < MIN_ROUNDS or (perf_counter() - began < ROUNDS_S and rounds < MAX_ROUNDS):
-        limit = SLOW * min(times)
+        limit = SLOW * min(times) if rounds >= ROUNDS_OF_ALL else float("inf")
         times = [
             time if time > limit else min(time, _time_ms(call, operands, out))
             for time, call in zip(times, calls, strict=True)
