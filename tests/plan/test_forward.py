@@ -208,6 +208,13 @@ def test_tables_are_as_long_as_axes(name: str) -> None:
         assert_short(*planned(one, list(ISAS)[number % 3], THREADS[number // 2 % 3]))
 
 
+@pytest.mark.parametrize(("layouts", "channels", "taps"), [("NCX:OIX", 512, 49), ("NXC:XIO", 512, 49), ("NCX", 600, 1)])
+def test_taps_are_channels_where_dst_has_one_position(layouts: str, channels: int, taps: int) -> None:
+    """Not if a tap has three chains: nodes of the tree would then add others than those of the specified order."""
+    view = dense_view(problem(f"BWD_D f32 {layouts} mb4ic64ih7oc{channels}oh1kh7"))
+    assert (view.n, view.taps) == (64 * taps, 49 // taps)
+
+
 def test_lists_of_runs_are_as_long_as_taps() -> None:
     """What a tile reads is listed once for all tiles of a box: a kernel's taps, each in blocks, are all."""
     for line in LARGE:

@@ -112,6 +112,11 @@ PROBLEMS = {
     "groups along rows": Conv(2, 3, 9, 27, (along(9, 3, 2, pads=(1, 1)), along(40, 5, 1, 2, (4, 3)))),
     "depthwise, two blocks": Conv(1, 3, 3, 3, (along(9, 17, pads=(8, 8)), along(20, 17, pads=(8, 8)))),
     "patches": Conv(2, 1, 3, 300, (along(3, 4, 4), along(5, 4, 4))),
+    "one dst position": Conv(3, 1, 17, 33, (along(1, 3), along(1, 4))),
+    "one dst position along an axis": Conv(2, 1, 5, 300, (along(4, 3), along(1, 6))),
+    "one dst position in groups": Conv(2, 2, 10, 600, (along(1, 3, 2),)),
+    "one dst position, 600 channels": Conv(2, 1, 9, 600, (along(1, 2), along(1, 2))),
+    "one dst position, padded": Conv(2, 1, 16, 9, (along(1, 3, pads=(1, 0)), along(1, 4, pads=(0, 1)))),
 }  # fmt: skip
 CASES = list(product(PROBLEMS, ROLES))
 NUMBERED = {case: at % DEALT for at, case in enumerate(CASES)}  # few numbers, as each has kernels of its own

@@ -94,7 +94,7 @@ def _b_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, packed: int) -
     pack = 0.0 if spec.b_in_place else k * packed * (pack_ns(machine, spec.weights) + _paired_ns(spec))
     if spec.transposed_gemm:
         return pack + _scattered_ns(machine, spec, size)
-    return pack + (0.0 if spec.b_in_place else machine.traffic_ns(size))
+    return pack + machine.traffic_ns(size)
 
 
 def _scattered_ns(machine: Machine, spec: ForwardSpec, size: int) -> float:

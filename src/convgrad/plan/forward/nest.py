@@ -12,8 +12,10 @@ from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.regions import Part, Parts, parts, phases, uncut
 from convgrad.plan.tables import Strides
 from convgrad.spec.geometry import Axis, Conv
-from convgrad.spec.order import Order
+from convgrad.spec.order import FAN_IN, Order
 
+Steps = tuple[Axis, int, int, int]  # an axis, and its byte strides in the weights, the data and the output
+Channels = tuple[int, int, int]  # the number of output channels, and their byte strides in the weights and the output
 MIN_AXES = 4  # images and three spatial axes; a nest with fewer axes gets axes of one position in front
 
 OPERAND = {"dst": "src", "src": "dst"}  # the operand other than the weights, by the tensor solved for
@@ -166,12 +168,38 @@ def forward_nest(
     if solves_for == "src":
         n, k, by_n, by_k = k, n, by_k, by_n
     images = Axis(conv.batch, conv.batch, 1)
-    steps = zip((images, *conv.axes), (0, *weights[2:]), (data[0], *data[2:]), (out[0], *out[2:]), strict=True)
+    steps = list(zip((images, *conv.axes), (0, *weights[2:]), (data[0], *data[2:]), (out[0], *out[2:]), strict=True))
+    channels, group_out = (n, by_n, out[1]), n * out[1]
+    if solves_for == "src" and "bias" not in strides and FAN_IN % order.blocks_a_line == 0:
+        channels, steps = _with_taps(channels, steps)
+    n, by_n, by_n_out = channels
     axes = [_along(axis, solves_for, *each) for axis, *each in steps]
     return ForwardNest(
-        solves_for, conv.groups, n, k, _simplified(axes), (k * data[1], data[1]), (n * out[1], out[1]),
+        solves_for, conv.groups, n, k, _simplified(axes), (k * data[1], data[1]), (group_out, by_n_out),
         (group, by_n, by_k), strides["bias"][0] if "bias" in strides else 0, order,
     )  # fmt: skip
+
+
+def _with_taps(channels: Channels, steps: list[Steps]) -> tuple[Channels, list[Steps]]:
+    """Make src positions output channels where dst has one position, and return the axes that remain.
+
+    There, each src position meets a tap of its own, as in the last layer of a classifier. Channels and taps must have a
+    common stride in the weights and in the output. No other axis may have taps: the places of chains in the tree would
+    depend on the position.
+    """
+    folded = [each for each in steps[1:] if _meets_a_tap_each(each[0])]
+    dense = [channels] * (channels[0] > 1) + [(axis.src, weights, out) for axis, weights, _, out in folded]
+    dense.sort(key=lambda each: -each[1])
+    even = all(a[1] == b[0] * b[1] and a[2] == b[0] * b[2] for a, b in pairwise(dense))
+    left = [each for each in steps if each not in folded]
+    if not (folded and even) or any(axis.kernel > 1 for axis, *_ in left):
+        return channels, steps
+    return (prod(each[0] for each in dense), *dense[-1][1:]), left
+
+
+def _meets_a_tap_each(axis: Axis) -> bool:
+    """Return whether there is one dst position, and the src position with each number meets the tap of that number."""
+    return axis.dst == 1 and axis.kernel == axis.src > 1 and axis.dilation == 1 and axis.pad_begin == 0
 
 
 def _along(axis: Axis, solves_for: str, weights: int, data: int, out: int) -> Along:
