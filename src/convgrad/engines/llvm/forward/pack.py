@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from convgrad.engines.llvm.arguments import Named, columns
+from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.packing import Cells, Copy, in_pairs, nested
@@ -97,10 +97,11 @@ def pack_line(module: Module, spec: ForwardSpec) -> None:
 
 
 def pack_once(module: Module, spec: ForwardSpec) -> None:
-    """Emit ``task``, which packs a row of LINE. The output of this driver is packed A."""
+    """Emit ``task``, which packs a row of LINE, unless the call is stopped. The output of this driver is packed A."""
     f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
     a, line = arguments(f, spec), columns(f, f.task, LINE)
-    f.call("pack_line", f.arguments, f.at(a.out, line.to), f.at(a.data, line.source), line.count)
+    with f.when(going(f, a)):
+        f.call("pack_line", f.arguments, f.at(a.out, line.to), f.at(a.data, line.source), line.count)
     f.done()
 
 
