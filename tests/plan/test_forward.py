@@ -238,3 +238,14 @@ def test_help_is_asked_for_where_it_helps(role: str) -> None:
             assert chosen.time_ms < single.time_ms or same, (layout, channels, extent)
             alone += same
     assert 0 < alone < 24
+
+
+@pytest.mark.parametrize("role", ["FWD_D", "BWD_D"])
+def test_large_copies_are_not_made(role: str) -> None:
+    """A is packed once only if its copy needs at most as much memory as scratch of other plans may."""
+    for batch, once in ((8, True), (64, False)):
+        one = problem(f"{role} f32 NCX mb{batch}ic256ih56oc256oh56kh3ph1")
+        _, chosen, made = planned(one, "avx512", 2)
+        assert isinstance(chosen, ForwardPlan)
+        assert chosen.packed_once == once
+        assert made.packed_bytes == once * batch * 256 * 56 * 56 * 4

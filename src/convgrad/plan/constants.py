@@ -123,7 +123,7 @@ MIN_STORE_LINE = Count(4, "outputs", "minimum contiguous outputs for vector stor
 
 # -- division of the work ----------------------------------------------------------------------------------------------
 
-MAX_SCRATCH_BYTES = Count(64 << 20, "bytes", "maximum scratch of all threads without SCRATCH_FACTOR")
+MAX_SCRATCH_BYTES = Count(64 << 20, "bytes", "maximum scratch without SCRATCH_FACTOR, and maximum copy of A")
 SCRATCH_FACTOR = Rate(10.0, "times", "penalty on the time of plans that need more than MAX_SCRATCH_BYTES")
 MAX_PACK_ALL_BYTES = Count(8 << 20, "bytes", "maximum size of operands that a task packs all at once")
 MAX_INDIRECTION_FACTOR = Count(16, "times", "entries of all indirection tables, compared with one for an image")

@@ -40,16 +40,18 @@ def parts_of(axis: Along, size: int) -> Parts:
 
 
 def cuts(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: int, tiled_axis: int) -> Iterator[Cut]:
-    """Yield ways to cut groups, panels of B and output blocks, and to pack A by output blocks, or once if possible."""
+    """Yield ways to cut groups, panels of B and output blocks, and to pack A: by each output block, or once."""
     may_pack_once, found = _may_pack_once(view, spec), set()
     for cut in _cuts(view, machine, spec, threads, tiled_axis):
         key = (cut.parts, *cut.loops.values())
         if key in found:
             continue
         found.add(key)
-        packings = packed_times(cut)
-        for once in [False] * (packings < 3 or not may_pack_once) + [True] * (packings > 1 and may_pack_once):
-            yield cut._replace(loops={**cut.loops, "packed_once": once})
+        packings = packed_times(cut) if may_pack_once else 1
+        if packings <= 2:  # with more packings, packing once is always faster
+            yield cut._replace(loops={**cut.loops, "packed_once": False})
+        if packings > 1:
+            yield cut._replace(loops={**cut.loops, "packed_once": True})
 
 
 def packed_times(cut: Cut) -> int:
@@ -59,9 +61,11 @@ def packed_times(cut: Cut) -> int:
 
 
 def _may_pack_once(view: ForwardNest, spec: ForwardSpec) -> bool:
-    """Return whether a dense kernel packs A by positions, and positions form few lines."""
+    """Return whether a dense kernel packs A by positions, positions form few lines, and the copy is not too large."""
     dense = spec.data == SPATIAL and not (spec.a_in_place or spec.stencil or spec.transposed_gemm)
-    return dense and view.groups * prod(axis.met for axis in view.outer_axes) <= constants.PACK_ONCE_LINES
+    lines = view.groups * prod(axis.met for axis in view.outer_axes)
+    copy = view.groups * prod(axis.met for axis in view.axes) * spec.position_bytes(view.channels)
+    return dense and lines <= constants.PACK_ONCE_LINES and copy <= constants.MAX_SCRATCH_BYTES
 
 
 def _cuts(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: int, tiled_axis: int) -> Iterator[Cut]:
