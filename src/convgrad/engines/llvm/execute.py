@@ -62,7 +62,7 @@ class Executable:
 
     @property
     def memory_bytes(self) -> int:
-        """The bytes that a call needs besides its arrays: scratch of all threads, shared sums, and tables."""
+        """The bytes that a call needs besides its arrays: scratch of all threads, memory they share, and tables."""
         tables = self.schedule
         shared = tables.partial_bytes + tables.packed_bytes
         return self.plan.threads * tables.scratch_bytes + shared + tables.table_bytes
@@ -77,28 +77,27 @@ class Executable:
         ``keep`` is an object that keeps the memory of operands and output alive. It is released when no thread can use
         this memory.
         """
-        schedule, partial_sums = self.schedule, None
+        schedule, packed, partial_sums = self.schedule, None, None
         if self.packing is not None:
-            packed = scratch.shared.take((schedule.packed_bytes + LINE_BYTES) // 8)
+            packed = scratch.shared.take(-(-(schedule.packed_bytes + LINE_BYTES) // 8))
             to = address_of(packed) + -address_of(packed) % LINE_BYTES
             self.packing.at(operands, to, (keep, packed))
-            a, keep = self.sides[0], (keep, packed)
+            a = self.sides[0]
             operands = (*operands[:a], to, *operands[a + 1 :])
         elif schedule.partial_bytes:
             partial_sums = scratch.shared.take(schedule.partial_bytes // 8)
             partial_sums[: schedule.counters] = 0
+        shared = partial_sums if packed is None else packed  # an interrupted call does not give this memory back
         arguments, address = bound = self.bound(operands, out, partial_sums)
         if self.alone:
             work(self.kernel, address, schedule.scratch_bytes)
             _FLAGS.pack_into(arguments, sizeof(arguments) - FLAGS.bytes, *_LOWERED)
             self.free.append(bound)  # an interrupted call skips this, because its arguments may be incomplete
         else:
-            kernel, held = self.kernel, (self, keep, partial_sums)
+            kernel, held = self.kernel, (self, keep, shared)
             pools.run(kernel, arguments, schedule.scratch_bytes, self.plan.threads, self.plan.time_ms, held)
-        if self.packing is not None:
-            scratch.shared.give_back(packed)
-        elif partial_sums is not None:
-            scratch.shared.give_back(partial_sums)
+        if shared is not None:
+            scratch.shared.give_back(shared)
 
     def bound(self, operands: Sequence[int], out: int, partial_sums: Array | None) -> tuple[Words, int]:
         """Return the driver's arguments for these addresses, followed by its flags, and the address of the arguments.

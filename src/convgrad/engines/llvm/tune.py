@@ -32,8 +32,8 @@ from convgrad.words import duration
 CUTS = 2  # divisions of the work that are timed per kernel
 MAX_PLANS = 8  # that are timed
 PROMISING = 3.0  # times the predicted time of the cheapest plan: slower plans are not timed
-SLOW = 1.5  # times the time of the fastest plan: slower plans are timed in the first rounds only
-ROUNDS_OF_ALL = 2  # first rounds, because threads may still sleep in the first
+ROUNDS_OF_ALL = 2  # rounds in which all plans are timed: in the first round, threads may still sleep
+SLOW = 1.5  # times the time of the fastest plan: slower plans are not timed in later rounds
 MIN_GAIN = 0.03  # of the time: a smaller gain may be noise, and does not replace the plan of the cost model
 SAMPLE_S = 0.01  # of calls of one plan per round
 MIN_ROUNDS, MAX_ROUNDS, ROUNDS_S = 4, 50, 0.2  # rounds go on until this time is used

@@ -28,7 +28,7 @@ def alone(problem: Problem, view: ForwardNest, machine: Machine, spec: ForwardSp
 
 
 def timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
-    """Yield the predicted time and the cut, for each way to cut a kernel's work. Each output block packs its own A."""
+    """Yield the predicted time and the cut, for each way to cut a kernel's work."""
     view = view.seen(one.spec)
     along = tiled_axis(view.axes, one.spec.mr, one.spec.nr)
     by_block: dict[tuple[int, ...], Costs] = {}
@@ -40,7 +40,7 @@ def timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, thr
 
 
 def time_ns(one: Costs, view: ForwardNest, machine: Machine, cut: Cut) -> float:
-    """Return the time of a division of the work in ns. Each part of the panels of B packs all of A."""
+    """Return the time of a division of the work in ns."""
     (_, parts, blocks), (_, panels, all_blocks) = cut.parts, cut.counts
     compute = one.compute_ns
     if not one.spec.b_in_place and not cut.loops["pass_chains"]:

@@ -100,7 +100,7 @@ class ForwardSpec:
 
     @property
     def packing(self) -> ForwardSpec:
-        """The fields on which the code depends that packs all of A."""
+        """The specification of the driver that packs all of A. Kernels that pack the same operand share the driver."""
         return ForwardSpec(
             self.isa, self.operand, F32.name, 1, 1, False, self.axes, self.data, STRIDED, STRIDED, False, step=self.step
         )
@@ -200,9 +200,8 @@ class ForwardPlan(Chosen):
     def summary(self) -> str:
         """The strategy, the kernel and the operands, as one line of text."""
         spec, (a, b) = self.spec, self.operands
-        a_read = (
-            ("in place" if spec.data == CHANNELS else "in place, strided") if spec.a_in_place else PACKED[spec.data]
-        ) + ", once" * self.packed_once
+        in_place = "in place" if spec.data == CHANNELS else "in place, strided"
+        a_read = in_place if spec.a_in_place else PACKED[spec.data] + ", once" * self.packed_once
         b_read = "in place" if spec.b_in_place else "packed"
         return f"{self.strategy}: {spec}, A from {a} ({a_read}), B from {b} ({b_read})"
 

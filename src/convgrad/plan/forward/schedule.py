@@ -61,9 +61,8 @@ PACKING = Record(
 )  # fmt: skip
 TASK = Record("group", "groups", "panel", "panels", "block", "blocks")
 POSITIONS = Record("first", "count")
-OUTPUT_BLOCK = (
-    Record("part", "parts") + POSITIONS + POSITIONS.within("out")
-)  # its rows of PART; positions of A, outputs
+# An output block's rows of PART, and its positions: of A, and of the output.
+OUTPUT_BLOCK = Record("part", "parts") + POSITIONS + POSITIONS.within("out")
 PART = Record(  # a part of an axis; a region is one part of each axis
     "count", "out", "out_step",  # number of output positions, bytes to the first position, bytes between positions
     "met", "met_step",  # position of A for the first output position and tap, and its step per output position
@@ -133,7 +132,7 @@ def schedule(view: ForwardNest, plan: ForwardPlan, accumulates: bool) -> Schedul
 
 
 def _packing(view: ForwardNest, row: int) -> Table:
-    """Return rows of LINE for all of A. A packed position has ``row`` bytes."""
+    """Return rows of LINE for all of A, whose positions are contiguous. A packed position has ``row`` bytes."""
     outer = view.outer_axes
     length, step = prod(axis.met for axis in view.axes[len(outer) :]), view.axes[-1].data
     begins = offsets((view.groups, *(axis.met for axis in outer)), (view.data[0], *(axis.data for axis in outer)))
@@ -156,8 +155,7 @@ def _axes(
         numbers |= ALONG.values(
             f"axis{at}", extent=axis.extent, met=axis.met, blocks=len(begins),
             block=sum(map(len, blocks)) * OUTPUT_BLOCK.bytes, kernel=axis.kernel, tap=axis.weights,
-            given=steps[at] if plan.packed_once else axis.data,
-            step=steps[at],
+            given=steps[at] if plan.packed_once else axis.data, step=steps[at],  # no task reads A in memory
             **STEPS.values("out", given=axis.out, step=out_steps[at]),
         )  # fmt: skip
         unit = prod(inner.kernel for inner in view.axes[at + 1 :])

@@ -29,7 +29,7 @@ from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES, SPATIAL
 
 NOTHING = -1
-EachLine = Callable[[Value, Value, Value], None]  # takes the addresses of a line and of its packed copy, and its length
+EachLine = Callable[[Value, Value, Value], None]  # (address in memory, address in scratch, positions) of a line
 
 
 def bodies(module: Module, spec: ForwardSpec) -> None:
@@ -212,18 +212,19 @@ def _read_a(
 
 
 def _each_line(
-    f: Function, axes: Sequence[Named], block: Sequence[Named], data: Value, begin: Value, each_line: EachLine
+    f: Function, axes: Sequence[Named], block: Sequence[Named], memory: Value, scratch: Value, each_line: EachLine
 ) -> None:  # fmt: skip
-    """Visit the lines of A that an output block reads, or of its outputs. Their copies begin at ``begin``.
+    """Visit the lines of A that an output block reads, or the lines of its outputs.
 
-    Lines of the last two axes that are contiguous in memory and in the copy are visited as one line.
+    Position 0 of all axes is at ``memory``, and the block's first position is at ``scratch``. If the lines of the last
+    axis follow each other without gaps, in memory and in scratch, all lines of the last two axes are visited as one.
     """
     *_, outer, inner = [axis.given for axis in axes]
     *_, outer_step, inner_step = [axis.step for axis in axes]
     *_, count, length = [each.count for each in block]
-    joined = f.compare("eq", outer, length * inner) & f.compare("eq", outer_step, length * inner_step)
-    counts = [each.count for each in block[:-2]] + [f.select(joined, f.value(1), count)]
-    length = f.select(joined, count * length, length)
+    together = f.compare("eq", outer, length * inner) & f.compare("eq", outer_step, length * inner_step)
+    counts = [each.count for each in block[:-2]] + [f.select(together, f.value(1), count)]
+    length = f.select(together, count * length, length)
 
     def lines(at: int, source: Value, to: Value) -> None:
         source = f.at(source, block[at].first * axes[at].given)
@@ -234,7 +235,7 @@ def _each_line(
             lines(at + 1, each.source, each.to)
             each.next(source=f.at(each.source, axes[at].given), to=f.at(each.to, axes[at].step))
 
-    lines(0, data, begin)
+    lines(0, memory, scratch)
 
 
 def _region(module: Module, spec: ForwardSpec) -> None:
