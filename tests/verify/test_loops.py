@@ -11,6 +11,7 @@ from campaigns.verdict import Tally, judge_all, problems
 from tests.verify.planted_loops import LOOPS, mixed, overwritten
 from tests.verify.plants import TYPES, plant
 from tests.verify.test_diagnose import PLANTS, damaged
+from tests.verify.verdict_power import LINES, rows_of
 
 
 @pytest.mark.parametrize(
@@ -78,3 +79,10 @@ def test_right_bf16_results_have_no_mixed_accumulation() -> None:
         judge_all(what, prepared, at, tally)
     assert tally.tried > 20
     assert (tally.named, tally.alarms) == ([], [])
+
+
+@pytest.mark.parametrize(("terms", "defect"), [(200, "bf16 partials, 2"), (2_000, "tf32 accumulation of blocks")])
+def test_other_partial_sums_are_not_those_of_a_loop(terms: int, defect: str) -> None:
+    """A replay must also have the bits of the wrong elements that it does not explain."""
+    cells = rows_of([LINES[terms]], [defect])[defect].values()
+    assert not any("!" in cell for cell in cells)

@@ -27,8 +27,9 @@ AS_GOOD = 0.05  # replays whose shares differ by less are both named
 def mixed(scene: Scene) -> Iterator[Defect]:
     """Yield the defect of partial sums rounded between rows, images or taps, if a replay has the result's bits.
 
-    Elements speak if the replay differs from the rounded exact sum. They give evidence as throws of a coin do, because
-    another result is on the replay's side of the exact sum, with the replay's bits, in at most half of all cases.
+    Elements speak if the replay or the result differs from the rounded exact sum. They give evidence as throws of a
+    coin do, because another result is on the replay's side of the exact sum, with the replay's bits, in at most half of
+    all cases.
     """
     where = _sampled(scene)
     if scene.conv is None or scene.problem.accumulate or "bias" in scene.given or not where.size:
@@ -43,7 +44,7 @@ def mixed(scene: Scene) -> Iterator[Defect]:
             continue
         for words, total in _replays(x * y, scene.problem.solves_for == "weights", fmt):
             replayed = round_to(total, out)
-            speaks = np.isfinite(replayed) & (replayed != right)
+            speaks = np.isfinite(replayed) & ((replayed != right) | (got != right))
             many, same = int(speaks.sum()), int((speaks & (replayed == got)).sum())
             if same >= AGREED * many and surprise(same, many) >= ENOUGH:
                 bits = f"the same bits at {same} of {many} elements"
