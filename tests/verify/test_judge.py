@@ -354,3 +354,23 @@ def test_a_result_of_other_operands_has_no_cause(operator: str, fmt: Format, see
         layer["weights_shape"] = [3, 3, 16, 32]
     verdict = check(operator, convgrad.run(operator, *other, **layer), *mine, **layer)
     assert (verdict.outcome, verdict.defects) == ("wrong", ())
+
+
+def test_filters_of_sampled_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large problems compute filters element by element, and none for errors that rounded operands cannot cause."""
+    one, words = plant_of(SMALL, "normal"), "t of operands rounded to tf32"
+    prepared = one.prepared()
+    reference, how = certify(prepared.problem, prepared.operands), Declared(F32)
+    rounded = np.asarray(ARITHMETIC["operands rounded to tf32"][1](one), np.float32)
+    noise = rounded + np.random.default_rng(0).standard_normal(rounded.shape, np.float32)
+
+    def found(got: Array) -> Any:
+        canonical = got.transpose(prepared.problem.output_order)
+        return judge(canonical, reference, prepared.problem, prepared.operands, how, None)
+
+    whole = found(rounded)
+    monkeypatch.setattr("convgrad.verify.judge.statistics.filters.MULTIPLY_ADDS", 0)
+    sampled = found(rounded)
+    assert sampled.found == whole.found
+    assert sampled.statistics[words] == pytest.approx(whole.statistics[words], rel=1e-6)
+    assert words not in found(noise).statistics

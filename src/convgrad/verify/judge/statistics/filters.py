@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from convgrad.formats import BF16, F16, F32, TF32, Format
 from convgrad.spec import exact_result
 from convgrad.spec.geometry import Conv
+from convgrad.spec.problem import Problem
 from convgrad.verify.judge.conspire import AT_ONCE
 from convgrad.verify.judge.errors import Errors
 from convgrad.verify.judge.names import OPERANDS_ROUNDED, OPERANDS_TRUNCATED
@@ -32,6 +33,7 @@ THRESHOLD, COEFFICIENT, LARGE = 6.0, 0.25, 2.0  # a coefficient above LARGE is a
 FEWEST = 64  # elements that a correlation needs
 MULTIPLY_ADDS = 2**31  # about a second; a filter of a larger problem is computed for a sample of elements
 ELEMENTS, TERMS = 4096, 2**27  # maximum numbers of elements and of terms of this sample
+FAR = 64  # a sample does not correlate with a filter if most of its errors are larger by this factor
 
 
 @dataclass(frozen=True)
@@ -73,15 +75,16 @@ def matched_filters(errors: Errors) -> Finding:
 
     Filters that explain the errors almost as well are named, too.
     """
-    chosen = errors.alone
-    if np.count_nonzero(chosen) < FEWEST:
+    if np.count_nonzero(errors.alone) < FEWEST:
         return Finding()
     figures: dict[str, float] = {}
     found: list[tuple[float, Filter, float]] = []
-    for one in FILTERS:
-        if one.fmt.significand_bits >= errors.problem.operand_format.significand_bits or not _possible(errors, one):
-            continue
-        at, caused = _caused(errors, one)
+    bits = errors.problem.operand_format.significand_bits
+    filters = [one for one in FILTERS if one.fmt.significand_bits < bits and _possible(errors, one)]
+    if not filters:
+        return Finding()
+    at, all_caused = _caused(errors, filters)
+    for one, caused in zip(filters, all_caused, strict=True):
         figures[f"t of {one.name}"], coefficient, residual = _matched(errors, at, caused)
         if figures[f"t of {one.name}"] > THRESHOLD and coefficient > COEFFICIENT:
             found.append((residual, one, coefficient))
@@ -109,8 +112,15 @@ def _possible(errors: Errors, one: Filter) -> bool:
         return False
     at = tuple(np.transpose(sample.at))
     filtered = _beside(caused / errors.deviation[at], errors.value[at] / errors.deviation[at])
-    size = sqrt(float(np.square(errors.z[errors.alone]).mean()))
-    return size > COEFFICIENT / 2 * sqrt(float(np.square(filtered).mean()))
+    length, z = sqrt(float(np.square(filtered).mean())), errors.z[errors.alone]
+    if not _is_evaluated(errors.problem) and float(np.median(np.abs(z))) > FAR * length:
+        return False
+    return sqrt(float(np.square(z).mean())) > COEFFICIENT / 2 * length
+
+
+def _is_evaluated(problem: Problem) -> bool:
+    """Return whether a filter is computed for all elements, not for a sample."""
+    return not isinstance(problem.geometry, Conv) or problem.geometry.multiply_adds <= MULTIPLY_ADDS
 
 
 def _changes(x: F64Array, y: F64Array, one: Filter) -> F64Array:
@@ -120,29 +130,33 @@ def _changes(x: F64Array, y: F64Array, one: Filter) -> F64Array:
     return changes
 
 
-def _caused(errors: Errors, one: Filter) -> tuple[Any, F64Array]:
-    """Return indices of elements, and their errors if the filter rounds the operands."""
+def _caused(errors: Errors, filters: Sequence[Filter]) -> tuple[Any, list[F64Array]]:
+    """Return indices of elements, and for each filter their errors if it rounds the operands."""
+    problem = errors.problem
+    chosen = np.flatnonzero(errors.alone)
+    if _is_evaluated(problem):
+        changed = [_evaluated(errors, one) - errors.plain for one in filters]
+        return np.unravel_index(chosen, errors.value.shape), [each.ravel()[chosen] for each in changed]
+    count = min(ELEMENTS, max(FEWEST, TERMS // max(1, int(errors.terms.max()))), chosen.size)
+    chosen = np.sort(np.random.default_rng(0).choice(chosen, count, replace=False))
+    places = [tuple(int(i) for i in np.unravel_index(at, errors.value.shape)) for at in chosen]
+    caused = np.zeros((len(filters), count))
+    for at, place in enumerate(places):
+        sample = take(problem, errors.operands, [place])
+        right = sample.products.sum()
+        for one, row in zip(filters, caused, strict=True):
+            row[at] = replace(sample, x=coarser(sample.x, one), y=coarser(sample.y, one)).products.sum() - right
+    return np.unravel_index(chosen, errors.value.shape), list(caused)
+
+
+def _evaluated(errors: Errors, one: Filter) -> F64Array:
+    """Return the exact result of operands that the filter rounds."""
     problem = errors.problem
     rounded = [
         operand if tensor == "bias" else coarser(np.asarray(operand, np.float64), one)
         for tensor, operand in zip(problem.operands, errors.operands, strict=True)
     ]
-    geometry = problem.geometry
-    chosen = np.flatnonzero(errors.alone)
-    if not isinstance(geometry, Conv) or geometry.multiply_adds <= MULTIPLY_ADDS:
-        changed = exact_result.evaluate(replace(problem, accumulate=False), rounded).value
-        return np.unravel_index(chosen, errors.value.shape), (changed - errors.plain).ravel()[chosen]
-    count = min(ELEMENTS, max(FEWEST, TERMS // max(1, int(errors.terms.max()))), chosen.size)
-    chosen = np.sort(np.random.default_rng(0).choice(chosen, count, replace=False))
-    places = [tuple(int(i) for i in np.unravel_index(at, errors.value.shape)) for at in chosen]
-    return np.unravel_index(chosen, errors.value.shape), np.concatenate(
-        [_sums(problem, rounded, [at]) - _sums(problem, errors.operands, [at]) for at in places]
-    )
-
-
-def _sums(problem: Any, operands: Sequence[Any], at: Any) -> F64Array:
-    sums: F64Array = take(problem, operands, at).products.reshape(len(at), -1).sum(1)
-    return sums
+    return exact_result.evaluate(replace(problem, accumulate=False), rounded).value
 
 
 def _matched(errors: Errors, at: Any, caused: F64Array) -> tuple[float, float, float]:
