@@ -22,6 +22,7 @@ WHOLE = 2**27  # multiply-adds; larger sums are computed only at SAMPLED wrong a
 ENOUGH, MAXIMUM = 24.0, 24.0
 FIRST = 2  # number of elements at which every explanation is computed first
 LEFT = 0.25  # largest share of the errors that an explanation may leave unexplained
+CLOSER = {8: 1.0, 2 * FEW: 0.75}  # the same at so many elements, which are computed before all
 FAR = 1e6  # the largest ratio of error to noise that counts; larger ratios are cut
 
 
@@ -85,9 +86,11 @@ def _fit(scene: Scene, one: Explanation) -> Fit | None:
     An explanation fits if all elements are inside its bound, and the wrong elements give enough bits of evidence. The
     bound of long sums is wide, so an explanation must also leave at most a quarter of the errors.
     """
-    answer = one.sums.at(scene.few)
-    if not _inside(scene, one, scene.few, answer)[0].all():
-        return None
+    for count, share in CLOSER.items():
+        answer = one.sums.at(scene.few[:count])
+        inside, _ = _inside(scene, one, scene.few[:count], answer)
+        if not inside.all() or not _explains(scene, one, scene.few[:count], answer, share):
+            return None
     distance = _distance(scene, one, answer)
     whole = one.sums.work <= WHOLE
     where = np.arange(scene.actual.size) if whole else scene.many
@@ -99,8 +102,8 @@ def _fit(scene: Scene, one: Explanation) -> Fit | None:
     return Fit(one.name, ", ".join(part for part in (one.detail, checked) if part), distance)
 
 
-def _explains(scene: Scene, one: Explanation, where: Where, answer: Answer) -> bool:
-    """Return whether the result is at most a quarter as far from the explanation's result as from the right one."""
+def _explains(scene: Scene, one: Explanation, where: Where, answer: Answer, share: float = LEFT) -> bool:
+    """Return whether an explanation leaves at most this share of the distance between the result and the right one."""
     got, exact = scene.actual[where], scene.exact.value.ravel()[where]
     noise = np.maximum(
         _noise(scene, exact, scene.exact.magnitude.ravel()[where]),
@@ -111,7 +114,7 @@ def _explains(scene: Scene, one: Explanation, where: Where, answer: Answer) -> b
         * ~((got == claimed) | (np.isnan(got) & np.isnan(claimed)))
         for claimed in (round_to(exact, scene.problem.output_format), _rounded_by(scene, one, answer.value.ravel()))
     )
-    return float(left @ left) <= float(was @ was) * LEFT**2
+    return float(left @ left) <= float(was @ was) * share**2
 
 
 def _rounded_by(scene: Scene, one: Explanation, value: F64Array) -> F64Array:
