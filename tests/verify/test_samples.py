@@ -107,6 +107,30 @@ def test_a_degraded_sample_names_the_defect() -> None:
     assert {one.where for one in rounded.evidence} == {""}
 
 
+def test_a_sample_inside_its_bound_names_the_defect() -> None:
+    """The bound of 1,200 terms in f16 is so wide that a flipped kernel is inside."""
+    given = operands((3, 20, 20, 16), (3, 20, 20, 16))
+    call = {**SAME, "weights_shape": [3, 3, 16, 16]}
+    flipped = run("ConvolutionBackwardWeights", *given, **call)[::-1]
+    found = check("ConvolutionBackwardWeights", flipped, *given, sample=600, accumulation="f16", **call)
+    assert (found.outcome, found.defects, found.elements) == (DEGRADED, ("kernel flipped",), 576)
+
+
+def test_long_sums_are_diagnosed_in_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A defect of the last 8 of 32 channels is named in their block, where it explains all elements."""
+
+    def negated(right: Array) -> Array:
+        right[..., -8:] *= -1
+        return right
+
+    assert verdict(WEIGHTS, negated).defects == ()
+    monkeypatch.setattr(importlib.import_module("convgrad.verify.diagnose"), "WHOLE", 0)
+    found = verdict(WEIGHTS, negated)
+    assert found.defects == ("sign",)
+    assert f"all {found.beyond} wrong elements are in group 3 of 4" in found.where
+    assert verdict(WEIGHTS, lambda right: right[::-1]).defects == ("kernel flipped",)
+
+
 def test_a_right_sample_states_its_size() -> None:
     one, other = verdict(WEIGHTS, lambda right: right), verdict(FORWARD, lambda right: right)
     assert one.outcome == other.outcome == OK

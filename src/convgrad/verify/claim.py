@@ -14,7 +14,7 @@ from convgrad.spec.layouts import from_canonical
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.verify.bound import bounded_by
 from convgrad.verify.declared import SUM, Declared
-from convgrad.verify.diagnose import diagnose
+from convgrad.verify.diagnose import Diagnosis, diagnose
 from convgrad.verify.diagnose.place import place
 from convgrad.verify.judge import Judgement, judge
 from convgrad.verify.judge.names import ONE_GROUP, SINGLE
@@ -37,6 +37,8 @@ class Claim:
     Call ``add`` with the parts of the output, or of a ``sample``, in order; ``verdict`` then returns the verdict. An
     element has the same bound in its part as in the whole result. The verdict adds the counts of all parts, and has the
     worst element of all parts. Statistics are computed for each part, as if the part were a whole result.
+
+    ``scattered`` is true for the part of a sample whose groups are blocks of channels that are not neighbours.
     """
 
     got: Array
@@ -48,6 +50,7 @@ class Claim:
     _bounded: Verdict = field(default_factory=Verdict)
     _mask: NDArray[np.bool_] | None = None
     sample: Sample | None = None
+    scattered: bool = False
     _judged: list[Judgement] = field(default_factory=list)
     _whole: Verdict | None = None
     _first_wrong: Verdict | None = None
@@ -65,7 +68,7 @@ class Claim:
             beyond = bounded.mask.transpose(problem.output_order)
             if problem.activation:  # no name is certain, because the activation hides sums
                 return replace(bounded, where=place(beyond, reference.terms, problem))
-            diagnosis = diagnose(got, beyond, reference, problem, operands, old, how.accumulation)
+            diagnosis = self._diagnosed(beyond, reference)
             found = diagnosis.found or judge(got, reference, problem, operands, how, old).found
             where = "; ".join([diagnosis.where, *pardoned(got, reference, problem, operands, how, old)])
             return replace(bounded, where=where, found=found)
@@ -75,12 +78,19 @@ class Claim:
         verdict = _with_judgement(bounded, judge(got, reference, problem, operands, how, old))
         if verdict.outcome != DEGRADED or verdict.found:
             return verdict
-        unequal = got != reference.rounded(problem.output_format)
-        if not unequal.any():
-            return verdict
-        # The bound of long sums is so wide that zeros or a transposed result may be inside, so try the diagnosis.
-        found = diagnose(got, unequal, reference, problem, operands, old, how.accumulation).found
-        return replace(verdict, found=found)
+        return replace(verdict, found=self._named(reference))
+
+    def _diagnosed(self, beyond: NDArray[np.bool_], reference: Reference) -> Diagnosis:
+        problem, keep = self.problem, self.how.accumulation
+        return diagnose(self.got, beyond, reference, problem, self.operands, self.old, keep, self.scattered)
+
+    def _named(self, reference: Reference) -> tuple[Defect, ...]:
+        """Return the defects recognised in a result inside its bound.
+
+        The bound of long sums is so wide that zeros or a transposed result may be inside.
+        """
+        unequal = self.got != reference.rounded(self.problem.output_format)
+        return self._diagnosed(unequal, reference).found if unequal.any() else ()
 
     def _is_to_be_judged(self, bounded: Verdict) -> bool:
         """Return whether statistics are computed: not for Winograd tiles or activations, which have only a bound."""
@@ -103,12 +113,15 @@ class Claim:
         canonical = [bounded.worst[axis] for axis in problem.output_order]
         worst = from_canonical(part.whole_index(canonical), problem.layouts[-1])
         self._bounded = self._merged(self._bounded, replace(bounded, worst=worst, mask=None))
+        is_named = self.sample is not None or self.got.size > DIAGNOSED
+        claim = Claim(got, problem, part.operands, self.how, part.old, scattered=part.scattered)
         if self._is_to_be_judged(self._bounded):
             judged = judge(got, reference, problem, part.operands, self.how, part.old, part.origin)
+            if is_named and judged.evidence and not judged.found and not any(one.evidence for one in self._judged):
+                judged = replace(judged, found=tuple(Defect(one.name) for one in claim._named(reference)))
             self._judged.append(_without_places(judged) if part.scattered else judged)
-        is_named = self.sample is not None or self.got.size > DIAGNOSED
         if is_named and bounded.outcome == WRONG and self._first_wrong is None:
-            self._first_wrong = self._of_part(Claim(got, problem, part.operands, self.how, part.old), part, reference)
+            self._first_wrong = self._of_part(claim, part, reference)
 
     def _of_part(self, claim: Claim, part: Part, reference: Reference) -> Verdict:
         """Return the verdict on a wrong part; names have no details, because the part has its own indices."""

@@ -53,6 +53,12 @@ class Reference:
     nonzero: NDArray[np.int64]
     integral: bool
 
+    def at(self, index: slice) -> Reference:
+        """Return the reference of the elements at these indices of the first axis."""
+        value, error, magnitude, squares = self.value, self.error, self.magnitude, self.squares
+        sums = value[index], error[index], magnitude[index], squares[index]
+        return Reference(*sums, self.terms[index], self.nonzero[index], self.integral)
+
     def rounded(self, fmt: Format) -> Array:
         """Return the exact sums correctly rounded to a format; an exact zero is +0."""
         return store(self.value + 0.0, fmt)

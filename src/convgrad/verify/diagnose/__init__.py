@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from convgrad.formats import Format
 from convgrad.spec.problem import Problem
+from convgrad.verify.diagnose.fit import WHOLE
 from convgrad.verify.diagnose.marks import marked
 from convgrad.verify.diagnose.mutants import not_tried, recognised
 from convgrad.verify.diagnose.place import beside, place
@@ -38,17 +39,21 @@ def diagnose(
     operands: Sequence[Array],
     old: Array | None = None,
     accumulator: Format | None = None,
+    scattered: bool = False,
 ) -> Diagnosis:
     """Return the diagnosis of a canonical result; ``beyond`` is a mask of its wrong elements.
 
-    ``old`` is the result's previous contents. ``accumulator`` is the declared format of its sums.
+    ``old`` is the result's previous contents. ``accumulator`` is the declared format of its sums. If the groups are the
+    ``scattered`` blocks of a sample, defects of many sums are looked for in one block, which takes less time.
     """
     with np.errstate(all="ignore"):
         near = beside(beyond, np.abs(got.astype(np.float64) - reference.value), problem)
     where = "; ".join(filter(None, (place(beyond, reference.terms, problem), near)))
     keep = accumulator or problem.operand_format.accumulator
     with np.errstate(all="ignore"):  # wrong results may overflow or contain NaN
-        found, left_out = _found(Scene(got, beyond, reference, problem, operands, old, keep))
+        scene = Scene(got, beyond, reference, problem, operands, old, keep)
+        one_block = scattered and scene.conv is not None and scene.conv.multiply_adds > WHOLE
+        found, left_out = _found(scene.of_worst_group() if one_block else scene)
     return Diagnosis(f"{where}; not tried on operands so large: {left_out}" if left_out else where, found)
 
 

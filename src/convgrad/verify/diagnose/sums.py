@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any, Protocol
@@ -46,6 +46,24 @@ class Scene:
     def given(self) -> dict[str, Array]:
         """The operands by the name of their tensor."""
         return dict(zip(self.problem.operands, self.operands, strict=True))
+
+    def of_worst_group(self) -> Scene:
+        """Return the scene of the group with the most wrong elements, for a weight gradient."""
+        conv = self.conv
+        assert conv is not None
+        at = int(np.argmax(self.beyond.reshape(conv.groups, -1).sum(axis=1)))
+        inner, outer = conv.src_channels // conv.groups, conv.dst_channels // conv.groups
+        reads = {"src": slice(at * inner, (at + 1) * inner), "dst": slice(at * outer, (at + 1) * outer)}
+        dst, geometry = reads["dst"], replace(conv, groups=1, src_channels=inner, dst_channels=outer)
+        return Scene(
+            self.got[dst],
+            self.beyond[dst],
+            self.reference.at(dst),
+            replace(self.problem, geometry=geometry),
+            [np.ascontiguousarray(array[:, reads[tensor]]) for tensor, array in self.given.items()],
+            None if self.old is None else self.old[dst],
+            self.accumulator,
+        )
 
     def said(self, tensor: str) -> str:
         """Return the operator's name for an operand, such as diff_dst."""
