@@ -131,6 +131,14 @@ def test_long_sums_are_diagnosed_in_one_block(monkeypatch: pytest.MonkeyPatch) -
     assert verdict(WEIGHTS, lambda right: right[::-1]).defects == ("kernel flipped",)
 
 
+def test_the_progress_of_a_sample_ends_at_1() -> None:
+    prepared = prepare(WEIGHTS[0], WEIGHTS[1], WEIGHTS[2])
+    shares: list[float] = []
+    how = declared(WEIGHTS[0], F32)
+    verdicts_of([(prepared.execute(), how)], prepared, progress=shares.append, sample=Sample(6000))
+    assert shares[-1] == 1
+
+
 def test_a_right_sample_states_its_size() -> None:
     one, other = verdict(WEIGHTS, lambda right: right), verdict(FORWARD, lambda right: right)
     assert one.outcome == other.outcome == OK

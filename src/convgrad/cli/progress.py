@@ -37,9 +37,18 @@ class Progress:
         """Set the finished share of the work, from 0 to 1."""
         self._share = share
 
-    def part(self, number: int, of: int) -> Callable[[float], None]:
-        """Return a function that sets the finished share of task ``number``, from 0, of ``of`` equally long tasks."""
-        return lambda share: self((number + share) / of)
+    def part(self, number: int, of: int, then: str = "") -> Callable[[float], None]:
+        """Return a function that sets the finished share of task ``number``, from 0, of ``of`` equally long tasks.
+
+        ``then`` is the label after the share is 1, for the rest of a task whose share is not known.
+        """
+
+        def part(share: float) -> None:
+            self((number + share) / of)
+            if then and share >= 1:
+                self.relabel(then)
+
+        return part
 
     def relabel(self, label: str) -> None:
         """Change the label."""

@@ -102,9 +102,11 @@ def each(
     """Yield the outcome of each case, and show the progress and the counts so far."""
     outcomes = Counter[str]()
     for number, case in enumerate(cases):
-        progress.relabel(f"{number}/{len(cases)} {in_words(outcomes)}")
+        label = f"{number}/{len(cases)} {in_words(outcomes)}"
+        progress.relabel(label)
         progress(number / len(cases))
-        one = judge(case, candidate, options, limits, progress.part(number, len(cases)))
+        part = progress.part(number, len(cases), f"{label} (sums done, looking at the errors)")
+        one = judge(case, candidate, options, limits, part)
         outcomes[one.outcome] += 1
         yield one
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from convgrad.spec.rules import refuse
 from convgrad.verify.claim import Claim
 from convgrad.verify.declared import SUM, Declared, declared
 from convgrad.verify.foreign import WRONG_KIND, answer
-from convgrad.verify.parts import PART, Sample, is_sampled, parts_of, references
+from convgrad.verify.parts import PART, Part, Sample, is_sampled, parts_of, references
 from convgrad.verify.reference import Progress, Reference
 from convgrad.verify.verdict import WRONG, Defect, Verdict
 
@@ -139,8 +139,11 @@ def verdicts_of(
         sample = sample if is_sampled(prepared.problem, sample) else None
         for claim in left:
             claim.sample = sample
-        parts = parts_of(prepared.problem, prepared.operands, old, maximum, sample)
-        for part, reference in references(parts, size if sample is None else sample.elements, progress):
+        parts: Iterable[Part] = parts_of(prepared.problem, prepared.operands, old, maximum, sample)
+        if sample is not None:
+            parts = [*parts]  # few, so that the share of the elements that are done is known
+            size = sum(part.elements for part in parts)
+        for part, reference in references(parts, size, progress):
             for claim in left:
                 claim.add(part, reference)
     return [claim.verdict() if isinstance(claim, Claim) else claim for claim in claims]

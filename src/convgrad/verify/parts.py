@@ -7,7 +7,7 @@ at random, so that each channel and each tap is sampled: this is a problem with 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, gcd, lgamma, log, prod
 from typing import Any
@@ -234,7 +234,7 @@ def at_once(problem: Problem, maximum: int = PART) -> int:
 
 
 def references(
-    parts: Iterator[Part], elements: int, progress: Progress = lambda share: None
+    parts: Iterable[Part], elements: int, progress: Progress = lambda share: None
 ) -> Iterator[tuple[Part, Reference]]:
     """Yield each part with its reference; report the finished share of all ``elements`` to ``progress``."""
     done = 0
