@@ -29,6 +29,19 @@ def cpu_model() -> str:
     return cpu_fields().get("model name") or platform.processor() or "unknown"
 
 
+def cache_bytes(level: int, caches: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
+    """Return the size of the data cache of a level, as Linux describes the first core, or 0 if it is unknown."""
+    units = {"K": 1 << 10, "M": 1 << 20}
+    for each in caches.glob("index*"):
+        try:
+            found, kind, size = ((each / name).read_text().strip() for name in ("level", "type", "size"))
+        except OSError:
+            continue
+        if found == str(level) and kind != "Instruction" and size[:-1].isdigit():
+            return int(size[:-1]) * units.get(size[-1], 0)
+    return 0
+
+
 def usable_cores() -> tuple[int, ...]:
     """Return the numbers of the cores that this thread may run on."""
     if hasattr(os, "sched_getaffinity"):

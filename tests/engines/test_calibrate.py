@@ -13,6 +13,7 @@ import convgrad
 from campaigns import speeds as campaign
 from convgrad.engines.llvm import calibrate, isas, speeds
 from convgrad.engines.llvm.calibrate import PROBLEMS, Sample, fitted
+from convgrad.host import cache_bytes
 from convgrad.notation import problem
 from convgrad.plan.choose import predicted_ms
 from convgrad.plan.machine import ISAS, SPEEDS, Machine
@@ -119,3 +120,15 @@ def test_calibration_measures() -> None:
     assert all(after > 0 for _, after in ratios)
     assert found.isa is machine.isa
     assert found.call_ns == machine.call_ns
+
+
+def test_cache_sizes_are_those_of_linux(tmp_path: Path) -> None:
+    described = (("1", "Data", "48K"), ("1", "Instruction", "64K"), ("2", "Unified", "2M"), ("3", "Unified", "unknown"))
+    for number, facts in enumerate(described):
+        cache = tmp_path / f"index{number}"
+        cache.mkdir()
+        for name, text in zip(("level", "type", "size"), facts, strict=True):
+            (cache / name).write_text(f"{text}\n")
+    (tmp_path / "index4").mkdir()
+    assert [cache_bytes(level, tmp_path) for level in (1, 2, 3, 4)] == [48 << 10, 2 << 20, 0, 0]
+    assert cache_bytes(1, tmp_path / "none") == 0
