@@ -75,7 +75,7 @@ def _share(cut: Cut) -> float:
 def costs(view: ForwardNest, machine: Machine, spec: ForwardSpec, operands: Operands, block: tuple[int, ...]) -> Costs:
     """Return the predicted times of a kernel on one thread, for a size of output blocks in positions."""
     results, stencil = view.positions * view.groups * view.n, spec.stencil
-    store = results * _store_ns(machine, spec, prod(block[1:]))
+    store = results * _store_ns(machine, spec, _line(view, block))
     if stencil:
         cycles, packed = _stencil_cycles(view, machine, spec, block), view.n
     else:
@@ -102,12 +102,24 @@ def _scattered_ns(machine: Machine, spec: ForwardSpec, size: int) -> float:
     return machine.traffic_ns(size * (1 + constants.SEGMENT_BYTES / (spec.width * F32_BYTES)))
 
 
-def _store_ns(machine: Machine, spec: ForwardSpec, positions: int) -> float:
-    """Return the time to store one output, in ns. An output block has ``positions`` neighbouring positions."""
+def _line(view: ForwardNest, block: tuple[int, ...]) -> int:
+    """Return the number of contiguous output positions of an output block."""
+    *_, outer, inner = view.axes
+    whole = block[-1] >= inner.extent and outer.out == inner.out * inner.extent
+    return min(block[-1], inner.extent) * (min(block[-2], outer.extent) if whole else 1)
+
+
+def _in_squares(spec: ForwardSpec, line: int) -> float:
+    """Return the time to transpose a position of a line, compared with lines of whole squares."""
+    return ceil(line / spec.isa.lanes) * spec.isa.lanes / line
+
+
+def _store_ns(machine: Machine, spec: ForwardSpec, line: int) -> float:
+    """Return the time to store one output, in ns; ``line`` outputs of a block are contiguous."""
     traffic = machine.traffic_ns(FORMATS[spec.output].dtype.itemsize)
     if spec.out == SPATIAL:
-        scattered = traffic + machine.traffic_ns(constants.SEGMENT_BYTES) / positions
-        return constants.COLLECTED_STORE_FACTOR * machine.store_rows_ns + scattered
+        transposed = constants.COLLECTED_STORE_FACTOR * machine.store_rows_ns * _in_squares(spec, line)
+        return transposed + traffic + machine.traffic_ns(constants.SEGMENT_BYTES) / line
     return traffic if spec.stencil and spec.out == CHANNELS else store_ns(machine, spec.out)
 
 
@@ -131,6 +143,9 @@ def _a_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: tuple[i
     copy = machine.traffic_ns(packed)
     far = constants.FAR_COPY_FACTOR if all_met * channels * packed > machine.l2_bytes else 1.0
     once, again = all_met * channels * (read + pack + far * copy), met * channels * (copy + exponents)
+    if spec.data == SPATIAL:
+        line = _line(view, block)
+        pack = pack * _in_squares(spec, line) + machine.traffic_ns(constants.SEGMENT_BYTES) / line
     return met * channels * (read + pack + _paired_ns(spec)), once, again
 
 
