@@ -27,6 +27,7 @@ from convgrad.spec.problem import Problem
 
 CAPACITY = 256  # the largest number of cached calls
 CAPACITY_BYTES = 64 << 20  # the largest size of the tables of all cached calls
+PACK_ALONE_BYTES = 1 << 20  # the calling thread packs fewer bytes of A alone: helpers would start twice for one call
 Array = NDArray[Any]
 Planner = Callable[[Problem, Strides, Machine, int], Chosen]
 _FLAGS, _OPERANDS = Struct(f"{len(FLAGS.columns)}q"), Struct("4q")  # addresses of A, B, output, and sums or bias
@@ -190,4 +191,5 @@ def _packing(call: Executable) -> Executable:
     for name, instead in (("tasks", "packing"), ("task_count", "packing_count")):
         arguments[index(name)] = arguments[index(instead)]
     kernel = jit.compile(call.plan.spec.packing, packing_of)
-    return replace(call, kernel=kernel, arguments=arguments, free=[])
+    alone = call.alone or call.schedule.packed_bytes < PACK_ALONE_BYTES
+    return replace(call, kernel=kernel, arguments=arguments, free=[], alone=alone)
