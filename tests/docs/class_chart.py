@@ -1,34 +1,33 @@
-"""The chart of ratios to PyTorch by class and pass, from the committed runs: python -m tests.docs.class_chart."""
+"""The chart of ratios to PyTorch by class and pass, from the committed run: python -m tests.docs.class_chart."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from math import log2
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 
 from tests.docs.svg import AT_NIGHT, INK, LINE, QUIET, line, picture, words
 from tests.support.places import BENCHMARKS, DOCS
 
 RESULTS = BENCHMARKS / "results"
 PICTURE = DOCS / "pictures" / "classes.svg"
-RUNS = {name: [f"{name}_f32_run{run}.csv" for run in (1, 2, 3)] for name in ("data", "few", "lagging", "wgrad")}
-RUNS |= {"few": [*RUNS["few"], "few_f32_ncx.csv"], "classes": ["wgrad_f32_classes.csv"], "pairs": ["pairs_data.csv"]}
-GLANCE = {  # a class's suite, and the runs of its data passes and of its weight gradient
-    "ResNet-50": ("resnet50", "pairs", "wgrad"),
-    "VGG, DenseNet, Inception": ("dense", "data", "wgrad"),
-    "1x1": ("pointwise", "data", "lagging"),
-    "strided": ("strided", "data", ""),
-    "dilated": ("dilated", "data", ""),
-    "small images": ("small_images", "data", ""),
-    "transposed": ("transposed", "data", "data"),
-    "1 to 4 channels on one side": ("thin", "few", "lagging"),
-    "depthwise": ("depthwise", "few", "lagging"),
-    "grouped": ("grouped", "few", "classes"),
-    "1-D": ("one_d", "few", "classes"),
-    "3-D": ("three_d", "few", "classes"),
-    "odd shapes": ("off_path", "", "classes"),
+RUN = "xeon_f32.csv"
+GLANCE = {  # the suite of each class
+    "ResNet-50": "resnet50",
+    "VGG, DenseNet, Inception": "dense",
+    "1x1": "pointwise",
+    "strided": "strided",
+    "dilated": "dilated",
+    "small images": "small_images",
+    "transposed": "transposed",
+    "1 to 4 channels on one side": "thin",
+    "depthwise": "depthwise",
+    "grouped": "grouped",
+    "1-D": "one_d",
+    "3-D": "three_d",
+    "odd shapes": "off_path",
 }
 PASSES = {"FWD_D": "forward", "BWD_D": "data gradient", "BWD_W": "weight gradient"}
 Ratios = Mapping[tuple[str, str, str], Mapping[str, float]]
@@ -41,28 +40,14 @@ ONE, OCTAVE, TOP, BAR, GAP = 182, 80, 118, 9, 9  # pixels: of a ratio of 1, per 
 
 @cache
 def ratios() -> Ratios:
-    """Return the median ratio to PyTorch of each layer, by class, pass and layout."""
-    found = {}
-    for name, (suite, data, weights) in GLANCE.items():
-        for way in PASSES:
-            rows = [row for file in RUNS.get(weights if way == "BWD_W" else data, ()) for row in rows_of(file)]
-            for layout in ("NXC", "NCX"):
-                found[name, way, layout] = of_layers(rows, (suite, way, layout))
+    """Return the ratio to PyTorch of each layer, by class, pass and layout."""
+    found: dict[tuple[str, str, str], dict[str, float]] = {
+        (name, way, layout): {} for name in GLANCE for way in PASSES for layout in ("NXC", "NCX")
+    }
+    names = {suite: name for name, suite in GLANCE.items()}
+    for row in csv.DictReader((RESULTS / RUN).read_text(encoding="utf-8").splitlines()):
+        found[names[row["suite"]], row["direction"], row["layout"]][row["name"]] = float(row["torch_ratio"])
     return found
-
-
-@cache
-def rows_of(name: str) -> Sequence[Mapping[str, str]]:
-    return list(csv.DictReader((RESULTS / name).read_text(encoding="utf-8").splitlines()))
-
-
-def of_layers(rows: Sequence[Mapping[str, str]], wanted: tuple[str, str, str]) -> dict[str, float]:
-    """Return the median ratio over runs, by layer."""
-    each: dict[str, list[float]] = {}
-    for row in rows:
-        if row["type"] == "f32" and (row["suite"], row["direction"], row["layout"]) == wanted and row["torch_ratio"]:
-            each.setdefault(row["name"], []).append(float(row["torch_ratio"]))
-    return {name: median(values) for name, values in each.items()}
 
 
 def at(ratio: float) -> float:
