@@ -91,17 +91,26 @@ def test_cliffs_are_those_of_the_committed_runs() -> None:
         assert {row[:2]: row[column] for row in shown if row[column] != "-"} == steps_above(name), name
 
 
-def test_training_steps_are_those_of_the_committed_run() -> None:
+@pytest.mark.parametrize(
+    ("file", "processor"),
+    [("torch_steps_xeon.csv", "Intel Xeon with AMX"), ("torch_steps.csv", "AMD EPYC (Zen 4), older kernels")],
+)
+def test_training_steps_are_those_of_the_committed_runs(file: str, processor: str) -> None:
     columns = [f"{name}_ratio" for name in ("convgrad", "max_error_64")]
     lines: dict[str, list[str]] = {}
     own: dict[str, list[float]] = {}
-    for row in rows_of("torch_steps.csv"):
+    all_ratios: dict[str, list[list[float]]] = {}
+    for row in rows_of(file):
+        all_ratios.setdefault(row["format"], []).append([float(row[column]) for column in columns])
         lines.setdefault(row["network"], []).extend(f"{float(row[column]):.2f}" for column in columns)
         own.setdefault(row["format"], []).append(float(row["own_threads_ratio"]))
     assert len(lines) == 9
     assert "\n".join(f"| {name} | {' | '.join(cells)} |" for name, cells in lines.items()) in SERIES
     means = {memory_format: f"{geometric_mean(ratios):.2f}" for memory_format, ratios in own.items()}
     assert f"the means are {means['contiguous']} (contiguous) and {means['channels_last']} (channels_last)." in WORDS
+    for memory_format, ratios in all_ratios.items():
+        cells = [f"{geometric_mean(column):.2f}" for column in zip(*ratios, strict=True)]
+        assert f"| {processor} | {memory_format} | {' | '.join(cells)} |" in PAGE
 
 
 Tables = dict[tuple[str, ...], dict[str, dict[str, float]]]
