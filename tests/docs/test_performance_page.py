@@ -64,6 +64,18 @@ def test_ranges_by_type_are_of_the_committed_runs() -> None:
     assert "run 1.49 times as fast as PyTorch (`wgrad_f32_1thread.csv`)" in WORDS
 
 
+def test_bf16_with_amx_is_as_the_page_says() -> None:
+    ratios: dict[str, list[float]] = {}
+    for row in rows_of("bf16_xeon.csv"):
+        if row["layout"] == "NXC":
+            ratios.setdefault(row["direction"], []).append(float(row["torch_ratio"]))
+    forward, data, weights = (f"{geometric_mean(ratios[direction]):.2f}" for direction in PASSES)
+    words = (
+        f"{forward} for forward passes, {data} for data gradients and {weights} for weight gradients with channels last"
+    )
+    assert words in " ".join(PAGE.split())
+
+
 def test_predictions_are_counted() -> None:
     shares = [float(row["predicted_ms"]) / float(row["convgrad_ms"]) for row in rows_of(RUN)]
     assert f"{sum(1 / 1.5 <= share <= 1.5 for share in shares)} of {len(shares)} predictions are" in WORDS
