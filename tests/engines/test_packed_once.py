@@ -70,7 +70,7 @@ def tried(name: str, role: str, types: tuple[str, str], number: int) -> tuple[Pr
     return problem, operands, old, np.ascontiguousarray(evaluate_in_order(problem, operands, old))
 
 
-@tiers("name, role, types, gaps", NAMES, ROLES, MIXED, list(GAPS), every=31)
+@tiers("name, role, types, gaps", NAMES, ROLES, MIXED, list(GAPS), every=97)
 def test_lines_with_and_without_gaps(name: str, role: str, types: tuple[str, str], gaps: str) -> None:
     """Lines that follow each other are packed and stored as one. Output blocks pack A, or it is packed once."""
     number = NAMES.index(name) + MIXED.index(types) + 7 * ROLES.index(role)

@@ -87,7 +87,8 @@ def test_the_backward_pass_on_another_thread_is_measured(measured: list[str]) ->
     assert {"src", "weights"} <= set(measured)
 
 
-@pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_compiled_models_are_measured(backend: str, measured: list[str]) -> None:
     torch._dynamo.reset()
     expected, tuned = step(ct.reproducible(model())), ct.reproducible(model(), tune=True)

@@ -8,7 +8,7 @@ from convgrad.formats import BF16, F32, FORMATS
 from convgrad.plan.constants import GROUPED_OTHER_REGISTERS
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import PAIR_BYTES
-from convgrad.plan.recipe import CHANNELS, F32_BYTES, PACKED, STRIDED, Chosen
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, PACKED, SPATIAL, STRIDED, Chosen
 from convgrad.plan.tiling import heights
 
 DENSE = "dense"  # the name of the loop nest whose M is output positions and whose N is output channels
@@ -117,11 +117,8 @@ class ForwardSpec:
 
     @property
     def collects(self) -> bool:
-        """Whether the sums of an output block are collected in scratch, and stored along lines of the output.
-
-        This is faster than storing each micro-tile if output channels are not contiguous.
-        """
-        return self.out != CHANNELS
+        """Whether the sums of an output block are collected in scratch, and then stored along lines of positions."""
+        return self.out == SPATIAL
 
     @property
     def pairs(self) -> bool:

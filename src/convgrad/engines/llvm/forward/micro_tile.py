@@ -227,8 +227,8 @@ class MicroTile:
         """
         f, a = self.f, arguments(self.f, self.spec)
         plain = f.compare("eq", a.accumulate, 0) & (f.left >= self.vectors * self.spec.isa.lanes)
-        if self.spec.collects:
-            plain = Value(f, "i1", "true")
+        if self.spec.out != CHANNELS:
+            plain = Value(f, "i1", "true" if self.spec.collects else "false")
         with f.when(f.begins & (f.count < 2)):
             with f.when(plain):
                 self.from_registers(sums)
@@ -311,7 +311,8 @@ def store_panel(module: Module, spec: ForwardSpec) -> None:
     )  # fmt: skip
     if spec.out == CHANNELS:
         panel.along_columns()
+    elif spec.out == SPATIAL:
+        panel.along_rows()
     else:
-        contiguous = f.compare("eq", f.out_step, size)
-        panel.store([(contiguous, panel.along_rows)] if spec.out == SPATIAL else [])
+        panel.one_by_one()
     f.done()

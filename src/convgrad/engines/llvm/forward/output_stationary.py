@@ -26,7 +26,7 @@ from convgrad.plan.constants import PREFETCH_MAX_TILE_BYTES
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.schedule import CHAIN, OUTPUT_BLOCK, PART, TASK
 from convgrad.plan.machine import LINE_BYTES
-from convgrad.plan.recipe import F32_BYTES, SPATIAL
+from convgrad.plan.recipe import F32_BYTES
 
 NOTHING = -1
 EachLine = Callable[[Value, Value, Value], None]  # (address in memory, address in scratch, positions) of a line
@@ -164,8 +164,7 @@ def _output_block(
             f.call("store_panel", f.arguments, sums, to, bias, count, f.value(0), *step)
 
         out_lines = (out_axes, out_block, f.at(out, first * a.out_n), collected)
-        if spec.out == SPATIAL:
-            _each_line(f, *out_lines, prefetch)
+        _each_line(f, *out_lines, prefetch)
         regions(0, [], _origin(f, collected, out_axes, out_block), number, f.value(1), each.index)
         _each_line(f, *out_lines, store)
 
