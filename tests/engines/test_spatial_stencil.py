@@ -12,11 +12,11 @@ from convgrad.notation import problem
 from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan, unsupported
 from convgrad.plan.forward.spatial_stencil_schedule import ALONG, PART, TABLES, TASK
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.passes import dense_view, plan, plans, tables
+from convgrad.plan.passes import dense_view, plan, plans, tables, view_of
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from tests.engines.guarded import run_guarded
-from tests.support.engine_helpers import HOST, lying
+from tests.support.engine_helpers import HOST, empty, lying, made, run_plan
 from tests.support.forward_problems import MIXED, PROBLEMS, ROLES, plans_of, posed, recut
 from tests.support.hash_problems import operands_of, shape_of, values
 from tests.support.helpers import assert_same_bits
@@ -38,6 +38,10 @@ OTHERS = (  # positions are not contiguous; neighbours are three apart; one grou
     "FWD_D f32 NCX mb4ic8ih56oc8oh56kh3ph1",
     "FWD_D f32 NCX g64mb4ic64ih28oc64oh28kh11ph5",
     "FWD_D f32 NCX g64mb2ic64id16oc64od16kd3pd1",
+)
+AWAY = (  # planes of padding; planes between those of dst
+    "FWD_D f32 NCX g6mb2ic6id3ih5iw9oc6od5oh5ow9kd1kh3kw3pd1ph1pw1",
+    "BWD_D f32 NCX g6mb2ic6id5ih5iw9oc6od3oh5ow9kd1kh3kw3sd2ph1pw1",
 )
 SMALL = ("groups along rows", "depthwise")
 
@@ -70,6 +74,21 @@ def test_lanes_count_positions_in_32_bits() -> None:
     for extent, there in ((1 << 29, True), (1 << 30, False)):
         one = problem(f"FWD_D f32 NCX g2mb1ic2iw{extent}oc2ow{extent}kw3pw1")
         assert (unsupported(one, dense_view(one), ISAS["avx512"]) == "") == there
+
+
+@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+@pytest.mark.parametrize("line", AWAY)
+def test_positions_that_meet_no_input_are_zeros(line: str) -> None:
+    """Where an outer axis has one tap, which some positions meet and others do not, no plan sums for the others."""
+    one, operands = made(line)
+    out = empty(one)
+    found = plans(one, view_of(one, [each.strides for each in operands], out.strides), Machine(ISAS[HOST[-1]]), 1)
+    expected = evaluate_in_order(one, operands)
+    assert (expected == 0).any()
+    assert len(found) > 1
+    for each in found:
+        assert not isinstance(each, SpatialStencilPlan)
+        assert_same_bits(run_plan(each, one, operands, empty(one)), expected, f"{line} {each}")
 
 
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")

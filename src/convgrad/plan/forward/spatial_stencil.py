@@ -147,6 +147,8 @@ def _not_unrolled(view: ForwardNest) -> str:
     *outer, _, last = view.axes
     if any(axis.kernel > 1 for axis in outer):
         return "there are taps along more than two axes"
+    if any((axis.parts.taps == 0).any() for axis in outer):
+        return "along an outer axis, some positions meet no input"
     if view.taps * view.k > constants.SPATIAL_MAX_TERMS or view.k > constants.SPATIAL_MAX_CHANNELS:
         return "there are too many taps or channels"
     if view.order.blocks * view.order.units > 1:
