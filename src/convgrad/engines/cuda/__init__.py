@@ -1,0 +1,1 @@
+"""The engine for NVIDIA GPUs: kernels that compute the specified sums on CUDA devices."""

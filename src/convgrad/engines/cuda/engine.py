@@ -1,0 +1,59 @@
+"""Prepared calls on a GPU. The caller allocates all memory on the device and orders the work by streams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from convgrad.engines.cuda import driver
+from convgrad.engines.cuda.driver import Device, Function
+from convgrad.engines.cuda.kernels import ptx
+from convgrad.engines.engine import Strides
+from convgrad.engines.starting import forked_with, run_on_large_stack
+from convgrad.errors import UnsupportedError
+from convgrad.plan.cuda.plan import DevicePlan, plan, refusal
+from convgrad.plan.cuda.recipe import LevelSpec, Spec
+from convgrad.plan.passes import ONES
+from convgrad.spec.problem import Problem
+
+_lock = forked_with()
+_functions: dict[tuple[Device, Spec], Function] = {}
+
+
+class DeviceCall:
+    """A problem, the strides of its canonical arrays, and a device.
+
+    ``table`` must be copied to the device once. A call needs ``scratch_bytes`` of the device's memory until the work
+    that it adds to a stream has finished.
+    """
+
+    def __init__(self, problem: Problem, strides: Strides, number: int) -> None:
+        if why_not := refusal(problem):
+            raise UnsupportedError(f"{problem.operator}: {why_not}")
+        self.device = driver.device(number)
+        self.plan: DevicePlan = plan(problem, tuple(strides), self.device.processors)
+        self.table, self.scratch_bytes = self.plan.table, self.plan.scratch_bytes
+        self._functions = [_function(self.device, launch.spec) for launch in self.plan.launches]
+        tensors: tuple[str, ...] = problem.operands
+        self._a, self._b = (-1 if name == ONES else tensors.index(name) for name in self.plan.operands)
+        self._bias = tensors.index("bias") if "bias" in tensors else -1
+
+    def launch(self, operands: Sequence[int], out: int, table: int, scratch: int, stream: int) -> None:
+        """Add the work of a call to a stream. All arguments are addresses on the device, except the stream's handle."""
+        given = (*operands, 0)
+        a, b, bias = given[self._a], given[self._b], given[self._bias]
+        with self.device.current():
+            for function, one in zip(self._functions, self.plan.launches, strict=True):
+                first = scratch + one.reads if isinstance(one.spec, LevelSpec) else a
+                arguments = (first, b, out, bias, scratch + one.writes, table + one.table)
+                self.device.launch(function, one.grid, stream, arguments)
+
+
+def _function(device: Device, spec: Spec) -> Function:
+    """Return the kernel of a specification on a device; kernels are loaded once."""
+    with _lock:
+        known = _functions.get((device, spec))
+        if known is None:
+            text = run_on_large_stack(lambda: ptx(spec))
+            known = device.function(text, spec.name, spec.threads, spec.shared_bytes)
+            _functions[device, spec] = known
+        return known

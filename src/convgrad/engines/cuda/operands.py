@@ -1,0 +1,144 @@
+"""What all kernels of products share: numbers of a product, elements of operands, and the store of a result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from convgrad.engines.cuda.grid import Grid, Kernel
+from convgrad.engines.llvm.convert import BYTES, STORED, read, widen
+from convgrad.engines.llvm.emit import Value
+from convgrad.engines.llvm.store import Epilogue, total
+from convgrad.plan.cuda.nest import AXES
+from convgrad.plan.cuda.recipe import ProductSpec, Store
+from convgrad.plan.cuda.tables import DEPTH, LEAF_WORDS, LOOPS, NUMBERS, TERM_WORDS
+from convgrad.plan.records import Record
+
+SIZE_MASK, INFINITE = 0x7FFFFFFF, 0x7F800000  # the bits of an f32 without its sign, and of infinity
+
+
+class Numbers:
+    """The numbers of a record at an address. A number is loaded where the kernel first asks for it."""
+
+    def __init__(self, f: Kernel, record: Record, table: Value) -> None:
+        self.f, self.record, self.table = f, record, table
+        self.wide = {name: f.load("i64", table, record.at(name)) for name in record.columns}
+
+    def __getitem__(self, name: str) -> Value:
+        """Return a number as an i32."""
+        return self.f.int32(self.wide[name])
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of A: its offset in A and in C, and its positions."""
+
+    a: Value
+    c: Value
+    positions: Sequence[Value]
+
+
+@dataclass(frozen=True)
+class Term:
+    """A term of a sum: offsets in A and B, and positions. ``exists`` is false after the last term of a chain."""
+
+    a: Value
+    b: Value
+    positions: Sequence[Value]
+    exists: Value
+
+
+def row_of(n: Numbers, number: Value) -> Row:
+    """Return a row by its number."""
+    f = n.f
+    a, c, positions = f.int32(0), f.int32(0), [f.int32(0)] * AXES
+    for at, name in reversed(list(enumerate(LOOPS))):
+        number, index = f.divided(number, n[f"{name}.extent"])
+        a, c = a + index * n[f"{name}.a"], c + index * n[f"{name}.c"]
+        if name not in ("outer", "inner"):
+            positions[at - 1] = index * n[f"{name}.step"]
+    return Row(a, c, positions)
+
+
+class Operands:
+    """The operands of a group and leaf of a product, while its kernel is being emitted."""
+
+    def __init__(self, grid: Grid, spec: ProductSpec, group: Value, leaf: Value) -> None:
+        self.f = f = grid.f
+        self.spec, self.group, self.leaf = spec, group, leaf
+        self.numbers = n = Numbers(f, NUMBERS, f.table)
+        tables = {name: f.at(f.table, n.wide[f"{name}_at"]) for name in ("leaves", "ends", "terms")}
+        words = f.load(f"<{LEAF_WORDS} x i32>", f.at(tables["leaves"], f.int64(leaf) * (4 * LEAF_WORDS)))
+        self.begin, self.end, first_a, first_b = f.lanes(words)
+        self.ends, self.terms = tables["ends"], tables["terms"]
+        kind = STORED[spec.operands]
+        by_group = f.int64(group)
+        self.a = f.element(f.a, kind, f.int64(first_a) + by_group * n.wide["group_a"])
+        self.b = f.element(f.b, kind, f.int64(first_b) + by_group * n.wide["group_b"])
+        self.extents = [n[f"extent{axis}"] for axis in range(AXES)]
+
+    def term(self, step: Value, index: Value) -> Term:
+        """Return a term of a step."""
+        f = self.f
+        place = f.at(self.terms, f.int64(step * DEPTH + index) * (4 * TERM_WORDS))
+        a, b, *positions = f.lanes(f.load("<4 x i32>", place))
+        if self.spec.checked == AXES:
+            positions.append(f.load("i32", place, 16))
+        return Term(a, b, positions, f.compare("sge", b, 0))
+
+    def element_of_a(self, row: Row, term: Term) -> tuple[Value, Value]:
+        """Return an element of A in f32, or 0 if it does not exist, and whether it exists."""
+        f, exists = self.f, term.exists
+        for axis in range(self.spec.checked):
+            inside = f.compare("ult", row.positions[axis] + term.positions[axis], self.extents[axis])
+            exists = f.both(exists, inside) if axis else inside  # absent terms have absent positions
+        if self.spec.ones:
+            return f.select(exists, Value(f, "float", "1.0"), f.zeros("float")), exists
+        return self._element(self.a, row.a + term.a, exists), exists
+
+    def element_of_b(self, term: Term, column: Value) -> Value:
+        """Return an element of B in f32, or 0 if the term does not exist."""
+        return self._element(self.b, term.b + column * self.numbers["column_b"], term.exists)
+
+    def _element(self, base: Value, index: Value, exists: Value) -> Value:
+        """Load an element; the first element is loaded instead of one that does not exist."""
+        f, fmt = self.f, self.spec.operands
+        kind = STORED[fmt]
+        raw = f.load(kind, f.element(base, kind, f.select(exists, index, f.int32(0))))
+        return f.select(exists, widen(f, fmt, raw), f.zeros("float"))
+
+    @cached_property
+    def result(self) -> Result:
+        """The store of this group's results."""
+        return Result(self.f, self.spec.store, self.numbers)
+
+
+class Result:
+    """The place of results in C or in scratch memory, and their last steps."""
+
+    def __init__(self, f: Kernel, store: Store, numbers: Numbers) -> None:
+        self.f, self.spec, self.numbers = f, store, numbers
+        flag = Value(f, "i1", "true") if store.accumulate else None
+        self.epilogue = Epilogue(f, store.output, 0, flag, activation=store.activation)
+
+    def index(self, group: Value, row: Row, column: Value) -> Value:
+        """Return the index of a result in C, an i64."""
+        f, n = self.f, self.numbers
+        inside = n.wide["first"] + f.int64(row.c) + f.int64(column) * n.wide["column_c"]
+        return inside + f.int64(group) * n.wide["group_c"]
+
+    def store(self, value: Value, group: Value, column: Value, index: Value) -> None:
+        """Complete a sum and store it in C."""
+        f, n = self.f, self.numbers
+        bias = None
+        if self.spec.bias:
+            channel = group * n["columns"] + column
+            bias = read(f, self.spec.bias, f.element(f.bias, STORED[self.spec.bias], channel))
+        self.epilogue.store(total(f, value, bias), f.element(f.c, f"i{8 * BYTES[self.spec.output]}", index))
+
+    def partial(self, value: Value, leaf: Value, group: Value, number: Value, column: Value) -> None:
+        """Store the sum of a leaf in scratch memory, which has all results of each leaf, row-major."""
+        f, n = self.f, self.numbers
+        rows = (f.int64(leaf) * n.wide["groups"] + f.int64(group)) * n.wide["rows"] + f.int64(number)
+        f.store(value, f.element(f.work, "float", rows * n.wide["columns"] + f.int64(column)))

@@ -1,0 +1,251 @@
+"""The kernel in which a block computes a tile of rows and columns: a matrix product over steps of 16 terms.
+
+In each phase, a thread loads its elements of the next step, multiplies the present step, which is in shared memory, and
+then writes the loaded elements to the other half of shared memory. A thread has 8 x 8 sums: two times 4 neighbouring
+rows, and two times 4 neighbouring columns.
+
+An element of A that does not exist is loaded as 0. This has the effect of skipping the term, except if the element of B
+is infinite or NaN. If a block has loaded such an element, its threads compute their results again, one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from convgrad.engines.cuda.grid import Grid
+from convgrad.engines.cuda.operands import INFINITE, SIZE_MASK, Operands, Row, row_of
+from convgrad.engines.cuda.single import store, sum_of
+from convgrad.engines.llvm.emit import Value
+from convgrad.plan.cuda.nest import AXES
+from convgrad.plan.cuda.recipe import PAD, PER_THREAD, TERMS, WARP, WARP_COLUMNS, WARP_ROWS, TileSpec
+from convgrad.plan.cuda.tables import DEPTH
+
+FOUR = "<4 x float>"
+HALF = PER_THREAD // 2  # neighbouring rows or columns of a thread
+THREADS = 512  # of a multiprocessor, at least: so a thread has at most 128 registers
+ROW_WORDS = 4  # of a row in shared memory: its offset in A, and positions
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An element that a thread has loaded: its value, and its place in a half of shared memory in floats."""
+
+    value: Value
+    place: Value
+
+
+class Tile:
+    """The kernel of a tile, while it is being emitted."""
+
+    def __init__(self, spec: TileSpec, on_cpu: bool) -> None:
+        self.spec = spec
+        self.grid = Grid(spec.name, spec.threads, spec.shared_bytes, on_cpu, THREADS // spec.threads)
+        self.f = self.grid.f
+        self.pitch_a, self.pitch_b = spec.rows + PAD, spec.columns + PAD
+        at = 4 * 2 * spec.stage_floats
+        shared = [at, at + 4 * ROW_WORDS * spec.rows, at + 4 * (ROW_WORDS + 1) * spec.rows]
+        self.row_words, self.row_c, self.flag = (self.f.at(self.grid.shared, each) for each in shared)
+        self.nodes = self.f.at(self.flag, 16)
+        self.grid.declare(sums=PER_THREAD**2, largest=1)
+
+    def emit(self) -> Grid:
+        """Emit the kernel. The grid is tiles, groups, leaves."""
+        f, spec, grid = self.f, self.spec, self.grid
+        with grid.blocks() as (x, group, leaf):
+            self.of = of = Operands(grid, spec, group, leaf)
+            down, across = f.divided(x, of.numbers["column_tiles"])
+            self.first_row, self.first_column = down * spec.rows, across * spec.columns
+            with grid.phase() as thread:
+                self._begin(thread)
+            with grid.phase() as thread:
+                self._put(self._load(of.begin, thread), f.int32(0), thread)
+            with f.loop(f.int64(of.end - of.begin)) as step:
+                number, half = of.begin + f.int32(step.index), f.int32(step.index & 1)
+                with grid.phase() as thread:
+                    loaded = self._load(number + 1, thread)
+                    self._multiply(half, thread)
+                    self._put(loaded, f.int32(1) - half, thread)
+                    if spec.nodes:
+                        with f.when(f.compare("ne", f.load("i32", f.at(of.ends, f.int64(number) * 4)), 0)):
+                            self._end_chain(thread)
+            if spec.checked:
+                self._mark()
+            with grid.phase() as thread:
+                self._finish(thread)
+        return grid
+
+    def _begin(self, thread: Value) -> None:
+        """Write the tile's rows to shared memory, and set the sums to 0. The last row stands for rows beyond it."""
+        f, n, zero = self.f, self.of.numbers, self.f.zeros("float")
+        with f.when(f.compare("slt", thread, self.spec.rows)):
+            number = self._clamped(self.first_row + thread, n["rows"])
+            row, place = row_of(n, number), f.int64(thread)
+            for word, value in enumerate((row.a, *row.positions)):
+                f.store(value, f.at(self.row_words, place * (4 * ROW_WORDS)), 4 * word)
+            f.store(row.c, f.at(self.row_c, place * 4))
+        f.store(f.int32(0), self.flag)
+        for i in range(PER_THREAD**2):
+            self.grid.write("sums", i, thread, zero)
+            if self.spec.nodes:
+                f.store(zero, self._node(i, thread))
+        self.grid.write("largest", 0, thread, zero)
+
+    def _clamped(self, number: Value, count: Value) -> Value:
+        """Return a number, or the last number of ``count`` if it is beyond."""
+        f = self.f
+        return f.select(f.compare("slt", number, count), number, count - 1)
+
+    def _node(self, index: int, thread: Value) -> Value:
+        """Return the address of a thread's sum of a node."""
+        return self.f.at(self.f.at(self.nodes, self.f.int64(thread) * 4), 4 * self.spec.threads * index)
+
+    # -- operands --
+
+    def _load(self, step: Value, thread: Value) -> tuple[list[Loaded], list[Loaded]]:
+        """Load the thread's elements of A and of B in a step."""
+        of = self.of
+        a, b = [], []
+        for index, number in self._elements(self.spec.along_a == TERMS, self.spec.rows, thread):
+            term = of.term(step, index)
+            value, _ = of.element_of_a(self._row(number), term)
+            a.append(Loaded(value, index * self.pitch_a + number))
+        for index, number in self._elements(self.spec.along_b == TERMS, self.spec.columns, thread):
+            term = of.term(step, index)
+            column = self._clamped(self.first_column + number, of.numbers["columns"])
+            value = of.element_of_b(term, column)
+            b.append(Loaded(value, index * self.pitch_b + number + DEPTH * self.pitch_a))
+        return a, b
+
+    def _elements(self, along_terms: bool, extent: int, thread: Value) -> list[tuple[Value, Value]]:
+        """Return the elements that a thread loads, as pairs of a term and of a row or column."""
+        f, threads = self.f, self.spec.threads
+        fast = DEPTH if along_terms else extent
+        slow, number = f.divided(thread, fast)
+        slows = [slow + i * (threads // fast) for i in range(DEPTH * extent // threads)]
+        return [(number, each) if along_terms else (each, number) for each in slows]
+
+    def _row(self, number: Value) -> Row:
+        """Return a row of the tile from shared memory."""
+        f = self.f
+        words = f.lanes(f.load(f"<{ROW_WORDS} x i32>", f.at(self.row_words, f.int64(number) * (4 * ROW_WORDS))))
+        return Row(words[0], f.int32(0), words[1 : 1 + AXES])
+
+    def _put(self, loaded: tuple[list[Loaded], list[Loaded]], half: Value, thread: Value) -> None:
+        """Write the loaded elements to a half of shared memory, and remember the largest size of an element of B."""
+        f, base = self.f, self._half(half)
+        for one in (*loaded[0], *loaded[1]):
+            f.store(one.value, f.at(base, f.int64(one.place) * 4))
+        if self.spec.checked:
+            sizes = [f.op("i32", f"bitcast {self.grid.read('largest', 0, thread)} to i32")]
+            for one in loaded[1]:
+                bits = f.op("i32", f"bitcast {one.value} to i32") & SIZE_MASK
+                sizes.append(f.intrinsic("i32", "llvm.umax.i32", sizes[-1], bits))
+            self.grid.write("largest", 0, thread, f.op("float", f"bitcast {sizes[-1]} to float"))
+
+    def _half(self, half: Value) -> Value:
+        return self.f.at(self.grid.shared, self.f.int64(half) * (4 * self.spec.stage_floats))
+
+    # -- sums --
+
+    def _corner(self, thread: Value) -> tuple[Value, Value]:
+        """Return the first row and column of a thread in its tile."""
+        f = self.f
+        warp, lane = f.divided(thread, WARP)
+        down, across = f.divided(warp, self.spec.columns // WARP_COLUMNS)
+        low, left = f.divided(lane, WARP_COLUMNS // PER_THREAD)
+        return down * WARP_ROWS + low * HALF, across * WARP_COLUMNS + left * HALF
+
+    def _multiply(self, half: Value, thread: Value) -> None:
+        """Add the products of a step to the sums, term by term."""
+        f, grid = self.f, self.grid
+        row, column = self._corner(thread)
+        base = self._half(half)
+        a_at, b_at = f.at(base, f.int64(row) * 4), f.at(base, f.int64(column) * 4)
+        sums = [grid.read("sums", i, thread) for i in range(PER_THREAD**2)]
+        for k in range(DEPTH):
+            a_place, b_place = 4 * k * self.pitch_a, 4 * (DEPTH * self.pitch_a + k * self.pitch_b)
+            a = [*self._four(a_at, a_place), *self._four(a_at, a_place + 4 * WARP_ROWS // 2)]
+            b = [*self._four(b_at, b_place), *self._four(b_at, b_place + 4 * WARP_COLUMNS // 2)]
+            for i, x in enumerate(a):
+                for j, y in enumerate(b):
+                    sums[i * PER_THREAD + j] = f.fma(x, y, sums[i * PER_THREAD + j])
+        for i, value in enumerate(sums):
+            grid.write("sums", i, thread, value)
+
+    def _four(self, pointer: Value, offset: int) -> list[Value]:
+        return self.f.lanes(self.f.load(FOUR, pointer, offset))
+
+    def _end_chain(self, thread: Value) -> None:
+        """Add the sums of a chain to those of its node, and begin the next chain."""
+        f, zero = self.f, self.f.zeros("float")
+        for i in range(PER_THREAD**2):
+            place = self._node(i, thread)
+            f.store(f.add(f.load("float", place), self.grid.read("sums", i, thread)), place)
+            self.grid.write("sums", i, thread, zero)
+
+    def _mark(self) -> None:
+        """Set the block's flag if a thread has loaded an element of B that is infinite or NaN."""
+        f = self.f
+        with self.grid.phase() as thread:
+            size = f.op("i32", f"bitcast {self.grid.read('largest', 0, thread)} to i32")
+            with f.when(f.compare("uge", size, INFINITE)):
+                f.store(f.int32(1), self.flag)
+
+    # -- results --
+
+    def _finish(self, thread: Value) -> None:
+        """Store the thread's results, or compute them again if the flag is set."""
+        f, spec = self.f, self.spec
+        if not spec.checked:
+            self._store(thread)
+            return
+        again = f.compare("ne", f.load("i32", self.flag), 0)
+        with f.when(again), f.loop(PER_THREAD**2) as one:
+            down, across = f.divided(f.int32(one.index), PER_THREAD)
+            row, column = self._corner(thread)
+            row = self.first_row + row + self._apart(down, WARP_ROWS)
+            column = self.first_column + column + self._apart(across, WARP_COLUMNS)
+            n = self.of.numbers
+            inside = f.both(f.compare("slt", row, n["rows"]), f.compare("slt", column, n["columns"]))
+            with f.when(inside):
+                place = row_of(n, row)
+                store(self.of, sum_of(self.of, place, column), place, row, column)
+        with f.when(f.op("i1", f"xor {again}, true")):
+            self._store(thread)
+
+    def _apart(self, index: Value, warp: int) -> Value:
+        """Return the distance of a thread's row or column with this index from its first."""
+        upper, lower = self.f.divided(index, HALF)
+        return upper * (warp // 2) + lower
+
+    def _store(self, thread: Value) -> None:
+        """Store the thread's sums."""
+        f, n = self.f, self.of.numbers
+        row, column = self._corner(thread)
+        columns = [column + each for each in _places(WARP_COLUMNS)]
+        for i, down in enumerate(_places(WARP_ROWS)):
+            inside = row + down
+            number = self.first_row + inside
+            with f.when(f.compare("slt", number, n["rows"])):
+                offset = f.load("i32", f.at(self.row_c, f.int64(inside) * 4))
+                place = Row(f.int32(0), offset, ())
+                for j, across in enumerate(columns):
+                    there = self.first_column + across
+                    with f.when(f.compare("slt", there, n["columns"])):
+                        store(self.of, self._sum(i * PER_THREAD + j, thread), place, number, there)
+
+    def _sum(self, index: int, thread: Value) -> Value:
+        """Return a complete sum of the thread."""
+        if self.spec.nodes:
+            return self.f.load("float", self._node(index, thread))
+        return self.grid.read("sums", index, thread)
+
+
+def _places(warp: int) -> list[int]:
+    """Return the distances of a thread's rows or columns from its first; ``warp`` is the extent of a warp."""
+    return [i // HALF * (warp // 2) + i % HALF for i in range(PER_THREAD)]
+
+
+def tile(spec: TileSpec, on_cpu: bool) -> Grid:
+    """Emit the kernel in which a block computes a tile."""
+    return Tile(spec, on_cpu).emit()

@@ -1,0 +1,113 @@
+"""The specifications of a GPU's kernels. Kernels are compiled once per specification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from convgrad.plan.cuda.tables import DEPTH
+
+ROWS, COLUMNS, TERMS = "rows", "columns", "terms"  # the index along which neighbouring threads load an operand
+SINGLE_THREADS = 256
+PER_THREAD = 8  # rows and columns of a thread in a tile
+WARP, WARP_ROWS, WARP_COLUMNS = 32, 32, 64  # threads of a warp, and its part of a tile
+PAD = 4  # floats between the rows of a tile in shared memory, which keeps threads in different banks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Store:
+    """The last steps of a kernel that stores results. ``partial`` results are stored in scratch memory as they are."""
+
+    output: str  # number format
+    partial: bool = False
+    bias: str = ""  # the number format of the bias, if there is one
+    accumulate: bool = False
+    activation: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductSpec:
+    """The specification of a kernel that computes sums of products."""
+
+    operands: str  # number format
+    checked: int  # leading axes on which elements of A may not exist
+    ones: bool  # whether all elements of A are 1, so that A has no memory
+    nodes: bool  # whether leaves may have several chains
+    store: Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileSpec(ProductSpec):
+    """A block computes a tile of rows and columns. Its threads share the operands."""
+
+    rows: int
+    columns: int
+    along_a: str  # ROWS or TERMS
+    along_b: str  # COLUMNS or TERMS
+
+    @property
+    def name(self) -> str:
+        """The name of the kernel."""
+        return "tile"
+
+    @property
+    def threads(self) -> int:
+        """The threads of a block."""
+        return self.rows * self.columns // PER_THREAD**2
+
+    @property
+    def stage_floats(self) -> int:
+        """The floats of a step's operands in shared memory."""
+        return DEPTH * (self.rows + PAD + self.columns + PAD)
+
+    @property
+    def shared_bytes(self) -> int:
+        """The shared memory of a block: two steps, offsets and positions of rows, a flag, and sums of nodes."""
+        sums = PER_THREAD**2 * self.threads if self.nodes else 0
+        return 4 * (2 * self.stage_floats + 5 * self.rows + 4 + sums)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SingleSpec(ProductSpec):
+    """A thread computes one output. Neighbouring threads have neighbouring outputs, along rows or columns."""
+
+    along: str  # ROWS, or COLUMNS and then groups
+
+    @property
+    def name(self) -> str:
+        """The name of the kernel."""
+        return "single"
+
+    @property
+    def threads(self) -> int:
+        """The threads of a block."""
+        return SINGLE_THREADS
+
+    @property
+    def shared_bytes(self) -> int:
+        """The shared memory of a block."""
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelSpec:
+    """A thread adds the children of one node of the reduction tree, for one output."""
+
+    store: Store
+
+    @property
+    def name(self) -> str:
+        """The name of the kernel."""
+        return "level"
+
+    @property
+    def threads(self) -> int:
+        """The threads of a block."""
+        return SINGLE_THREADS
+
+    @property
+    def shared_bytes(self) -> int:
+        """The shared memory of a block."""
+        return 0
+
+
+Spec = TileSpec | SingleSpec | LevelSpec

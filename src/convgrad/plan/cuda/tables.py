@@ -1,0 +1,126 @@
+"""The tables that a GPU's kernels read: numbers of a product, leaves of the tree, and terms in equal steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.plan.cuda.nest import AXES, Product
+from convgrad.plan.records import Record
+from convgrad.plan.tables import distinct
+from convgrad.spec.order import FAN_IN
+
+DEPTH = 8  # terms of a step
+ABSENT = -(1 << 30)  # a position that does not exist, with any position of a row added to it
+ALIGN = 32  # bytes of a row of terms, to which all parts of a table are aligned
+Int32 = NDArray[np.int32]
+
+_LOOP = Record("extent", "a", "c", "step")
+LOOPS = ("outer", *(f"axis{axis}" for axis in range(AXES)), "inner")
+# The numbers of a product. Those that end in _at are offsets of tables, in bytes from the numbers.
+NUMBERS = Record(
+    "rows", "columns", "column_tiles", "column_b", "column_c", "groups", "group_a", "group_b", "group_c", "first",
+    *(f"extent{axis}" for axis in range(AXES)), "leaves_at", "ends_at", "terms_at",
+)  # fmt: skip
+for _name in LOOPS:
+    NUMBERS = NUMBERS + _LOOP.within(_name)
+# The numbers of a level of the reduction tree: outputs, children of each unit, and of nodes that they become.
+LEVEL = Record("elements", "children", "nodes")
+LEAF_WORDS = 4  # of a leaf: first step, step after the last, offsets of its operands
+TERM_WORDS = 8  # of a term: offsets in A and B (-1 if there is no term), positions
+
+
+@dataclass(frozen=True, eq=False)
+class Leaves:
+    """The leaves of a product's reduction tree. A leaf is a chain, or a node of 16 chains."""
+
+    rows: Int32  # a row of LEAF_WORDS per leaf
+    ends: Int32  # for each step, whether a chain ends with it
+    terms: Int32  # a row of TERM_WORDS per term, with terms that do not exist at the ends of chains
+    units: int
+    each: int  # leaves per unit
+
+    @property
+    def longest(self) -> int:
+        """The number of steps of the longest leaf."""
+        return int((self.rows[:, 1] - self.rows[:, 0]).max())
+
+
+def leaves_of(product: Product, nodes: bool) -> Leaves:
+    """Return the leaves of a product: nodes of 16 chains, or single chains.
+
+    After the last step, there is a step without terms: kernels read a step in advance.
+    """
+    terms, chains = product.terms, product.chains
+    each = -(-chains // FAN_IN) if nodes else chains
+    number = terms.unit * chains + terms.chain
+    found, which = distinct(number)
+    counts = np.bincount(which, minlength=len(found)).astype(np.int64)
+    steps = -(-counts // DEPTH)
+    first = np.cumsum(steps) - steps
+    order = np.argsort(which, kind="stable")
+    starts = np.cumsum(counts) - counts
+    place = np.empty(len(which), np.int64)
+    place[order] = np.repeat(first * DEPTH - starts, counts) + np.arange(len(which))
+    total = int(steps.sum()) + 1
+    table = np.zeros((total * DEPTH, TERM_WORDS), np.int32)
+    table[:, 1], table[:, 2 : 2 + AXES] = -1, ABSENT
+    table[place, 0], table[place, 1] = terms.a, terms.b
+    table[place, 2 : 2 + AXES] = terms.positions.T
+    ends = np.zeros(total, np.int32)
+    ends[first + steps - 1] = 1
+    leaf = found // chains * each + (found % chains) // (FAN_IN if nodes else 1)
+    begins = np.searchsorted(leaf, np.arange(product.units * each))
+    ends_at = np.searchsorted(leaf, np.arange(product.units * each), side="right")
+    bounds = np.append(first, total - 1)
+    rows = np.zeros((product.repeats, product.units * each, LEAF_WORDS), np.int32)
+    rows[:, :, 0], rows[:, :, 1] = bounds[begins], bounds[ends_at]
+    repeats = np.arange(product.repeats)[:, None]
+    rows[:, :, 2], rows[:, :, 3] = (repeats * step for step in product.repeat_steps)
+    return Leaves(rows.reshape(-1, LEAF_WORDS), ends, table, product.units * product.repeats, each)
+
+
+def table_of(product: Product, leaves: Leaves, column_tiles: int) -> bytes:
+    """Return the numbers of a product and its tables as bytes, which are copied to the GPU."""
+    parts: list[NDArray[Any]] = [leaves.rows, leaves.ends, leaves.terms]
+    at, places = _aligned(NUMBERS.bytes), []
+    for part in parts:
+        places.append(at)
+        at += _aligned(part.nbytes)
+    made = bytearray(at)
+    parts = [NUMBERS.rows([_numbers(product, places, column_tiles)]), *parts]
+    for place, array in zip([0, *places], parts, strict=True):
+        made[place : place + array.nbytes] = array.tobytes()
+    return bytes(made)
+
+
+def level_table(product: Product, children: int) -> bytes:
+    """Return the numbers of a level of the reduction tree that adds this number of children per unit."""
+    record = NUMBERS + LEVEL
+    level = {"elements": product.outputs, "children": children, "nodes": -(-children // FAN_IN)}
+    numbers = record.rows([_numbers(product, (0, 0, 0), 1) | level]).tobytes()
+    return numbers + bytes(_aligned(len(numbers)) - len(numbers))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGN) * ALIGN
+
+
+def _numbers(product: Product, places: Sequence[int], column_tiles: int) -> dict[str, int]:
+    """Return NUMBERS of a product, by name."""
+    leaves_at, ends_at, terms_at = places
+    group_a, group_b, group_c = product.group_steps
+    loops: dict[str, int] = {}
+    for name, loop in zip(LOOPS, product.loops, strict=True):
+        loops |= _LOOP.values(name, extent=loop.extent, a=loop.a, c=loop.c, step=loop.step)
+    return {
+        "rows": product.rows, "columns": product.columns.extent, "column_tiles": column_tiles,
+        "column_b": product.columns.a, "column_c": product.columns.c, "groups": product.groups,
+        "group_a": group_a, "group_b": group_b, "group_c": group_c, "first": product.first,
+        "leaves_at": leaves_at, "ends_at": ends_at, "terms_at": terms_at, **loops,
+        **{f"extent{axis}": extent for axis, extent in enumerate(product.extents)},
+    }  # fmt: skip
