@@ -13,7 +13,7 @@ from convgrad.engines.addresses import address_of
 from convgrad.engines.cuda.grid import CPU_PARAMETERS, POINTERS
 from convgrad.engines.cuda.kernels import emitted
 from convgrad.engines.llvm import isas, jit
-from convgrad.plan.cuda.plan import DevicePlan, plan
+from convgrad.plan.cuda.plan import WIDTH, DevicePlan, plan
 from convgrad.plan.cuda.recipe import Spec
 from convgrad.plan.passes import ONES
 from convgrad.spec.problem import Problem
@@ -44,7 +44,8 @@ def nan_filled(size: int) -> Array:
 
 def run(problem: Problem, operands: Sequence[Array], out: Array, made: DevicePlan | None = None) -> None:
     """Compute a problem from canonical views of its operands into ``out``, as a GPU would."""
-    made = made or plan(problem, (*[array.strides for array in operands], out.strides), PROCESSORS)
+    aligned = not any(address_of(array) % (WIDTH * array.itemsize) for array in operands)
+    made = made or plan(problem, (*[array.strides for array in operands], out.strides), PROCESSORS, aligned)
     tensors = dict(zip(problem.operands, operands, strict=True))
     a, b = (0 if name == ONES else address_of(tensors[name]) for name in made.operands)
     bias = address_of(tensors["bias"]) if "bias" in tensors else 0

@@ -63,6 +63,14 @@ class Kernel(Function):
         count, element = vector.type[1:-1].split(" x ")
         return [self.op(element, f"extractelement {vector}, i64 {lane}") for lane in range(int(count))]
 
+    def vector(self, elements: list[Value]) -> Value:
+        """Return a vector of these elements."""
+        kind = f"<{len(elements)} x {elements[0].type}>"
+        made = Value(self, kind, "poison")
+        for lane, element in enumerate(elements):
+            made = self.op(kind, f"insertelement {made}, {element}, i64 {lane}")
+        return made
+
 
 @dataclass
 class Grid:

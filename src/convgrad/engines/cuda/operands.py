@@ -87,26 +87,27 @@ class Operands:
             positions.append(f.load("i32", place, 16))
         return Term(a, b, positions, f.compare("sge", b, 0))
 
-    def element_of_a(self, row: Row, term: Term) -> tuple[Value, Value]:
-        """Return an element of A in f32, or 0 if it does not exist, and whether it exists."""
+    def elements_of_a(self, row: Row, term: Term, width: int = 1) -> tuple[list[Value], Value]:
+        """Return neighbouring elements of A in f32, or zeros if they do not exist, and whether they exist."""
         f, exists = self.f, term.exists
         for axis in range(self.spec.checked):
             inside = f.compare("ult", row.positions[axis] + term.positions[axis], self.extents[axis])
             exists = f.both(exists, inside) if axis else inside  # absent terms have absent positions
         if self.spec.ones:
-            return f.select(exists, Value(f, "float", "1.0"), f.zeros("float")), exists
-        return self._element(self.a, row.a + term.a, exists), exists
+            return [f.select(exists, Value(f, "float", "1.0"), f.zeros("float"))] * width, exists
+        return self._elements(self.a, row.a + term.a, exists, width), exists
 
-    def element_of_b(self, term: Term, column: Value) -> Value:
-        """Return an element of B in f32, or 0 if the term does not exist."""
-        return self._element(self.b, term.b + column * self.numbers["column_b"], term.exists)
+    def elements_of_b(self, term: Term, column: Value, width: int = 1) -> list[Value]:
+        """Return neighbouring elements of B in f32, or zeros if the term does not exist."""
+        return self._elements(self.b, term.b + column * self.numbers["column_b"], term.exists, width)
 
-    def _element(self, base: Value, index: Value, exists: Value) -> Value:
-        """Load an element; the first element is loaded instead of one that does not exist."""
+    def _elements(self, base: Value, index: Value, exists: Value, width: int) -> list[Value]:
+        """Load elements; the first elements are loaded instead of those that do not exist."""
         f, fmt = self.f, self.spec.operands
         kind = STORED[fmt]
-        raw = f.load(kind, f.element(base, kind, f.select(exists, index, f.int32(0))))
-        return f.select(exists, widen(f, fmt, raw), f.zeros("float"))
+        place = f.element(base, kind, f.select(exists, index, f.int32(0)))
+        raw = [f.load(kind, place)] if width == 1 else f.lanes(f.load(f"<{width} x {kind}>", place))
+        return [f.select(exists, widen(f, fmt, one), f.zeros("float")) for one in raw]
 
     @cached_property
     def result(self) -> Result:

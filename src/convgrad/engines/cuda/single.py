@@ -18,8 +18,9 @@ def sum_of(of: Operands, row: Row, column: Value) -> Value:
         number = of.begin + f.int32(step.index)
         with f.loop(DEPTH, chain=step.chain) as one:
             term = of.term(number, f.int32(one.index))
-            x, exists = of.element_of_a(row, term)
-            added = f.fma(x, of.element_of_b(term, column), one.chain)
+            (x,), exists = of.elements_of_a(row, term)
+            (y,) = of.elements_of_b(term, column)
+            added = f.fma(x, y, one.chain)
             one.next(chain=f.select(exists, added, one.chain))
         ends = f.compare("ne", f.load("i32", f.at(of.ends, f.int64(number) * 4)), 0)
         node = f.add(step.node, one.chain)

@@ -28,10 +28,11 @@ ROW_WORDS = 4  # of a row in shared memory: its offset in A, and positions
 
 @dataclass(frozen=True)
 class Loaded:
-    """An element that a thread has loaded: its value, and its place in a half of shared memory in floats."""
+    """Neighbouring elements that a thread has loaded, and their places in a half of shared memory, in floats."""
 
-    value: Value
-    place: Value
+    values: list[Value]
+    place: Value  # of the first
+    step: int  # from an element to the next
 
 
 class Tile:
@@ -103,26 +104,27 @@ class Tile:
 
     def _load(self, step: Value, thread: Value) -> tuple[list[Loaded], list[Loaded]]:
         """Load the thread's elements of A and of B in a step."""
-        of = self.of
+        of, spec = self.of, self.spec
         a, b = [], []
-        for index, number in self._elements(self.spec.along_a == TERMS, self.spec.rows, thread):
+        for index, number in self._elements(spec.along_a == TERMS, spec.rows, spec.width_a, thread):
             term = of.term(step, index)
-            value, _ = of.element_of_a(self._row(number), term)
-            a.append(Loaded(value, index * self.pitch_a + number))
-        for index, number in self._elements(self.spec.along_b == TERMS, self.spec.columns, thread):
+            values, _ = of.elements_of_a(self._row(number), term, spec.width_a)
+            a.append(Loaded(values, index * self.pitch_a + number, self.pitch_a if spec.along_a == TERMS else 1))
+        for index, number in self._elements(spec.along_b == TERMS, spec.columns, spec.width_b, thread):
             term = of.term(step, index)
             column = self._clamped(self.first_column + number, of.numbers["columns"])
-            value = of.element_of_b(term, column)
-            b.append(Loaded(value, index * self.pitch_b + number + DEPTH * self.pitch_a))
+            values = of.elements_of_b(term, column, spec.width_b)
+            place = index * self.pitch_b + number + DEPTH * self.pitch_a
+            b.append(Loaded(values, place, self.pitch_b if spec.along_b == TERMS else 1))
         return a, b
 
-    def _elements(self, along_terms: bool, extent: int, thread: Value) -> list[tuple[Value, Value]]:
-        """Return the elements that a thread loads, as pairs of a term and of a row or column."""
+    def _elements(self, along_terms: bool, extent: int, width: int, thread: Value) -> list[tuple[Value, Value]]:
+        """Return the first of each vector of elements that a thread loads, as pairs of a term and a row or column."""
         f, threads = self.f, self.spec.threads
-        fast = DEPTH if along_terms else extent
+        fast = (DEPTH if along_terms else extent) // width
         slow, number = f.divided(thread, fast)
-        slows = [slow + i * (threads // fast) for i in range(DEPTH * extent // threads)]
-        return [(number, each) if along_terms else (each, number) for each in slows]
+        slows = [slow + i * (threads // fast) for i in range(DEPTH * extent // width // threads)]
+        return [(number * width, each) if along_terms else (each, number * width) for each in slows]
 
     def _row(self, number: Value) -> Row:
         """Return a row of the tile from shared memory."""
@@ -134,11 +136,16 @@ class Tile:
         """Write the loaded elements to a half of shared memory, and remember the largest size of an element of B."""
         f, base = self.f, self._half(half)
         for one in (*loaded[0], *loaded[1]):
-            f.store(one.value, f.at(base, f.int64(one.place) * 4))
+            place = f.at(base, f.int64(one.place) * 4)
+            if one.step == 1 and len(one.values) > 1:
+                f.store(f.vector(one.values), place)
+                continue
+            for i, value in enumerate(one.values):
+                f.store(value, place, 4 * i * one.step)
         if self.spec.checked:
             sizes = [f.op("i32", f"bitcast {self.grid.read('largest', 0, thread)} to i32")]
-            for one in loaded[1]:
-                bits = f.op("i32", f"bitcast {one.value} to i32") & SIZE_MASK
+            for value in (value for one in loaded[1] for value in one.values):
+                bits = f.op("i32", f"bitcast {value} to i32") & SIZE_MASK
                 sizes.append(f.intrinsic("i32", "llvm.umax.i32", sizes[-1], bits))
             self.grid.write("largest", 0, thread, f.op("float", f"bitcast {sizes[-1]} to float"))
 
@@ -148,11 +155,16 @@ class Tile:
     # -- sums --
 
     def _corner(self, thread: Value) -> tuple[Value, Value]:
-        """Return the first row and column of a thread in its tile."""
+        """Return the first row and column of a thread in its tile.
+
+        Neighbouring threads have the same row, or the same column if their numbers differ by 2. The memory that a block
+        shares then serves half a warp at a time.
+        """
         f = self.f
         warp, lane = f.divided(thread, WARP)
         down, across = f.divided(warp, self.spec.columns // WARP_COLUMNS)
-        low, left = f.divided(lane, WARP_COLUMNS // PER_THREAD)
+        low = f.op("i32", f"or {(lane >> 1) & 1}, {((lane >> 3) & 2).name}")
+        left = f.op("i32", f"or {lane & 1}, {((lane >> 1) & 6).name}")
         return down * WARP_ROWS + low * HALF, across * WARP_COLUMNS + left * HALF
 
     def _multiply(self, half: Value, thread: Value) -> None:

@@ -28,6 +28,7 @@ from convgrad.plan.tables import Ints, Strides
 from convgrad.spec.order import FAN_IN
 from convgrad.spec.problem import Problem, canonical_shapes
 
+WIDTH = 4  # elements that a thread loads at once, if they are neighbours
 TILES = ((128, 128), (128, 64), (64, 128), (64, 64))
 MIN_COLUMNS, MIN_ROWS = 16, 16  # of a tile; products with fewer are computed output by output
 MAX_ELEMENTS = 1 << 31  # of an array: offsets have 32 bits
@@ -74,12 +75,15 @@ def refusal(problem: Problem) -> str:
     return "an array has 2^31 elements or more" if max(map(prod, shapes)) >= MAX_ELEMENTS else ""
 
 
-def plan(problem: Problem, strides: tuple[Strides, ...], processors: int) -> DevicePlan:
-    """Return the plan for operands and output with these byte strides, on a GPU with this many multiprocessors."""
+def plan(problem: Problem, strides: tuple[Strides, ...], processors: int, aligned: bool = True) -> DevicePlan:
+    """Return the plan for operands and output with these byte strides, on a GPU with this many multiprocessors.
+
+    ``aligned`` is whether the addresses of the operands are multiples of the size of WIDTH elements.
+    """
     launches: list[Launch] = []
     table, scratch = bytearray(), 0
     for product in products_of(problem, strides):
-        spec, leaves = _kernel(problem, product, processors)
+        spec, leaves = _kernel(problem, product, processors, aligned)
         columns = spec.columns if isinstance(spec, TileSpec) else product.columns.extent
         tiles = -(-product.columns.extent // columns)
         launches.append(Launch(spec, _grid(product, spec, leaves), len(table)))
@@ -108,7 +112,7 @@ def _store(problem: Problem, partial: bool) -> Store:
     )
 
 
-def _kernel(problem: Problem, product: Product, processors: int) -> tuple[TileSpec | SingleSpec, Leaves]:
+def _kernel(problem: Problem, product: Product, processors: int, aligned: bool) -> tuple[TileSpec | SingleSpec, Leaves]:
     """Return the specification and the leaves with the least predicted time."""
     found: list[tuple[float, int, TileSpec | SingleSpec, Leaves]] = []
     tiled = product.columns.extent >= MIN_COLUMNS and product.rows >= MIN_ROWS
@@ -124,6 +128,8 @@ def _kernel(problem: Problem, product: Product, processors: int) -> tuple[TileSp
         }  # fmt: skip
         if tiled:
             ways: dict[str, Any] = {"along_a": _along(product, ROWS), "along_b": _along(product, COLUMNS)}
+            if aligned:
+                ways["width_a"], ways["width_b"] = _widths(product, leaves, ways["along_a"], ways["along_b"])
             specs: list[TileSpec | SingleSpec] = [TileSpec(rows=r, columns=c, **ways, **common) for r, c in TILES]
         else:
             specs = [SingleSpec(along=_fastest_output(product), **common)]
@@ -141,6 +147,34 @@ def _along(product: Product, other: str) -> str:
     else:
         step = next((abs(loop.a) for loop in reversed(product.loops) if loop.extent > 1), 0)
     return TERMS if 0 < _typical(terms) < step else other
+
+
+def _widths(product: Product, leaves: Leaves, along_a: str, along_b: str) -> tuple[int, int]:
+    """Return how many neighbouring elements of A and of B a thread can load at once, if addresses are aligned."""
+    terms = leaves.terms.reshape(-1, WIDTH, leaves.terms.shape[1])
+    there = terms[:, :, 1] >= 0
+    whole = bool((there == there[:, :1]).all())  # a vector has all its terms or none
+    terms = terms[there[:, 0]] if whole else terms[:0]
+    firsts = terms[:, :1]
+    inner = next((loop for loop in reversed(product.loops) if loop.extent > 1), product.inner)
+    outside = [loop.a for loop in product.loops if loop.extent > 1 and (along_a == TERMS or loop is not inner)]
+    a = [*outside, *product.group_steps[:1] * (product.groups > 1), *product.repeat_steps[:1] * (product.repeats > 1)]
+    b = [*product.group_steps[1:2] * (product.groups > 1), *product.repeat_steps[1:] * (product.repeats > 1)]
+    if along_a == TERMS:
+        fits_a = whole and bool((terms[:, :, 0] - firsts[:, :, 0] == np.arange(WIDTH)).all())
+        fits_a = fits_a and bool((terms[:, :, 2:] == firsts[:, :, 2:]).all() and (firsts[:, :, 0] % WIDTH == 0).all())
+    else:
+        same = inner.step == 0 or product.checked == 0  # all elements of a vector exist, or none
+        fits_a = same and inner.a == 1 and inner.extent % WIDTH == 0 and not (product.terms.a % WIDTH).any()
+    if along_b == TERMS:
+        b.append(product.columns.a)
+        fits_b = whole and bool((terms[:, :, 1] - firsts[:, :, 1] == np.arange(WIDTH)).all())
+        fits_b = fits_b and not (firsts[:, :, 1] % WIDTH).any()
+    else:
+        fits_b = product.columns.a == 1 and product.columns.extent % WIDTH == 0
+        fits_b = fits_b and not (product.terms.b % WIDTH).any()
+    fits = (fits_a and not any(one % WIDTH for one in a), fits_b and not any(one % WIDTH for one in b))
+    return (WIDTH if fits[0] else 1, WIDTH if fits[1] else 1)
 
 
 def _typical(offsets: Ints) -> int:

@@ -43,6 +43,8 @@ class TileSpec(ProductSpec):
     columns: int
     along_a: str  # ROWS or TERMS
     along_b: str  # COLUMNS or TERMS
+    width_a: int = 1  # neighbouring elements of A that a thread loads at once, along ``along_a``
+    width_b: int = 1
 
     @property
     def name(self) -> str:
