@@ -79,7 +79,7 @@ class Tile:
         """Write the tile's rows to shared memory, and set the sums to 0. The last row stands for rows beyond it."""
         f, n, zero = self.f, self.of.numbers, self.f.zeros("float")
         with f.when(f.compare("slt", thread, self.spec.rows)):
-            number = self._clamped(self.first_row + thread, n["rows"])
+            number = self._clamped(self.first_row + thread, n["rows"], self.spec.width_a)
             row, place = row_of(n, number), f.int64(thread)
             for word, value in enumerate((row.a, *row.positions)):
                 f.store(value, f.at(self.row_words, place * (4 * ROW_WORDS)), 4 * word)
@@ -91,10 +91,10 @@ class Tile:
                 f.store(zero, self._node(i, thread))
         self.grid.write("largest", 0, thread, zero)
 
-    def _clamped(self, number: Value, count: Value) -> Value:
-        """Return a number, or the last number of ``count`` if it is beyond."""
+    def _clamped(self, number: Value, count: Value, width: int) -> Value:
+        """Return a number, or that of the last vector of ``count`` if it is beyond."""
         f = self.f
-        return f.select(f.compare("slt", number, count), number, count - 1)
+        return f.select(f.compare("slt", number, count), number, count - width)
 
     def _node(self, index: int, thread: Value) -> Value:
         """Return the address of a thread's sum of a node."""
@@ -112,7 +112,7 @@ class Tile:
             a.append(Loaded(values, index * self.pitch_a + number, self.pitch_a if spec.along_a == TERMS else 1))
         for index, number in self._elements(spec.along_b == TERMS, spec.columns, spec.width_b, thread):
             term = of.term(step, index)
-            column = self._clamped(self.first_column + number, of.numbers["columns"])
+            column = self._clamped(self.first_column + number, of.numbers["columns"], spec.width_b)
             values = of.elements_of_b(term, column, spec.width_b)
             place = index * self.pitch_b + number + DEPTH * self.pitch_a
             b.append(Loaded(values, place, self.pitch_b if spec.along_b == TERMS else 1))
