@@ -13,8 +13,9 @@ from convgrad.engines.addresses import address_of
 from convgrad.engines.cuda.grid import CPU_PARAMETERS, POINTERS
 from convgrad.engines.cuda.kernels import emitted
 from convgrad.engines.llvm import isas, jit
-from convgrad.plan.cuda.plan import WIDTH, DevicePlan, plan
+from convgrad.plan.cuda.plan import DevicePlan, plan
 from convgrad.plan.cuda.recipe import Spec
+from convgrad.plan.cuda.vectors import WIDTH
 from convgrad.plan.passes import ONES
 from convgrad.spec.problem import Problem
 from tests.support.engine_helpers import Array
@@ -44,7 +45,7 @@ def nan_filled(size: int) -> Array:
 
 def run(problem: Problem, operands: Sequence[Array], out: Array, made: DevicePlan | None = None) -> None:
     """Compute a problem from canonical views of its operands into ``out``, as a GPU would."""
-    aligned = not any(address_of(array) % (WIDTH * array.itemsize) for array in operands)
+    aligned = not any(address_of(array) % (WIDTH * array.itemsize) for array in (*operands, out))
     made = made or plan(problem, (*[array.strides for array in operands], out.strides), PROCESSORS, aligned)
     tensors = dict(zip(problem.operands, operands, strict=True))
     a, b = (0 if name == ONES else address_of(tensors[name]) for name in made.operands)
@@ -57,4 +58,5 @@ def run(problem: Problem, operands: Sequence[Array], out: Array, made: DevicePla
         work = address_of(scratch)
         reads = work + launch.reads if launch.spec.name == "level" else a
         numbers = address_of(table) + launch.table
-        function(reads, b, address_of(out), bias, work + launch.writes, numbers, *launch.grid, address_of(memory))
+        of_b = work if launch.is_packed else b
+        function(reads, of_b, address_of(out), bias, work + launch.writes, numbers, *launch.grid, address_of(memory))

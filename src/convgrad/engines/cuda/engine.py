@@ -44,7 +44,7 @@ class DeviceCall:
         with self.device.current():
             for function, one in zip(self._functions, self.plan.launches, strict=True):
                 first = scratch + one.reads if isinstance(one.spec, LevelSpec) else a
-                arguments = (first, b, out, bias, scratch + one.writes, table + one.table)
+                arguments = (first, scratch if one.is_packed else b, out, bias, scratch + one.writes, table + one.table)
                 self.device.launch(function, one.grid, stream, arguments)
 
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from convgrad.engines.cuda.grid import Grid
-from convgrad.engines.cuda.single import level, single
+from convgrad.engines.cuda.single import level, pack, single
 from convgrad.engines.cuda.tile import tile
 from convgrad.engines.llvm import jit
-from convgrad.plan.cuda.recipe import SingleSpec, Spec, TileSpec
+from convgrad.plan.cuda.recipe import Spec
 
 TRIPLE = "nvptx64-nvidia-cuda"
 CAPABILITY = "sm_80"  # the oldest GPUs for which kernels are compiled; newer GPUs run the same PTX
 VERSION = "+ptx70"
 
 
+# The functions that emit kernels, by name.
+KERNELS: dict[str, Callable[[Any, bool], Grid]] = {"tile": tile, "single": single, "level": level, "pack": pack}
+
+
 def emitted(spec: Spec, on_cpu: bool = False) -> Grid:
     """Return the emitted kernel of a specification."""
-    if isinstance(spec, TileSpec):
-        return tile(spec, on_cpu)
-    return single(spec, on_cpu) if isinstance(spec, SingleSpec) else level(spec, on_cpu)
+    return KERNELS[spec.name](spec, on_cpu)
 
 
 @cache

@@ -11,11 +11,9 @@ from convgrad.engines.llvm.convert import BYTES, STORED, read, widen
 from convgrad.engines.llvm.emit import Value
 from convgrad.engines.llvm.store import Epilogue, total
 from convgrad.plan.cuda.nest import AXES
-from convgrad.plan.cuda.recipe import ProductSpec, Store
+from convgrad.plan.cuda.recipe import ROWS, ProductSpec, Store
 from convgrad.plan.cuda.tables import DEPTH, LEAF_WORDS, LOOPS, NUMBERS, TERM_WORDS
 from convgrad.plan.records import Record
-
-SIZE_MASK, INFINITE = 0x7FFFFFFF, 0x7F800000  # the bits of an f32 without its sign, and of infinity
 
 
 class Numbers:
@@ -41,12 +39,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Term:
-    """A term of a sum: offsets in A and B, and positions. ``exists`` is false after the last term of a chain."""
+    """A term of a sum: offsets in A and B, and positions. Absent terms have positions that do not exist."""
 
     a: Value
     b: Value
     positions: Sequence[Value]
-    exists: Value
 
 
 def row_of(n: Numbers, number: Value) -> Row:
@@ -85,29 +82,34 @@ class Operands:
         a, b, *positions = f.lanes(f.load("<4 x i32>", place))
         if self.spec.checked == AXES:
             positions.append(f.load("i32", place, 16))
-        return Term(a, b, positions, f.compare("sge", b, 0))
+        return Term(a, b, positions)
 
-    def elements_of_a(self, row: Row, term: Term, width: int = 1) -> tuple[list[Value], Value]:
-        """Return neighbouring elements of A in f32, or zeros if they do not exist, and whether they exist."""
-        f, exists = self.f, term.exists
+    def elements_of_a(self, row: Row, term: Term, width: int = 1) -> tuple[list[Value], Value | None]:
+        """Return neighbouring elements of A in f32, or zeros if they do not exist, and whether they exist.
+
+        None stands for elements that always exist. The first elements are loaded instead of those that do not exist.
+        """
+        f = self.f
+        exists, index = None, row.a + term.a
         for axis in range(self.spec.checked):
             inside = f.compare("ult", row.positions[axis] + term.positions[axis], self.extents[axis])
-            exists = f.both(exists, inside) if axis else inside  # absent terms have absent positions
+            exists = inside if exists is None else f.both(exists, inside)
         if self.spec.ones:
-            return [f.select(exists, Value(f, "float", "1.0"), f.zeros("float"))] * width, exists
-        return self._elements(self.a, row.a + term.a, exists, width), exists
+            return [Value(f, "float", "1.0")] * width, exists
+        if exists is None:
+            return self._elements(self.a, index, width), None
+        elements = self._elements(self.a, f.select(exists, index, f.int32(0)), width)
+        return [f.select(exists, one, f.zeros("float")) for one in elements], exists
 
     def elements_of_b(self, term: Term, column: Value, width: int = 1) -> list[Value]:
-        """Return neighbouring elements of B in f32, or zeros if the term does not exist."""
-        return self._elements(self.b, term.b + column * self.numbers["column_b"], term.exists, width)
+        """Return neighbouring elements of B in f32. For an absent term, they are those of another term."""
+        return self._elements(self.b, term.b + column * self.numbers["column_b"], width)
 
-    def _elements(self, base: Value, index: Value, exists: Value, width: int) -> list[Value]:
-        """Load elements; the first elements are loaded instead of those that do not exist."""
+    def _elements(self, base: Value, index: Value, width: int) -> list[Value]:
         f, fmt = self.f, self.spec.operands
-        kind = STORED[fmt]
-        place = f.element(base, kind, f.select(exists, index, f.int32(0)))
+        kind, place = STORED[fmt], f.element(base, STORED[fmt], index)
         raw = [f.load(kind, place)] if width == 1 else f.lanes(f.load(f"<{width} x {kind}>", place))
-        return [f.select(exists, widen(f, fmt, one), f.zeros("float")) for one in raw]
+        return [widen(f, fmt, one) for one in raw]
 
     @cached_property
     def result(self) -> Result:
@@ -121,25 +123,47 @@ class Result:
     def __init__(self, f: Kernel, store: Store, numbers: Numbers) -> None:
         self.f, self.spec, self.numbers = f, store, numbers
         flag = Value(f, "i1", "true") if store.accumulate else None
-        self.epilogue = Epilogue(f, store.output, 0, flag, activation=store.activation)
+        self.epilogue = Epilogue(f, store.output, store.width, flag, activation=store.activation)
 
-    def index(self, group: Value, row: Row, column: Value) -> Value:
-        """Return the index of a result in C, an i64."""
+    def place(self, number: Value) -> tuple[Value, Value, Value]:
+        """Return the group, row and column of a result, which are i32."""
         f, n = self.f, self.numbers
-        inside = n.wide["first"] + f.int64(row.c) + f.int64(column) * n.wide["column_c"]
-        return inside + f.int64(group) * n.wide["group_c"]
+        if self.spec.along == ROWS:
+            other, row = f.divided(number, n.wide["rows"])
+            group, column = f.divided(other, n.wide["columns"])
+        else:
+            other, column = f.divided(number, n.wide["columns"])
+            row, group = f.divided(other, n.wide["groups"])
+        return f.int32(group), f.int32(row), f.int32(column)
 
-    def store(self, value: Value, group: Value, column: Value, index: Value) -> None:
-        """Complete a sum and store it in C."""
+    def number(self, group: Value, row: Value, column: Value) -> Value:
+        """Return the number of a result, an i64."""
+        f, n = self.f, self.numbers.wide
+        group, row, column = f.int64(group), f.int64(row), f.int64(column)
+        if self.spec.along == ROWS:
+            return (group * n["columns"] + column) * n["rows"] + row
+        return (row * n["groups"] + group) * n["columns"] + column
+
+    def store(self, value: Value, group: Value, row: Row, column: Value) -> None:
+        """Complete a sum, or a vector of neighbouring sums, and store it in C; ``row`` and ``column`` are the first."""
         f, n = self.f, self.numbers
-        bias = None
-        if self.spec.bias:
-            channel = group * n["columns"] + column
-            bias = read(f, self.spec.bias, f.element(f.bias, STORED[self.spec.bias], channel))
+        index = n.wide["first"] + f.int64(row.c) + f.int64(column) * n.wide["column_c"]
+        index = index + f.int64(group) * n.wide["group_c"]
+        bias = self._bias(group * n["columns"] + column, value) if self.spec.bias else None
         self.epilogue.store(total(f, value, bias), f.element(f.c, f"i{8 * BYTES[self.spec.output]}", index))
 
-    def partial(self, value: Value, leaf: Value, group: Value, number: Value, column: Value) -> None:
-        """Store the sum of a leaf in scratch memory, which has all results of each leaf, row-major."""
-        f, n = self.f, self.numbers
-        rows = (f.int64(leaf) * n.wide["groups"] + f.int64(group)) * n.wide["rows"] + f.int64(number)
-        f.store(value, f.element(f.work, "float", rows * n.wide["columns"] + f.int64(column)))
+    def _bias(self, channel: Value, value: Value) -> Value:
+        """Return the bias of a sum, or a vector of the biases of sums."""
+        f, fmt = self.f, self.spec.bias
+        if value.type == "float":
+            return read(f, fmt, f.element(f.bias, STORED[fmt], channel))
+        if self.spec.along == ROWS:
+            return f.splat(read(f, fmt, f.element(f.bias, STORED[fmt], channel)), self.spec.width)
+        places = [f.element(f.bias, STORED[fmt], channel + i) for i in range(self.spec.width)]
+        return f.vector([read(f, fmt, place) for place in places])
+
+    def partial(self, value: Value, leaf: Value, number: Value) -> None:
+        """Store the sum of a leaf, or a vector of sums, in scratch memory, which has all results of each leaf."""
+        f, n = self.f, self.numbers.wide
+        outputs = n["rows"] * n["columns"] * n["groups"]
+        f.store(value, f.element(f.work, "float", f.int64(leaf) * outputs + number))

@@ -1,12 +1,13 @@
-"""Sums of single outputs: the kernel in which a thread computes one output, and the levels of the reduction tree."""
+"""Kernels in which a thread computes one number: an output, a node of the reduction tree, or an element of packed B."""
 
 from __future__ import annotations
 
 from convgrad.engines.cuda.grid import Grid
 from convgrad.engines.cuda.operands import Numbers, Operands, Result, Row, row_of
+from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Value
-from convgrad.plan.cuda.recipe import ROWS, LevelSpec, SingleSpec
-from convgrad.plan.cuda.tables import DEPTH, LEVEL, NUMBERS
+from convgrad.plan.cuda.recipe import LevelSpec, PackSpec, SingleSpec
+from convgrad.plan.cuda.tables import DEPTH, LEVEL, NUMBERS, PACK
 from convgrad.spec.order import FAN_IN
 
 
@@ -21,7 +22,7 @@ def sum_of(of: Operands, row: Row, column: Value) -> Value:
             (x,), exists = of.elements_of_a(row, term)
             (y,) = of.elements_of_b(term, column)
             added = f.fma(x, y, one.chain)
-            one.next(chain=f.select(exists, added, one.chain))
+            one.next(chain=added if exists is None else f.select(exists, added, one.chain))
         ends = f.compare("ne", f.load("i32", f.at(of.ends, f.int64(number) * 4)), 0)
         node = f.add(step.node, one.chain)
         step.next(chain=f.select(ends, zero, one.chain), node=f.select(ends, node, step.node))
@@ -29,12 +30,12 @@ def sum_of(of: Operands, row: Row, column: Value) -> Value:
 
 
 def store(of: Operands, value: Value, row: Row, number: Value, column: Value) -> None:
-    """Store the sum of a leaf: a partial sum, or a result."""
+    """Store the sum of a leaf, or a vector of sums: as partial sums, or as results."""
     result = of.result
     if of.spec.store.partial:
-        result.partial(value, of.leaf, of.group, number, column)
+        result.partial(value, of.leaf, result.number(of.group, number, column))
     else:
-        result.store(value, of.group, column, result.index(of.group, row, column))
+        result.store(value, of.group, row, column)
 
 
 def single(spec: SingleSpec, on_cpu: bool) -> Grid:
@@ -46,13 +47,7 @@ def single(spec: SingleSpec, on_cpu: bool) -> Grid:
         output = f.int64(x) * spec.threads + f.int64(thread)
         outputs = n.wide["rows"] * n.wide["columns"] * n.wide["groups"]
         with f.when(f.compare("slt", output, outputs)):
-            if spec.along == ROWS:
-                other, row = f.divided(output, n.wide["rows"])
-                group, column = f.divided(other, n.wide["columns"])
-            else:
-                other, column = f.divided(output, n.wide["columns"])
-                row, group = f.divided(other, n.wide["groups"])
-            row, group, column = f.int32(row), f.int32(group), f.int32(column)
+            group, row, column = Result(f, spec.store, n).place(output)
             of = Operands(grid, spec, group, leaf)
             place = row_of(of.numbers, row)
             store(of, sum_of(of, place, column), place, row, column)
@@ -75,19 +70,27 @@ def level(spec: LevelSpec, on_cpu: bool) -> Grid:
             with f.loop(f.min(children - first, FAN_IN), place=place, sums=f.zeros("float")) as child:
                 value = f.load("float", f.element(f.a, "float", child.place))
                 child.next(place=child.place + elements, sums=f.add(child.sums, value))
+            result = Result(f, spec.store, n)
             if spec.store.partial:
                 to = (f.int64(unit) * n.wide["nodes"] + f.int64(node)) * elements + output
                 f.store(child.sums, f.element(f.work, "float", to))
             else:
-                _store(grid, spec, n, output, child.sums)
+                group, row, column = result.place(output)
+                result.store(child.sums, group, row_of(n, row), column)
     return grid
 
 
-def _store(grid: Grid, spec: LevelSpec, n: Numbers, output: Value, value: Value) -> None:
-    """Store the complete sum of an output; outputs are numbered by group, row and column."""
-    f = grid.f
-    other, column = f.divided(output, n.wide["columns"])
-    group, row = f.divided(other, n.wide["rows"])
-    column, group = f.int32(column), f.int32(group)
-    result = Result(f, spec.store, n)
-    result.store(value, group, column, result.index(group, row_of(n, f.int32(row)), column))
+def pack(spec: PackSpec, on_cpu: bool) -> Grid:
+    """Emit the kernel that packs B by group, term and column. The grid is elements in blocks, groups, 1."""
+    grid = Grid(spec.name, spec.threads, spec.shared_bytes, on_cpu)
+    f, kind = grid.f, f"i{8 * BYTES[spec.operands]}"
+    with grid.blocks() as (x, group, _), grid.phase() as thread:
+        n = Numbers(f, NUMBERS + PACK, f.table).wide
+        element, all_elements = f.int64(x) * spec.threads + f.int64(thread), n["count"] * n["columns"]
+        with f.when(f.compare("slt", element, all_elements)):
+            term, column = f.divided(element, n["columns"])
+            offset = f.int64(f.load("i32", f.at(f.at(f.table, n["offsets_at"]), term * 4)))
+            place = offset + column * n["column_b"] + f.int64(group) * n["group_b"]
+            value = f.load(kind, f.element(f.b, kind, place))
+            f.store(value, f.element(f.work, kind, f.int64(group) * all_elements + element))
+    return grid

@@ -13,16 +13,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from convgrad.engines.cuda.grid import Grid
-from convgrad.engines.cuda.operands import INFINITE, SIZE_MASK, Operands, Row, row_of
+from convgrad.engines.cuda.operands import Operands, Row, row_of
 from convgrad.engines.cuda.single import store, sum_of
 from convgrad.engines.llvm.emit import Value
 from convgrad.plan.cuda.nest import AXES
-from convgrad.plan.cuda.recipe import PAD, PER_THREAD, TERMS, WARP, WARP_COLUMNS, WARP_ROWS, TileSpec
+from convgrad.plan.cuda.recipe import PAD, PER_THREAD, ROWS, TERMS, THREADS, WARP, WARP_COLUMNS, WARP_ROWS, TileSpec
 from convgrad.plan.cuda.tables import DEPTH
 
 FOUR = "<4 x float>"
 HALF = PER_THREAD // 2  # neighbouring rows or columns of a thread
-THREADS = 512  # of a multiprocessor, at least: so a thread has at most 128 registers
 ROW_WORDS = 4  # of a row in shared memory: its offset in A, and positions
 
 
@@ -47,7 +46,7 @@ class Tile:
         shared = [at, at + 4 * ROW_WORDS * spec.rows, at + 4 * (ROW_WORDS + 1) * spec.rows]
         self.row_words, self.row_c, self.flag = (self.f.at(self.grid.shared, each) for each in shared)
         self.nodes = self.f.at(self.flag, 16)
-        self.grid.declare(sums=PER_THREAD**2, largest=1)
+        self.grid.declare(sums=PER_THREAD**2, finite=1)
 
     def emit(self) -> Grid:
         """Emit the kernel. The grid is tiles, groups, leaves."""
@@ -89,7 +88,7 @@ class Tile:
             self.grid.write("sums", i, thread, zero)
             if self.spec.nodes:
                 f.store(zero, self._node(i, thread))
-        self.grid.write("largest", 0, thread, zero)
+        self.grid.write("finite", 0, thread, zero)
 
     def _clamped(self, number: Value, count: Value, width: int) -> Value:
         """Return a number, or that of the last vector of ``count`` if it is beyond."""
@@ -133,7 +132,7 @@ class Tile:
         return Row(words[0], f.int32(0), words[1 : 1 + AXES])
 
     def _put(self, loaded: tuple[list[Loaded], list[Loaded]], half: Value, thread: Value) -> None:
-        """Write the loaded elements to a half of shared memory, and remember the largest size of an element of B."""
+        """Write the loaded elements to a half of shared memory; ``finite`` becomes NaN if one of B is not finite."""
         f, base = self.f, self._half(half)
         for one in (*loaded[0], *loaded[1]):
             place = f.at(base, f.int64(one.place) * 4)
@@ -143,11 +142,10 @@ class Tile:
             for i, value in enumerate(one.values):
                 f.store(value, place, 4 * i * one.step)
         if self.spec.checked:
-            sizes = [f.op("i32", f"bitcast {self.grid.read('largest', 0, thread)} to i32")]
+            finite = self.grid.read("finite", 0, thread)
             for value in (value for one in loaded[1] for value in one.values):
-                bits = f.op("i32", f"bitcast {value} to i32") & SIZE_MASK
-                sizes.append(f.intrinsic("i32", "llvm.umax.i32", sizes[-1], bits))
-            self.grid.write("largest", 0, thread, f.op("float", f"bitcast {sizes[-1]} to float"))
+                finite = f.fma(value, f.zeros("float"), finite)
+            self.grid.write("finite", 0, thread, finite)
 
     def _half(self, half: Value) -> Value:
         return self.f.at(self.grid.shared, self.f.int64(half) * (4 * self.spec.stage_floats))
@@ -199,8 +197,8 @@ class Tile:
         """Set the block's flag if a thread has loaded an element of B that is infinite or NaN."""
         f = self.f
         with self.grid.phase() as thread:
-            size = f.op("i32", f"bitcast {self.grid.read('largest', 0, thread)} to i32")
-            with f.when(f.compare("uge", size, INFINITE)):
+            finite = self.grid.read("finite", 0, thread)
+            with f.when(f.op("i1", f"fcmp uno {finite}, 0.0")):
                 f.store(f.int32(1), self.flag)
 
     # -- results --
@@ -231,20 +229,23 @@ class Tile:
         return upper * (warp // 2) + lower
 
     def _store(self, thread: Value) -> None:
-        """Store the thread's sums."""
-        f, n = self.f, self.of.numbers
+        """Store the thread's sums, in vectors along rows or columns."""
+        f, n, width = self.f, self.of.numbers, self.spec.store.width
+        by_rows = self.spec.store.along == ROWS
         row, column = self._corner(thread)
-        columns = [column + each for each in _places(WARP_COLUMNS)]
-        for i, down in enumerate(_places(WARP_ROWS)):
-            inside = row + down
+        down, across = _distances(WARP_ROWS), _distances(WARP_COLUMNS)
+        columns = [column + each for each in across]
+        for i in range(0, PER_THREAD, width if by_rows else 1):
+            inside = row + down[i]
             number = self.first_row + inside
             with f.when(f.compare("slt", number, n["rows"])):
-                offset = f.load("i32", f.at(self.row_c, f.int64(inside) * 4))
-                place = Row(f.int32(0), offset, ())
-                for j, across in enumerate(columns):
-                    there = self.first_column + across
+                place = Row(f.int32(0), f.load("i32", f.at(self.row_c, f.int64(inside) * 4)), ())
+                for j in range(0, PER_THREAD, 1 if by_rows else width):
+                    there, first = self.first_column + columns[j], i * PER_THREAD + j
                     with f.when(f.compare("slt", there, n["columns"])):
-                        store(self.of, self._sum(i * PER_THREAD + j, thread), place, number, there)
+                        step = PER_THREAD if by_rows else 1
+                        sums = [self._sum(first + each * step, thread) for each in range(width)]
+                        store(self.of, sums[0] if width == 1 else f.vector(sums), place, number, there)
 
     def _sum(self, index: int, thread: Value) -> Value:
         """Return a complete sum of the thread."""
@@ -253,7 +254,7 @@ class Tile:
         return self.grid.read("sums", index, thread)
 
 
-def _places(warp: int) -> list[int]:
+def _distances(warp: int) -> list[int]:
     """Return the distances of a thread's rows or columns from its first; ``warp`` is the extent of a warp."""
     return [i // HALF * (warp // 2) + i % HALF for i in range(PER_THREAD)]
 

@@ -8,7 +8,7 @@ each spatial axis. The element exists if all its positions exist.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -78,6 +78,16 @@ class Product:
         return (self.outer, *self.axes, self.inner)
 
     @cached_property
+    def real_loops(self) -> tuple[Loop, ...]:
+        """The loops over rows with several iterations."""
+        return tuple(loop for loop in self.loops if loop.extent > 1)
+
+    @property
+    def innermost(self) -> Loop:
+        """The innermost loop with several iterations."""
+        return self.real_loops[-1] if self.real_loops else self.inner
+
+    @cached_property
     def rows(self) -> int:
         """The number of rows of A."""
         return prod(loop.extent for loop in self.loops)
@@ -92,6 +102,13 @@ class Product:
         """The number of leading axes on which some element of A does not exist; 0 if all elements exist."""
         missing = [self._misses(axis) for axis in range(AXES)]
         return AXES - missing[::-1].index(True) if any(missing) else 0
+
+    def with_packed_b(self) -> Product:
+        """Return the product with B packed: by group, term and column, so that columns are neighbours."""
+        count, columns = len(self.terms), self.columns.extent
+        terms = replace(self.terms, b=np.arange(count, dtype=np.int64) * columns)
+        steps = (self.group_steps[0], count * columns, self.group_steps[2])
+        return replace(self, terms=terms, columns=replace(self.columns, a=1), group_steps=steps)
 
     def _misses(self, axis: int) -> bool:
         if not len(self.terms):

@@ -8,6 +8,7 @@ from convgrad.plan.cuda.tables import DEPTH
 
 ROWS, COLUMNS, TERMS = "rows", "columns", "terms"  # the index along which neighbouring threads load an operand
 SINGLE_THREADS = 256
+THREADS = 512  # of a multiprocessor that runs tiles, at least, so that a thread has at most 128 registers
 PER_THREAD = 8  # rows and columns of a thread in a tile
 WARP, WARP_ROWS, WARP_COLUMNS = 32, 32, 64  # threads of a warp, and its part of a tile
 PAD = 4  # floats between the rows of a tile in shared memory, which keeps threads in different banks
@@ -15,9 +16,15 @@ PAD = 4  # floats between the rows of a tile in shared memory, which keeps threa
 
 @dataclass(frozen=True, kw_only=True)
 class Store:
-    """The last steps of a kernel that stores results. ``partial`` results are stored in scratch memory as they are."""
+    """The last steps of a kernel that stores results. ``partial`` results are stored in scratch memory as they are.
+
+    Results are numbered along rows, then columns, then groups; or along columns, then groups, then rows. Partial
+    results are stored in this order.
+    """
 
     output: str  # number format
+    along: str  # ROWS or COLUMNS
+    width: int = 1  # neighbouring results that a thread of a tile stores at once
     partial: bool = False
     bias: str = ""  # the number format of the bias, if there is one
     accumulate: bool = False
@@ -45,11 +52,7 @@ class TileSpec(ProductSpec):
     along_b: str  # COLUMNS or TERMS
     width_a: int = 1  # neighbouring elements of A that a thread loads at once, along ``along_a``
     width_b: int = 1
-
-    @property
-    def name(self) -> str:
-        """The name of the kernel."""
-        return "tile"
+    name = "tile"
 
     @property
     def threads(self) -> int:
@@ -70,24 +73,11 @@ class TileSpec(ProductSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class SingleSpec(ProductSpec):
-    """A thread computes one output. Neighbouring threads have neighbouring outputs, along rows or columns."""
+    """A thread computes one output. The numbers of outputs are those of ``store``."""
 
-    along: str  # ROWS, or COLUMNS and then groups
-
-    @property
-    def name(self) -> str:
-        """The name of the kernel."""
-        return "single"
-
-    @property
-    def threads(self) -> int:
-        """The threads of a block."""
-        return SINGLE_THREADS
-
-    @property
-    def shared_bytes(self) -> int:
-        """The shared memory of a block."""
-        return 0
+    name = "single"
+    threads = SINGLE_THREADS
+    shared_bytes = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,21 +85,19 @@ class LevelSpec:
     """A thread adds the children of one node of the reduction tree, for one output."""
 
     store: Store
-
-    @property
-    def name(self) -> str:
-        """The name of the kernel."""
-        return "level"
-
-    @property
-    def threads(self) -> int:
-        """The threads of a block."""
-        return SINGLE_THREADS
-
-    @property
-    def shared_bytes(self) -> int:
-        """The shared memory of a block."""
-        return 0
+    name = "level"
+    threads = SINGLE_THREADS
+    shared_bytes = 0
 
 
-Spec = TileSpec | SingleSpec | LevelSpec
+@dataclass(frozen=True, kw_only=True)
+class PackSpec:
+    """A thread copies an element of B to its place in packed memory."""
+
+    operands: str  # number format
+    name = "pack"
+    threads = SINGLE_THREADS
+    shared_bytes = 0
+
+
+Spec = TileSpec | SingleSpec | LevelSpec | PackSpec

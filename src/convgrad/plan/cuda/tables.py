@@ -30,8 +30,10 @@ for _name in LOOPS:
     NUMBERS = NUMBERS + _LOOP.within(_name)
 # The numbers of a level of the reduction tree: outputs, children of each unit, and of nodes that they become.
 LEVEL = Record("elements", "children", "nodes")
+# The numbers of the kernel that packs B: terms, and the place of their offsets.
+PACK = Record("count", "offsets_at")
 LEAF_WORDS = 4  # of a leaf: first step, step after the last, offsets of its operands
-TERM_WORDS = 8  # of a term: offsets in A and B (-1 if there is no term), positions
+TERM_WORDS = 8  # of a term: offsets in A and B, positions; absent terms have offsets of another term
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,12 @@ class Leaves:
     terms: Int32  # a row of TERM_WORDS per term, with terms that do not exist at the ends of chains
     units: int
     each: int  # leaves per unit
+    padded: bool  # whether a chain ends with absent terms, or there are no terms
+
+    @property
+    def real_terms(self) -> Int32:
+        """The terms without the step after the last."""
+        return self.terms[:-DEPTH]
 
     @property
     def longest(self) -> int:
@@ -68,7 +76,9 @@ def leaves_of(product: Product, nodes: bool) -> Leaves:
     place[order] = np.repeat(first * DEPTH - starts, counts) + np.arange(len(which))
     total = int(steps.sum()) + 1
     table = np.zeros((total * DEPTH, TERM_WORDS), np.int32)
-    table[:, 1], table[:, 2 : 2 + AXES] = -1, ABSENT
+    table[:, 2 : 2 + AXES] = ABSENT
+    if len(terms):
+        table[:, 0], table[:, 1] = terms.a[0], terms.b[0]
     table[place, 0], table[place, 1] = terms.a, terms.b
     table[place, 2 : 2 + AXES] = terms.positions.T
     ends = np.zeros(total, np.int32)
@@ -81,7 +91,8 @@ def leaves_of(product: Product, nodes: bool) -> Leaves:
     rows[:, :, 0], rows[:, :, 1] = bounds[begins], bounds[ends_at]
     repeats = np.arange(product.repeats)[:, None]
     rows[:, :, 2], rows[:, :, 3] = (repeats * step for step in product.repeat_steps)
-    return Leaves(rows.reshape(-1, LEAF_WORDS), ends, table, product.units * product.repeats, each)
+    padded = not len(terms) or bool((counts % DEPTH).any())
+    return Leaves(rows.reshape(-1, LEAF_WORDS), ends, table, product.units * product.repeats, each, padded)
 
 
 def table_of(product: Product, leaves: Leaves, column_tiles: int) -> bytes:
@@ -96,6 +107,16 @@ def table_of(product: Product, leaves: Leaves, column_tiles: int) -> bytes:
     for place, array in zip([0, *places], parts, strict=True):
         made[place : place + array.nbytes] = array.tobytes()
     return bytes(made)
+
+
+def pack_table(product: Product) -> bytes:
+    """Return the numbers of the kernel that packs B, and the offset of each term in B."""
+    record = NUMBERS + PACK
+    at = _aligned(record.bytes)
+    pack = {"count": len(product.terms), "offsets_at": at}
+    numbers = record.rows([_numbers(product, (0, 0, 0), 1) | pack]).tobytes()
+    offsets = product.terms.b.astype(np.int32).tobytes()
+    return numbers + bytes(at - len(numbers)) + offsets + bytes(_aligned(len(offsets)) - len(offsets))
 
 
 def level_table(product: Product, children: int) -> bytes:

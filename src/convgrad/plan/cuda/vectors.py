@@ -1,0 +1,88 @@
+"""The axes along which a GPU's threads load operands and store results, and the lengths of their vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from convgrad.plan.cuda.nest import Product
+from convgrad.plan.cuda.recipe import COLUMNS, ROWS, TERMS
+from convgrad.plan.cuda.tables import Leaves
+from convgrad.plan.tables import Ints
+
+WIDTH = 4  # elements of a vector
+
+
+def along_of(product: Product, other: str) -> str:
+    """Return the index of an operand with the smaller stride: terms, or rows of A or columns of B."""
+    terms = product.terms.a if other == ROWS else product.terms.b
+    step = abs(product.columns.a) if other == COLUMNS else abs(product.innermost.a)
+    return TERMS if 0 < _typical(terms) < step else other
+
+
+def _typical(offsets: Ints) -> int:
+    """Return the median distance of neighbouring terms."""
+    return int(np.median(np.abs(np.diff(offsets)))) if len(offsets) > 1 else 0
+
+
+def width_of_a(product: Product, leaves: Leaves, along: str) -> int:
+    """Return how many neighbouring elements of A a thread can load at once, if addresses are aligned."""
+    outer = [loop.a for loop in product.real_loops if along == TERMS or loop is not product.innermost]
+    steps = [*outer, *_steps(product, 0)]
+    if along == TERMS:
+        fits = _neighbours(leaves, product.terms.a, 0)
+    else:
+        inner = product.innermost
+        whole = inner.step == 0 or product.checked == 0  # all elements of a vector exist, or none
+        fits = whole and inner.a == 1 and inner.extent % WIDTH == 0 and not (product.terms.a % WIDTH).any()
+    return WIDTH if fits and not any(step % WIDTH for step in steps) else 1
+
+
+def width_of_b(product: Product, leaves: Leaves, along: str) -> int:
+    """Return how many neighbouring elements of B a thread can load at once, if addresses are aligned."""
+    columns, steps = product.columns, _steps(product, 1)
+    if along == TERMS:
+        steps.append(columns.a)
+        fits = _neighbours(leaves, product.terms.b, 1)
+    else:
+        fits = columns.a == 1 and columns.extent % WIDTH == 0 and not (product.terms.b % WIDTH).any()
+    return WIDTH if fits and not any(step % WIDTH for step in steps) else 1
+
+
+def _steps(product: Product, operand: int) -> list[int]:
+    """Return the steps of an operand from a group and from a repeated unit to the next."""
+    group = [product.group_steps[operand]] if product.groups > 1 else []
+    return group + ([product.repeat_steps[operand]] if product.repeats > 1 else [])
+
+
+def _neighbours(leaves: Leaves, offsets: Ints, column: int) -> bool:
+    """Return whether each vector of terms has neighbouring elements of an operand, which exist together."""
+    if leaves.padded or len(offsets) % WIDTH:
+        return False
+    terms = leaves.real_terms.reshape(-1, WIDTH, leaves.terms.shape[1])
+    firsts = terms[:, :1]
+    together = bool((terms[:, :, 2:] == firsts[:, :, 2:]).all())
+    dense = bool((terms[:, :, column] - firsts[:, :, column] == np.arange(WIDTH)).all())
+    return together and dense and not (firsts[:, :, column] % WIDTH).any()
+
+
+def along_of_c(product: Product) -> str:
+    """Return the index of C along which neighbouring results are closer in memory."""
+    across = abs(product.columns.c) if product.columns.extent > 1 else abs(product.group_steps[2])
+    return ROWS if 0 < abs(product.innermost.c) < across else COLUMNS
+
+
+def width_of_partials(product: Product, along: str) -> int:
+    """Return how many neighbouring partial sums a thread can store at once."""
+    extent = product.rows if along == ROWS else product.columns.extent
+    return 1 if extent % WIDTH else WIDTH
+
+
+def width_of_c(product: Product, along: str) -> int:
+    """Return how many neighbouring results a thread can store at once, if addresses are aligned."""
+    group = [product.group_steps[2]] if product.groups > 1 else []
+    inner, columns = product.innermost, product.columns
+    outer = [loop.c for loop in product.real_loops if along == COLUMNS or loop is not inner]
+    one = inner if along == ROWS else columns
+    steps = [product.first, *outer, *group, *([columns.c] if along == ROWS and columns.extent > 1 else [])]
+    fits = one.c == 1 and one.extent % WIDTH == 0
+    return WIDTH if fits and not any(step % WIDTH for step in steps) else 1
