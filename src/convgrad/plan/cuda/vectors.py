@@ -6,7 +6,7 @@ import numpy as np
 
 from convgrad.plan.cuda.nest import Product
 from convgrad.plan.cuda.recipe import COLUMNS, ROWS, TERMS
-from convgrad.plan.cuda.tables import Leaves
+from convgrad.plan.cuda.tables import ABSENT, TERM_WORDS, Leaves
 from convgrad.plan.tables import Ints
 
 WIDTH = 4  # elements of a vector
@@ -55,10 +55,12 @@ def _steps(product: Product, operand: int) -> list[int]:
 
 
 def _neighbours(leaves: Leaves, offsets: Ints, column: int) -> bool:
-    """Return whether each vector of terms has neighbouring elements of an operand, which exist together."""
-    if leaves.padded or len(offsets) % WIDTH:
-        return False
-    terms = leaves.real_terms.reshape(-1, WIDTH, leaves.terms.shape[1])
+    """Return whether the terms of each vector have neighbouring elements of an operand, which exist together."""
+    terms = leaves.real_terms.reshape(-1, WIDTH, TERM_WORDS)
+    exist = terms[:, :, 2] != ABSENT
+    if not (exist == exist[:, :1]).all() or not len(offsets):
+        return False  # some vector has both terms and absent terms
+    terms = terms[exist[:, 0]]
     firsts = terms[:, :1]
     together = bool((terms[:, :, 2:] == firsts[:, :, 2:]).all())
     dense = bool((terms[:, :, column] - firsts[:, :, column] == np.arange(WIDTH)).all())
