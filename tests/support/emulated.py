@@ -50,6 +50,7 @@ def run(problem: Problem, operands: Sequence[Array], out: Array, made: DevicePla
     tensors = dict(zip(problem.operands, operands, strict=True))
     a, b = (0 if name == ONES else address_of(tensors[name]) for name in made.operands)
     bias = address_of(tensors["bias"]) if "bias" in tensors else 0
+    misaligned = np.zeros(1, np.int64)
     table, scratch = nan_filled(len(made.table)), nan_filled(made.scratch_bytes)
     table.view(np.uint8)[: len(made.table)] = np.frombuffer(made.table, np.uint8)
     for launch in made.launches:
@@ -59,4 +60,15 @@ def run(problem: Problem, operands: Sequence[Array], out: Array, made: DevicePla
         reads = work + launch.reads if launch.spec.name == "level" else a
         numbers = address_of(table) + launch.table
         of_b = work if launch.is_packed else b
-        function(reads, of_b, address_of(out), bias, work + launch.writes, numbers, *launch.grid, address_of(memory))
+        function(
+            reads,
+            of_b,
+            address_of(out),
+            bias,
+            work + launch.writes,
+            numbers,
+            *launch.grid,
+            address_of(memory),
+            address_of(misaligned),
+        )
+    assert not misaligned[0], "the address of a vector is not aligned"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from convgrad.engines.llvm.emit import Function, Module, Value
 
 POINTERS = ("a", "b", "c", "bias", "work", "table")  # the parameters of every kernel
-CPU_PARAMETERS = {"x_count": "i64", "y_count": "i64", "z_count": "i64", "memory": "ptr"}
+CPU_PARAMETERS = {"x_count": "i64", "y_count": "i64", "z_count": "i64", "memory": "ptr", "misaligned": "ptr"}
 _SHARED = "@shared = external addrspace(3) global [0 x i8], align 16"
 _BYTES = {"float": 4, "i64": 8, "ptr": 8, "double": 8, "half": 2}
 _ATTRIBUTES = 'attributes #0 = {{ nounwind "nvvm.maxntid"="{threads}" "nvvm.minctasm"="{resident}" }}'
@@ -30,15 +30,30 @@ def size_of(kind: str) -> int:
 
 
 class Kernel(Function):
-    """A function whose loads and stores are aligned to the size of their values."""
+    """A function whose loads and stores are aligned to the size of their values.
+
+    On a CPU, the number at ``misaligned`` is no longer 0 after the access to a vector that is not aligned.
+    """
+
+    misaligned: Value | None = None
 
     def load(self, kind: str, pointer: Value, offset: Value | int = 0) -> Value:
         """Load a value from an address that is a multiple of its size."""
-        return self.op(kind, f"load {kind}, {self.at(pointer, offset)}, align {size_of(kind)}")
+        place = self._seen(self.at(pointer, offset), kind)
+        return self.op(kind, f"load {kind}, {place}, align {size_of(kind)}")
 
     def store(self, value: Value, pointer: Value, offset: int = 0) -> None:
         """Store a value to an address that is a multiple of its size."""
-        self.say(f"store {value}, {self.at(pointer, offset)}, align {size_of(value.type)}")
+        place = self._seen(self.at(pointer, offset), value.type)
+        self.say(f"store {value}, {place}, align {size_of(value.type)}")
+
+    def _seen(self, place: Value, kind: str) -> Value:
+        """Return an address; on a CPU, remember whether it is not aligned for a vector."""
+        if self.misaligned is not None and kind[0] == "<":
+            bits = self.op("i64", f"ptrtoint {place} to i64") & (size_of(kind) - 1)
+            old = self.op("i64", f"load i64, {self.misaligned}, align 8")
+            self.say(f"store {self.op('i64', f'or {old}, {bits.name}')}, {self.misaligned}, align 8")
+        return place
 
     def element(self, pointer: Value, kind: str, index: Value) -> Value:
         """Return the address of an element of an array."""
@@ -93,7 +108,7 @@ class Grid:
         self.f = Kernel(self.module, self.name, parameters, public=True)
         self.module.functions.append(self.f)
         if self.on_cpu:
-            self.shared = self.f.memory
+            self.shared, self.f.misaligned = self.f.memory, self.f.parameters["misaligned"]
         else:
             self.module.declare(_SHARED)
             self.shared = Value(self.f, "ptr", "addrspacecast (ptr addrspace(3) @shared to ptr)")

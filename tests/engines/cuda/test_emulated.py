@@ -1,0 +1,129 @@
+"""Kernels for GPUs, run on the CPU: the bits of the CPU's kernels, with operands and results among guard pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from convgrad import engines
+from convgrad.engines.llvm import isas
+from convgrad.functional.call import prepare
+from convgrad.plan.cuda.plan import TILES, plan, refusal
+from convgrad.plan.cuda.recipe import TileSpec
+from convgrad.spec.activation import activated
+from convgrad.spec.problem import Problem
+from tests.engines.guarded import Placed
+from tests.support import emulated
+from tests.support.engine_helpers import Array, empty, made
+from tests.support.helpers import assert_same_bits
+from tests.support.tiers import tiers
+
+pytestmark = pytest.mark.skipif(not isas.host_isas(), reason="no generated kernels run here")
+
+EDGES = [f"FWD_D f32 {lies} mb1ic8ih9oc{oc}oh9kh3ph1" for lies in ("NXC", "NCX") for oc in (16, 63, 64, 65, 127, 129)]
+TERMS = [f"FWD_D f32 NXC mb1ic{ic}ih4oc32oh4kh1" for ic in (1, 7, 8, 9, 255, 256, 257)]
+CHAINS = [f"FWD_D f32 NCX mb1ic{256 * chains}ih4oc16oh4kh1" for chains in (15, 16, 17, 33)]
+CHAINS += ["BWD_D f32 NXC mb1ic24ih4oc66048oh4kh1"]  # 258 chains
+IMAGES = [f"BWD_W f32 {lies} mb{mb}ic16ih17oc16oh17kh1" for lies in ("NXC", "NCX") for mb in (1, 2, 16, 17)]
+IMAGES += ["BWD_W f32 NXC mb90ic16ih7oc16oh7kh3ph1", "BWD_W f32 NXC mb2ic16iw4400oc16ow4400kw1"]
+PHASES = [
+    "BWD_D f32 NXC mb2ic24ih11oc16oh6kh3ph1sh2", "BWD_D f32 NCX mb2ic24ih12iw13oc16oh4ow13kh2kw3sh3pw1",
+    "BWD_D f32 NXC mb1ic16ih13oc24oh5kh3sh3dh2", "deconv FWD_D f32 NCX mb1ic16ih5oc20oh11kh3sh2",
+    "deconv BWD_W f32 NXC mb2ic16ih5oc20oh11kh3sh2", "deconv BWD_D f32 NXC mb1ic16ih5oc20oh11kh3sh2",
+]  # fmt: skip
+RANKS = [
+    "FWD_D f32 NXC mb2ic16iw40oc24ow38kw3", "BWD_W f32 NCX mb2ic16iw40oc24ow40kw3pw1",
+    "FWD_D f32 NXC mb1ic8id5ih6iw7oc16od5oh6ow7kd3kh3kw3pd1ph1pw1",
+    "BWD_D f32 NCX mb1ic16id5ih6iw7oc16od5oh6ow7kd3kh3kw3pd1ph1pw1",
+    "BWD_W f32 NXC mb1ic16id5ih6iw7oc16od5oh6ow7kd3kh3kw3pd1ph1pw1",
+]  # fmt: skip
+GROUPS = [
+    "FWD_D f32 NXC g3mb2ic48ih7oc72oh7kh3ph1", "BWD_D f32 NCX g2mb2ic64ih7oc64oh7kh3ph1",
+    "BWD_W f32 NXC g2mb2ic64ih7oc64oh7kh3ph1", "FWD_D f32 NCX g24mb2ic24ih9oc24oh9kh3ph1",
+    "BWD_D f32 NXC g24mb2ic24ih9oc24oh5kh3ph1sh2", "BWD_W f32 NCX g24mb2ic24ih17oc24oh17kh3ph1",
+    "FWD_D f32 NXC mb1ic48ih9oc3oh9kh3ph1",
+]  # fmt: skip
+FORMATS = [
+    f"{direction} {operand} {lies} mb2ic{ic}ih9oc24oh9kh3ph1"
+    for direction in ("FWD_D", "BWD_D", "BWD_W") for operand in ("bf16", "f16") for lies in ("NXC", "NCX")
+    for ic in (16, 17)
+]  # fmt: skip
+LINES = [*EDGES, *TERMS, *CHAINS, *IMAGES, *PHASES, *RANKS, *GROUPS, *FORMATS]
+ODD = (np.inf, -np.inf, np.nan)
+
+
+def expected_of(problem: Problem, operands: Sequence[Array], old: Array) -> Array:
+    out = old.copy(order="K")
+    engines.execute(problem, operands, out)
+    return out
+
+
+def assert_same(problem: Problem, operands: Sequence[Array], old: Array | None = None, what: str = "") -> None:
+    """Run a problem on both processors, with operands and output of the emulated one among guard pages."""
+    before = empty(problem) if old is None else old
+    expected = expected_of(problem, operands, before)
+    placed = [Placed(array, array.strides, at_end) for at_end in (True, False) for array in (*operands, before)]
+    for some in (placed[: len(placed) // 2], placed[len(placed) // 2 :]):
+        *given, out = (each.array for each in some)
+        emulated.run(problem, given, out)
+        assert_same_bits(np.ascontiguousarray(out), np.ascontiguousarray(expected), f"{problem} {what}")
+        assert all(each.memory.intact() for each in some)
+
+
+@tiers("line", LINES, every=2)
+def test_bits_are_those_of_the_cpu(line: str) -> None:
+    problem, operands = made(line)
+    assert refusal(problem) == ""
+    assert_same(problem, operands)
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("line", [EDGES[3], EDGES[9], IMAGES[3], FORMATS[0]])
+def test_all_tiles_have_the_same_bits(tile: tuple[int, int], line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("convgrad.plan.cuda.plan.TILES", (tile,))
+    problem, operands = made(line)
+    strides = (*(each.strides for each in operands), empty(problem).strides)
+    specs = [launch.spec for launch in plan(problem, strides, emulated.PROCESSORS).launches]
+    assert [(spec.rows, spec.columns) for spec in specs if isinstance(spec, TileSpec)] == [tile]
+    assert_same(problem, operands)
+
+
+@tiers("line", [*EDGES[:2], *PHASES, *GROUPS, *FORMATS[:4], *RANKS], every=3)
+def test_numbers_that_are_not_finite(line: str) -> None:
+    """Padding times infinity is no term, so that it gives no NaN."""
+    problem, operands = made(line)
+    rng = np.random.default_rng(5)
+    for array in operands:
+        flat = array.reshape(-1)  # a copy, unless the operand is in canonical order
+        flat[rng.integers(flat.size, size=3)] = ODD
+        array[...] = flat.reshape(array.shape)
+    assert_same(problem, operands)
+
+
+@pytest.mark.parametrize("lies", ["NXC", "NCX"])
+@pytest.mark.parametrize(("ic", "oc"), [(8, 24), (8, 17), (300, 16), (16, 4)])
+@pytest.mark.parametrize("operand", ["f32", "bf16"])
+def test_biases_old_values_and_activations(lies: str, ic: int, oc: int, operand: str) -> None:
+    problem, operands = made(f"FWD_B {operand} {lies} mb2ic{ic}ih8oc{oc}oh8kh3ph1")
+    assert "bias" in problem.operands
+    assert_same(problem, operands)
+    assert_same(activated(problem, "relu"), operands)
+    old = empty(problem)
+    old[...] = np.random.default_rng(3).standard_normal(old.shape)
+    assert_same(replace(problem, accumulate=True), operands, old)
+
+
+def test_bias_gradients() -> None:
+    for shape, lies in (((3, 20, 9, 9), "NCX"), ((40, 33, 17), "NXC")):
+        values = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+        problem, operands = bias_gradient(values, lies)
+        assert_same(problem, operands)
+
+
+def bias_gradient(values: Array, lies: str) -> tuple[Problem, list[Array]]:
+    given = values if lies == "NCX" else np.ascontiguousarray(np.moveaxis(values, 1, -1))
+    prepared = prepare("BiasAddBackward", (given,), {"data_format": lies})
+    return prepared.problem, list(prepared.operands)

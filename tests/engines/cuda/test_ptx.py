@@ -1,0 +1,90 @@
+"""The code of kernels for GPUs: each multiply-add is rounded once, no denormal is flushed, no variable is in memory."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from convgrad.engines.cuda.kernels import CAPABILITY, ptx
+from convgrad.engines.llvm import isas
+from convgrad.notation import problem as problem_of
+from convgrad.plan.cuda.plan import plan
+from convgrad.plan.cuda.recipe import PER_THREAD, Spec
+from convgrad.plan.cuda.tables import DEPTH
+from convgrad.plan.passes import dense_strides
+from convgrad.spec.activation import activated
+from tests.engines.cuda.test_emulated import CHAINS, EDGES, FORMATS, GROUPS, IMAGES, PHASES, RANKS
+
+pytestmark = pytest.mark.skipif(not isas.host_isas(), reason="no generated kernels run here")
+
+PROCESSORS = 132
+SHARED_LIMIT = 99 << 10  # bytes of shared memory of a block that all GPUs of the oldest capability or newer have
+LARGE = [
+    f"{direction} f32 {lies} mb32ic256ih14oc256oh14kh3ph1"
+    for direction in ("FWD_D", "BWD_D", "BWD_W") for lies in ("NXC", "NCX")
+]  # fmt: skip
+LINES = [*LARGE, EDGES[0], EDGES[2], CHAINS[2], IMAGES[0], *PHASES[:2], *RANKS[-3:], *GROUPS[2:5], *FORMATS[::4]]
+
+
+@cache
+def specs() -> list[Spec]:
+    """Return the different kernels of some problems."""
+    problems = [problem_of(line) for line in (*LINES, "FWD_B f16 NXC mb1ic16ih8oc16oh8kh1")]
+    problems.append(activated(problems[-1], "relu"))
+    plans = [plan(one, dense_strides(one), PROCESSORS) for one in problems]
+    return list(dict.fromkeys(launch.spec for one in plans for launch in one.launches))
+
+
+def test_kernels_of_all_kinds_are_seen() -> None:
+    assert {spec.name for spec in specs()} == {"tile", "single", "level", "pack"}
+
+
+def test_each_multiply_add_is_rounded_once_and_no_denormal_is_flushed() -> None:
+    for spec in specs():
+        text = ptx(spec)
+        operations = set(re.findall(r"\t((?:fma|mul|mad|add|sub)\S*f32)\b", text))
+        # without a multiplication, the assembler has nothing to fuse an addition with
+        assert operations <= {"fma.rn.f32", "add.f32", "add.rn.f32"}, (spec, operations)
+        assert ".ftz" not in text, spec
+        assert ".approx" not in text, spec
+        if spec.name == "tile":
+            assert text.count("fma.rn.f32") >= DEPTH * PER_THREAD**2, spec
+
+
+def test_variables_are_in_registers() -> None:
+    for spec in specs():
+        assert ".local" not in ptx(spec), spec
+
+
+def test_shared_memory_fits() -> None:
+    assert max(spec.shared_bytes for spec in specs()) <= SHARED_LIMIT
+
+
+def assembler() -> str | None:
+    """Return the path of NVIDIA's assembler, from the PATH or from its wheel."""
+    if found := shutil.which("ptxas"):
+        return found
+    wheel = importlib.util.find_spec("nvidia")
+    places = wheel.submodule_search_locations if wheel else None
+    return next((str(file) for place in places or () for file in Path(place).rglob("bin/ptxas")), None)
+
+
+@pytest.mark.skipif(not assembler(), reason="NVIDIA's assembler is not installed")
+@pytest.mark.parametrize("capability", [CAPABILITY, "sm_90"])
+def test_the_assembler_takes_all_kernels(capability: str, tmp_path: Path) -> None:
+    command = assembler()
+    assert command
+    for number, spec in enumerate(specs()):
+        file = tmp_path / f"{number}.ptx"
+        file.write_text(ptx(spec))
+        asked = [command, "-v", f"-arch={capability}", str(file), "-o", str(tmp_path / "code")]
+        done = subprocess.run(asked, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (spec, done.stderr)
+        (registers,) = re.findall(r"Used (\d+) registers", done.stderr)
+        assert int(registers) <= 128, spec
