@@ -20,17 +20,17 @@ _functions: dict[tuple[Device, Spec], Function] = {}
 
 
 class DeviceCall:
-    """A problem, the strides of its canonical arrays, and a device.
+    """A problem, the strides of its canonical arrays, and a device; ``aligned`` is as in ``plan``.
 
     ``table`` must be copied to the device once. A call needs ``scratch_bytes`` of the device's memory until the work
     that it adds to a stream has finished.
     """
 
-    def __init__(self, problem: Problem, strides: Strides, number: int) -> None:
+    def __init__(self, problem: Problem, strides: Strides, number: int, aligned: bool = True) -> None:
         if why_not := refusal(problem):
             raise UnsupportedError(f"{problem.operator}: {why_not}")
         self.device = driver.device(number)
-        self.plan: DevicePlan = plan(problem, tuple(strides), self.device.processors)
+        self.plan: DevicePlan = plan(problem, tuple(strides), self.device.processors, aligned)
         self.table, self.scratch_bytes = self.plan.table, self.plan.scratch_bytes
         self._functions = [_function(self.device, launch.spec) for launch in self.plan.launches]
         tensors: tuple[str, ...] = problem.operands
