@@ -78,7 +78,9 @@ WORDS = {
     "dask": "blocks chunks tasks fused graph call operators run",
     "testing": "convolution products gradcheck layers",
     "graph": "limits model resolve fuse given infer partition graph outline document reader writer explain dot",
-    "torch": ("kernels traced operators flops refused plain functional grad fingerprint varying modules steps report"),
+    "torch": (
+        "cuda kernels traced operators flops refused plain functional grad fingerprint varying modules steps report"
+    ),
 }
 ORDERS = {package: modules.split() for package, modules in WORDS.items()}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,3 +131,19 @@ def cotangent(like: Any, seed: int, integers: bool = False) -> Any:
     rng = np.random.default_rng(seed)
     values = rng.integers(-3, 4, like.shape) if integers else rng.standard_normal(like.shape)
     return torch.tensor(values).to(like.dtype)
+
+
+def all_of(layer: Callable[..., Any], operands: list[Any], device: str = "cpu", last: bool = False) -> list[Any]:
+    """Return the result of a layer and its gradients, copied to the CPU."""
+    given = [one.detach().to(device) for one in operands]
+    if last and given[0].dim() in LAST:
+        given[0] = given[0].contiguous(memory_format=LAST[given[0].dim()])
+    given = [one.requires_grad_() for one in given]
+    result = layer(*given)
+    v = cotangent(result, 1).to(device)
+    return [one.detach().cpu() for one in (result, *torch.autograd.grad(result, given, v))]
+
+
+def same(found: list[Any], expected: list[Any]) -> bool:
+    formats = [[(one.shape, one.stride(), one.dtype) for one in some] for some in (found, expected)]
+    return formats[0] == formats[1] and [bits(one) for one in found] == [bits(one) for one in expected]

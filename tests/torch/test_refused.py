@@ -99,8 +99,8 @@ def test_another_device_is_named() -> None:
         is_cpu, device = False, "cuda:0"
 
     assert row.of(torch, OnGpu())
-    words = "src must lie in CPU memory; got a tensor on cuda:0; copy it there first: src.cpu()"
-    assert row.words.format(name="src", got=OnGpu()) == words
+    words = "src must lie in CPU memory; got a tensor on cuda:0; copy it there first: src.cpu(); convgrad.torch also"
+    assert row.words.format(name="src", got=OnGpu()) == f"{words} computes on CUDA devices"
 
 
 def refused_inside(value: Any) -> Any:

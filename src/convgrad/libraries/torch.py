@@ -91,6 +91,12 @@ _REFUSED = (
     ),
     Refusal(_has_tangent, "D8", "{name} must have no tangents: " + _RECORDED),
 )
+ELSEWHERE = Refusal(
+    lambda torch, tensor: not tensor.is_cpu,
+    "D1",
+    "{name} must lie in CPU memory; got a tensor on {got.device}; copy it there first: {name}.cpu(); convgrad.torch "
+    "also computes on CUDA devices",
+)
 _REFUSED_THERE = (
     Refusal(
         _stands_for_others,
@@ -104,11 +110,7 @@ _REFUSED_THERE = (
         "{name} must not be given under FakeTensorMode, which computes nothing; convgrad.torch has the operators that "
         "can be compiled",
     ),
-    Refusal(
-        lambda torch, tensor: not tensor.is_cpu,
-        "D1",
-        "{name} must lie in CPU memory; got a tensor on {got.device}; copy it there first: {name}.cpu()",
-    ),
+    ELSEWHERE,
     Refusal(
         lambda torch, tensor: tensor.is_nested,
         "D1",

@@ -185,7 +185,8 @@ def convolution(
     derivative is the derivative of torch.relu.
 
     Raises InvalidShapeError, InvalidAttributeError or InvalidDataTypeError if the arguments do not fit together; each
-    is a ValueError or a TypeError. Raises UnsupportedError, a NotImplementedError, if a tensor is not in CPU memory.
+    is a ValueError or a TypeError. Raises UnsupportedError, a NotImplementedError, if tensors are neither in CPU memory
+    nor on one CUDA device. GPU kernels compute only direct sums of f32, bf16 and f16, with at most three spatial axes.
 
     >>> convolution(torch.ones(1, 1, 3), torch.ones(1, 1, 3), padding_begin=2, padding_end=0).tolist()
     [[[1.0, 2.0, 3.0]]]
@@ -347,9 +348,10 @@ def _taken(
     The returned tensors have autocast's type if autocast is on, and the returned input always has a batch axis. If
     ``axes`` is None, the rank of ``weight`` determines the number of spatial axes.
     """
-    if torch.is_autocast_enabled("cpu"):
-        to = torch.get_autocast_dtype("cpu")
-        input, weight, bias = (_cast(tensor, to) for tensor in (input, weight, bias))
+    device = "cuda" if input.is_cuda else "cpu"
+    if torch.is_autocast_enabled(device):
+        to = torch.get_autocast_dtype(device)
+        input, weight, bias = (_cast(tensor, device, to) for tensor in (input, weight, bias))
     rank = weight.dim() if axes is None else axes + 2
     if weight.dim() != rank or rank < 3:  # G1
         sentence = f"weight must have {rank - 2 if rank > 2 else 'some'} spatial axes after two axes of channels"
@@ -362,11 +364,11 @@ def _taken(
     return input.unsqueeze(0), weight, bias, rank - 2, False
 
 
-def _cast(tensor: Tensor | None, to: Any) -> Tensor | None:
-    """Return a tensor in autocast's type if PyTorch's own convolutions would cast it."""
-    if tensor is None or not tensor.is_cpu or not tensor.is_floating_point() or tensor.dtype is torch.float64:
+def _cast(tensor: Tensor | None, device: str, to: Any) -> Tensor | None:
+    """Return a tensor in the type of a device's autocast if PyTorch's own convolutions would cast it."""
+    if tensor is None or tensor.device.type != device:
         return tensor
-    return tensor.to(to)
+    return tensor.to(to) if tensor.is_floating_point() and tensor.dtype is not torch.float64 else tensor
 
 
 def _spread(value: PerAxis, axes: int) -> Ints:

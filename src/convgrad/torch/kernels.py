@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
-from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
@@ -23,15 +22,15 @@ from convgrad.spec.geometry import effective_kernel, transposed_extent
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
+from convgrad.torch import cuda
 
 Tensor = Any  # torch.Tensor, which type checkers find only if PyTorch is installed
 Ints = tuple[int, ...]
 Kind = tuple[Any, Ints]  # a tensor's type and shape
-Lying = tuple[Any, Ints, Ints]  # type, shape, and strides in elements
+Lying = tuple[Any, Ints, Ints, int]  # type, shape, strides in elements, and the number of the GPU, or -1 for the CPU
 
 FORMATS = formats_of(torch)
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # PyTorch's channels-last formats by rank
-_CPU = torch.device("cpu")
 _LOW = 1 << 32  # if the memory was freed, data_ptr is smaller: only the offset of a view
 _LAYOUTS = {"data_format": "NCX"}
 _WEIGHTS = {False: "OIX", True: "IOX"}  # layouts by Operator.transposed; both describe the same memory
@@ -139,26 +138,31 @@ def gradients(
 class _Call:
     """A prepared kernel call: it computes one problem on tensors with fixed types, shapes and strides."""
 
-    __slots__ = ("call", "dtype", "problem", "shape", "strides")
+    __slots__ = ("call", "device", "dtype", "problem", "shape", "strides")
 
     def __init__(self, problem: Problem, given: tuple[Lying, ...], channels_last: bool, threads: int) -> None:
         memory = LAST[len(problem.output_shape)] if channels_last else torch.contiguous_format
         like = torch.empty(problem.output_shape, dtype=given[0][0], device="meta", memory_format=memory)
         self.shape, self.dtype, self.strides = problem.output_shape, like.dtype, like.stride()
-        item, elements = like.element_size(), (*[strides for _, _, strides in given], self.strides)
+        item, elements = like.element_size(), (*[strides for _, _, strides, _ in given], self.strides)
         strides = tuple([tuple([item * stride for stride in strides]) for strides in elements])
-        self.problem, self.call = problem, engines.ready(problem, strides, threads)
+        self.problem, self.device = problem, common_device([_device(number) for *_, number in given])
+        self.call: Any = (
+            engines.ready(problem, strides, threads)
+            if self.device.type == "cpu"
+            else cuda.ready(problem, strides, self.device)
+        )
 
     def __call__(self, given: tuple[Tensor, ...]) -> Tensor:
         """Return the result as a new tensor."""
-        out = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=_CPU)
+        out = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)
         operands = [tensor.data_ptr() for tensor in given]
         if min(operands) < _LOW:
             _see_memory(given)
-        began = 0.0 if (calls := _timed.get()) is None else perf_counter()
-        on(TORCH.pool, self.call.at, operands, out.data_ptr(), given)
+        began = 0.0 if (calls := _timed.get()) is None else cuda.now(self.device)
+        on(TORCH.pool, self.call.at, operands, out.data_ptr(), (*given, out))
         if calls is not None:
-            calls.append(KernelCall(self.problem, is_channels_last(given[0]), perf_counter() - began))
+            calls.append(KernelCall(self.problem, is_channels_last(given[0]), cuda.now(self.device) - began))
         return out
 
 
@@ -195,7 +199,7 @@ def _known(
     max_error: float,
     activation: str | None = None,
 ) -> _Call:
-    problem = pose(tuple([(dtype, shape) for dtype, shape, _ in given]), *layer)
+    problem = pose(tuple([(dtype, shape) for dtype, shape, *_ in given]), *layer)
     problem = engines.within(activated(problem, activation), max_error)
     with measured(selection[1]):  # the call that is prepared here keeps its way to choose a plan
         return _Call(problem, given, channels_last, threads)
@@ -222,9 +226,20 @@ def _known_gradients(
 
 
 def _lying(given: tuple[Tensor | None, ...], tune: bool = False) -> tuple[tuple[Any, ...], int, tuple[str, bool]]:
-    """Return the cache key of tensors: types, shapes and strides, the threads, and the settings that select code."""
-    lying = tuple([None if one is None else (one.dtype, one.shape, one.stride()) for one in given])
+    """Return the cache key of tensors: a ``Lying`` of each, the threads, and the settings that select code."""
+    lying = tuple([None if one is None else (one.dtype, one.shape, one.stride(), one.get_device()) for one in given])
     return lying, _threads(), selection(tune)
+
+
+def _device(number: int) -> Any:
+    return torch.device("cpu") if number < 0 else torch.device("cuda", number)
+
+
+def common_device(devices: Sequence[Any]) -> Any:
+    """Return the device of all tensors; raise by rule D1 if it is not the same."""
+    if len(set(devices)) > 1:  # D1
+        refuse("D1", "convgrad.torch", f"all tensors must be on one device; got {', '.join(map(str, devices))}")
+    return devices[0]
 
 
 def _see_memory(given: tuple[Tensor, ...]) -> None:

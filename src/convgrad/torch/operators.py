@@ -156,15 +156,15 @@ def _everywhere(channels: Tensor, shape: Sequence[int]) -> Tensor:
 _keys = torch._C._dispatch_keys  # returns the dispatcher's keys of a tensor: its device and special properties
 
 
-def _of_memory() -> frozenset[Any]:
-    """Return the dispatch keys of plain CPU tensors, without and with autograd."""
-    with torch.inference_mode():
-        alone = _keys(torch.empty(0, device="cpu")).raw_repr()
-    with torch.inference_mode(False):
-        return frozenset((alone, _keys(torch.empty(0, device="cpu")).raw_repr()))
+def _of_memory(backend: str) -> tuple[int, int]:
+    """Return the dispatch keys of plain tensors of a backend, without and with autograd."""
+    key = torch._C._parse_dispatch_key
+    alone = torch._C.DispatchKeySet(key(backend)).add(key(f"Autocast{backend}"))
+    return alone.raw_repr(), alone.add(key("ADInplaceOrView")).add(key(f"Autograd{backend}")).raw_repr()
 
 
-_OF_MEMORY = _of_memory()
+_BACKENDS = ("CPU", "CUDA")
+_OF_MEMORY = frozenset(key for backend in _BACKENDS for key in _of_memory(backend))
 
 
 def _straight(*tensors: Tensor | None) -> bool:
@@ -274,7 +274,8 @@ def _register(rule: type[_Rule]) -> Any:
     """Register an operator with PyTorch's dispatcher, and return the registered operator."""
     name = f"convgrad::{rule.name}"
     _library.define(f"{rule.name}({rule.schema}) -> Tensor", tags=_TAGS)
-    _library.impl(rule.name, _kernel(rule), "CPU")
+    for backend in _BACKENDS:
+        _library.impl(rule.name, _kernel(rule), backend)
     torch.library.register_fake(name, getattr(traced, rule.name), lib=_library)
     torch.library.register_autograd(name, rule.backward, setup_context=_keeper(rule), lib=_library)
     operator = getattr(torch.ops.convgrad, rule.name).default

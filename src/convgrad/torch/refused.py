@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 import torch
 
 from convgrad.errors import ConvgradError
-from convgrad.libraries.torch import TORCH
+from convgrad.libraries.library import Refusal
+from convgrad.libraries.torch import ELSEWHERE, TORCH
 from convgrad.spec.rules import refuse
 from convgrad.torch.kernels import FORMATS
 
@@ -30,6 +31,15 @@ LAYER = ((r"\bsrc\b", "input"), (r"\bdst\b", "the output"), *_COMMON)
 OF_ANY_AXES = ((r"\bpads_begin\b", "padding_begin"), (r"\bpads_end\b", "padding_end"), *LAYER)
 
 
+# The refusals of tensors for functions on NumPy arrays, with CUDA devices admitted.
+_ELSEWHERE = Refusal(
+    lambda torch, tensor: not (tensor.is_cpu or tensor.is_cuda),
+    "D1",
+    "{name} must be in CPU memory or on a CUDA device; got a tensor on {got.device}",
+)
+_NO_MEMORY = tuple(_ELSEWHERE if one is ELSEWHERE else one for one in TORCH.refused_there)
+
+
 def of_gradient(**names: str) -> Words:
     """Return the replacements in messages about a gradient; ``names`` maps the operator's names to PyTorch's names."""
     return *((rf"\b{ours}\b", theirs) for ours, theirs in names.items()), *_COMMON
@@ -48,7 +58,9 @@ def refused(name: str, error: Exception, tensors: Mapping[str, Any], words: Word
     if not isinstance(error, ConvgradError):
         _no_memory(name, given)
         raise  # noqa: PLE0704
-    _, _, sentence = str(error).partition(": ")
+    operator, _, sentence = str(error).partition(": ")
+    if " " in operator:  # a message of the CUDA driver, which names no operator
+        sentence = str(error)
     if sentence.endswith(("[T1]", "[T2]")):
         _types(name, given)
     pattern = "|".join(f"({ours})" for ours, _ in words)
@@ -57,11 +69,11 @@ def refused(name: str, error: Exception, tensors: Mapping[str, Any], words: Word
 
 
 def _no_memory(name: str, given: Mapping[str, Any]) -> None:
-    """Raise by rule D1 for the first tensor that is not dense in CPU memory. Ignore functorch's wrapped tensors."""
+    """Raise by rule D1 for the first tensor that is not dense on the CPU or a GPU. Ignore functorch's wrapped ones."""
     for what, tensor in given.items():
         if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
             continue
-        refusal = TORCH.refusal(tensor, TORCH.refused_there)
+        refusal = TORCH.refusal(tensor, _NO_MEMORY)
         if refusal and refusal.rule == "D1":  # D1
             refuse("D1", name, refusal.words.format(name=what, got=tensor))
 

@@ -12,7 +12,6 @@ import torch
 
 from convgrad.spec.chosen import DIRECT
 from convgrad.spec.geometry import effective_kernel, forward_extent
-from convgrad.spec.rules import refuse
 from convgrad.torch import kernels
 from convgrad.torch.kernels import LAST, Ints, Tensor, kinds
 
@@ -125,8 +124,6 @@ def _agree(name: str, given: tuple[Tensor, ...], holds: Any, sentence: str) -> N
 
 
 def _empty(given: tuple[Tensor, ...], shape: Sequence[Any], channels_last: bool) -> Tensor:
-    devices = [tensor.device for tensor in given]
-    if len(set(devices)) > 1:  # D1
-        refuse("D1", "convgrad.torch", f"all tensors must be on one device; got {', '.join(map(str, devices))}")
+    device = kernels.common_device([tensor.device for tensor in given])
     memory = LAST[len(shape)] if channels_last else torch.contiguous_format
-    return torch.empty(shape, dtype=given[0].dtype, device=devices[0], memory_format=memory)
+    return torch.empty(shape, dtype=given[0].dtype, device=device, memory_format=memory)

@@ -1,0 +1,111 @@
+"""Kernel calls on CUDA tensors. PyTorch allocates all memory, and its current stream orders the work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from convgrad.engines.engine import Strides
+from convgrad.engines.starting import loaded, run_on_large_stack
+from convgrad.errors import UnsupportedError
+from convgrad.plan.cuda.plan import refusal
+from convgrad.plan.cuda.vectors import WIDTH
+from convgrad.plan.reach import unsupported
+from convgrad.spec.problem import Problem
+
+Tensor = Any  # torch.Tensor, which type checkers find only if PyTorch is installed
+Device = Any  # torch.device
+_captured: set[_Prepared] = set()  # calls in CUDA graphs, which may run after the cache has removed the call
+
+
+class _Prepared:
+    """A call of the engine for GPUs whose table is in the device's memory, and the streams that have used the table."""
+
+    def __init__(self, problem: Problem, strides: Strides, device: Device, aligned: bool) -> None:
+        if torch.cuda.is_current_stream_capturing():
+            raise UnsupportedError(
+                f"{problem.operator}: the first call with tensors of a shape loads kernels, so it must be before the"
+                " capture of a CUDA graph. Make one call before the capture"
+            )
+        self.call = loaded("convgrad.engines.cuda.engine").DeviceCall(problem, strides, device.index, aligned)
+        self.table, self.streams = _on_device(self.call.table, device), set[int]()
+
+
+class DeviceKernel:
+    """A call on a device: a problem and the strides of its tensors.
+
+    The first call loads the kernels and copies their table, which synchronises. So the first call must be before the
+    capture of a CUDA graph; later calls can be captured. There is a second first call for tensors that are not aligned.
+    """
+
+    def __init__(self, problem: Problem, strides: Strides, device: Device) -> None:
+        self.problem, self.strides, self.device = problem, strides, device
+        self.prepared: dict[bool, _Prepared] = {}  # by whether all tensors are aligned
+        self._alignment = WIDTH * problem.operand_format.dtype.itemsize
+
+    def at(self, operands: Sequence[int], out: int, tensors: tuple[Tensor, ...]) -> None:
+        """Add the work of a call to the current stream of the device. ``tensors`` are the operands and the result.
+
+        PyTorch may use the memory again at once, because it orders uses of memory by the same stream.
+        """
+        aligned = not any(address % self._alignment for address in (*operands, out))
+        with torch.cuda.device(self.device):
+            if aligned not in self.prepared:
+                self.prepared[aligned] = _Prepared(self.problem, self.strides, self.device, aligned)
+            one, stream = self.prepared[aligned], torch.cuda.current_stream()
+            handle: int = stream.cuda_stream
+            if handle not in one.streams:  # so PyTorch uses the table's memory again after the work of this stream
+                one.table.record_stream(stream)
+                one.streams.add(handle)
+            if torch.cuda.is_current_stream_capturing():
+                _captured.add(one)
+            scratch = torch.empty(one.call.scratch_bytes, dtype=torch.uint8, device=self.device)
+            one.call.launch(operands, out, one.table.data_ptr(), scratch.data_ptr(), handle)
+
+
+class Zeros:
+    """A call on a device with sums of no terms: each result is 0, plus the bias."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    def at(self, operands: Sequence[int], out: int, tensors: tuple[Tensor, ...]) -> None:
+        """Write the results into the last of the tensors. The others are the operands."""
+        result, names = tensors[-1].zero_(), self.problem.operands
+        if "bias" in names:
+            result += tensors[names.index("bias")].reshape(-1, *[1] * (result.dim() - 2))
+        if self.problem.activation:
+            result.clamp_(min=0)
+
+
+def ready(problem: Problem, strides: Strides, device: Device) -> DeviceKernel | Zeros:
+    """Return the prepared call of a problem on a device, or raise UnsupportedError if no GPU kernel computes it."""
+    if why_not := refusal(problem):
+        raise UnsupportedError(f"{problem.operator}: {why_not}")
+    return Zeros(problem) if unsupported(problem) else DeviceKernel(problem, strides, device)
+
+
+def now(*devices: Device) -> float:
+    """Return the time in seconds, after all work on these devices."""
+    for device in devices:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    return perf_counter()
+
+
+def _on_device(table: bytes, device: Device) -> Tensor:
+    """Return a table in a device's memory. The copy is complete, so that any stream can use the table.
+
+    A new thread allocates the memory, because the caller's thread or stream may allocate from a CUDA graph's pool.
+    """
+
+    def copied() -> Tensor:
+        with torch.cuda.device(device):
+            tensor = torch.frombuffer(bytearray(table), dtype=torch.uint8).to(device)
+            torch.cuda.current_stream().synchronize()
+        return tensor
+
+    return run_on_large_stack(copied)
