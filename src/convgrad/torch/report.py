@@ -28,7 +28,8 @@ class Report:
     - ``varying``: modules of PyTorch whose class had different bits in a measurement, forward or backward. A value is
       the class and a set of "threads", "instruction set" and "memory format".
     - ``steady``: the classes of modules whose class had the same bits in all measurements.
-    - ``unknown``: the classes of modules without children whose class was not measured.
+    - ``unknown``: the classes of modules without children whose class was not measured. The measurements are of CPUs,
+      so all modules of PyTorch are in this group if a parameter is on a GPU.
 
     ``steps`` has the times of training steps if you passed inputs to `report`. ``print(report)`` shows at most 25
     lines. ``details()`` returns a text with all names.
@@ -111,9 +112,11 @@ def report(model: Any, *inputs: Any) -> Report:
     made: dict[str, dict[str, Any]] = {
         place: {} for place in ("reproducible", "left_out", "varying", "steady", "unknown")
     }
-    for name, module in named_modules("report", model):
+    modules = list(named_modules("report", model))
+    on_gpu = any(parameter.is_cuda for parameter in model.parameters())
+    for name, module in modules:
         kind = type(module).__name__
-        known = _measured(module)
+        known = "" if on_gpu else _measured(module)
         if is_convolution(module) or is_reproducible(module):
             reason = why_left_out(module) or unsupported(module)  # a parameter's type may have changed
             if is_reproducible(module) and reason is None:

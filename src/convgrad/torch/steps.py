@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from convgrad.engines.settings import accuracy, max_error
 from convgrad.errors import InvalidDataTypeError
+from convgrad.torch.cuda import now
 from convgrad.torch.kernels import LAST, KernelCall, timed
 from convgrad.words import LONGEST, counted, printable
 
@@ -137,18 +138,19 @@ def _way(
     ``last`` is whether the copies are channels last, and ``within`` is ``max_error``. None changes nothing.
     """
     parameters = [(parameter, _copy(parameter.data, last)) for parameter in model.parameters()]
+    devices = {parameter.device for parameter, _ in parameters}
 
     def run() -> Step:
         for parameter, data in parameters:
             parameter.data, parameter.grad = data, None
         given = tree_map(lambda one: _copy(one, last) if isinstance(one, torch.Tensor) else one, tuple(inputs))
         with nullcontext() if within is None else max_error(within):
-            began = perf_counter()
+            began = now(*devices)
             with timed() as forward:
                 loss = _loss(model(*given))
-            with timed() as backward:
+            with timed() as backward, torch.autograd.set_multithreading_enabled(False):  # for calls on CUDA tensors
                 loss.backward()
-            seconds = perf_counter() - began
+            seconds = now(*devices) - began
         return Step(seconds, tuple(forward), tuple(backward))
 
     return run
@@ -187,6 +189,7 @@ def _restored(model: Any) -> Iterator[None]:
     registered = [(module._buffers, dict(module._buffers.items())) for module in model.modules()]
     modes = [(module, module.training) for module in model.modules()]
     seeds = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002 - the one that models use
+    cuda_seeds = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     for buffer, data in buffers:
         buffer.data = data.clone()
     try:
@@ -204,6 +207,7 @@ def _restored(model: Any) -> Iterator[None]:
             if module.training != training:
                 module.training = training
         torch.set_rng_state(seeds[0])
+        torch.cuda.set_rng_state_all(cuda_seeds)
         random.setstate(seeds[1])
         np.random.set_state(seeds[2])  # noqa: NPY002
 
