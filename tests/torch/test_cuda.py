@@ -21,10 +21,13 @@ GPU = {name: layer for name, layer in LAYERS.items() if layer.axes <= 3}  # the 
 GEOMETRY = ((1, 1), (0, 0), (0, 0), (1, 1), 1, False)  # of forward
 
 
-def fake(*shape: int, device: str = "cuda:0", dtype: Any = torch.float32) -> Any:
+def fake(
+    *shape: int, device: str = "cuda:0", dtype: Any = torch.float32, strides: tuple[int, ...] | None = None
+) -> Any:
     """Return a tensor that has no memory but has all properties of a tensor on a device."""
     with FakeTensorMode():
-        return torch.empty(shape, device=device, dtype=dtype)
+        given = torch.empty(shape, device=device, dtype=dtype)
+        return given if strides is None else torch.empty_strided(shape, strides, device=device, dtype=dtype)
 
 
 # -- without a GPU -------------------------------------------------------------------------------------------------
@@ -90,6 +93,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "f64 without terms": (
         lambda: forward(fake(0, 2, 3, 3, dtype=torch.float64), fake(2, 2, 1, 1, dtype=torch.float64)),
         "operands of f32, bf16 and f16; got f64",
+    ),
+    "far apart": (
+        lambda: forward(fake(1, 2, 3, 3, strides=(1, 1 << 31, 3, 1)), fake(2, 2, 1, 1)),
+        r"an array spans 2\^31 elements or more",
     ),
     "max_error": (
         lambda: forward(fake(4, 64, 32, 32), fake(64, 64, 3, 3), 64.0),

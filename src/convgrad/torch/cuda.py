@@ -83,7 +83,7 @@ class Zeros:
 
 def ready(problem: Problem, strides: Strides, device: Device) -> DeviceKernel | Zeros:
     """Return the prepared call of a problem on a device, or raise UnsupportedError if no GPU kernel computes it."""
-    if why_not := refusal(problem):
+    if why_not := refusal(problem, strides):
         raise UnsupportedError(f"{problem.operator}: {why_not}")
     return Zeros(problem) if unsupported(problem) else DeviceKernel(problem, strides, device)
 

@@ -27,7 +27,7 @@ class DeviceCall:
     """
 
     def __init__(self, problem: Problem, strides: Strides, number: int, aligned: bool = True) -> None:
-        if why_not := refusal(problem):
+        if why_not := refusal(problem, strides):
             raise UnsupportedError(f"{problem.operator}: {why_not}")
         self.device = driver.device(number)
         self.plan: DevicePlan = plan(problem, tuple(strides), self.device.processors, aligned)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -63,8 +63,11 @@ class DevicePlan:
     operands: tuple[str, str]  # the tensors that are A and B; A may be ONES
 
 
-def refusal(problem: Problem) -> str:
-    """Return why no GPU kernel computes a problem that CPU kernels compute, or the empty string if one does."""
+def refusal(problem: Problem, strides: Sequence[Strides] = ()) -> str:
+    """Return why no GPU kernel computes a problem that CPU kernels compute, or the empty string if one does.
+
+    ``strides`` are those of operands and output, in bytes; by default, those of dense arrays.
+    """
     if problem.algorithm:
         return "kernels for GPUs compute direct sums only; leave out max_error"
     if problem.operand_format.name not in ("f32", "bf16", "f16"):
@@ -74,7 +77,12 @@ def refusal(problem: Problem) -> str:
     shapes = canonical_shapes(problem)
     if len(shapes[-1]) > 5 or any(len(shape) > 5 for shape in shapes):
         return "kernels for GPUs have at most three spatial axes"
-    return "an array has 2^31 elements or more" if max(map(prod, shapes)) >= MAX_ELEMENTS else ""
+    sizes = [problem.operand_format.dtype.itemsize] * (len(shapes) - 1) + [problem.output_format.dtype.itemsize]
+    spans = [
+        1 + sum((extent - 1) * abs(step) for extent, step in zip(shape, steps, strict=True)) // size
+        for shape, steps, size in zip(shapes, strides, sizes, strict=False)
+    ]
+    return "an array spans 2^31 elements or more" if max(*map(prod, shapes), *spans) >= MAX_ELEMENTS else ""
 
 
 def plan(problem: Problem, strides: tuple[Strides, ...], processors: int, aligned: bool = True) -> DevicePlan:
