@@ -43,6 +43,14 @@ def nan_filled(size: int) -> Array:
     return memory[-address_of(memory) % 64 // 4 :]
 
 
+def launch(spec: Spec, grid: Sequence[int], arguments: Sequence[int]) -> None:
+    """Run a kernel on a grid; its arguments are addresses. Vectors must be at multiples of their size."""
+    function, size = kernel(spec)
+    memory, misaligned = nan_filled(size), np.zeros(1, np.int64)
+    function(*arguments, *grid, address_of(memory), address_of(misaligned))
+    assert not misaligned[0], f"the address of a vector is not aligned: {spec}"
+
+
 def run(problem: Problem, operands: Sequence[Array], out: Array, made: DevicePlan | None = None) -> None:
     """Compute a problem from canonical views of its operands into ``out``, as a GPU would."""
     aligned = not any(address_of(array) % (WIDTH * array.itemsize) for array in (*operands, out))
@@ -50,25 +58,10 @@ def run(problem: Problem, operands: Sequence[Array], out: Array, made: DevicePla
     tensors = dict(zip(problem.operands, operands, strict=True))
     a, b = (0 if name == ONES else address_of(tensors[name]) for name in made.operands)
     bias = address_of(tensors["bias"]) if "bias" in tensors else 0
-    misaligned = np.zeros(1, np.int64)
     table, scratch = nan_filled(len(made.table)), nan_filled(made.scratch_bytes)
     table.view(np.uint8)[: len(made.table)] = np.frombuffer(made.table, np.uint8)
-    for launch in made.launches:
-        function, size = kernel(launch.spec)
-        memory = nan_filled(size)
-        work = address_of(scratch)
-        reads = work + launch.reads if launch.spec.name == "level" else a
-        numbers = address_of(table) + launch.table
-        of_b = work if launch.is_packed else b
-        function(
-            reads,
-            of_b,
-            address_of(out),
-            bias,
-            work + launch.writes,
-            numbers,
-            *launch.grid,
-            address_of(memory),
-            address_of(misaligned),
-        )
-    assert not misaligned[0], "the address of a vector is not aligned"
+    work = address_of(scratch)
+    for one in made.launches:
+        reads = work + one.reads if one.spec.name == "level" else a
+        of_b, numbers = work if one.is_packed else b, address_of(table) + one.table
+        launch(one.spec, one.grid, (reads, of_b, address_of(out), bias, work + one.writes, numbers))

@@ -49,9 +49,7 @@ class Device:
 
     def launch(self, spec: Spec, grid: tuple[int, ...], stream: int, arguments: tuple[int, ...]) -> None:
         assert stream == Stream.cuda_stream
-        function, size = emulated.kernel(spec)
-        memory = emulated.nan_filled(size)
-        function(*arguments, *grid, address_of(memory))
+        emulated.launch(spec, grid, arguments)
 
 
 @pytest.fixture
