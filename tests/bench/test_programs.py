@@ -22,6 +22,13 @@ from tests.support.places import BENCHMARKS
 SHORT = ("--calls", "2", "--rounds", "1")
 # By program: what it needs, its arguments, the columns that tell rows apart, how many there are, columns above 0.
 PROGRAMS = {
+    "cuda_training": (
+        ("torch",),
+        ("--devices", "cpu,cpu", "--sizes", "32", "--images", "2", "--steps", "1"),
+        ("module", "what"),
+        490,
+        ("elements",),
+    ),
     "joint": (
         (),
         ("--suite", "--threads", "1", "0", "--rounds", "1", "--needs", "all", "weights"),
