@@ -13,7 +13,7 @@ import multiprocessing
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,6 +33,7 @@ from convgrad.engines.starting import run_on_large_stack
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
 from convgrad.plan.cuda.plan import DevicePlan, in_order, plan, refusal
+from convgrad.plan.cuda.vectors import WIDTH
 from convgrad.spec.activation import RELU, activates
 from convgrad.spec.problem import Problem
 from tests.support import emulated
@@ -187,10 +188,18 @@ def _bytes(array: Array) -> Array:
     return flat
 
 
+def is_aligned(problem: Problem, addresses: Iterable[int]) -> bool:
+    """Return whether vectors of elements can be read and written at the addresses of all arrays."""
+    size = WIDTH * max(problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize)
+    return not any(address % size for address in addresses)
+
+
 def on_cpu(problem: Problem, operands: Sequence[Array], out: Array, tally: Tally) -> DevicePlan:
     """Compute a problem with the GPU's kernels on the CPU."""
+    arrays = (*operands, out)
     with tally.timed("plans"):
-        made = plan(problem, (*[array.strides for array in operands], out.strides), emulated.PROCESSORS)
+        strides = tuple(array.strides for array in arrays)
+        made = plan(problem, strides, emulated.PROCESSORS, is_aligned(problem, map(address_of, arrays)))
     before = emulated.kernel.cache_info().currsize
     with tally.timed("compilation"):
         for launch in made.launches:
@@ -208,22 +217,22 @@ def on_gpu(problem: Problem, operands: Sequence[Array], out: Array, tally: Tally
     with tally.timed("first use of the GPU"):
         torch.zeros(1, device="cuda")
         processors = driver.device(0).processors
-    strides = (*[array.strides for array in operands], out.strides)
+    arrays = (*operands, out)
+    held = [torch.from_numpy(np.append(_bytes(array), np.uint8(0))).cuda() for array in arrays]
+    places = [
+        room.data_ptr() + address_of(array) - address_of(memory(array))
+        for room, array in zip(held, arrays, strict=True)
+    ]
+    strides, aligned = tuple(array.strides for array in arrays), is_aligned(problem, places)
     with tally.timed("plans"):
-        made = plan(problem, strides, processors)
+        made = plan(problem, strides, processors, aligned)
     before = ptx.cache_info().currsize
     with tally.timed("PTX"):
         for spec in {launch.spec for launch in made.launches}:
             run_on_large_stack(partial(ptx, spec))
     with tally.timed("loading, plans"):
-        call = DeviceCall(problem, strides, 0)
+        call = DeviceCall(problem, strides, 0, aligned)
     with tally.timed("GPU"):
-        arrays = (*operands, out)
-        held = [torch.from_numpy(np.append(_bytes(array), np.uint8(0))).cuda() for array in arrays]
-        places = [
-            room.data_ptr() + address_of(array) - address_of(memory(array))
-            for room, array in zip(held, arrays, strict=True)
-        ]
         table = torch.frombuffer(bytearray(call.table), dtype=torch.uint8).cuda()
         scratch = torch.full((call.scratch_bytes // 4 + 1,), np.nan, device="cuda")
         stream = torch.cuda.current_stream().cuda_stream
