@@ -51,17 +51,19 @@ WORDS = {
     "verify.probe": "masks asker tree replay sample blocks draw",
     "plan": (
         "reach constants machine tables pairs recipe records regions tree tiling cost backward_weights forward "
-        "candidates choose winograd passes"
+        "candidates choose winograd passes cuda"
     ),
     "plan.backward_weights": "recipe nest operands taps segments cuts cost kernels schedule",
     "plan.forward": (
         "recipe nest kn2row spatial_stencil cuts cost dense grouped_stencil schedule kn2row_schedule "
         "spatial_stencil_schedule"
     ),
+    "plan.cuda": "nest tables recipe vectors plan",
     "engines": (
         "addresses engine openmp settings numpy products starting scratch llvm team pool pools llvm.execute "
-        "llvm.tune llvm.calibrate llvm.samples llvm.winograd llvm.engine"
+        "llvm.tune llvm.calibrate llvm.samples llvm.winograd llvm.engine cuda"
     ),
+    "engines.cuda": "driver grid operands single tile kernels engine",
     "engines.llvm": (
         "emit intrinsics arguments pairs convert tree microkernel store packing backward_weights forward driver "
         "squares object_cache jit tried added scaled speeds isas wait execute tune calibrate samples winograd engine"

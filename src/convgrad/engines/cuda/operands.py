@@ -154,13 +154,15 @@ class Result:
 
     def _bias(self, channel: Value, value: Value) -> Value:
         """Return the bias of a sum, or a vector of the biases of sums."""
+        f, count = self.f, 1 if value.type == "float" or self.spec.along == ROWS else self.spec.width
+        biases = [self._one_bias(channel + i) for i in range(count)]
+        if count > 1:
+            return f.vector(biases)
+        return biases[0] if value.type == "float" else f.splat(biases[0], self.spec.width)
+
+    def _one_bias(self, channel: Value) -> Value:
         f, fmt = self.f, self.spec.bias
-        if value.type == "float":
-            return read(f, fmt, f.element(f.bias, STORED[fmt], channel))
-        if self.spec.along == ROWS:
-            return f.splat(read(f, fmt, f.element(f.bias, STORED[fmt], channel)), self.spec.width)
-        places = [f.element(f.bias, STORED[fmt], channel + i) for i in range(self.spec.width)]
-        return f.vector([read(f, fmt, place) for place in places])
+        return read(f, fmt, f.element(f.bias, STORED[fmt], channel * self.numbers["bias_step"]))
 
     def partial(self, value: Value, leaf: Value, number: Value) -> None:
         """Store the sum of a leaf, or a vector of sums, in scratch memory, which has all results of each leaf."""

@@ -69,6 +69,7 @@ class Product:
     terms: Terms
     units: int
     chains: int  # per unit
+    bias_step: int = 0  # from a column's bias to the next
     repeats: int = 1
     repeat_steps: tuple[int, int] = (0, 0)  # in A and B
 
@@ -127,7 +128,7 @@ def products_of(problem: Problem, strides: tuple[Strides, ...]) -> tuple[Product
         name: _elements(each, size, rank) for name, each in zip(problem.operands, strides, strict=False)
     }
     given[ONES] = (0,) * rank
-    operands = {tensor: given[name] for tensor, name in names.items()}
+    operands = {tensor: given[name] for tensor, name in names.items()} | {"bias": given.get("bias", (0,))}
     out = _elements(strides[-1], out_size, rank)
     if problem.solves_for in ("dst", "src"):
         return tuple(_positions(problem, conv, operands, out))
@@ -161,7 +162,7 @@ def _positions(problem: Problem, conv: Conv, given: Mapping[str, Strides], out: 
             first=sum(part.positions.start * c for part, c in zip(parts, out[2:], strict=True)),
             extents=(*met, *(1,) * more),
             terms=_of_taps(parts, conv.kernel, channels, order, data[1:], (by_channel, *weights[2:])),
-            units=order.units, chains=order.blocks,
+            units=order.units, chains=order.blocks, bias_step=given["bias"][0],
         )  # fmt: skip
 
 

@@ -82,6 +82,8 @@ def refusal(problem: Problem, strides: Sequence[Strides] = ()) -> str:
         1 + sum((extent - 1) * abs(step) for extent, step in zip(shape, steps, strict=True)) // size
         for shape, steps, size in zip(shapes, strides, sizes, strict=False)
     ]
+    if any(step % size for steps, size in zip(strides, sizes, strict=False) for step in steps):
+        return "strides must be multiples of the size of an element"
     return "an array spans 2^31 elements or more" if max(*map(prod, shapes), *spans) >= MAX_ELEMENTS else ""
 
 
@@ -221,18 +223,21 @@ def _grid(product: Product, spec: TileSpec | SingleSpec, leaves: Leaves) -> tupl
 def _time(product: Product, leaves: Leaves, spec: TileSpec | SingleSpec, processors: int) -> float:
     """Return the predicted time of a product in multiply-adds of a multiprocessor.
 
-    A multiprocessor that runs few warps is slower: with w warps, its speed is w / (w + SLOW_WARPS).
+    A multiprocessor that runs few warps is slower: with w warps, its speed is w / (w + SLOW_WARPS). The longest leaf
+    may end last, alone.
     """
     partial = PARTIAL * product.outputs * len(leaves.rows) / processors if spec.store.partial else 0
-    terms, blocks = DEPTH * leaves.longest + START, prod(_grid(product, spec, leaves))
+    lengths = DEPTH * (leaves.rows[:, 1] - leaves.rows[:, 0])
+    terms, blocks = float(lengths.mean()) + START, prod(_grid(product, spec, leaves))
     outputs = spec.rows * spec.columns if isinstance(spec, TileSpec) else SINGLE_THREADS * SINGLE_FACTOR
     resident = THREADS // spec.threads if isinstance(spec, TileSpec) else SINGLE_BLOCKS
-    rounds, rest = divmod(blocks, processors * resident)
+    rounds, left = divmod(blocks, processors * resident)
     time = 0.0
-    for count, blocks_each in ((rounds, resident), (1, -(-rest // processors))):
+    for count, blocks_each in ((rounds, resident), (1, -(-left // processors))):
         warps = blocks_each * spec.threads // WARP
         time += count * blocks_each * outputs * terms * (1 + SLOW_WARPS / warps) if warps else 0
-    return time + partial
+    alone = outputs * (1 + SLOW_WARPS * WARP / spec.threads)
+    return time + partial + alone * float(lengths.max() - lengths.mean())
 
 
 def in_order(made: DevicePlan) -> Iterator[str]:

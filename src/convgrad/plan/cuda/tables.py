@@ -24,7 +24,7 @@ LOOPS = ("outer", *(f"axis{axis}" for axis in range(AXES)), "inner")
 # The numbers of a product. Those that end in _at are offsets of tables, in bytes from the numbers.
 NUMBERS = Record(
     "rows", "columns", "column_tiles", "column_b", "column_c", "groups", "group_a", "group_b", "group_c", "first",
-    *(f"extent{axis}" for axis in range(AXES)), "leaves_at", "ends_at", "terms_at",
+    "bias_step", *(f"extent{axis}" for axis in range(AXES)), "leaves_at", "ends_at", "terms_at",
 )  # fmt: skip
 for _name in LOOPS:
     NUMBERS = NUMBERS + _LOOP.within(_name)
@@ -142,6 +142,6 @@ def _numbers(product: Product, places: Sequence[int], column_tiles: int) -> dict
         "rows": product.rows, "columns": product.columns.extent, "column_tiles": column_tiles,
         "column_b": product.columns.a, "column_c": product.columns.c, "groups": product.groups,
         "group_a": group_a, "group_b": group_b, "group_c": group_c, "first": product.first,
-        "leaves_at": leaves_at, "ends_at": ends_at, "terms_at": terms_at, **loops,
+        "bias_step": product.bias_step, "leaves_at": leaves_at, "ends_at": ends_at, "terms_at": terms_at, **loops,
         **{f"extent{axis}": extent for axis, extent in enumerate(product.extents)},
     }  # fmt: skip

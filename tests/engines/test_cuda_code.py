@@ -19,7 +19,7 @@ from convgrad.plan.cuda.recipe import PER_THREAD, Spec
 from convgrad.plan.cuda.tables import DEPTH
 from convgrad.plan.passes import dense_strides
 from convgrad.spec.activation import activated
-from tests.engines.cuda.test_emulated import CHAINS, EDGES, FORMATS, GROUPS, IMAGES, PHASES, RANKS
+from tests.engines.test_cuda_bits import CHAINS, EDGES, FORMATS, GROUPS, IMAGES, PHASES, RANKS
 
 pytestmark = pytest.mark.skipif(not isas.host_isas(), reason="no generated kernels run here")
 
