@@ -84,10 +84,11 @@ class Operands:
             positions.append(f.load("i32", place, 16))
         return Term(a, b, positions)
 
-    def elements_of_a(self, row: Row, term: Term, width: int = 1) -> tuple[list[Value], Value | None]:
+    def elements_of_a(self, row: Row, term: Term, width: int = 1, terms: int = 1) -> tuple[list[Value], Value | None]:
         """Return neighbouring elements of A in f32, or zeros if they do not exist, and whether they exist.
 
-        None stands for elements that always exist. The first elements are loaded instead of those that do not exist.
+        They are ``width`` elements that are neighbours in memory, or those of ``terms`` terms at equal distances. None
+        stands for elements that always exist. Other elements are loaded instead of those that do not exist.
         """
         f = self.f
         exists, index = None, row.a + term.a
@@ -96,9 +97,14 @@ class Operands:
             exists = inside if exists is None else f.both(exists, inside)
         if self.spec.ones:
             return [Value(f, "float", "1.0")] * width, exists
+        if exists is not None:
+            index = f.select(exists, index, f.int32(0))
+        elements = self._elements(self.a, index, width)
+        for _ in range(terms - 1):
+            index = index + self.numbers["term_step"]
+            elements += self._elements(self.a, index, 1)
         if exists is None:
-            return self._elements(self.a, index, width), None
-        elements = self._elements(self.a, f.select(exists, index, f.int32(0)), width)
+            return elements, None
         return [f.select(exists, one, f.zeros("float")) for one in elements], exists
 
     def elements_of_b(self, term: Term, column: Value, width: int = 1) -> list[Value]:

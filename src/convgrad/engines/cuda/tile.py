@@ -105,11 +105,12 @@ class Tile:
         """Load the thread's elements of A and of B in a step."""
         of, spec = self.of, self.spec
         a, b = [], []
-        for index, number in self._elements(spec.along_a == TERMS, spec.rows, spec.width_a, thread):
+        for index, number in self._elements(spec.along_a == TERMS, spec.rows, spec.width_a, spec.terms_a, thread):
             term = of.term(step, index)
-            values, _ = of.elements_of_a(self._row(number), term, spec.width_a)
-            a.append(Loaded(values, index * self.pitch_a + number, self.pitch_a if spec.along_a == TERMS else 1))
-        for index, number in self._elements(spec.along_b == TERMS, spec.columns, spec.width_b, thread):
+            values, _ = of.elements_of_a(self._row(number), term, spec.width_a, spec.terms_a)
+            by_terms = spec.along_a == TERMS or spec.terms_a > 1
+            a.append(Loaded(values, index * self.pitch_a + number, self.pitch_a if by_terms else 1))
+        for index, number in self._elements(spec.along_b == TERMS, spec.columns, spec.width_b, 1, thread):
             term = of.term(step, index)
             column = self._clamped(self.first_column + number, of.numbers["columns"], spec.width_b)
             values = of.elements_of_b(term, column, spec.width_b)
@@ -117,13 +118,18 @@ class Tile:
             b.append(Loaded(values, place, self.pitch_b if spec.along_b == TERMS else 1))
         return a, b
 
-    def _elements(self, along_terms: bool, extent: int, width: int, thread: Value) -> list[tuple[Value, Value]]:
-        """Return the first of each vector of elements that a thread loads, as pairs of a term and a row or column."""
+    def _elements(
+        self, along_terms: bool, extent: int, width: int, terms: int, thread: Value
+    ) -> list[tuple[Value, Value]]:
+        """Return the first elements that a thread loads at once, as pairs of a term and a row or column.
+
+        It loads ``width`` elements along the axis along which threads are neighbours, or those of ``terms`` terms.
+        """
         f, threads = self.f, self.spec.threads
         fast = (DEPTH if along_terms else extent) // width
         slow, number = f.divided(thread, fast)
-        slows = [slow + i * (threads // fast) for i in range(DEPTH * extent // width // threads)]
-        return [(number * width, each) if along_terms else (each, number * width) for each in slows]
+        slows = [slow + i * (threads // fast) for i in range(DEPTH * extent // (width * terms * threads))]
+        return [(number * width, each) if along_terms else (each * terms, number * width) for each in slows]
 
     def _row(self, number: Value) -> Row:
         """Return a row of the tile from shared memory."""

@@ -22,7 +22,16 @@ from convgrad.plan.cuda.recipe import (
     TileSpec,
 )
 from convgrad.plan.cuda.tables import DEPTH, Leaves, leaves_of, level_table, pack_table, table_of
-from convgrad.plan.cuda.vectors import along_of, along_of_c, width_of_a, width_of_b, width_of_c, width_of_partials
+from convgrad.plan.cuda.vectors import (
+    WIDTH,
+    along_of,
+    along_of_c,
+    term_step,
+    width_of_a,
+    width_of_b,
+    width_of_c,
+    width_of_partials,
+)
 from convgrad.plan.passes import ONES, PASSES
 from convgrad.plan.tables import Strides
 from convgrad.spec.order import FAN_IN
@@ -123,7 +132,7 @@ class _Planner:
             product = product.with_packed_b()
         spec, leaves = self._kernel(product)
         columns = spec.columns if isinstance(spec, TileSpec) else product.columns.extent
-        numbers = table_of(product, leaves, -(-product.columns.extent // columns))
+        numbers = table_of(product, leaves, -(-product.columns.extent // columns), term_step(product, leaves))
         self._launch(Launch(spec, _grid(product, spec, leaves), 0, writes=packed, is_packed=packed > 0), numbers)
         self.scratch_bytes = max(self.scratch_bytes, packed, self._add_levels(product, leaves, packed))
 
@@ -172,6 +181,8 @@ class _Planner:
                 common |= {"along_a": a, "along_b": b, "store": store}
                 if self.aligned:
                     common |= {"width_a": width_of_a(product, leaves, a), "width_b": width_of_b(product, leaves, b)}
+                if a == ROWS and common.get("width_a", 1) == 1 and term_step(product, leaves):
+                    common["terms_a"] = WIDTH
                 specs: list[TileSpec | SingleSpec] = [TileSpec(rows=r, columns=c, **common) for r, c in TILES]
             else:
                 specs = [SingleSpec(store=replace(store, width=1), **common)]

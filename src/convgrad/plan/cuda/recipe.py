@@ -52,6 +52,7 @@ class TileSpec(ProductSpec):
     along_b: str  # COLUMNS or TERMS
     width_a: int = 1  # neighbouring elements of A that a thread loads at once, along ``along_a``
     width_b: int = 1
+    terms_a: int = 1  # neighbouring terms of A that a thread loads one by one, at equal distances; they exist together
     name = "tile"
 
     @property

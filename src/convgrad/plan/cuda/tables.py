@@ -24,7 +24,7 @@ LOOPS = ("outer", *(f"axis{axis}" for axis in range(AXES)), "inner")
 # The numbers of a product. Those that end in _at are offsets of tables, in bytes from the numbers.
 NUMBERS = Record(
     "rows", "columns", "column_tiles", "column_b", "column_c", "groups", "group_a", "group_b", "group_c", "first",
-    "bias_step", *(f"extent{axis}" for axis in range(AXES)), "leaves_at", "ends_at", "terms_at",
+    "bias_step", "term_step", *(f"extent{axis}" for axis in range(AXES)), "leaves_at", "ends_at", "terms_at",
 )  # fmt: skip
 for _name in LOOPS:
     NUMBERS = NUMBERS + _LOOP.within(_name)
@@ -95,7 +95,7 @@ def leaves_of(product: Product, nodes: bool) -> Leaves:
     return Leaves(rows.reshape(-1, LEAF_WORDS), ends, table, product.units * product.repeats, each, padded)
 
 
-def table_of(product: Product, leaves: Leaves, column_tiles: int) -> bytes:
+def table_of(product: Product, leaves: Leaves, column_tiles: int, term_step: int) -> bytes:
     """Return the numbers of a product and its tables as bytes, which are copied to the GPU."""
     parts: list[NDArray[Any]] = [leaves.rows, leaves.ends, leaves.terms]
     at, places = _aligned(NUMBERS.bytes), []
@@ -103,7 +103,7 @@ def table_of(product: Product, leaves: Leaves, column_tiles: int) -> bytes:
         places.append(at)
         at += _aligned(part.nbytes)
     made = bytearray(at)
-    parts = [NUMBERS.rows([_numbers(product, places, column_tiles)]), *parts]
+    parts = [NUMBERS.rows([_numbers(product, places, column_tiles, term_step)]), *parts]
     for place, array in zip([0, *places], parts, strict=True):
         made[place : place + array.nbytes] = array.tobytes()
     return bytes(made)
@@ -131,7 +131,7 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGN) * ALIGN
 
 
-def _numbers(product: Product, places: Sequence[int], column_tiles: int) -> dict[str, int]:
+def _numbers(product: Product, places: Sequence[int], column_tiles: int, term_step: int = 0) -> dict[str, int]:
     """Return NUMBERS of a product, by name."""
     leaves_at, ends_at, terms_at = places
     group_a, group_b, group_c = product.group_steps
@@ -142,6 +142,7 @@ def _numbers(product: Product, places: Sequence[int], column_tiles: int) -> dict
         "rows": product.rows, "columns": product.columns.extent, "column_tiles": column_tiles,
         "column_b": product.columns.a, "column_c": product.columns.c, "groups": product.groups,
         "group_a": group_a, "group_b": group_b, "group_c": group_c, "first": product.first,
-        "bias_step": product.bias_step, "leaves_at": leaves_at, "ends_at": ends_at, "terms_at": terms_at, **loops,
+        "bias_step": product.bias_step, "term_step": term_step,
+        "leaves_at": leaves_at, "ends_at": ends_at, "terms_at": terms_at, **loops,
         **{f"extent{axis}": extent for axis, extent in enumerate(product.extents)},
     }  # fmt: skip

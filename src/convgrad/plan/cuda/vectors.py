@@ -6,7 +6,7 @@ import numpy as np
 
 from convgrad.plan.cuda.nest import Product
 from convgrad.plan.cuda.recipe import COLUMNS, ROWS, TERMS
-from convgrad.plan.cuda.tables import ABSENT, TERM_WORDS, Leaves
+from convgrad.plan.cuda.tables import ABSENT, TERM_WORDS, Int32, Leaves
 from convgrad.plan.tables import Ints
 
 WIDTH = 4  # elements of a vector
@@ -29,7 +29,7 @@ def width_of_a(product: Product, leaves: Leaves, along: str) -> int:
     outer = [loop.a for loop in product.real_loops if along == TERMS or loop is not product.innermost]
     steps = [*outer, *_steps(product, 0)]
     if along == TERMS:
-        fits = _neighbours(leaves, product.terms.a, 0)
+        fits = _neighbours(leaves, 0)
     else:
         inner = product.innermost
         whole = inner.step == 0 or product.checked == 0  # all elements of a vector exist, or none
@@ -42,7 +42,7 @@ def width_of_b(product: Product, leaves: Leaves, along: str) -> int:
     columns, steps = product.columns, _steps(product, 1)
     if along == TERMS:
         steps.append(columns.a)
-        fits = _neighbours(leaves, product.terms.b, 1)
+        fits = _neighbours(leaves, 1)
     else:
         fits = columns.a == 1 and columns.extent % WIDTH == 0 and not (product.terms.b % WIDTH).any()
     return WIDTH if fits and not any(step % WIDTH for step in steps) else 1
@@ -54,17 +54,35 @@ def _steps(product: Product, operand: int) -> list[int]:
     return group + ([product.repeat_steps[operand]] if product.repeats > 1 else [])
 
 
-def _neighbours(leaves: Leaves, offsets: Ints, column: int) -> bool:
+def _neighbours(leaves: Leaves, column: int) -> bool:
     """Return whether the terms of each vector have neighbouring elements of an operand, which exist together."""
+    terms = _vectors(leaves)
+    if terms is None:
+        return False
+    firsts = terms[:, :1]
+    dense = bool((terms[:, :, column] - firsts[:, :, column] == np.arange(WIDTH)).all())
+    return _together(terms) and dense and not (firsts[:, :, column] % WIDTH).any()
+
+
+def _vectors(leaves: Leaves) -> Int32 | None:
+    """Return the vectors of terms; None if there are no terms, or some vector has both terms and absent terms."""
     terms = leaves.real_terms.reshape(-1, WIDTH, TERM_WORDS)
     exist = terms[:, :, 2] != ABSENT
-    if not (exist == exist[:, :1]).all() or not len(offsets):
-        return False  # some vector has both terms and absent terms
-    terms = terms[exist[:, 0]]
-    firsts = terms[:, :1]
-    together = bool((terms[:, :, 2:] == firsts[:, :, 2:]).all())
-    dense = bool((terms[:, :, column] - firsts[:, :, column] == np.arange(WIDTH)).all())
-    return together and dense and not (firsts[:, :, column] % WIDTH).any()
+    return terms[exist[:, 0]] if exist.any() and (exist == exist[:, :1]).all() else None
+
+
+def _together(terms: Int32) -> bool:
+    """Return whether the elements of A for the terms of a vector exist together."""
+    return bool((terms[:, :, 2:] == terms[:, :1, 2:]).all())
+
+
+def term_step(product: Product, leaves: Leaves) -> int:
+    """Return the distance in A of neighbouring terms of a vector, which exist together; 0 if there is none."""
+    terms = _vectors(leaves)
+    if terms is None:
+        return 0
+    steps = np.diff(terms[:, :, 0], axis=1)
+    return int(steps[0, 0]) if _together(terms) and (steps == steps[0, 0]).all() else 0
 
 
 def along_of_c(product: Product) -> str:
