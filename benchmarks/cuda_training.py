@@ -107,7 +107,7 @@ def trained(model: nn.Module, device: str, size: int, options: Namespace) -> tup
 def alone(module: nn.Module, seen: Seen, device: str) -> Tensors:
     """Return the results of a module on a device for recorded tensors."""
     module = copy.deepcopy(module).to(device)
-    given = seen.input.to(device).requires_grad_()
+    given = seen.input.detach().clone().to(device).requires_grad_()
     output = module(given)
     output.backward(seen.gradient.to(device))
     made = {"output": output, "input gradient": given.grad}

@@ -15,7 +15,7 @@ from convgrad.engines.cuda.kernels import CAPABILITY, ptx
 from convgrad.engines.llvm import isas
 from convgrad.notation import problem as problem_of
 from convgrad.plan.cuda.plan import plan
-from convgrad.plan.cuda.recipe import PER_THREAD, Spec
+from convgrad.plan.cuda.recipe import PER_THREAD, PackSpec, Spec
 from convgrad.plan.cuda.tables import DEPTH
 from convgrad.plan.passes import dense_strides
 from convgrad.spec.activation import activated
@@ -55,6 +55,15 @@ def test_each_multiply_add_is_rounded_once_and_no_denormal_is_flushed() -> None:
         assert ".approx" not in text, spec
         if spec.name == "tile":
             assert text.count("fma.rn.f32") >= DEPTH * PER_THREAD**2, spec
+
+
+def test_nan_is_canonical() -> None:
+    """A GPU narrows NaN to f16 with all bits set, so kernels select the canonical NaN afterwards."""
+    stored = [spec for spec in specs() if not isinstance(spec, PackSpec)]
+    narrow = [spec for spec in stored if spec.store.output == "f16" and not spec.store.partial]
+    assert narrow
+    for spec in narrow:
+        assert re.search(r"(32256|0x7E00)\b", ptx(spec)), spec
 
 
 def test_variables_are_in_registers() -> None:

@@ -110,6 +110,7 @@ class Grid:
         if self.on_cpu:
             self.shared, self.f.misaligned = self.f.memory, self.f.parameters["misaligned"]
         else:
+            self.f.keeps_nan = False  # a GPU narrows NaN to a number whose bits are all set
             self.module.declare(_SHARED)
             self.shared = Value(self.f, "ptr", "addrspacecast (ptr addrspace(3) @shared to ptr)")
         self._places: dict[str, Value] = {}

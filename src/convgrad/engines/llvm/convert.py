@@ -12,7 +12,7 @@ from convgrad.formats import FORMATS, Format, store
 
 BYTES = {fmt.name: fmt.dtype.itemsize for fmt in FORMATS.values()}
 STORED = {name: f"i{8 * size}" for name, size in BYTES.items()} | {"f32": "float", "f16": "half"}
-_NAN = {"float": "0x7FF8000000000000", "i32": "2143289344"}
+_NAN = {"float": "0x7FF8000000000000", "half": "0xH7E00", "i32": "2143289344"}
 
 
 def stored(fmt: str, lanes: int = 0) -> str:
@@ -88,7 +88,10 @@ def narrow(f: Function, fmt: str, value: Value) -> Value:
         return _narrow_f8(f, FORMATS[fmt], value, odd)
     if fmt != "bf16":
         clean = f.select(odd, _constant(f, wide, _NAN["float"]), value)
-        return clean if fmt == "f32" else _cast(f, "fptrunc", clean, "half")
+        if fmt == "f32":
+            return clean
+        half = _cast(f, "fptrunc", clean, "half")
+        return half if f.keeps_nan else f.select(odd, _constant(f, half.type, _NAN["half"]), half)
     bits = _cast(f, "bitcast", value, "i32")
     clean = f.select(odd, _constant(f, bits.type, _NAN["i32"]), _rounded(f, bits, 16))
     return _cast(f, "trunc", _by(f, "lshr", clean, 16), "i16")

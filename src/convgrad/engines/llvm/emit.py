@@ -64,6 +64,8 @@ class Loop:
 class Function:
     """A function that is being emitted. Its parameters are attributes. Integers are i64, and offsets are in bytes."""
 
+    keeps_nan = True  # whether the target narrows the canonical NaN to the canonical NaN
+
     def __init__(self, module: Module, name: str, parameters: dict[str, str], public: bool = False) -> None:
         self.module = module
         self.parameters = {n: Value(self, t, f"%{n}") for n, t in parameters.items()}
