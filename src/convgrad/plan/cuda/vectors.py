@@ -10,6 +10,7 @@ from convgrad.plan.cuda.tables import ABSENT, TERM_WORDS, Int32, Leaves
 from convgrad.plan.tables import Ints
 
 WIDTH = 4  # elements of a vector
+OF_A, OF_B = 0, 1  # columns of a table of terms
 
 
 def along_of(product: Product, other: str) -> str:
@@ -29,7 +30,7 @@ def width_of_a(product: Product, leaves: Leaves, along: str) -> int:
     outer = [loop.a for loop in product.real_loops if along == TERMS or loop is not product.innermost]
     steps = [*outer, *_steps(product, 0)]
     if along == TERMS:
-        fits = _neighbours(leaves, 0)
+        fits = _neighbours(leaves, OF_A)
     else:
         inner = product.innermost
         whole = inner.step == 0 or product.checked == 0  # all elements of a vector exist, or none
@@ -42,7 +43,7 @@ def width_of_b(product: Product, leaves: Leaves, along: str) -> int:
     columns, steps = product.columns, _steps(product, 1)
     if along == TERMS:
         steps.append(columns.a)
-        fits = _neighbours(leaves, 1)
+        fits = _neighbours(leaves, OF_B)
     else:
         fits = columns.a == 1 and columns.extent % WIDTH == 0 and not (product.terms.b % WIDTH).any()
     return WIDTH if fits and not any(step % WIDTH for step in steps) else 1
@@ -55,13 +56,16 @@ def _steps(product: Product, operand: int) -> list[int]:
 
 
 def _neighbours(leaves: Leaves, column: int) -> bool:
-    """Return whether the terms of each vector have neighbouring elements of an operand, which exist together."""
+    """Return whether the terms of each vector have neighbouring elements of A or B, by the column of their offsets.
+
+    Elements of A must exist together. All elements of B exist.
+    """
     terms = _vectors(leaves)
     if terms is None:
         return False
     firsts = terms[:, :1]
     dense = bool((terms[:, :, column] - firsts[:, :, column] == np.arange(WIDTH)).all())
-    return _together(terms) and dense and not (firsts[:, :, column] % WIDTH).any()
+    return (column == OF_B or _together(terms)) and dense and not (firsts[:, :, column] % WIDTH).any()
 
 
 def _vectors(leaves: Leaves) -> Int32 | None:
