@@ -30,7 +30,7 @@ def width_of_a(product: Product, leaves: Leaves, along: str) -> int:
     outer = [loop.a for loop in product.real_loops if along == TERMS or loop is not product.innermost]
     steps = [*outer, *_steps(product, 0)]
     if along == TERMS:
-        fits = _neighbours(leaves, OF_A)
+        fits = _neighbours(product, leaves, OF_A)
     else:
         inner = product.innermost
         whole = inner.step == 0 or product.checked == 0  # all elements of a vector exist, or none
@@ -43,7 +43,7 @@ def width_of_b(product: Product, leaves: Leaves, along: str) -> int:
     columns, steps = product.columns, _steps(product, 1)
     if along == TERMS:
         steps.append(columns.a)
-        fits = _neighbours(leaves, OF_B)
+        fits = _neighbours(product, leaves, OF_B)
     else:
         fits = columns.a == 1 and columns.extent % WIDTH == 0 and not (product.terms.b % WIDTH).any()
     return WIDTH if fits and not any(step % WIDTH for step in steps) else 1
@@ -55,7 +55,7 @@ def _steps(product: Product, operand: int) -> list[int]:
     return group + ([product.repeat_steps[operand]] if product.repeats > 1 else [])
 
 
-def _neighbours(leaves: Leaves, column: int) -> bool:
+def _neighbours(product: Product, leaves: Leaves, column: int) -> bool:
     """Return whether the terms of each vector have neighbouring elements of A or B, by the column of their offsets.
 
     Elements of A must exist together. All elements of B exist.
@@ -65,7 +65,8 @@ def _neighbours(leaves: Leaves, column: int) -> bool:
         return False
     firsts = terms[:, :1]
     dense = bool((terms[:, :, column] - firsts[:, :, column] == np.arange(WIDTH)).all())
-    return (column == OF_B or _together(terms)) and dense and not (firsts[:, :, column] % WIDTH).any()
+    together = column == OF_B or _together(product, terms)
+    return together and dense and not (firsts[:, :, column] % WIDTH).any()
 
 
 def _vectors(leaves: Leaves) -> Int32 | None:
@@ -75,9 +76,9 @@ def _vectors(leaves: Leaves) -> Int32 | None:
     return terms[exist[:, 0]] if exist.any() and (exist == exist[:, :1]).all() else None
 
 
-def _together(terms: Int32) -> bool:
+def _together(product: Product, terms: Int32) -> bool:
     """Return whether the elements of A for the terms of a vector exist together."""
-    return bool((terms[:, :, 2:] == terms[:, :1, 2:]).all())
+    return product.checked == 0 or bool((terms[:, :, 2:] == terms[:, :1, 2:]).all())
 
 
 def term_step(product: Product, leaves: Leaves) -> int:
@@ -86,7 +87,7 @@ def term_step(product: Product, leaves: Leaves) -> int:
     if terms is None:
         return 0
     steps = np.diff(terms[:, :, 0], axis=1)
-    return int(steps[0, 0]) if _together(terms) and (steps == steps[0, 0]).all() else 0
+    return int(steps[0, 0]) if _together(product, terms) and (steps == steps[0, 0]).all() else 0
 
 
 def along_of_c(product: Product) -> str:
