@@ -8,7 +8,7 @@ each phase become loops, and variables of threads become arrays. Tests run it wi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -182,8 +182,3 @@ class Grid:
         text = text.replace(self.f.head, head)
         declared = _ATTRIBUTES.format(threads=self.threads, resident=self.resident)
         return text.replace("attributes #0 = { nounwind }", declared)
-
-
-def numbers(f: Kernel, record: Mapping[str, int], table: Value) -> dict[str, Value]:
-    """Return all numbers of a record at ``table``, by name; ``record`` has the offsets of its columns."""
-    return {name: f.load("i64", table, at) for name, at in record.items()}

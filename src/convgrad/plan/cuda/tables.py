@@ -52,11 +52,6 @@ class Leaves:
         """The terms without the step after the last."""
         return self.terms[:-DEPTH]
 
-    @property
-    def longest(self) -> int:
-        """The number of steps of the longest leaf."""
-        return int((self.rows[:, 1] - self.rows[:, 0]).max())
-
 
 def leaves_of(product: Product, nodes: bool) -> Leaves:
     """Return the leaves of a product: nodes of 16 chains, or single chains.
