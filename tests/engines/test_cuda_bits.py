@@ -73,7 +73,7 @@ def assert_same(problem: Problem, operands: Sequence[Array], old: Array | None =
         assert all(each.memory.intact() for each in some)
 
 
-@tiers("line", LINES, every=2)
+@tiers("line", LINES, every=5)
 def test_bits_are_those_of_the_cpu(line: str) -> None:
     problem, operands = made(line)
     assert refusal(problem) == ""
@@ -91,7 +91,7 @@ def test_all_tiles_have_the_same_bits(tile: tuple[int, int], line: str, monkeypa
     assert_same(problem, operands)
 
 
-@tiers("line", [*EDGES[:2], *PHASES, *GROUPS, *FORMATS[:4], *RANKS], every=3)
+@tiers("line", [*EDGES[:2], *PHASES, *GROUPS, *FORMATS[:4], *RANKS], every=7)
 def test_numbers_that_are_not_finite(line: str) -> None:
     """Padding times infinity is no term, so that it gives no NaN."""
     problem, operands = made(line)
@@ -103,9 +103,7 @@ def test_numbers_that_are_not_finite(line: str) -> None:
     assert_same(problem, operands)
 
 
-@pytest.mark.parametrize("lies", ["NXC", "NCX"])
-@pytest.mark.parametrize(("ic", "oc"), [(8, 24), (8, 17), (300, 16), (16, 4)])
-@pytest.mark.parametrize("operand", ["f32", "bf16"])
+@tiers("lies, ic, oc, operand", ["NXC", "NCX"], [8, 300], [24, 17, 4], ["f32", "bf16"], every=5)
 def test_biases_old_values_and_activations(lies: str, ic: int, oc: int, operand: str) -> None:
     problem, operands = made(f"FWD_B {operand} {lies} mb2ic{ic}ih8oc{oc}oh8kh3ph1")
     assert "bias" in problem.operands
