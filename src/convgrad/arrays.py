@@ -26,6 +26,8 @@ from convgrad.spec.rules import refuse
 Array = NDArray[Any]
 
 _OUT = "out must be a PyTorch tensor or a NumPy array"
+_HERE = "; copy it there first"
+_HERE_OR_ON_GPU = f"{_HERE}, or call an operator with __cuda_array_interface__ in all array operands and out"
 _OVERLAP_WORK = 100_000
 ONE_AXIS = ("bias", "scale", "norm2")  # operands with one axis: a list of their values looks like a shape
 ALIGNED_BYTES = 1 << 16  # aligning a smaller array costs more time than it saves
@@ -172,13 +174,19 @@ def _memory_of(out: object, fmt: Format, operator: str) -> Array:
     if isinstance(out, np.ndarray) and not _is_masked(out):
         return out
     library = libraries.library_of(out)
-    if library is None:  # T5
-        refuse(
-            "T5",
-            operator,
-            f"{_OUT} of {fmt}, the output's type; got {type(out).__name__}",
-        )
+    if library is None:
+        _check_in_cpu_memory(out, operator, "out")
+        refuse("T5", operator, f"{_OUT} of {fmt}, the output's type; got {type(out).__name__}")  # T5
     return _from_library(library, out, operator, "out", to_write=True)
+
+
+def _check_in_cpu_memory(value: Any, operator: str, name: str) -> None:
+    try:
+        is_on_gpu = value.__cuda_array_interface__ is not None
+    except Exception:  # a library may raise any exception for an array that is not on a GPU
+        return
+    if is_on_gpu:  # D1
+        refuse("D1", operator, f"{name} must be in CPU memory; got a {type(value).__name__} on a GPU{_HERE_OR_ON_GPU}")
 
 
 def _is_masked(value: object) -> bool:
@@ -197,6 +205,7 @@ def _as_array(value: object, operator: str, name: str) -> Array:
         return _from_library(library, value, operator, name)
     if hasattr(value, "__dlpack__"):
         return _from_dlpack(value, operator, name)
+    _check_in_cpu_memory(value, operator, name)
     try:
         return np.asarray(value)
     except Exception as error:  # T1: an object's own __array__ may raise anything
@@ -220,7 +229,8 @@ def _from_dlpack(value: Any, operator: str, name: str) -> Array:
         kind, number = dlpack.device_of(value)
         if kind != dlpack.CPU:  # D1
             device = f"DLPack device ({kind}, {number})"
-            refuse("D1", operator, f"{name} must lie in CPU memory; got {device}; copy it there first")
+            hint = _HERE_OR_ON_GPU if kind == dlpack.CUDA else _HERE
+            refuse("D1", operator, f"{name} must lie in CPU memory; got {device}{hint}")
         array = dlpack.array_of(value)
         if array.size and array.flags.owndata:  # D1: NumPy has allocated the memory, because the value has none
             refuse("D1", operator, f"{name} must lie in memory; got a {type(value).__name__} that has none")

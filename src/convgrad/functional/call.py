@@ -14,6 +14,7 @@ from convgrad import arrays, engines, libraries
 from convgrad.engines import settings
 from convgrad.errors import ConvgradError
 from convgrad.formats import F32, LISTED, Format
+from convgrad.functional import on_gpu
 from convgrad.spec.activation import activated
 from convgrad.spec.check import Attributes, as_integer, check_attributes
 from convgrad.spec.operators import Operator, find, rows
@@ -247,12 +248,17 @@ def call(
 ) -> Any:
     """Check and compute a call. Return the result: ``out``, or a new array of the first operand's library."""
     check_options(operator, out, accumulate, threads)
-    prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient)
+    first = operands[0] if operands else None
+    foreign = type(first) is not np.ndarray
+    there = on_gpu.given(operator, operands) if foreign else None
+    prepared = prepare(operator, there.operands if there else operands, attributes, dtype, accumulate, lenient)
     prepared = prepared.activated(activation).within(max_error)
     if prepared.problem.note:
         warnings.warn(prepared.problem.note, UserWarning, stacklevel=3)
-    first = operands[0]
-    foreign = type(first) is not np.ndarray
+    if there:
+        there.execute(prepared.problem, prepared.operands, prepared.taken, out)
+        libraries.written(out)
+        return out
     return handed_over(libraries.on_its_threads(first, prepared.execute, out, threads, foreign), first, out)
 
 

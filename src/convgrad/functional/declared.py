@@ -20,7 +20,8 @@ ATTRIBUTES = frozenset(attribute.name for op in OPERATORS for attribute in op.at
 RAISES = "\nRaises:\n"
 OPERANDS = (
     "Operands are NumPy, PyTorch or JAX arrays of one type (f32, bf16, f16, f64 or f8), with any strides. The result "
-    "is an array of the first operand's library."
+    "is an array of the first operand's library. Arrays with ``__cuda_array_interface__`` are computed on their GPU, "
+    "into ``out``."
 )
 WIDTH = 112  # characters per line of the inserted texts
 KEYWORDS: Mapping[str, Any] = {  # the text of a keyword, or one text per default value

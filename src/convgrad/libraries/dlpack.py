@@ -13,7 +13,7 @@ from convgrad.formats import FORMATS
 
 Array = NDArray[Any]
 
-CPU = 1
+CPU, CUDA = 1, 2
 _UINT = 1
 _EXTENSIONS = {fmt.dtype.name: fmt for fmt in FORMATS.values() if fmt.is_extension}
 _WORD = ctypes.sizeof(ctypes.c_void_p)

@@ -63,7 +63,7 @@ _ROWS = (
     ("G10", InvalidShapeError, "Extents and sizes in bytes fit into 63 bits."),
     ("G11", InvalidShapeError, "`bias` is 1-D and has one value per channel."),
     # D: arrays and options
-    ("D1", UnsupportedError, "An operand is in memory that the CPU can read."),
+    ("D1", UnsupportedError, "Operands are in memory that the CPU can read, or they and `out` are all on one GPU."),
     ("D2", InvalidShapeError, "`out` has the shape of the result."),
     ("D3", InvalidShapeError, "`out` is writable."),
     ("D4", InvalidShapeError, "`out` overlaps neither an operand nor itself."),

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from convgrad.engines.starting import forked_with
@@ -15,6 +15,9 @@ from convgrad.errors import UnsupportedError
 LIBRARIES = ("libcuda.so.1", "nvcuda.dll")
 PROCESSORS, MAJOR, MINOR = 16, 75, 76  # numbers of attributes of a device
 SHARED_BYTES = 8  # number of an attribute of a function: the largest dynamic shared memory
+DEVICE_ORDINAL = 9  # number of an attribute of a pointer: the number of its device
+WITHOUT_TIMES = 2  # flag of an event
+LEGACY_STREAM = 1  # handle of the default stream, which all threads share
 NAME_BYTES = 256
 OLDEST = (8, 0)  # compute capability
 Handle = ctypes.c_void_p
@@ -33,6 +36,19 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuModuleGetFunction": (ctypes.POINTER(Handle), Handle, ctypes.c_char_p),
     "cuFuncSetAttribute": (Handle, ctypes.c_int, ctypes.c_int),
     "cuLaunchKernel": (Handle, *[ctypes.c_uint] * 7, Handle, ctypes.POINTER(Handle), Handle),
+    "cuPointerGetAttribute": (ctypes.POINTER(ctypes.c_int), ctypes.c_int, Handle),
+    "cuMemAlloc_v2": (ctypes.POINTER(Handle), ctypes.c_size_t),
+    "cuMemFree_v2": (Handle,),
+    "cuMemcpyHtoD_v2": (Handle, ctypes.c_char_p, ctypes.c_size_t),
+    "cuMemAllocAsync": (ctypes.POINTER(Handle), ctypes.c_size_t, Handle),
+    "cuMemFreeAsync": (Handle, Handle),
+    "cuMemsetD8Async": (Handle, ctypes.c_ubyte, ctypes.c_size_t, Handle),
+    "cuCtxSynchronize": (),
+    "cuStreamIsCapturing": (Handle, ctypes.POINTER(ctypes.c_int)),
+    "cuStreamWaitEvent": (Handle, Handle, ctypes.c_uint),
+    "cuEventCreate": (ctypes.POINTER(Handle), ctypes.c_uint),
+    "cuEventRecord": (Handle, Handle),
+    "cuEventDestroy_v2": (Handle,),
 }
 
 
@@ -84,6 +100,13 @@ def _loaded() -> Driver | str:
     return said
 
 
+def _driver() -> Driver:
+    driver = _loaded()
+    if isinstance(driver, str):
+        raise UnsupportedError(driver)
+    return driver
+
+
 def refusal() -> str:
     """Return why no device can be used, or the empty string."""
     driver = _loaded()
@@ -105,11 +128,8 @@ class Device:
     """A device: its name, multiprocessors and compute capability, and its primary context, which frameworks share."""
 
     def __init__(self, number: int) -> None:
-        driver = _loaded()
-        if isinstance(driver, str):
-            raise UnsupportedError(driver)
-        self.driver = driver
-        device = driver.number("cuDeviceGet", number)
+        self.driver = driver = _driver()
+        self._device = device = driver.number("cuDeviceGet", number)
         text = ctypes.create_string_buffer(NAME_BYTES)
         driver.call("cuDeviceGetName", text, NAME_BYTES, device)
         self.name = text.value.decode()
@@ -120,7 +140,11 @@ class Device:
         if self.capability < OLDEST:
             oldest = ".".join(map(str, OLDEST))
             raise UnsupportedError(f"{self.name} has compute capability {major}.{minor}; kernels need {oldest}")
-        self.context = driver.handle("cuDevicePrimaryCtxRetain", device)
+
+    @cached_property
+    def context(self) -> Handle:
+        """The primary context, which takes a fraction of a second to create."""
+        return self.driver.handle("cuDevicePrimaryCtxRetain", self._device)
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -147,6 +171,55 @@ class Device:
         block = (function.threads, 1, 1)
         self.driver.call("cuLaunchKernel", function.handle, *grid, *block, function.shared_bytes, stream, places, None)
 
+    def copied(self, table: bytes) -> int:
+        """Return the address of a copy of ``table`` in the device's memory, which is complete for all streams."""
+        with self.current():
+            address = self.driver.handle("cuMemAlloc_v2", len(table))
+            self.driver.call("cuMemcpyHtoD_v2", address, table, len(table))
+            self.driver.call("cuCtxSynchronize")
+        return address.value or 0
+
+    def free(self, address: int) -> None:
+        """Free the memory of ``copied`` after all work that may read it."""
+        with self.current():
+            self.driver.call("cuCtxSynchronize")
+            self.driver.call("cuMemFree_v2", address)
+
+    @contextmanager
+    def scratch(self, size: int, stream: int) -> Iterator[int]:
+        """Allocate memory for the work that is added to a stream in a ``with`` block. The context must be current."""
+        address = self.driver.handle("cuMemAllocAsync", size, stream).value or 0 if size else 0
+        try:
+            yield address
+        finally:
+            if address:
+                self.driver.call("cuMemFreeAsync", address, stream)
+
+    @contextmanager
+    def ordered(self, stream: int, others: Sequence[int]) -> Iterator[None]:
+        """Order the work that is added to a stream in a ``with`` block between earlier and later work of others."""
+        for other in others:
+            self._wait(stream, other)
+        yield
+        for other in others:
+            self._wait(other, stream)
+
+    def _wait(self, stream: int, other: int) -> None:
+        event = self.driver.handle("cuEventCreate", WITHOUT_TIMES)
+        self.driver.call("cuEventRecord", event, other)
+        self.driver.call("cuStreamWaitEvent", stream, event, 0)
+        self.driver.call("cuEventDestroy_v2", event)
+
+    def is_captured(self, stream: int) -> bool:
+        """Return whether the work of a stream is being captured in a CUDA graph."""
+        status = ctypes.c_int()
+        self.driver.call("cuStreamIsCapturing", stream, status)
+        return status.value != 0
+
+    def fill_with_zeros(self, address: int, size: int, stream: int) -> None:
+        """Set bytes of the device's memory to 0, as work of a stream."""
+        self.driver.call("cuMemsetD8Async", address, 0, size, stream)
+
 
 _lock = forked_with()
 _devices: dict[int, Device] = {}
@@ -158,3 +231,8 @@ def device(number: int) -> Device:
         if number not in _devices:
             _devices[number] = Device(number)
         return _devices[number]
+
+
+def number_of(address: int) -> int:
+    """Return the number of the device whose memory has an address."""
+    return _driver().number("cuPointerGetAttribute", DEVICE_ORDINAL, address)

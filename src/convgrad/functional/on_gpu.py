@@ -1,0 +1,170 @@
+"""Calls on arrays in the memory of NVIDIA GPUs, which their libraries describe by ``__cuda_array_interface__``.
+
+The checks of a call see NumPy arrays that have the addresses, shapes, strides and types of the arrays on the GPU.
+Nothing reads or writes the memory of these NumPy arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+from weakref import finalize
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad import arrays, formats, libraries
+from convgrad.engines.addresses import address_of, array_at
+from convgrad.engines.cuda import driver
+from convgrad.engines.engine import Strides
+from convgrad.engines.starting import loaded
+from convgrad.errors import UnsupportedError
+from convgrad.libraries import dlpack
+from convgrad.libraries.jax import JAX
+from convgrad.plan.reach import unsupported
+from convgrad.spec.operators import find
+from convgrad.spec.problem import Problem
+from convgrad.spec.rules import refuse
+
+Array = NDArray[Any]
+
+REMEMBERED = 256  # cached calls
+_ENGINE = "convgrad.engines.cuda.engine"  # loaded at the first call, because it loads LLVM
+
+
+class Seen(NamedTuple):
+    """An array on a GPU: the NumPy array for the checks, and the stream that the library names, if any."""
+
+    array: Array
+    stream: int | None
+    owner: object  # keeps the memory
+
+
+class Given(NamedTuple):
+    """The operands of a call whose arrays are on a GPU. ``operands`` has NumPy arrays in their places."""
+
+    operands: tuple[Any, ...]
+    seen: tuple[Seen, ...]
+
+    def execute(self, problem: Problem, operands: tuple[Array, ...], taken: Mapping[str, Array], out: object) -> None:
+        """Add the work of a checked call to a stream. ``operands`` are the canonical views of ``taken``."""
+        operator, first = problem.operator, next(iter(taken))
+        if out is None:  # D1
+            refuse(
+                "D1", operator, f"out must be an array on the GPU of {first}; got no out. Use out= or convgrad.torch"
+            )
+        seen = _seen(out, operator, "out")
+        result: object = out if seen is None else seen.array
+        result = arrays.check_out(result, problem.output_shape, problem.output_format, taken, operator)
+        if seen is None:  # D1
+            refuse("D1", operator, f"out must be on the GPU of {first}; got a {type(out).__name__} in CPU memory")
+        if not result.size:
+            return
+        number = driver.number_of(address_of(result))
+        for name, array in taken.items():
+            if array.size and (its := driver.number_of(address_of(array))) != number:  # D1
+                refuse("D1", operator, f"{name} must be on the GPU of out, which is GPU {number}; got GPU {its}")
+        streams = dict.fromkeys(one.stream for one in (seen, *self.seen) if one.stream is not None)
+        _add(problem, operands, result, number, [*streams] or [driver.LEGACY_STREAM])
+
+
+def given(operator: str, operands: tuple[object, ...]) -> Given | None:
+    """Return the operands of a call whose first operand is on a GPU; None for other calls."""
+    if not operands or _interface(operands[0], to_write=False) is None:
+        return None
+    op = find(operator, shape_second=len(operands) > 1 and arrays.is_shape(operands[1]))
+    replaced, found = [*operands], list[Seen]()
+    for place, (port, value) in enumerate(zip(op.operands, operands, strict=False)):
+        if value is None or port.is_shape:
+            continue
+        seen = _seen(value, op.name, port.name)
+        if seen is None:
+            arrays.take(value, op.name, port.name)  # raises a more specific error for some values
+            sentence = f"{port.name} must be on the GPU of {op.operands[0].name}; got a {type(value).__name__}"
+            refuse("D1", op.name, f"{sentence} in CPU memory")  # D1
+        replaced[place] = seen.array
+        found.append(seen)
+    return Given(tuple(replaced), tuple(found))
+
+
+def _interface(value: Any, to_write: bool) -> tuple[Mapping[str, Any], object] | None:
+    """Return the description of an array on a GPU, and its owner; None for arrays that the checks must refuse."""
+    if type(value) is np.ndarray or getattr(value, "is_cpu", False):  # PyTorch describes no tensor on the CPU, slowly
+        return None
+    library = libraries.library_of(value)
+    if library is JAX:  # which names no stream; the checks refuse its arrays on a GPU
+        return None
+    if library is not None and library.refusal(value, library.not_written * to_write + library.refused):
+        return None
+    try:
+        owner = value if library is None else dlpack.resolved(library.detached(library.loaded, value))
+        return owner.__cuda_array_interface__, owner
+    except Exception:  # a library may raise any exception for an array that it cannot describe
+        return None
+
+
+def _seen(value: object, operator: str, name: str) -> Seen | None:
+    """Return an array on a GPU as the checks see it; None for other values."""
+    found = _interface(value, to_write=name == "out")
+    if found is None:
+        return None
+    described, owner = found
+    if described.get("mask") is not None:  # T1
+        refuse("T1", operator, f"{name} must be a plain array; got a masked array, whose mask would be ignored")
+    kind, shape = described["typestr"], tuple(described["shape"])
+    fmt = formats.BF16 if kind == formats.BF16.dtype.str else formats.named(kind)
+    if fmt is None or fmt.dtype.str != kind:  # T1
+        refuse("T1", operator, f"{name} must be an array of f32, bf16 or f16; got the type string {kind!r}")
+    address, is_read_only = described["data"]
+    if address % fmt.dtype.itemsize:  # D1
+        refuse("D1", operator, f"{name} must begin at a multiple of the size of an element; got the address {address}")
+    dense = (fmt.dtype.itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    array = array_at(address, shape, tuple(described.get("strides") or dense), fmt.dtype)
+    array.flags.writeable = not is_read_only
+    return Seen(array, described.get("stream"), owner)
+
+
+class _Kernels:
+    """The kernels of a problem on a device, and their table in the device's memory."""
+
+    def __init__(self, problem: Problem, strides: Strides, number: int, aligned: bool) -> None:
+        self._call = loaded(_ENGINE).DeviceCall(problem, strides, number, aligned)
+        self._device: driver.Device = self._call.device
+        self._table = self._device.copied(self._call.table)
+        finalize(self, self._device.free, self._table).atexit = False
+
+    def add(self, operands: list[int], out: int, stream: int) -> None:
+        """Add the work of a call to a stream."""
+        with self._device.scratch(self._call.scratch_bytes, stream) as scratch:
+            self._call.launch(operands, out, self._table, scratch, stream)
+
+
+_kernels = lru_cache(maxsize=REMEMBERED)(_Kernels)
+
+
+def _add(problem: Problem, operands: tuple[Array, ...], result: Array, number: int, streams: list[int]) -> None:
+    """Add the work of a call to the first of the streams, after earlier and before later work of the others."""
+    device, (stream, *others) = driver.device(number), streams
+    strides = (*[array.strides for array in operands], result.transpose(problem.output_order).strides)
+    addresses, out = [address_of(array) for array in operands], address_of(result)
+    engine = loaded(_ENGINE)
+    nothing = unsupported(problem)
+    if nothing and (why_not := engine.refusal(problem, strides)):
+        raise UnsupportedError(f"{problem.operator}: {why_not}")
+    if nothing and ("bias" in problem.operands or problem.accumulate or not result.flags.c_contiguous):
+        raise UnsupportedError(
+            f"{problem.operator}: {nothing}. Kernels for GPUs then need a contiguous out, no bias and no accumulate"
+        )
+    with device.current():
+        if any(map(device.is_captured, streams)):
+            raise UnsupportedError(
+                f"{problem.operator}: this call cannot be captured in a CUDA graph. Use convgrad.torch"
+            )
+        with device.ordered(stream, others):
+            if nothing:
+                device.fill_with_zeros(out, result.nbytes, stream)
+            else:
+                aligned = engine.are_aligned(problem, (*addresses, out))
+                _kernels(problem, strides, number, aligned).add(addresses, out, stream)
