@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import convgrad
 from convgrad import InvalidDataTypeError, InvalidShapeError, UnsupportedError
+from convgrad.cli import info
 from convgrad.engines.cuda import driver
 from convgrad.engines.llvm import isas
 from convgrad.functional import on_gpu
@@ -283,6 +285,15 @@ def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "_loaded", lambda: "NVIDIA's driver is not installed")
     with pytest.raises(UnsupportedError, match="NVIDIA's driver is not installed"):
         CONV(on(SRC), on(WEIGHTS), out=on(OUT))
+    assert info.collect()["gpu"] == "none (NVIDIA's driver is not installed)"
+
+
+def test_info_names_the_gpu(gpu: FakeGpu) -> None:
+    assert json.loads(json.dumps(info.collect()))["gpu"] == "Emulated GPU, compute capability 9.0"
+    assert not gpu.calls, "a context takes long to create"
+    gpu.capability = (7, 5)
+    driver._devices.clear()
+    assert info.collect()["gpu"] == "none (Emulated GPU has compute capability 7.5; kernels need 8.0)"
 
 
 # -- a real GPU --------------------------------------------------------------------------------------------------------

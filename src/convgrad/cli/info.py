@@ -19,6 +19,7 @@ from convgrad import engines
 from convgrad.cli.console import say
 from convgrad.cli.exits import DONE
 from convgrad.engines import openmp
+from convgrad.engines.cuda import driver
 from convgrad.engines.llvm import isas, object_cache, speeds
 from convgrad.engines.settings import OPENMP, OWN, count, kernel_directory
 from convgrad.errors import ConvgradError
@@ -52,6 +53,7 @@ def collect() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": _cpu(),
         "cores": f"{os.cpu_count()}, {len(usable_cores())} usable",
+        "gpu": _gpu(),
         "engine": _engine(),
         "bf16": _pairs(),
         "speeds": _speeds(),
@@ -67,6 +69,17 @@ def _llvmlite() -> str:
         return metadata.version("llvmlite")
     except metadata.PackageNotFoundError:
         return "not installed: no kernels are compiled"
+
+
+def _gpu() -> str:
+    """Return the first GPU, or why there is none. No context is created on it, because that takes time."""
+    try:
+        if reason := driver.refusal():
+            return f"none ({reason})"
+        first = driver.device(0)
+    except ConvgradError as error:
+        return f"none ({error})"
+    return f"{first.name}, compute capability {'.'.join(map(str, first.capability))}"
 
 
 def _engine() -> str:
