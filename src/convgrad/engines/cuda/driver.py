@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any
 from convgrad.engines.starting import forked_with
 from convgrad.errors import UnsupportedError
 
-LIBRARIES = ("libcuda.so.1", "nvcuda.dll")
+LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 PROCESSORS, MAJOR, MINOR = 16, 75, 76  # numbers of attributes of a device
 SHARED_BYTES = 8  # number of an attribute of a function: the largest dynamic shared memory
 DEVICE_ORDINAL = 9  # number of an attribute of a pointer: the number of its device
@@ -86,18 +87,14 @@ class Driver:
 @cache
 def _loaded() -> Driver | str:
     """Return the driver, or why there is none."""
-    said = "NVIDIA's driver is not installed"
-    for name in LIBRARIES:
-        try:
-            driver = Driver(ctypes.CDLL(name))
-            driver.call("cuInit", 0)
-        except (OSError, AttributeError) as error:
-            said = f"NVIDIA's driver cannot be loaded: {error}"
-        except UnsupportedError as error:
-            return str(error)
-        else:
-            return driver
-    return said
+    try:
+        driver = Driver(ctypes.CDLL(LIBRARY))
+        driver.call("cuInit", 0)
+    except (OSError, AttributeError) as error:
+        return f"NVIDIA's driver cannot be loaded: {error}"
+    except UnsupportedError as error:
+        return str(error)
+    return driver
 
 
 def _driver() -> Driver:
