@@ -318,12 +318,17 @@ def test_cupy(role: Role, dtype: str, stream: str) -> None:
             assert same(cupy.asnumpy(out), expected)
 
 
-def test_torch() -> None:
+@sums
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_torch(role: Role, dtype: str, accumulate: bool) -> None:
     torch = pytest.importorskip("torch")
     if reason := driver.refusal():
         pytest.skip(reason)
-    operands = [torch.from_numpy(array).bfloat16().cuda() for array in CONV.operands(F32)]
-    out = torch.empty(CONV.output, dtype=torch.float32, device="cuda")
-    assert CONV(*operands, out=out, dtype="f32") is out
+    kind = getattr(torch, DTYPES[dtype].name)
+    operands = [torch.from_numpy(array + F32(0.3)).to(kind) for array in role.operands(F32)]
+    expected, out = (torch.full(role.output, 3.0, device=device) for device in ("cpu", "cuda"))
+    role(*operands, out=expected, dtype="f32", accumulate=accumulate)
+    assert role(*[one.cuda() for one in operands], out=out, dtype="f32", accumulate=accumulate) is out
     assert out._version == 1
-    assert same(out.cpu().numpy(), CONV(*[one.cpu().float().numpy() for one in operands]))
+    assert same(out.cpu().numpy(), expected.numpy())
