@@ -80,6 +80,11 @@ def test_bits_are_those_of_the_cpu(line: str) -> None:
     assert_same(problem, operands)
 
 
+def test_absent_terms_after_terms_at_decreasing_positions() -> None:
+    """All elements of A exist, and the sum of 4 terms is padded to 8. The distance from a term to the next is -1."""
+    assert_same(*made("BWD_D f32 NCX mb1ic16iw16oc1ow19kw4pw3"))
+
+
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("line", [EDGES[3], EDGES[9], IMAGES[3], FORMATS[0]])
 def test_all_tiles_have_the_same_bits(tile: tuple[int, int], line: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,15 +32,20 @@ def size_of(kind: str) -> int:
 class Kernel(Function):
     """A function whose loads and stores are aligned to the size of their values.
 
-    On a CPU, the number at ``misaligned`` is no longer 0 after the access to a vector that is not aligned.
+    On a CPU, the number at ``misaligned`` is no longer 0 after the access to a vector that is not aligned. Loads are
+    volatile, so that LLVM leaves none out whose value is not used. A GPU executes these loads.
     """
 
     misaligned: Value | None = None
 
+    @property
+    def _volatile(self) -> str:
+        return "" if self.misaligned is None else "volatile "
+
     def load(self, kind: str, pointer: Value, offset: Value | int = 0) -> Value:
         """Load a value from an address that is a multiple of its size."""
         place = self._seen(self.at(pointer, offset), kind)
-        return self.op(kind, f"load {kind}, {place}, align {size_of(kind)}")
+        return self.op(kind, f"load {self._volatile}{kind}, {place}, align {size_of(kind)}")
 
     def store(self, value: Value, pointer: Value, offset: int = 0) -> None:
         """Store a value to an address that is a multiple of its size."""

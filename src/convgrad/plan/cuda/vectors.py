@@ -65,7 +65,7 @@ def _neighbours(product: Product, leaves: Leaves, column: int) -> bool:
         return False
     firsts = terms[:, :1]
     dense = bool((terms[:, :, column] - firsts[:, :, column] == np.arange(WIDTH)).all())
-    together = column == OF_B or _together(product, terms)
+    together = column == OF_B or _together(product, leaves, terms)
     return together and dense and not (firsts[:, :, column] % WIDTH).any()
 
 
@@ -76,9 +76,15 @@ def _vectors(leaves: Leaves) -> Int32 | None:
     return terms[exist[:, 0]] if exist.any() and (exist == exist[:, :1]).all() else None
 
 
-def _together(product: Product, terms: Int32) -> bool:
-    """Return whether the elements of A for the terms of a vector exist together."""
-    return product.checked == 0 or bool((terms[:, :, 2:] == terms[:, :1, 2:]).all())
+def _together(product: Product, leaves: Leaves, terms: Int32) -> bool:
+    """Return whether the elements of A for the terms of a vector exist together.
+
+    For a vector of absent terms, kernels load the elements at the same distances from the first element of A. These
+    elements exist if the vector has one position, or if the first term has the first element.
+    """
+    if (terms[:, :, 2:] == terms[:, :1, 2:]).all():
+        return True
+    return product.checked == 0 and not (leaves.padded and product.terms.a[0])
 
 
 def term_step(product: Product, leaves: Leaves) -> int:
@@ -87,7 +93,7 @@ def term_step(product: Product, leaves: Leaves) -> int:
     if terms is None:
         return 0
     steps = np.diff(terms[:, :, 0], axis=1)
-    return int(steps[0, 0]) if _together(product, terms) and (steps == steps[0, 0]).all() else 0
+    return int(steps[0, 0]) if _together(product, leaves, terms) and (steps == steps[0, 0]).all() else 0
 
 
 def along_of_c(product: Product) -> str:
