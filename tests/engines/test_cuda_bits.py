@@ -11,6 +11,7 @@ import pytest
 from convgrad import engines
 from convgrad.engines.llvm import isas
 from convgrad.functional.call import prepare
+from convgrad.notation import problem as problem_of
 from convgrad.plan.cuda.plan import TILES, plan, refusal
 from convgrad.plan.cuda.recipe import TileSpec
 from convgrad.spec.activation import activated
@@ -83,6 +84,22 @@ def test_bits_are_those_of_the_cpu(line: str) -> None:
 def test_absent_terms_after_terms_at_decreasing_positions() -> None:
     """All elements of A exist, and the sum of 4 terms is padded to 8. The distance from a term to the next is -1."""
     assert_same(*made("BWD_D f32 NCX mb1ic16iw16oc1ow19kw4pw3"))
+
+
+def test_offsets_of_padding_that_exceed_32_bits() -> None:
+    assert_same(*made("FWD_D f32 NCX mb1ic4ih1iw16oc16oh1ow16kh3kw1dh268435456ph268435456"))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("FWD_D f32 NCX mb1ic1iw5oc16ow5kw3dw4294967296pw4294967296", "has 2^30 positions or more"),
+        ("FWD_D f32 NCX mb1ic1iw1200000000oc1ow1200000000kw1", "has 2^30 positions or more"),
+        ("BWD_W f32 NCX mb65536ic1iw257oc1ow257kw1", "more than 65535 nodes"),
+    ],
+)
+def test_refused_sizes(line: str, words: str) -> None:
+    assert words in refusal(problem_of(line))
 
 
 @pytest.mark.parametrize("tile", TILES)

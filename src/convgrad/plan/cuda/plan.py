@@ -21,7 +21,7 @@ from convgrad.plan.cuda.recipe import (
     Store,
     TileSpec,
 )
-from convgrad.plan.cuda.tables import DEPTH, Leaves, leaves_of, level_table, pack_table, table_of
+from convgrad.plan.cuda.tables import ABSENT, DEPTH, Leaves, leaves_of, level_table, pack_table, table_of
 from convgrad.plan.cuda.vectors import (
     WIDTH,
     along_of,
@@ -33,8 +33,9 @@ from convgrad.plan.cuda.vectors import (
     width_of_partials,
 )
 from convgrad.plan.passes import ONES, PASSES
+from convgrad.plan.reach import conv_of
 from convgrad.plan.tables import Strides
-from convgrad.spec.order import FAN_IN
+from convgrad.spec.order import FAN_IN, order_of
 from convgrad.spec.problem import Problem, canonical_shapes
 
 TILES = ((128, 128), (128, 64), (64, 128), (64, 64))
@@ -87,13 +88,24 @@ def refusal(problem: Problem, strides: Sequence[Strides] = ()) -> str:
     if len(shapes[-1]) > 5 or any(len(shape) > 5 for shape in shapes):
         return "kernels for GPUs have at most three spatial axes"
     sizes = [problem.operand_format.dtype.itemsize] * (len(shapes) - 1) + [problem.output_format.dtype.itemsize]
+    if any(step % size for steps, size in zip(strides, sizes, strict=False) for step in steps):
+        return "strides must be multiples of the size of an element"
     spans = [
         1 + sum((extent - 1) * abs(step) for extent, step in zip(shape, steps, strict=True)) // size
         for shape, steps, size in zip(shapes, strides, sizes, strict=False)
     ]
-    if any(step % size for steps, size in zip(strides, sizes, strict=False) for step in steps):
-        return "strides must be multiples of the size of an element"
-    return "an array spans 2^31 elements or more" if max(*map(prod, shapes), *spans) >= MAX_ELEMENTS else ""
+    return _too_large(problem, max(*map(prod, shapes), *spans))
+
+
+def _too_large(problem: Problem, elements: int) -> str:
+    """Return why a problem whose largest array spans this many elements is too large, or the empty string."""
+    if elements >= MAX_ELEMENTS:
+        return "an array spans 2^31 elements or more"
+    if any(axis.src + axis.pad_begin + max(axis.pad_end, 0) >= -ABSENT for axis in conv_of(problem).axes):
+        return "a spatial axis of src has 2^30 positions or more, padding included"
+    order = order_of(problem)
+    nodes = order.units * -(-order.blocks // FAN_IN)
+    return f"a sum has more than {MAX_GRID} nodes of {FAN_IN} chains; use a smaller batch" if nodes > MAX_GRID else ""
 
 
 def plan(problem: Problem, strides: tuple[Strides, ...], processors: int, aligned: bool = True) -> DevicePlan:

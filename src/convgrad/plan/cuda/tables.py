@@ -15,7 +15,7 @@ from convgrad.plan.tables import distinct
 from convgrad.spec.order import FAN_IN
 
 DEPTH = 8  # terms of a step
-ABSENT = -(1 << 30)  # a position that does not exist, with any position of a row added to it
+ABSENT = -(1 << 30)  # a position that does not exist, also if a smaller position of a row is added to it
 ALIGN = 32  # bytes of a row of terms, to which all parts of a table are aligned
 Int32 = NDArray[np.int32]
 
@@ -73,7 +73,7 @@ def leaves_of(product: Product, nodes: bool) -> Leaves:
     table = np.zeros((total * DEPTH, TERM_WORDS), np.int32)
     table[:, 2 : 2 + AXES] = ABSENT
     if len(terms):
-        table[:, 0], table[:, 1] = terms.a[0], terms.b[0]
+        table[:, 0], table[:, 1] = terms.a[:1], terms.b[:1]
     table[place, 0], table[place, 1] = terms.a, terms.b
     table[place, 2 : 2 + AXES] = terms.positions.T
     ends = np.zeros(total, np.int32)
