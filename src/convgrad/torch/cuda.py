@@ -77,6 +77,7 @@ class Zeros:
         result, names = tensors[-1].zero_(), self.problem.operands
         if "bias" in names:
             result += tensors[names.index("bias")].reshape(-1, *[1] * (result.dim() - 2))
+            result.masked_fill_(result.isnan(), torch.nan)  # the canonical NaN, as kernels store it
         if self.problem.activation:
             result.clamp_(min=0)
 
