@@ -12,8 +12,12 @@ from convgrad import engines
 from convgrad.engines.llvm import isas
 from convgrad.functional.call import prepare
 from convgrad.notation import problem as problem_of
+from convgrad.plan.cuda.nest import products_of
 from convgrad.plan.cuda.plan import TILES, plan, refusal
-from convgrad.plan.cuda.recipe import TileSpec
+from convgrad.plan.cuda.recipe import ROWS, TileSpec
+from convgrad.plan.cuda.tables import leaves_of
+from convgrad.plan.cuda.vectors import width_of_a
+from convgrad.plan.passes import dense_strides
 from convgrad.spec.activation import activated
 from convgrad.spec.problem import Problem
 from tests.engines.guarded import Placed
@@ -84,6 +88,14 @@ def test_bits_are_those_of_the_cpu(line: str) -> None:
 def test_absent_terms_after_terms_at_decreasing_positions() -> None:
     """All elements of A exist, and the sum of 4 terms is padded to 8. The distance from a term to the next is -1."""
     assert_same(*made("BWD_D f32 NCX mb1ic16iw16oc1ow19kw4pw3"))
+
+
+def test_results_without_terms_next_to_others() -> None:
+    """No tap meets the second row. A has two elements, fewer than a vector."""
+    problem, operands = made("BWD_D f32 NCX mb1ic16ih2iw16oc1oh1ow2kh1kw15sh2")
+    assert_same(problem, operands)
+    _, second = products_of(problem, dense_strides(problem))
+    assert width_of_a(second, leaves_of(second, nodes=False), ROWS) == 1
 
 
 def test_offsets_of_padding_that_exceed_32_bits() -> None:

@@ -33,7 +33,7 @@ def width_of_a(product: Product, leaves: Leaves, along: str) -> int:
         fits = _neighbours(product, leaves, OF_A)
     else:
         inner = product.innermost
-        whole = inner.step == 0 or product.checked == 0  # all elements of a vector exist, or none
+        whole = inner.step == 0 or (product.checked == 0 and len(product.terms) > 0)  # all of a vector exist, or none
         fits = whole and inner.a == 1 and inner.extent % WIDTH == 0 and not (product.terms.a % WIDTH).any()
     return WIDTH if fits and not any(step % WIDTH for step in steps) else 1
 
