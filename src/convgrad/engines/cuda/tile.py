@@ -1,4 +1,4 @@
-"""The kernel in which a block computes a tile of rows and columns: a matrix product over steps of 16 terms.
+"""The kernel in which a block computes a tile of rows and columns: a matrix product in steps of DEPTH terms.
 
 In each phase, a thread loads its elements of the next step, multiplies the present step, which is in shared memory, and
 then writes the loaded elements to the other half of shared memory. A thread has 8 x 8 sums: two times 4 neighbouring
