@@ -14,7 +14,7 @@ import multiprocessing
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,13 +29,12 @@ from campaigns.command import parser_of
 from convgrad import engines
 from convgrad.engines.addresses import address_of
 from convgrad.engines.cuda import driver
-from convgrad.engines.cuda.engine import DeviceCall
+from convgrad.engines.cuda.engine import DeviceCall, are_aligned
 from convgrad.engines.cuda.kernels import ptx
 from convgrad.engines.starting import run_on_large_stack
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
 from convgrad.plan.cuda.plan import DevicePlan, in_order, plan, refusal
-from convgrad.plan.cuda.vectors import WIDTH
 from convgrad.spec.activation import RELU, activates
 from convgrad.spec.problem import Problem
 from tests.hashes import FILE, hashes_in
@@ -191,18 +190,12 @@ def _bytes(array: Array) -> Array:
     return flat
 
 
-def is_aligned(problem: Problem, addresses: Iterable[int]) -> bool:
-    """Return whether vectors of elements can be read and written at the addresses of all arrays."""
-    size = WIDTH * max(problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize)
-    return not any(address % size for address in addresses)
-
-
 def on_cpu(problem: Problem, operands: Sequence[Array], out: Array, tally: Tally) -> DevicePlan:
     """Compute a problem with the GPU's kernels on the CPU."""
     arrays = (*operands, out)
     with tally.timed("plans"):
         strides = tuple(array.strides for array in arrays)
-        made = plan(problem, strides, emulated.PROCESSORS, is_aligned(problem, map(address_of, arrays)))
+        made = plan(problem, strides, emulated.PROCESSORS, are_aligned(problem, [*map(address_of, arrays)]))
     before = emulated.kernel.cache_info().currsize
     with tally.timed("compilation"):
         for launch in made.launches:
@@ -226,7 +219,7 @@ def on_gpu(problem: Problem, operands: Sequence[Array], out: Array, tally: Tally
         room.data_ptr() + address_of(array) - address_of(memory(array))
         for room, array in zip(held, arrays, strict=True)
     ]
-    strides, aligned = tuple(array.strides for array in arrays), is_aligned(problem, places)
+    strides, aligned = tuple(array.strides for array in arrays), are_aligned(problem, places)
     with tally.timed("plans"):
         made = plan(problem, strides, processors, aligned)
     before = ptx.cache_info().currsize

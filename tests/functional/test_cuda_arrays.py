@@ -109,6 +109,16 @@ def test_addresses_between_two_vectors(gpu: FakeGpu) -> None:
     assert on_gpu._kernels.cache_info().misses == 2
 
 
+def test_addresses_between_two_vectors_of_wider_results(gpu: FakeGpu) -> None:
+    """An address that suits vectors of bf16 may not suit those of f32."""
+    src, weights = np.ones((1, 64, 32), BF16), np.ones((1, 32, 32), BF16)
+    room = np.zeros(src.size + 16, F32)
+    for begin in range(0, 8, 2):
+        out = room[begin : begin + src.size].reshape(src.shape)
+        convgrad.convolution(on(src), on(weights), out=on(out), dtype=F32)
+        assert (out == 32).all()
+
+
 @pytest.mark.parametrize("batch", [0, 1])
 def test_sums_without_terms(batch: int, gpu: FakeGpu) -> None:
     """Without images, a weight gradient is 0 and a forward pass has no results."""

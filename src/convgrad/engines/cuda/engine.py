@@ -51,7 +51,7 @@ class DeviceCall:
 
 def are_aligned(problem: Problem, addresses: Sequence[int]) -> bool:
     """Return whether the addresses of a call's arrays are aligned, as ``plan`` defines it."""
-    size = WIDTH * problem.operand_format.dtype.itemsize
+    size = WIDTH * max(problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize)
     return not any(address % size for address in addresses)
 
 

@@ -111,7 +111,7 @@ def _too_large(problem: Problem, elements: int) -> str:
 def plan(problem: Problem, strides: tuple[Strides, ...], processors: int, aligned: bool = True) -> DevicePlan:
     """Return the plan for operands and output with these byte strides, on a GPU with this many multiprocessors.
 
-    ``aligned`` is whether the addresses of the arrays are multiples of the size of WIDTH elements.
+    ``aligned`` is whether all addresses are multiples of the size of WIDTH elements of the operands and of the output.
     """
     made = _Planner(problem, processors, aligned)
     for product in products_of(problem, strides):
