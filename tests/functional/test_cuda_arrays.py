@@ -16,8 +16,8 @@ from convgrad.cli import info
 from convgrad.engines.cuda import driver
 from convgrad.engines.llvm import isas
 from convgrad.functional import on_gpu
+from tests.functional.fake_gpu import CudaArray, FakeGpu, fake_gpu
 from tests.functional.other_arrays import Theirs
-from tests.support.fake_gpu import CudaArray, FakeGpu, fake_gpu
 from tests.support.roles import BF16, DTYPES, F32, LAYOUTS, ROLES, WRITABLE, Array, Role, Tensor, same
 
 pytestmark = pytest.mark.skipif(not isas.host_isas(), reason="no generated kernels run here")

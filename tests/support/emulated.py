@@ -15,7 +15,7 @@ from convgrad.engines.cuda.kernels import emitted
 from convgrad.engines.llvm import isas, jit
 from convgrad.plan.cuda.plan import DevicePlan, plan
 from convgrad.plan.cuda.recipe import Spec
-from convgrad.plan.cuda.vectors import WIDTH
+from convgrad.plan.cuda.vectors import are_aligned
 from convgrad.plan.passes import ONES
 from convgrad.spec.problem import Problem
 from tests.support.engine_helpers import Array
@@ -53,7 +53,7 @@ def launch(spec: Spec, grid: Sequence[int], arguments: Sequence[int]) -> None:
 
 def run(problem: Problem, operands: Sequence[Array], out: Array, made: DevicePlan | None = None) -> None:
     """Compute a problem from canonical views of its operands into ``out``, as a GPU would."""
-    aligned = not any(address_of(array) % (WIDTH * array.itemsize) for array in (*operands, out))
+    aligned = are_aligned(problem, [address_of(array) for array in (*operands, out)])
     made = made or plan(problem, (*[array.strides for array in operands], out.strides), PROCESSORS, aligned)
     tensors = dict(zip(problem.operands, operands, strict=True))
     a, b = (0 if name == ONES else address_of(tensors[name]) for name in made.operands)

@@ -23,6 +23,7 @@ from convgrad.engines.starting import loaded
 from convgrad.errors import UnsupportedError
 from convgrad.libraries import dlpack
 from convgrad.libraries.jax import JAX
+from convgrad.plan.cuda.vectors import are_aligned
 from convgrad.plan.reach import unsupported
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem
@@ -166,5 +167,5 @@ def _add(problem: Problem, operands: tuple[Array, ...], result: Array, number: i
             if nothing:
                 device.fill_with_zeros(out, result.nbytes, stream)
             else:
-                aligned = engine.are_aligned(problem, (*addresses, out))
+                aligned = are_aligned(problem, (*addresses, out))
                 _kernels(problem, strides, number, aligned).add(addresses, out, stream)

@@ -12,7 +12,7 @@ from convgrad.engines.engine import Strides
 from convgrad.engines.starting import loaded, run_on_large_stack
 from convgrad.errors import UnsupportedError
 from convgrad.plan.cuda.plan import refusal
-from convgrad.plan.cuda.vectors import WIDTH
+from convgrad.plan.cuda.vectors import are_aligned
 from convgrad.plan.reach import unsupported
 from convgrad.spec.problem import Problem
 
@@ -37,27 +37,26 @@ class _Prepared:
 class DeviceKernel:
     """A call on a device: a problem and the strides of its tensors.
 
-    The first call loads the kernels and copies their table, which synchronises. So the first call must be before the
-    capture of a CUDA graph; later calls can be captured. There is a second first call for tensors that are not aligned.
+    The first call loads the kernels and copies their table, and waits for the GPU. So the first call must be before the
+    capture of a CUDA graph; later calls can be captured. Unaligned tensors need other kernels.
     """
 
     def __init__(self, problem: Problem, strides: Strides, device: Device) -> None:
         self.problem, self.strides, self.device = problem, strides, device
         self.prepared: dict[bool, _Prepared] = {}  # by whether all tensors are aligned
-        self._alignment = WIDTH * problem.operand_format.dtype.itemsize
 
     def at(self, operands: Sequence[int], out: int, tensors: tuple[Tensor, ...]) -> None:
         """Add the work of a call to the current stream of the device. ``tensors`` are the operands and the result.
 
-        PyTorch may use the memory again at once, because it orders uses of memory by the same stream.
+        The scratch memory is freed at once. PyTorch reuses it only for later work of the same stream.
         """
-        aligned = not any(address % self._alignment for address in (*operands, out))
+        aligned = are_aligned(self.problem, (*operands, out))
         with torch.cuda.device(self.device):
             if aligned not in self.prepared:
                 self.prepared[aligned] = _Prepared(self.problem, self.strides, self.device, aligned)
             one, stream = self.prepared[aligned], torch.cuda.current_stream()
             handle: int = stream.cuda_stream
-            if handle not in one.streams:  # so PyTorch uses the table's memory again after the work of this stream
+            if handle not in one.streams:  # PyTorch then reuses the table's memory only after this stream's work
                 one.table.record_stream(stream)
                 one.streams.add(handle)
             if torch.cuda.is_current_stream_capturing():

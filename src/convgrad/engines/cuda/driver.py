@@ -20,6 +20,7 @@ DEVICE_ORDINAL = 9  # number of an attribute of a pointer: the number of its dev
 WITHOUT_TIMES = 2  # flag of an event
 LEGACY_STREAM = 1  # handle of the default stream, which all threads share
 NAME_BYTES = 256
+ASYNCHRONOUS = range(700, 720)  # errors of kernels, which any later call may return
 OLDEST = (8, 0)  # compute capability
 Handle = ctypes.c_void_p
 # The driver's functions that are called, and the types of their parameters.
@@ -69,7 +70,8 @@ class Driver:
             text = ctypes.c_char_p()
             self._functions["cuGetErrorString"](code, text)
             said = (text.value or b"unknown error").decode()
-            raise UnsupportedError(f"the CUDA driver returned error {code} from {name}: {said}")
+            cause = "; an earlier kernel may be the cause" if code in ASYNCHRONOUS else ""
+            raise UnsupportedError(f"the CUDA driver returned error {code} from {name}: {said}{cause}")
 
     def number(self, name: str, *arguments: Any) -> int:
         """Return the integer that a function of the driver writes to its first parameter."""

@@ -12,7 +12,6 @@ from convgrad.engines.starting import forked_with, run_on_large_stack
 from convgrad.errors import UnsupportedError
 from convgrad.plan.cuda.plan import DevicePlan, plan, refusal
 from convgrad.plan.cuda.recipe import LevelSpec, Spec
-from convgrad.plan.cuda.vectors import WIDTH
 from convgrad.plan.passes import ONES
 from convgrad.spec.problem import Problem
 
@@ -47,12 +46,6 @@ class DeviceCall:
                 first = scratch + one.reads if isinstance(one.spec, LevelSpec) else a
                 arguments = (first, scratch if one.is_packed else b, out, bias, scratch + one.writes, table + one.table)
                 self.device.launch(function, one.grid, stream, arguments)
-
-
-def are_aligned(problem: Problem, addresses: Sequence[int]) -> bool:
-    """Return whether the addresses of a call's arrays are aligned, as ``plan`` defines it."""
-    size = WIDTH * max(problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize)
-    return not any(address % size for address in addresses)
 
 
 def _function(device: Device, spec: Spec) -> Function:

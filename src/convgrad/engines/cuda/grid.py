@@ -1,6 +1,6 @@
 """Kernels of a grid of thread blocks, in IR for a GPU or for a CPU.
 
-A kernel is a sequence of phases. In a phase, all threads of a block work, and a barrier ends it. Control flow between
+A kernel is a sequence of phases. All threads of a block run a phase, and a barrier ends it. Control flow between
 phases is the same for all threads of a block. So the same kernel can be emitted for a CPU: blocks and the threads of
 each phase become loops, and variables of threads become arrays. Tests run it without a GPU.
 """
@@ -182,7 +182,7 @@ class Grid:
         if self.on_cpu:
             return text
         head = self.f.head.replace("define void", "define ptx_kernel void")
-        for name in ("a", "b", "table"):  # what these point to is not written while the kernel runs
+        for name in ("a", "b", "table"):  # the kernel does not write to this memory
             head = re.sub(f"ptr %{name}\\b", f"ptr noalias readonly %{name}", head)
         text = text.replace(self.f.head, head)
         declared = _ATTRIBUTES.format(threads=self.threads, resident=self.resident)

@@ -17,7 +17,7 @@ from convgrad.plan.records import Record
 
 
 class Numbers:
-    """The numbers of a record at an address. A number is loaded where the kernel first asks for it."""
+    """The numbers of a record at an address. All numbers are loaded at once."""
 
     def __init__(self, f: Kernel, record: Record, table: Value) -> None:
         self.f, self.record, self.table = f, record, table
@@ -87,8 +87,8 @@ class Operands:
     def elements_of_a(self, row: Row, term: Term, width: int = 1, terms: int = 1) -> tuple[list[Value], Value | None]:
         """Return neighbouring elements of A in f32, or zeros if they do not exist, and whether they exist.
 
-        They are ``width`` elements that are neighbours in memory, or those of ``terms`` terms at equal distances. None
-        stands for elements that always exist. Other elements are loaded instead of those that do not exist.
+        They are ``width`` elements that are neighbours in memory, or those of ``terms`` terms at equal distances. The
+        second result is None if the elements always exist. If they do not exist, others are loaded and discarded.
         """
         f = self.f
         exists, index = None, row.a + term.a
@@ -96,6 +96,7 @@ class Operands:
             inside = f.compare("ult", row.positions[axis] + term.positions[axis], self.extents[axis])
             exists = inside if exists is None else f.both(exists, inside)
         if self.spec.ones:
+            assert width == terms == 1, "the sum of a row of ones is computed output by output"
             return [Value(f, "float", "1.0")] * width, exists
         if exists is not None:
             index = f.select(exists, index, f.int32(0))
@@ -151,7 +152,7 @@ class Result:
         return (row * n["groups"] + group) * n["columns"] + column
 
     def store(self, value: Value, group: Value, row: Row, column: Value) -> None:
-        """Complete a sum, or a vector of neighbouring sums, and store it in C; ``row`` and ``column`` are the first."""
+        """Complete a sum, or a vector of sums that begins at this row and column, and store the result in C."""
         f, n = self.f, self.numbers
         index = n.wide["first"] + f.int64(row.c) + f.int64(column) * n.wide["column_c"]
         index = index + f.int64(group) * n.wide["group_c"]

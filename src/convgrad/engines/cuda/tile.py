@@ -4,8 +4,8 @@ In each phase, a thread loads its elements of the next step, multiplies the pres
 then writes the loaded elements to the other half of shared memory. A thread has 8 x 8 sums: two times 4 neighbouring
 rows, and two times 4 neighbouring columns.
 
-An element of A that does not exist is loaded as 0. This has the effect of skipping the term, except if the element of B
-is infinite or NaN. If a block has loaded such an element, its threads compute their results again, one by one.
+An element of A that does not exist is loaded as 0. The sum is the same as without the term, unless the element of B is
+infinite or NaN. If a block has loaded such an element, its threads compute their results again, one by one.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Tile:
         self.grid.write("finite", 0, thread, zero)
 
     def _clamped(self, number: Value, count: Value, width: int) -> Value:
-        """Return a number, or that of the last vector of ``count`` if it is beyond."""
+        """Return ``number``, or the first number of the last vector if ``number`` is not less than ``count``."""
         f = self.f
         return f.select(f.compare("slt", number, count), number, count - width)
 
@@ -123,7 +123,7 @@ class Tile:
     ) -> list[tuple[Value, Value]]:
         """Return the first elements that a thread loads at once, as pairs of a term and a row or column.
 
-        It loads ``width`` elements along the axis along which threads are neighbours, or those of ``terms`` terms.
+        Each pair stands for ``width`` neighbouring elements, or for one element of each of ``terms`` terms.
         """
         f, threads = self.f, self.spec.threads
         fast = (DEPTH if along_terms else extent) // width
@@ -161,8 +161,8 @@ class Tile:
     def _corner(self, thread: Value) -> tuple[Value, Value]:
         """Return the first row and column of a thread in its tile.
 
-        Neighbouring threads have the same row, or the same column if their numbers differ by 2. The memory that a block
-        shares then serves half a warp at a time.
+        Neighbouring threads have the same row, or the same column if their numbers differ by 2. So half a warp
+        loads from shared memory without bank conflicts.
         """
         f = self.f
         warp, lane = f.divided(thread, WARP)

@@ -1,8 +1,8 @@
 """The matrix products of a pass: C[g, m, n] = sum over k of A[g, m, k] * B[g, k, n], with k in the order of the sum.
 
-An output that meets other taps than its neighbour belongs to another product, as in a data gradient with strides. In a
-product, the offset of an element of A is a sum: a part of its row, and a part of its term. So is its position along
-each spatial axis. The element exists if all its positions exist.
+Outputs that meet different taps belong to different products. This happens in data gradients with strides. The offset
+of an element of A is the row's offset plus the term's offset. Its position along each spatial axis is such a sum, too.
+The element exists if all its positions exist.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Terms:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """A matrix product. Strides and offsets are in elements. The units of ``terms`` repeat, once per ``repeats``."""
+    """A matrix product. Strides and offsets are in elements; ``terms`` are those of one of ``repeats`` repetitions."""
 
     outer: Loop
     axes: tuple[Loop, ...]  # AXES loops
@@ -193,7 +193,7 @@ def _weights(conv: Conv, order: Order, given: Mapping[str, Strides], out: Stride
     """Return the product of a weight or bias gradient: rows are taps and src channels, columns are dst channels."""
     src, dst, more = given["src"], given["dst"], AXES - len(conv.axes)
     channels, columns = conv.src_channels // conv.groups, conv.dst_channels // conv.groups
-    images = 1 if order.units > 1 else conv.batch  # images with units of their own repeat
+    images = 1 if order.units > 1 else conv.batch  # if each image is a unit, the images repeat
     grid = np.indices((images, *(axis.dst for axis in conv.axes)), np.int64).reshape(1 + len(conv.axes), -1)
     positions = np.zeros((AXES, grid.shape[1]), np.int64)
     a, b = grid[0] * src[0], grid[0] * dst[0]

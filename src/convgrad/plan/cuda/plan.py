@@ -44,22 +44,22 @@ MAX_ELEMENTS = 1 << 31  # of an array: offsets have 32 bits
 MAX_GRID = 65535  # blocks along the second and third axis of a grid
 PACK_ROWS = 256  # the fewest rows for which weights are packed
 SCRATCH_ALIGN = 256
-# Predicted times are in multiply-adds of a multiprocessor. The numbers were fitted by hand to times of an H100.
-START = 4 * DEPTH  # terms of the time in which a block begins and ends
-PARTIAL = 64  # multiply-adds in the time in which a partial sum is written and read
+# The unit of predicted times is a multiply-add of a multiprocessor. The numbers were fitted by hand to an H100.
+START = 4 * DEPTH  # the start and end of a block take as long as this many terms
+PARTIAL = 64  # writing and reading a partial sum takes as long as this many multiply-adds
 SLOW_WARPS = 6
 SINGLE_BLOCKS, SINGLE_FACTOR = 8, 8  # blocks at once, and the cost of a multiply-add, if a thread computes one output
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch of a kernel. Offsets are in bytes: of its numbers in the table, of sums that it reads and writes."""
+    """A launch of a kernel; byte offsets of its numbers in the table, and of the sums that it reads and writes."""
 
     spec: Spec
     grid: tuple[int, int, int]
     table: int
-    reads: int = 0  # in scratch memory; only of a level of the reduction tree
-    writes: int = 0  # in scratch memory
+    reads: int = 0  # only of a level of the reduction tree
+    writes: int = 0
     is_packed: bool = False  # whether B is packed, at the begin of scratch memory
 
 
@@ -153,7 +153,7 @@ class _Planner:
         self.table += numbers
 
     def _packs(self, product: Product) -> bool:
-        """Return whether B is packed first: weights of which neither columns nor vectors of terms are neighbours."""
+        """Return whether B is packed: weights whose columns are not neighbours, and whose terms make no vectors."""
         if (
             not (_tiled(product) and len(product.terms))
             or "weights" not in self.problem.operands
@@ -247,7 +247,7 @@ def _time(product: Product, leaves: Leaves, spec: TileSpec | SingleSpec, process
     """Return the predicted time of a product in multiply-adds of a multiprocessor.
 
     A multiprocessor that runs few warps is slower: with w warps, its speed is w / (w + SLOW_WARPS). The longest leaf
-    may end last, alone.
+    may run alone at the end.
     """
     partial = PARTIAL * product.outputs * len(leaves.rows) / processors if spec.store.partial else 0
     lengths = DEPTH * (leaves.rows[:, 1] - leaves.rows[:, 0])

@@ -8,7 +8,7 @@ from convgrad.plan.cuda.tables import DEPTH
 
 ROWS, COLUMNS, TERMS = "rows", "columns", "terms"  # the index along which neighbouring threads load an operand
 SINGLE_THREADS = 256
-THREADS = 512  # of a multiprocessor that runs tiles, at least, so that a thread has at most 128 registers
+THREADS = 512  # minimum per multiprocessor for tiles, which limits a thread to 128 registers
 PER_THREAD = 8  # rows and columns of a thread in a tile
 WARP, WARP_ROWS, WARP_COLUMNS = 32, 32, 64  # threads of a warp, and its part of a tile
 PAD = 4  # floats between the rows of a tile in shared memory, which keeps threads in different banks
@@ -18,8 +18,8 @@ PAD = 4  # floats between the rows of a tile in shared memory, which keeps threa
 class Store:
     """The last steps of a kernel that stores results. ``partial`` results are stored in scratch memory as they are.
 
-    Results are numbered along rows, then columns, then groups; or along columns, then groups, then rows. Partial
-    results are stored in this order.
+    If ``along`` is ROWS, results are numbered by row, which varies fastest, column and group; if it is COLUMNS, by
+    column, group and row. Partial results are stored in this order.
     """
 
     output: str  # number format
@@ -52,7 +52,7 @@ class TileSpec(ProductSpec):
     along_b: str  # COLUMNS or TERMS
     width_a: int = 1  # neighbouring elements of A that a thread loads at once, along ``along_a``
     width_b: int = 1
-    terms_a: int = 1  # neighbouring terms of A that a thread loads one by one, at equal distances; they exist together
+    terms_a: int = 1  # neighbouring terms of A that a thread loads one by one; either all exist or none
     name = "tile"
 
     @property

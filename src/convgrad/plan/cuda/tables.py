@@ -28,12 +28,12 @@ NUMBERS = Record(
 )  # fmt: skip
 for _name in LOOPS:
     NUMBERS = NUMBERS + _LOOP.within(_name)
-# The numbers of a level of the reduction tree: outputs, children of each unit, and of nodes that they become.
+# The numbers of a level of the reduction tree: of outputs, of children per unit, and of nodes per unit.
 LEVEL = Record("elements", "children", "nodes")
 # The numbers of the kernel that packs B: terms, and the place of their offsets.
 PACK = Record("count", "offsets_at")
 LEAF_WORDS = 4  # of a leaf: first step, step after the last, offsets of its operands
-TERM_WORDS = 8  # of a term: offsets in A and B, positions; absent terms have offsets of another term
+TERM_WORDS = 8  # of a term: offsets in A and B, positions; absent terms have the offsets of the first term
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class Leaves:
 def leaves_of(product: Product, nodes: bool) -> Leaves:
     """Return the leaves of a product: nodes of 16 chains, or single chains.
 
-    After the last step, there is a step without terms: kernels read a step in advance.
+    After the last step, there is a step without terms: kernels load the next step while they compute the present one.
     """
     terms, chains = product.terms, product.chains
     each = -(-chains // FAN_IN) if nodes else chains

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from convgrad.plan.cuda.nest import Product
 from convgrad.plan.cuda.recipe import COLUMNS, ROWS, TERMS
 from convgrad.plan.cuda.tables import ABSENT, TERM_WORDS, Int32, Leaves
 from convgrad.plan.tables import Ints
+from convgrad.spec.problem import Problem
 
 WIDTH = 4  # elements of a vector
 OF_A, OF_B = 0, 1  # columns of a table of terms
+
+
+def are_aligned(problem: Problem, addresses: Iterable[int]) -> bool:
+    """Return whether the addresses of a call's arrays are aligned, as ``plan`` defines it."""
+    size = WIDTH * max(problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize)
+    return not any(address % size for address in addresses)
 
 
 def along_of(product: Product, other: str) -> str:
@@ -88,7 +97,7 @@ def _together(product: Product, leaves: Leaves, terms: Int32) -> bool:
 
 
 def term_step(product: Product, leaves: Leaves) -> int:
-    """Return the distance in A of neighbouring terms of a vector, which exist together; 0 if there is none."""
+    """Return the distance in A between neighbouring terms of all vectors, or 0 if distances or existence differ."""
     terms = _vectors(leaves)
     if terms is None:
         return 0

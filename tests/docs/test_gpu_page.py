@@ -1,0 +1,68 @@
+"""The figures of the page on GPUs are those of the committed runs."""
+
+from __future__ import annotations
+
+import csv
+from statistics import geometric_mean, median
+
+from tests.support.places import BENCHMARKS, DOCS
+
+RESULTS = BENCHMARKS / "results"
+PASSES = {"FWD_D": "forward", "BWD_D": "data gradient", "BWD_W": "weight gradient"}
+PAGE = (DOCS / "gpu.md").read_text(encoding="utf-8")
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    with (RESULTS / name).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def speed_rows() -> list[str]:
+    """Return the rows of the table of speeds: the mean of the ratios, their extremes, and our median speed."""
+    rows, lines = rows_of("cuda_layers.csv"), []
+    for direction, words in PASSES.items():
+        cells = [words]
+        for layout in ("NXC", "NCX"):
+            some = [row for row in rows if (row["pass"], row["layout"]) == (direction, layout)]
+            ratios = [float(row["ratio"]) for row in some]
+            speed = median(float(row["ours_tflops"]) for row in some)
+            cells.append(f"{geometric_mean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+            cells.append(f"{speed:.0f}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def test_speeds() -> None:
+    for line in speed_rows():
+        assert line in PAGE, line
+
+
+def test_all_bits_of_the_measured_results_are_those_of_the_cpu() -> None:
+    assert {row["same_bits"] for row in rows_of("cuda_layers.csv")} <= {"yes", ""}
+
+
+def trained_rows() -> list[str]:
+    """Return the rows of the table of the trained network: how many tensors have equal bits, by class of module."""
+    rows, lines = rows_of("cuda_training.csv"), []
+    for kind in dict.fromkeys(row["class"] for row in rows):
+        cells = [f"`{kind}`"]
+        for column in ("alone, ", "output", "trained "):
+            some = [
+                row["different"] for row in rows
+                if row["class"] == kind and row["what"].startswith(column) and row["what"] != "output gradient"
+            ]  # fmt: skip
+            cells.append(f"{some.count('0')} of {len(some)}" if some else "")
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def test_trained_network() -> None:
+    for line in trained_rows():
+        assert line in PAGE, line
+
+
+def test_convolutions_alone_have_equal_bits() -> None:
+    rows = rows_of("cuda_training.csv")
+    alone = [row["different"] for row in rows if row["class"] == "Conv2d" and row["what"].startswith("alone")]
+    assert set(alone) == {"0"}
+    assert f"All {len(alone)} results and gradients of convolutions" in " ".join(PAGE.split())
