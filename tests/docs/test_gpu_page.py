@@ -37,6 +37,17 @@ def test_speeds() -> None:
         assert line in PAGE, line
 
 
+def bits_rows() -> list[str]:
+    """Return the rows of the table of compared bits."""
+    rows = rows_of("cuda_bits.csv")
+    return [f"| {row['compared']} | {int(row['problems']):,} | {row['wrong']} |" for row in rows]
+
+
+def test_compared_bits() -> None:
+    for line in bits_rows():
+        assert line in PAGE, line
+
+
 def test_all_bits_of_the_measured_results_are_those_of_the_cpu() -> None:
     assert {row["same_bits"] for row in rows_of("cuda_layers.csv")} <= {"yes", ""}
 

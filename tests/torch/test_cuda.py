@@ -51,11 +51,17 @@ def test_dispatch_keys_of_plain_tensors() -> None:
     assert keys(torch._neg_view(torch.empty(1))).raw_repr() not in operators._OF_MEMORY
 
 
+@pytest.mark.skipif(torch.cuda.device_count() == 1, reason="there is one CUDA device")
 def test_prepared_calls_differ_by_device() -> None:
     given = [fake(1, device=device) for device in ("cpu", "cuda:0", "cuda:1")]
     lying = [kernels._lying((one,))[0] for one in given]
     assert len(set(lying)) == 3
     assert [kernels._device(number) for ((*_, number),) in lying] == [one.device for one in given]
+
+
+# Without a GPU, PyTorch lets fake tensors be on any; with one, they must be on it.
+LAST_GPU = f"cuda:{torch.cuda.device_count() - 1 if torch.cuda.is_available() else 1}"
+two_gpus = pytest.mark.skipif(torch.cuda.device_count() == 1, reason="there is one CUDA device")
 
 
 @pytest.mark.parametrize("name", GPU)
@@ -68,8 +74,8 @@ def test_traced_results_are_on_the_device(name: str, last: bool) -> None:
         operands[0] = operands[0].contiguous(memory_format=LAST[layer.axes + 2])
     expected = layer(*operands)
     with FakeTensorMode() as mode:
-        found = layer(*[mode.from_tensor(one).to("cuda:1") for one in operands])
-    assert found.device == torch.device("cuda:1")
+        found = layer(*[mode.from_tensor(one).to(LAST_GPU) for one in operands])
+    assert found.device == torch.device(LAST_GPU)
     assert (found.dtype, found.shape, found.stride()) == (expected.dtype, expected.shape, expected.stride())
 
 
@@ -105,7 +111,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("call", "words"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [pytest.param(*one, id=name, marks=[two_gpus] * (name == "two GPUs")) for name, one in REFUSED.items()],
+)
 def test_refused_before_a_device_is_used(call: Callable[[], Any], words: str) -> None:
     with pytest.raises(UnsupportedError, match=words):
         call()
