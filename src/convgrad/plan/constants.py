@@ -85,6 +85,8 @@ MAX_TAPS_IN_L1 = Count(8, "taps", "taps that read a cache line from the first ca
 SET_CONFLICT_FACTOR = Rate(1.15, "times", "time with set conflicts between taps, compared with none")
 SET_CONFLICT_BYTES = Count(1024, "bytes", "strides that are multiples of this use few sets of a cache")
 SET_CONFLICT_CHANNELS = Count(64, "channels", "maximum channels of an A in place that causes no set conflicts")
+MAX_PAGES = Count(192, "pages", "maximum memory pages that a panel of A in place touches without TLB misses")
+PAGES_FACTOR = Rate(1.15, "times", "time of micro-tiles whose A in place touches more than MAX_PAGES")
 VECTOR_LOAD_CYCLES = Rate(1.0, "cycles", "load of a vector in place, which often crosses a cache line")
 DEPTHWISE_LOAD_FACTOR = Rate(
     2.4, "times", "time of a load in the depthwise kernel of weight gradients, compared with others"

@@ -20,6 +20,7 @@ from convgrad.plan.tiling import step_cycles
 from convgrad.spec.geometry import Axis
 from convgrad.spec.problem import Problem
 
+PAGE_BYTES = 4096
 PACK_PAIRS_NS = {CHANNELS: constants.PACK_PAIRS_CHANNELS_NS, SPATIAL: constants.PACK_PAIRS_SPATIAL_NS}
 
 
@@ -57,6 +58,8 @@ def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, 
     a, b = (halo if tensor == "src" else 1.0 for tensor in one.operands)
     _, a_parts, b_parts, taps, _ = cut.parts
     compute = one.compute_ns * strided if spec.body == DEPTHWISE else one.compute_ns
+    if spec.a.in_place and _pages_met(nest, one.operands, cut) > constants.MAX_PAGES:
+        compute *= constants.PAGES_FACTOR
     alone = compute + one.store_ns + strided * taps * (a * one.a_ns * b_parts + b * one.b_ns * a_parts)
     images = min(1.0, largest[4] * nest.images_a_chain / nest.conv.batch)
     share = prod(largest[:4]) / prod(cut.counts[:4]) * images
@@ -65,6 +68,13 @@ def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, 
     if cut.own_bytes * cut.threads + cut.shared_bytes > constants.MAX_SCRATCH_BYTES:
         time *= constants.SCRATCH_FACTOR
     return time
+
+
+def _pages_met(nest: WeightsNest, operands: Operands, cut: Cut) -> float:
+    """Return the memory pages that each panel of A touches in a cache block, if A is read in place."""
+    chains, images = cut.loops["chains_a_cache_block"], cut.loops["images_a_cache_block"]
+    positions = nest.conv.positions * (chains / nest.chains if chains else images)
+    return positions * min(1.0, abs(nest.strides(operands[0])[-1]) / PAGE_BYTES)
 
 
 def _compute_ns(nest: WeightsNest, machine: Machine, spec: KernelSpec, operands: Operands) -> float:
