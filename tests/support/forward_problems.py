@@ -115,6 +115,7 @@ PROBLEMS = {
     "one dst position": Conv(3, 1, 17, 33, (along(1, 3), along(1, 4))),
     "one dst position along an axis": Conv(2, 1, 5, 300, (along(4, 3), along(1, 6))),
     "one dst position in groups": Conv(2, 2, 10, 600, (along(1, 3, 2),)),
+    "one dst position, small groups": Conv(2, 17, 17, 34, (along(1, 7), along(5, 1, 2))),
     "one dst position, 600 channels": Conv(2, 1, 9, 600, (along(1, 2), along(1, 2))),
     "one dst position, padded": Conv(2, 1, 16, 9, (along(1, 3, pads=(1, 0)), along(1, 4, pads=(0, 1)))),
 }  # fmt: skip

@@ -170,7 +170,8 @@ def forward_nest(
     images = Axis(conv.batch, conv.batch, 1)
     steps = list(zip((images, *conv.axes), (0, *weights[2:]), (data[0], *data[2:]), (out[0], *out[2:]), strict=True))
     channels, group_out = (n, by_n, out[1]), n * out[1]
-    if solves_for == "src" and "bias" not in strides and FAN_IN % order.blocks_a_line == 0:
+    foldable = solves_for == "src" and conv.groups == 1 and "bias" not in strides
+    if foldable and FAN_IN % order.blocks_a_line == 0:
         channels, steps = _with_taps(channels, steps)
     n, by_n, by_n_out = channels
     axes = [_along(axis, solves_for, *each) for axis, *each in steps]
