@@ -74,7 +74,8 @@ def _pages_met(nest: WeightsNest, operands: Operands, cut: Cut) -> float:
     """Return the memory pages that each panel of A touches in a cache block, if A is read in place."""
     chains, images = cut.loops["chains_a_cache_block"], cut.loops["images_a_cache_block"]
     positions = nest.conv.positions * (chains / nest.chains if chains else images)
-    return positions * min(1.0, abs(nest.strides(operands[0])[-1]) / PAGE_BYTES)
+    pages: float = positions * min(1.0, abs(nest.strides(operands[0])[-1]) / PAGE_BYTES)
+    return pages
 
 
 def _compute_ns(nest: WeightsNest, machine: Machine, spec: KernelSpec, operands: Operands) -> float:
