@@ -23,7 +23,6 @@ from convgrad.engines.starting import loaded
 from convgrad.errors import UnsupportedError
 from convgrad.libraries import dlpack
 from convgrad.libraries.jax import JAX
-from convgrad.plan.cuda.vectors import are_aligned
 from convgrad.plan.reach import unsupported
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem
@@ -32,7 +31,8 @@ from convgrad.spec.rules import refuse
 Array = NDArray[Any]
 
 REMEMBERED = 256  # cached calls
-_ENGINE = "convgrad.engines.cuda.engine"  # loaded at the first call, because it loads LLVM
+# These modules are loaded at the first call, because they load LLVM and planners.
+_ENGINE, _VECTORS = "convgrad.engines.cuda.engine", "convgrad.plan.cuda.vectors"
 
 
 class Seen(NamedTuple):
@@ -167,5 +167,5 @@ def _add(problem: Problem, operands: tuple[Array, ...], result: Array, number: i
             if nothing:
                 device.fill_with_zeros(out, result.nbytes, stream)
             else:
-                aligned = are_aligned(problem, (*addresses, out))
+                aligned = loaded(_VECTORS).are_aligned(problem, (*addresses, out))
                 _kernels(problem, strides, number, aligned).add(addresses, out, stream)
