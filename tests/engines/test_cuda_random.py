@@ -19,8 +19,8 @@ def campaign(*arguments: str) -> int:
     return cuda.main(["--emulated", "--jobs", "1", *arguments])
 
 
-def test_20_problems(capsys: pytest.CaptureFixture[str]) -> None:
-    assert campaign("--problems", "20", "--types", "bf16", "--seed", "3") == 0
+def test_some_problems(capsys: pytest.CaptureFixture[str]) -> None:
+    assert campaign("--problems", "9", "--types", "bf16", "--seed", "3") == 0
     assert "problems, 0 problems wrong" in capsys.readouterr().out
 
 

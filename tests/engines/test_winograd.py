@@ -140,7 +140,7 @@ def has_specified_bits(direction: str, line: str, name: str, isa: str) -> None:
 
 
 @runs
-@tiers("line, name, isa", ["mb1ic1100ih4oc35oh4kh3ph1", "mb9ic2112ih5oc48oh5kh3ph1"], NAMES, HOST, every=7)
+@tiers("line, name, isa", ["mb1ic1100ih4oc35oh4kh3ph1", "mb9ic2112ih5oc48oh5kh3ph1"], NAMES, HOST, every=9)
 def test_many_channels_are_summed_in_a_tree(line: str, name: str, isa: str) -> None:
     """Of more than 1024, there is more than a node of 16 chains."""
     has_specified_bits("FWD_D", line, name, isa)
@@ -267,6 +267,7 @@ def test_a_group_s_sums_are_no_longer_than_its_channels(name: str, direction: st
 
 
 @runs
+@pytest.mark.long
 def test_campaigns_find_the_executed_bits_and_nothing_beyond_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
     assert campaign_main(["--executed", "--problems", "4"]) == campaign_main(["--problems", "24"]) == 0
     executed, bounded = map(json.loads, capsys.readouterr().out.splitlines())
