@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from convgrad.plan.cuda.nest import Product, products_of
+from convgrad.plan.cuda.nest import AXES, Product, products_of
 from convgrad.plan.cuda.recipe import (
     COLUMNS,
     ROWS,
@@ -85,7 +85,7 @@ def refusal(problem: Problem, strides: Sequence[Strides] = ()) -> str:
     if problem.solves_for not in PASSES:
         return f"there is no kernel for GPUs that solves for {problem.solves_for}"
     shapes = canonical_shapes(problem)
-    if len(shapes[-1]) > 5 or any(len(shape) > 5 for shape in shapes):
+    if any(len(shape) > 2 + AXES for shape in shapes):
         return "kernels for GPUs have at most three spatial axes"
     sizes = [problem.operand_format.dtype.itemsize] * (len(shapes) - 1) + [problem.output_format.dtype.itemsize]
     if any(step % size for steps, size in zip(strides, sizes, strict=False) for step in steps):
@@ -116,9 +116,8 @@ def plan(problem: Problem, strides: tuple[Strides, ...], processors: int, aligne
     made = _Planner(problem, processors, aligned)
     for product in products_of(problem, strides):
         made.add(product)
-    pass_ = PASSES[problem.solves_for].operands
-    a, b = ("src", "dst") if "weights" not in pass_ else (next(name for name in pass_ if name != "weights"), "weights")
-    return DevicePlan(tuple(made.launches), bytes(made.table), made.scratch_bytes, (pass_[a], pass_[b]))
+    a, b = PASSES[problem.solves_for].operands.values()
+    return DevicePlan(tuple(made.launches), bytes(made.table), made.scratch_bytes, (a, b))
 
 
 @dataclass

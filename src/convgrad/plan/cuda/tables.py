@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from convgrad.plan.cuda.nest import AXES, Product
 from convgrad.plan.records import Record
-from convgrad.plan.tables import distinct
+from convgrad.plan.tables import distinct, placed
 from convgrad.spec.order import FAN_IN
 
 DEPTH = 8  # terms of a step
 ABSENT = -(1 << 30)  # a position that does not exist, also if a smaller position of a row is added to it
-ALIGN = 32  # bytes of a row of terms, to which all parts of a table are aligned
 Int32 = NDArray[np.int32]
 
 _LOOP = Record("extent", "a", "c", "step")
@@ -92,52 +91,43 @@ def leaves_of(product: Product, nodes: bool) -> Leaves:
 
 def table_of(product: Product, leaves: Leaves, column_tiles: int, term_step: int) -> bytes:
     """Return the numbers of a product and its tables as bytes, which are copied to the GPU."""
-    parts: list[NDArray[Any]] = [leaves.rows, leaves.ends, leaves.terms]
-    at, places = _aligned(NUMBERS.bytes), []
-    for part in parts:
-        places.append(at)
-        at += _aligned(part.nbytes)
-    made = bytearray(at)
-    parts = [NUMBERS.rows([_numbers(product, places, column_tiles, term_step)]), *parts]
-    for place, array in zip([0, *places], parts, strict=True):
-        made[place : place + array.nbytes] = array.tobytes()
-    return bytes(made)
+    numbers = _numbers(product) | {"column_tiles": column_tiles, "term_step": term_step}
+    return _in_bytes(NUMBERS, numbers, leaves=leaves.rows, ends=leaves.ends, terms=leaves.terms)
 
 
 def pack_table(product: Product) -> bytes:
     """Return the numbers of the kernel that packs B, and the offset of each term in B."""
-    record = NUMBERS + PACK
-    at = _aligned(record.bytes)
-    pack = {"count": len(product.terms), "offsets_at": at}
-    numbers = record.rows([_numbers(product, (0, 0, 0), 1) | pack]).tobytes()
-    offsets = product.terms.b.astype(np.int32).tobytes()
-    return numbers + bytes(at - len(numbers)) + offsets + bytes(_aligned(len(offsets)) - len(offsets))
+    numbers = _numbers(product) | {"count": len(product.terms)}
+    return _in_bytes(NUMBERS + PACK, numbers, offsets=product.terms.b.astype(np.int32))
 
 
 def level_table(product: Product, children: int) -> bytes:
     """Return the numbers of a level of the reduction tree that adds this number of children per unit."""
-    record = NUMBERS + LEVEL
     level = {"elements": product.outputs, "children": children, "nodes": -(-children // FAN_IN)}
-    numbers = record.rows([_numbers(product, (0, 0, 0), 1) | level]).tobytes()
-    return numbers + bytes(_aligned(len(numbers)) - len(numbers))
+    return _in_bytes(NUMBERS + LEVEL, _numbers(product) | level)
 
 
-def _aligned(size: int) -> int:
-    return -(-size // ALIGN) * ALIGN
+def _in_bytes(record: Record, numbers: Mapping[str, int], **parts: Int32) -> bytes:
+    """Return the numbers of a record, followed by tables. The offset of a table is the number ``NAME_at``."""
+    places, size = placed({"numbers": record.bytes} | {name: part.nbytes for name, part in parts.items()})
+    offsets = {f"{name}_at": places[name] for name in parts}
+    made = bytearray(size)
+    arrays: dict[str, NDArray[Any]] = {"numbers": record.rows([{**numbers, **offsets}]), **parts}
+    for name, array in arrays.items():
+        made[places[name] : places[name] + array.nbytes] = array.tobytes()
+    return bytes(made)
 
 
-def _numbers(product: Product, places: Sequence[int], column_tiles: int, term_step: int = 0) -> dict[str, int]:
-    """Return NUMBERS of a product, by name."""
-    leaves_at, ends_at, terms_at = places
+def _numbers(product: Product) -> dict[str, int]:
+    """Return NUMBERS of a product, by name. Those that only some kernels read are 0."""
     group_a, group_b, group_c = product.group_steps
     loops: dict[str, int] = {}
     for name, loop in zip(LOOPS, product.loops, strict=True):
         loops |= _LOOP.values(name, extent=loop.extent, a=loop.a, c=loop.c, step=loop.step)
     return {
-        "rows": product.rows, "columns": product.columns.extent, "column_tiles": column_tiles,
+        "rows": product.rows, "columns": product.columns.extent, "column_tiles": 0,
         "column_b": product.columns.a, "column_c": product.columns.c, "groups": product.groups,
         "group_a": group_a, "group_b": group_b, "group_c": group_c, "first": product.first,
-        "bias_step": product.bias_step, "term_step": term_step,
-        "leaves_at": leaves_at, "ends_at": ends_at, "terms_at": terms_at, **loops,
+        "bias_step": product.bias_step, "term_step": 0, "leaves_at": 0, "ends_at": 0, "terms_at": 0, **loops,
         **{f"extent{axis}": extent for axis, extent in enumerate(product.extents)},
     }  # fmt: skip
