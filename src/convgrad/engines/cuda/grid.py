@@ -17,7 +17,7 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 POINTERS = ("a", "b", "c", "bias", "work", "table")  # the parameters of every kernel
 CPU_PARAMETERS = {"x_count": "i64", "y_count": "i64", "z_count": "i64", "memory": "ptr", "misaligned": "ptr"}
 _SHARED = "@shared = external addrspace(3) global [0 x i8], align 16"
-_BYTES = {"float": 4, "i64": 8, "ptr": 8, "double": 8, "half": 2}
+_BYTES = {"float": 4, "half": 2}
 _ATTRIBUTES = 'attributes #0 = {{ nounwind "nvvm.maxntid"="{threads}" "nvvm.minctasm"="{resident}" }}'
 
 
@@ -73,10 +73,6 @@ class Kernel(Function):
     def int64(self, what: Value) -> Value:
         """Return an i32 as an i64 with the same sign."""
         return what if what.type == "i64" else self.op("i64", f"sext {what} to i64")
-
-    def both(self, a: Value, b: Value) -> Value:
-        """Return whether both conditions are true."""
-        return self.op("i1", f"and {a}, {b.name}")
 
     def lanes(self, vector: Value) -> list[Value]:
         """Return the elements of a vector."""

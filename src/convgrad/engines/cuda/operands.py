@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from convgrad.engines.cuda.grid import Grid, Kernel
+from convgrad.engines.cuda.grid import Kernel
 from convgrad.engines.llvm.convert import BYTES, STORED, read, widen
 from convgrad.engines.llvm.emit import Value
 from convgrad.engines.llvm.store import Epilogue, total
@@ -20,7 +20,7 @@ class Numbers:
     """The numbers of a record at an address. All numbers are loaded at once."""
 
     def __init__(self, f: Kernel, record: Record, table: Value) -> None:
-        self.f, self.record, self.table = f, record, table
+        self.f = f
         self.wide = {name: f.load("i64", table, record.at(name)) for name in record.columns}
 
     def __getitem__(self, name: str) -> Value:
@@ -61,9 +61,8 @@ def row_of(n: Numbers, number: Value) -> Row:
 class Operands:
     """The operands of a group and leaf of a product, while its kernel is being emitted."""
 
-    def __init__(self, grid: Grid, spec: ProductSpec, group: Value, leaf: Value) -> None:
-        self.f = f = grid.f
-        self.spec, self.group, self.leaf = spec, group, leaf
+    def __init__(self, f: Kernel, spec: ProductSpec, group: Value, leaf: Value) -> None:
+        self.f, self.spec, self.group, self.leaf = f, spec, group, leaf
         self.numbers = n = Numbers(f, NUMBERS, f.table)
         tables = {name: f.at(f.table, n.wide[f"{name}_at"]) for name in ("leaves", "ends", "terms")}
         words = f.load(f"<{LEAF_WORDS} x i32>", f.at(tables["leaves"], f.int64(leaf) * (4 * LEAF_WORDS)))
@@ -94,7 +93,7 @@ class Operands:
         exists, index = None, row.a + term.a
         for axis in range(self.spec.checked):
             inside = f.compare("ult", row.positions[axis] + term.positions[axis], self.extents[axis])
-            exists = inside if exists is None else f.both(exists, inside)
+            exists = inside if exists is None else exists & inside
         if self.spec.ones:
             assert width == terms == 1, "the sum of a row of ones is computed output by output"
             return [Value(f, "float", "1.0")] * width, exists

@@ -48,7 +48,7 @@ def single(spec: SingleSpec, on_cpu: bool) -> Grid:
         outputs = n.wide["rows"] * n.wide["columns"] * n.wide["groups"]
         with f.when(f.compare("slt", output, outputs)):
             group, row, column = Result(f, spec.store, n).place(output)
-            of = Operands(grid, spec, group, leaf)
+            of = Operands(f, spec, group, leaf)
             place = row_of(of.numbers, row)
             store(of, sum_of(of, place, column), place, row, column)
     return grid

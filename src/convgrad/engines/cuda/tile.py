@@ -52,7 +52,7 @@ class Tile:
         """Emit the kernel. The grid is tiles, groups, leaves."""
         f, spec, grid = self.f, self.spec, self.grid
         with grid.blocks() as (x, group, leaf):
-            self.of = of = Operands(grid, spec, group, leaf)
+            self.of = of = Operands(f, spec, group, leaf)
             down, across = f.divided(x, of.numbers["column_tiles"])
             self.first_row, self.first_column = down * spec.rows, across * spec.columns
             with grid.phase() as thread:
@@ -222,7 +222,7 @@ class Tile:
             row = self.first_row + row + self._apart(down, WARP_ROWS)
             column = self.first_column + column + self._apart(across, WARP_COLUMNS)
             n = self.of.numbers
-            inside = f.both(f.compare("slt", row, n["rows"]), f.compare("slt", column, n["columns"]))
+            inside = f.compare("slt", row, n["rows"]) & f.compare("slt", column, n["columns"])
             with f.when(inside):
                 place = row_of(n, row)
                 store(self.of, sum_of(self.of, place, column), place, row, column)
