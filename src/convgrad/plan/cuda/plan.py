@@ -142,8 +142,11 @@ class _Planner:
             self._launch(Launch(pack, (blocks, product.groups, 1), 0), pack_table(product))
             product = product.with_packed_b()
         spec, leaves = self._kernel(product)
-        columns = spec.columns if isinstance(spec, TileSpec) else product.columns.extent
-        numbers = table_of(product, leaves, -(-product.columns.extent // columns), term_step(product, leaves))
+        tiles, step = 1, 0
+        if isinstance(spec, TileSpec):
+            tiles = -(-product.columns.extent // spec.columns)
+            step = term_step(product, leaves) if spec.terms_a > 1 else 0
+        numbers = table_of(product, leaves, tiles, step)
         self._launch(Launch(spec, _grid(product, spec, leaves), 0, writes=packed, is_packed=packed > 0), numbers)
         self.scratch_bytes = max(self.scratch_bytes, packed, self._add_levels(product, leaves, packed))
 
@@ -153,15 +156,11 @@ class _Planner:
 
     def _packs(self, product: Product) -> bool:
         """Return whether B is packed: weights whose columns are not neighbours, and whose terms make no vectors."""
-        if (
-            not (_tiled(product) and len(product.terms))
-            or "weights" not in self.problem.operands
-            or product.rows < PACK_ROWS
-        ):
+        if "weights" not in self.problem.operands or product.columns.a == 1 or not len(product.terms):
             return False
-        leaves = leaves_of(product, nodes=False)
-        along = along_of(product, COLUMNS)
-        return product.columns.a != 1 and width_of_b(product, leaves, along) == 1
+        if product.rows < PACK_ROWS or not _tiled(product):
+            return False
+        return width_of_b(product, leaves_of(product, nodes=False), along_of(product, COLUMNS)) == 1
 
     def _store(self, product: Product, partial: bool) -> Store:
         """Return the last steps of a kernel: of results, or of partial sums."""
