@@ -15,7 +15,7 @@ from convgrad.notation import problem as problem_of
 from convgrad.plan.cuda.nest import products_of
 from convgrad.plan.cuda.plan import TILES, plan, refusal
 from convgrad.plan.cuda.recipe import ROWS, TileSpec
-from convgrad.plan.cuda.tables import leaves_of
+from convgrad.plan.cuda.tables import chains_of
 from convgrad.plan.cuda.vectors import width_of_a
 from convgrad.plan.passes import dense_strides
 from convgrad.spec.activation import activated
@@ -95,7 +95,7 @@ def test_results_without_terms_next_to_others() -> None:
     problem, operands = made("BWD_D f32 NCX mb1ic16ih2iw16oc1oh1ow2kh1kw15sh2")
     assert_same(problem, operands)
     _, second = products_of(problem, dense_strides(problem))
-    assert width_of_a(second, leaves_of(second, nodes=False), ROWS) == 1
+    assert width_of_a(second, chains_of(second), ROWS) == 1
 
 
 def test_offsets_of_padding_that_exceed_32_bits() -> None:

@@ -21,7 +21,7 @@ from convgrad.plan.cuda.recipe import (
     Store,
     TileSpec,
 )
-from convgrad.plan.cuda.tables import ABSENT, DEPTH, Leaves, leaves_of, level_table, pack_table, table_of
+from convgrad.plan.cuda.tables import ABSENT, DEPTH, Leaves, chains_of, level_table, nodes_of, pack_table, table_of
 from convgrad.plan.cuda.vectors import (
     WIDTH,
     along_of,
@@ -160,7 +160,7 @@ class _Planner:
             return False
         if product.rows < PACK_ROWS or not _tiled(product):
             return False
-        return width_of_b(product, leaves_of(product, nodes=False), along_of(product, COLUMNS)) == 1
+        return width_of_b(product, chains_of(product), along_of(product, COLUMNS)) == 1
 
     def _store(self, product: Product, partial: bool) -> Store:
         """Return the last steps of a kernel: of results, or of partial sums."""
@@ -177,8 +177,9 @@ class _Planner:
         """Return the specification and the leaves with the least predicted time."""
         found: list[tuple[float, int, TileSpec | SingleSpec, Leaves]] = []
         operands = PASSES[self.problem.solves_for].operands
+        chains = chains_of(product)
         for nodes in (False, True) if product.chains > 1 else (False,):
-            leaves = leaves_of(product, nodes)
+            leaves = nodes_of(chains) if nodes else chains
             if len(leaves.rows) > MAX_GRID:
                 continue
             store = self._store(product, partial=len(leaves.rows) > 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,15 +52,13 @@ class Leaves:
         return self.terms[:-DEPTH]
 
 
-def leaves_of(product: Product, nodes: bool) -> Leaves:
-    """Return the leaves of a product: nodes of 16 chains, or single chains.
+def chains_of(product: Product) -> Leaves:
+    """Return the leaves of a product that are single chains.
 
     After the last step, there is a step without terms: kernels load the next step while they compute the present one.
     """
-    terms, chains = product.terms, product.chains
-    each = -(-chains // FAN_IN) if nodes else chains
-    number = terms.unit * chains + terms.chain
-    found, which = distinct(number)
+    terms = product.terms
+    found, which = distinct(terms.unit * product.chains + terms.chain)
     counts = np.bincount(which, minlength=len(found)).astype(np.int64)
     steps = -(-counts // DEPTH)
     first = np.cumsum(steps) - steps
@@ -77,16 +75,24 @@ def leaves_of(product: Product, nodes: bool) -> Leaves:
     table[place, 2 : 2 + AXES] = terms.positions.T
     ends = np.zeros(total, np.int32)
     ends[first + steps - 1] = 1
-    leaf = found // chains * each + (found % chains) // (FAN_IN if nodes else 1)
-    begins = np.searchsorted(leaf, np.arange(product.units * each))
-    ends_at = np.searchsorted(leaf, np.arange(product.units * each), side="right")
+    chains = np.arange(product.units * product.chains)
     bounds = np.append(first, total - 1)
-    rows = np.zeros((product.repeats, product.units * each, LEAF_WORDS), np.int32)
-    rows[:, :, 0], rows[:, :, 1] = bounds[begins], bounds[ends_at]
+    rows = np.zeros((product.repeats, len(chains), LEAF_WORDS), np.int32)
+    rows[:, :, 0] = bounds[np.searchsorted(found, chains)]
+    rows[:, :, 1] = bounds[np.searchsorted(found, chains, side="right")]
     repeats = np.arange(product.repeats)[:, None]
     rows[:, :, 2], rows[:, :, 3] = (repeats * step for step in product.repeat_steps)
     padded = not len(terms) or bool((counts % DEPTH).any())
-    return Leaves(rows.reshape(-1, LEAF_WORDS), ends, table, product.units * product.repeats, each, padded)
+    units = product.units * product.repeats
+    return Leaves(rows.reshape(-1, LEAF_WORDS), ends, table, units, product.chains, padded)
+
+
+def nodes_of(chains: Leaves) -> Leaves:
+    """Return the same leaves in nodes of 16 chains. The terms and steps are the same."""
+    rows = chains.rows.reshape(chains.units, chains.each, LEAF_WORDS)
+    nodes = rows[:, ::FAN_IN].copy()
+    nodes[:, :, 1] = np.append(rows[:, FAN_IN - 1 :: FAN_IN, 1], rows[:, -1:, 1], axis=1)[:, : nodes.shape[1]]
+    return replace(chains, rows=nodes.reshape(-1, LEAF_WORDS), each=nodes.shape[1])
 
 
 def table_of(product: Product, leaves: Leaves, column_tiles: int, term_step: int) -> bytes:
