@@ -248,4 +248,4 @@ def test_large_copies_are_not_made(role: str) -> None:
         _, chosen, made = planned(one, "avx512", 2)
         assert isinstance(chosen, ForwardPlan)
         assert chosen.packed_once == once
-        assert made.packed_bytes == once * batch * 256 * 56 * 56 * 4
+        assert made.packed_bytes == once * batch * (256 + 16) * 56 * 56 * 4  # a line more per position

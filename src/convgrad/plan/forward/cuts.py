@@ -64,7 +64,7 @@ def _may_pack_once(view: ForwardNest, spec: ForwardSpec) -> bool:
     """Return whether a dense kernel packs A by positions, positions form few lines, and the copy is not too large."""
     dense = spec.data == SPATIAL and not (spec.a_in_place or spec.stencil or spec.transposed_gemm)
     lines = view.groups * prod(axis.met for axis in view.outer_axes)
-    copy = view.groups * prod(axis.met for axis in view.axes) * spec.position_bytes(view.channels)
+    copy = view.groups * prod(axis.met for axis in view.axes) * spec.position_step(view.channels)
     return dense and lines <= constants.PACK_ONCE_LINES and copy <= constants.MAX_SCRATCH_BYTES
 
 

@@ -171,8 +171,8 @@ def _numbers(
     beside = (in_last + 2 * across) * F32_BYTES
     levels = max(1, levels_of(order.blocks))
     streams = len(last.phases) * view.n
-    row_bytes = gemm.position_bytes(view.k)
-    panel = gemm.width * row_bytes + (LINE_BYTES if gemm.step == 2 else 0)  # with its minimum exponent
+    row_bytes = gemm.position_step(view.k)
+    panel = gemm.width * gemm.position_bytes(view.k) + LINE_BYTES * (gemm.step == 2)  # with its minimum exponent
     sizes = {
         "packed_at": 8, "done_at": 8, "no_bias_at": 4,
         "bias_at": view.n * F32_BYTES,
@@ -196,7 +196,7 @@ def _numbers(
         "weights_group": by_result, "weights_n": last.data, "weights_k": view.data[1], "data_k": by_term,
         "a_k": F32_BYTES // gemm.step, "b_k": gemm.width * F32_BYTES // gemm.step, "panel_bytes": panel,
         "out_n": view.out[1], "bias_n": view.bias, "accumulate": 0,
-        "axis0.kernel": 1, "axis0.tap": 0, "axis0.given": tap_lines(view)[-1][1],
+        "axis0.kernel": 1, "axis0.tap": 0, "axis0.given": tap_lines(view)[-1][1], "axis0.step": row_bytes,
         "row_count": rows, "row_bytes": row_bytes, "height": height, "micro_tiles": many, "a_block": plan.block,
         "cache_block": plan.cache_block, "lines": lines, "line_bytes": inner * F32_BYTES, "inner": inner,
         "contiguous": int(contiguous),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from convgrad.formats import BF16, F32, FORMATS
-from convgrad.plan.constants import GROUPED_OTHER_REGISTERS
-from convgrad.plan.machine import Isa
+from convgrad.plan import constants
+from convgrad.plan.machine import LINE_BYTES, Isa
 from convgrad.plan.pairs import PAIR_BYTES
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, PACKED, SPATIAL, STRIDED, Chosen
 from convgrad.plan.tiling import heights
@@ -144,6 +144,11 @@ class ForwardSpec:
         """Return the bytes of a packed position of A. With bf16 pairs, an odd last channel fills a whole pair."""
         return PAIR_BYTES * -(-channels // 2) if self.step == 2 else F32_BYTES * channels
 
+    def position_step(self, channels: int) -> int:
+        """Return the bytes between packed positions of A: one more cache line avoids set conflicts between rows."""
+        size = self.position_bytes(channels)
+        return size + LINE_BYTES * (size % constants.SET_CONFLICT_BYTES == 0)
+
     @property
     def mr_sizes(self) -> tuple[int, ...]:
         """The numbers of rows of the kernel's micro-tiles, descending."""
@@ -168,7 +173,7 @@ class ForwardSpec:
         """Return whether the weights of ``size`` taps fit in registers together with a grouped stencil's sums."""
         return (
             size * stencil.in_channels // self.step + rows
-        ) * vectors + GROUPED_OTHER_REGISTERS <= self.isa.registers
+        ) * vectors + constants.GROUPED_OTHER_REGISTERS <= self.isa.registers
 
     @property
     def tile_bytes(self) -> int:

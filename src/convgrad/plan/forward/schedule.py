@@ -100,7 +100,7 @@ def schedule(view: ForwardNest, plan: ForwardPlan, accumulates: bool) -> Schedul
     room = [axis.met for axis in view.axes] if plan.packed_once else [int(counts.max()) for _, counts in reached]
     sizes = [min(axis.extent, size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
     out_row = spec.pitch * F32_BYTES  # bytes of a position's sums in scratch
-    row = spec.position_bytes(view.channels)
+    row = spec.position_step(view.channels)
     steps = _steps([axis.data for axis in view.axes], () if spec.a_in_place else room, row)
     out_steps = _steps([axis.out for axis in view.axes], sizes if spec.collects else (), out_row)
     blocks, parts, axes = _axes(view, spec, plan, cut, reached, steps, out_steps)
@@ -132,7 +132,7 @@ def schedule(view: ForwardNest, plan: ForwardPlan, accumulates: bool) -> Schedul
 
 
 def _packing(view: ForwardNest, row: int) -> Table:
-    """Return rows of LINE for all of A, whose positions are contiguous. A packed position has ``row`` bytes."""
+    """Return rows of LINE for all of A, whose positions are contiguous. Packed positions are ``row`` bytes apart."""
     outer = view.outer_axes
     length, step = prod(axis.met for axis in view.axes[len(outer) :]), view.axes[-1].data
     begins = offsets((view.groups, *(axis.met for axis in outer)), (view.data[0], *(axis.data for axis in outer)))

@@ -81,16 +81,15 @@ def pack_line(module: Module, spec: ForwardSpec) -> None:
     """Emit ``pack_line``, which packs ``count`` positions of the last axis as rows of A."""
     f = module.function("pack_line", arguments="ptr", to="ptr", source="ptr", count="i64")
     a = arguments(f, spec)
-    channels, k_stride = a.channels, a.data_k
-    pitch = (channels + (spec.step - 1) >> spec.step - 1) * F32_BYTES
-    copy = Copy(cells(f, spec), f.count, along(a, spec)[-1].given, channels, k_stride, pitch)
+    channels, k_stride, last = a.channels, a.data_k, along(a, spec)[-1]
+    copy = Copy(cells(f, spec), f.count, last.given, channels, k_stride, last.step)
     swapped = spec.swaps_pairs and spec.step == 1  # grouped stencils read k in memory order and swap pairs themselves
     if swapped:
         copy = replace(copy, offset=lambda column: taken(f, spec, column, channels) * k_stride)
     if spec.data == CHANNELS:
         with f.loop(f.count, source=f.source, to=f.to) as position:
             copy.contiguous(channels, position.source, position.to, swapped)
-            position.next(source=f.at(position.source, copy.row), to=f.at(position.to, pitch))
+            position.next(source=f.at(position.source, copy.row), to=f.at(position.to, last.step))
     else:
         in_pairs(copy, "columns", Copy.along_rows if spec.data == SPATIAL else Copy.one_by_one, f.source, f.to)
     f.done()
@@ -109,7 +108,7 @@ def line_of_a(f: Function, spec: ForwardSpec, a: Named, to: Value, source: Value
     """Pack ``count`` positions of A. If cells are bf16 pairs, lower the minimum exponent of the packed part of A."""
     f.call("pack_line", f.arguments, to, source, count)
     if spec.step == 2:
-        f.call("minimum", to, 1, 0, count * ((a.channels + 1 >> 1) * 2), f.at(f.scratch, a.min_at))
+        f.call("minimum", to, count, along(a, spec)[-1].step, (a.channels + 1 >> 1) * 2, f.at(f.scratch, a.min_at))
 
 
 def panel_minimum(f: Function, spec: ForwardSpec, a: Named, panel: Value, left: Value) -> None:
