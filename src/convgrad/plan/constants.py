@@ -212,5 +212,6 @@ PREFETCH_TRANSPOSE_BYTES = Count(8192, "bytes", "distance at which transposing p
 PREFETCH_MAX_CHANNELS = Count(32, "channels", "channels of a prefetched panel; more would evict packed data")
 PREFETCH_MIN_STRIDE_BYTES = Count(8192, "bytes", "minimum stride of channels that are prefetched")
 PREFETCH_CONFLICT_BYTES = Count(2048, "bytes", "no prefetch at strides that are multiples of this: it would evict data")
+PREFETCH_BLOCKS = Count(2, "blocks", "blocks of lines before the block whose inputs the spatial stencil prefetches")
 PREFETCH_DEPTHWISE_BYTES = Count(4096, "bytes", "distance at which the depthwise kernel prefetches")
 DEPTHWISE_PANELS = Count(2, "panels", "panels of groups per pass over several micro-tiles of taps; a power of two")

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from struct import pack
 
+from convgrad.plan.machine import LINE_BYTES
+
 
 @dataclass(frozen=True)
 class Value:
@@ -190,6 +192,12 @@ class Function:
         If ``write`` is true, this core becomes the only one that has the line, as stores need it.
         """
         self.intrinsic("void", "llvm.prefetch.p0", pointer, f"i32 {int(write)}", f"i32 {locality}", "i32 1")
+
+    def prefetch_all(self, pointer: Value, size: Value, locality: int = 3, write: bool = False) -> None:
+        """Prefetch the cache lines of ``size`` bytes, as ``prefetch`` does."""
+        with self.loop(size + (LINE_BYTES - 1) >> LINE_BYTES.bit_length() - 1, to=pointer) as line:
+            self.prefetch(line.to, locality, write)
+            line.next(to=self.at(line.to, LINE_BYTES))
 
     # -- vectors --
 

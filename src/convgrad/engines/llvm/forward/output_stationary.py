@@ -25,7 +25,6 @@ from convgrad.engines.llvm.pairs import minimum, nothing_yet, pairs_allowed
 from convgrad.plan.constants import PREFETCH_MAX_TILE_BYTES
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.schedule import CHAIN, OUTPUT_BLOCK, PART, TASK
-from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
 
 NOTHING = -1
@@ -172,9 +171,7 @@ def _output_block(
 def _prefetch_out(f: Function, a: Named, begin: Value, size: Value, columns: Value) -> None:
     """Prefetch a line of ``size`` bytes of each column of the output, to store to it later."""
     with f.loop(columns, to=begin) as column:
-        with f.loop(size + (LINE_BYTES - 1) >> LINE_BYTES.bit_length() - 1, to=column.to) as line:
-            f.prefetch(line.to, write=True)
-            line.next(to=f.at(line.to, LINE_BYTES))
+        f.prefetch_all(column.to, size, write=True)
         column.next(to=f.at(column.to, a.out_n))
 
 

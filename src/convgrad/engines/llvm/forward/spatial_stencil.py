@@ -16,6 +16,7 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.packing import bias, nested
 from convgrad.engines.llvm.store import Epilogue, total
+from convgrad.plan.constants import PREFETCH_BLOCKS
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec, Taps, starts
 from convgrad.plan.forward.spatial_stencil_schedule import PART, TASK
 from convgrad.plan.recipe import F32_BYTES
@@ -77,34 +78,33 @@ def _pack_a(module: Module, spec: SpatialStencilSpec) -> None:
 
 
 def _groups(module: Module, spec: SpatialStencilSpec) -> None:
-    """Emit ``compute``, which computes the planes of some groups, one image after the other."""
+    """Emit ``compute``, which computes the planes of some groups, image by image: planes of an image are neighbours."""
     names = [f"part{axis}" for axis in range(spec.axes - 2)]
     f = module.function(
         "compute", False, arguments="ptr", scratch="ptr", group="i64", groups="i64", **dict.fromkeys(names, "ptr")
     )
     a = arguments(f, spec)
     parts = [columns(f, f.parameters[name], PART) for name in names]
-    begin = {
-        "data": f.at(a.data, f.group * a.data_group), "out": f.at(a.out, f.group * a.out_group),
-        "weights": f.at(f.scratch, a.b_at), "bias": f.at(f.scratch, a.bias_at),
-    }  # fmt: skip
 
-    def images(at: int, data: Value, out: Value, given: tuple[Value, ...]) -> None:
+    def images(at: int, data: Value, out: Value) -> None:
         if at == len(parts):
-            f.call("plane", f.arguments, data, out, *given)
+            groups(data, out)
             return
         data, out = f.at(data, parts[at].data), f.at(out, parts[at].out)
         with f.loop(parts[at].count, data=data, out=out) as each:
-            images(at + 1, each.data, each.out, given)
+            images(at + 1, each.data, each.out)
             each.next(data=f.at(each.data, parts[at].data_step), out=f.at(each.out, parts[at].out_step))
 
-    with f.loop(f.groups, **begin) as group:
-        with f.when(going(f, a)):
-            images(0, group.data, group.out, (group.weights, group.bias))
-        group.next(
-            data=f.at(group.data, a.data_group), out=f.at(group.out, a.out_group),
-            weights=f.at(group.weights, a.result_bytes * a.n), bias=f.at(group.bias, a.n * F32_BYTES),
-        )  # fmt: skip
+    def groups(data: Value, out: Value) -> None:
+        weights, bias = f.at(f.scratch, a.b_at), f.at(f.scratch, a.bias_at)
+        with f.when(going(f, a)), f.loop(f.groups, data=data, out=out, weights=weights, bias=bias) as group:
+            f.call("plane", f.arguments, group.data, group.out, group.weights, group.bias)
+            group.next(
+                data=f.at(group.data, a.data_group), out=f.at(group.out, a.out_group),
+                weights=f.at(group.weights, a.result_bytes * a.n), bias=f.at(group.bias, a.n * F32_BYTES),
+            )  # fmt: skip
+
+    images(0, f.at(a.data, f.group * a.data_group), f.at(a.out, f.group * a.out_group))
     f.done()
 
 
@@ -131,6 +131,8 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
                 "data": f.at(f.at(f.data, q.data), p.data + block.line * p.data_step),
                 "out": f.at(f.out, p.out + block.line * p.out_step), "first": q.met, "left": a.extent,
             }  # fmt: skip
+            inputs = a.prefetched_line * (spec.lines * taps.by_position)
+            f.prefetch_all(f.at(begin["data"], inputs * PREFETCH_BLOCKS), inputs, locality=2)
             with f.loop(pieces, **begin) as piece:
                 whole = inside
                 if loaded:
