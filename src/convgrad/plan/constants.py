@@ -45,10 +45,11 @@ def fitted() -> dict[str, Rate | Count]:
     return {name: value for name, value in globals().items() if isinstance(value, Rate | Count)}
 
 
-# The speeds that calibration measured, in the order of ``SPEEDS`` in ``machine.py``, by vendor and f32 lanes.
+# The speeds that calibration measured, in the order of ``SPEEDS`` in ``machine.py``, by vendor, family and f32 lanes.
 # Others have the values below.
-MEASURED: Mapping[tuple[str, int], tuple[float, ...]] = {
-    ("GenuineIntel", 16): (88.0, 39.0, 1.05, 0.74, 0.068, 0.16, 0.18, 0.7),  # a Xeon with AMX
+MEASURED: Mapping[tuple[str, str, int], tuple[float, ...]] = {
+    ("GenuineIntel", "6", 16): (88.0, 39.0, 1.05, 0.74, 0.068, 0.16, 0.18, 0.7),  # a Xeon with AMX
+    ("AuthenticAMD", "26", 16): (153.0, 108.0, 1.04, 0.62, 0.045, 0.079, 0.097, 0.71),  # Zen 5
 }
 
 # -- a machine ---------------------------------------------------------------------------------------------------------
@@ -167,12 +168,12 @@ GROUPED_MAX_WEIGHTS = Count(48, "weights", "maximum weights per lane of the unro
 GROUPED_CYCLES = Rate(40.0, "cycles", "start of a micro-tile of the grouped stencil")
 GROUPED_ROW_CYCLES = Rate(2.0, "cycles", "store of a vector of sums of the grouped stencil")
 GROUPED_ALONE_FACTOR = Rate(1.1, "times", "time if one vector of groups is read in place at a time, compared with two")
-COLLECTED_STORE_FACTOR = Rate(0.5, "times", "store of an output that is collected, compared with rows of a micro-tile")
+COLLECTED_STORE_FACTOR = Rate(0.3, "times", "store of an output that is collected, compared with rows of a micro-tile")
 GROUPED_MAX_READ_VECTORS = Count(4, "vectors", "vectors of channels that lanes of the grouped stencil select from")
 GROUPED_MAX_SPREAD_REGISTERS = Count(8, "registers", "maximum registers for selected lanes in the grouped stencil")
 GROUPED_MAX_VECTORS = Count(5, "vectors", "maximum vectors of a panel of the grouped stencil")
 MAX_B_READS_POSITIONS = Count(4, "tiles", "maximum micro-tiles that read the same B in place")
-DISTANT_B_FACTOR = Rate(1.12, "times", "time with B in place whose rows are in different pages, compared with packed B")
+DISTANT_B_FACTOR = Rate(1.05, "times", "time with B in place whose rows are in different pages, compared with packed B")
 PREFETCH_MAX_TILE_BYTES = Count(128, "bytes", "maximum bytes per K that are prefetched for the next micro-tile")
 PREFETCH_B = Count(16, "terms", "distance in K at which micro-tiles prefetch B")
 MAX_OUTPUT_BLOCK_BYTES = Count(16 << 20, "bytes", "maximum A of an output block, even if smaller blocks are slower")

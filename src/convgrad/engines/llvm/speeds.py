@@ -21,9 +21,10 @@ def speeds_of(isa: Isa) -> tuple[Mapping[str, Any], str]:
     """Return the speeds of this machine that are known, by field of ``Machine``, and where they are from."""
     if (calibrated := kept(isa)) is not None:
         return calibrated, CALIBRATED
-    vendor = cpu_fields().get("vendor_id", "")
-    if (vendor, isa.lanes) in MEASURED:
-        return dict(zip(SPEEDS, MEASURED[vendor, isa.lanes], strict=True)), f"measured on another processor of {vendor}"
+    vendor, family = (cpu_fields().get(name, "") for name in ("vendor_id", "cpu family"))
+    if (vendor, family, isa.lanes) in MEASURED:
+        found = dict(zip(SPEEDS, MEASURED[vendor, family, isa.lanes], strict=True))
+        return found, f"measured on another processor of {vendor}, family {family}"
     return {}, "assumed"
 
 
