@@ -29,12 +29,14 @@ CHOSEN = (
     "FWD_D f16 NCX g768mb4ic768iw4096oc768ow4096kw4pw1",
     "FWD_D f32 NCX g96mb4ic96ih112oc96oh56kh3sh2ph1",
     "BWD_D f32 NCX g96mb4ic96ih112oc96oh56kh3sh2ph1",
+    "FWD_D f32 NCX mb64ic3ih32oc64oh32kh3ph1",
+    "BWD_D f32 NCX mb4ic64ih128oc1oh128kh1ph0",
 )
-OTHERS = (  # positions are not contiguous; neighbours are three apart; one group; too many taps; taps along three axes
+OTHERS = (  # positions are not contiguous; neighbours are three apart; 12 results; too many taps; taps along three axes
     "FWD_D f32 NXC g192mb4ic192ih28oc192oh28kh3ph1",
     "FWD_D f32 NCX g96mb4ic96ih112oc96oh38kh3sh3ph1",
     "BWD_D f32 NCX g96mb4ic96ih112oc96oh38kh3sh3ph1",
-    "FWD_D f32 NCX mb4ic8ih56oc8oh56kh3ph1",
+    "FWD_D f32 NCX mb4ic8ih56oc12oh56kh3ph1",
     "FWD_D f32 NCX g64mb4ic64ih28oc64oh28kh11ph5",
     "FWD_D f32 NCX g64mb2ic64id16oc64od16kd3pd1",
 )
@@ -118,7 +120,9 @@ def geometries() -> list[str]:
     rng = np.random.default_rng(11)
     lines = list[str]()
     while len(lines) < 48:
-        groups, src, dst = int(rng.integers(2, 6)), int(rng.choice([1, 1, 2, 3])), int(rng.choice([1, 1, 2, 5, 8]))
+        groups, src, dst = int(rng.integers(1, 6)), int(rng.choice([1, 1, 2, 3])), int(rng.choice([1, 1, 2, 5, 8]))
+        if groups == 1:  # output channels are divided into groups of eight
+            src, dst = (src, 16) if len(lines) % 2 == 0 else (16, dst)
         words = [f"g{groups}mb{rng.integers(1, 4)}ic{groups * src}oc{groups * dst}"]
         for axis in "hw"[len(lines) % 3 == 0 :]:
             kernel, stride, dilation = (int(rng.choice(some)) for some in ([1, 2, 3, 4, 5], [1, 1, 2], [0, 0, 1, 2]))

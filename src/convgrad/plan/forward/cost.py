@@ -12,7 +12,7 @@ from convgrad.plan.forward.cuts import claimed, cuts, kn2row_cuts, packed_times,
 from convgrad.plan.forward.kn2row import Kn2rowSpec, output_block_count, reached, rows_of
 from convgrad.plan.forward.nest import Along, ForwardNest
 from convgrad.plan.forward.recipe import ForwardSpec
-from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
+from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec, seen
 from convgrad.plan.machine import Machine
 from convgrad.plan.pairs import chain_adds
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL, STRIDED, Operands
@@ -288,6 +288,7 @@ def stencil_costs(
     problem: Problem, view: ForwardNest, machine: Machine, spec: SpatialStencilSpec, operands: Operands
 ) -> Costs:
     """Return the predicted times of a spatial stencil on one thread. The time to pack weights is neglected."""
+    view = seen(view)
     lines, last, footprint = view.axes[-2], view.axes[-1], spec.footprint
     pieces = ceil(last.extent / spec.across) * ceil(view.n / spec.results)
     loaded = len(footprint.vectors(spec.isa.lanes, spec.vectors)) * view.k
@@ -309,5 +310,6 @@ def stencil_costs(
 
 def stencil_timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
     """Yield the predicted time and the cut of a spatial stencil: parts of the groups."""
-    cut = Cut((view.groups,), (claimed(view.groups, threads),), threads, {})
+    groups = seen(view).groups
+    cut = Cut((groups,), (claimed(groups, threads),), threads, {})
     yield on_threads_ns(machine, one.alone_ns, _share(cut), cut, constants.POSITIONS_IMBALANCE), cut

@@ -119,6 +119,16 @@ class ForwardNest:
             axes=(*outer, alone), weights=(group, group if self.n == 1 else n, k),
         )  # fmt: skip
 
+    def in_groups(self, n: int) -> ForwardNest:
+        """Return the same sums of one group as groups of ``n`` output channels each, which all read the same data."""
+        assert self.groups == 1, "there is one group"
+        assert self.n % n == 0, "output channels are divided evenly"
+        _, by_n, by_k = self.weights
+        return replace(
+            self, groups=self.n // n, n=n, data=(0, self.data[1]), out=(n * self.out[1], self.out[1]),
+            weights=(n * by_n, by_n, by_k),
+        )  # fmt: skip
+
     @cached_property
     def transposed_gemm(self) -> ForwardNest | None:
         """Return the same sums with output channels as M, the positions of an image as N, and images as groups.

@@ -1,8 +1,9 @@
-"""The spatial stencil: small groups in channels-first layouts, with neighbouring output positions in a vector.
+"""The spatial stencil: few input channels in channels-first layouts, with neighbouring output positions in a vector.
 
-In other kernels, the output channels of a small group leave most lanes of a vector empty. Here a vector of input
-positions is read in place and multiplied by one weight per output channel. Kernels are unrolled over the taps of the
-last two axes. If a tap is absent for a lane, the sum of this lane does not change.
+In other kernels, the output channels of a small group leave most lanes of a vector empty, and packing and transposing
+take longer than few multiply-adds. Here a vector of input positions is read in place and multiplied by one weight per
+output channel. Kernels are unrolled over the taps of the last two axes. If a tap is absent for a lane, the sum of this
+lane does not change.
 
 The kernel has no bf16 pairs, because each pair would need two vectors of positions, interleaved. Pairs would pay only
 for four or more output channels, and only if a multiply-add of a pair is as fast as one of a single k.
@@ -133,35 +134,38 @@ class SpatialStencilPlan(Chosen):
 def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
     """Return why the spatial stencil does not support a problem, or the empty string if it does."""
     last = view.axes[-1]
-    if view.groups == 1:
-        return "there is one group"
+    if view.groups == 1 and view.n % RESULTS[0]:
+        return f"output channels are not a multiple of {RESULTS[0]}"
     if (last.data, last.out) != (problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize):
         return "positions are not contiguous"
     if last.met + last.extent >= MAX_POSITIONS:
         return f"a row has more than {MAX_POSITIONS} positions"
-    return "" if footprint_of(view) else _not_unrolled(view)
+    return _not_unrolled(view)
+
+
+def seen(view: ForwardNest) -> ForwardNest:
+    """Return the nest that a kernel computes. Several output channels of one group form a group of their own."""
+    return view.in_groups(RESULTS[0]) if view.groups == 1 else view
 
 
 def _not_unrolled(view: ForwardNest) -> str:
     """Return why a kernel cannot be unrolled over the taps of a nest, or the empty string if it can."""
+    if view.taps * view.k > constants.SPATIAL_MAX_TERMS or view.k > constants.SPATIAL_MAX_CHANNELS:
+        return "there are too many taps or channels"
     *outer, _, last = view.axes
     if any(axis.kernel > 1 for axis in outer):
         return "there are taps along more than two axes"
     if any((axis.parts.taps == 0).any() for axis in outer):
         return "along an outer axis, some positions meet no input"
-    if view.taps * view.k > constants.SPATIAL_MAX_TERMS or view.k > constants.SPATIAL_MAX_CHANNELS:
-        return "there are too many taps or channels"
     if view.order.blocks * view.order.units > 1:
         return "a sum has more than one accumulation chain"
     far = max(part.by_position for part in last.phases)
     return "" if far * len(last.phases) <= MAX_PHASES else f"neighbouring outputs read inputs over {MAX_PHASES} apart"
 
 
-def footprint_of(view: ForwardNest) -> Footprint | None:
-    """Return the taps of an unrolled kernel, or None if it cannot be unrolled."""
+def _footprint(view: ForwardNest) -> Footprint:
+    """Return the taps of a kernel that is unrolled over the taps of a nest."""
     lines, last = view.axes[-2:]
-    if _not_unrolled(view):
-        return None
     of_lines, of_last = (tuple(_taps(part, axis.phases[0]) for part in axis.phases) for axis in (lines, last))
     return Footprint(of_lines, of_last, (lines.kernel, last.kernel), view.k)
 
@@ -173,8 +177,8 @@ def _taps(part: Part, first: Part) -> Taps:
 
 def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[SpatialStencilSpec, Operands]]:
     """Yield the spatial stencils. Half of the registers hold sums, and lines are chosen to divide their number."""
-    footprint = footprint_of(view)
-    assert footprint is not None, "only supported problems have kernels"
+    view = seen(view)
+    footprint = _footprint(view)
     names = (problem.operand_format.name, problem.output_format.name)
     results = next(number for number in RESULTS if number <= view.n)
     last, lines, phases = view.axes[-1].extent, view.axes[-2], len(footprint.last)

@@ -6,7 +6,7 @@ from functools import cache
 
 from convgrad.plan.forward.nest import Along, ForwardNest
 from convgrad.plan.forward.schedule import CALL
-from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
+from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan, seen
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.records import Record, addresses
@@ -35,6 +35,7 @@ def arguments(axes: int) -> Record:
 
 def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> Schedule:
     """Return the tables and numbers of a plan for the arrays of a nest."""
+    view = seen(view)
     last, lines = view.axes[-1], view.axes[-2]
     rows, numbers = list[dict[str, int]](), dict[str, int]()
     for at, axis in enumerate(view.axes):

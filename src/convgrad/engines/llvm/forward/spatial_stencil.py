@@ -8,6 +8,7 @@ both are interleaved before they are stored.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 from convgrad.engines.llvm.arguments import Named, columns, going
@@ -19,8 +20,11 @@ from convgrad.engines.llvm.store import Epilogue, total
 from convgrad.plan.constants import PREFETCH_BLOCKS
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec, Taps, starts
 from convgrad.plan.forward.spatial_stencil_schedule import PART, TASK
+from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
 
+MAX_BLOCK_ADDS = 96  # multiply-adds of a block of IR
+Step = tuple[int, int, int]  # a phase and a tap of the last axis, and an input channel
 WHOLE, SOME = "whole", "some"  # kernels for micro-tiles with all taps of all outputs, and for others
 
 
@@ -176,20 +180,30 @@ class _MicroTile:
         f, spec = self.f, self.spec
         parts = product(range(spec.results), range(spec.lines), range(len(self.footprint.last)), range(spec.vectors))
         sums = {"sum" + "_".join(map(str, part)): f.zeros(f"<{self.lanes} x float>") for part in parts}
-        line_bytes, line_met = self.a.line_bytes, self.a.line_met
+        line_bytes, line_met, once = self.a.line_bytes, self.a.line_met, f.opaque(f.value(1))
+        if spec.results > 1:
+            self._prefetch_out()
         if not self.whole:
             self._make_masks()
         for row, used in self.footprint.rows(self.phase, spec.lines).items():
-            data = f.at(f.data, line_bytes * row)
-            if self.whole:
-                sums = self._added(data, used, sums)
-                continue
-            exists = f.op("i1", f"icmp ult {f.row + row}, {line_met.name}")
-            with f.loop(f.select(exists, f.value(1), f.value(0)), **sums) as once:
-                once.next(**self._added(data, used, dict(once.carried)))
-            sums = dict(once.carried)
+            data, rounds = f.at(f.data, line_bytes * row), once
+            if not self.whole:
+                exists = f.op("i1", f"icmp ult {f.row + row}, {line_met.name}")
+                rounds = f.select(exists, once, f.value(0))
+            for steps in self._parts_of_row(len(used)):
+                with f.loop(rounds, **sums) as part:
+                    part.next(**self._added(data, used, steps, dict(part.carried)))
+                sums = dict(part.carried)
         self._store(sums)
         f.done()
+
+    def _prefetch_out(self) -> None:
+        """Prefetch the outputs of several results, because these are so far apart that the processor does not."""
+        f, size = self.f, self.spec.across * BYTES[self.spec.output]
+        for r, line in product(range(self.spec.results), range(self.spec.lines)):
+            place = f.at(f.at(f.out, self.a.out_n * r), f.out_step * line)
+            for offset in range(0, size, LINE_BYTES):
+                f.prefetch(f.at(place, offset), write=True)
 
     def _make_masks(self) -> None:
         """Compute the masks of existing positions: of loaded vectors, and of the lanes that a tap has."""
@@ -203,17 +217,30 @@ class _MicroTile:
             there = f.op(f"<{lanes} x i32>", f"add {begin}, {numbers.name}")
             self.masks[start, step] = f.op(f"<{lanes} x i1>", f"icmp ult {there}, {limit.name}")
 
-    def _added(self, row: Value, used: list[tuple[int, int]], sums: dict[str, Value]) -> dict[str, Value]:
-        """Return the sums after all taps of the lines that use a row."""
+    def _parts_of_row(self, lines: int) -> Iterator[Sequence[Step]]:
+        """Yield the steps of an input row that ``lines`` lines use, in parts that are blocks of their own in the IR.
+
+        In longer blocks, LLVM moves loads so far from their uses that it must spill registers.
+        """
+        taps = ((phase, tap) for phase, taps in enumerate(self.footprint.last) for tap in range(taps.number))
+        steps = [(*each, k) for each, k in product(taps, self._order_of_k())]
+        together = max(1, MAX_BLOCK_ADDS // (lines * self.spec.results * self.spec.vectors))
+        return (steps[first : first + together] for first in range(0, len(steps), together))
+
+    def _added(
+        self, row: Value, used: list[tuple[int, int]], steps: Sequence[Step], sums: dict[str, Value]
+    ) -> dict[str, Value]:
+        """Return the sums after some steps of all lines that use a row."""
         f, spec, lines = self.f, self.spec, self.footprint.lines[self.phase]
         loaded: dict[tuple[int, int], Value] = {}
-        for number, taps in enumerate(self.footprint.last):
-            for tap, k, v in product(range(taps.number), self._order_of_k(), range(spec.vectors)):
-                x, mask = self._inputs(row, taps, tap, k, v, loaded)
-                for (line, line_tap), r in product(used, range(spec.results)):
-                    name = f"sum{r}_{line}_{number}_{v}"
-                    at = lines.first + line_tap * lines.step, taps.first + tap * taps.step
-                    after = f.fma(x, self._weight(r, at, k), sums[name])
+        for phase, tap, k in steps:
+            taps = self.footprint.last[phase]
+            inputs = [self._inputs(row, taps, tap, k, v, loaded) for v in range(spec.vectors)]
+            for (line, line_tap), r in product(used, range(spec.results)):
+                weight = self._weight(r, (lines.first + line_tap * lines.step, taps.first + tap * taps.step), k)
+                for v, (x, mask) in enumerate(inputs):
+                    name = f"sum{r}_{line}_{phase}_{v}"
+                    after = f.fma(x, weight, sums[name])
                     sums[name] = after if mask is None else f.select(mask, after, sums[name])
         return sums
 
