@@ -184,6 +184,8 @@ def forward_nest(
     if foldable and FAN_IN % order.blocks_a_line == 0:
         channels, steps = _with_taps(channels, steps)
     n, by_n, by_n_out = channels
+    if solves_for == "dst":
+        steps = [*map(_met_lines, steps[:-1]), steps[-1]]
     axes = [_along(axis, solves_for, *each) for axis, *each in steps]
     return ForwardNest(
         solves_for, conv.groups, n, k, _simplified(axes), (k * data[1], data[1]), (group_out, by_n_out),
@@ -211,6 +213,17 @@ def _with_taps(channels: Channels, steps: list[Steps]) -> tuple[Channels, list[S
 def _meets_a_tap_each(axis: Axis) -> bool:
     """Return whether there is one dst position, and the src position with each number meets the tap of that number."""
     return axis.dst == 1 and axis.kernel == axis.src > 1 and axis.dilation == 1 and axis.pad_begin == 0
+
+
+def _met_lines(steps: Steps) -> Steps:
+    """Replace an axis with one tap and a stride by an axis of the input positions that are met: only these are packed.
+
+    The last axis keeps its stride, because packing reads contiguous positions.
+    """
+    axis, weights, data, out = steps
+    if axis.kernel > 1 or axis.pad_begin or axis.src <= (axis.dst - 1) * axis.stride:
+        return steps
+    return Axis(axis.dst, axis.dst, 1), weights, data * axis.stride, out
 
 
 def _along(axis: Axis, solves_for: str, weights: int, data: int, out: int) -> Along:
