@@ -94,6 +94,7 @@ DEPTHWISE_LOAD_FACTOR = Rate(
 )
 GROUP_REGISTER_SHARE = Rate(0.65, "of the registers", "more sums in micro-tiles of groups cost GROUP_REGISTER_FACTOR")
 GROUP_REGISTER_FACTOR = Rate(1.1, "times", "time of micro-tiles of groups above GROUP_REGISTER_SHARE")
+GROUP_LINE_FACTOR = Rate(1.4, "times", "load of a cache line from the second cache in micro-tiles of groups")
 LINE_START_CYCLES = Rate(12.0, "cycles", "start of a run of positions that have the same taps")
 SEGMENT_CYCLES = Rate(8.0, "cycles", "start of a segment of K, or making its entry in a list")
 COMBINE_CYCLES = Rate(1.5, "cycles", "addition of a stored vector of sums")

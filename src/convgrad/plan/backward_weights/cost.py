@@ -121,8 +121,13 @@ def _taps_cycles(nest: WeightsNest, machine: Machine, spec: KernelSpec, nr: int)
     position = max(sums / 2, constants.LOAD_CYCLES * loads, constants.MIN_STEP_CYCLES) + constants.STEP_CYCLES
     passed = (spec.step - 1) * (micro_tile.mr + nr * spec.isa.lanes) * F32_BYTES / LINE_BYTES
     position += machine.l2_line_cycles * passed / constants.MAX_TAPS_IN_L1
-    if sums > constants.GROUP_REGISTER_SHARE * spec.isa.registers and spec.groups_in_lanes:
+    if spec.groups_in_lanes and sums > constants.GROUP_REGISTER_SHARE * spec.isa.registers:
         position *= constants.GROUP_REGISTER_FACTOR
+    if spec.groups_in_lanes:  # whole vectors of A and B are read from L2, but those of earlier positions from L1
+        fresh = micro_tile.outer_taps * min(inner.stride, micro_tile.inner_taps)
+        vectors = micro_tile.mr * fresh + nr if spec.a.moves else micro_tile.mr + nr * fresh
+        lines = vectors * spec.isa.lanes * F32_BYTES / LINE_BYTES
+        position = max(position, constants.GROUP_LINE_FACTOR * machine.l2_line_cycles * lines)
     segments = conv.batch * _segments_met(conv.axes[:-1], micro_tile.outer_taps)
     tiles = ceil(inner.kernel / micro_tile.inner_taps)
     padded = sum(p > 0 for p in (inner.pad_begin, inner.pad_end)) * min(micro_tile.inner_taps - 1, inner.dst)
