@@ -145,7 +145,8 @@ def _checked_accuracy(maximum: object, operator: str) -> float:
 
 def accuracy(max_error: float | None, operator: str = "max_error") -> float:
     """Return the allowed multiple of the direct sum's error bound: ``max_error``, else that of the context, else 1."""
-    return float(_DIRECT.in_force) if max_error is None else _checked_accuracy(max_error, operator)
+    found: float = _DIRECT.in_force if max_error is None else _checked_accuracy(max_error, operator)
+    return 1.0 if found is _DIRECT else found  # torch.compile of PyTorch 2.11 cannot trace a conversion to float
 
 
 @contextmanager
