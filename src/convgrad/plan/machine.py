@@ -96,6 +96,7 @@ class Machine:
     pack_spatial_ns: float = constants.PACK_SPATIAL_NS
     store_lanes_ns: float = constants.STORE_LANES_NS
     store_rows_ns: float = constants.STORE_ROWS_NS
+    pages_factor: float = constants.PAGES_FACTOR
 
     @property
     def cycle_ns(self) -> float:

@@ -21,7 +21,8 @@ from convgrad.spec.problem import Problem
 
 PROBLEMS = (
     "BWD_W f32 NXC mb8ic64ih28oc64oh28kh3ph1", "BWD_W f32 NXC mb8ic256ih14oc256oh14kh3ph1",
-    "BWD_W f32 NXC mb8ic256ih28oc64oh28kh1ph0", "BWD_W f32 NXC mb8ic512ih14oc128oh7kh1sh2ph0",
+    "BWD_W f32 NXC mb8ic1024ih14oc256oh14kh1ph0", "BWD_W f32 NXC mb8ic512ih14oc128oh7kh1sh2ph0",
+    "BWD_W f32 NXC mb8ic256ih28oc64oh28kh1ph0",
     "BWD_W f32 NXC:OIX mb8ic64ih28oc64oh28kh3ph1", "BWD_W f32 NXC mb8ic512ih7oc512oh7kh3ph1",
     "BWD_W f32 NCX mb8ic64ih28oc64oh28kh3ph1", "BWD_W f32 NCX:OIX mb8ic256ih14oc256oh14kh1ph0",
     "BWD_W f32 NCX mb8ic128ih28oc128oh14kh3sh2ph1", "BWD_W f32 NXC mb4ic3ih112oc32oh56kh3sh2ph1",

@@ -59,7 +59,7 @@ def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, 
     _, a_parts, b_parts, taps, _ = cut.parts
     compute = one.compute_ns * strided if spec.body == DEPTHWISE else one.compute_ns
     if spec.a.in_place and _pages_met(nest, one.operands, cut) > constants.MAX_PAGES:
-        compute *= constants.PAGES_FACTOR
+        compute *= machine.pages_factor
     alone = compute + one.store_ns + strided * taps * (a * one.a_ns * b_parts + b * one.b_ns * a_parts)
     images = min(1.0, largest[4] * nest.images_a_chain / nest.conv.batch)
     share = prod(largest[:4]) / prod(cut.counts[:4]) * images
