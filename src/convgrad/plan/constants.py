@@ -196,7 +196,7 @@ WINOGRAD_TASK_SHARE = Rate(3.0, "times the second cache", "larger tasks of a wei
 WINOGRAD_BLOCK_SHARE = Rate(0.7, "of the second cache", "maximum points and sums of a cache block of Winograd tiles")
 WINOGRAD_CHANNELS_A_TILE = Count(4, "channels", "channels per tile above which weights move more bytes than tiles")
 WINOGRAD_MIN_TILES = Count(96, "tiles", "tiles of a cache block above WINOGRAD_CHANNELS_A_TILE")
-WINOGRAD_RESULTS = Count(32, "results", "maximum result channels of a cache block if tiles are few")
+WINOGRAD_RESULTS = Count(64, "results", "maximum result channels of a cache block if tiles are few")
 
 # -- limits of kernels -------------------------------------------------------------------------------------------------
 
@@ -214,6 +214,7 @@ PREFETCH_TRANSPOSE_BYTES = Count(8192, "bytes", "distance at which transposing p
 PREFETCH_MAX_CHANNELS = Count(32, "channels", "channels of a prefetched panel; more would evict packed data")
 PREFETCH_MIN_STRIDE_BYTES = Count(8192, "bytes", "minimum stride of channels that are prefetched")
 PREFETCH_CONFLICT_BYTES = Count(2048, "bytes", "no prefetch at strides that are multiples of this: it would evict data")
+PREFETCH_ROWS = Count(4, "rows", "distance at which the output transform of Winograd prefetches weights to store")
 PREFETCH_BLOCKS = Count(2, "blocks", "blocks of lines before the block whose inputs the spatial stencil prefetches")
 PREFETCH_DEPTHWISE_BYTES = Count(4096, "bytes", "distance at which the depthwise kernel prefetches")
 DEPTHWISE_PANELS = Count(2, "panels", "panels of groups per pass over several micro-tiles of taps; a power of two")

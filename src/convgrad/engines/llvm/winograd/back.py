@@ -29,6 +29,7 @@ from convgrad.engines.llvm.winograd.vectors import (
     walk,
     whole,
 )
+from convgrad.plan.constants import PREFETCH_ROWS
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.plan.winograd import of_point, pitch
@@ -121,6 +122,8 @@ def weights(f: Function, spec: Spec, a: Named, number: Value, sums: Value, stagi
         to = (f.at(a.data, number * a.row), a.channel * v.lanes)
         moving = {"sums": (f.at(sums, number * a.sums_row), f.value(v.bytes)), "out": to}
     with walk(f, count, left=left, **moving) as some:
+        if spec.out == BY_TAPS:
+            one.prefetch_rows(some.sums, some.out)
         values, mask = one.back(spec.transforms.of_weights.back, some.sums), f.mask(some.left, v.lanes)
         one.flag(list(chain(*values)), mask)
         if spec.out == BY_TAPS:
@@ -174,6 +177,16 @@ class _Back:
         beyond = f.op(mask.type, f"fcmp uno {found}, {found.name}")
         with f.when(f.any_of([f.op(mask.type, f"and {beyond}, {mask.name}")])):
             f.say(f"store atomic i64 1, {self.a.infinite} monotonic, align 8")
+
+    def prefetch_rows(self, sums: Value, out: Value) -> None:
+        """Prefetch the sums of the next src channel, and the weights of a later one, which are far apart."""
+        f, a = self.f, self.a
+        following = f.at(sums, a.sums_row)
+        for _ in range(self.spec.transforms.points):
+            f.prefetch(following)
+            following = f.at(following, a.point)
+        for lane in range(self.v.lanes):
+            f.prefetch(f.at(f.at(out, a.row * PREFETCH_ROWS), a.channel * lane), write=True)
 
     # -- positions --
 
