@@ -249,3 +249,13 @@ def test_large_copies_are_not_made(role: str) -> None:
         assert isinstance(chosen, ForwardPlan)
         assert chosen.packed_once == once
         assert made.packed_bytes == once * batch * (256 + 16) * 56 * 56 * 4  # a line more per position
+
+
+def test_a_stride_of_one_position_has_no_effect() -> None:
+    one = problem("FWD_D f32 NCX mb2ic64ih3iw8oc64oh1ow8kh1kw1sh3ph0")
+    rows, columns = one.geometry.axes
+    huge = replace(one, geometry=replace(one.geometry, axes=(replace(rows, stride=1 << 60), columns)))
+    found = [
+        tables(each, dense_view(each), plan(each, dense_view(each), Machine(ISAS["avx512"]), 1)) for each in (one, huge)
+    ]
+    assert found[0].numbers == found[1].numbers

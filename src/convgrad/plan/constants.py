@@ -216,5 +216,6 @@ PREFETCH_MIN_STRIDE_BYTES = Count(8192, "bytes", "minimum stride of channels tha
 PREFETCH_CONFLICT_BYTES = Count(2048, "bytes", "no prefetch at strides that are multiples of this: it would evict data")
 PREFETCH_ROWS = Count(4, "rows", "distance at which the output transform of Winograd prefetches weights to store")
 PREFETCH_BLOCKS = Count(2, "blocks", "blocks of lines before the block whose inputs the spatial stencil prefetches")
+PREFETCH_MAX_LINE_BYTES = Count(8192, "bytes", "maximum lines that are prefetched; processors prefetch longer lines")
 PREFETCH_DEPTHWISE_BYTES = Count(4096, "bytes", "distance at which the depthwise kernel prefetches")
 DEPTHWISE_PANELS = Count(2, "panels", "panels of groups per pass over several micro-tiles of taps; a power of two")

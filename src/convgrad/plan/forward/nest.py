@@ -223,7 +223,7 @@ def _met_lines(steps: Steps) -> Steps:
     axis, weights, data, out = steps
     if axis.kernel > 1 or axis.pad_begin or axis.src <= (axis.dst - 1) * axis.stride:
         return steps
-    return Axis(axis.dst, axis.dst, 1), weights, data * axis.stride, out
+    return Axis(axis.dst, axis.dst, 1), weights, data * (axis.stride if axis.dst > 1 else 1), out
 
 
 def _along(axis: Axis, solves_for: str, weights: int, data: int, out: int) -> Along:

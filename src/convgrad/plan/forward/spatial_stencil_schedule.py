@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from convgrad.plan.constants import PREFETCH_MAX_LINE_BYTES
 from convgrad.plan.forward.nest import Along, ForwardNest
 from convgrad.plan.forward.schedule import CALL
 from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan, seen
@@ -19,7 +20,7 @@ NUMBERS = Record(
     "data_group", "data_k", "out_group", "out_n", "weights_group", "weights_n", "weights_k", "bias_n",
     "accumulate", "extent", "met",  # numbers of output and input positions of the last axis
     "line_met", "line_bytes",  # input positions along the axis of lines, and bytes from one to the next
-    "prefetched_line",  # bytes of a line that are prefetched: all, or none if lines are not neighbours
+    "prefetched_line",  # bytes of a line that are prefetched: all, or none if lines are long or no neighbours
     "b_at", "bias_at",
 )  # fmt: skip
 ALONG = Record("kernel", "tap", "first", "count")  # an axis: number of taps, bytes from a tap to the next, rows of PART
@@ -56,7 +57,7 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
         "weights_group": of_group, "weights_n": of_result, "weights_k": of_k, "bias_n": view.bias,
         "accumulate": int(accumulates), "extent": last.extent, "met": last.met,
         "line_met": lines.met, "line_bytes": lines.data,
-        "prefetched_line": lines.data if lines.data == last.data * last.met else 0,
+        "prefetched_line": lines.data if lines.data == last.data * last.met <= PREFETCH_MAX_LINE_BYTES else 0,
     }  # fmt: skip
     return Schedule({"tasks": TASK.rows(tasks), "parts": PART.rows(rows)}, numbers, size + 4 * LINE_BYTES)
 
