@@ -153,9 +153,9 @@ class MicroTile:
             self.store([chain.carried[name] for name in self.names], f.at(chain.chain, -CHAIN.bytes))
 
     def prefetch_out(self) -> None:
-        """Prefetch the lines of the output for stores; they are often far apart, where the processor does not."""
+        """Prefetch the output, whose lines are often far apart: of this micro-tile, or in stencils of the next one."""
         f, size = self.f, self.vectors * self.spec.isa.lanes * BYTES[self.spec.output]
-        row = f.out
+        row = f.at(f.out, f.out_step * self.rows) if self.spec.stencil else f.out
         for _ in range(self.rows):
             for line in range(0, size, LINE_BYTES):
                 f.prefetch(f.at(row, line), write=True)
