@@ -1,7 +1,7 @@
 """Measure whole training steps of nine networks: PyTorch's convolutions, ours, ours on our own threads, and by tiles.
 
 PYTHONPATH=src python benchmarks/torch_steps.py -o benchmarks/results/torch_steps.csv
-PYTHONPATH=src python benchmarks/torch_steps.py --threads 1 -o benchmarks/results/torch_steps_1thread.csv
+PYTHONPATH=src python benchmarks/torch_steps.py --threads 1 -o steps.csv
 PYTHONPATH=src python benchmarks/torch_steps.py --table benchmarks/results/torch_steps.csv
 PYTHONPATH=src python benchmarks/torch_steps.py --first -o benchmarks/results/torch_first_steps.csv
 

@@ -6,14 +6,14 @@ import csv
 from collections.abc import Mapping
 from functools import cache
 from math import log2
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 
 from tests.docs.svg import AT_NIGHT, INK, LINE, QUIET, line, picture, words
 from tests.support.places import BENCHMARKS, DOCS
 
 RESULTS = BENCHMARKS / "results"
 PICTURE = DOCS / "pictures" / "classes.svg"
-RUN = "xeon_f32.csv"
+RUN = "zen5_f32.csv"
 GLANCE = {  # the suite of each class
     "ResNet-50": "resnet50",
     "VGG, DenseNet, Inception": "dense",
@@ -40,14 +40,15 @@ ONE, OCTAVE, TOP, BAR, GAP = 182, 80, 118, 9, 9  # pixels: of a ratio of 1, per 
 
 @cache
 def ratios() -> Ratios:
-    """Return the ratio to PyTorch of each layer, by class, pass and layout."""
-    found: dict[tuple[str, str, str], dict[str, float]] = {
+    """Return the ratio to PyTorch of each layer, by class, pass and layout: the median if there are several runs."""
+    found: dict[tuple[str, str, str], dict[str, list[float]]] = {
         (name, way, layout): {} for name in GLANCE for way in PASSES for layout in ("NXC", "NCX")
     }
     names = {suite: name for name, suite in GLANCE.items()}
     for row in csv.DictReader((RESULTS / RUN).read_text(encoding="utf-8").splitlines()):
-        found[names[row["suite"]], row["direction"], row["layout"]][row["name"]] = float(row["torch_ratio"])
-    return found
+        layers = found[names[row["suite"]], row["direction"], row["layout"]]
+        layers.setdefault(row["name"], []).append(float(row["torch_ratio"]))
+    return {key: {name: median(each) for name, each in layers.items()} for key, layers in found.items()}
 
 
 def at(ratio: float) -> float:

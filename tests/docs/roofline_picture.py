@@ -9,7 +9,7 @@ from math import atan, degrees, log10
 from tests.docs.svg import AT_NIGHT, INK, LINE, WIDTH, line, picture, words
 from tests.support.places import BENCHMARKS, DOCS
 
-RESULTS = BENCHMARKS / "results" / "few_f32_run1.csv"
+RESULTS = BENCHMARKS / "results" / "zen5_f32.csv"
 PICTURE = DOCS / "pictures" / "roofline.svg"
 SUITES = {  # by suite: its name on the page, and its colours by day and by night
     "depthwise": ("depthwise", "#b3412e", "#ff9a86"),
@@ -86,12 +86,15 @@ def points(rows: Sequence[dict[str, str]]) -> list[str]:
 def drawing() -> str:
     """Return the picture: a point per layer, below the roofs that its run measured."""
     with RESULTS.open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if (row["layout"], row["direction"]) == ("NXC", "FWD_D")]
+        rows = {
+            row["name"]: row for row in csv.DictReader(file)
+            if row["suite"] in SUITES and (row["layout"], row["direction"]) == ("NXC", "FWD_D")
+        }  # fmt: skip
     parts = []
     for at, (name, fill, _) in enumerate(SUITES.values()):
         x, y = 8 + 130 * (at % 3), 16 + 22 * (at // 3)
         parts += [f'<circle cx="{x + 6}" cy="{y}" r="5" fill="{fill}"/>', words(x + 18, y, name, "start", size=13)]
-    parts += [*axes(), *roofs(rows[0]), *points(rows)]
+    parts += [*axes(), *roofs(next(iter(rows.values()))), *points(list(rows.values()))]
     colours = {**AT_NIGHT, **{day: dark for _, day, dark in SUITES.values()}}
     return picture("Roofline of forwards with few channels, with 1 and 3 axes or in groups", FOOT + 50, parts, colours)
 
