@@ -20,7 +20,7 @@ NUMBERS = Record(
     "data_group", "data_k", "out_group", "out_n", "weights_group", "weights_n", "weights_k", "bias_n",
     "accumulate", "extent", "met",  # numbers of output and input positions of the last axis
     "line_met", "line_bytes",  # input positions along the axis of lines, and bytes from one to the next
-    "prefetched_line",  # bytes of a line that are prefetched: all, or none if lines are long or no neighbours
+    "prefetched_line",  # bytes of a line that are prefetched: all, or none if lines are long or not neighbours
     "b_at", "bias_at",
 )  # fmt: skip
 ALONG = Record("kernel", "tap", "first", "count")  # an axis: number of taps, bytes from a tap to the next, rows of PART
