@@ -187,14 +187,15 @@ class Function:
         return self.op("ptr", f"alloca {kind}, i64 {count}, align 64")
 
     def prefetch(self, pointer: Value, locality: int = 3, write: bool = False) -> None:
-        """Prefetch a cache line into L1, or into L2 if ``locality`` is 2. The address may be invalid.
-
-        If ``write`` is true, this core becomes the only one that has the line, as stores need it.
-        """
+        """Prefetch a cache line into L1, or L2 if ``locality`` is 2; for stores if ``write``. It may be invalid."""
         self.intrinsic("void", "llvm.prefetch.p0", pointer, f"i32 {int(write)}", f"i32 {locality}", "i32 1")
 
-    def prefetch_all(self, pointer: Value, size: Value, locality: int = 3, write: bool = False) -> None:
-        """Prefetch the cache lines of ``size`` bytes, as ``prefetch`` does."""
+    def prefetch_all(self, pointer: Value, size: Value | int, locality: int = 3, write: bool = False) -> None:
+        """Prefetch the cache lines of ``size`` bytes: in a loop, or unrolled if ``size`` is an int."""
+        if isinstance(size, int):
+            for offset in range(0, size, LINE_BYTES):
+                self.prefetch(self.at(pointer, offset), locality, write)
+            return
         with self.loop(size + (LINE_BYTES - 1) >> LINE_BYTES.bit_length() - 1, to=pointer) as line:
             self.prefetch(line.to, locality, write)
             line.next(to=self.at(line.to, LINE_BYTES))
@@ -226,10 +227,7 @@ class Function:
         return self.op("i1", f"icmp ne {self.op(f'i{lanes}', f'bitcast {masks[0]} to i{lanes}')}, 0")
 
     def shuffle(self, a: Value, b: Value, lanes: list[int]) -> Value:
-        """Return a vector of lanes of ``a`` and ``b``, by number; those of ``b`` follow those of ``a``.
-
-        The number -1 stands for an undefined lane.
-        """
+        """Return lanes of ``a`` and ``b``, by number: those of ``b`` follow those of ``a``, and -1 is undefined."""
         element = a.type.split(" x ")[1][:-1]
         picks = ", ".join(f"i32 {lane}" if lane >= 0 else "i32 poison" for lane in lanes)
         return self.op(f"<{len(lanes)} x {element}>", f"shufflevector {a}, {b}, <{len(lanes)} x i32> <{picks}>")

@@ -23,7 +23,6 @@ from convgrad.engines.llvm.microkernel import multiply_add, opaque_pointer
 from convgrad.formats import F32
 from convgrad.plan.forward.recipe import ForwardSpec, StencilShape
 from convgrad.plan.forward.schedule import CHAIN, PART, STENCIL_SEGMENT
-from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tree import END
 
@@ -84,8 +83,7 @@ class GroupedStencil(MicroTile):
         channels = n.channels(self.spec.isa.lanes, self.vectors - 1).stop
         size, here = self.channel_bytes, f.next
         for _ in range(self.rows * min(n.by_position, max(n.sizes))):
-            for line in range(0, channels * size, LINE_BYTES):
-                f.prefetch(f.at(here, line), locality=2)
+            f.prefetch_all(here, channels * size, locality=2)
             here = f.at(here, step)
 
     def segment(self, segment: Value, prefetched: Value, sums: Values) -> Values:

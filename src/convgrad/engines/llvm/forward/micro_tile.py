@@ -157,8 +157,7 @@ class MicroTile:
         f, size = self.f, self.vectors * self.spec.isa.lanes * BYTES[self.spec.output]
         row = f.at(f.out, f.out_step * self.rows) if self.spec.stencil else f.out
         for _ in range(self.rows):
-            for line in range(0, size, LINE_BYTES):
-                f.prefetch(f.at(row, line), write=True)
+            f.prefetch_all(row, size, write=True)
             row = f.at(row, f.out_step)
 
     def segment(self, segment: Value, prefetched: Value, sums: Values) -> Values:

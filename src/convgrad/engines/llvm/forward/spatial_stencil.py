@@ -20,7 +20,6 @@ from convgrad.engines.llvm.store import Epilogue, total
 from convgrad.plan.constants import PREFETCH_BLOCKS
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec, Taps, starts
 from convgrad.plan.forward.spatial_stencil_schedule import PART, TASK
-from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
 
 MAX_BLOCK_ADDS = 96  # multiply-adds of a block of IR
@@ -202,8 +201,7 @@ class _MicroTile:
         f, size = self.f, self.spec.across * BYTES[self.spec.output]
         for r, line in product(range(self.spec.results), range(self.spec.lines)):
             place = f.at(f.at(f.out, self.a.out_n * r), f.out_step * line)
-            for offset in range(0, size, LINE_BYTES):
-                f.prefetch(f.at(place, offset), write=True)
+            f.prefetch_all(place, size, write=True)
 
     def _make_masks(self) -> None:
         """Compute the masks of existing positions: of loaded vectors, and of the lanes that a tap has."""
