@@ -1,4 +1,4 @@
-"""Random problems by tiles, of all roles, against their bounds: tiles that hang over, one row, one column, pads.
+"""Random problems by tiles, of all roles, against their bounds: one to three axes, tiles that hang over, pads.
 
 ``python -m campaigns winograd --problems 20000`` computes so many by kernels, of normal numbers and of numbers of
 mixed scales, and holds them to the bound in its three forms (docs/numerics.md), with sums in f64 as what is exact. What
@@ -33,12 +33,13 @@ from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem, canonical_shapes, posed
-from convgrad.spec.toom_cook import ALGORITHMS
+from convgrad.spec.toom_cook import MIN_CHANNELS, algorithms
 from convgrad.spec.toom_cook_bound import BOUNDS, toom_cook_bound
-from tests.support.engine_helpers import HOST, Array, empty
+from tests.support.engine_helpers import HOST, Array, empty, lying
 
 CHANNELS = (32, 40, 64)
 FEW = (1, 3, 8, 17, 33)  # channels, where sums are long
+KERNELS = ((3, 3), (3, 3), (3, 3), (5, 5), (3,), (5,), (1, 3), (3, 1), (3, 5), (7, 3), (3, 3, 3), (3, 1, 1), (1, 3, 3))
 LONG = (1_000, 70_000)  # terms of a long sum
 WEIGHTS = {"NXC": "XIO", "NCX": "OIX"}
 ROLES: tuple[SolvesFor, ...] = ("weights", "dst", "src")
@@ -46,7 +47,7 @@ ROLES: tuple[SolvesFor, ...] = ("weights", "dst", "src")
 
 def drawn(rng: np.random.Generator, largest: int = 19) -> Problem:
     """Return a problem: extents of 1 to 19, or less, pads of 0 to 2 at each end, one group or two."""
-    axes = axes_of(rng, largest)
+    axes = axes_of(rng, largest, KERNELS[rng.integers(len(KERNELS))])
     layout = ("NXC", "NCX")[rng.integers(2)]
     src, dst = (int(each) for each in rng.choice(CHANNELS, 2))
     groups = int(rng.choice((1, 1, 1, 2)))
@@ -61,7 +62,7 @@ def drawn_small(rng: np.random.Generator) -> Problem:
 
 def drawn_long(rng: np.random.Generator) -> Problem:
     """Return a problem with long sums and few results: extents of 1 to 4, one group or two of few channels."""
-    axes, layout = axes_of(rng, 4), ("NXC", "NCX")[rng.integers(2)]
+    axes, layout = axes_of(rng, 4, (3, 3)), ("NXC", "NCX")[rng.integers(2)]
     role, terms = ROLES[rng.integers(3)], int(math.exp(rng.uniform(*map(math.log, LONG))))
     groups, batch = int(rng.choice((1, 1, 1, 2))), int(rng.integers(1, 3))
     src, dst = (int(each) for each in rng.choice(FEW, 2))
@@ -74,13 +75,13 @@ def drawn_long(rng: np.random.Generator) -> Problem:
     return posed_by_tiles(rng, Conv(batch, groups, groups * src, groups * dst, axes), layout, role)
 
 
-def axes_of(rng: np.random.Generator, largest: int) -> tuple[Axis, ...]:
-    """Return two axes: extents of 1 to the largest, pads of 0 to 2 at each end."""
-    axes = []
-    for _ in range(2):
-        begin, end = (int(each) for each in rng.integers(0, 3, 2))
-        size = int(rng.integers(max(1, 3 - begin - end), largest + 1))
-        axes.append(Axis(size, size + begin + end - 2, 3, pad_begin=begin, pad_end=end))
+def axes_of(rng: np.random.Generator, largest: int, kernel: Sequence[int]) -> tuple[Axis, ...]:
+    """Return axes of these taps: extents of 1 to the largest, or less of three axes; pads of 0 to 2 at each end."""
+    axes, largest = [], largest if len(kernel) < 3 else min(largest, 7)
+    for taps in kernel:
+        begin, end = (int(each) for each in rng.integers(0, min(3, taps), 2))
+        size = int(rng.integers(max(1, taps - begin - end), largest + 1))
+        axes.append(Axis(size, size + begin + end - (taps - 1), taps, pad_begin=begin, pad_end=end))
     return tuple(axes)
 
 
@@ -88,7 +89,9 @@ def posed_by_tiles(rng: np.random.Generator, conv: Conv, layout: str, role: Solv
     """Return the problem of a convolution, by tiles of any size."""
     layouts = {"src": layout, "dst": layout, "weights": WEIGHTS[layout]}
     one = posed(role, False, conv, layouts, F32, F32)  # type: ignore[arg-type]
-    return replace(one, algorithm=list(ALGORITHMS)[rng.integers(len(ALGORITHMS))])
+    enough = MIN_CHANNELS * conv.groups
+    names = [*algorithms(replace(conv, src_channels=enough, dst_channels=enough))]
+    return replace(one, algorithm=names[rng.integers(len(names))])
 
 
 def values(shape: Sequence[int], layout: str, mixed: bool, rng: np.random.Generator) -> Array:
@@ -96,9 +99,7 @@ def values(shape: Sequence[int], layout: str, mixed: bool, rng: np.random.Genera
     made = rng.standard_normal(shape, np.float32)
     if mixed:
         made *= np.float32(10) ** rng.integers(-8, 9, shape).astype(np.float32)
-    if layout == "XIO":
-        return np.ascontiguousarray(made.transpose(2, 3, 1, 0)).transpose(3, 2, 0, 1)
-    return np.moveaxis(np.ascontiguousarray(np.moveaxis(made, 1, -1)), -1, 1) if layout == "NXC" else made
+    return lying(made, layout)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

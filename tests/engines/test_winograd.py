@@ -23,10 +23,12 @@ from convgrad.spec import tiles
 from convgrad.spec.bound import gamma
 from convgrad.spec.chosen import guarantee, kappa, why_not_of, with_algorithm
 from convgrad.spec.exact_result import evaluate
+from convgrad.spec.filtering import FILTERINGS, Filtering
+from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.order import height_of, order_of
 from convgrad.spec.ordered import evaluate_in_order
-from convgrad.spec.toom_cook import ALGORITHMS
+from convgrad.spec.toom_cook import algorithms
 from convgrad.spec.toom_cook_bound import BOUNDS, toom_cook_bound
 from tests.support.engine_helpers import HOST, empty, lying
 from tests.support.helpers import assert_same_bits
@@ -45,44 +47,51 @@ LINES = (
 
 
 @pytest.mark.parametrize("solves_for", ["weights", "dst"])
-@pytest.mark.parametrize("name", NAMES)
-def test_transforms_are_the_sums_of_a_tile(name: str, solves_for: SolvesFor) -> None:
+@pytest.mark.parametrize("one", FILTERINGS.values(), ids=str)
+def test_transforms_are_the_sums_of_a_tile(one: Filtering, solves_for: SolvesFor) -> None:
     """A weight is the sum over j of dst[j] src[j + k], a position that over k of weights[k] src[j + k], exactly."""
-    variant = ALGORITHMS[name]
-    met, other, back = matrices(variant, solves_for)
+    met, other, back = matrices(one, solves_for)
+    assert len(back) == (one.taps if solves_for == "weights" else one.tile)
     for number, row in enumerate(back):
-        made = (met.T * row) @ other / variant.divisor
-        wanted = [[Fraction(int(i == j + number)) for j in range(other.shape[1])] for i in range(variant.axis_points)]
+        made = (met.T * row) @ other / one.divisor
+        wanted = [[Fraction(int(i == j + number)) for j in range(other.shape[1])] for i in range(one.points)]
         assert (made == np.array(wanted, object)).all()
 
 
-# Of what two tiles meet, the share of the later one, by variant and tap: of its first position, of its second.
-SHARES = {"2x2": ((0.29290, 1), (0, 1), (0, 0.70710)), "4x4": ((0.19200, 1), (0, 1), (0, 0.80800))}
+# The shares of the positions that a tile meets, by tile and taps, for each tap: 1 together at the same position of src.
+SHARES = {
+    (1, 1): [[1]],
+    (2, 3): [[0.2929, 1, 0.7071, 0], [0, 1, 1, 0], [0, 0.7071, 1, 0.2929]],
+    (4, 3): [[0.192, 1, 1, 1, 0.808, 0], [0, 1, 1, 1, 1, 0], [0, 0.808, 1, 1, 1, 0.192]],
+    (2, 5): [
+        [0.10907, 0.47784, 0.52566, 0.52216, 0.36527, 0], [0, 0.45256, 0.55787, 0.54744, 0.44213, 0],
+        [0, 0.44186, 0.55814, 0.55814, 0.44186, 0], [0, 0.44213, 0.54744, 0.55787, 0.45256, 0],
+        [0, 0.36527, 0.52216, 0.52566, 0.47784, 0.10907],
+    ],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_kappa_bounds_the_paths_to_a_weight(name: str) -> None:
+@pytest.mark.parametrize("one", FILTERINGS.values(), ids=str)
+def test_kappa_bounds_the_paths_to_a_weight(one: Filtering) -> None:
     """The norm of the paths' coefficients, whatever shares are chosen: docs/numerics.md derives it."""
-    variant, norms = ALGORITHMS[name], []
-    source, destination, weights = (np.abs(each).astype(float) for each in matrices(variant))
-    for k, (first, second) in enumerate(SHARES[name]):
-        paths = (source.T * weights[k]) @ destination / variant.divisor
-        share = np.ones(variant.axis_points)
-        share[[0, variant.tile]] = first, 1 - first
-        share[[1, variant.tile + 1]] = second, 1 - second
+    norms = []
+    source, destination, weights = (np.abs(each).astype(float) for each in matrices(one))
+    for row, shares in zip(weights, np.array(SHARES[one.tile, one.taps]), strict=True):
+        paths = (source.T * row) @ destination / one.divisor
         met = paths.any(1)
-        assert (share[met] > 0).all()
-        norms.append(np.linalg.norm(paths[met] / np.sqrt(share[met])[:, None], 2))
-    assert variant.of_weights.kappa * 0.9999 <= max(norms) <= variant.of_weights.kappa
+        assert (shares[met] > 0).all()
+        for position in range(one.tile):
+            assert shares[position :: one.tile].sum() == pytest.approx(1, abs=1e-12)
+        norms.append(np.linalg.norm(paths[met] / np.sqrt(shares[met])[:, None], 2))
+    assert one.of_weights.kappa * 0.9999 <= max(norms) <= one.of_weights.kappa
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_kappa_bounds_the_paths_to_a_position(name: str) -> None:
+@pytest.mark.parametrize("one", FILTERINGS.values(), ids=str)
+def test_kappa_bounds_the_paths_to_a_position(one: Filtering) -> None:
     """The norm of the coefficients of what a tile meets and of the weights, for each position of the tile."""
-    variant = ALGORITHMS[name]
-    met, other, back = (np.abs(each).astype(float) for each in matrices(variant, "dst"))
-    norms = [np.linalg.norm((met.T * row) @ other / variant.divisor, 2) for row in back]
-    assert variant.of_positions.kappa * 0.9999 <= max(norms) <= variant.of_positions.kappa
+    met, other, back = (np.abs(each).astype(float) for each in matrices(one, "dst"))
+    norms = [np.linalg.norm((met.T * row) @ other / one.divisor, 2) for row in back]
+    assert one.of_positions.kappa * 0.9999 <= max(norms) <= one.of_positions.kappa
 
 
 runs = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
@@ -96,12 +105,40 @@ def test_kernels_have_the_specified_bits(direction: str, line: str, name: str, i
     has_specified_bits(direction, line, name, isa)
 
 
+# One axis, axes of one tap, five taps, an axis that is summed directly: the first, the second, with many taps.
+OTHER_KERNELS = (
+    "mb2ic32iw19oc33ow19kw3pw1", "mb2ic40iw19oc33ow17kw5pw1", "mb2ic37ih6iw9oc33oh6ow9kh1kw3ph0pw1",
+    "mb2ic32ih6iw9oc33oh8ow9kh3kw1ph2pw0", "mb2ic32ih9oc33oh9kh5ph2", "mb2ic35ih7iw9oc33oh7ow9kh5kw3ph2pw1",
+    "mb2ic35ih9iw9oc33oh9ow9kh7kw3ph3pw1", "mb1ic35id5ih6iw7oc33od5oh6ow7kd3kh3kw3pd1ph1pw1",
+    "mb2ic32id5ih6iw7oc33od5oh6ow7kd3kh1kw1pd1ph0pw0", "mb1ic32id5ih6iw7oc33od3oh6ow7kd3kh3kw3pd0ph1pw1",
+    "mb1ic32id4ih6iw7oc33od4oh6ow7kd3kh4kw3pd1ph2pw1", "g2mb1ic74id5ih6iw7oc66od7oh6ow7kd3kh3kw3pd2ph1pw1",
+    "mb1ic256id3ih4iw4oc256od3oh4ow4kd3kh3kw3pd1ph1pw1",
+)  # fmt: skip
+
+
+@runs
+@tiers("direction, line, isa", DIRECTIONS, OTHER_KERNELS, HOST, every=11)
+@pytest.mark.usefixtures("eight_cores")
+def test_kernels_of_other_sizes_have_the_specified_bits(direction: str, line: str, isa: str) -> None:
+    """In as many axes, also of operands in 16 bits."""
+    one = problem_of(f"{direction} f32 NXC {line}")
+    assert isinstance(one.geometry, Conv)
+    names = [*algorithms(one.geometry)]
+    assert len(names) == 1 + ("3" in line.partition("k")[2])
+    for name in names:
+        has_specified_bits(direction, line, name, isa)
+    for fmt in ("bf16", "f16"):
+        has_specified_bits(direction, line, names[-1], isa, fmt)
+
+
 @runs
 @tiers("name, isa", NAMES, HOST, every=4)
 def test_many_tiles_are_summed_in_units(name: str, isa: str) -> None:
     """Of rows that are cut, too."""
     has_specified_bits("BWD_W", "mb2ic32ih118oc32oh118kh3ph1", name, isa)
     has_specified_bits("BWD_W", "mb1ic33ih18iw270oc32oh18ow270kh3kw3ph1pw1", name, isa)
+    volume = "mb2ic33id3ih40iw40oc32od3oh40ow40kd3kh3kw3pd1ph1pw1"
+    has_specified_bits("BWD_W", volume, f"1x{name}", isa)
 
 
 @runs
@@ -128,15 +165,15 @@ def test_every_tile_has_its_turn(images: int, rows: int, columns: int) -> None:
     assert one.units <= tiles.UNITS or blocks > tiles.UNITS * tiles.MAX_BLOCKS
 
 
-def has_specified_bits(direction: str, line: str, name: str, isa: str) -> None:
-    one = posed(line, name, direction=direction)
+def has_specified_bits(direction: str, line: str, name: str, isa: str, fmt: str = "f32") -> None:
+    one = posed(line, name, direction=direction, fmt=fmt)
     operands = drawn(one, len(line))
     expected = evaluate_in_order(one, operands)
     for layout, threads in (("NXC", 1), ("NCX", 3), ("NXC:OIX", 2), ("NCX:XIO", 1)):
-        there = posed(line, name, layout, direction)
+        there = posed(line, name, layout, direction, fmt)
         given = [lying(each, lies) for each, lies in zip(operands, there.layouts, strict=False)]
         got = computed(there, given, empty(there), isa, threads)
-        assert_same_bits(np.ascontiguousarray(got), np.ascontiguousarray(expected), (line, name, layout, threads))
+        assert_same_bits(np.ascontiguousarray(got), np.ascontiguousarray(expected), (line, name, fmt, layout, threads))
 
 
 @runs
@@ -240,7 +277,8 @@ def test_an_accuracy_admits_what_keeps_it() -> None:
             factor = kappa(held) * gamma(height_of(held), F32.unit) / gamma(height_of(one), F32.unit)
             assert factor == pytest.approx(guarantee(one, name), rel=1e-4)
     for line, why in (
-        ("BWD_W f32 NXC mb8ic128ih28oc128oh28kh5ph2", "kernels of 3x3 have tiles; this one is 5x5"),
+        ("BWD_W f32 NXC mb8ic128ih28oc128oh28kh7ph3", "axes of 3 or 5 taps have tiles; the kernel is 7x7"),
+        ("FWD_D f32 NXC mb8ic128ih28oc128oh28kh1ph0", "axes of 3 or 5 taps have tiles; the kernel is 1x1"),
         ("BWD_W f32 NXC mb8ic128ih28oc128oh14kh3sh2ph1", "stride 1 and dilation 1"),
         ("BWD_W f32 NXC g8mb8ic128ih28oc128oh28kh3ph1", "32 channels of src and of dst per group"),
         ("BWD_W f32 NXC mb8ic16ih28oc128oh28kh3ph1", "32 channels of src"),

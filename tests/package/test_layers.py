@@ -26,8 +26,8 @@ WORDS = {
     "libraries": "library dlpack torch jax",
     "spec": (
         "rules operators layouts geometry foreign check shapes channels extents readings problem activation "
-        "derivatives formulas work tiles toom_cook order chosen pieces subproblems image_cuts bound samples chains "
-        "toom_cook_ordered toom_cook_sizes toom_cook_bound ordered ordered_samples exact_result"
+        "derivatives formulas work tiles filtering toom_cook slices order chosen pieces subproblems image_cuts bound "
+        "samples chains toom_cook_ordered toom_cook_sizes toom_cook_bound ordered ordered_samples exact_result"
     ),
     "cases": (
         "case naming place tags knobs descriptors benchdnn posed lying driver_flags miopen hlo_text hlo "

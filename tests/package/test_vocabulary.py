@@ -11,9 +11,9 @@ import pytest
 from tests.support.places import SOURCES
 
 ROOMS = {  # lines: a commit that needs more says why, one that needs less lowers it
-    "plan": 1_730, "plan/backward_weights": 1_610, "plan/forward": 2_170,
-    "engines": 1_715, "engines/llvm": 3_670, "engines/llvm/backward_weights": 1_045,
-    "engines/llvm/forward": 2_055, "engines/llvm/winograd": 1_170,
+    "plan": 1_765, "plan/backward_weights": 1_610, "plan/forward": 2_170,
+    "engines": 1_715, "engines/llvm": 3_675, "engines/llvm/backward_weights": 1_045,
+    "engines/llvm/forward": 2_055, "engines/llvm/winograd": 1_280,
     "plan/cuda": 870, "engines/cuda": 1_080,
 }  # fmt: skip
 SLACK = 40  # lines

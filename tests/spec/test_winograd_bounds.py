@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ from convgrad.notation import problem as problem_of
 from convgrad.spec.bound import gamma
 from convgrad.spec.chosen import guarantee
 from convgrad.spec.exact_result import evaluate
+from convgrad.spec.filtering import FILTERINGS, Filtering
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.order import height_of
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem, canonical_shapes
-from convgrad.spec.toom_cook import ALGORITHMS, AXES
 from convgrad.spec.toom_cook_bound import (
     BOUNDS,
     GROWTH,
@@ -34,6 +35,7 @@ from convgrad.spec.toom_cook_bound import (
     may_be_direct,
     toom_cook_bound,
 )
+from convgrad.spec.toom_cook_ordered import by_groups
 from convgrad.spec.toom_cook_sizes import InMagnitudes, ways
 from convgrad.verify.bound import bound_of
 from convgrad.verify.compare import sum_bound
@@ -41,7 +43,7 @@ from convgrad.verify.declared import declared
 from tests.support.engine_helpers import Array
 from tests.support.places import DOCS
 from tests.support.tiers import tiers
-from tests.support.winograd_problems import DIRECTIONS, NAMES, drawn, matrices, posed
+from tests.support.winograd_problems import DIRECTIONS, NAMES, algorithm, drawn, matrices, posed
 
 ROLES: tuple[SolvesFor, ...] = ("weights", "dst")
 SUITE = Path(convgrad.__file__).parent / "bench" / "suites" / "tiles.txt"
@@ -50,18 +52,22 @@ LINES = ("mb2ic32ih9oc33oh9kh3ph1", "mb3ic37ih6iw13oc40oh4ow11kh3kw3ph0pw0", "mb
 
 def sized(one: Problem, operands: list[Array]) -> Array:
     """Return W."""
-    return ways(one, {name: each.astype(np.float64) for name, each in zip(one.operands, operands, strict=True)})
+    given = {name: each.astype(np.float64) for name, each in zip(one.operands, operands, strict=True)}
+    return by_groups(one, given, ways)
 
 
 # -- what they rest on ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "solves_for"), list(product(NAMES, ROLES)))
-def test_no_value_takes_two_ways_of_opposite_signs(name: str, solves_for: SolvesFor) -> None:
+SIZES = pytest.mark.parametrize("one", FILTERINGS.values(), ids=str)
+PASSES = pytest.mark.parametrize("solves_for", ROLES)
+
+
+@SIZES
+@PASSES
+def test_no_value_takes_two_ways_of_opposite_signs(one: Filtering, solves_for: SolvesFor) -> None:
     """In sizes a transform is its matrix of absolute coefficients: no coefficient is the difference of two ways."""
-    for (line, count), coefficients in zip(
-        ALGORITHMS[name].lines(solves_for), matrices(ALGORITHMS[name], solves_for), strict=True
-    ):
+    for (line, count), coefficients in zip(one.lines(solves_for), matrices(one, solves_for), strict=True):
         units = [[Fraction(int(i == j)) for j in range(count)] for i in range(count)]
         found = np.array([line(InFractionSizes(), unit) for unit in units], object).T
         assert (found == np.abs(coefficients)).all()
@@ -87,25 +93,34 @@ class InLosses(InMagnitudes):
         return super().scale(factor, x) + 1
 
 
-@pytest.mark.parametrize(("name", "solves_for"), list(product(NAMES, ROLES)))
-def test_what_underflows_is_counted(name: str, solves_for: SolvesFor) -> None:
-    """Along both axes: of operands, of which a value may be in four tiles; of a term of a sum; of a result."""
-    variant, sizes, lost = ALGORITHMS[name], [], []
-    for (line, count), coefficients in zip(variant.lines(solves_for), matrices(variant, solves_for), strict=True):
-        sizes.append(np.kron(*[np.abs(coefficients).astype(float)] * 2))
-        once = line(InLosses(), [np.float64(0)] * count)
-        lost.append(np.array([line(InLosses(), [each] * count) for each in once]).T.ravel())
-    (met, other, back), allowed = sizes, 2 * UNDERFLOW * variant.divided
-    assert 4 * ((back * lost[0]) @ other).max() <= allowed
-    assert 4 * ((back * lost[1]) @ met).max() <= allowed
-    assert back.sum(1).max() + lost[2].max() + 3 * variant.divided <= allowed
+PAIRS = pytest.mark.parametrize(("rows", "columns"), list(product(FILTERINGS.values(), repeat=2)), ids=str)
 
 
-@pytest.mark.parametrize(("name", "solves_for"), list(product(NAMES, ROLES)))
-def test_values_grow_by_less_than_is_counted(name: str, solves_for: SolvesFor) -> None:
+@PAIRS
+@PASSES
+def test_what_underflows_is_counted(rows: Filtering, columns: Filtering, solves_for: SolvesFor) -> None:
+    """Along both axes: of operands, of which a value is in several tiles; of a term of a sum; of a result."""
+    sizes, lost = [], []
+    lines = zip(rows.lines(solves_for), columns.lines(solves_for), strict=True)
+    of_rows, of_columns = matrices(rows, solves_for), matrices(columns, solves_for)
+    for ((down, high), (across, wide)), first, second in zip(lines, of_rows, of_columns, strict=True):
+        sizes.append(np.kron(np.abs(first).astype(float), np.abs(second).astype(float)))
+        once = down(InLosses(), [np.float64(0)] * high)
+        lost.append(np.array([across(InLosses(), [each] * wide) for each in once]).ravel())
+    (met, other, back), divided = sizes, rows.divisor * columns.divisor
+    several, allowed = -(-rows.points // rows.tile) * -(-columns.points // columns.tile), 2 * UNDERFLOW * divided
+    assert several * ((back * lost[0]) @ other).max() <= allowed
+    assert several * ((back * lost[1]) @ met).max() <= allowed
+    assert back.sum(1).max() + lost[2].max() + 3 * divided <= allowed
+
+
+@PAIRS
+@PASSES
+def test_values_grow_by_less_than_is_counted(rows: Filtering, columns: Filtering, solves_for: SolvesFor) -> None:
     """A value that is added on the way is at most 4 times what it is added to, an axis."""
-    met, other, back = (float(np.abs(each).sum(1).max()) ** AXES for each in matrices(ALGORITHMS[name], solves_for))
-    assert 4**AXES * met * other * back <= GROWTH
+    each = zip(matrices(rows, solves_for), matrices(columns, solves_for), strict=True)
+    met, other, back = (prod(float(np.abs(axis).sum(1).max()) for axis in pair) for pair in each)
+    assert 4**2 * met * other * back <= GROWTH
 
 
 # -- which is less -------------------------------------------------------------------------------------------------
@@ -166,7 +181,7 @@ def test_the_page_has_what_usual_layers_ask() -> None:
 def test_integers_are_exact_up_to_the_proved_size(direction: str, name: str, seed: int) -> None:
     """Where W times the scale is at most 2^24, of operands as large as that lets them be: two thirds of it at least."""
     one = posed(f"mb1ic32ih{3 + seed}oc32oh{3 + seed}kh3ph1", name, direction=direction)
-    rng, scale = np.random.default_rng([24, seed]), ALGORITHMS[name].scale(one.solves_for)
+    rng, scale = np.random.default_rng([24, seed]), algorithm(one).scale(one.solves_for)
     shapes = canonical_shapes(one)[:-1]
     most = 2**24 // scale
     for few in (1, 2, 4, 8, 16, 32, 64):

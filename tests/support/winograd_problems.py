@@ -12,12 +12,14 @@ import numpy as np
 from convgrad.engines.llvm.winograd.run import tiled
 from convgrad.notation import problem as problem_of
 from convgrad.plan.machine import ISAS, Machine
+from convgrad.spec.filtering import Filtering, Transform
+from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.problem import Problem, canonical_shapes
-from convgrad.spec.toom_cook import ALGORITHMS, Algorithm, Transform
+from convgrad.spec.toom_cook import Algorithm, algorithm_of
 from tests.support.engine_helpers import Array, lying
 
-NAMES = [*ALGORITHMS]
+NAMES = ["2x2", "4x4"]
 DIRECTIONS = ("BWD_W", "FWD_D", "BWD_D")
 
 
@@ -43,20 +45,25 @@ def matrix(transform: Transform, size: int) -> np.ndarray[Any, Any]:
     return np.array([transform(InFractions(), unit) for unit in units], object).T
 
 
-def matrices(variant: Algorithm, solves_for: SolvesFor = "weights") -> tuple[np.ndarray[Any, Any], ...]:
-    way = variant.way(solves_for)
-    return matrix(way.met, variant.axis_points), matrix(way.other, way.others), matrix(way.back, variant.axis_points)
+def matrices(one: Filtering, solves_for: SolvesFor = "weights") -> tuple[np.ndarray[Any, Any], ...]:
+    return tuple(matrix(transform, count) for transform, count in one.lines(solves_for))
 
 
-def posed(line: str, name: str, layout: str = "NXC", direction: str = "BWD_W") -> Problem:
-    return replace(problem_of(f"{direction} f32 {layout} {line}"), algorithm=name)
+def algorithm(one: Problem) -> Algorithm:
+    assert isinstance(one.geometry, Conv)
+    return algorithm_of(one.geometry, one.algorithm)
+
+
+def posed(line: str, name: str, layout: str = "NXC", direction: str = "BWD_W", fmt: str = "f32") -> Problem:
+    return replace(problem_of(f"{direction} {fmt} {layout} {line}"), algorithm=name)
 
 
 def drawn(one: Problem, seed: int, integers: bool = False) -> list[Array]:
     rng = np.random.default_rng(seed)
     shapes = canonical_shapes(one)[:-1]
     made = [rng.integers(-2, 3, shape) if integers else rng.standard_normal(shape) for shape in shapes]
-    return [lying(each.astype(np.float32), layout) for each, layout in zip(made, one.layouts, strict=False)]
+    dtype = one.operand_format.dtype
+    return [lying(each.astype(dtype), layout) for each, layout in zip(made, one.layouts, strict=False)]
 
 
 def computed(one: Problem, operands: Sequence[Array], out: Array, isa: str, threads: int) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -12,15 +12,42 @@ from convgrad.plan import constants
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.recipe import F32_BYTES, Chosen
 from convgrad.plan.tables import placed
-from convgrad.spec.geometry import Conv
+from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.spec.tiles import Turns
-from convgrad.spec.toom_cook import ALGORITHMS, MET, Algorithm, as_forward, of_group
+from convgrad.spec.toom_cook import MET, Algorithm, algorithm_of, as_forward, in_slices, of_group, slots
 from convgrad.words import counted
 
 REMEMBERED = 256  # the number of cached plans of weight gradients
 PANEL = 2  # vectors of B that a step of K reads
+
+
+@dataclass(frozen=True)
+class Slices:
+    """A weight gradient, or a forward, of one group of channels as one of slices (``spec/toom_cook.py``)."""
+
+    whole: Conv  # the convolution with all of its axes
+
+    @property
+    def conv(self) -> Conv:
+        """The convolution of the slices."""
+        return in_slices(self.whole)
+
+    @property
+    def channels(self) -> int:
+        """The src channels of each tap of the axis that is summed directly."""
+        return self.whole.src_channels
+
+    @property
+    def axes(self) -> tuple[Axis, Axis, Axis]:
+        """The axis that is summed directly, rows and columns; an axis of one position if it is missing."""
+        directly, rows, columns = (Axis(1, 1, 1) if at is None else self.whole.axes[at] for at in slots(self.whole))
+        return directly, rows, columns
+
+    def strides(self, strides: Sequence[int]) -> tuple[int, ...]:
+        """Return the strides of two axes of channels and of ``axes``, from those of a canonical array."""
+        return (*strides[:2], *(0 if at is None else strides[2 + at] for at in slots(self.whole)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +55,8 @@ class TiledPlan(Chosen):
     """The fields common to the plans of Winograd."""
 
     algorithm: str
+    transforms: Algorithm
+    slices: Slices
     tiles: int  # Winograd tiles that a task transforms at a time
     shared: Mapping[str, int]  # byte offsets of points, sums and old values in the memory that threads share
     shared_bytes: int
@@ -41,7 +70,7 @@ class TiledPlan(Chosen):
     @property
     def summary(self) -> str:
         """The algorithm, its points and its tiles, as one line of text."""
-        points = counted(ALGORITHMS[self.algorithm].points, "point")
+        points = counted(self.transforms.points, "point")
         return f"tiles of {self.algorithm}: {points} of {counted(self.tiles, 'tile')}"
 
 
@@ -51,14 +80,17 @@ def old_values(problem: Problem) -> dict[str, int]:
     return {"old": prod(canonical_shape(problem.geometry, problem.output)) * bytes_each} if problem.accumulate else {}
 
 
-def pitch(channels: int) -> int:
-    """Return the bytes of a tile's channels at one point. An odd number of lines makes tiles use all cache sets."""
-    return _odd(channels * F32_BYTES)
+def pitch(channels: int, taps: int = 1) -> int:
+    """Return the bytes of a tile's channels at one point. An odd number of lines makes tiles use all cache sets.
+
+    The vectors of several taps begin anywhere, and their last one may end a line later.
+    """
+    return _odd(taps * channels * F32_BYTES + (LINE_BYTES if taps > 1 else 0))
 
 
-def of_point(count: int, channels: int) -> int:
+def of_point(count: int, channels: int, taps: int = 1) -> int:
     """Return the bytes of ``count`` tiles at one point. An odd number of lines makes points use all cache sets."""
-    return _odd(count * pitch(channels))
+    return _odd(count * pitch(channels, taps))
 
 
 def of_panel(k: int, isa: Isa) -> int:
@@ -86,11 +118,10 @@ class PositionsPlan(TiledPlan):
     and transforms the sums back. Cache blocks are rows of tiles if tiles are many, or else channels of the result.
     """
 
-    forward: Conv  # the convolution of one group; for backward data, a forward of dst
     by_rows: bool  # whether cache blocks are rows of tiles
     each: int  # rows of tiles, or result channels, in a cache block
     every: int  # rows of tiles, or result channels, in all cache blocks together
-    all_rows: int  # rows of tiles in all images together
+    all_rows: int  # rows of tiles in all slices together
     results: int  # result channels of a cache block
     block_bytes: int  # bytes of the points of a cache block
     sums_bytes: int  # bytes of the sums of a cache block
@@ -111,16 +142,17 @@ class PositionsPlan(TiledPlan):
 
 def plan_positions(problem: Problem, machine: Machine, threads: int) -> PositionsPlan:
     """Return the plan of a problem: a function of its geometry, whatever the strides of its operands."""
-    algorithm = ALGORITHMS[problem.algorithm]
     assert isinstance(problem.geometry, Conv)
-    conv = as_forward(of_group(problem.geometry), problem.solves_for)
+    algorithm = algorithm_of(problem.geometry, problem.algorithm)
+    slices = Slices(as_forward(of_group(problem.geometry), problem.solves_for))
+    conv, taps = slices.conv, slices.axes[0].kernel
     down, across = algorithm.covering(conv)
     all_rows = conv.batch * down
     own = _rows(conv, algorithm, machine, threads)
     results = conv.dst_channels if own else _results(conv, machine, threads)
     rows = own or all_rows
     sizes = {
-        "met": algorithm.points * of_point(rows * across, conv.src_channels),
+        "met": algorithm.points * of_point(rows * across, slices.channels, taps),
         "weights": algorithm.points * of_weights(conv.src_channels, results, machine.isa),
         "sums": algorithm.points * of_point(rows * across, results),
     }
@@ -133,9 +165,10 @@ def plan_positions(problem: Problem, machine: Machine, threads: int) -> Position
     each, every = (rows, all_rows) if own else (results, conv.dst_channels)
     return PositionsPlan(
         strategy="tiles", spec=None, operands=(MET[problem.solves_for], "weights"), threads=threads,
-        rounding_depth=height_of(problem), time_ms=points_ms + blocks_ms, algorithm=problem.algorithm,
+        rounding_depth=height_of(problem), time_ms=problem.geometry.groups * (points_ms + blocks_ms),
+        algorithm=problem.algorithm, transforms=algorithm, slices=slices,
         tiles=rows * across, shared=shared, shared_bytes=shared_bytes,
-        forward=conv, by_rows=bool(own), each=each, every=every, all_rows=all_rows, results=results,
+        by_rows=bool(own), each=each, every=every, all_rows=all_rows, results=results,
         own_bytes=sizes[second] + sizes["sums"],
         block_bytes=sizes[second], sums_bytes=sizes["sums"], points_ms=points_ms, blocks_ms=blocks_ms,
     )  # fmt: skip
@@ -175,11 +208,11 @@ class WeightsPlan(TiledPlan):
     If there is one unit, each task transforms its sums to weights. Otherwise a second stage adds the sums of units.
     """
 
-    conv: Conv  # the convolution of one group
     turns: Turns
-    down: int  # src channels of a task
+    down: int  # src channels of a task, all of one tap of the axis that is summed directly
     across: int  # dst channels of a task
-    parts: tuple[int, int]  # the number of parts of the src channels and of the dst channels
+    parts: tuple[int, int]  # the number of parts of the src channels of each tap, and of the dst channels
+    taps: int  # taps of the axis that is summed directly
     src_bytes: int  # bytes of the src points that a task has at a time
     dst_bytes: int  # bytes of the dst points that a task has at a time
     sums_bytes: int  # bytes of the sums of a task, or of a unit if there are several units
@@ -188,8 +221,8 @@ class WeightsPlan(TiledPlan):
 
     @property
     def tasks(self) -> int:
-        """The number of tasks: units times parts of src channels times parts of dst channels."""
-        return self.turns.units * prod(self.parts)
+        """The number of tasks: units times taps times parts of src channels times parts of dst channels."""
+        return self.turns.units * self.taps * prod(self.parts)
 
     @property
     def cut(self) -> str:
@@ -203,10 +236,10 @@ class WeightsPlan(TiledPlan):
 def plan_weights(problem: Problem, machine: Machine, threads: int) -> WeightsPlan:
     """Return the plan of a problem: a function of its geometry, whatever the strides of its operands."""
     assert isinstance(problem.geometry, Conv)
-    conv, algorithm = of_group(problem.geometry), ALGORITHMS[problem.algorithm]
-    turns = algorithm.turns(conv)
-    time, down, across = min(_timed(conv, algorithm, turns, machine, threads))
-    parts = (-(-conv.src_channels // down), -(-conv.dst_channels // across))
+    algorithm, slices = algorithm_of(problem.geometry, problem.algorithm), Slices(of_group(problem.geometry))
+    conv, turns, taps = slices.conv, algorithm.turns(slices.conv), slices.axes[0].kernel
+    time, down, across = min(_timed(slices, algorithm, turns, machine, threads))
+    parts = (-(-slices.channels // down), -(-conv.dst_channels // across))
     tiles, several = turns.each * turns.length, turns.units > 1
     src, dst = (algorithm.points * of_point(tiles, channels) for channels in (down, across))
     sums = algorithm.points * (of_point(conv.src_channels, conv.dst_channels) if several else of_point(down, across))
@@ -214,29 +247,30 @@ def plan_weights(problem: Problem, machine: Machine, threads: int) -> WeightsPla
     weights = turns.units * sums * constants.WINOGRAD_TRANSFORM_ADDS / F32_BYTES / machine.fma_per_ns / threads / 1e6
     return WeightsPlan(
         strategy="tiles", spec=None, operands=("src", "dst"), threads=threads, rounding_depth=height_of(problem),
-        time_ms=problem.geometry.groups * (time + weights), algorithm=problem.algorithm, tiles=tiles,
+        time_ms=problem.geometry.groups * (time + weights), algorithm=problem.algorithm, transforms=algorithm,
+        slices=slices, tiles=tiles, taps=taps,
         shared=shared, shared_bytes=shared_bytes, own_bytes=src + dst + (0 if several else sums),
-        conv=conv, turns=turns, down=down, across=across, parts=parts, src_bytes=src, dst_bytes=dst, sums_bytes=sums,
+        turns=turns, down=down, across=across, parts=parts, src_bytes=src, dst_bytes=dst, sums_bytes=sums,
         units_ms=time, weights_ms=weights,
     )  # fmt: skip
 
 
 def _timed(
-    conv: Conv, algorithm: Algorithm, turns: Turns, machine: Machine, threads: int
+    slices: Slices, algorithm: Algorithm, turns: Turns, machine: Machine, threads: int
 ) -> Iterator[tuple[float, int, int]]:  # fmt: skip
     """Yield the time of all tasks in ms, and the numbers of src and dst channels of a task.
 
     If tasks are small, several tasks transform the same channels. Large tasks exceed the second cache.
     """
-    tiles = turns.each * turns.length
+    tiles, conv, taps = turns.each * turns.length, slices.conv, slices.axes[0].kernel
     for down, across in product(
-        _equal(conv.src_channels, constants.WINOGRAD_SRC_CHANNELS), _equal(conv.dst_channels, machine.isa.lanes)
+        _equal(slices.channels, constants.WINOGRAD_SRC_CHANNELS), _equal(conv.dst_channels, machine.isa.lanes)
     ):
         points, sums = tiles * (pitch(down) + pitch(across)), down * pitch(across)
         multiply_adds = tiles * (down * across + constants.WINOGRAD_TRANSFORM_ADDS * (down + across))
         if algorithm.points * (points + sums) > constants.WINOGRAD_TASK_SHARE * machine.l2_bytes:
             multiply_adds += 2 * (points + sums) * machine.fma_per_ns / machine.bytes_per_ns
-        tasks = turns.units * -(-conv.src_channels // down) * -(-conv.dst_channels // across)
+        tasks = turns.units * taps * -(-slices.channels // down) * -(-conv.dst_channels // across)
         blocks = turns.blocks * algorithm.points * multiply_adds
         yield -(-tasks // threads) * blocks / machine.fma_per_ns / 1e6, down, across
 

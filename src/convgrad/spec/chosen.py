@@ -9,7 +9,7 @@ from convgrad.formats import F32
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import REMEMBERED, Problem, intern
-from convgrad.spec.toom_cook import ALGORITHMS, AXES, why_not
+from convgrad.spec.toom_cook import algorithm_of, algorithms, why_not
 
 DIRECT = 1.0  # the default of ``max_error``, which admits only the direct sum
 
@@ -35,7 +35,7 @@ def with_algorithm(problem: Problem, max_error: float) -> Problem:
     costs = {"": float(conv.multiply_adds)}
     costs |= {
         name: one.cost(conv, problem.solves_for)
-        for name, one in ALGORITHMS.items()
+        for name, one in algorithms(conv).items()
         if guarantee(problem, name) <= max_error
     }
     return intern(replace(problem, algorithm=min(costs, key=lambda name: costs[name])))
@@ -53,7 +53,10 @@ def guarantee(problem: Problem, algorithm: str) -> float:
 
 def kappa(problem: Problem) -> float:
     """Return the constant kappa in the bound of a problem's algorithm; 1 for the direct sum."""
-    return ALGORITHMS[problem.algorithm].way(problem.solves_for).kappa ** AXES if problem.algorithm else 1.0
+    if not problem.algorithm:
+        return 1.0
+    assert isinstance(problem.geometry, Conv)
+    return algorithm_of(problem.geometry, problem.algorithm).kappa(problem.solves_for)
 
 
 def why_not_of(problem: Problem) -> str:

@@ -35,10 +35,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.formats import BF16
-from convgrad.spec.geometry import Channels
+from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.problem import Problem
 from convgrad.spec.tiles import BLOCK as TILES_BLOCK
-from convgrad.spec.toom_cook import ALGORITHMS
+from convgrad.spec.toom_cook import algorithm_of, in_slices, slots
 
 BLOCK = 256
 FAN_IN = 16
@@ -170,14 +170,16 @@ def order_of(problem: Problem) -> Order:
         return over_positions(geometry.batch, geometry.extents) if problem.solves_for == "bias" else Order(1, 1, 1)
     if problem.solves_for == "weights":
         if problem.algorithm:
-            turns = ALGORITHMS[problem.algorithm].turns(geometry)
+            turns = algorithm_of(geometry, problem.algorithm).turns(in_slices(geometry))
             return Order(turns.units, turns.lines, turns.length, block=TILES_BLOCK)
         return over_positions(geometry.batch, [a.dst for a in geometry.axes])
     summed, results = geometry.src_channels, geometry.dst_channels
     if problem.solves_for == "src":
         summed, results = results, summed
     if problem.algorithm:
-        return Order(1, 1, summed // geometry.groups, block=TILES_BLOCK)
+        directly = slots(geometry)[0]
+        taps = 1 if directly is None else geometry.axes[directly].kernel
+        return Order(1, 1, taps * (summed // geometry.groups), block=TILES_BLOCK)
     apart = geometry.groups == 1 and results <= APART_RESULTS and summed >= APART_TERMS
     return over_taps(geometry.taps, summed // geometry.groups, apart, problem.operand_format is BF16)
 
@@ -189,5 +191,8 @@ def last_additions(problem: Problem) -> int:
 
 def height_of(problem: Problem) -> int:
     """Return the rounding depth h of a problem's results in the specified order, including terms on padding."""
-    around = sum(ALGORITHMS[problem.algorithm].stages(problem.solves_for)) if problem.algorithm else 0
+    around = 0
+    if problem.algorithm:
+        assert isinstance(problem.geometry, Conv)
+        around = sum(algorithm_of(problem.geometry, problem.algorithm).stages(problem.solves_for))
     return order_of(problem).height + around + last_additions(problem)

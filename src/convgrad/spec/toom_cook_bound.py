@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 from convgrad.formats import F32, Format
 from convgrad.spec.bound import gamma
 from convgrad.spec.chosen import kappa
-from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import height_of, order_of
 from convgrad.spec.problem import Problem, canonical_shape
-from convgrad.spec.toom_cook import ALGORITHMS, MET, as_forward
-from convgrad.spec.toom_cook_ordered import by_groups, tiles_of
+from convgrad.spec.toom_cook_ordered import by_groups, slices_of, tiles_of
 from convgrad.spec.toom_cook_sizes import by_norms, by_paths, ways
 
 F64Array = NDArray[np.float64]
@@ -48,10 +46,10 @@ def toom_cook_bound(
         tensor: np.nan_to_num(each.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
         for tensor, each in zip(problem.operands, operands, strict=True)
     }
-    return by_groups(problem, given, partial(_of_group, accumulator=accumulator, bound=bound))
+    return by_groups(problem, given, partial(_of_slices, accumulator=accumulator, bound=bound))
 
 
-def _of_group(problem: Problem, given: Mapping[Tensor, F64Array], accumulator: Format, bound: str) -> F64Array:
+def _of_slices(problem: Problem, given: Mapping[Tensor, F64Array], accumulator: Format, bound: str) -> F64Array:
     sizes = {tensor: np.abs(each) for tensor, each in given.items()}
     of_operands = _of_weights if problem.solves_for == "weights" else _of_positions
     g = gamma(height_of(problem), accumulator.unit)
@@ -66,7 +64,7 @@ def _of_group(problem: Problem, given: Mapping[Tensor, F64Array], accumulator: F
         total = (relative + g * last + lost * (1 + g)) * (1 + 2.0**-40 + order_of(problem).terms * 2.0**-46)
     total = np.where(np.isnan(total), np.inf, total)
     if bound == PATHS and all(np.array_equal(each, np.rint(each)) for each in given.values()):
-        granules = (ways(problem, given) + last) * ALGORITHMS[problem.algorithm].scale(problem.solves_for)
+        granules = (ways(problem, given) + last) * slices_of(problem)[1].scale(problem.solves_for)
         total = np.where(granules <= 2.0**accumulator.significand_bits, 0.0, total)
     return np.broadcast_to(total, canonical_shape(problem.geometry, problem.output)).copy()
 
@@ -91,13 +89,12 @@ def _of_weights(problem: Problem, given: Mapping[Tensor, F64Array]) -> tuple[F64
 
 def _of_positions(problem: Problem, given: Mapping[Tensor, F64Array]) -> tuple[F64Array, F64Array]:
     """Return, per position, the sum of the values that its tile meets, and, per channel, the sum of its weights."""
-    assert isinstance(problem.geometry, Conv)
-    conv, algorithm = as_forward(problem.geometry, problem.solves_for), ALGORITHMS[problem.algorithm]
-    channel, m = int(problem.solves_for == "src"), algorithm.tile
-    weights = given["weights"].sum((1 - channel, 2, 3))[:, None, None]
-    met = given[MET[problem.solves_for]].sum(1, keepdims=True)
-    pads = [axis.pad_begin for axis in conv.axes]
-    tiles = tiles_of(met, algorithm.covering(conv), pads, m, algorithm.axis_points)
-    each = np.sum([value for row in tiles for value in row], axis=0).repeat(m, 2).repeat(m, 3)
+    conv, algorithm = slices_of(problem)
+    weights = given["weights"].sum((1, 2, 3))[:, None, None]
+    met, pads = given["src"].sum(1, keepdims=True), [axis.pad_begin for axis in conv.axes]
+    tiles = tiles_of(met, algorithm.covering(conv), pads, algorithm.tile, algorithm.sides)
+    each = np.sum([value for row in tiles for value in row], axis=0)
+    for axis, tile in enumerate(algorithm.tile, 2):
+        each = each.repeat(tile, axis)
     rows, columns = (axis.dst for axis in conv.axes)
     return each[:, :, :rows, :columns], weights

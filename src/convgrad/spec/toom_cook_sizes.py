@@ -13,8 +13,7 @@ from convgrad.spec.bound import gamma
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import last_additions, order_of
 from convgrad.spec.problem import Problem
-from convgrad.spec.toom_cook import ALGORITHMS, Transform
-from convgrad.spec.toom_cook_ordered import back, by_channel, placed, points, tiled
+from convgrad.spec.toom_cook_ordered import Transforms, back, by_channel, placed, points, slices_of, tiled, transforms
 
 F64Array = NDArray[np.float64]
 _OWN = gamma(16, F64.unit)  # the error of transforms in float64, relative to sums of absolute values
@@ -66,9 +65,8 @@ def ways(problem: Problem, given: Mapping[Tensor, F64Array]) -> F64Array:
 
     B and G transform the operands d and g, and A transforms sums back.
     """
-    way = ALGORITHMS[problem.algorithm].way(problem.solves_for)
-    met, other = tiled(problem, given)
-    pairs = zip(_sized(met, way.met), _sized(other, way.other), strict=True)
+    (met_by, other_by, _), (met, other) = transforms(problem), tiled(problem, given)
+    pairs = zip(_sized(met, met_by), _sized(other, other_by), strict=True)
     return _returned(problem, [_summed(problem, *pair) for pair in pairs])
 
 
@@ -104,7 +102,7 @@ def by_norms(problem: Problem, given: Mapping[Tensor, F64Array], unit: float) ->
 
 def _gammas(problem: Problem, unit: float) -> tuple[float, float, float]:
     """Return gamma_b, gamma_g and gamma_a, which ``by_paths`` defines."""
-    stages = ALGORITHMS[problem.algorithm].stages(problem.solves_for)
+    stages = slices_of(problem)[1].stages(problem.solves_for)
     after = order_of(problem).height + stages.back + last_additions(problem)
     of_met, of_other, of_sums = (gamma(height, unit) for height in (stages.met, stages.other, after))
     return of_met, of_other, of_sums
@@ -114,17 +112,16 @@ def _transformed(
     problem: Problem, given: Mapping[Tensor, F64Array]
 ) -> Iterator[tuple[F64Array, F64Array, F64Array, F64Array]]:
     """Yield |U|, |B||d|, |V| and |G||g| of each point. |U| and |V| are increased by their float64 rounding errors."""
-    way = ALGORITHMS[problem.algorithm].way(problem.solves_for)
-    met, other = tiled(problem, given)
+    (met_by, other_by, _), (met, other) = transforms(problem), tiled(problem, given)
     for u, d, v, e in zip(
-        points(met, way.met, InF64()), _sized(met, way.met),
-        points(other, way.other, InF64()), _sized(other, way.other),
+        points(met, met_by, InF64()), _sized(met, met_by),
+        points(other, other_by, InF64()), _sized(other, other_by),
         strict=True,
     ):  # fmt: skip
         yield np.abs(u) + _OWN * d, d, np.abs(v) + _OWN * e, e
 
 
-def _sized(values: list[list[F64Array]], transform: Transform) -> list[F64Array]:
+def _sized(values: list[list[F64Array]], transform: Transforms) -> list[F64Array]:
     return points([[np.abs(each) for each in row] for row in values], transform, InMagnitudes())
 
 
@@ -150,6 +147,6 @@ def _norms(problem: Problem, *point: F64Array) -> tuple[F64Array, ...]:
 
 def _returned(problem: Problem, sizes: list[F64Array]) -> F64Array:
     """Return the results of the transform of ``sizes`` back, with the absolute values of its coefficients."""
-    algorithm = ALGORITHMS[problem.algorithm]
-    rows = back(sizes, algorithm.way(problem.solves_for).back, InMagnitudes())
+    algorithm = slices_of(problem)[1]
+    rows = back(sizes, algorithm.sides, transforms(problem)[2], InMagnitudes())
     return placed(problem, rows) / algorithm.divided

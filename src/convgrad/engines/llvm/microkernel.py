@@ -42,15 +42,9 @@ class StridedRows:
     """The addresses of ``count`` rows of A, ``step`` bytes apart, computed from few registers."""
 
     def __init__(self, f: Function, step: Value, count: int) -> None:
-        """Emit the distances of rows from their pointer: odd multiples of the stride, times 1, 2 or 4."""
+        """Emit the distances of rows from their pointer."""
         self.f, self.step, self.count = f, step, count
-        self.distances: list[Value | int] = [0]
-        odd: dict[int, Value] = {}
-        for r in range(1, min(count, BASE_ROWS)):
-            low = r & -r
-            if r // low not in odd:
-                odd[r // low] = f.opaque(step * (r // low))
-            self.distances.append(odd[r // low] * low)
+        self.distances = multiples(f, step, min(count, BASE_ROWS))
 
     @property
     def bases(self) -> dict[str, int]:
@@ -71,6 +65,18 @@ class StridedRows:
             if r % BASE_ROWS == 0:
                 here = self.f.at(opaque_pointer(self.f, loop.carried[f"a{r}"]), offset)
             yield self.f.at(here, self.distances[r % BASE_ROWS])
+
+
+def multiples(f: Function, step: Value, count: int) -> list[Value | int]:
+    """Return the first ``count`` multiples of a stride, from 0: odd multiples in registers, times 1, 2 or 4."""
+    found: list[Value | int] = [0]
+    odd: dict[int, Value] = {}
+    for number in range(1, count):
+        low = number & -number
+        if number // low not in odd:
+            odd[number // low] = f.opaque(step * (number // low))
+        found.append(odd[number // low] * low)
+    return found
 
 
 def opaque_pointer(f: Function, pointer: Value) -> Value:

@@ -18,7 +18,6 @@ from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Loop, Value
 from convgrad.engines.llvm.store import Epilogue
 from convgrad.engines.llvm.winograd.vectors import (
-    FILTER,
     Spec,
     Step,
     Tile,
@@ -26,26 +25,27 @@ from convgrad.engines.llvm.winograd.vectors import (
     by_axis,
     exist,
     inside,
+    lattice,
+    prefetch,
     walk,
     whole,
 )
 from convgrad.plan.constants import PREFETCH_ROWS
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.plan.recipe import TAPS as BY_TAPS
-from convgrad.plan.winograd import of_point, pitch
-from convgrad.spec.geometry import Conv
-from convgrad.spec.toom_cook import TAPS, Transform
+from convgrad.plan.winograd import Slices, of_point, pitch
 
 
 def positions_numbers(
-    spec: Spec, conv: Conv, strides: Sequence[int], channels: int, grid: tuple[int, int], tiles: int
+    spec: Spec, slices: Slices, strides: Sequence[int], channels: int, grid: tuple[int, int], tiles: int
 ) -> dict[str, int]:
     """Return the arguments of an output transform to positions; ``grid`` is (rows of tiles, columns of tiles)."""
-    (image, channel, *steps), lanes, extents = strides, spec.isa.lanes, [axis.dst for axis in conv.axes]
-    columns = max(grid[1] * spec.transforms.tile, whole(extents[-1], lanes))
+    (image, channel, *steps), lanes, extents = strides, spec.isa.lanes, [axis.dst for axis in slices.axes]
+    high, wide = spec.transforms.tile
+    columns = max(grid[1] * wide, whole(extents[-1], lanes))
     return {
         "channels": channels, **by_axis("grid", grid), **by_axis("size", extents), "columns": columns,
-        "staging": (spec.out == SPATIAL) * spec.transforms.tile * columns * lanes * F32_BYTES,
+        "staging": (spec.out == SPATIAL) * high * columns * lanes * F32_BYTES,
         "image": image, "channel": channel, **by_axis("step", steps),  # strides of the output
         "point": of_point(tiles, channels), "tile": pitch(channels),  # strides of sums
     }  # fmt: skip
@@ -54,13 +54,14 @@ def positions_numbers(
 def positions(f: Function, spec: Spec, a: Named, number: Value, sums: Value, staging: Value) -> None:
     """Emit the output transform of sums[point][tile][channel] to positions, and their store, with biases.
 
-    ``number`` is the number of a row of Winograd tiles among the rows of all images.
+    ``number`` is the number of a row of Winograd tiles among the rows of all slices.
     """
-    one, m = _Back(f, spec, Vectors(f, spec.isa.lanes), a), spec.transforms.tile
+    one, (high, wide) = _Back(f, spec, Vectors(f, spec.isa.lanes), a), spec.transforms.tile
     v, step, size, tiles = one.v, a.of("step"), a.of("size"), a.of("grid").x
     image, y = f.divided(number, a.of("grid").y)
-    top, left = y * m, (f.value(0), m)
-    out = f.at(f.at(a.data, image * a.image), top * step.y)
+    image, position = f.divided(image, size.z)
+    top, left = y * high, (f.value(0), wide)
+    out = f.at(f.at(f.at(a.data, image * a.image), position * step.z), top * step.y)
 
     def vectors(sums: Value, out: Value) -> AbstractContextManager[Loop]:
         """Visit the vectors of channels, with the addresses of sums, output and biases."""
@@ -73,13 +74,13 @@ def positions(f: Function, spec: Spec, a: Named, number: Value, sums: Value, sta
 
     if spec.out != SPATIAL:
         with (
-            walk(f, tiles, sums=(sums, a.tile), out=(out, step.x * m), left=left) as tile,
+            walk(f, tiles, sums=(sums, a.tile), out=(out, step.x * wide), left=left) as tile,
             vectors(tile.sums, tile.out) as some,
         ):
             mask = f.mask(some.left, v.lanes)
             values = one.tile(some.sums, some.bias, mask, top, tile.left)
             with f.when(one.inside(top, tile.left)):
-                one.store(values, some.out, [[mask] * m] * m, step, a.channel)
+                one.store(values, some.out, [[mask] * wide] * high, step, a.channel)
             with f.otherwise():
                 masks = [[v.only(exists, mask) for exists in row] for row in one.exist(top, tile.left)]
                 one.store(values, some.out, masks, step, a.channel)
@@ -87,51 +88,61 @@ def positions(f: Function, spec: Spec, a: Named, number: Value, sums: Value, sta
     row_bytes = a.columns * v.bytes
     with vectors(sums, out) as some:
         mask = f.mask(some.left, v.lanes)
-        with walk(f, tiles, sums=(some.sums, a.tile), to=(staging, m * v.bytes), left=left) as tile:
+        with walk(f, tiles, sums=(some.sums, a.tile), to=(staging, wide * v.bytes), left=left) as tile:
             for i, row in enumerate(one.tile(tile.sums, some.bias, mask, top, tile.left)):
                 for j, value in enumerate(row):
                     f.store(value, f.at(tile.to, row_bytes * i) if i else tile.to, j * v.bytes)
-        with walk(f, f.min(size.y - top, m), vectors=(staging, row_bytes), out=(some.out, step.y)) as line:
+        with walk(f, f.min(size.y - top, high), vectors=(staging, row_bytes), out=(some.out, step.y)) as line:
             one.store_lines(line.vectors, size.x, line.out, a.channel, some.left)
 
 
-def weights_numbers(spec: Spec, strides: Sequence[int], rows: int, channels: int) -> dict[str, int]:
-    """Return the arguments of an output transform to weights of ``rows`` src channels and ``channels`` dst channels."""
-    channel, row, *taps = strides
+def weights_numbers(
+    spec: Spec, strides: Sequence[int], rows: int, channels: int, taps: int = 1
+) -> dict[str, int]:  # fmt: skip
+    """Return the arguments of an output transform to weights of ``rows`` src channels and ``channels`` dst channels.
+
+    The src channels are those of each of the ``taps`` of the axis that is summed directly.
+    """
+    channel, row, *steps = strides
     return {
-        "rows": rows, "channels": channels,
-        "staging": (spec.out == BY_TAPS) * whole(FILTER, spec.isa.lanes) * spec.isa.lanes * F32_BYTES,
-        "row": row, "channel": channel, **by_axis("tap", taps),  # strides of the output
-        "point": of_point(rows, channels), "sums_row": pitch(channels),  # strides of sums
+        "rows": rows, "channels": channels, "taps": taps,
+        "staging": (spec.out == BY_TAPS) * whole(spec.filter, spec.isa.lanes) * spec.isa.lanes * F32_BYTES,
+        "row": row, "channel": channel, **by_axis("tap", steps),  # strides of the output
+        "point": of_point(taps * rows, channels), "sums_row": pitch(channels),  # strides of sums
     }  # fmt: skip
 
 
 def weights(f: Function, spec: Spec, a: Named, number: Value, sums: Value, staging: Value) -> None:
     """Emit the output transform of sums[point][src channel][dst channel] to weights, and their store.
 
-    ``number`` is the number of a src channel. If taps are contiguous, it is the number of a vector of dst channels.
+    ``number`` is the number of a src channel among those of all taps of the axis that is summed directly. If taps are
+    contiguous, it is the number of a vector of dst channels.
     """
-    one = _Back(f, spec, Vectors(f, spec.isa.lanes), a)
+    one, step = _Back(f, spec, Vectors(f, spec.isa.lanes), a), a.of("tap")
     v = one.v
-    if spec.out == BY_TAPS:
-        first, count = number * v.lanes, a.named("rows")
-        moving = {"sums": (f.at(sums, number * v.bytes), a.sums_row), "out": (f.at(a.data, first * a.channel), a.row)}
-        left = (a.channels - first, 0)
-    else:
-        count, left = v.count(a.channels), (a.channels, -v.lanes)
-        to = (f.at(a.data, number * a.row), a.channel * v.lanes)
-        moving = {"sums": (f.at(sums, number * a.sums_row), f.value(v.bytes)), "out": to}
-    with walk(f, count, left=left, **moving) as some:
-        if spec.out == BY_TAPS:
-            one.prefetch_rows(some.sums, some.out)
-        values, mask = one.back(spec.transforms.of_weights.back, some.sums), f.mask(some.left, v.lanes)
-        one.flag(list(chain(*values)), mask)
-        if spec.out == BY_TAPS:
-            for tap, value in enumerate(chain(*values)):
-                f.store(value, staging, tap * v.bytes)
-            one.store_lines(staging, FILTER, some.out, a.channel, some.left)
-        else:
-            one.store(values, some.out, [[mask] * TAPS] * TAPS, a.of("tap"), a.channel)
+    if spec.out != BY_TAPS:
+        directly, row = f.divided(number, a.named("rows"))
+        out = f.at(f.at(a.data, row * a.row), directly * step.z)
+        moving: dict[str, Step] = {
+            "sums": (f.at(sums, number * a.sums_row), v.bytes),
+            "out": (out, a.channel * v.lanes),
+            "left": (a.channels, -v.lanes),
+        }
+        high, wide = spec.transforms.taps
+        with walk(f, v.count(a.channels), **moving) as some:
+            mask = f.mask(some.left, v.lanes)
+            one.store(one.weights(some.sums, mask), some.out, [[mask] * wide] * high, step, a.channel)
+        return
+    first, count = number * v.lanes, a.named("rows")
+    left, begin, to = a.channels - first, f.at(sums, number * v.bytes), f.at(a.data, first * a.channel)
+    with (
+        walk(f, a.taps, sums=(begin, count * a.sums_row), out=(to, step.z)) as tap,
+        walk(f, count, sums=(tap.sums, a.sums_row), out=(tap.out, a.row)) as some,
+    ):
+        one.prefetch_rows(some.sums, some.out)
+        for place, value in enumerate(chain(*one.weights(some.sums, f.mask(left, v.lanes)))):
+            f.store(value, staging, place * v.bytes)
+        one.store_lines(staging, spec.filter, some.out, a.channel, left)
 
 
 @dataclass(frozen=True)
@@ -143,16 +154,15 @@ class _Back:
     v: Vectors
     a: Named
 
-    def back(self, transform: Transform, sums: Value) -> Tile:
-        """Return the output transform of a vector of sums: along the last axis, then along the first, then divided."""
-        side, rows = range(self.spec.transforms.axis_points), []
-        for _ in side:
-            points = []
-            for _ in side:
-                points.append(self.f.load(self.v.kind, sums))
-                sums = self.f.at(sums, self.a.point)
-            rows.append(transform(self.v, points))
-        columns = [transform(self.v, column) for column in zip(*rows, strict=True)]
+    def back(self, sums: Value) -> Tile:
+        """Return the output transform of a vector of sums: along columns, then along rows, then divided."""
+        (down, across), point = self.spec.transforms.sides, self.a.point
+        of_rows, of_columns = (axis.way(self.spec.solves_for).back for axis in self.spec.transforms.axes)
+        rows = [
+            of_columns(self.v, [self.f.load(self.v.kind, place) for place in places])
+            for places in lattice(self.f, sums, (point * across, down), (point, across))
+        ]
+        columns = [of_rows(self.v, column) for column in zip(*rows, strict=True)]
         return [[self._divided(value) for value in row] for row in zip(*columns, strict=True)]
 
     def _divided(self, value: Value) -> Value:
@@ -178,13 +188,17 @@ class _Back:
         with f.when(f.any_of([f.op(mask.type, f"and {beyond}, {mask.name}")])):
             f.say(f"store atomic i64 1, {self.a.infinite} monotonic, align 8")
 
+    def weights(self, sums: Value, mask: Value) -> Tile:
+        """Return weights. A value that is not finite sets the call's flag ``infinite``."""
+        values = self.back(sums)
+        self.flag(list(chain(*values)), mask)
+        return values
+
     def prefetch_rows(self, sums: Value, out: Value) -> None:
         """Prefetch the sums of the next src channel, and the weights of a later one, which are far apart."""
         f, a = self.f, self.a
-        following = f.at(sums, a.sums_row)
-        for _ in range(self.spec.transforms.points):
-            f.prefetch(following)
-            following = f.at(following, a.point)
+        down, across = self.spec.transforms.sides
+        prefetch(f, f.at(sums, a.sums_row), (a.point * across, down), (a.point, across))
         for lane in range(self.v.lanes):
             f.prefetch(f.at(f.at(out, a.row * PREFETCH_ROWS), a.channel * lane), write=True)
 
@@ -195,7 +209,7 @@ class _Back:
 
         Values at positions that do not exist are not checked.
         """
-        f, values = self.f, self.back(self.spec.transforms.of_positions.back, sums)
+        f, values = self.f, self.back(sums)
         with f.when(self.inside(top, left)):
             self.flag(list(chain(*values)), mask)
         with f.otherwise():
@@ -206,13 +220,13 @@ class _Back:
 
     def inside(self, top: Value, left: Value) -> Value:
         """Return whether all positions of the tile exist in the output."""
-        size, m = self.a.of("size"), self.spec.transforms.tile
-        return inside(self.f, top, size.y, m) & inside(self.f, left, size.x, m)
+        size, (high, wide) = self.a.of("size"), self.spec.transforms.tile
+        return inside(self.f, top, size.y, high) & inside(self.f, left, size.x, wide)
 
     def exist(self, top: Value, left: Value) -> Tile:
         """Return for each position of the tile whether it exists in the output."""
-        size, m = self.a.of("size"), self.spec.transforms.tile
-        rows, columns = exist(self.f, top, size.y, m), exist(self.f, left, size.x, m)
+        size, (high, wide) = self.a.of("size"), self.spec.transforms.tile
+        rows, columns = exist(self.f, top, size.y, high), exist(self.f, left, size.x, wide)
         return [[row & column for column in columns] for row in rows]
 
     # -- stores --
@@ -227,9 +241,9 @@ class _Back:
     def store(self, values: Tile, out: Value, masks: Tile, step: Named, channel: Value) -> None:
         """Store the vectors of a tile, under masks; channels are ``channel`` bytes apart in the output."""
         f = self.f
-        for i, (row, there) in enumerate(zip(values, masks, strict=True)):
-            for j, (value, mask) in enumerate(zip(row, there, strict=True)):
-                place = f.at(f.at(out, step.y * i), step.x * j)
+        lines = lattice(f, out, (step.y, len(values)), (step.x, len(values[0])))
+        for row, there, line in zip(values, masks, lines, strict=True):
+            for value, mask, place in zip(row, there, line, strict=True):
                 places = place if self.spec.out == CHANNELS else self.v.places(place, channel)
                 self.epilogue.store(value, places, mask)
 

@@ -6,7 +6,6 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -33,14 +32,14 @@ from convgrad.plan.winograd import PositionsPlan, TiledPlan, WeightsPlan, of_pan
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem, canonical_shape, canonical_shapes
 from convgrad.spec.tiles import BLOCK
-from convgrad.spec.toom_cook import MET, TAPS
+from convgrad.spec.toom_cook import MET
 
 CAPACITY = 64  # the largest number of cached calls
 Array = NDArray[Any]
 Ints = tuple[int, ...]
 
 # The axes that may be contiguous in a kernel: of the operand with input tiles, the second operand, and the output.
-_DATA, _BY_TAPS = {1: CHANNELS, 3: SPATIAL}, {3: BY_TAPS}
+_DATA, _BY_TAPS = {1: CHANNELS, 4: SPATIAL}, {4: BY_TAPS}
 CONTIGUOUS: Mapping[str, Sequence[Mapping[int, str]]] = {
     "dst": (_DATA, {0: CHANNELS_OUT, 1: CHANNELS_IN, **_BY_TAPS}, _DATA),
     "src": (_DATA, {1: CHANNELS_OUT, 0: CHANNELS_IN, **_BY_TAPS}, _DATA),
@@ -153,7 +152,8 @@ def tiled(problem: Problem, strides: Strides, machine: Machine, threads: int) ->
     chosen: Any = TILES[problem.solves_for](problem, machine, threads)
     given = dict(zip((*problem.operands, "out"), strides, strict=True))
     stages: Any = _weights_stages if problem.solves_for == "weights" else _positions_stages
-    return Tiled(problem, strides, machine, chosen, stages(_spec(problem, machine.isa, given), given, chosen))
+    given = {name: chosen.slices.strides(each) if len(each) > 1 else each for name, each in given.items()}
+    return Tiled(problem, strides, machine, chosen, stages(_spec(problem, machine.isa, given, chosen), given, chosen))
 
 
 @cache
@@ -165,23 +165,33 @@ def driver(task: tasks.Task, spec: Spec, addresses: tuple[str, ...], numbers: tu
     return kernel
 
 
-def _spec(problem: Problem, isa: Isa, strides: Mapping[str, Ints]) -> Spec:
+def _spec(problem: Problem, isa: Isa, strides: Mapping[str, Ints], chosen: TiledPlan) -> Spec:
     """Return the specification of the kernels for a problem and the strides of its arrays."""
-    output, tensors = problem.output_format, (MET[problem.solves_for], SECOND[problem.solves_for], "out")
-    sizes = (F32_BYTES, F32_BYTES, output.dtype.itemsize)
+    operands, output = problem.operand_format, problem.output_format
+    tensors, sizes = (MET[problem.solves_for], SECOND[problem.solves_for], "out"), (operands, operands, output)
     a, b, out = (
-        _contiguous(strides[tensor], size, names)
-        for tensor, size, names in zip(tensors, sizes, CONTIGUOUS[problem.solves_for], strict=True)
+        _contiguous(strides[tensor], fmt.dtype.itemsize, names, chosen.transforms.taps)
+        for tensor, fmt, names in zip(tensors, sizes, CONTIGUOUS[problem.solves_for], strict=True)
     )
+    rows, columns = ((axis.tile, axis.taps) for axis in chosen.transforms.axes)
     return Spec(
-        isa, problem.algorithm, problem.solves_for, a, b, out, output.name, problem.accumulate, problem.activation
-    )
+        isa, (rows, columns), problem.solves_for, a, b, out, operands.name, output.name, problem.accumulate,
+        problem.activation,
+    )  # fmt: skip
 
 
-def _contiguous(strides: Ints, size: int, names: Mapping[int, str]) -> str:
-    """Return the name of the axis that is contiguous among those in ``names``, or STRIDED."""
+def _contiguous(strides: Ints, size: int, names: Mapping[int, str], taps: tuple[int, int]) -> str:
+    """Return the name of the axis that is contiguous among those in ``names``, or STRIDED.
+
+    ``strides`` are those of the channels, of the axis that is summed directly, of rows, and of columns. Weights are
+    contiguous by taps if all taps of rows and columns are.
+    """
+    (high, wide), (*_, of_rows, of_columns) = taps, strides
     for axis, name in names.items():
-        if strides[axis] == size and (name != BY_TAPS or strides[2] == TAPS * size):
+        if name == BY_TAPS:
+            if (high == 1 or of_rows == wide * size) and (wide == 1 or of_columns == size):
+                return name
+        elif strides[axis] == size:
             return name
     return STRIDED
 
@@ -192,11 +202,12 @@ def _positions_stages(spec: Spec, strides: Mapping[str, Ints], chosen: Positions
     The first stage transforms one operand. The second transforms the other operand by cache blocks, multiplies, and
     applies the output transform.
     """
-    conv, tensor, isa = chosen.forward, MET[spec.solves_for], spec.isa
+    slices, tensor, isa = chosen.slices, MET[spec.solves_for], spec.isa
+    conv, taps = slices.conv, slices.axes[0].kernel
     grid, levels = spec.transforms.covering(conv), levels_of(-(-conv.src_channels // BLOCK))
-    met = input_numbers(spec, True, conv, strides[tensor], conv.src_channels, grid, chosen.tiles)
-    weights = filter_numbers(spec, strides["weights"], conv.src_channels, chosen.results)
-    out = positions_numbers(spec, conv, strides["out"], chosen.results, grid, chosen.tiles)
+    met = input_numbers(spec, True, slices, strides[tensor], slices.channels, grid, chosen.tiles, taps=taps)
+    weights = filter_numbers(spec, slices, strides["weights"], chosen.results)
+    out = positions_numbers(spec, slices, strides["out"], chosen.results, grid, chosen.tiles)
     of_b = (weights["point"], weights["panel"], of_panel(1, isa))
     gemm = sum_numbers(spec, (met["point"], met["tile"], F32_BYTES), of_b, (out["point"], out["tile"]))
     places, scratch_bytes = placed({
@@ -220,14 +231,14 @@ def _positions_stages(spec: Spec, strides: Mapping[str, Ints], chosen: Positions
 
 def _weights_stages(spec: Spec, strides: Mapping[str, Ints], chosen: WeightsPlan) -> tuple[Stage, ...]:
     """Return the stages of backward weights: the sums of each unit of tiles and, if there are several, their total."""
-    conv, turns, several = chosen.conv, chosen.turns, chosen.turns.units > 1
-    grid = (turns.rows, turns.length)
+    slices, turns, several = chosen.slices, chosen.turns, chosen.turns.units > 1
+    conv, grid = slices.conv, (turns.rows, turns.length)
     src, dst = (
-        input_numbers(spec, tensor == "src", conv, strides[tensor], channels, grid, chosen.tiles, turns.parts)
+        input_numbers(spec, tensor == "src", slices, strides[tensor], channels, grid, chosen.tiles, turns.parts)
         for tensor, channels in (("src", chosen.down), ("dst", chosen.across))
     )
-    channels = (conv.src_channels, conv.dst_channels) if several else (chosen.down, chosen.across)
-    out = weights_numbers(spec, strides["out"], *channels)
+    sizes = (slices.channels, conv.dst_channels, chosen.taps) if several else (chosen.down, chosen.across)
+    out = weights_numbers(spec, strides["out"], *sizes)
     of_a, of_b = (src["point"], F32_BYTES, src["tile"]), (dst["point"], of_panel(1, spec.isa), dst["tile"])
     gemm = sum_numbers(spec, of_a, of_b, (out["point"], out["sums_row"]))
     places, scratch_bytes = placed({
@@ -236,8 +247,9 @@ def _weights_stages(spec: Spec, strides: Mapping[str, Ints], chosen: WeightsPlan
     })  # fmt: skip
     common = {"unit": chosen.sums_bytes, "units": turns.units, "levels": levels_of(turns.units), **prefixed("out", out)}
     unit = {
-        "count": chosen.tasks, "parts": prod(chosen.parts), "n.parts": chosen.parts[1],
-        "m.each": chosen.down, "m.all": conv.src_channels, "n.each": chosen.across, "n.all": conv.dst_channels,
+        "count": chosen.tasks, "parts": chosen.tasks // turns.units, "m.parts": chosen.parts[0],
+        "n.parts": chosen.parts[1], "m.each": chosen.down, "m.all": slices.channels,
+        "n.each": chosen.across, "n.all": conv.dst_channels,
         "chains.each": turns.blocks, "chains.all": -(-turns.stretches // turns.each),
         "segments.each": turns.each, "segments.all": turns.stretches, "length": turns.length,
         **common, **prefixed("src", src), **prefixed("dst", dst), **prefixed("gemm", gemm), **places,

@@ -102,10 +102,10 @@ def _sums_back(f: Function, spec: Spec, a: Named, out: Named, points: tuple[Valu
 
 def only_unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
     """Emit the sums of all Winograd tiles for some channels of src (M) and dst (N), and their output transform."""
-    (first_m, m), (first_n, n) = channels = _channels(f, a, number)
+    tap, (first_m, m), (first_n, n) = channels = _channels(f, a, number)
     to, staging, out = f.at(f.scratch, a.sums_at), f.at(f.scratch, a.staging_at), a.of("out")
     _chains(f, spec, a, f.value(0), channels, to)
-    data = f.at(f.at(out.data, first_m * out.row), first_n * out.channel)
+    data = f.at(f.at(f.at(out.data, tap * out.of("tap").z), first_m * out.row), first_n * out.channel)
     out = out.but(data=data, rows=m, channels=n)
     with f.loop(Vectors(f, spec.isa.lanes).count(n) if spec.out == BY_TAPS else m) as some:
         back.weights(f, spec, out, some.index, to, staging)
@@ -114,7 +114,8 @@ def only_unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
 def unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
     """Emit sums[unit][point][m][n], the sums of the Winograd tiles of a unit for some channels of src and dst."""
     index, part = f.divided(number, a.parts)
-    (first_m, _), (first_n, _) = channels = _channels(f, a, part)
+    tap, (first_m, _), (first_n, _) = channels = _channels(f, a, part)
+    first_m = tap * a.of("m").all + first_m
     to = f.at(f.at(f.at(a.sums, index * a.unit), first_m * a.of("out").sums_row), first_n * F32_BYTES)
     _chains(f, spec, a, index, channels, to)
 
@@ -128,7 +129,7 @@ def units_sum(f: Function, spec: Spec, a: Named, number: Value) -> None:
     tree.reduce(f.module, spec.isa)
     v, out = Vectors(f, spec.isa.lanes), a.of("out")
     if spec.out == BY_TAPS:
-        begin, rows, vectors = f.at(a.sums, number * v.bytes), out.named("rows"), f.value(1)
+        begin, rows, vectors = f.at(a.sums, number * v.bytes), out.taps * out.named("rows"), f.value(1)
     else:
         begin, rows, vectors = f.at(a.sums, number * out.sums_row), f.value(1), v.count(out.channels)
     with (
@@ -139,23 +140,29 @@ def units_sum(f: Function, spec: Spec, a: Named, number: Value) -> None:
     back.weights(f, spec, out, number, a.sums, f.scratch)
 
 
-def _channels(f: Function, a: Named, part: Value) -> list[Part]:
-    """Return the range of channels of src and the range of channels of dst of a task."""
-    return [_part(f, a.of(name), index) for name, index in zip("mn", f.divided(part, a.of("n").parts), strict=True)]
+def _channels(f: Function, a: Named, part: Value) -> tuple[Value, Part, Part]:
+    """Return the tap of the axis that is summed directly, and the ranges of channels of src and dst, of a task."""
+    part, of_n = f.divided(part, a.of("n").parts)
+    tap, of_m = f.divided(part, a.of("m").parts)
+    return tap, _part(f, a.of("m"), of_m), _part(f, a.of("n"), of_n)
 
 
-def _chains(f: Function, spec: Spec, a: Named, index: Value, channels: Sequence[Part], to: Value) -> None:
+def _chains(
+    f: Function, spec: Spec, a: Named, index: Value, channels: tuple[Value, Part, Part], to: Value
+) -> None:  # fmt: skip
     """Emit the sums of a unit's chains in order: transform the tiles of a chain, then add its products to the sums."""
     points_a, points_b, staging = (f.at(f.scratch, a.named(name)) for name in ("a_at", "b_at", "staging_at"))
-    segments, (begin, chains), ((_, m), (_, n)) = a.of("segments"), _part(f, a.of("chains"), index), channels
+    segments, (begin, chains), (tap, of_m, of_n) = a.of("segments"), _part(f, a.of("chains"), index), channels
     with f.loop(chains, first=begin * segments.each) as chain:
         count = f.min(segments.all - chain.first, segments.each)
-        for tensor, points, (first, extent) in zip(("src", "dst"), (points_a, points_b), channels, strict=True):
+        for tensor, points, (first, extent) in (("src", points_a, of_m), ("dst", points_b, of_n)):
             one = a.of(tensor)
             one = one.but(data=f.at(one.data, first * one.channel), channels=extent)
+            if tensor == "src":
+                one = one.but(**{"pad.z": one.of("pad").z - tap})
             with f.loop(count) as segment:
                 out = _row(f, points, one, segment.index)
                 into.input_transform(f, spec, tensor == "src", one, chain.first + segment.index, out, staging)
-        of_sums, more = a.of("gemm").but(m=m, n=n), f.compare("ne", chain.index, 0)
+        of_sums, more = a.of("gemm").but(m=of_m[1], n=of_n[1]), f.compare("ne", chain.index, 0)
         sums.chains(f, spec.isa, of_sums, (points_a, points_b, to), count * a.length, more)
         chain.next(first=chain.first + count)

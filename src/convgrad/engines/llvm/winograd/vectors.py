@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 
+from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Loop, Value
+from convgrad.engines.llvm.microkernel import multiples, opaque_pointer
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
+from convgrad.spec.filtering import FILTERINGS
 from convgrad.spec.operators import SolvesFor
-from convgrad.spec.toom_cook import ALGORITHMS, AXES, TAPS, Algorithm
+from convgrad.spec.toom_cook import Algorithm
 
-FILTER = int(TAPS**AXES)  # the number of taps of a kernel
+Steps = tuple[Value, int]  # a stride in bytes, and a number of elements
 Step = tuple[Value, Value | int]  # a value in the first iteration of a loop, and its increment per iteration
 Tile = list[list[Value]]  # the values of a tile, [row][column], where rows and columns are positions or taps
 
@@ -22,11 +26,12 @@ class Spec:
     """The specification of a call's kernels. It has no extents, so a new shape compiles nothing."""
 
     isa: Isa
-    algorithm: str
+    sizes: tuple[tuple[int, int], tuple[int, int]]  # the tile and the taps of rows, and those of columns
     solves_for: SolvesFor
     a: str  # the contiguous axis of the operand with input tiles
     b: str  # the contiguous axis of the weights, or of dst in backward weights
     out: str  # the contiguous axis of the output
+    operands: str  # the format of the operands
     output: str  # the format of the output
     accumulate: bool
     activation: str
@@ -34,7 +39,18 @@ class Spec:
     @property
     def transforms(self) -> Algorithm:
         """The transforms of the algorithm."""
-        return ALGORITHMS[self.algorithm]
+        rows, columns = (FILTERINGS[sizes] for sizes in self.sizes)
+        return Algorithm((rows, columns))
+
+    @property
+    def filter(self) -> int:
+        """The number of taps of the rows and columns of the weights."""
+        return prod(self.transforms.taps)
+
+    @property
+    def element_bytes(self) -> int:
+        """The bytes of an element of the operands."""
+        return BYTES[self.operands]
 
 
 class Vectors:
@@ -86,6 +102,24 @@ def walk(f: Function, count: Value | int, **begin: Step) -> Iterator[Loop]:
         loop.next(**{name: f.at(value, step) if value.type == "ptr" else value + step for name, value, step in here})
 
 
+def lattice(f: Function, first: Value, outer: Steps, inner: Steps) -> Iterator[list[Value]]:
+    """Yield the addresses of each line of a lattice, which is given as (stride, count) of both axes.
+
+    They are computed from few registers. LLVM would keep an address in a register, or spill it, for each element.
+    """
+    (step, count), distances = outer, multiples(f, *inner)
+    for _ in range(count):
+        yield [f.at(first, distance) for distance in distances]
+        first = opaque_pointer(f, f.at(first, step))
+
+
+def prefetch(f: Function, first: Value, outer: Steps, inner: Steps, write: bool = False) -> None:
+    """Prefetch the cache line of each element of a lattice; for stores if ``write``."""
+    for line in lattice(f, first, outer, inner):
+        for place in line:
+            f.prefetch(place, write=write)
+
+
 def inside(f: Function, first: Value, extent: Value, size: int) -> Value:
     """Return whether all of the ``size`` positions from ``first`` on exist, on an axis with ``extent`` positions."""
     return f.compare("sge", first, 0) & f.compare("sle", first + size, extent)
@@ -98,8 +132,8 @@ def exist(f: Function, first: Value, extent: Value, size: int) -> list[Value]:
 
 
 def by_axis(name: str, numbers: Sequence[int]) -> dict[str, int]:
-    """Return the numbers of both axes, the outer axis first, as arguments "<name>.y" and "<name>.x"."""
-    return {f"{name}.{axis}": number for axis, number in zip("yx", numbers, strict=True)}
+    """Return the numbers of two or three axes, the outermost first, as arguments like "<name>.y" and "<name>.x"."""
+    return {f"{name}.{axis}": number for axis, number in zip("zyx"[-len(numbers) :], numbers, strict=True)}
 
 
 def prefixed(name: str, numbers: Mapping[str, int]) -> dict[str, int]:
