@@ -78,6 +78,7 @@ def positions(f: Function, spec: Spec, a: Named, number: Value, sums: Value, sta
             vectors(tile.sums, tile.out) as some,
         ):
             mask = f.mask(some.left, v.lanes)
+            prefetch(f, f.at(some.out, step.x * wide), (step.y, high), (step.x, wide), write=True)  # the next tile's
             values = one.tile(some.sums, some.bias, mask, top, tile.left)
             with f.when(one.inside(top, tile.left)):
                 one.store(values, some.out, [[mask] * wide] * high, step, a.channel)

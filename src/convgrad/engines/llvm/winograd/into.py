@@ -23,6 +23,7 @@ from convgrad.engines.llvm.winograd.vectors import (
     exist,
     inside,
     lattice,
+    prefetch,
     walk,
     whole,
 )
@@ -123,7 +124,8 @@ class _Input:
         """Emit the transform of one vector of channels of a tile, which is read directly from the operand."""
         f, step = self.f, self.a.of("step")
         load = partial(_load, self.v, self.spec, self.a.channel, self.contiguous == CHANNELS)
-        high, wide = self.sizes
+        (high, wide), across = self.sizes, self.steps[1]
+        prefetch(f, f.at(data, step.x * wide), (step.x, across), (step.y, high))  # the next tile's other columns
         columns = lattice(f, data, (step.x, wide), (step.y, high))
         values = [
             [load(mask, place) for mask, place in zip(there, column, strict=True)]
@@ -145,7 +147,7 @@ class _Input:
                 (exists,) = exist(f, top + row.index, a.of("size").y, 1)
                 count = f.select(exists, there, f.value(0))
                 to = self._zeros(before, row.to)
-                to = _transpose(v, self.spec, row.data, a.channel, some.left, count, to)
+                to = _transpose(v, self.spec, row.data, a.channel, some.left, count, to, following=True)
                 self._zeros(a.columns - before - v.count(count) * v.lanes, to)
             with walk(f, tiles, place=(staging, across * v.bytes), out=(some.out, a.tile)) as tile:
                 rows = [f.at(tile.place, row_bytes * i) for i in range(high)]
@@ -240,17 +242,21 @@ def _load(v: Vectors, spec: Spec, step: Value, contiguous: bool, mask: Value, pl
 
 
 def _transpose(
-    v: Vectors, spec: Spec, data: Value, step: Value, channels: Value, count: Value | int, to: Value
-) -> Value:
+    v: Vectors, spec: Spec, data: Value, step: Value, channels: Value, count: Value | int, to: Value,
+    following: bool = False,
+) -> Value:  # fmt: skip
     """Transpose data[lane][i] to vectors to[i], and return the address after them.
 
     Each lane has ``count`` contiguous values. Lanes are ``step`` bytes apart, and the first ``channels`` lanes exist.
     If ``count`` is an int, exactly ``count`` vectors are stored. Otherwise, vectors of zeros complete the last square.
+    With ``following``, the lines of the next lanes are prefetched.
     """
     f, known, count = v.f, count if isinstance(count, int) else v.lanes, v.f.value(count)
     each = {"data": (data, v.lanes * spec.element_bytes), "to": (to, v.lanes * v.bytes), "left": (count, -v.lanes)}
     with walk(f, v.count(count), **each) as square:
         mask = f.mask(square.left, v.lanes)
+        if following:
+            prefetch(f, f.at(square.data, step * v.lanes), (step, v.lanes), (step, 1))
         rows = [
             _load(v, spec, step, True, v.only(f.compare("sgt", channels, lane), mask), f.at(square.data, step * lane))
             for lane in range(v.lanes)
