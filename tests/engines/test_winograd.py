@@ -282,7 +282,7 @@ def test_an_accuracy_admits_what_keeps_it() -> None:
         ("BWD_W f32 NXC mb8ic128ih28oc128oh14kh3sh2ph1", "stride 1 and dilation 1"),
         ("BWD_W f32 NXC g8mb8ic128ih28oc128oh28kh3ph1", "32 channels of src and of dst per group"),
         ("BWD_W f32 NXC mb8ic16ih28oc128oh28kh3ph1", "32 channels of src"),
-        ("BWD_W bf16 NXC mb8ic128ih28oc128oh28kh3ph1", "these are bf16"),
+        ("BWD_W f64 NXC mb8ic128ih28oc128oh28kh3ph1", "these are f64"),
     ):  # fmt: skip
         one = problem_of(line)
         assert with_algorithm(one, 1e9) is one

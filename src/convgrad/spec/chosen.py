@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from convgrad.formats import F32
+from convgrad.formats import BF16, F32
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import REMEMBERED, Problem, intern
 from convgrad.spec.toom_cook import algorithm_of, algorithms, why_not
 
+PAIRED = 0.5  # the cost of a multiply-add of bf16 operands, which the direct sum may compute in pairs
 DIRECT = 1.0  # the default of ``max_error``, which admits only the direct sum
 
 
@@ -32,7 +33,7 @@ def with_algorithm(problem: Problem, max_error: float) -> Problem:
     if max_error <= DIRECT or why_not_of(problem):
         return problem
     assert isinstance(conv, Conv)
-    costs = {"": float(conv.multiply_adds)}
+    costs = {"": conv.multiply_adds * (PAIRED if problem.operand_format is BF16 else 1.0)}
     costs |= {
         name: one.cost(conv, problem.solves_for)
         for name, one in algorithms(conv).items()
@@ -63,8 +64,8 @@ def why_not_of(problem: Problem) -> str:
     """Return the reason why the direct sum is a problem's only algorithm; "" if there are others."""
     if not isinstance(problem.geometry, Conv):
         return "only convolutions and their gradients have other algorithms"
-    if problem.operand_format is not F32:
-        return f"only operands in f32 have other algorithms; these are {problem.operand_format}"
+    if problem.operand_format.accumulator is not F32:
+        return f"only operands that are summed in f32 have other algorithms; these are {problem.operand_format}"
     if not problem.geometry.multiply_adds:
         return "there is nothing to sum"
     return why_not(problem.geometry)
