@@ -23,17 +23,18 @@ from convgrad.spec import tiles
 from convgrad.spec.bound import gamma
 from convgrad.spec.chosen import guarantee, kappa, why_not_of, with_algorithm
 from convgrad.spec.exact_result import evaluate
-from convgrad.spec.filtering import FILTERINGS, Filtering
+from convgrad.spec.filtering import Filtering
 from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.order import height_of, order_of
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.toom_cook import algorithms
 from convgrad.spec.toom_cook_bound import BOUNDS, toom_cook_bound
+from convgrad.spec.toom_cook_ordered import InF32
 from tests.support.engine_helpers import HOST, empty, lying
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
-from tests.support.winograd_problems import DIRECTIONS, NAMES, computed, drawn, matrices, posed
+from tests.support.winograd_problems import DIRECTIONS, FILTERED, NAMES, computed, drawn, matrices, posed
 
 # Tiles that hang over by any number of positions, one row, one column, pads on one side, beyond the kernel, none.
 LINES = (
@@ -46,8 +47,7 @@ LINES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("solves_for", ["weights", "dst"])
-@pytest.mark.parametrize("one", FILTERINGS.values(), ids=str)
+@pytest.mark.parametrize(("one", "solves_for"), FILTERED, ids=str)
 def test_transforms_are_the_sums_of_a_tile(one: Filtering, solves_for: SolvesFor) -> None:
     """A weight is the sum over j of dst[j] src[j + k], a position that over k of weights[k] src[j + k], exactly."""
     met, other, back = matrices(one, solves_for)
@@ -71,10 +71,10 @@ SHARES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("one", FILTERINGS.values(), ids=str)
+@pytest.mark.parametrize("one", [one for one, of in FILTERED if of == "weights"], ids=str)
 def test_kappa_bounds_the_paths_to_a_weight(one: Filtering) -> None:
     """The norm of the paths' coefficients, whatever shares are chosen: docs/numerics.md derives it."""
-    norms = []
+    norms, kappa = [], one.way("weights").kappa
     source, destination, weights = (np.abs(each).astype(float) for each in matrices(one))
     for row, shares in zip(weights, np.array(SHARES[one.tile, one.taps]), strict=True):
         paths = (source.T * row) @ destination / one.divisor
@@ -83,15 +83,32 @@ def test_kappa_bounds_the_paths_to_a_weight(one: Filtering) -> None:
         for position in range(one.tile):
             assert shares[position :: one.tile].sum() == pytest.approx(1, abs=1e-12)
         norms.append(np.linalg.norm(paths[met] / np.sqrt(shares[met])[:, None], 2))
-    assert one.of_weights.kappa * 0.9999 <= max(norms) <= one.of_weights.kappa
+    assert kappa * 0.9999 <= max(norms) <= kappa
 
 
-@pytest.mark.parametrize("one", FILTERINGS.values(), ids=str)
+@pytest.mark.parametrize("one", [one for one, of in FILTERED if of == "dst"], ids=str)
 def test_kappa_bounds_the_paths_to_a_position(one: Filtering) -> None:
     """The norm of the coefficients of what a tile meets and of the weights, for each position of the tile."""
     met, other, back = (np.abs(each).astype(float) for each in matrices(one, "dst"))
     norms = [np.linalg.norm((met.T * row) @ other / one.divisor, 2) for row in back]
     assert one.of_positions.kappa * 0.9999 <= max(norms) <= one.of_positions.kappa
+
+
+@pytest.mark.parametrize("one", [one for one, of in FILTERED if of == "weights"], ids=str)
+def test_smaller_tiles_have_the_same_weights_at_their_points(one: Filtering) -> None:
+    """So the weights are transformed once for tiles of all sizes; and no remainder has more roundings."""
+    values = [*np.random.default_rng(1).standard_normal((one.taps, 100), np.float32)]
+    whole = one.of_positions.other(InF32(), values)
+    for positions in range(one.tile + 1, 2 * one.tile):
+        remainder = one.remainder(positions)
+        assert remainder is not None
+        assert remainder.tile == positions - one.tile
+        some = remainder.of_positions.other(InF32(), values)
+        for got, expected in zip(some, [*whole[: remainder.points - 1], whole[-1]], strict=True):
+            assert_same_bits(got, expected, (str(one), str(remainder)))
+        for few, most in zip(remainder.roundings("dst"), one.roundings("dst"), strict=True):
+            assert few <= most
+    assert one.remainder(2 * one.tile) is None
 
 
 runs = pytest.mark.skipif(not HOST, reason="no generated kernels run here")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from fractions import Fraction
-from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from convgrad.notation import problem as problem_of
 from convgrad.spec.bound import gamma
 from convgrad.spec.chosen import guarantee
 from convgrad.spec.exact_result import evaluate
-from convgrad.spec.filtering import FILTERINGS, Filtering
+from convgrad.spec.filtering import Filtering
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.order import height_of
 from convgrad.spec.ordered import evaluate_in_order
@@ -43,9 +42,8 @@ from convgrad.verify.declared import declared
 from tests.support.engine_helpers import Array
 from tests.support.places import DOCS
 from tests.support.tiers import tiers
-from tests.support.winograd_problems import DIRECTIONS, NAMES, algorithm, drawn, matrices, posed
+from tests.support.winograd_problems import DIRECTIONS, FILTERED, NAMES, algorithm, drawn, matrices, posed
 
-ROLES: tuple[SolvesFor, ...] = ("weights", "dst")
 SUITE = Path(convgrad.__file__).parent / "bench" / "suites" / "tiles.txt"
 LINES = ("mb2ic32ih9oc33oh9kh3ph1", "mb3ic37ih6iw13oc40oh4ow11kh3kw3ph0pw0", "mb1ic32ih2oc32oh5kh3ph2")
 
@@ -59,12 +57,7 @@ def sized(one: Problem, operands: list[Array]) -> Array:
 # -- what they rest on ---------------------------------------------------------------------------------------------
 
 
-SIZES = pytest.mark.parametrize("one", FILTERINGS.values(), ids=str)
-PASSES = pytest.mark.parametrize("solves_for", ROLES)
-
-
-@SIZES
-@PASSES
+@pytest.mark.parametrize(("one", "solves_for"), FILTERED, ids=str)
 def test_no_value_takes_two_ways_of_opposite_signs(one: Filtering, solves_for: SolvesFor) -> None:
     """In sizes a transform is its matrix of absolute coefficients: no coefficient is the difference of two ways."""
     for (line, count), coefficients in zip(one.lines(solves_for), matrices(one, solves_for), strict=True):
@@ -93,11 +86,14 @@ class InLosses(InMagnitudes):
         return super().scale(factor, x) + 1
 
 
-PAIRS = pytest.mark.parametrize(("rows", "columns"), list(product(FILTERINGS.values(), repeat=2)), ids=str)
+PAIRS = pytest.mark.parametrize(
+    ("rows", "columns", "solves_for"),
+    [(rows, columns, of) for rows, of in FILTERED for columns, another in FILTERED if of == another],
+    ids=str,
+)
 
 
 @PAIRS
-@PASSES
 def test_what_underflows_is_counted(rows: Filtering, columns: Filtering, solves_for: SolvesFor) -> None:
     """Along both axes: of operands, of which a value is in several tiles; of a term of a sum; of a result."""
     sizes, lost = [], []
@@ -115,7 +111,6 @@ def test_what_underflows_is_counted(rows: Filtering, columns: Filtering, solves_
 
 
 @PAIRS
-@PASSES
 def test_values_grow_by_less_than_is_counted(rows: Filtering, columns: Filtering, solves_for: SolvesFor) -> None:
     """A value that is added on the way is at most 4 times what it is added to, an axis."""
     each = zip(matrices(rows, solves_for), matrices(columns, solves_for), strict=True)

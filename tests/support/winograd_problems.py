@@ -12,7 +12,7 @@ import numpy as np
 from convgrad.engines.llvm.winograd.run import tiled
 from convgrad.notation import problem as problem_of
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.spec.filtering import Filtering, Transform
+from convgrad.spec.filtering import FILTERINGS, Filtering, Transform
 from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.problem import Problem, canonical_shapes
@@ -20,6 +20,8 @@ from convgrad.spec.toom_cook import Algorithm, algorithm_of
 from tests.support.engine_helpers import Array, lying
 
 NAMES = ["2x2", "4x4"]
+ROLES: tuple[SolvesFor, ...] = ("weights", "dst")
+FILTERED = [(one, of) for one in FILTERINGS.values() for of in ROLES if of == "dst" or one.of_weights]
 DIRECTIONS = ("BWD_W", "FWD_D", "BWD_D")
 
 

@@ -9,7 +9,7 @@ from convgrad.formats import BF16, F32
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import REMEMBERED, Problem, intern
-from convgrad.spec.toom_cook import algorithm_of, algorithms, why_not
+from convgrad.spec.toom_cook import algorithm_of, algorithms, as_forward, in_slices, why_not
 
 PAIRED = 0.5  # the cost of a multiply-add of bf16 operands, which the direct sum may compute in pairs
 DIRECT = 1.0  # the default of ``max_error``, which admits only the direct sum
@@ -57,7 +57,9 @@ def kappa(problem: Problem) -> float:
     if not problem.algorithm:
         return 1.0
     assert isinstance(problem.geometry, Conv)
-    return algorithm_of(problem.geometry, problem.algorithm).kappa(problem.solves_for)
+    conv, solves_for = problem.geometry, problem.solves_for
+    made = conv if solves_for == "weights" else as_forward(conv, solves_for)
+    return algorithm_of(conv, problem.algorithm).kappa(in_slices(made), solves_for)
 
 
 def why_not_of(problem: Problem) -> str:

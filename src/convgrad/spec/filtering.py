@@ -1,7 +1,8 @@
 """Minimal filtering F(m, r): m sums of r products each, from m + r - 1 products, along one axis (Winograd, Toom-Cook).
 
-The products are those of the values of two polynomials at m + r - 1 points. For F(2, 3), the points are 0, 1, -1 and
-infinity. For F(4, 3) and F(2, 5), they are 0, 1, -1, 2, -1/2 and infinity.
+The products are those of the values of two polynomials at m + r - 1 points: the first of 0, 1, -1, 2, -1/2, and
+infinity. So a tile at the end of an axis, which has fewer than m positions, has the same points as the other tiles, but
+not all of them.
 
 In a weight gradient, the m positions of a tile of dst are one factor, and the sums are the r weights. In a forward, the
 r weights are one factor, and the sums are the m positions of a tile. The other factor is the m + r - 1 positions of src
@@ -136,6 +137,45 @@ def _pair(a: Arithmetic[Any], first: float, x: Any, second: float, y: Any) -> An
     return a.fma(first, x, y if second == 1 else a.scale(second, y))
 
 
+def _met_three(a: Arithmetic[Any], d: Sequence[Any]) -> list[Any]:
+    return [a.sub(d[0], d[1]), d[1], a.sub(d[2], d[1])]
+
+
+def _to_one_of_three(a: Arithmetic[Any], s: Sequence[Any]) -> list[Any]:
+    return [a.add(a.add(s[0], s[1]), s[2])]
+
+
+def _met_five(a: Arithmetic[Any], d: Sequence[Any]) -> list[Any]:
+    return [
+        a.fma(2.0, a.sub(d[0], d[2]), a.sub(d[3], d[1])),
+        a.fma(-2.0, d[1], a.sub(d[3], d[2])),
+        a.fma(-3.0, d[2], a.fma(2.0, d[1], d[3])),
+        a.sub(d[3], d[1]),
+        a.fma(2.0, a.sub(d[1], d[3]), a.sub(d[4], d[2])),
+    ]
+
+
+def _to_one_of_five(a: Arithmetic[Any], s: Sequence[Any]) -> list[Any]:
+    return [a.fma(6.0, s[4], a.fma(3.0, a.sub(s[0], s[1]), a.sub(s[3], s[2])))]
+
+
+def _to_three_of_five(a: Arithmetic[Any], s: Sequence[Any]) -> list[Any]:
+    return [
+        a.fma(3.0, a.sub(s[0], s[1]), a.sub(s[3], s[2])),
+        a.fma(2.0, s[3], a.fma(-3.0, s[1], s[2])),
+        a.fma(6.0, s[4], a.fma(4.0, s[3], a.fma(-3.0, s[1], a.scale(-1.0, s[2])))),
+    ]
+
+
+def _without(transform: Transform, *missing: int) -> Transform:
+    """Return a transform to the same points, except the ``missing`` ones."""
+
+    def some(a: Arithmetic[Any], values: Sequence[Any]) -> list[Any]:
+        return [value for point, value in enumerate(transform(a, values)) if point not in missing]
+
+    return some
+
+
 class _Roundings:
     """An arithmetic that counts roundings: a number stands for a value after that many roundings."""
 
@@ -179,12 +219,15 @@ class Way:
 
 @dataclass(frozen=True)
 class Filtering:
-    """F(m, r) along one axis: its sizes, its transforms, and the divisor of its results."""
+    """F(m, r) along one axis: its sizes, its transforms, and the divisor of its results.
+
+    If there are no transforms for weight gradients, it is for tiles at the end of an axis.
+    """
 
     tile: int  # m, the positions of a tile of dst
     taps: int  # r, the weights of the axis
     divisor: int
-    of_weights: Way
+    of_weights: Way | None
     of_positions: Way
 
     def __str__(self) -> str:
@@ -197,7 +240,13 @@ class Filtering:
 
     def way(self, solves_for: SolvesFor) -> Way:
         """Return the transforms for the tensor that is solved for."""
-        return self.of_weights if solves_for == "weights" else self.of_positions
+        way = self.of_weights if solves_for == "weights" else self.of_positions
+        assert way is not None, f"{self} has no transforms for {solves_for}"
+        return way
+
+    def remainder(self, positions: int) -> Filtering | None:
+        """Return the filtering of the last tile of ``positions``, in forward and backward data; None if it is whole."""
+        return FILTERINGS[left, self.taps] if (left := positions % self.tile) else None
 
     def lines(self, solves_for: SolvesFor) -> tuple[tuple[Transform, int], ...]:
         """Return the transforms (met, other, back), each with the number of its inputs."""
@@ -236,5 +285,8 @@ FILTERINGS: Mapping[tuple[int, int], Filtering] = {
         ),
         _six(4, 3, _four_at_six, _three_at_six, (10.0431, 9.3179)),
         _six(2, 5, _pair_at_six, _five_at_six, (12.9732, 10.3201)),
+        Filtering(1, 3, 1, None, Way(_met_three, _without(_three_at_four, 2), _to_one_of_three, 3.1463)),
+        Filtering(3, 3, 6, None, Way(_met_five, _without(_three_at_six, 4), _to_three_of_five, 9.3711)),
+        Filtering(1, 5, 6, None, Way(_met_five, _without(_five_at_six, 4), _to_one_of_five, 10.024)),
     )
 }  # fmt: skip

@@ -8,13 +8,17 @@ A weight gradient sums the products of each point over all tiles and slices, in 
 sums the products of each point over channels, in the order of a 1x1 forward. A data gradient is a forward from dst to
 src with the taps of the weights reversed. Positions beyond an operand's edge are 0. Rows are transformed first, and
 columns are transformed back first. The results are divided by an integer, with one rounding.
+
+In a forward or a data gradient, the tiles at the end of an axis have only the positions that are left: if 14 rows have
+tiles of 4, the last tile has 2. It has fewer points, and its weights have the same values at these points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from math import prod
 from typing import NamedTuple
 
@@ -40,6 +44,20 @@ class Stages(NamedTuple):
     met: int  # roundings of the transform of the positions that tiles meet, along both axes
     other: int  # roundings of the transform of tiles of dst, or of weights
     back: int  # roundings of the transform of sums back and of the division
+
+
+class Segment(NamedTuple):
+    """Neighbouring tiles of equal size along an axis."""
+
+    filtering: Filtering
+    first: int  # the first position of dst
+    tiles: int
+
+
+def _segments(one: Filtering, positions: int) -> list[Segment]:
+    """Return the segments of tiles that cover an axis of dst exactly."""
+    whole, last = positions // one.tile, one.remainder(positions)
+    return [Segment(one, 0, whole)] * (whole > 0) + ([] if last is None else [Segment(last, whole * one.tile, 1)])
 
 
 @dataclass(frozen=True)
@@ -81,9 +99,18 @@ class Algorithm:
         """Whether the division of results is exact: the divisor is a power of two."""
         return self.divided & (self.divided - 1) == 0
 
-    def kappa(self, solves_for: SolvesFor) -> float:
-        """Return the constant kappa of the error bound."""
-        return prod(axis.way(solves_for).kappa for axis in self.axes)
+    def kappa(self, slices: Conv, solves_for: SolvesFor) -> float:
+        """Return the constant kappa of the error bound, for tiles of all sizes."""
+        axes = self.segments(slices, solves_for)
+        return prod(max(one.filtering.way(solves_for).kappa for one in axis) for axis in axes)
+
+    def segments(self, slices: Conv, solves_for: SolvesFor) -> tuple[list[Segment], list[Segment]]:
+        """Return the segments of equal tiles along rows and along columns."""
+        rows, columns = (
+            [Segment(one, 0, -(-axis.dst // one.tile))] if solves_for == "weights" else _segments(one, axis.dst)
+            for one, axis in zip(self.axes, slices.axes, strict=True)
+        )
+        return rows, columns
 
     def stages(self, solves_for: SolvesFor) -> Stages:
         """Return the largest numbers of roundings of a product per stage, without the roundings of its sum.
@@ -119,10 +146,11 @@ class Algorithm:
     def cost(self, conv: Conv, solves_for: SolvesFor) -> float:
         """Return the cost of a convolution with this algorithm by the cost model, in multiply-adds."""
         made = in_slices(conv if solves_for == "weights" else as_forward(conv, solves_for))
-        tiles, channels = made.batch * prod(self.covering(made)), made.src_channels + made.dst_channels
+        along = (sum(one.tiles * one.filtering.points for one in axis) for axis in self.segments(made, solves_for))
+        values, channels = made.batch * prod(along), made.src_channels + made.dst_channels  # values at points
         weights = made.src_channels * made.dst_channels // made.groups
         value, weight = OF_WEIGHTS if solves_for == "weights" else OF_POSITIONS
-        each = self.points * (tiles * weights + value * tiles * channels + weight * weights)
+        each = values * (weights + value * channels) + self.points * weight * weights
         return float(each + CALL * conv.groups)
 
 
@@ -187,6 +215,18 @@ def in_slices(conv: Conv) -> Conv:
     return replace(
         conv, batch=conv.batch * directly.dst, src_channels=directly.kernel * conv.src_channels, axes=(rows, columns)
     )  # fmt: skip
+
+
+def regions(slices: Conv, algorithm: Algorithm) -> Iterator[tuple[tuple[slice, slice], Conv, str]]:
+    """Yield the parts of dst that have tiles of one size: rows and columns, the forward of this part, its algorithm."""
+    for rows, columns in product(*algorithm.segments(slices, "dst")):
+        axes, where = [], []
+        for segment, axis in zip((rows, columns), slices.axes, strict=True):
+            positions = segment.tiles * segment.filtering.tile
+            cut = replace(axis, dst=positions, pad_begin=axis.pad_begin - segment.first)
+            axes.append(replace(cut, pad_end=cut.span - cut.pad_begin - cut.src))
+            where.append(slice(segment.first, segment.first + positions))
+        yield (where[0], where[1]), replace(slices, axes=tuple(axes)), f"{rows.filtering.tile}x{columns.filtering.tile}"
 
 
 def as_forward(conv: Conv, solves_for: SolvesFor) -> Conv:

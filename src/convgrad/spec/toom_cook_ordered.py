@@ -14,9 +14,9 @@ from convgrad.spec.filtering import Arithmetic, Transform
 from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import order_of
-from convgrad.spec.problem import Problem
+from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.spec.slices import arrays_in_slices, from_slices, problem_in_slices
-from convgrad.spec.toom_cook import Algorithm, algorithm_of, of_group
+from convgrad.spec.toom_cook import Algorithm, algorithm_of, of_group, regions
 
 F32Array = NDArray[np.float32]
 AnyFloat = TypeVar("AnyFloat", np.float32, np.float64)
@@ -57,18 +57,25 @@ def by_groups(
 ) -> NDArray[AnyFloat]:
     """Return the results of all groups of channels.
 
-    ``compute`` is called with one group at a time, as a weight gradient or a forward of slices (``slices.py``).
+    ``compute`` is called with one group at a time, as a weight gradient of slices (``slices.py``), or as a forward of a
+    part of slices that has tiles of one size.
     """
     conv, results = problem.geometry, 0 if problem.solves_for == "weights" else 1
     assert isinstance(conv, Conv)
     one, axes = replace(problem, geometry=of_group(conv)), {"weights": 0, "bias": 0}
     slices = problem_in_slices(one)
     parts = {name: np.split(values, conv.groups, axes.get(name, 1)) for name, values in given.items()}
-    made = [
-        from_slices(one, compute(slices, arrays_in_slices(one, {name: each[group] for name, each in parts.items()})))
-        for group in range(conv.groups)
-    ]
-    return np.concatenate(made, results)
+
+    def of_group_number(group: int) -> NDArray[AnyFloat]:
+        arrays = arrays_in_slices(one, {name: each[group] for name, each in parts.items()})
+        if problem.solves_for == "weights":
+            return from_slices(one, compute(slices, arrays))
+        made = np.empty(canonical_shape(slices.geometry, "dst"), arrays["src"].dtype)
+        for (rows, columns), there, name in regions(*slices_of(slices)):
+            made[:, :, rows, columns] = compute(replace(slices, geometry=there, algorithm=name), arrays)
+        return from_slices(one, made)
+
+    return np.concatenate([of_group_number(group) for group in range(conv.groups)], results)
 
 
 def slices_of(problem: Problem) -> tuple[Conv, Algorithm]:

@@ -18,15 +18,17 @@ from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Loop, Value
 from convgrad.engines.llvm.store import Epilogue
 from convgrad.engines.llvm.winograd.vectors import (
+    Kinds,
     Spec,
     Step,
     Tile,
     Vectors,
     by_axis,
-    exist,
-    inside,
+    column_kinds,
     lattice,
+    of_points,
     prefetch,
+    row_kinds,
     walk,
     whole,
 )
@@ -34,6 +36,7 @@ from convgrad.plan.constants import PREFETCH_ROWS
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.plan.winograd import Slices, of_point, pitch
+from convgrad.spec.toom_cook import Algorithm
 
 
 def positions_numbers(
@@ -51,50 +54,60 @@ def positions_numbers(
     }  # fmt: skip
 
 
-def positions(f: Function, spec: Spec, a: Named, number: Value, sums: Value, staging: Value) -> None:
+def positions(f: Function, spec: Spec, a: Named, number: Value, sums: Sequence[Value], staging: Value) -> None:
     """Emit the output transform of sums[point][tile][channel] to positions, and their store, with biases.
 
-    ``number`` is the number of a row of Winograd tiles among the rows of all slices.
+    ``number`` is the number of a row of Winograd tiles among the rows of all slices. ``sums`` are the addresses of the
+    row's first tile and, if the last tile is smaller, of the last tile.
     """
-    one, (high, wide) = _Back(f, spec, Vectors(f, spec.isa.lanes), a), spec.transforms.tile
-    v, step, size, tiles = one.v, a.of("step"), a.of("size"), a.of("grid").x
+    v, step, size, high = Vectors(f, spec.isa.lanes), a.of("step"), a.of("size"), spec.transforms.tile[0]
     image, y = f.divided(number, a.of("grid").y)
     image, position = f.divided(image, size.z)
-    top, left = y * high, (f.value(0), wide)
-    out = f.at(f.at(f.at(a.data, image * a.image), position * step.z), top * step.y)
+    out = f.at(f.at(f.at(a.data, image * a.image), position * step.z), y * high * step.y)
+    for rows in row_kinds(f, spec, y, a.of("grid").y):
+        columns = [(_Back(f, spec, v, a, (rows, one)), n) for one, n in column_kinds(f, spec, a.of("grid").x)]
+        (_from_staging if spec.out == SPATIAL else _by_tiles)(columns, sums, out, staging)
 
-    def vectors(sums: Value, out: Value) -> AbstractContextManager[Loop]:
-        """Visit the vectors of channels, with the addresses of sums, output and biases."""
-        moving: dict[str, Step] = {
-            "sums": (sums, v.bytes),
-            "out": (out, a.channel * v.lanes),
-            "bias": (a.bias, v.bytes),
-        }
-        return walk(f, v.count(a.channels), left=(a.channels, -v.lanes), **moving)
 
-    if spec.out != SPATIAL:
+def _vectors(one: _Back, out: Value, **sums: Value) -> AbstractContextManager[Loop]:
+    """Visit the vectors of channels, with the addresses of sums, output and biases."""
+    v, a = one.v, one.a
+    moving: dict[str, Step] = {name: (place, v.bytes) for name, place in sums.items()}
+    moving |= {"out": (out, a.channel * v.lanes), "bias": (a.bias, v.bytes), "left": (a.channels, -v.lanes)}
+    return walk(one.f, v.count(a.channels), **moving)
+
+
+def _by_tiles(columns: Sequence[tuple[_Back, Value]], sums: Sequence[Value], out: Value, staging: Value) -> None:
+    """Emit the output transform of a row tile by tile, with all channels of a tile in the inner loop."""
+    for (one, count), first in zip(columns, sums, strict=True):
+        f, step, (high, wide) = one.f, one.a.of("step"), (kind.tile for kind in one.kinds)
         with (
-            walk(f, tiles, sums=(sums, a.tile), out=(out, step.x * wide), left=left) as tile,
-            vectors(tile.sums, tile.out) as some,
+            walk(f, count, sums=(first, one.a.tile), out=(out, step.x * wide)) as tile,
+            _vectors(one, tile.out, sums=tile.sums) as some,
         ):
-            mask = f.mask(some.left, v.lanes)
+            mask = f.mask(some.left, one.v.lanes)
             prefetch(f, f.at(some.out, step.x * wide), (step.y, high), (step.x, wide), write=True)  # the next tile's
-            values = one.tile(some.sums, some.bias, mask, top, tile.left)
-            with f.when(one.inside(top, tile.left)):
-                one.store(values, some.out, [[mask] * wide] * high, step, a.channel)
-            with f.otherwise():
-                masks = [[v.only(exists, mask) for exists in row] for row in one.exist(top, tile.left)]
-                one.store(values, some.out, masks, step, a.channel)
-        return
+            values = one.tile(some.sums, some.bias, mask)
+            one.store(values, some.out, [[mask] * wide] * high, step, one.a.channel)
+        out = tile.out
+
+
+def _from_staging(columns: Sequence[tuple[_Back, Value]], sums: Sequence[Value], out: Value, staging: Value) -> None:
+    """Emit the output transform of a row vector by vector of channels, with all tiles in the inner loop."""
+    one, names = columns[0][0], {f"sums{number}": first for number, first in enumerate(sums)}
+    f, v, a = one.f, one.v, one.a
     row_bytes = a.columns * v.bytes
-    with vectors(sums, out) as some:
-        mask = f.mask(some.left, v.lanes)
-        with walk(f, tiles, sums=(some.sums, a.tile), to=(staging, wide * v.bytes), left=left) as tile:
-            for i, row in enumerate(one.tile(tile.sums, some.bias, mask, top, tile.left)):
-                for j, value in enumerate(row):
-                    f.store(value, f.at(tile.to, row_bytes * i) if i else tile.to, j * v.bytes)
-        with walk(f, f.min(size.y - top, high), vectors=(staging, row_bytes), out=(some.out, step.y)) as line:
-            one.store_lines(line.vectors, size.x, line.out, a.channel, some.left)
+    with _vectors(one, out, **names) as some:
+        mask, to = f.mask(some.left, v.lanes), staging
+        for (kind, count), name in zip(columns, names, strict=True):
+            wide = kind.kinds[1].tile
+            with walk(f, count, sums=(some.carried[name], a.tile), to=(to, wide * v.bytes)) as tile:
+                for i, row in enumerate(kind.tile(tile.sums, some.bias, mask)):
+                    for j, value in enumerate(row):
+                        f.store(value, f.at(tile.to, row_bytes * i) if i else tile.to, j * v.bytes)
+            to = tile.to
+        with walk(f, one.kinds[0].tile, vectors=(staging, row_bytes), out=(some.out, a.of("step").y)) as line:
+            one.store_lines(line.vectors, a.of("size").x, line.out, a.channel, some.left)
 
 
 def weights_numbers(
@@ -119,7 +132,7 @@ def weights(f: Function, spec: Spec, a: Named, number: Value, sums: Value, stagi
     ``number`` is the number of a src channel among those of all taps of the axis that is summed directly. If taps are
     contiguous, it is the number of a vector of dst channels.
     """
-    one, step = _Back(f, spec, Vectors(f, spec.isa.lanes), a), a.of("tap")
+    one, step = _Back(f, spec, Vectors(f, spec.isa.lanes), a, spec.transforms.axes), a.of("tap")
     v = one.v
     if spec.out != BY_TAPS:
         directly, row = f.divided(number, a.named("rows"))
@@ -154,24 +167,23 @@ class _Back:
     spec: Spec
     v: Vectors
     a: Named
+    kinds: Kinds
 
     def back(self, sums: Value) -> Tile:
         """Return the output transform of a vector of sums: along columns, then along rows, then divided."""
-        (down, across), point = self.spec.transforms.sides, self.a.point
-        of_rows, of_columns = (axis.way(self.spec.solves_for).back for axis in self.spec.transforms.axes)
-        rows = [
-            of_columns(self.v, [self.f.load(self.v.kind, place) for place in places])
-            for places in lattice(self.f, sums, (point * across, down), (point, across))
-        ]
+        of_rows, of_columns = (kind.way(self.spec.solves_for).back for kind in self.kinds)
+        places = of_points(self.v, self.spec, self.kinds, sums, self.a.point)
+        rows = [of_columns(self.v, [self.f.load(self.v.kind, place) for place in line]) for line in places]
         columns = [of_rows(self.v, column) for column in zip(*rows, strict=True)]
         return [[self._divided(value) for value in row] for row in zip(*columns, strict=True)]
 
     def _divided(self, value: Value) -> Value:
         """Return ``value`` divided by the transform's divisor, rounded once, + 0, as in ``toom_cook_ordered.py``."""
-        f, v, by = self.f, self.v, float(self.spec.transforms.divided)
+        f, v, algorithm = self.f, self.v, Algorithm(self.kinds)
+        by = float(algorithm.divided)
         reciprocal = float(np.float32(1) / np.float32(by))
         quotient = v.scale(reciprocal, value)
-        if not self.spec.transforms.exactly:
+        if not algorithm.exactly:
             negated = f.op(v.kind, f"fneg {quotient}")
             quotient = v.fma(reciprocal, v.fma(by, negated, value), quotient)
         return f.add(quotient, f.zeros(v.kind))
@@ -205,30 +217,12 @@ class _Back:
 
     # -- positions --
 
-    def tile(self, sums: Value, bias: Value, mask: Value, top: Value, left: Value) -> Tile:
-        """Return the values of a tile plus biases. A value that is not finite sets the call's flag ``infinite``.
-
-        Values at positions that do not exist are not checked.
-        """
+    def tile(self, sums: Value, bias: Value, mask: Value) -> Tile:
+        """Return the values of a tile plus biases. A value that is not finite sets the call's flag ``infinite``."""
         f, values = self.f, self.back(sums)
-        with f.when(self.inside(top, left)):
-            self.flag(list(chain(*values)), mask)
-        with f.otherwise():
-            pairs, zeros = zip(chain(*self.exist(top, left)), chain(*values), strict=True), f.zeros(self.v.kind)
-            self.flag([f.select(exists, value, zeros) for exists, value in pairs], mask)
+        self.flag(list(chain(*values)), mask)
         biases = f.masked_load(self.v.kind, bias, mask)
         return [[f.add(value, biases) for value in row] for row in values]
-
-    def inside(self, top: Value, left: Value) -> Value:
-        """Return whether all positions of the tile exist in the output."""
-        size, (high, wide) = self.a.of("size"), self.spec.transforms.tile
-        return inside(self.f, top, size.y, high) & inside(self.f, left, size.x, wide)
-
-    def exist(self, top: Value, left: Value) -> Tile:
-        """Return for each position of the tile whether it exists in the output."""
-        size, (high, wide) = self.a.of("size"), self.spec.transforms.tile
-        rows, columns = exist(self.f, top, size.y, high), exist(self.f, left, size.x, wide)
-        return [[row & column for column in columns] for row in rows]
 
     # -- stores --
 

@@ -20,17 +20,20 @@ from convgrad.engines.llvm.winograd.vectors import (
     Tile,
     Vectors,
     by_axis,
+    column_kinds,
     exist,
     inside,
     lattice,
+    of_points,
     prefetch,
+    row_kinds,
     walk,
     whole,
 )
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, STRIDED
 from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.plan.winograd import PANEL, Slices, of_panel, of_point, of_weights, pitch
-from convgrad.spec.filtering import Transform
+from convgrad.spec.filtering import Filtering, Transform
 
 # -- input transforms --
 
@@ -60,99 +63,123 @@ def input_numbers(
     }  # fmt: skip
 
 
-def input_transform(f: Function, spec: Spec, met: bool, a: Named, number: Value, out: Value, staging: Value) -> None:
+def input_transform(
+    f: Function, spec: Spec, met: bool, a: Named, number: Value, outs: Sequence[Value], staging: Value
+) -> None:
     """Emit the transform of one part of a row of Winograd tiles to out[point][tile][channel].
 
     ``number`` is the number of the part among those of all slices. Channels are those at each tap of the axis that is
-    summed directly. The tiles are input tiles if ``met``, else the tiles of dst in backward weights.
+    summed directly. The tiles are input tiles if ``met``, else the tiles of dst in backward weights. ``outs`` are the
+    addresses of the part's first tile and, if the last tile is smaller, of the last tile.
     """
-    by_tile, ways = spec.transforms.tile, [axis.way(spec.solves_for) for axis in spec.transforms.axes]
-    of_rows, of_columns = (way.met if met else way.other for way in ways)
-    sizes, contiguous = (spec.transforms.sides, spec.a) if met else (by_tile, spec.b)
-    one = _Input(f, spec, Vectors(f, spec.isa.lanes), a, sizes, by_tile, (of_rows, of_columns), contiguous)
     row, part = f.divided(number, a.parts)
     image, y = f.divided(row, a.of("grid").y)
     image, position = f.divided(image, a.positions)
-    left = part * (a.of("grid").x * by_tile[1]) - a.of("pad").x
-    with walk(f, a.taps, position=(position - a.of("pad").z, 1), out=(out, a.of_tap)) as tap:
-        (exists,) = exist(f, tap.position, a.of("size").z, 1)
-        top = f.select(exists, y * by_tile[0] - a.of("pad").y, a.of("size").y)  # no row from size.y on exists
-        data = f.at(f.at(f.at(a.data, image * a.image), tap.position * a.of("step").z), top * a.of("step").y)
-        if one.contiguous == SPATIAL:
-            one.from_staging(data, top, left, tap.out, staging)
-        else:
-            one.by_tiles(f.at(data, left * a.of("step").x), top, left, tap.out)
+    (high, wide), step, columns = spec.transforms.tile, a.of("step"), column_kinds(f, spec, a.of("grid").x)
+    left = part * (a.of("grid").x * wide) - a.of("pad").x
+    for rows in row_kinds(f, spec, y, a.of("grid").y):
+        one = _Input(f, spec, Vectors(f, spec.isa.lanes), a, met, rows, columns, spec.a if met else spec.b)
+        tapped = {f"out{number}": (out, a.of_tap) for number, out in enumerate(outs)}
+        with walk(f, a.taps, position=(position - a.of("pad").z, 1), **tapped) as tap:
+            (exists,) = exist(f, tap.position, a.of("size").z, 1)
+            top = f.select(exists, y * high - a.of("pad").y, a.of("size").y)  # no row from size.y on exists
+            data = f.at(f.at(f.at(a.data, image * a.image), tap.position * step.z), top * step.y)
+            to = [tap.carried[name] for name in tapped]
+            if one.contiguous == SPATIAL:
+                one.from_staging(data, top, left, to, staging)
+            else:
+                one.by_tiles(f.at(data, left * step.x), top, left, to)
 
 
 @dataclass(frozen=True)
 class _Input:
-    """An input transform that is being emitted. Pairs are of rows and columns."""
+    """An input transform of a row of tiles that is being emitted."""
 
     f: Function
     spec: Spec
     v: Vectors
     a: Named
-    sizes: tuple[int, int]  # positions that a tile reads
-    steps: tuple[int, int]  # positions between the beginnings of two tiles
-    transforms: tuple[Transform, Transform]
+    met: bool  # whether tiles are those of the data that tiles of dst meet
+    rows: Filtering
+    columns: Sequence[tuple[Filtering, Value]]  # with numbers of tiles
     contiguous: str  # the contiguous axis
 
-    def by_tiles(self, data: Value, top: Value, left: Value, out: Value) -> None:
-        """Emit the transform tile by tile, with all channels of a tile in the inner loop."""
-        f, a, v, size, (high, wide), across = self.f, self.a, self.v, self.a.of("size"), self.sizes, self.steps[1]
-        step = a.of("step").x * across
-        with walk(f, a.of("grid").x, data=(data, step), out=(out, a.tile), left=(left, across)) as tile:
-            whole_tile = inside(f, top, size.y, high) & inside(f, tile.left, size.x, wide)
-            with self._vectors(tile.data, tile.out) as some:
-                mask = f.mask(some.left, v.lanes)
-                with f.when(whole_tile):
-                    self._tile(some.data, some.out, [[mask] * wide] * high)
-                with f.otherwise():
-                    rows, columns = exist(f, top, size.y, high), exist(f, tile.left, size.x, wide)
-                    masks = [[v.only(row & column, mask) for column in columns] for row in rows]
-                    self._tile(some.data, some.out, masks)
+    def _size(self, one: Filtering) -> int:
+        """Return the number of positions that a tile reads along an axis."""
+        return one.points if self.met else one.tile
 
-    def _vectors(self, data: Value, out: Value) -> AbstractContextManager[Loop]:
+    def by_tiles(self, data: Value, top: Value, left: Value, outs: Sequence[Value]) -> None:
+        """Emit the transform tile by tile, with all channels of a tile in the inner loop."""
+        f, a, v, size, high = self.f, self.a, self.v, self.a.of("size"), self._size(self.rows)
+        for (columns, count), out in zip(self.columns, outs, strict=True):
+            wide, moved = self._size(columns), a.of("step").x * columns.tile
+            with walk(f, count, data=(data, moved), out=(out, a.tile), left=(left, columns.tile)) as tile:
+                whole_tile = inside(f, top, size.y, high) & inside(f, tile.left, size.x, wide)
+                with self._vectors(tile.data, out=tile.out) as some:
+                    mask = f.mask(some.left, v.lanes)
+                    with f.when(whole_tile):
+                        self._tile(columns, some.data, some.out, [[mask] * wide] * high)
+                    with f.otherwise():
+                        masks = [
+                            [v.only(row & column, mask) for column in exist(f, tile.left, size.x, wide)]
+                            for row in exist(f, top, size.y, high)
+                        ]
+                        self._tile(columns, some.data, some.out, masks)
+            data, left = tile.data, tile.left
+
+    def _vectors(self, data: Value, **outs: Value) -> AbstractContextManager[Loop]:
         """Visit the vectors of channels, with their addresses and the number of channels that are left."""
         v, a = self.v, self.a
+        moving = {name: (out, v.bytes) for name, out in outs.items()}
         return walk(
-            self.f, v.count(a.channels), data=(data, a.channel * v.lanes), out=(out, v.bytes),
-            left=(a.channels, -v.lanes),
+            self.f, v.count(a.channels), data=(data, a.channel * v.lanes), left=(a.channels, -v.lanes), **moving
         )  # fmt: skip
 
-    def _tile(self, data: Value, out: Value, masks: Tile) -> None:
+    def _tile(self, columns: Filtering, data: Value, out: Value, masks: Tile) -> None:
         """Emit the transform of one vector of channels of a tile, which is read directly from the operand."""
-        f, step = self.f, self.a.of("step")
+        f, step, (high, wide) = self.f, self.a.of("step"), (len(masks), len(masks[0]))
         load = partial(_load, self.v, self.spec, self.a.channel, self.contiguous == CHANNELS)
-        (high, wide), across = self.sizes, self.steps[1]
-        prefetch(f, f.at(data, step.x * wide), (step.x, across), (step.y, high))  # the next tile's other columns
-        columns = lattice(f, data, (step.x, wide), (step.y, high))
+        prefetch(f, f.at(data, step.x * wide), (step.x, columns.tile), (step.y, high))  # the next tile's other columns
         values = [
             [load(mask, place) for mask, place in zip(there, column, strict=True)]
-            for there, column in zip(zip(*masks, strict=True), columns, strict=True)
+            for there, column in zip(
+                zip(*masks, strict=True), lattice(f, data, (step.x, wide), (step.y, high)), strict=True
+            )
         ]
-        _store_points(self.v, self.transforms, values, out, self.a.point)
+        self._store(columns, values, out)
 
-    def from_staging(self, data: Value, top: Value, left: Value, out: Value, staging: Value) -> None:
+    def _store(self, columns: Filtering, values: Tile, out: Value) -> None:
+        """Transform the values of a tile, and store its points."""
+        rows, columns_way = (one.way(self.spec.solves_for) for one in (self.rows, columns))
+        by = (rows.met, columns_way.met) if self.met else (rows.other, columns_way.other)
+        _store_points(self.v, by, values, of_points(self.v, self.spec, (self.rows, columns), out, self.a.point))
+
+    def from_staging(self, data: Value, top: Value, left: Value, outs: Sequence[Value], staging: Value) -> None:
         """Emit the transform vector by vector of channels, with all tiles in the inner loop.
 
         The positions of a vector of channels are first copied to staging[row][column].
         """
-        f, a, v, tiles, (high, wide), across = self.f, self.a, self.v, self.a.of("grid").x, self.sizes, self.steps[1]
+        f, a, v, high = self.f, self.a, self.v, self._size(self.rows)
+        whole = self.columns[0][0]
         before, start = f.max(f.value(0) - left, 0), f.max(left, 0)
-        there = f.min(f.max(a.of("size").x - start, 0), (tiles - 1) * across + wide - before)
-        row_bytes = a.columns * v.bytes
-        with self._vectors(f.at(data, start * self.spec.element_bytes), out) as some:
+        met_by = (a.of("grid").x - 1) * whole.tile + self._size(whole)
+        there, row_bytes = f.min(f.max(a.of("size").x - start, 0), met_by - before), a.columns * v.bytes
+        names = {f"out{number}": out for number, out in enumerate(outs)}
+        with self._vectors(f.at(data, start * self.spec.element_bytes), **names) as some:
             with walk(f, high, data=(some.data, a.of("step").y), to=(staging, row_bytes)) as row:
                 (exists,) = exist(f, top + row.index, a.of("size").y, 1)
                 count = f.select(exists, there, f.value(0))
                 to = self._zeros(before, row.to)
                 to = _transpose(v, self.spec, row.data, a.channel, some.left, count, to, following=True)
                 self._zeros(a.columns - before - v.count(count) * v.lanes, to)
-            with walk(f, tiles, place=(staging, across * v.bytes), out=(some.out, a.tile)) as tile:
-                rows = [f.at(tile.place, row_bytes * i) for i in range(high)]
-                values = [[f.load(v.kind, row, j * v.bytes) for row in rows] for j in range(wide)]
-                _store_points(v, self.transforms, values, tile.out, a.point)
+            place = staging
+            for (columns, count), name in zip(self.columns, names, strict=True):
+                out = some.carried[name]
+                with walk(f, count, place=(place, columns.tile * v.bytes), out=(out, a.tile)) as tile:
+                    rows, wide = [f.at(tile.place, row_bytes * i) for i in range(high)], self._size(columns)
+                    values = [[f.load(v.kind, row, j * v.bytes) for row in rows] for j in range(wide)]
+                    self._store(columns, values, tile.out)
+                place = tile.place
 
     def _zeros(self, count: Value, to: Value) -> Value:
         """Store ``count`` vectors of zeros, and return the address after the last vector."""
@@ -200,7 +227,7 @@ def filter_transform(f: Function, spec: Spec, a: Named, number: Value, out: Valu
             [load(f.at(f.at(data, steps[1] * x), steps[0] * y)) for y in range(high)] for x in range(wide)
         ]  # fmt: skip
         taps = [column[::-1] for column in taps[::-1]] if reversed_taps else taps
-        _store_points(v, (of_rows, of_columns), taps, out, a.point)
+        _store_points(v, (of_rows, of_columns), taps, of_points(v, spec, spec.transforms.axes, out, a.point))
 
     def vector(out: Value, index: Value) -> Value:
         """Return the address of the vector of output channels with the number ``index``."""
@@ -266,14 +293,10 @@ def _transpose(
     return square.to
 
 
-def _store_points(
-    v: Vectors, transforms: tuple[Transform, Transform], columns: Tile, out: Value, point: Value
-) -> None:  # fmt: skip
-    """Transform the values of ``columns`` along each, then along rows, and store the results ``point`` bytes apart."""
+def _store_points(v: Vectors, transforms: tuple[Transform, Transform], columns: Tile, places: Tile) -> None:
+    """Transform the values of ``columns`` along each, then along rows, and store the points at their addresses."""
     of_rows, of_columns = transforms
     rows = [*zip(*(of_rows(v, column) for column in columns), strict=True)]
-    made = [of_columns(v, row) for row in rows]
-    across = len(made[0])
-    for values, places in zip(made, lattice(v.f, out, (point * across, len(made)), (point, across)), strict=True):
-        for value, place in zip(values, places, strict=True):
+    for row, line in zip(rows, places, strict=True):
+        for value, place in zip(of_columns(v, row), line, strict=True):
             v.f.store(value, place)

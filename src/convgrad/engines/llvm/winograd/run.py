@@ -60,7 +60,7 @@ class Stage:
     call_ms: float  # the expected time of all stages of the call, which determines whether threads are woken
 
     def run(self, threads: int, given: Mapping[str, int], held: object) -> None:
-        """Run the driver on ``threads`` threads, or on one thread if more would not help."""
+        """Segment the driver on ``threads`` threads, or on one thread if more would not help."""
         arguments = driver_arguments((*self.addresses, *self.settled), {**self.settled, **given})
         time_ms = max(self.time_ms, min(self.call_ms, pool.LONG_MS / 2))
         used = threads if threads > 1 and pools.helped(threads, time_ms) else 1
@@ -174,9 +174,11 @@ def _spec(problem: Problem, isa: Isa, strides: Mapping[str, Ints], chosen: Tiled
         for tensor, fmt, names in zip(tensors, sizes, CONTIGUOUS[problem.solves_for], strict=True)
     )
     rows, columns = ((axis.tile, axis.taps) for axis in chosen.transforms.axes)
+    remainders = (axis.dst % tile for axis, tile in zip(chosen.slices.conv.axes, chosen.transforms.tile, strict=True))
+    last_rows, last_columns = (0, 0) if problem.solves_for == "weights" else remainders
     return Spec(
-        isa, (rows, columns), problem.solves_for, a, b, out, operands.name, output.name, problem.accumulate,
-        problem.activation,
+        isa, (rows, columns), (last_rows, last_columns), problem.solves_for, a, b, out, operands.name, output.name,
+        problem.accumulate, problem.activation,
     )  # fmt: skip
 
 

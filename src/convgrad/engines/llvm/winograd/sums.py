@@ -51,6 +51,9 @@ def level_bytes(isa: Isa) -> int:
     return micro_tile_rows(isa)[0] * PANEL * isa.lanes * F32_BYTES
 
 
+Rows = Callable[[Value], tuple[Value, Value]]  # from the number of a point to the first row of A and their count
+
+
 def chains(f: Function, isa: Isa, a: Named, points: Points, count: Value, more: Value) -> None:
     """Emit sums of one chain of ``count`` products each. If ``more``, add them to the stored sums, else store them."""
 
@@ -58,10 +61,12 @@ def chains(f: Function, isa: Isa, a: Named, points: Points, count: Value, more: 
         first = f.op("i1", f"xor {more}, true")
         tree.push(f, tile.chain(tile.a, tile.b, count), tile.places(tile.c, a.of("c").m), first)
 
-    _micro_tiles(f, isa, a, points, push)
+    _micro_tiles(f, isa, a, points, lambda _: (f.value(0), a.m), push)
 
 
-def trees(f: Function, isa: Isa, a: Named, points: Points, count: Value, levels: Value, room: Value) -> None:
+def trees(
+    f: Function, isa: Isa, a: Named, points: Points, rows: Rows, count: Value, levels: Value, room: Value
+) -> None:  # fmt: skip
     """Emit sums of ``count`` products, whose chains are added by a reduction tree of ``levels`` levels.
 
     The first node of each level is summed in the memory of the result. ``room`` is memory for one other node per level.
@@ -87,24 +92,27 @@ def trees(f: Function, isa: Isa, a: Named, points: Points, count: Value, levels:
             following = f.select(last, f.value(END), chain.index + 1)
             tree.complete_nodes(f, levels, (chain.index, following), room, level_bytes(isa), partial(combine, tile))
 
-    _micro_tiles(f, isa, a, points, sum_up)
+    _micro_tiles(f, isa, a, points, rows, sum_up)
 
 
 def _parts(f: Function, count: Value, each: int) -> Value:
     return f.divided(count + (each - 1), each)[0]
 
 
-def _micro_tiles(f: Function, isa: Isa, a: Named, points: Points, body: Callable[[_MicroTile], None]) -> None:
+def _micro_tiles(
+    f: Function, isa: Isa, a: Named, points: Points, rows_of: Rows, body: Callable[[_MicroTile], None]
+) -> None:  # fmt: skip
     """Emit ``body`` for the micro-tiles of all points and panels, which have two vectors of B, or one in the last."""
     of_a, of_b, of_c, v = a.of("a"), a.of("b"), a.of("c"), Vectors(f, isa.lanes)
     at_a, at_b, at_c = points
     with walk(f, a.points, a=(at_a, of_a.point), b=(at_b, of_b.point), c=(at_c, of_c.point)) as point:
-        vectors = v.count(a.n)
-        with walk(f, _parts(f, vectors, PANEL), b=(point.b, of_b.panel), c=(point.c, PANEL * v.bytes)) as panel:
+        vectors, (first, m) = v.count(a.n), rows_of(point.index)
+        begin_a, begin_c = f.at(point.a, first * of_a.m), f.at(point.c, first * of_c.m)
+        with walk(f, _parts(f, vectors, PANEL), b=(point.b, of_b.panel), c=(begin_c, PANEL * v.bytes)) as panel:
             whole = f.compare("sge", vectors - panel.index * PANEL, PANEL)
             for width in (PANEL, 1):
                 with f.when(whole) if width == PANEL else f.otherwise():
-                    here, to, left = point.a, panel.c, a.m
+                    here, to, left = begin_a, panel.c, m
                     for rows in micro_tile_rows(isa):
                         several, left = f.divided(left, rows)
                         with walk(f, several, a=(here, of_a.m * rows), c=(to, of_c.m * rows)) as some:

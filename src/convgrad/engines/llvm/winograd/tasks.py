@@ -9,6 +9,7 @@ sums.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named
@@ -40,7 +41,8 @@ def module(task: Task, spec: Spec, addresses: Sequence[str], numbers: Sequence[s
 def input_points(f: Function, spec: Spec, a: Named, number: Value) -> None:
     """Emit the input transform of a row of Winograd tiles."""
     met = a.of(MET[spec.solves_for])
-    into.input_transform(f, spec, True, met, number, _row(f, a.points, met, number), f.scratch)
+    places = _Order.of(f, spec, met, (f.value(0), a.count)).places(a.points, met.tile, number)
+    into.input_transform(f, spec, True, met, number, places, f.scratch)
 
 
 def filter_points(f: Function, spec: Spec, a: Named, number: Value) -> None:
@@ -52,9 +54,11 @@ def rows_block(f: Function, spec: Spec, a: Named, number: Value) -> None:
     """Emit the task of a cache block of rows of tiles: input transform, products with all weights, output transform."""
     (first, count), points, staging = _block(f, a, number)
     met = a.of(MET[spec.solves_for])
+    order = _Order.of(f, spec, met, (first, count))
     with f.loop(count) as row:
-        into.input_transform(f, spec, True, met, first + row.index, _row(f, points, met, row.index), staging)
-    _sums_back(f, spec, a, a.of("out"), (points, a.points), (first, count))
+        places = order.places(points, met.tile, row.index)
+        into.input_transform(f, spec, True, met, first + row.index, places, staging)
+    _sums_back(f, spec, a, a.of("out"), (points, a.points), order)
 
 
 def results_block(f: Function, spec: Spec, a: Named, number: Value) -> None:
@@ -65,7 +69,8 @@ def results_block(f: Function, spec: Spec, a: Named, number: Value) -> None:
     with f.loop(weights.count) as some:
         into.filter_transform(f, spec, weights, some.index, points, staging)
     data, bias = f.at(out.data, first * out.channel), f.at(out.bias, first * F32_BYTES)
-    _sums_back(f, spec, a, out.but(data=data, bias=bias, channels=count), (a.points, points), (f.value(0), a.all_rows))
+    order = _Order.of(f, spec, out, (f.value(0), a.all_rows))
+    _sums_back(f, spec, a, out.but(data=data, bias=bias, channels=count), (a.points, points), order)
 
 
 def _block(f: Function, a: Named, number: Value) -> tuple[Part, Value, Value]:
@@ -79,22 +84,78 @@ def _part(f: Function, a: Named, number: Value) -> Part:
     return first, f.min(a.all - first, a.each)
 
 
-def _row(f: Function, points: Value, a: Named, number: Value) -> Value:
-    """Return the address of the transformed values of row ``number`` of Winograd tiles."""
-    return f.at(points, number * (a.of("grid").x * a.tile))
-
-
-def _sums_back(f: Function, spec: Spec, a: Named, out: Named, points: tuple[Value, Value], rows: Part) -> None:
+def _sums_back(f: Function, spec: Spec, a: Named, out: Named, points: tuple[Value, Value], order: _Order) -> None:
     """Emit the products of some rows of tiles and the weights, then the output transform of their sums.
 
     ``points`` are the addresses of the transformed tiles and weights.
     """
-    (first, count), to, room = rows, f.at(f.scratch, a.sums_at), f.at(f.scratch, a.room_at)
-    of_sums = a.of("gemm").but(m=count * out.of("grid").x, n=out.channels)
-    sums.trees(f, spec.isa, of_sums, (*points, to), a.k, a.levels, room)
+    (first, count), to, room = order.rows, f.at(f.scratch, a.sums_at), f.at(f.scratch, a.room_at)
+    sums.trees(f, spec.isa, a.of("gemm").but(n=out.channels), (*points, to), order.at_point, a.k, a.levels, room)
     with f.loop(count) as row:
         staging = f.at(f.scratch, a.staging_at)
-        back.positions(f, spec, out, first + row.index, _row(f, to, out, row.index), staging)
+        back.positions(f, spec, out, first + row.index, order.places(to, out.tile, row.index), staging)
+
+
+@dataclass(frozen=True)
+class _Order:
+    """The order of the tiles of some rows, in which the tiles that have a point are contiguous.
+
+    The smaller last tiles of whole rows come first, then the other tiles of whole rows, the other tiles of smaller last
+    rows, and the last tiles of these.
+    """
+
+    f: Function
+    spec: Spec
+    grid: Named  # rows and columns of tiles
+    rows: Part
+    before: Value  # smaller rows before the first row
+    across: Value  # whole columns
+    begins: tuple[Value, Value, Value]  # the numbers of the first tiles of the second, third and fourth kind
+
+    @staticmethod
+    def of(f: Function, spec: Spec, a: Named, rows: Part) -> _Order:
+        """Return the order of the tiles of a range of rows."""
+        (first, count), grid, (last_row, last_column) = rows, a.of("grid"), spec.remainders
+        before = small = f.value(0)
+        if last_row:
+            before = f.divided(first, grid.y)[0]
+            small = f.divided(first + count, grid.y)[0] - before
+        across, whole = grid.x - int(last_column > 0), count - small
+        second = whole if last_column else f.value(0)
+        third = second + whole * across
+        return _Order(f, spec, grid, rows, before, across, (second, third, third + small * across))
+
+    def places(self, to: Value, tile: Value, row: Value) -> list[Value]:
+        """Return the addresses of a row's first tile and, if the last tile is smaller, of the last tile.
+
+        ``tile`` is the distance of tiles in bytes.
+        """
+        f, (second, third, fourth) = self.f, self.begins
+        tiles, last = second + row * self.across, row
+        if self.spec.remainders[0]:
+            slices, y = f.divided(self.rows[0] + row, self.grid.y)
+            small, is_last = slices - self.before, f.compare("eq", y, self.grid.y - 1)
+            whole = row - small
+            tiles = f.select(is_last, third + small * self.across, second + whole * self.across)
+            last = f.select(is_last, fourth + small, whole)
+        return [f.at(to, number * tile) for number in (tiles, last)[: 1 + bool(self.spec.remainders[1])]]
+
+    def at_point(self, point: Value) -> tuple[Value, Value]:
+        """Return the number of the first tile that has a point, and the number of tiles that have it."""
+        f, (second, third, fourth), everything = self.f, self.begins, self.rows[1] * self.grid.x
+        row, column = f.divided(point, self.spec.transforms.sides[1])
+        first, end = f.value(0), everything
+        if self.spec.remainders[1]:
+            missing = self._misses(1, column)
+            first, end = f.select(missing, second, first), f.select(missing, fourth, everything)
+        if self.spec.remainders[0]:
+            end = f.select(self._misses(0, row), third, end)
+        return first, end - first
+
+    def _misses(self, axis: int, point: Value) -> Value:
+        """Return whether the smaller last tile of an axis does not have a point of the axis."""
+        whole, last = self.spec.kinds(axis)
+        return self.f.compare("sge", point, last.points - 1) & self.f.compare("slt", point, whole.points - 1)
 
 
 # -- weight gradient --
@@ -161,8 +222,8 @@ def _chains(
             if tensor == "src":
                 one = one.but(**{"pad.z": one.of("pad").z - tap})
             with f.loop(count) as segment:
-                out = _row(f, points, one, segment.index)
-                into.input_transform(f, spec, tensor == "src", one, chain.first + segment.index, out, staging)
+                outs = [f.at(points, segment.index * (one.of("grid").x * one.tile))]
+                into.input_transform(f, spec, tensor == "src", one, chain.first + segment.index, outs, staging)
         of_sums, more = a.of("gemm").but(m=of_m[1], n=of_n[1]), f.compare("ne", chain.index, 0)
         sums.chains(f, spec.isa, of_sums, (points_a, points_b, to), count * a.length, more)
         chain.next(first=chain.first + count)

@@ -12,12 +12,13 @@ from convgrad.engines.llvm.emit import Function, Loop, Value
 from convgrad.engines.llvm.microkernel import multiples, opaque_pointer
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
-from convgrad.spec.filtering import FILTERINGS
+from convgrad.spec.filtering import FILTERINGS, Filtering
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.toom_cook import Algorithm
 
 Steps = tuple[Value, int]  # a stride in bytes, and a number of elements
 Step = tuple[Value, Value | int]  # a value in the first iteration of a loop, and its increment per iteration
+Kinds = tuple[Filtering, Filtering]  # of the rows and of the columns of tiles
 Tile = list[list[Value]]  # the values of a tile, [row][column], where rows and columns are positions or taps
 
 
@@ -27,6 +28,7 @@ class Spec:
 
     isa: Isa
     sizes: tuple[tuple[int, int], tuple[int, int]]  # the tile and the taps of rows, and those of columns
+    remainders: tuple[int, int]  # rows of the last tile along rows, columns of that along columns; 0 if it is whole
     solves_for: SolvesFor
     a: str  # the contiguous axis of the operand with input tiles
     b: str  # the contiguous axis of the weights, or of dst in backward weights
@@ -41,6 +43,11 @@ class Spec:
         """The transforms of the algorithm."""
         rows, columns = (FILTERINGS[sizes] for sizes in self.sizes)
         return Algorithm((rows, columns))
+
+    def kinds(self, axis: int) -> list[Filtering]:
+        """Return the filtering of an axis and, if its last tile is smaller, that of the last tile."""
+        (_, taps), remainder = self.sizes[axis], self.remainders[axis]
+        return [self.transforms.axes[axis]] + ([FILTERINGS[remainder, taps]] if remainder else [])
 
     @property
     def filter(self) -> int:
@@ -88,6 +95,33 @@ class Vectors:
         numbers = self.f.numbers("i64", range(self.lanes))
         offsets = self.f.op(numbers.type, f"mul {self.f.splat(step, self.lanes)}, {numbers.name}")
         return self.f.op(f"<{self.lanes} x ptr>", f"getelementptr i8, {place}, {offsets}")
+
+
+def row_kinds(f: Function, spec: Spec, y: Value, rows: Value) -> Iterator[Filtering]:
+    """Yield the filtering of a row of tiles; twice if the last row of a slice has smaller tiles than the others."""
+    whole, *last = spec.kinds(0)
+    if not last:
+        yield whole
+        return
+    with f.when(f.compare("ne", y, rows - 1)):
+        yield whole
+    with f.otherwise():
+        yield last[0]
+
+
+def column_kinds(f: Function, spec: Spec, columns: Value) -> list[tuple[Filtering, Value]]:
+    """Return the filtering of the tiles of a row and their number, and those of a smaller last tile."""
+    whole, *last = spec.kinds(1)
+    return [(whole, columns - len(last)), *((one, f.value(1)) for one in last)]
+
+
+def of_points(v: Vectors, spec: Spec, kinds: Kinds, first: Value, point: Value) -> list[list[Value]]:
+    """Return the addresses of the points that tiles have; all points of large tiles are ``point`` bytes apart."""
+    (down, across), numbers = spec.transforms.sides, []
+    for one, all_points in zip(kinds, (down, across), strict=True):
+        numbers.append([*range(one.points - 1), all_points - 1])
+    places = [*lattice(v.f, first, (point * across, down), (point, across))]
+    return [[places[row][column] for column in numbers[1]] for row in numbers[0]]
 
 
 @contextmanager
