@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a program it finds 
 from convgrad import engines
 from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.execute import executable
+from convgrad.engines.llvm.winograd.run import tiled
 from convgrad.engines.settings import count
 from convgrad.plan.machine import Isa
 from tests.support.hash_problems import DATA, FEW, SAID, drawn, operands_and_out, problems
@@ -47,8 +48,9 @@ def hash_of(words: str, isa: Isa) -> str:
         if choice.engine != "generated":
             raise ValueError(f"the generated engine must be the choice; got {choice}, of {words}")
         operands, out = operands_and_out(one, words)
-        lies = [array.strides for array in (*operands, out)]
-        executable(one, lies, isas.machine(isa), count(None)).execute(operands, out)
+        lies = tuple(array.strides for array in (*operands, out))
+        prepare = tiled if one.algorithm else executable
+        prepare(one, lies, isas.machine(isa), count(None)).execute(operands, out)
         found.update(np.ascontiguousarray(out).tobytes())
     return found.hexdigest()
 

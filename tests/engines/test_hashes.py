@@ -74,12 +74,12 @@ def test_trees_of_other_arity_have_other_hashes(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_file_is_wide() -> None:
     """All classes, roles, types, layouts and strategies; most problems of several blocks, some of several tasks."""
-    assert len(WORDS) == 463
+    assert len(WORDS) == 488
     made = [one for words in WORDS for one in problems(words)]
     plans = [engines.plan_of(one, Machine(ISAS["neon"]), 2) for one in made]
     ways = [(type(plan), plan.strategy) for plan in plans]
     assert min(map(ways.count, {*ways})) >= 4
-    assert len({*ways}) == 8
+    assert len({*ways}) == 10
     assert sum(plan.threads > 1 for plan in plans) >= 90
     for roles, operators, least in ((("weights", "bias"), 2 * 4 + 2, 90), (("dst", "src"), 4 * 4, 12)):
         some = [one for one in made if one.solves_for in roles]

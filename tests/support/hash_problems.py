@@ -44,7 +44,7 @@ FEW = Family(  # of whose channels few are met at a time: windows, planes, produ
      "folded"),
 )  # fmt: skip
 
-# What no line of a drawn layer says: output padding, source positions behind the last that is met, taps apart.
+# What no line of a drawn layer says: output padding, positions behind the last that is met, taps apart, Winograd.
 SAID = """
 FWD_D f32 NXC mb2ic64ih12oc3oh12kh3ph1 to f32
 FWD_D bf16 NCX mb2ic33ih9oc4oh9kh3ph1 to bf16
@@ -69,6 +69,31 @@ FWD_B f8_e5m2 NXC mb1ic3ih23oc17oh12kh3sh2ph1 to f8_e5m2
 BWD_D f8_e5m2 NXC mb2ic33ih10oc64oh10kh3ph1 onto f32
 BWD_D f8_e4m3 NCX g4mb2ic16ih11oc24oh6kh3sh2ph1 to f8_e4m3
 BWD_D f8_e4m3 NXC mb2ic3ih30oc64oh15kh7sh2ph3 to f8_e5m2
+FWD_D f32 NXC mb2ic64ih14oc40oh14kh3ph1 by 4x4 to f32
+FWD_B f32 NCX mb1ic40ih13oc64oh13kh3ph1 by 4x4 to f32
+FWD_D f16 NCX mb2ic70ih15oc33oh15kh3ph1 by 4x4 onto f32
+FWD_D bf16 NXC mb2ic64ih7oc64oh9kh3ph2 by 2x2 to bf16
+BWD_D f32 NXC mb2ic33ih13oc64oh13kh3ph1 by 4x4 onto f32
+BWD_D f32 NCX mb2ic64ih12oc40oh12kh3ph1 by 2x2 to f16
+BWD_D f8_e4m3 NXC mb1ic32ih10oc130oh10kh3ph1 by 4x4 to f32
+BWD_W f32 NXC mb3ic40ih15oc33oh15kh3ph1 by 4x4 to f32
+BWD_W f32 NCX mb2ic33ih40oc40oh40kh3ph1 by 2x2 onto f32
+BWD_W bf16 NXC mb5ic64ih8oc40oh6kh3ph0 by 4x4 to f32
+deconv FWD_D f32 NXC mb2ic40ih9oc33oh9kh3ph1 by 4x4 to f32
+deconv BWD_W f32 NCX mb2ic40ih9oc33oh9kh3ph1 by 4x4 to f32
+FWD_D f32 NXC mb2ic33iw29oc40ow29kw3pw1 by 4 to f32
+BWD_D f32 NCX mb3ic40iw31oc64ow29kw5pw1 by 2 to f32
+BWD_W f16 NXC mb3ic40iw31oc64ow29kw5pw1 by 2 to f16
+BWD_W f32 NCX mb9ic40iw70oc33ow70kw3pw1 by 4 to f32
+FWD_D f32 NXC mb2ic33ih9oc40oh9kh5ph2 by 2x2 to f32
+BWD_W f32 NCX mb2ic33ih9oc40oh9kh5ph2 by 2x2 to f32
+FWD_D f32 NCX mb2ic40ih6iw11oc33oh6ow11kh1kw3ph0pw1 by 1x4 to f32
+BWD_D f32 NXC mb2ic40ih11iw6oc33oh11ow6kh3kw1ph1pw0 by 4x1 to f32
+BWD_W f32 NXC mb2ic40ih11iw6oc33oh11ow6kh3kw1ph1pw0 by 4x1 to f32
+FWD_D bf16 NCX mb2ic40ih9iw11oc33oh9ow11kh7kw3ph3pw1 by 1x4 to f32
+FWD_D f32 NXC mb1ic35id5ih6iw7oc33od5oh6ow7kd3kh3kw3pd1ph1pw1 by 1x4x4 to f32
+BWD_D f32 NCX mb1ic35id5ih6iw7oc33od5oh6ow7kd3kh3kw3pd1ph1pw1 by 1x4x4 to f32
+BWD_W f32 NXC mb2ic35id5ih6iw7oc33od5oh6ow7kd3kh3kw3pd1ph1pw1 by 1x2x2 to f32
 """.strip().splitlines()
 
 
@@ -105,7 +130,9 @@ def _layer(name: str, hands: Hands, rng: np.random.Generator) -> Conv:
 def problems(words: str) -> list[Problem]:
     """Return the problem of some words; two, where the line runs two operators."""
     line, way, output = words.rsplit(None, 2)
-    return [replace(one, output_format=FORMATS[output], accumulate=WAYS[way]) for one in problems_of(line)]
+    line, _, algorithm = line.partition(" by ")
+    told = {"output_format": FORMATS[output], "accumulate": WAYS[way], "algorithm": algorithm}
+    return [replace(one, **told) for one in problems_of(line)]
 
 
 def operands_and_out(one: Problem, words: str) -> tuple[list[Array], Array]:
