@@ -42,7 +42,7 @@ LINES = (
     "mb5ic40ih1iw12oc35oh1ow12kh3kw3ph1pw1", "mb5ic33ih12iw1oc32oh12ow1kh3kw3ph1pw1", "mb2ic32ih3oc32oh1kh3ph0",
     "mb1ic48ih7iw8oc32oh9ow11kh3kw3ph2pw2", "mb130ic32ih4oc32oh4kh3ph1",
     "mb1ic32ih2oc32oh5kh3ph2",
-    "mb1ic130ih4oc70oh8kh3ph3",
+    "mb1ic130ih4oc70oh8kh3ph3", "mb5ic130ih14oc70oh14kh3ph1",
     "g2mb2ic64ih9oc80oh9kh3ph1", "g3mb1ic96ih30oc96oh30kh3ph1",
 )  # fmt: skip
 

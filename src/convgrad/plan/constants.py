@@ -196,6 +196,8 @@ WINOGRAD_TASK_SHARE = Rate(3.0, "times the second cache", "larger tasks of a wei
 WINOGRAD_BLOCK_SHARE = Rate(0.7, "of the second cache", "maximum points and sums of a cache block of Winograd tiles")
 WINOGRAD_CHANNELS_A_TILE = Count(4, "channels", "channels per tile above which weights move more bytes than tiles")
 WINOGRAD_MIN_TILES = Count(96, "tiles", "tiles of a cache block above WINOGRAD_CHANNELS_A_TILE")
+WINOGRAD_BLOCK = Count(64, "channels", "src and dst channels whose sums a task of a weight gradient has at a time")
+WINOGRAD_UNIT_SHARE = Rate(12.0, "times the second cache", "maximum points of all tiles of a task of a weight gradient")
 WINOGRAD_RESULTS = Count(64, "results", "maximum result channels of a cache block if tiles are few")
 
 # -- limits of kernels -------------------------------------------------------------------------------------------------

@@ -213,8 +213,10 @@ class WeightsPlan(TiledPlan):
     across: int  # dst channels of a task
     parts: tuple[int, int]  # the number of parts of the src channels of each tap, and of the dst channels
     taps: int  # taps of the axis that is summed directly
-    src_bytes: int  # bytes of the src points that a task has at a time
-    dst_bytes: int  # bytes of the dst points that a task has at a time
+    block: tuple[int, int]  # src and dst channels whose sums a task has at a time
+    stored: int  # chains whose points a task has at a time: one or all
+    src_bytes: int  # bytes of the src points of a chain and a task
+    dst_bytes: int  # bytes of the dst points of a chain and a task
     sums_bytes: int  # bytes of the sums of a task, or of a unit if there are several units
     units_ms: float  # time of the first stage, which computes sums
     weights_ms: float  # time of the second stage, which transforms sums to weights
@@ -242,15 +244,20 @@ def plan_weights(problem: Problem, machine: Machine, threads: int) -> WeightsPla
     parts = (-(-slices.channels // down), -(-conv.dst_channels // across))
     tiles, several = turns.each * turns.length, turns.units > 1
     src, dst = (algorithm.points * of_point(tiles, channels) for channels in (down, across))
-    sums = algorithm.points * (of_point(conv.src_channels, conv.dst_channels) if several else of_point(down, across))
+    block, stored = (down, across), 1
+    if _by_blocks(algorithm, turns, machine, down, across):
+        block, stored = (min(down, constants.WINOGRAD_BLOCK), min(across, constants.WINOGRAD_BLOCK)), turns.blocks
+    sums = algorithm.points * of_point(*((conv.src_channels, conv.dst_channels) if several else block))
     shared, shared_bytes = placed(({"sums": turns.units * sums} if several else {}) | old_values(problem))
-    weights = turns.units * sums * constants.WINOGRAD_TRANSFORM_ADDS / F32_BYTES / machine.fma_per_ns / threads / 1e6
+    values = turns.units * algorithm.points * conv.src_channels * conv.dst_channels
+    weights = values * constants.WINOGRAD_TRANSFORM_ADDS / machine.fma_per_ns / threads / 1e6
     return WeightsPlan(
         strategy="tiles", spec=None, operands=("src", "dst"), threads=threads, rounding_depth=height_of(problem),
         time_ms=problem.geometry.groups * (time + weights), algorithm=problem.algorithm, transforms=algorithm,
         slices=slices, tiles=tiles, taps=taps,
-        shared=shared, shared_bytes=shared_bytes, own_bytes=src + dst + (0 if several else sums),
-        turns=turns, down=down, across=across, parts=parts, src_bytes=src, dst_bytes=dst, sums_bytes=sums,
+        shared=shared, shared_bytes=shared_bytes, own_bytes=stored * (src + dst) + (0 if several else sums),
+        block=block, stored=stored, turns=turns, down=down, across=across, parts=parts,
+        src_bytes=src, dst_bytes=dst, sums_bytes=sums,
         units_ms=time, weights_ms=weights,
     )  # fmt: skip
 
@@ -267,12 +274,21 @@ def _timed(
         _equal(slices.channels, constants.WINOGRAD_SRC_CHANNELS), _equal(conv.dst_channels, machine.isa.lanes)
     ):
         points, sums = tiles * (pitch(down) + pitch(across)), down * pitch(across)
+        if _by_blocks(algorithm, turns, machine, down, across):
+            sums = 0
         multiply_adds = tiles * (down * across + constants.WINOGRAD_TRANSFORM_ADDS * (down + across))
         if algorithm.points * (points + sums) > constants.WINOGRAD_TASK_SHARE * machine.l2_bytes:
             multiply_adds += 2 * (points + sums) * machine.fma_per_ns / machine.bytes_per_ns
         tasks = turns.units * taps * -(-slices.channels // down) * -(-conv.dst_channels // across)
         blocks = turns.blocks * algorithm.points * multiply_adds
         yield -(-tasks // threads) * blocks / machine.fma_per_ns / 1e6, down, across
+
+
+def _by_blocks(algorithm: Algorithm, turns: Turns, machine: Machine, down: int, across: int) -> bool:
+    """Return whether a task transforms the tiles of all of its chains, and then has the sums of blocks of channels."""
+    points = turns.blocks * turns.each * turns.length * (pitch(down) + pitch(across))
+    room = constants.WINOGRAD_UNIT_SHARE * machine.l2_bytes
+    return turns.units == 1 and max(down, across) > constants.WINOGRAD_BLOCK and algorithm.points * points <= room
 
 
 def _equal(channels: int, each: int) -> list[int]:

@@ -239,12 +239,13 @@ def _weights_stages(spec: Spec, strides: Mapping[str, Ints], chosen: WeightsPlan
         input_numbers(spec, tensor == "src", slices, strides[tensor], channels, grid, chosen.tiles, turns.parts)
         for tensor, channels in (("src", chosen.down), ("dst", chosen.across))
     )
-    sizes = (slices.channels, conv.dst_channels, chosen.taps) if several else (chosen.down, chosen.across)
+    sizes = (slices.channels, conv.dst_channels, chosen.taps) if several else (*chosen.block, 1)
     out = weights_numbers(spec, strides["out"], *sizes)
     of_a, of_b = (src["point"], F32_BYTES, src["tile"]), (dst["point"], of_panel(1, spec.isa), dst["tile"])
     gemm = sum_numbers(spec, of_a, of_b, (out["point"], out["sums_row"]))
     places, scratch_bytes = placed({
-        "a_at": chosen.src_bytes, "b_at": chosen.dst_bytes, "sums_at": 0 if several else chosen.sums_bytes,
+        "a_at": chosen.stored * chosen.src_bytes, "b_at": chosen.stored * chosen.dst_bytes,
+        "sums_at": 0 if several else chosen.sums_bytes,
         "staging_at": max(each["staging"] for each in (src, dst, out)),
     })  # fmt: skip
     common = {"unit": chosen.sums_bytes, "units": turns.units, "levels": levels_of(turns.units), **prefixed("out", out)}
@@ -254,11 +255,14 @@ def _weights_stages(spec: Spec, strides: Mapping[str, Ints], chosen: WeightsPlan
         "n.each": chosen.across, "n.all": conv.dst_channels,
         "chains.each": turns.blocks, "chains.all": -(-turns.stretches // turns.each),
         "segments.each": turns.each, "segments.all": turns.stretches, "length": turns.length,
+        "block.m": chosen.block[0], "block.n": chosen.block[1],
+        "src_bytes": chosen.src_bytes, "dst_bytes": chosen.dst_bytes,
         **common, **prefixed("src", src), **prefixed("dst", dst), **prefixed("gemm", gemm), **places,
     }  # fmt: skip
     addresses = ("src.data", "dst.data", "out.data", "out.infinite")
     if not several:
-        return _stages(spec, chosen, addresses, scratch_bytes, (tasks.only_unit, unit, chosen.units_ms))
+        task = tasks.only_unit if chosen.block == (chosen.down, chosen.across) else tasks.blocks_of_unit
+        return _stages(spec, chosen, addresses, scratch_bytes, (task, unit, chosen.units_ms))
     vectors = -(-conv.dst_channels // spec.isa.lanes)
     sums = {"count": vectors if spec.out == BY_TAPS else conv.src_channels, **common}
     units = ((tasks.unit, unit, chosen.units_ms), (tasks.units_sum, sums, chosen.weights_ms))

@@ -167,9 +167,47 @@ def only_unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
     to, staging, out = f.at(f.scratch, a.sums_at), f.at(f.scratch, a.staging_at), a.of("out")
     _chains(f, spec, a, f.value(0), channels, to)
     data = f.at(f.at(f.at(out.data, tap * out.of("tap").z), first_m * out.row), first_n * out.channel)
-    out = out.but(data=data, rows=m, channels=n)
-    with f.loop(Vectors(f, spec.isa.lanes).count(n) if spec.out == BY_TAPS else m) as some:
+    _weights(f, spec, out.but(data=data, rows=m, channels=n), to, staging)
+
+
+def _weights(f: Function, spec: Spec, out: Named, to: Value, staging: Value) -> None:
+    """Emit the output transform of all sums of a task, or of a block."""
+    with f.loop(Vectors(f, spec.isa.lanes).count(out.channels) if spec.out == BY_TAPS else out.named("rows")) as some:
         back.weights(f, spec, out, some.index, to, staging)
+
+
+def blocks_of_unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
+    """Emit the same as ``only_unit``, by blocks of channels whose sums stay in a cache.
+
+    The tiles of all chains are transformed first.
+    """
+    tap, (first_m, all_m), (first_n, all_n) = channels = _channels(f, a, number)
+    points_a, points_b, to, staging = (
+        f.at(f.scratch, a.named(name)) for name in ("a_at", "b_at", "sums_at", "staging_at")
+    )
+    out, block, segments = a.of("out"), a.of("block"), a.of("segments")
+    data = f.at(f.at(f.at(out.data, tap * out.of("tap").z), first_m * out.row), first_n * out.channel)
+    with f.loop(a.of("chains").all, first=f.value(0), a=points_a, b=points_b) as chain:
+        count = f.min(segments.all - chain.first, segments.each)
+        _transform(f, spec, a, (chain.first, count), channels, (chain.a, chain.b), staging)
+        chain.next(first=chain.first + count, a=f.at(chain.a, a.src_bytes), b=f.at(chain.b, a.dst_bytes))
+    with (
+        walk(f, f.divided(all_m + (block.m - 1), block.m)[0], first=(f.value(0), block.m)) as of_m,
+        walk(f, f.divided(all_n + (block.n - 1), block.n)[0], first=(f.value(0), block.n)) as of_n,
+    ):
+        m, n = f.min(all_m - of_m.first, block.m), f.min(all_n - of_n.first, block.n)
+        begin_a, begin_b = f.at(points_a, of_m.first * F32_BYTES), f.at(points_b, of_n.first * F32_BYTES)
+        with walk(
+            f,
+            a.of("chains").all,
+            a=(begin_a, a.src_bytes),
+            b=(begin_b, a.dst_bytes),
+            left=(segments.all, f.value(0) - segments.each),
+        ) as chain:
+            tiles, more = f.min(chain.left, segments.each) * a.length, f.compare("ne", chain.index, 0)
+            sums.chains(f, spec.isa, a.of("gemm").but(m=m, n=n), (chain.a, chain.b, to), tiles, more)
+        some = f.at(f.at(data, of_m.first * out.row), of_n.first * out.channel)
+        _weights(f, spec, out.but(data=some, rows=m, channels=n), to, staging)
 
 
 def unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
@@ -213,17 +251,26 @@ def _chains(
 ) -> None:  # fmt: skip
     """Emit the sums of a unit's chains in order: transform the tiles of a chain, then add its products to the sums."""
     points_a, points_b, staging = (f.at(f.scratch, a.named(name)) for name in ("a_at", "b_at", "staging_at"))
-    segments, (begin, chains), (tap, of_m, of_n) = a.of("segments"), _part(f, a.of("chains"), index), channels
+    segments, (begin, chains), (_, of_m, of_n) = a.of("segments"), _part(f, a.of("chains"), index), channels
     with f.loop(chains, first=begin * segments.each) as chain:
         count = f.min(segments.all - chain.first, segments.each)
-        for tensor, points, (first, extent) in (("src", points_a, of_m), ("dst", points_b, of_n)):
-            one = a.of(tensor)
-            one = one.but(data=f.at(one.data, first * one.channel), channels=extent)
-            if tensor == "src":
-                one = one.but(**{"pad.z": one.of("pad").z - tap})
-            with f.loop(count) as segment:
-                outs = [f.at(points, segment.index * (one.of("grid").x * one.tile))]
-                into.input_transform(f, spec, tensor == "src", one, chain.first + segment.index, outs, staging)
+        _transform(f, spec, a, (chain.first, count), channels, (points_a, points_b), staging)
         of_sums, more = a.of("gemm").but(m=of_m[1], n=of_n[1]), f.compare("ne", chain.index, 0)
         sums.chains(f, spec.isa, of_sums, (points_a, points_b, to), count * a.length, more)
         chain.next(first=chain.first + count)
+
+
+def _transform(
+    f: Function, spec: Spec, a: Named, segments: Part, channels: tuple[Value, Part, Part], points: tuple[Value, Value],
+    staging: Value,
+) -> None:  # fmt: skip
+    """Emit the transforms of the tiles of some segments, of src and of dst, for the channels of a task."""
+    tap, *parts = channels
+    for tensor, to, (first, extent) in zip(("src", "dst"), points, parts, strict=True):
+        one = a.of(tensor)
+        one = one.but(data=f.at(one.data, first * one.channel), channels=extent)
+        if tensor == "src":
+            one = one.but(**{"pad.z": one.of("pad").z - tap})
+        with f.loop(segments[1]) as segment:
+            outs = [f.at(to, segment.index * (one.of("grid").x * one.tile))]
+            into.input_transform(f, spec, tensor == "src", one, segments[0] + segment.index, outs, staging)
