@@ -239,6 +239,7 @@ def filter_transform(f: Function, spec: Spec, a: Named, number: Value, out: Valu
             walk(f, count, data=(data, a.k), out=(out, PANEL * v.bytes)) as k,
             walk(f, results, data=(k.data, a.result * v.lanes), left=(a.results, -v.lanes)) as some,
         ):
+            prefetch(f, f.at(some.data, a.k), (tap.x, wide), (tap.y, high))  # the next k's
             load = partial(_load, v, spec, a.result, spec.b == CHANNELS_OUT, f.mask(some.left, v.lanes))
             transform(some.data, (tap.y, tap.x), vector(k.out, some.index), load)
         return
@@ -248,7 +249,7 @@ def filter_transform(f: Function, spec: Spec, a: Named, number: Value, out: Valu
     with walk(f, results, data=(data, a.result * v.lanes), left=(a.results, -v.lanes)) as some:
         if spec.b == BY_TAPS:
             with walk(f, count, data=(some.data, a.k), to=(staging, of_k)) as k:
-                _transpose(v, spec, k.data, a.result, some.left, spec.filter, k.to)
+                _transpose(v, spec, k.data, a.result, some.left, spec.filter, k.to, following=True)
         else:
             with (
                 walk(f, high, data=(some.data, tap.y), to=(staging, wide * of_tap)) as y,
