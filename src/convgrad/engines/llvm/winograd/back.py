@@ -243,12 +243,17 @@ class _Back:
                 self.epilogue.store(value, places, mask)
 
     def store_lines(self, vectors: Value, count: Value | int, out: Value, channel: Value, left: Value) -> None:
-        """Transpose ``count`` vectors in scratch, and store them as a line per channel, ``channel`` bytes apart."""
-        f, v = self.f, self.v
+        """Transpose ``count`` vectors in scratch, and store them as a line per channel, ``channel`` bytes apart.
+
+        If ``count`` is a Value, the lines of the next channels are prefetched.
+        """
+        f, v, following = self.f, self.v, isinstance(count, Value)
         known, count = min(count, v.lanes) if isinstance(count, int) else v.lanes, f.value(count)
         moving = {"vectors": (vectors, v.lanes * v.bytes), "out": (out, v.lanes * BYTES[self.spec.output])}
         with walk(f, v.count(count), left=(count, -v.lanes), **moving) as square:
             mask = f.mask(square.left, v.lanes)
+            if following:
+                prefetch(f, f.at(square.out, channel * v.lanes), (channel, v.lanes), (channel, 1), write=True)
             columns = [f.load(v.kind, square.vectors, column * v.bytes) for column in range(known)]
             for lane, value in enumerate(f.transposed(columns, v.lanes)):
                 exists = v.only(f.compare("sgt", left, lane), mask)
