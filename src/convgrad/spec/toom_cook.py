@@ -193,7 +193,8 @@ def _tiles(conv: Conv, largest: int = max(TILES)) -> list[int]:
 def slots(conv: Conv) -> tuple[int | None, int | None, int]:
     """Return the axes that are summed directly, transformed as rows, and transformed as columns; None if missing.
 
-    The rows are the last axis before the columns that has tiles or, if none has, the last that is left.
+    The columns are the last axis. The rows are the axis with the largest tile of those before it; the last of these if
+    several have the same tile.
 
     >>> slots(Conv(1, 1, 1, 1, (Axis(8, 8, 3), Axis(8, 8, 1), Axis(8, 8, 1))))
     (1, 0, 2)

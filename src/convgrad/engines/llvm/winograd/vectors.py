@@ -24,7 +24,7 @@ Tile = list[list[Value]]  # the values of a tile, [row][column], where rows and 
 
 @dataclass(frozen=True)
 class Spec:
-    """The specification of a call's kernels. It has no extents, so a new shape compiles nothing."""
+    """The specification of a call's kernels. It has the extents of last tiles only, so few shapes compile anything."""
 
     isa: Isa
     sizes: tuple[tuple[int, int], tuple[int, int]]  # the tile and the taps of rows, and those of columns
