@@ -76,7 +76,7 @@ def drawn_long(rng: np.random.Generator) -> Problem:
 
 
 def axes_of(rng: np.random.Generator, largest: int, kernel: Sequence[int]) -> tuple[Axis, ...]:
-    """Return axes of these taps: extents of 1 to the largest, or less of three axes; pads of 0 to 2 at each end."""
+    """Return axes of these taps: extents of 1 to the largest, or less of three axes; pads of 0 to 2, below the taps."""
     axes, largest = [], largest if len(kernel) < 3 else min(largest, 7)
     for taps in kernel:
         begin, end = (int(each) for each in rng.integers(0, min(3, taps), 2))

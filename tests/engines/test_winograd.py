@@ -294,8 +294,8 @@ def test_an_accuracy_admits_what_keeps_it() -> None:
             factor = kappa(held) * gamma(height_of(held), F32.unit) / gamma(height_of(one), F32.unit)
             assert factor == pytest.approx(guarantee(one, name), rel=1e-4)
     for line, why in (
-        ("BWD_W f32 NXC mb8ic128ih28oc128oh28kh7ph3", "axes of 3 or 5 taps have tiles; the kernel is 7x7"),
-        ("FWD_D f32 NXC mb8ic128ih28oc128oh28kh1ph0", "axes of 3 or 5 taps have tiles; the kernel is 1x1"),
+        ("BWD_W f32 NXC mb8ic128ih28oc128oh28kh7ph3", "and at most one axis of other taps; the kernel is 7x7"),
+        ("FWD_D f32 NXC mb8ic128ih28oc128oh28kh1ph0", "tiles need an axis of 3 or 5 taps"),
         ("BWD_W f32 NXC mb8ic128ih28oc128oh14kh3sh2ph1", "stride 1 and dilation 1"),
         ("BWD_W f32 NXC g8mb8ic128ih28oc128oh28kh3ph1", "32 channels of src and of dst per group"),
         ("BWD_W f32 NXC mb8ic16ih28oc128oh28kh3ph1", "32 channels of src"),

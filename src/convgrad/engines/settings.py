@@ -114,9 +114,9 @@ def checked(number: object, operator: str) -> int:
 def max_error(maximum: float) -> Iterator[None]:
     """Allow larger rounding errors, and so faster algorithms, in a ``with`` block of this thread or task.
 
-    The error bound of a result may be ``maximum`` times the direct sum's bound. 8 admits Winograd tiles of 2x2
-    positions and 64 admits tiles of 4x4, if they need fewer multiply-adds. The ``max_error`` argument of a call takes
-    precedence. Raises InvalidAttributeError unless ``maximum`` is a number that is 1 or larger.
+    The error bound of a result may be ``maximum`` times the direct sum's bound. For 3x3 kernels, 8 admits Winograd
+    tiles of 2x2 positions and 64 admits tiles of 4x4, if they need fewer multiply-adds. The ``max_error`` argument of a
+    call takes precedence. Raises InvalidAttributeError unless ``maximum`` is a number that is 1 or larger.
 
     The bounds are products of two norms. For a weight gradient, they are the norms of the two channels of a weight. In
     the other passes, they are the norms of the positions that a tile reads and of the weights of its channel.

@@ -53,7 +53,8 @@ KEYWORDS: Mapping[str, Any] = {  # the text of a keyword, or one text per defaul
     "max_error": (
         "the largest error bound allowed, as a multiple of the direct sum's bound by norms. With 1, the direct sum is "
         "computed, which also has a bound per element. Larger values allow Winograd for layers with 3 or 5 taps along "
-        "an axis, stride 1 and at least 32 channels: tiles of 2x2 from a value of about 8, tiles of 4x4 from 64. "
+        "an axis, stride 1, dilation 1 and at least 32 channels per group. 3x3 layers have tiles of 2x2 from about 8, "
+        "and of 4x4 from about 64. "
         "``convgrad.max_error`` sets the default, initially 1."
     ),
     "activation": '"relu" sets results below 0 to +0, before the only rounding. Bias and old value are added first.',

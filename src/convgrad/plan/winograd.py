@@ -16,7 +16,7 @@ from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.spec.tiles import Turns
-from convgrad.spec.toom_cook import MET, Algorithm, algorithm_of, as_forward, in_slices, of_group, slots
+from convgrad.spec.toom_cook import MET, Algorithm, algorithm_of, aligned, as_forward, in_slices, of_group, slots
 from convgrad.words import counted
 
 REMEMBERED = 256  # the number of cached plans of weight gradients
@@ -25,7 +25,7 @@ PANEL = 2  # vectors of B that a step of K reads
 
 @dataclass(frozen=True)
 class Slices:
-    """A weight gradient, or a forward, of one group of channels as one of slices (``spec/toom_cook.py``)."""
+    """A weight gradient or a forward of one group of channels, and its convolution of slices."""
 
     whole: Conv  # the convolution with all of its axes
 
@@ -42,8 +42,7 @@ class Slices:
     @property
     def axes(self) -> tuple[Axis, Axis, Axis]:
         """The axis that is summed directly, rows and columns; an axis of one position if it is missing."""
-        directly, rows, columns = (Axis(1, 1, 1) if at is None else self.whole.axes[at] for at in slots(self.whole))
-        return directly, rows, columns
+        return aligned(self.whole)
 
     def strides(self, strides: Sequence[int]) -> tuple[int, ...]:
         """Return the strides of two axes of channels and of ``axes``, from those of a canonical array."""

@@ -1,8 +1,8 @@
 """Minimal filtering F(m, r): m sums of r products each, from m + r - 1 products, along one axis (Winograd, Toom-Cook).
 
-The products are those of the values of two polynomials at m + r - 1 points: the first of 0, 1, -1, 2, -1/2, and
-infinity. So a tile at the end of an axis, which has fewer than m positions, has the same points as the other tiles, but
-not all of them.
+The products are those of the values of two polynomials at m + r - 1 points: infinity, and the first of 0, 1,
+-1, 2 and -1/2. So a tile at the end of an axis, which has fewer than m positions, has some of the points of the other
+tiles.
 
 In a weight gradient, the m positions of a tile of dst are one factor, and the sums are the r weights. In a forward, the
 r weights are one factor, and the sums are the m positions of a tile. The other factor is the m + r - 1 positions of src

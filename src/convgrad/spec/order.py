@@ -38,7 +38,7 @@ from convgrad.formats import BF16
 from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.problem import Problem
 from convgrad.spec.tiles import BLOCK as TILES_BLOCK
-from convgrad.spec.toom_cook import algorithm_of, in_slices, slots
+from convgrad.spec.toom_cook import algorithm_of, aligned, in_slices
 
 BLOCK = 256
 FAN_IN = 16
@@ -177,9 +177,7 @@ def order_of(problem: Problem) -> Order:
     if problem.solves_for == "src":
         summed, results = results, summed
     if problem.algorithm:
-        directly = slots(geometry)[0]
-        taps = 1 if directly is None else geometry.axes[directly].kernel
-        return Order(1, 1, taps * (summed // geometry.groups), block=TILES_BLOCK)
+        return Order(1, 1, aligned(geometry)[0].kernel * (summed // geometry.groups), block=TILES_BLOCK)
     apart = geometry.groups == 1 and results <= APART_RESULTS and summed >= APART_TERMS
     return over_taps(geometry.taps, summed // geometry.groups, apart, problem.operand_format is BF16)
 

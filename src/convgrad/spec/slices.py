@@ -1,4 +1,4 @@
-"""Arrays of a convolution as those of slices with rows and columns, and results of the slices as the convolution's.
+"""Conversion of operands to those of slices, and of the results of slices back.
 
 A slice is an image at one position of the axis that is summed directly. The src channels of a slice are those at each
 tap of this axis. ``toom_cook.in_slices`` has the geometry. A data gradient becomes a forward.
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem
-from convgrad.spec.toom_cook import MET, as_forward, in_slices, slots
+from convgrad.spec.toom_cook import MET, aligned, as_forward, in_slices, slots
 
 AnyFloat = TypeVar("AnyFloat", np.float32, np.float64)
 
@@ -39,7 +39,7 @@ def arrays_in_slices(
 ) -> dict[Tensor, NDArray[AnyFloat]]:  # fmt: skip
     """Return the operands of the slices, from those of the problem."""
     conv = _conv(problem)
-    met = _gathered(_aligned(conv, given[MET[problem.solves_for]]), _directly(conv))
+    met = _gathered(_aligned(conv, given[MET[problem.solves_for]]), aligned(conv)[0])
     found: dict[Tensor, NDArray[AnyFloat]] = {"src": met}
     if problem.solves_for == "weights":
         dst = _aligned(conv, given["dst"]).swapaxes(1, 2)
@@ -55,7 +55,7 @@ def arrays_in_slices(
 def from_slices(problem: Problem, made: NDArray[AnyFloat]) -> NDArray[AnyFloat]:
     """Return the result of a problem from the result of its slices."""
     conv = _conv(problem)
-    directly, (first, second, *sizes) = _directly(conv), made.shape
+    directly, (first, second, *sizes) = aligned(conv)[0], made.shape
     if problem.solves_for == "weights":
         array = made.reshape(first, directly.kernel, -1, *sizes)
     else:
@@ -72,11 +72,6 @@ def _conv(problem: Problem) -> Conv:
     """Return the geometry of a problem's weight gradient, or of its forward."""
     assert isinstance(problem.geometry, Conv)
     return problem.geometry if problem.solves_for == "weights" else as_forward(problem.geometry, problem.solves_for)
-
-
-def _directly(conv: Conv) -> Axis:
-    axis = slots(conv)[0]
-    return Axis(1, 1, 1) if axis is None else conv.axes[axis]
 
 
 def _aligned(conv: Conv, array: NDArray[AnyFloat]) -> NDArray[AnyFloat]:

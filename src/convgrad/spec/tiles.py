@@ -1,10 +1,10 @@
 """The order in which a weight gradient sums its Winograd tiles: reduction segments (stretches), blocks and units.
 
-A segment is a row of an image's tiles. A row of more than 64 tiles is cut into segments of equal length; the last
-segment may reach beyond the image's edge. A block has as many whole segments as have at most 64 tiles together, from
-one or more images. Up to 256 blocks are divided into at most U units. U is the largest power of two, up to 16, for
-which U units have at least 4 blocks each. More blocks are divided into units of 16 blocks. Missing tiles at the end of
-a unit are tiles of zeros, which add nothing.
+A segment is a row of a slice's tiles (``toom_cook.py``). A row of more than 64 tiles is cut into segments of equal
+length; the last segment may reach beyond the slice's edge. A block has as many whole segments as have at most 64 tiles
+together, from one or more slices. Up to 256 blocks are divided into at most U units. U is the largest power of two, up
+to 16, for which U units have at least 4 blocks each. More blocks are divided into units of 16 blocks. Missing tiles at
+the end of a unit are tiles of zeros, which add nothing.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ UNITS, MIN_BLOCKS, MAX_BLOCKS = 16, 4, 16  # the limit of U, and the limits of b
 
 @dataclass(frozen=True)
 class Turns:
-    """The segments (stretches), blocks and units of all images' tiles."""
+    """The segments (stretches), blocks and units of all slices' tiles."""
 
-    rows: int  # rows of tiles per image
+    rows: int  # rows of tiles per slice
     parts: int  # segments per row
     length: int  # tiles per segment
-    stretches: int  # segments of all images
+    stretches: int  # segments of all slices
     each: int  # segments per block
     blocks: int  # blocks per unit
     units: int
 
     @property
     def tiles(self) -> int:
-        """The number of tiles of all images, including tiles beyond an edge."""
+        """The number of tiles of all slices, including tiles beyond an edge."""
         return self.stretches * self.length
 
     @property
@@ -38,8 +38,8 @@ class Turns:
         return min(self.stretches, self.each * self.blocks)
 
 
-def turns(images: int, rows: int, columns: int) -> Turns:
-    """Return the order in which the tiles of images with these rows and columns of tiles are summed.
+def turns(slices: int, rows: int, columns: int) -> Turns:
+    """Return the order in which the tiles of slices with these rows and columns of tiles are summed.
 
     >>> turns(8, 14, 14)  # 28 blocks of four rows
     Turns(rows=14, parts=1, length=14, stretches=112, each=4, blocks=7, units=4)
@@ -48,7 +48,7 @@ def turns(images: int, rows: int, columns: int) -> Turns:
     """
     parts = -(-columns // BLOCK)
     length = -(-columns // parts)
-    stretches, each = images * rows * parts, BLOCK // length
+    stretches, each = slices * rows * parts, BLOCK // length
     blocks, units = -(-stretches // each), 1
     while units < UNITS and blocks >= 2 * units * MIN_BLOCKS:
         units *= 2

@@ -1,8 +1,8 @@
 """Winograd (Toom-Cook): which convolutions have tiles, their algorithm along each axis, its cost and rounding depth.
 
 Minimal filtering (``filtering.py``) applies to two axes of a convolution, rows and columns. An axis with one tap is not
-transformed. If there is a third axis, it is summed directly: an image at each position of it is a **slice**, and the
-src channels of a slice are those at each tap of it.
+transformed. Another axis is summed directly: an image at each position of it is a **slice**, and the src channels of a
+slice are those at each tap of it.
 
 A weight gradient sums the products of each point over all tiles and slices, in the order of ``tiles.py``. A forward
 sums the products of each point over channels, in the order of a 1x1 forward. A data gradient is a forward from dst to
@@ -212,10 +212,16 @@ def in_slices(conv: Conv) -> Conv:
     >>> in_slices(Conv(2, 1, 32, 64, (Axis(9, 7, 3), Axis(8, 8, 3, pad_begin=1, pad_end=1), Axis(6, 6, 1)))).batch
     14
     """
-    directly, rows, columns = (Axis(1, 1, 1) if axis is None else conv.axes[axis] for axis in slots(conv))
+    directly, rows, columns = aligned(conv)
     return replace(
         conv, batch=conv.batch * directly.dst, src_channels=directly.kernel * conv.src_channels, axes=(rows, columns)
     )  # fmt: skip
+
+
+def aligned(conv: Conv) -> tuple[Axis, Axis, Axis]:
+    """Return the axes of ``slots``; an axis of one position if one is missing."""
+    directly, rows, columns = (Axis(1, 1, 1) if axis is None else conv.axes[axis] for axis in slots(conv))
+    return directly, rows, columns
 
 
 def regions(slices: Conv, algorithm: Algorithm) -> Iterator[tuple[tuple[slice, slice], Conv, str]]:
@@ -262,7 +268,8 @@ def why_not(conv: Conv) -> str:
         return "tiles need stride 1 and dilation 1"
     *others, columns = _tiles(conv)
     if not columns or others.count(0) > 1 or max(columns, *others, 1) == 1:
-        return f"axes of 3 or 5 taps have tiles; the kernel is {'x'.join(str(axis.kernel) for axis in conv.axes)}"
+        wanted = "tiles need an axis of 3 or 5 taps, a last axis of 1, 3 or 5 taps, and at most one axis of other taps"
+        return f"{wanted}; the kernel is {'x'.join(str(axis.kernel) for axis in conv.axes)}"
     if min(conv.src_channels, conv.dst_channels) < MIN_CHANNELS * conv.groups:
         return f"tiles need {MIN_CHANNELS} channels of src and of dst{' per group' if conv.groups > 1 else ''}"
     return ""

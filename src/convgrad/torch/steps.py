@@ -21,7 +21,7 @@ from convgrad.torch.cuda import now
 from convgrad.torch.kernels import LAST, KernelCall, timed
 from convgrad.words import LONGEST, counted, printable
 
-_TILES = 64.0  # the max_error that allows every Winograd tile
+_TILES = 64.0  # the max_error of the variant with Winograd
 _SECONDS, _FEWEST, _MAXIMUM = 4.0, 3, 10  # time for all variants, in seconds; min and max steps per variant
 _GRADIENTS = {"weights": "weight gradients", "bias": "bias gradients"}  # by Problem.solves_for
 

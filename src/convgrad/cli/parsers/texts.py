@@ -7,7 +7,7 @@ from argparse import ArgumentTypeError
 LONGEST_S = 1e6
 MAX_ERROR = (
     "the largest error, as a multiple of the error bound of direct summation (default 1); from about 8, Winograd"
-    " can compute layers with 3 or 5 taps"
+    " can compute 3x3 layers"
 )
 TUNE = "choose plans by measurement, and store the times in the kernel cache; the bits of results do not change"
 

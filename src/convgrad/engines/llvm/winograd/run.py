@@ -60,7 +60,7 @@ class Stage:
     call_ms: float  # the expected time of all stages of the call, which determines whether threads are woken
 
     def run(self, threads: int, given: Mapping[str, int], held: object) -> None:
-        """Segment the driver on ``threads`` threads, or on one thread if more would not help."""
+        """Run the driver on ``threads`` threads, or on one thread if more would not help."""
         arguments = driver_arguments((*self.addresses, *self.settled), {**self.settled, **given})
         time_ms = max(self.time_ms, min(self.call_ms, pool.LONG_MS / 2))
         used = threads if threads > 1 and pools.helped(threads, time_ms) else 1

@@ -100,8 +100,9 @@ def _sums_back(f: Function, spec: Spec, a: Named, out: Named, points: tuple[Valu
 class _Order:
     """The order of the tiles of some rows, in which the tiles that have a point are contiguous.
 
-    The smaller last tiles of whole rows come first, then the other tiles of whole rows, the other tiles of smaller last
-    rows, and the last tiles of these.
+    There are four kinds: 1. smaller last tiles of whole rows, 2. other tiles of whole rows, 3. other tiles of smaller
+    last rows, 4. last tiles of these rows. If last tiles miss a point, kinds 2 and 3 have it. If last rows miss it,
+    kinds 1 and 2 have it.
     """
 
     f: Function

@@ -24,11 +24,11 @@ Tile = list[list[Value]]  # the values of a tile, [row][column], where rows and 
 
 @dataclass(frozen=True)
 class Spec:
-    """The specification of a call's kernels. It has the extents of last tiles only, so few shapes compile anything."""
+    """The specification of a call's kernels. Its only extents are those of last tiles."""
 
     isa: Isa
     sizes: tuple[tuple[int, int], tuple[int, int]]  # the tile and the taps of rows, and those of columns
-    remainders: tuple[int, int]  # rows of the last tile along rows, columns of that along columns; 0 if it is whole
+    remainders: tuple[int, int]  # the rows of the last row of tiles, the columns of the last column; 0 if whole
     solves_for: SolvesFor
     a: str  # the contiguous axis of the operand with input tiles
     b: str  # the contiguous axis of the weights, or of dst in backward weights
@@ -116,7 +116,7 @@ def column_kinds(f: Function, spec: Spec, columns: Value) -> list[tuple[Filterin
 
 
 def of_points(v: Vectors, spec: Spec, kinds: Kinds, first: Value, point: Value) -> list[list[Value]]:
-    """Return the addresses of the points that tiles have; all points of large tiles are ``point`` bytes apart."""
+    """Return the addresses of a tile's points. From ``first`` on, those of whole tiles are ``point`` bytes apart."""
     (down, across), numbers = spec.transforms.sides, []
     for one, all_points in zip(kinds, (down, across), strict=True):
         numbers.append([*range(one.points - 1), all_points - 1])
