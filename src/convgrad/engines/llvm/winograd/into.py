@@ -79,7 +79,7 @@ def input_transform(
     left = part * (a.of("grid").x * wide) - a.of("pad").x
     for rows in row_kinds(f, spec, y, a.of("grid").y):
         one = _Input(f, spec, Vectors(f, spec.isa.lanes), a, met, rows, columns, spec.a if met else spec.b)
-        tapped = {f"out{number}": (out, a.of_tap) for number, out in enumerate(outs)}
+        tapped = {f"out{kind}": (out, a.of_tap) for kind, out in enumerate(outs)}
         with walk(f, a.taps, position=(position - a.of("pad").z, 1), **tapped) as tap:
             (exists,) = exist(f, tap.position, a.of("size").z, 1)
             top = f.select(exists, y * high - a.of("pad").y, a.of("size").y)  # no row from size.y on exists
@@ -120,10 +120,8 @@ class _Input:
                     with f.when(whole_tile):
                         self._tile(columns, some.data, some.out, [[mask] * wide] * high)
                     with f.otherwise():
-                        masks = [
-                            [v.only(row & column, mask) for column in exist(f, tile.left, size.x, wide)]
-                            for row in exist(f, top, size.y, high)
-                        ]
+                        down, across = exist(f, top, size.y, high), exist(f, tile.left, size.x, wide)
+                        masks = [[v.only(row & column, mask) for column in across] for row in down]
                         self._tile(columns, some.data, some.out, masks)
             data, left = tile.data, tile.left
 
@@ -164,7 +162,7 @@ class _Input:
         before, start = f.max(f.value(0) - left, 0), f.max(left, 0)
         met_by = (a.of("grid").x - 1) * whole.tile + self._size(whole)
         there, row_bytes = f.min(f.max(a.of("size").x - start, 0), met_by - before), a.columns * v.bytes
-        names = {f"out{number}": out for number, out in enumerate(outs)}
+        names = {f"out{kind}": out for kind, out in enumerate(outs)}
         with self._vectors(f.at(data, start * self.spec.element_bytes), **names) as some:
             with walk(f, high, data=(some.data, a.of("step").y), to=(staging, row_bytes)) as row:
                 (exists,) = exist(f, top + row.index, a.of("size").y, 1)
