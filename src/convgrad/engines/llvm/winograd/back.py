@@ -66,7 +66,10 @@ def positions(f: Function, spec: Spec, a: Named, number: Value, sums: Sequence[V
     out = f.at(f.at(f.at(a.data, image * a.image), position * step.z), y * high * step.y)
     for rows in row_kinds(f, spec, y, a.of("grid").y):
         columns = [(_Back(f, spec, v, a, (rows, one)), n) for one, n in column_kinds(f, spec, a.of("grid").x)]
-        (_from_staging if spec.out == SPATIAL else _by_tiles)(columns, sums, out, staging)
+        if spec.out == SPATIAL:
+            _from_staging(columns, sums, out, staging)
+        else:
+            _by_tiles(columns, sums, out)
 
 
 def _vectors(one: _Back, out: Value, **sums: Value) -> AbstractContextManager[Loop]:
@@ -77,7 +80,7 @@ def _vectors(one: _Back, out: Value, **sums: Value) -> AbstractContextManager[Lo
     return walk(one.f, v.count(a.channels), **moving)
 
 
-def _by_tiles(columns: Sequence[tuple[_Back, Value]], sums: Sequence[Value], out: Value, staging: Value) -> None:
+def _by_tiles(columns: Sequence[tuple[_Back, Value]], sums: Sequence[Value], out: Value) -> None:
     """Emit the output transform of a row tile by tile, with all channels of a tile in the inner loop."""
     for (one, count), first in zip(columns, sums, strict=True):
         f, step, (high, wide) = one.f, one.a.of("step"), (kind.tile for kind in one.kinds)
@@ -111,7 +114,7 @@ def _from_staging(columns: Sequence[tuple[_Back, Value]], sums: Sequence[Value],
 
 
 def weights_numbers(
-    spec: Spec, strides: Sequence[int], rows: int, channels: int, taps: int = 1
+    spec: Spec, strides: Sequence[int], rows: int, channels: int, taps: int
 ) -> dict[str, int]:  # fmt: skip
     """Return the arguments of an output transform to weights of ``rows`` src channels and ``channels`` dst channels.
 
