@@ -85,7 +85,7 @@ def trees(
             push(tile, stored, number, parent)
 
     def sum_up(tile: _MicroTile) -> None:
-        number, of_a, of_b = _parts(f, count, BLOCK), (tile.a, a.of("a").k * BLOCK), (tile.b, a.of("b").k * BLOCK)
+        number, of_a, of_b = parts(f, count, BLOCK), (tile.a, a.of("a").k * BLOCK), (tile.b, a.of("b").k * BLOCK)
         with walk(f, number, a=of_a, b=of_b, left=(count, -BLOCK)) as chain:
             push(tile, tile.chain(chain.a, chain.b, f.min(chain.left, BLOCK)), chain.index, room)
             last = f.compare("eq", chain.index, number - 1)
@@ -95,7 +95,8 @@ def trees(
     _micro_tiles(f, isa, a, points, rows, sum_up)
 
 
-def _parts(f: Function, count: Value, each: int) -> Value:
+def parts(f: Function, count: Value, each: Value | int) -> Value:
+    """Return the number of parts of at most ``each`` that ``count`` has."""
     return f.divided(count + (each - 1), each)[0]
 
 
@@ -108,7 +109,7 @@ def _micro_tiles(
     with walk(f, a.points, a=(at_a, of_a.point), b=(at_b, of_b.point), c=(at_c, of_c.point)) as point:
         vectors, (first, m) = v.count(a.n), rows_of(point.index)
         begin_a, begin_c = f.at(point.a, first * of_a.m), f.at(point.c, first * of_c.m)
-        with walk(f, _parts(f, vectors, PANEL), b=(point.b, of_b.panel), c=(begin_c, PANEL * v.bytes)) as panel:
+        with walk(f, parts(f, vectors, PANEL), b=(point.b, of_b.panel), c=(begin_c, PANEL * v.bytes)) as panel:
             whole = f.compare("sge", vectors - panel.index * PANEL, PANEL)
             for width in (PANEL, 1):
                 with f.when(whole) if width == PANEL else f.otherwise():

@@ -164,11 +164,22 @@ class _Order:
 
 def only_unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
     """Emit the sums of all Winograd tiles for some channels of src (M) and dst (N), and their output transform."""
-    tap, (first_m, m), (first_n, n) = channels = _channels(f, a, number)
-    to, staging, out = f.at(f.scratch, a.sums_at), f.at(f.scratch, a.staging_at), a.of("out")
+    channels = _, of_m, of_n = _channels(f, a, number)
+    to, staging = f.at(f.scratch, a.sums_at), f.at(f.scratch, a.staging_at)
     _chains(f, spec, a, f.value(0), channels, to)
-    data = f.at(f.at(f.at(out.data, tap * out.of("tap").z), first_m * out.row), first_n * out.channel)
-    _weights(f, spec, out.but(data=data, rows=m, channels=n), to, staging)
+    _weights(f, spec, _block_of(f, _out(f, a, channels[0]), of_m, of_n), to, staging)
+
+
+def _out(f: Function, a: Named, tap: Value) -> Named:
+    """Return the arguments of the output at a tap of the axis that is summed directly."""
+    out = a.of("out")
+    return out.but(data=f.at(out.data, tap * out.of("tap").z))
+
+
+def _block_of(f: Function, out: Named, of_m: Part, of_n: Part) -> Named:
+    """Return the arguments of the output of some channels of src and dst."""
+    (first_m, m), (first_n, n) = of_m, of_n
+    return out.but(data=f.at(f.at(out.data, first_m * out.row), first_n * out.channel), rows=m, channels=n)
 
 
 def _weights(f: Function, spec: Spec, out: Named, to: Value, staging: Value) -> None:
@@ -182,19 +193,18 @@ def blocks_of_unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
 
     The tiles of all chains are transformed first.
     """
-    tap, (first_m, all_m), (first_n, all_n) = channels = _channels(f, a, number)
+    channels = tap, (first_m, all_m), (first_n, all_n) = _channels(f, a, number)
     points_a, points_b, to, staging = (
         f.at(f.scratch, a.named(name)) for name in ("a_at", "b_at", "sums_at", "staging_at")
     )
-    out, block, segments = a.of("out"), a.of("block"), a.of("segments")
-    data = f.at(f.at(f.at(out.data, tap * out.of("tap").z), first_m * out.row), first_n * out.channel)
+    out, block, segments = _out(f, a, tap), a.of("block"), a.of("segments")
     with f.loop(a.of("chains").all, first=f.value(0), a=points_a, b=points_b) as chain:
         count = f.min(segments.all - chain.first, segments.each)
         _transform(f, spec, a, (chain.first, count), channels, (chain.a, chain.b), staging)
         chain.next(first=chain.first + count, a=f.at(chain.a, a.src_bytes), b=f.at(chain.b, a.dst_bytes))
     with (
-        walk(f, f.divided(all_m + (block.m - 1), block.m)[0], first=(f.value(0), block.m)) as of_m,
-        walk(f, f.divided(all_n + (block.n - 1), block.n)[0], first=(f.value(0), block.n)) as of_n,
+        walk(f, sums.parts(f, all_m, block.m), first=(f.value(0), block.m)) as of_m,
+        walk(f, sums.parts(f, all_n, block.n), first=(f.value(0), block.n)) as of_n,
     ):
         m, n = f.min(all_m - of_m.first, block.m), f.min(all_n - of_n.first, block.n)
         begin_a, begin_b = f.at(points_a, of_m.first * F32_BYTES), f.at(points_b, of_n.first * F32_BYTES)
@@ -207,8 +217,8 @@ def blocks_of_unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
         ) as chain:
             tiles, more = f.min(chain.left, segments.each) * a.length, f.compare("ne", chain.index, 0)
             sums.chains(f, spec.isa, a.of("gemm").but(m=m, n=n), (chain.a, chain.b, to), tiles, more)
-        some = f.at(f.at(data, of_m.first * out.row), of_n.first * out.channel)
-        _weights(f, spec, out.but(data=some, rows=m, channels=n), to, staging)
+        some = _block_of(f, out, (first_m + of_m.first, m), (first_n + of_n.first, n))
+        _weights(f, spec, some, to, staging)
 
 
 def unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
