@@ -211,9 +211,7 @@ class WeightsPlan(TiledPlan):
     down: int  # src channels of a task, all of one tap of the axis that is summed directly
     across: int  # dst channels of a task
     parts: tuple[int, int]  # the number of parts of the src channels of each tap, and of the dst channels
-    taps: int  # taps of the axis that is summed directly
     block: tuple[int, int]  # src and dst channels whose sums a task has at a time
-    stored: int  # chains whose points a task has at a time: one or all
     src_bytes: int  # bytes of the src points of a chain and a task
     dst_bytes: int  # bytes of the dst points of a chain and a task
     sums_bytes: int  # bytes of the sums of a task, or of a unit if there are several units
@@ -223,7 +221,12 @@ class WeightsPlan(TiledPlan):
     @property
     def tasks(self) -> int:
         """The number of tasks: units times taps times parts of src channels times parts of dst channels."""
-        return self.turns.units * self.taps * prod(self.parts)
+        return self.turns.units * self.slices.axes[0].kernel * prod(self.parts)
+
+    @property
+    def stored(self) -> int:
+        """The chains whose points a task has at a time: all if it has the sums of a block at a time, else one."""
+        return 1 if self.block == (self.down, self.across) else self.turns.blocks
 
     @property
     def cut(self) -> str:
@@ -238,7 +241,7 @@ def plan_weights(problem: Problem, machine: Machine, threads: int) -> WeightsPla
     """Return the plan of a problem: a function of its geometry, whatever the strides of its operands."""
     assert isinstance(problem.geometry, Conv)
     algorithm, slices = algorithm_of(problem.geometry, problem.algorithm), Slices(of_group(problem.geometry))
-    conv, turns, taps = slices.conv, algorithm.turns(slices.conv), slices.axes[0].kernel
+    conv, turns = slices.conv, algorithm.turns(slices.conv)
     time, down, across = min(_timed(slices, algorithm, turns, machine, threads))
     parts = (-(-slices.channels // down), -(-conv.dst_channels // across))
     tiles, several = turns.each * turns.length, turns.units > 1
@@ -253,9 +256,9 @@ def plan_weights(problem: Problem, machine: Machine, threads: int) -> WeightsPla
     return WeightsPlan(
         strategy="tiles", spec=None, operands=("src", "dst"), threads=threads, rounding_depth=height_of(problem),
         time_ms=problem.geometry.groups * (time + weights), algorithm=problem.algorithm, transforms=algorithm,
-        slices=slices, tiles=tiles, taps=taps,
+        slices=slices, tiles=tiles,
         shared=shared, shared_bytes=shared_bytes, own_bytes=stored * (src + dst) + (0 if several else sums),
-        block=block, stored=stored, turns=turns, down=down, across=across, parts=parts,
+        block=block, turns=turns, down=down, across=across, parts=parts,
         src_bytes=src, dst_bytes=dst, sums_bytes=sums,
         units_ms=time, weights_ms=weights,
     )  # fmt: skip

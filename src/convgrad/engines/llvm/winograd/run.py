@@ -239,7 +239,7 @@ def _weights_stages(spec: Spec, strides: Mapping[str, Ints], chosen: WeightsPlan
         input_numbers(spec, tensor == "src", slices, strides[tensor], channels, grid, chosen.tiles, turns.parts)
         for tensor, channels in (("src", chosen.down), ("dst", chosen.across))
     )
-    sizes = (slices.channels, conv.dst_channels, chosen.taps) if several else (*chosen.block, 1)
+    sizes = (slices.channels, conv.dst_channels, slices.axes[0].kernel) if several else (*chosen.block, 1)
     out = weights_numbers(spec, strides["out"], *sizes)
     of_a, of_b = (src["point"], F32_BYTES, src["tile"]), (dst["point"], of_panel(1, spec.isa), dst["tile"])
     gemm = sum_numbers(spec, of_a, of_b, (out["point"], out["sums_row"]))
