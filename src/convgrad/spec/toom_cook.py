@@ -90,14 +90,14 @@ class Algorithm:
         return prod(self.sides)
 
     @property
-    def divided(self) -> int:
+    def divisor(self) -> int:
         """The integer by which results are divided after they are transformed back."""
         return prod(axis.divisor for axis in self.axes)
 
     @property
-    def exactly(self) -> bool:
+    def divides_exactly(self) -> bool:
         """Whether the division of results is exact: the divisor is a power of two."""
-        return self.divided & (self.divided - 1) == 0
+        return self.divisor & (self.divisor - 1) == 0
 
     def kappa(self, slices: Conv, solves_for: SolvesFor) -> float:
         """Return the constant kappa of the error bound, for tiles of all sizes."""
@@ -120,7 +120,7 @@ class Algorithm:
         (Stages(met=6, other=4, back=7), 17)
         """
         met, other, back = map(sum, zip(*(axis.roundings(solves_for) for axis in self.axes), strict=True))
-        return Stages(met, other, back + (not self.exactly))
+        return Stages(met, other, back + (not self.divides_exactly))
 
     def scale(self, solves_for: SolvesFor) -> int:
         """Return the number of granules in 1, times the divisor of results.
@@ -132,7 +132,7 @@ class Algorithm:
         >>> [algorithm_of(one, name).scale(of) for name in ("2x2", "4x4") for of in ("weights", "dst")]
         [4, 4, 3600, 3600]
         """
-        return int(self.divided * 2 ** -sum(axis.granule(solves_for) for axis in self.axes))
+        return int(self.divisor * 2 ** -sum(axis.granule(solves_for) for axis in self.axes))
 
     def turns(self, slices: Conv) -> Turns:
         """Return the order in which a weight gradient's tiles are summed."""

@@ -196,10 +196,10 @@ def divided(values: F32Array, algorithm: Algorithm) -> F32Array:
 
     A product with the reciprocal and one Newton step give the quotient rounded once.
     """
-    by = np.float32(algorithm.divided)
+    by = np.float32(algorithm.divisor)
     reciprocal = np.float32(1) / by
     quotient = values * reciprocal
-    if not algorithm.exactly:
+    if not algorithm.divides_exactly:
         remainder = fma_f32(-quotient, np.full_like(values, by), values)
         quotient = fma_f32(remainder, np.full_like(values, reciprocal), quotient)
     return quotient + np.float32(0)

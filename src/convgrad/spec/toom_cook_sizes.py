@@ -149,4 +149,4 @@ def _returned(problem: Problem, sizes: list[F64Array]) -> F64Array:
     """Return the results of the transform of ``sizes`` back, with the absolute values of its coefficients."""
     algorithm = slices_of(problem)[1]
     rows = back(sizes, algorithm.sides, transforms(problem)[2], InMagnitudes())
-    return placed(problem, rows) / algorithm.divided
+    return placed(problem, rows) / algorithm.divisor

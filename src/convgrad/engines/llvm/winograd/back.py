@@ -183,10 +183,10 @@ class _Back:
     def _divided(self, value: Value) -> Value:
         """Return ``value`` divided by the transform's divisor, rounded once, + 0, as in ``toom_cook_ordered.py``."""
         f, v, algorithm = self.f, self.v, Algorithm(self.kinds)
-        by = float(algorithm.divided)
+        by = float(algorithm.divisor)
         reciprocal = float(np.float32(1) / np.float32(by))
         quotient = v.scale(reciprocal, value)
-        if not algorithm.exactly:
+        if not algorithm.divides_exactly:
             negated = f.op(v.kind, f"fneg {quotient}")
             quotient = v.fma(reciprocal, v.fma(by, negated, value), quotient)
         return f.add(quotient, f.zeros(v.kind))
