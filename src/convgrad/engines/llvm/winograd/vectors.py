@@ -46,8 +46,9 @@ class Spec:
 
     def kinds(self, axis: int) -> list[Filtering]:
         """Return the filtering of an axis and, if its last tile is smaller, that of the last tile."""
-        (_, taps), remainder = self.sizes[axis], self.remainders[axis]
-        return [self.transforms.axes[axis]] + ([FILTERINGS[remainder, taps]] if remainder else [])
+        whole = self.transforms.axes[axis]
+        last = whole.remainder(self.remainders[axis])
+        return [whole] if last is None else [whole, last]
 
     @property
     def filter(self) -> int:
