@@ -164,22 +164,17 @@ class _Order:
 
 def only_unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
     """Emit the sums of all Winograd tiles for some channels of src (M) and dst (N), and their output transform."""
-    channels = _, of_m, of_n = _channels(f, a, number)
+    channels = _channels(f, a, number)
     to, staging = f.at(f.scratch, a.sums_at), f.at(f.scratch, a.staging_at)
     _chains(f, spec, a, f.value(0), channels, to)
-    _weights(f, spec, _block_of(f, _out(f, a, channels[0]), of_m, of_n), to, staging)
+    _weights(f, spec, _out(f, a, *channels), to, staging)
 
 
-def _out(f: Function, a: Named, tap: Value) -> Named:
-    """Return the arguments of the output at a tap of the axis that is summed directly."""
-    out = a.of("out")
-    return out.but(data=f.at(out.data, tap * out.of("tap").z))
-
-
-def _block_of(f: Function, out: Named, of_m: Part, of_n: Part) -> Named:
-    """Return the arguments of the output of some channels of src and dst."""
-    (first_m, m), (first_n, n) = of_m, of_n
-    return out.but(data=f.at(f.at(out.data, first_m * out.row), first_n * out.channel), rows=m, channels=n)
+def _out(f: Function, a: Named, tap: Value, of_m: Part, of_n: Part) -> Named:
+    """Return the arguments of the output at a tap of the axis that is summed directly, for some channels."""
+    out, (first_m, m), (first_n, n) = a.of("out"), of_m, of_n
+    data = f.at(f.at(f.at(out.data, tap * out.of("tap").z), first_m * out.row), first_n * out.channel)
+    return out.but(data=data, rows=m, channels=n)
 
 
 def _weights(f: Function, spec: Spec, out: Named, to: Value, staging: Value) -> None:
@@ -197,7 +192,7 @@ def blocks_of_unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
     points_a, points_b, to, staging = (
         f.at(f.scratch, a.named(name)) for name in ("a_at", "b_at", "sums_at", "staging_at")
     )
-    out, block, segments = _out(f, a, tap), a.of("block"), a.of("segments")
+    block, segments = a.of("block"), a.of("segments")
     with f.loop(a.of("chains").all, first=f.value(0), a=points_a, b=points_b) as chain:
         count = f.min(segments.all - chain.first, segments.each)
         _transform(f, spec, a, (chain.first, count), channels, (chain.a, chain.b), staging)
@@ -208,16 +203,11 @@ def blocks_of_unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
     ):
         m, n = f.min(all_m - of_m.first, block.m), f.min(all_n - of_n.first, block.n)
         begin_a, begin_b = f.at(points_a, of_m.first * F32_BYTES), f.at(points_b, of_n.first * F32_BYTES)
-        with walk(
-            f,
-            a.of("chains").all,
-            a=(begin_a, a.src_bytes),
-            b=(begin_b, a.dst_bytes),
-            left=(segments.all, f.value(0) - segments.each),
-        ) as chain:
+        each = {"a": (begin_a, a.src_bytes), "b": (begin_b, a.dst_bytes)}
+        with walk(f, a.of("chains").all, left=(segments.all, f.value(0) - segments.each), **each) as chain:
             tiles, more = f.min(chain.left, segments.each) * a.length, f.compare("ne", chain.index, 0)
             sums.chains(f, spec.isa, a.of("gemm").but(m=m, n=n), (chain.a, chain.b, to), tiles, more)
-        some = _block_of(f, out, (first_m + of_m.first, m), (first_n + of_n.first, n))
+        some = _out(f, a, tap, (first_m + of_m.first, m), (first_n + of_n.first, n))
         _weights(f, spec, some, to, staging)
 
 
