@@ -48,14 +48,15 @@ def fitted() -> dict[str, Rate | Count]:
 # The speeds that calibration measured, in the order of ``SPEEDS`` in ``machine.py``, by vendor, family and f32 lanes.
 # Others have the values below.
 MEASURED: Mapping[tuple[str, str, int], tuple[float, ...]] = {
-    ("GenuineIntel", "6", 16): (88.0, 39.0, 1.05, 0.74, 0.068, 0.16, 0.18, 0.7, 1.15),  # a Xeon with AMX
-    ("AuthenticAMD", "26", 16): (146.0, 119.0, 1.0, 0.58, 0.039, 0.069, 0.081, 0.7, 0.96),  # Zen 5
+    ("GenuineIntel", "6", 16): (88.0, 39.0, 17.0, 1.05, 0.74, 0.068, 0.16, 0.18, 0.7, 1.15),  # a Xeon with AMX
+    ("AuthenticAMD", "26", 16): (146.0, 119.0, 35.0, 1.0, 0.58, 0.039, 0.069, 0.081, 0.7, 0.96),  # Zen 5
 }
 
 # -- a machine ---------------------------------------------------------------------------------------------------------
 
 GHZ = Rate(3.3, "cycles/ns", "clock rate of a core: converts cycles to ns")
-BYTES_PER_NS = Rate(20.0, "bytes/ns", "speed of one core's reads and writes in a shared cache or memory")
+BYTES_PER_NS = Rate(20.0, "bytes/ns", "speed of one core's reads and writes in a shared cache")
+MEMORY_BYTES_PER_NS = Rate(12.0, "bytes/ns", "speed of one core's reads and writes in memory")
 CACHE_WAYS = Count(8, "ways", "least associativity of the caches in use")
 
 # -- a call ------------------------------------------------------------------------------------------------------------
@@ -174,9 +175,9 @@ GROUPED_MAX_READ_VECTORS = Count(4, "vectors", "vectors of channels that lanes o
 GROUPED_MAX_SPREAD_REGISTERS = Count(8, "registers", "maximum registers for selected lanes in the grouped stencil")
 GROUPED_MAX_VECTORS = Count(5, "vectors", "maximum vectors of a panel of the grouped stencil")
 MAX_B_READS_POSITIONS = Count(4, "tiles", "maximum micro-tiles that read the same B in place")
-DISTANT_B_FACTOR = Rate(1.05, "times", "time with B in place whose rows are in different pages, compared with packed B")
 PREFETCH_MAX_TILE_BYTES = Count(128, "bytes", "maximum bytes per K that are prefetched for the next micro-tile")
 PREFETCH_B = Count(16, "terms", "distance in K at which micro-tiles prefetch B")
+DISTANT_B_FACTOR = Rate(1.05, "times", "time with B in place whose rows are in different pages, compared with packed B")
 MAX_OUTPUT_BLOCK_BYTES = Count(16 << 20, "bytes", "maximum A of an output block, even if smaller blocks are slower")
 MIN_OUTPUT_BLOCK_TILES = Count(4, "tiles", "minimum micro-tiles of an output block along the axis that they run along")
 SMALL_KERNEL_ROWS = Count(8, "rows", "rows of the kernel for small problems; more compile twice as long")

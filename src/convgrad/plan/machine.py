@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from convgrad.plan import constants
 
@@ -85,11 +85,13 @@ class Machine:
     isa: Isa
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
+    l3_bytes: int = 32 << 20
     pair_adds: float = 1.0  # multiply-adds of single k in the time of one multiply-add of a bf16 pair
     call_ns: float = constants.CALL_NS
     wake_ns: float = constants.WAKE_NS
     fma_per_ns: float = 64.0
-    bytes_per_ns: float = constants.BYTES_PER_NS  # speed of reads from a shared cache or memory
+    bytes_per_ns: float = constants.BYTES_PER_NS
+    memory_bytes_per_ns: float = constants.MEMORY_BYTES_PER_NS
     l2_line_cycles: float = constants.L2_LINE_CYCLES
     vector_load_cycles: float = constants.VECTOR_LOAD_CYCLES
     pack_channels_ns: float = constants.PACK_CHANNELS_NS
@@ -104,8 +106,18 @@ class Machine:
         return 2 * self.isa.lanes / self.fma_per_ns
 
     def traffic_ns(self, size: float) -> float:
-        """Return the time in ns to read or write ``size`` bytes in a shared cache or memory."""
+        """Return the time in ns to read or write ``size`` bytes in a shared cache."""
         return size / self.bytes_per_ns
 
+    def moving(self, size: int) -> Machine:
+        """Return this machine with the speed of reads and writes in a call that moves ``size`` bytes.
 
-SPEEDS = tuple(each.name for each in fields(Machine))[6:]  # the speeds that calibration measures
+        It is the speed of memory if the bytes exceed the shared cache. That cache keeps half of its size for sure,
+        because other calls, and other cores, use it too.
+        """
+        in_memory = min(max(2 * size / self.l3_bytes - 1, 0.0), 1.0)
+        mean_ns = (1 - in_memory) / self.bytes_per_ns + in_memory / self.memory_bytes_per_ns
+        return replace(self, bytes_per_ns=1 / mean_ns) if in_memory else self
+
+
+SPEEDS = tuple(each.name for each in fields(Machine))[7:]  # the speeds that calibration measures

@@ -27,6 +27,7 @@ from convgrad.spec.layouts import axis_order, from_canonical
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import order_of
 from convgrad.spec.problem import Problem, canonical_shape
+from convgrad.spec.work import moved_bytes
 
 ONES = "ones"  # the name of an operand whose elements are all 1
 
@@ -117,7 +118,7 @@ def dense_view(problem: Problem) -> Any:
 def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Chosen:
     """Return the plan with the least predicted time for a problem and its loop nest."""
     if problem.algorithm:
-        return TILES[problem.solves_for](problem, machine, threads)
+        return TILES[problem.solves_for](problem, machine.moving(moved_bytes(problem)), threads)
     chosen: Chosen = choose.plan(problem, view, machine, threads)
     return chosen
 

@@ -38,6 +38,8 @@ PROBLEMS = (
     "BWD_D f32 NXC mb8ic64ih28oc64oh28kh3ph1", "BWD_D f32 NXC mb8ic256ih28oc64oh28kh1ph0",
     "BWD_D f32 NCX mb8ic64ih28oc64oh28kh3ph1", "BWD_D f32 NXC mb8ic128ih28oc128oh14kh3sh2ph1",
     "BWD_D f32 NXC g144mb8ic144ih56oc144oh28kh3sh2ph1", "BWD_D f32 NCX g144mb8ic144ih56oc144oh28kh3sh2ph1",
+    "FWD_D f32 NXC g64mb8ic64ih112oc64oh112kh3ph1", "BWD_W f32 NCX g64mb8ic64ih112oc64oh112kh3ph1",
+    "FWD_D f32 NXC mb8ic64ih112oc64oh112kh1ph0", "BWD_D f32 NCX mb8ic64ih112oc64oh112kh1ph0",
 )  # fmt: skip
 PLANS = 2  # plans of each problem that are timed
 FACTORS = (1.6, 1.25, 1.1, 1.05)  # by which a speed is changed, until that makes no prediction better
