@@ -13,7 +13,7 @@ from convgrad.plan.forward.kn2row import Kn2rowSpec, output_block_count, reached
 from convgrad.plan.forward.nest import Along, ForwardNest
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec, seen
-from convgrad.plan.machine import Machine
+from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.pairs import chain_adds
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL, STRIDED, Operands
 from convgrad.plan.tiling import tiles
@@ -83,7 +83,7 @@ def costs(view: ForwardNest, machine: Machine, spec: ForwardSpec, operands: Oper
         cycles, packed = _tile_cycles(view, machine, spec, block), ceil(view.n / spec.width) * spec.width
     if spec.transposed_gemm:
         store += _scattered_ns(machine, spec, results * FORMATS[spec.output].dtype.itemsize)
-        cycles *= constants.DISTANT_B_FACTOR if spec.b_in_place else 1.0
+        cycles += _distant_cycles(view, machine, spec) if spec.b_in_place else 0.0
     weights, (data, *once) = _b_ns(view, machine, spec, packed), _a_ns(view, machine, spec, block)
     return Costs(spec, operands, cycles * machine.cycle_ns, store, data, weights, *once)
 
@@ -93,14 +93,26 @@ def _b_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, packed: int) -
     k = view.groups * view.taps * view.k
     size = FORMATS[spec.operand].dtype.itemsize * k * view.n
     pack = 0.0 if spec.b_in_place else k * packed * (pack_ns(machine, spec.weights) + _paired_ns(spec))
-    if spec.transposed_gemm:
+    if spec.transposed_gemm and not spec.b_in_place:
         return pack + _scattered_ns(machine, spec, size)
     return pack + machine.traffic_ns(size)
 
 
+def _distant_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec) -> float:
+    """Return the cycles to load B in place from the second cache, if a panel of B exceeds half of the first.
+
+    The other half is for A, and because the rows of a panel are in different pages, which use few sets of the cache.
+    """
+    panel = view.k * spec.panel_row_bytes
+    if 2 * panel <= machine.l1_bytes:
+        return 0.0
+    micro_tiles = view.groups * ceil(view.positions / spec.mr) * ceil(view.n / spec.width)
+    return micro_tiles * panel / LINE_BYTES * machine.l2_line_cycles * constants.DISTANT_LINE_FACTOR
+
+
 def _scattered_ns(machine: Machine, spec: ForwardSpec, size: int) -> float:
     """Return the time to read or write ``size`` bytes of channels-first data in lines of a panel, in ns."""
-    return machine.traffic_ns(size * (1 + constants.SEGMENT_BYTES / (spec.width * F32_BYTES)))
+    return machine.traffic_ns(size * (1 + LINE_BYTES / (spec.width * F32_BYTES)))
 
 
 def _line(view: ForwardNest, block: tuple[int, ...]) -> int:

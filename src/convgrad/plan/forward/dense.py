@@ -71,11 +71,11 @@ def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: boo
         (many, tile) for many in steps(problem, isa) for tile in isa.micro_tiles_of(many)
     ):
         few = view.positions <= constants.MAX_B_READS_POSITIONS * max_rows
-        if (vectors > 2 and not few) or (vectors - 1) * isa.lanes >= view.n:
+        once = few or (transposed_gemm and f32)  # otherwise packing B pays, because it is read often
+        if (vectors > 2 and not once) or (vectors - 1) * isa.lanes >= view.n:
             continue
         whole = view.n >= vectors * isa.lanes and not problem.accumulate
         masked = view.n < vectors * isa.lanes
-        once = few or (transposed_gemm and f32)  # otherwise packing B pays, because it is read often
         readable = weights == CHANNELS_OUT and view.tap_step is not None and step == 1
         ways = (False, True) if readable and once and (whole or masked) else (False,)
         remainder = view.n % (vectors * isa.lanes)

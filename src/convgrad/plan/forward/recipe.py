@@ -169,6 +169,16 @@ class ForwardSpec:
         """The number of lanes of a panel, including lanes without a column."""
         return self.nr * self.isa.lanes
 
+    @property
+    def panel_row_bytes(self) -> int:
+        """The bytes in memory of a row of a panel of B, which are the columns of one k."""
+        return self.pitch * FORMATS[self.operand].dtype.itemsize
+
+    @property
+    def prefetches_panels(self) -> bool:
+        """Whether micro-tiles prefetch a later panel of B: the rows of a B of positions are in different pages."""
+        return self.transposed_gemm and self.b_in_place
+
     def holds(self, stencil: StencilShape, rows: int, size: int, vectors: int) -> bool:
         """Return whether the weights of ``size`` taps fit in registers together with a grouped stencil's sums."""
         return (

@@ -21,7 +21,6 @@ from convgrad.formats import F32
 from convgrad.plan.constants import PREFETCH_B
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.schedule import CHAIN, SEGMENT
-from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 
 PARAMETERS = {
@@ -36,7 +35,7 @@ def tile(module: Module, spec: ForwardSpec, rows: int, vectors: int) -> None:
 
     A row is a position. Rows are ``row_step`` bytes apart in A and ``out_step`` bytes apart in the output. A micro-tile
     may take several passes over its chains: ``begins`` and ``ends`` are true in the first and in the last pass. Each k
-    prefetches ``rate`` bytes of the data of the next micro-tile, which begins at ``next``.
+    prefetches at ``next``, which then moves by ``rate`` bytes: the data of the next micro-tile, or of a later panel.
     """
     pairs = {"pairs": "i64"} if spec.step == 2 else {}
     f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, **pairs)
@@ -194,9 +193,8 @@ class MicroTile:
                 outer_product(f, sums, rows_of_a, columns, step.add)
             after = f.at(k.w, b_step * size)
             if spec.b_in_place:
-                for line in range(0, self.vectors * lanes * BYTES[spec.operand], LINE_BYTES):
-                    f.prefetch(f.at(after, b_step * PREFETCH_B + line))
-            f.prefetch(k.prefetched)
+                f.prefetch_all(f.at(after, b_step * PREFETCH_B), self.vectors * lanes * BYTES[spec.operand])
+            f.prefetch_all(k.prefetched, spec.panel_row_bytes if spec.prefetches_panels else 1)
             k.next(**rows.moved(k, a_step * size), w=after, prefetched=f.at(k.prefetched, f.rate * size), **sums)
         return {name: k.carried[name] for name in begin}
 

@@ -22,7 +22,7 @@ from convgrad.engines.llvm.forward.segments import COUNTED, segments
 from convgrad.engines.llvm.microkernel import by_width
 from convgrad.engines.llvm.packing import bias as pack_bias
 from convgrad.engines.llvm.pairs import minimum, nothing_yet, pairs_allowed
-from convgrad.plan.constants import PREFETCH_MAX_TILE_BYTES
+from convgrad.plan.constants import PREFETCH_MAX_TILE_BYTES, PREFETCH_PANELS
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.schedule import CHAIN, OUTPUT_BLOCK, PART, TASK
 from convgrad.plan.recipe import F32_BYTES
@@ -376,13 +376,16 @@ def _micro_tiles(module: Module, spec: ForwardSpec) -> None:
         wanted = each.index * f.rows
         first = f.min(wanted, f.count - f.rows)
         data, out = f.at(f.data, first * f.row_step), f.at(f.out, first * f.out_step)
-        prefetched = f.at(f.at(data, f.value(0) if spec.stencil else f.rows * f.row_step), f.last)
+        prefetched, rate = f.at(f.at(data, f.value(0) if spec.stencil else f.rows * f.row_step), f.last), f.rate
+        if spec.prefetches_panels:
+            prefetched = f.at(f.weights, PREFETCH_PANELS * spec.panel_row_bytes)
+            rate = f.select(f.compare("eq", each.index, 0), arguments(f, spec).b_k, f.value(0))
         bias = f.at(f.bias, first * f.bias_step) if spec.transposed_gemm else f.bias
         at = f.load("i64", f.waiting)
         f.store(at + arguments(f, spec).waiting_bytes, f.waiting)
         given = (
             f.arguments, f.at(f.sums, at), f.segments, f.chains, f.chain_count, data, f.weights, out, bias, f.row_step,
-            f.out_step, prefetched, f.rate, f.left, wanted - first, f.bias_step, f.begins, f.ends,
+            f.out_step, prefetched, rate, f.left, wanted - first, f.bias_step, f.begins, f.ends,
             *((f.met + first * f.met_step, f.met_step) if spec.stencil else ()),
             *((f.pairs,) if spec.step == 2 else ()),
         )  # fmt: skip
