@@ -9,6 +9,8 @@ fewer rounds.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +33,9 @@ SAMPLE_S = 0.002
 BUDGET_S = 4.0  # the time for all rounds of one contender, which has at least one round
 SETTLE_S = 0.03
 LONG_S = 10 * SETTLE_S  # calls that take longer need no untimed calls before a sample
+
+MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # parameters of mallopt(3)
+KEPT_BYTES = 1 << 30
 
 _peak = cache(FmaPeak)
 
@@ -75,6 +80,18 @@ class Runner:
             for _ in range(self.loops):
                 self.contender.call()
             return 1e3 * (time.perf_counter() - started) / self.loops
+
+
+def keep_freed_memory() -> None:
+    """Make glibc keep freed memory up to KEPT_BYTES, except arrays above 32 MiB. Other C libraries are left alone.
+
+    Otherwise it depends on the history of the process which contender's outputs are in new pages. To get 14 MB of new
+    pages takes up to a millisecond.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt:
+        mallopt(MMAP_THRESHOLD, 32 << 20)
+        mallopt(TRIM_THRESHOLD, KEPT_BYTES)
 
 
 def measure(

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from convgrad.bench import report, suites
-from convgrad.bench.harness import measure
+from convgrad.bench.harness import keep_freed_memory, measure
 from convgrad.bench.peers import Peer, find_peers
 from convgrad.bench.report import Row
 from convgrad.bench.roofs import Roofs, measure_roofs
@@ -53,6 +53,7 @@ def _bench(options: argparse.Namespace) -> list[Row]:
         raise UsageError(f"{bound}, because the peak of more threads cannot be measured; got {threads}")
     if options.output:
         check_new(Path(options.output), options.force)
+    keep_freed_memory()
     with Progress("measuring the machine:", options.json):
         roofs = measure_roofs(threads)
     if not options.json:
