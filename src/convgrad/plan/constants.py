@@ -215,6 +215,7 @@ PREFETCH_POSITIONS = Count(8, "positions", "distance at which micro-tiles prefet
 PREFETCH_PACK_POSITIONS = Count(16, "positions", "distance at which packing prefetches strided positions")
 PREFETCH_PACK_BYTES = Count(8192, "bytes", "distance at which packing prefetches contiguous memory")
 PREFETCH_TRANSPOSE_BYTES = Count(8192, "bytes", "distance at which transposing packing prefetches, of all channels")
+PREFETCH_TAPS_BYTES = Count(512, "bytes", "distance at which packing prefetches weights whose taps are contiguous")
 PREFETCH_MAX_CHANNELS = Count(32, "channels", "channels of a prefetched panel; more would evict packed data")
 PREFETCH_MIN_STRIDE_BYTES = Count(8192, "bytes", "minimum stride of channels that are prefetched")
 PREFETCH_CONFLICT_BYTES = Count(2048, "bytes", "no prefetch at strides that are multiples of this: it would evict data")

@@ -26,7 +26,7 @@ def panels_of(view: ForwardNest, spec: ForwardSpec) -> int:
 
 def panel_bytes(view: ForwardNest, spec: ForwardSpec) -> int:
     """Return the bytes of a packed panel of B."""
-    return view.taps * view.k * spec.pitch * F32_BYTES + (LINE_BYTES if spec.step == 2 else 0)  # min. exponent
+    return view.taps * spec.tap_bytes(view.k) + (LINE_BYTES if spec.step == 2 else 0)  # min. exponent
 
 
 def read_bytes(view: ForwardNest, spec: ForwardSpec) -> int:

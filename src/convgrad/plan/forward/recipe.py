@@ -8,7 +8,7 @@ from convgrad.formats import BF16, F32, FORMATS
 from convgrad.plan import constants
 from convgrad.plan.machine import LINE_BYTES, Isa
 from convgrad.plan.pairs import PAIR_BYTES
-from convgrad.plan.recipe import CHANNELS, F32_BYTES, PACKED, SPATIAL, STRIDED, Chosen
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, PACKED, SPATIAL, STRIDED, TAPS, Chosen
 from convgrad.plan.tiling import heights
 
 DENSE = "dense"  # the name of the loop nest whose M is output positions and whose N is output channels
@@ -148,6 +148,16 @@ class ForwardSpec:
         """Return the bytes between packed positions of A: one more cache line avoids set conflicts between rows."""
         size = self.position_bytes(channels)
         return size + LINE_BYTES * (size % constants.SET_CONFLICT_BYTES == 0)
+
+    def tap_bytes(self, k: int) -> int:
+        """Return the bytes between the taps of a packed panel of B.
+
+        Contiguous taps are packed together: one more cache line avoids set conflicts between them. Kernels with bf16
+        pairs, and stencils, read a panel as one piece.
+        """
+        size = self.pitch * self.position_bytes(k)
+        together = self.weights == TAPS and self.step == 1 and not self.stencil
+        return size + LINE_BYTES * (together and size % constants.SET_CONFLICT_BYTES == 0)
 
     @property
     def mr_sizes(self) -> tuple[int, ...]:

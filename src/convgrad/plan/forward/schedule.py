@@ -282,7 +282,7 @@ def _b_steps(view: ForwardNest, spec: ForwardSpec) -> dict[str, int]:
         panel = spec.width * n
         return {"b_tap": view.tap_step or 0, "b_k": k, "panel_bytes": panel, "weights_panel": panel}
     return {
-        "b_tap": spec.pitch * spec.position_bytes(view.k), "b_k": spec.pitch * F32_BYTES // spec.step,
+        "b_tap": spec.tap_bytes(view.k), "b_k": spec.pitch * F32_BYTES // spec.step,
         "panel_bytes": panel_bytes(view, spec),
         "weights_panel": spec.stencil.groups * group if spec.stencil else spec.width * n,
     }  # fmt: skip

@@ -13,6 +13,7 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.packing import Cells, Copy, in_pairs, nested
 from convgrad.engines.llvm.pairs import nothing_yet
+from convgrad.plan.constants import PREFETCH_TAPS_BYTES
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.schedule import LINE
 from convgrad.plan.machine import LINE_BYTES
@@ -24,7 +25,6 @@ def pack_b(module: Module, spec: ForwardSpec) -> None:
     f = module.function("pack_b", arguments="ptr", to="ptr", source="ptr", left="i64")
     a = arguments(f, spec)
     k, pitch, n_stride, axes = a.k, spec.pitch * F32_BYTES, a.weights_n, along(a, spec)
-    b_tap = (k + (spec.step - 1) >> spec.step - 1) * pitch
     copy = Copy(
         cells(f, spec), k, a.weights_k, f.min(f.left, spec.width), n_stride, pitch, spec.pitch, fills=False
     )  # fmt: skip
@@ -45,11 +45,11 @@ def pack_b(module: Module, spec: ForwardSpec) -> None:
         else:
             way = Copy.along_columns if spec.weights == CHANNELS_OUT else Copy.one_by_one
             in_pairs(copy, "rows", way, source, to)
-        return f.at(to, b_tap)
+        return f.at(to, a.b_tap)
 
     def all_taps(copy: Copy, source: Value, to: Value) -> None:
         """Copy k by k, because the taps of a k are contiguous. They are the rows of the copy of that k."""
-        own = replace(copy, rows=a.taps, pitch=b_tap, row_at=None)
+        own = replace(copy, rows=a.taps, pitch=a.b_tap, row_at=None, prefetch_bytes=f.value(PREFETCH_TAPS_BYTES))
         with f.loop(copy.rows, source=source) as each:
             own.along_rows(each.source, copy.packed(to, each.index))
             each.next(source=f.at(each.source, copy.row))
