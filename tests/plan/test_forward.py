@@ -244,11 +244,11 @@ def test_help_is_asked_for_where_it_helps(role: str) -> None:
 def test_large_copies_are_not_made(role: str) -> None:
     """A is packed once only if its copy needs at most as much memory as scratch of other plans may."""
     for batch, once in ((8, True), (64, False)):
-        one = problem(f"{role} f32 NCX mb{batch}ic256ih56oc256oh56kh3ph1")
+        one = problem(f"{role} f32 NCX mb{batch}ic512ih56oc512oh56kh3ph1")
         _, chosen, made = planned(one, "avx512", 2)
         assert isinstance(chosen, ForwardPlan)
         assert chosen.packed_once == once
-        assert made.packed_bytes == once * batch * (256 + 16) * 56 * 56 * 4  # a line more per position
+        assert made.packed_bytes == once * batch * (512 + 16) * 56 * 56 * 4  # a line more per position
 
 
 def test_a_stride_of_one_position_has_no_effect() -> None:

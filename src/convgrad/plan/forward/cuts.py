@@ -142,7 +142,8 @@ def _output_block(view: ForwardNest, machine: Machine, spec: ForwardSpec, wanted
 
     The axis ``last``, along which most micro-tiles run, is cut after the other axes and in whole micro-tiles.
     """
-    room_bytes = max(1, int(machine.l2_bytes * constants.OUTPUT_BLOCK_SHARE))
+    share = constants.TRANSPOSED_BLOCK_SHARE if spec.data == SPATIAL else constants.OUTPUT_BLOCK_SHARE
+    room_bytes = max(1, int(machine.l2_bytes * share))
     size, have = [axis.extent for axis in view.axes], 1
     several = [axis for axis, extent in enumerate(size) if extent > 1]
     for axis in sorted(several, key=last.__eq__):
