@@ -13,6 +13,7 @@ from convgrad.plan.forward.kn2row import KN2ROW
 from convgrad.plan.forward.recipe import DENSE, ForwardPlan
 from convgrad.plan.forward.spatial_stencil import SPATIAL_STENCIL
 from convgrad.plan.machine import ISAS
+from convgrad.plan.recipe import SPATIAL
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
 from tests.engines.guarded import Placed, run_guarded
@@ -112,6 +113,29 @@ def test_few_results_are_read_in_place(number: int, role: str, lies: str, result
         for at_end in (True, False):
             placed = [Placed(array, array.strides, at_end).array for array in operands]
             assert_plan(replace(one, operands=placed), met[number % len(met)], at_end)
+
+
+@pytest.mark.parametrize("stride", [2, 3, 4, 5])
+@pytest.mark.parametrize("types", [("f32", "f32"), ("bf16", "bf16"), ("f16", "f32")])
+def test_positions_with_a_stride_are_transposed(stride: int, types: tuple[str, str]) -> None:
+    """Up to a stride of four. No memory after the last position is read, nor before the first."""
+    for number, positions in enumerate((2, 7, 15, 16, 17, 37)):
+        problem = posed(
+            Conv(2, 1, 19, 18, (along(positions, 1, stride),)), "dst", False, types, "NCX OIX", False, bias=True
+        )
+        bits = np.random.PCG64(number)
+        operands = operands_of(problem, bits)
+        one = Small(
+            f"{positions} positions", "NCX OIX", np.asarray, problem, operands,
+            values(shape_of(problem, problem.output), problem.output_format, bits),
+            evaluate_in_order(problem, operands),
+        )  # fmt: skip
+        for isa, at_end in product(HOST, (True, False)):
+            placed = [Placed(array, array.strides, at_end).array for array in operands]
+            found = (plan for plan in one.plans(ISAS[isa]) if isinstance(plan, ForwardPlan))
+            plans = [plan for plan in found if plan.spec.data == SPATIAL]
+            assert {plan.spec.stride for plan in plans} == {stride if stride < 5 else 1}
+            assert_plan(replace(one, operands=placed), plans[number % len(plans)], at_end)
 
 
 def test_the_table_is_wide() -> None:

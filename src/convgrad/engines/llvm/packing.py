@@ -37,35 +37,43 @@ class Cells:
     lanes: int
     upper: int | None = None
     apart: Value | str | None = NEIGHBOUR
+    stride: int = 1  # elements of memory from a cell of a vector to the next, if cells have one element
 
     @property
     def elements(self) -> int:
         """The number of contiguous elements of the source that form a cell: 2 for a pair of neighbours, else 1."""
         return 1 if self.upper is None or self.apart != NEIGHBOUR else 2
 
-    def mask(self, elements: Value) -> Value:
-        """Return the mask of the first ``elements`` elements of a vector of cells."""
-        return self.f.mask(elements, self.lanes * self.elements)
+    def masks(self, elements: Value) -> list[Value]:
+        """Return the masks of the first ``elements`` elements of a vector of cells, for each load of the vector."""
+        if self.stride == 1:
+            return [self.f.mask(elements, self.lanes * self.elements)]
+        last = (elements - 1) * self.stride + 1
+        return [self.f.mask(last - begin, self.lanes) for begin in self._loads(self.lanes)]
+
+    def _loads(self, lanes: int) -> list[int]:
+        """Return the first element of each load of a vector. Loads read no memory before or after its cells."""
+        return [min(n * lanes, (lanes - 1) * (self.stride - 1)) for n in range(self.stride)]
 
     def places(self, place: Value) -> list[Value]:
         """Return the addresses at which a cell is read: two if the elements of a pair are apart, else one."""
         return [place, self.f.at(place, self.apart)] if isinstance(self.apart, Value) else [place]
 
-    def read(self, place: Value, lanes: int = 0, mask: Value | None = None) -> Value:
+    def read(self, place: Value, lanes: int = 0, masks: Sequence[Value] = ()) -> Value:
         """Load a cell, or a vector of ``lanes`` cells, as f32 with the bits of the cell.
 
-        Elements outside ``mask`` become zero, and their memory is not accessed.
+        Elements outside ``masks`` become zero, and their memory is not accessed.
         """
         f, kind = self.f, f"<{lanes} x i32>" if lanes else "i32"
         if self.elements == 2:
-            if mask is None:
+            if not masks:
                 word = f.load(kind, place)
             else:
-                word = f.op(kind, f"bitcast {load_masked(f, self.operand, 2 * lanes, place, mask)} to {kind}")
+                word = f.op(kind, f"bitcast {load_masked(f, self.operand, 2 * lanes, place, *masks)} to {kind}")
             if self.upper == 0:
                 word = f.intrinsic(kind, f"llvm.fshl.v{lanes}i32", word, word, f.everywhere(kind, 16))
         else:
-            values = [read(f, self.operand, each, lanes, mask) for each in self.places(place)]
+            values = [self._elements(each, lanes, masks) for each in self.places(place)]
             if self.upper is None:
                 return values[0]
             halves = [f.op(kind, f"bitcast {value} to {kind}") for value in values]
@@ -74,6 +82,24 @@ class Cells:
             word = reduce(lambda one, other: f.op(kind, f"or {one}, {other.name}"), halves)
         result = kind.replace("i32", "float")
         return f.op(result, f"bitcast {word} to {result}")
+
+    def _elements(self, place: Value, lanes: int, masks: Sequence[Value]) -> Value:
+        """Load an element as f32, or a vector of ``lanes`` elements that are ``stride`` elements apart."""
+        if not lanes:
+            return read(self.f, self.operand, place)
+        f, stride, size = self.f, self.stride, BYTES[self.operand]
+        begins = self._loads(lanes)
+        found, *others = (
+            read(f, self.operand, f.at(place, begin * size), lanes, masks[number] if masks else None)
+            for number, begin in enumerate(begins)
+        )
+        there = {lane: lane * stride for lane in range(lanes) if lane * stride < lanes}
+        for begin, loaded in zip(begins[1:], others, strict=True):
+            new = {lane: lanes + lane * stride - begin for lane in range(lanes) if lane * stride - begin < lanes}
+            there = new | there
+            found = f.shuffle(found, loaded, [there.get(lane, -1) for lane in range(lanes)])
+            there = {lane: lane for lane in there}
+        return found
 
 
 @dataclass(frozen=True)
@@ -129,19 +155,19 @@ class Copy:
                 self.contiguous(self.rows * width, source, to)
             here = here & f.compare("ne", self.row, width * size)
         with f.when(here):
-            self._by_row(source, to, [(start, piece, None) for start in starts])
+            self._by_row(source, to, [(start, piece, ()) for start in starts])
         with f.when(self.columns < width):
             some = range(0, width, lanes)
-            self._by_row(source, to, [(c, min(lanes, width - c), self.cells.mask(self.columns - c)) for c in some])
+            self._by_row(source, to, [(c, min(lanes, width - c), self.cells.masks(self.columns - c)) for c in some])
 
-    def _by_row(self, source: Value, to: Value, pieces: Sequence[tuple[int, int, Value | None]]) -> None:
-        """Copy pieces of each row. A piece is a first column, a number of columns, and a mask of those that exist."""
+    def _by_row(self, source: Value, to: Value, pieces: Sequence[tuple[int, int, Sequence[Value]]]) -> None:
+        """Copy pieces of each row. A piece is a first column, a number of columns, and masks of those that exist."""
         f, size = self.f, BYTES[self.cells.operand]
         with f.loop(self.rows, source=source) as row:
             packed = self.packed(to, row.index)
-            for start, count, mask in pieces:
-                lanes = count if mask is None else self.lanes
-                cells = self.cells.read(f.at(row.source, start * size), lanes, mask)
+            for start, count, masks in pieces:
+                lanes = self.lanes if masks else count
+                cells = self.cells.read(f.at(row.source, start * size), lanes, masks)
                 f.store_first(cells, count, packed, start * F32_BYTES)
             if self.prefetch_bytes is not None:
                 for place in self.cells.places(row.source):
@@ -154,8 +180,8 @@ class Copy:
         unit = lanes * cells.elements
         shift = unit.bit_length() - 1
 
-        def vector(source: Value, mask: Value | None = None, paired: Value | None = None) -> Value:
-            values = cells.read(source, lanes, mask)
+        def vector(source: Value, masks: Sequence[Value] = (), paired: Value | None = None) -> Value:
+            values = cells.read(source, lanes, masks)
             other = f.shuffle(values, values, [lane ^ 1 for lane in range(lanes)]) if swapped else values
             return f.select(paired, other, values) if swapped and paired else other
 
@@ -166,7 +192,7 @@ class Copy:
             many.next(source=f.at(many.source, unit * BYTES[cells.operand]), to=f.at(many.to, lanes * F32_BYTES))
         left = count - (count >> shift) * unit
         with f.when(f.compare("sgt", left, 0)):
-            values = vector(many.source, cells.mask(left), f.mask(left - (left & 1), lanes))
+            values = vector(many.source, cells.masks(left), f.mask(left - (left & 1), lanes))
             f.masked_store(values, many.to, f.mask(left + (cells.elements - 1) >> cells.elements - 1, lanes))
 
     # -- contiguous along rows --
@@ -214,17 +240,17 @@ class Copy:
     ) -> None:  # fmt: skip
         """Transpose a square of each block, from row ``first`` on; the square has only ``left`` rows if given."""
         f, cells = self.f, self.cells
-        mask = None if left is None else cells.mask(left)
+        masks = () if left is None else cells.masks(left)
         row = first >> (cells.elements - 1)
         for column, places, stored in blocks:
             exists = f.compare("sgt", self.columns, column) if column and not self.fills else None
             with f.when(exists) if exists else nullcontext():
                 vectors = []
                 for place in places:
-                    here = f.at(place, first * BYTES[cells.operand])
+                    here = f.at(place, first * (cells.stride * BYTES[cells.operand]))
                     if prefetch_bytes is not None:
                         f.prefetch(f.at(here, prefetch_bytes))
-                    vectors.append(cells.read(here, self.lanes, mask))
+                    vectors.append(cells.read(here, self.lanes, masks))
                 begin = f.at(f.at(to, column * F32_BYTES), row * self.pitch)
                 for n, vector in enumerate(f.transposed(vectors, self.lanes)):
                     with nullcontext() if left is None else f.when(f.compare("sgt", left, n * cells.elements)):

@@ -148,7 +148,8 @@ def _a_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: tuple[i
     """
     all_met, channels = prod(axis.met for axis in view.axes), view.groups * view.channels
     met = all_met * prod(_halo(axis, size) for axis, size in zip(view.axes, block, strict=True))
-    read, pack = machine.traffic_ns(FORMATS[spec.operand].dtype.itemsize), pack_ns(machine, spec.data)
+    read = machine.traffic_ns(FORMATS[spec.operand].dtype.itemsize) * spec.stride  # reads bring whole cache lines
+    pack = pack_ns(machine, spec.data)
     exponents = constants.MIN_EXPONENT_NS if spec.step == 2 else 0.0
     if spec.a_in_place:
         return met * channels * (read + exponents), 0.0, 0.0

@@ -9,7 +9,7 @@ from convgrad.formats import BF16, F32, FORMATS
 from convgrad.plan import constants
 from convgrad.plan.forward.cost import crowded
 from convgrad.plan.forward.cuts import reached_bytes
-from convgrad.plan.forward.nest import OPERAND, ForwardNest
+from convgrad.plan.forward.nest import MAX_STRIDE, OPERAND, ForwardNest
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
@@ -58,7 +58,7 @@ def any_layout(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[Propos
 
 def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: bool) -> Iterator[ForwardSpec]:
     names = (problem.operand_format.name, problem.output_format.name)
-    data, weights, out = contiguous_axes(view, *names)
+    data, weights, out, stride = contiguous_axes(view, *names)
     places = PLACES.get(names[0], (False,)) if data == CHANNELS else (False,)
     if crowded(view) and False not in places:
         places = (*places, False)
@@ -91,15 +91,22 @@ def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: boo
                     continue
                 yield ForwardSpec(
                     isa, *names, rows, vectors, single_vector and not b_in_place, len(view.axes), data, weights, out,
-                    a_in_place, b_in_place, transposed_gemm, step=step, masked=b_in_place and masked,
+                    a_in_place, b_in_place, transposed_gemm, step=step, masked=b_in_place and masked, stride=stride,
                 )  # fmt: skip
 
 
-def contiguous_axes(view: ForwardNest, operand: str, output: str) -> tuple[str, str, str]:
-    """Return the contiguous axes of A (data), B (weights) and the output."""
+def contiguous_axes(view: ForwardNest, operand: str, output: str) -> tuple[str, str, str, int]:
+    """Return the contiguous axes of A (data), B (weights) and the output, and the stride of positions of A.
+
+    Positions of A are also called contiguous if they have a small stride.
+    """
     size, out_size = FORMATS[operand].dtype.itemsize, FORMATS[output].dtype.itemsize
     last = view.axes[-1]
-    data = CHANNELS if view.data[1] == size or view.channels == 1 else SPATIAL if last.data == size else STRIDED
+    data, stride = STRIDED, 1
+    if view.data[1] == size or view.channels == 1:
+        data = CHANNELS
+    elif last.data in range(size, (MAX_STRIDE + 1) * size, size):
+        data, stride = SPATIAL, last.data // size
     _, n, k = view.weights
     if n == size or view.n == 1 == view.taps:
         weights = CHANNELS_OUT
@@ -108,7 +115,9 @@ def contiguous_axes(view: ForwardNest, operand: str, output: str) -> tuple[str, 
     else:
         weights = TAPS if view.taps > 1 and view.tap_step == size else STRIDED
     if view.out[1] == out_size and view.n > 1:
-        return data, weights, CHANNELS
-    if last.out == out_size:
-        return data, weights, SPATIAL
-    return data, weights, CHANNELS if view.n == 1 else STRIDED
+        out = CHANNELS
+    elif last.out == out_size:
+        out = SPATIAL
+    else:
+        out = CHANNELS if view.n == 1 else STRIDED
+    return data, weights, out, stride

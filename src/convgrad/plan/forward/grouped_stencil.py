@@ -37,7 +37,7 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[For
     merged = view.with_merged_groups
     parts = merged.axes[-1].parts
     names = (problem.operand_format.name, problem.output_format.name)
-    data, weights, out = contiguous_axes(merged, *names)
+    data, weights, out, stride = contiguous_axes(merged, *names)
     for step, (groups, vectors) in product(steps(problem, isa), _panels(view, isa)):
         if view.k % step:
             continue  # a bf16 pair would have channels of two groups
@@ -47,6 +47,7 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[For
             spec = ForwardSpec(
                 isa, *names, rows, vectors, vectors > 1 and 0 < remainder <= isa.lanes, len(view.axes), data,
                 STRIDED if stencil.strided_groups else weights, out, data == CHANNELS, stencil=stencil, step=step,
+                stride=stride,
             )  # fmt: skip
             yield spec, (OPERAND[problem.solves_for], "weights")
 

@@ -16,6 +16,7 @@ from convgrad.spec.order import FAN_IN, Order
 
 Steps = tuple[Axis, int, int, int]  # an axis, and its byte strides in the weights, the data and the output
 Channels = tuple[int, int, int]  # the number of output channels, and their byte strides in the weights and the output
+MAX_STRIDE = 4  # largest stride of positions that packing transposes in registers
 MIN_AXES = 4  # images and three spatial axes; a nest with fewer axes gets axes of one position in front
 
 OPERAND = {"dst": "src", "src": "dst"}  # the operand other than the weights, by the tensor solved for
@@ -185,7 +186,9 @@ def forward_nest(
         channels, steps = _with_taps(channels, steps)
     n, by_n, by_n_out = channels
     if solves_for == "dst":
-        steps = [*map(_met_lines, steps[:-1]), steps[-1]]
+        steps = [*map(_met_positions, steps[:-1]), steps[-1]]
+        if steps[-1][0].stride <= MAX_STRIDE:
+            steps[-1] = _met_positions(steps[-1])
     axes = [_along(axis, solves_for, *each) for axis, *each in steps]
     return ForwardNest(
         solves_for, conv.groups, n, k, _simplified(axes), (k * data[1], data[1]), (group_out, by_n_out),
@@ -215,10 +218,10 @@ def _meets_a_tap_each(axis: Axis) -> bool:
     return axis.dst == 1 and axis.kernel == axis.src > 1 and axis.dilation == 1 and axis.pad_begin == 0
 
 
-def _met_lines(steps: Steps) -> Steps:
+def _met_positions(steps: Steps) -> Steps:
     """Replace an axis with one tap and a stride by an axis of the input positions that are met: only these are packed.
 
-    The last axis keeps its stride, because packing reads contiguous positions.
+    The last axis keeps a stride above MAX_STRIDE: packing reads positions that are contiguous, or almost.
     """
     axis, weights, data, out = steps
     if axis.kernel > 1 or axis.pad_begin or axis.src <= (axis.dst - 1) * axis.stride:

@@ -96,14 +96,16 @@ class ForwardSpec:
     stencil: StencilShape | None = None  # the shape of a grouped stencil, or None
     step: int = 1  # k per multiply-add; 2 for bf16 pairs, with the second k in the high half
     masked: bool = False  # whether loads of B in place are masked, because it has fewer columns than a panel
+    stride: int = 1  # positions in memory from a position of A to the next, if data is SPATIAL
     activation: str = ""  # applied to outputs before rounding; "" for none
 
     @property
     def packing(self) -> ForwardSpec:
         """The specification of the driver that packs all of A. Kernels that pack the same operand share the driver."""
         return ForwardSpec(
-            self.isa, self.operand, F32.name, 1, 1, False, self.axes, self.data, STRIDED, STRIDED, False, step=self.step
-        )
+            self.isa, self.operand, F32.name, 1, 1, False, self.axes, self.data, STRIDED, STRIDED, False,
+            step=self.step, stride=self.stride,
+        )  # fmt: skip
 
     @property
     def overlaps(self) -> bool:

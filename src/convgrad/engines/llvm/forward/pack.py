@@ -82,7 +82,7 @@ def pack_line(module: Module, spec: ForwardSpec) -> None:
     f = module.function("pack_line", arguments="ptr", to="ptr", source="ptr", count="i64")
     a = arguments(f, spec)
     channels, k_stride, last = a.channels, a.data_k, along(a, spec)[-1]
-    copy = Copy(cells(f, spec), f.count, last.given, channels, k_stride, last.step)
+    copy = Copy(replace(cells(f, spec), stride=spec.stride), f.count, last.given, channels, k_stride, last.step)
     swapped = spec.swaps_pairs and spec.step == 1  # grouped stencils read k in memory order and swap pairs themselves
     if swapped:
         copy = replace(copy, offset=lambda column: taken(f, spec, column, channels) * k_stride)
