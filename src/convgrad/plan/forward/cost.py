@@ -99,15 +99,16 @@ def _b_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, packed: int) -
 
 
 def _distant_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec) -> float:
-    """Return the cycles to load B in place from the second cache, if a panel of B exceeds half of the first.
+    """Return the cycles by which loads of B in place take longer than multiply-adds, if B is in the second cache.
 
-    The other half is for A, and because the rows of a panel are in different pages, which use few sets of the cache.
+    It is there if a panel exceeds half of the first cache. The other half is for A, and because the rows of a panel are
+    in different pages, which use few sets of the cache.
     """
-    panel = view.k * spec.panel_row_bytes
-    if 2 * panel <= machine.l1_bytes:
+    if 2 * view.k * spec.panel_row_bytes <= machine.l1_bytes:
         return 0.0
-    micro_tiles = view.groups * ceil(view.positions / spec.mr) * ceil(view.n / spec.width)
-    return micro_tiles * panel / LINE_BYTES * machine.l2_line_cycles * constants.DISTANT_LINE_FACTOR
+    lines = spec.panel_row_bytes / LINE_BYTES
+    wait = lines * machine.l2_line_cycles * constants.DISTANT_LINE_FACTOR - spec.mr * spec.nr / 2
+    return max(wait, 0.0) * view.k * view.groups * ceil(view.positions / spec.mr) * ceil(view.n / spec.width)
 
 
 def _scattered_ns(machine: Machine, spec: ForwardSpec, size: int) -> float:
