@@ -160,6 +160,25 @@ def test_the_bound_is_that_of_the_sum(operand_type: str, dtype: str | None, roun
     assert f"error at most 8.58e-06 sum |x||y|{rounded}\n" in text
 
 
+@pytest.mark.parametrize(
+    ("layer", "max_error", "reason"),
+    [
+        ("mb8ic64ih28oc64oh14kh3sh2ph1", 64, "tiles need stride 1 and dilation 1"),
+        ("mb8ic64ih28oc64oh28kh3ph1", 2, "the smallest max_error that admits tiles is 3.3"),
+        ("mb1ic64ih2oc64oh2kh3ph1", 64, "by the costs of the specification, the direct sum is cheaper"),
+        ("mb8ic64ih28oc64oh28kh3ph1", 64, ""),
+        ("mb8ic64ih28oc64oh14kh3sh2ph1", None, ""),
+    ],
+)
+def test_the_reason_for_a_direct_sum(
+    layer: str, max_error: float | None, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [] if max_error is None else ["--max-error", str(max_error)]
+    assert main(["explain", f"BWD_W f32 NXC {layer}", *options]) == 0
+    printed = [line.split("not used: ")[1] for line in capsys.readouterr().out.splitlines() if "not used" in line]
+    assert printed == [reason] * bool(reason)
+
+
 def test_threads_by_context() -> None:
     everywhere = count(None)
     seen: list[int] = []

@@ -35,6 +35,7 @@ def of_call(found: Explanation) -> dict[str, Any]:
         "engine_reason": found.choice.reason,
         "height": found.height,
         "variant": problem.algorithm or "direct",
+        "why_direct": found.why_direct,
         "error_factor": found.error_factor,
         "error_factor_of": norms(problem) if problem.algorithm else "sum |x||y|",
         "leaf_images": found.leaf_images,

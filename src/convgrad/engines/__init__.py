@@ -17,6 +17,7 @@ from convgrad.engines.settings import accuracy, count, selection, tuning
 from convgrad.engines.starting import loaded
 from convgrad.formats import Format
 from convgrad.plan.reach import unsupported
+from convgrad.spec import chosen
 from convgrad.spec.chosen import DIRECT, with_algorithm
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
@@ -90,6 +91,14 @@ def within(problem: Problem, max_error: float | None) -> Problem:
     """
     within = accuracy(max_error, problem.operator)
     return with_algorithm(problem, within) if within > DIRECT and choose(problem).has_order else problem
+
+
+def why_direct(problem: Problem, max_error: float | None) -> str:
+    """Return the reason why ``within`` chooses the direct sum; "" if it does not, or if only that sum is admitted."""
+    within = accuracy(max_error, problem.operator)
+    if within <= DIRECT:
+        return ""
+    return chosen.why_direct(problem, within) if choose(problem).has_order else "this engine has only direct sums"
 
 
 def machine_of(problem: Problem) -> Machine | None:

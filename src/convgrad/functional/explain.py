@@ -32,7 +32,7 @@ class Explanation:
     ``height`` is the rounding depth h, the largest number of roundings that affect one product. The error of a direct
     sum is at most gamma_h sum |x||y|, where gamma_h = h u / (1 - h u) and u is the unit roundoff of the sums. Rounding
     the result to a narrower type adds its own error. ``scratch_bytes`` is the scratch memory of all threads, or 0 for
-    the NumPy engine.
+    the NumPy engine. ``why_direct`` is the reason why Winograd is not used, if ``max_error`` would admit it.
     """
 
     problem: Problem
@@ -40,6 +40,7 @@ class Explanation:
     plan: Chosen | None
     height: int
     scratch_bytes: int
+    why_direct: str = ""
 
     @property
     def leaf_images(self) -> int | None:
@@ -95,6 +96,8 @@ class Explanation:
             ("time", _time(self.plan, nominal)),
             ("sums", f"height h = {self.height}; error at most {self._error()}"),
         ]
+        if self.why_direct:
+            rows.append(("Winograd", f"not used: {self.why_direct}"))
         if self.leaf_images is not None:
             leaf = "an image: cut anywhere" if self.leaf_images == 1 else f"{self.leaf_images} images: cut at multiples"
             chunk = f"accumulating f32 {counted(self.chunk_images or 0, 'image')} at a time gives the same bits"
@@ -148,8 +151,10 @@ def explain(
             f"operand_type must be one of {names}; got {operand_type!r:.200}{formats.meant(operand_type)}",
         )
     _, problem = problem_from_shapes(operator, shapes, attributes, fmt, dtype, spell_out=True)
-    problem = engines.within(activated(problem, activation), max_error)
+    direct = activated(problem, activation)
+    problem = engines.within(direct, max_error)
     machine = engines.machine_of(problem)
     plan = None if machine is None else engines.plan_of(problem, machine, threads)
     scratch = 0 if plan is None else engines.scratch_of(problem, plan)
-    return Explanation(problem, engines.choose(problem), plan, engines.height(problem), scratch)
+    why_direct = engines.why_direct(direct, max_error)
+    return Explanation(problem, engines.choose(problem), plan, engines.height(problem), scratch, why_direct)

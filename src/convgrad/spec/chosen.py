@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from math import ceil
 
 from convgrad.formats import BF16, F32
 from convgrad.spec.geometry import Conv
@@ -40,6 +41,25 @@ def with_algorithm(problem: Problem, max_error: float) -> Problem:
         if guarantee(problem, name) <= max_error
     }
     return intern(replace(problem, algorithm=min(costs, key=lambda name: costs[name])))
+
+
+def why_direct(problem: Problem, max_error: float) -> str:
+    """Return the reason why ``with_algorithm`` chooses the direct sum; "" if it chooses another algorithm.
+
+    >>> from convgrad.notation import problem
+    >>> one = problem("BWD_W f32 NXC mb8ic128ih28oc128oh28kh3ph1")
+    >>> why_direct(one, 2)
+    'the smallest max_error that admits tiles is 3.3'
+    """
+    if with_algorithm(problem, max_error).algorithm:
+        return ""
+    if reason := why_not_of(problem):
+        return reason
+    assert isinstance(problem.geometry, Conv)
+    smallest = min(guarantee(problem, name) for name in algorithms(problem.geometry))
+    if smallest > max_error:
+        return f"the smallest max_error that admits tiles is {ceil(10 * smallest) / 10:g}"
+    return "by the costs of the specification, the direct sum is cheaper"
 
 
 def guarantee(problem: Problem, algorithm: str) -> float:
