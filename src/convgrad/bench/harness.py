@@ -35,7 +35,7 @@ SETTLE_S = 0.03
 LONG_S = 10 * SETTLE_S  # calls that take longer need no untimed calls before a sample
 
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # parameters of mallopt(3)
-KEPT_BYTES = 1 << 30
+KEPT_BYTES, OWN_BYTES = 1 << 30, 32 << 20  # OWN_BYTES is the largest value that glibc accepts
 
 _peak = cache(FmaPeak)
 
@@ -83,14 +83,14 @@ class Runner:
 
 
 def keep_freed_memory() -> None:
-    """Make glibc keep freed memory up to KEPT_BYTES, except arrays above 32 MiB. Other C libraries are left alone.
+    """Make glibc keep freed memory up to KEPT_BYTES, except arrays above OWN_BYTES. Other C libraries are left alone.
 
-    Otherwise it depends on the history of the process which contender's outputs are in new pages. To get 14 MB of new
-    pages takes up to a millisecond.
+    Otherwise some contenders get new pages for their outputs and others do not, by chance. New pages for 14 MB take up
+    to a millisecond.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt:
-        mallopt(MMAP_THRESHOLD, 32 << 20)
+        mallopt(MMAP_THRESHOLD, OWN_BYTES)
         mallopt(TRIM_THRESHOLD, KEPT_BYTES)
 
 

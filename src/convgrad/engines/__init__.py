@@ -94,11 +94,11 @@ def within(problem: Problem, max_error: float | None) -> Problem:
 
 
 def why_direct(problem: Problem, max_error: float | None) -> str:
-    """Return the reason why ``within`` chooses the direct sum; "" if it does not, or if only that sum is admitted."""
-    within = accuracy(max_error, problem.operator)
-    if within <= DIRECT:
+    """Return the reason why a problem with ``max_error`` above 1 has a direct sum; "" for other problems."""
+    allowed = accuracy(max_error, problem.operator)
+    if allowed <= DIRECT:
         return ""
-    return chosen.why_direct(problem, within) if choose(problem).has_order else "this engine has only direct sums"
+    return chosen.why_direct(problem, allowed) if choose(problem).has_order else "this engine has only direct sums"
 
 
 def machine_of(problem: Problem) -> Machine | None:

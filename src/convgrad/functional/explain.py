@@ -32,7 +32,7 @@ class Explanation:
     ``height`` is the rounding depth h, the largest number of roundings that affect one product. The error of a direct
     sum is at most gamma_h sum |x||y|, where gamma_h = h u / (1 - h u) and u is the unit roundoff of the sums. Rounding
     the result to a narrower type adds its own error. ``scratch_bytes`` is the scratch memory of all threads, or 0 for
-    the NumPy engine. ``why_direct`` is the reason why Winograd is not used, if ``max_error`` would admit it.
+    the NumPy engine. ``why_direct`` is the reason why a call with ``max_error`` above 1 does not use Winograd.
     """
 
     problem: Problem

@@ -52,7 +52,7 @@ def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
 
 def predicted_ms(problem: Problem, view: Any, machine: Machine, chosen: Chosen) -> float:
     """Return the predicted time of a plan in ms on a machine that may have other speeds than that of the plan."""
-    machine = machine.moving(moved_bytes(problem))
+    machine = machine.for_traffic(moved_bytes(problem))
     nest = next(one.nest for one in CANDIDATES[problem.solves_for] if one.nest.plan is type(chosen))
     costs = nest.alone(problem, view, machine, chosen.spec, chosen.operands)
     for time, cut in nest.timed(costs, problem, view, machine, chosen.threads):
@@ -66,7 +66,7 @@ def _planned(
     limit: int | None, cuts: int = 1,
 ) -> list[Any]:  # fmt: skip
     """Return plans for the ``limit`` fastest kernels of each loop nest, with their ``cuts`` fastest divisions."""
-    machine = machine.moving(moved_bytes(problem))
+    machine = machine.for_traffic(moved_bytes(problem))
     of_nests: dict[Nest, list[tuple[Costs, str]]] = {}
     for one, kernels in proposing:
         alone, found = one.nest.alone, of_nests.setdefault(one.nest, [])

@@ -106,14 +106,14 @@ class Machine:
         return 2 * self.isa.lanes / self.fma_per_ns
 
     def traffic_ns(self, size: float) -> float:
-        """Return the time in ns to read or write ``size`` bytes in a shared cache."""
+        """Return the time in ns to read or write ``size`` bytes that are not in a core's own caches."""
         return size / self.bytes_per_ns
 
-    def moving(self, size: int) -> Machine:
-        """Return this machine with the speed of reads and writes in a call that moves ``size`` bytes.
+    def for_traffic(self, size: int) -> Machine:
+        """Return this machine with the mean speed of reads and writes in a call that moves ``size`` bytes.
 
-        It is the speed of memory if the bytes exceed the shared cache. That cache keeps half of its size for sure,
-        because other calls, and other cores, use it too.
+        Up to half of the shared cache, it is the speed of that cache, and from its whole size on, that of memory. Other
+        calls and cores use the cache too. All reads and writes of a call have this speed, also repeated ones.
         """
         in_memory = min(max(2 * size / self.l3_bytes - 1, 0.0), 1.0)
         mean_ns = (1 - in_memory) / self.bytes_per_ns + in_memory / self.memory_bytes_per_ns

@@ -118,7 +118,7 @@ def dense_view(problem: Problem) -> Any:
 def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Chosen:
     """Return the plan with the least predicted time for a problem and its loop nest."""
     if problem.algorithm:
-        return TILES[problem.solves_for](problem, machine.moving(moved_bytes(problem)), threads)
+        return TILES[problem.solves_for](problem, machine.for_traffic(moved_bytes(problem)), threads)
     chosen: Chosen = choose.plan(problem, view, machine, threads)
     return chosen
 

@@ -34,13 +34,15 @@ def with_algorithm(problem: Problem, max_error: float) -> Problem:
     if max_error <= DIRECT or why_not_of(problem):
         return problem
     assert isinstance(conv, Conv)
-    costs = {"": conv.multiply_adds * (PAIRED if problem.operand_format is BF16 else 1.0)}
-    costs |= {
-        name: one.cost(conv, problem.solves_for)
-        for name, one in algorithms(conv).items()
-        if guarantee(problem, name) <= max_error
-    }
-    return intern(replace(problem, algorithm=min(costs, key=lambda name: costs[name])))
+    costs = _costs(problem, conv)
+    admitted = [name for name in costs if not name or guarantee(problem, name) <= max_error]
+    return intern(replace(problem, algorithm=min(admitted, key=lambda name: costs[name])))
+
+
+def _costs(problem: Problem, conv: Conv) -> dict[str, float]:
+    """Return the cost of each algorithm of a convolution in multiply-adds, by name; "" is the direct sum."""
+    direct = conv.multiply_adds * (PAIRED if problem.operand_format is BF16 else 1.0)
+    return {"": direct} | {name: one.cost(conv, problem.solves_for) for name, one in algorithms(conv).items()}
 
 
 def why_direct(problem: Problem, max_error: float) -> str:
@@ -56,9 +58,10 @@ def why_direct(problem: Problem, max_error: float) -> str:
     if reason := why_not_of(problem):
         return reason
     assert isinstance(problem.geometry, Conv)
-    smallest = min(guarantee(problem, name) for name in algorithms(problem.geometry))
-    if smallest > max_error:
-        return f"the smallest max_error that admits tiles is {ceil(10 * smallest) / 10:g}"
+    costs = _costs(problem, problem.geometry)
+    cheaper = [guarantee(problem, name) for name, cost in costs.items() if name and cost < costs[""]]
+    if cheaper:
+        return f"the smallest max_error that admits tiles is {ceil(10 * min(cheaper)) / 10:g}"
     return "by the costs of the specification, the direct sum is cheaper"
 
 

@@ -37,7 +37,7 @@ class Cells:
     lanes: int
     upper: int | None = None
     apart: Value | str | None = NEIGHBOUR
-    stride: int = 1  # elements of memory from a cell of a vector to the next, if cells have one element
+    stride: int = 1  # elements of memory from a row to the next, for ``Copy.along_rows`` if cells have one element
 
     @property
     def elements(self) -> int:

@@ -134,6 +134,7 @@ def scale(data: Array, fmt: Format, factors: Array, out: Array, isa: Isa, thread
         "images": len(out),
         "elements": out.size // max(1, len(out)),
     }
-    time_ms = (data.nbytes + out.nbytes) / isas.machine(isa).bytes_per_ns / 1e6 / threads
+    size = data.nbytes + out.nbytes
+    time_ms = isas.machine(isa).for_traffic(size).traffic_ns(size) / 1e6 / threads
     arguments = driver_arguments(scaled.ARGUMENTS.columns, values)
     _run(_scaling(isa, fmt), arguments, 64, threads, time_ms, (data, factors, out))

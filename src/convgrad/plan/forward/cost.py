@@ -41,7 +41,7 @@ def timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, thr
 
 
 def time_ns(one: Costs, panel: int, groups: int, machine: Machine, cut: Cut) -> float:
-    """Return the time of a division of the work in ns. Micro-tiles read ``panel`` bytes of a panel of B."""
+    """Return the time of a division of the work in ns. ``panel`` is the bytes of a panel of B of one of the groups."""
     (_, parts, blocks), (_, panels, all_blocks) = cut.parts, cut.counts
     compute = one.compute_ns
     if not one.spec.b_in_place and not cut.loops["pass_chains"]:
@@ -99,10 +99,10 @@ def _b_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, packed: int) -
 
 
 def _distant_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec) -> float:
-    """Return the cycles by which loads of B in place take longer than multiply-adds, if B is in the second cache.
+    """Return the cycles by which loads of B in place take longer than multiply-adds.
 
-    It is there if a panel exceeds half of the first cache. The other half is for A, and because the rows of a panel are
-    in different pages, which use few sets of the cache.
+    A panel that exceeds half of the first cache is read from the second cache. The other half is for A, and because the
+    rows of a panel are in different pages, which use few sets of the cache.
     """
     if 2 * view.k * spec.panel_row_bytes <= machine.l1_bytes:
         return 0.0

@@ -30,7 +30,7 @@ def panel_bytes(view: ForwardNest, spec: ForwardSpec) -> int:
 
 
 def read_bytes(view: ForwardNest, spec: ForwardSpec) -> int:
-    """Return the bytes of a packed panel of B that micro-tiles read, which is half of the panel for bf16 pairs."""
+    """Return the bytes of a packed panel of B that micro-tiles read: without padding and minimum exponent."""
     return view.taps * spec.pitch * spec.position_bytes(view.k)
 
 
@@ -142,7 +142,7 @@ def _output_block(view: ForwardNest, machine: Machine, spec: ForwardSpec, wanted
 
     The axis ``last``, along which most micro-tiles run, is cut after the other axes and in whole micro-tiles.
     """
-    share = constants.TRANSPOSED_BLOCK_SHARE if spec.data == SPATIAL else constants.OUTPUT_BLOCK_SHARE
+    share = constants.SPATIAL_BLOCK_SHARE if spec.data == SPATIAL else constants.OUTPUT_BLOCK_SHARE
     room_bytes = max(1, int(machine.l2_bytes * share))
     size, have = [axis.extent for axis in view.axes], 1
     several = [axis for axis, extent in enumerate(size) if extent > 1]

@@ -71,13 +71,13 @@ def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: boo
         (many, tile) for many in steps(problem, isa) for tile in isa.micro_tiles_of(many)
     ):
         few = view.positions <= constants.MAX_B_READS_POSITIONS * max_rows
-        once = few or (transposed_gemm and f32)  # otherwise packing B pays, because it is read often
-        if (vectors > 2 and not once) or (vectors - 1) * isa.lanes >= view.n:
+        wide = few or (transposed_gemm and f32)  # otherwise packed panels of two vectors are best
+        if (vectors > 2 and not wide) or (vectors - 1) * isa.lanes >= view.n:
             continue
         whole = view.n >= vectors * isa.lanes and not problem.accumulate
         masked = view.n < vectors * isa.lanes
         readable = weights == CHANNELS_OUT and view.tap_step is not None and step == 1
-        ways = (False, True) if readable and once and (whole or masked) else (False,)
+        ways = (False, True) if readable and wide and (whole or masked) else (False,)
         remainder = view.n % (vectors * isa.lanes)
         for rows in range(max_rows, max(1, max_rows - constants.FEWER_ROWS_POSITIONS), -1):
             single_vector = vectors > 1 and 0 < remainder <= isa.lanes
@@ -98,7 +98,7 @@ def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: boo
 def contiguous_axes(view: ForwardNest, operand: str, output: str) -> tuple[str, str, str, int]:
     """Return the contiguous axes of A (data), B (weights) and the output, and the stride of positions of A.
 
-    Positions of A are also called contiguous if they have a small stride.
+    SPATIAL also stands for positions that are at most MAX_STRIDE elements apart. The stride is 1 for other axes.
     """
     size, out_size = FORMATS[operand].dtype.itemsize, FORMATS[output].dtype.itemsize
     last = view.axes[-1]

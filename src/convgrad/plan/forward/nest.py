@@ -221,7 +221,7 @@ def _meets_a_tap_each(axis: Axis) -> bool:
 def _met_positions(steps: Steps) -> Steps:
     """Replace an axis with one tap and a stride by an axis of the input positions that are met: only these are packed.
 
-    The last axis keeps a stride above MAX_STRIDE: packing reads positions that are contiguous, or almost.
+    On the last axis, packing reads positions that are at most MAX_STRIDE elements apart.
     """
     axis, weights, data, out = steps
     if axis.kernel > 1 or axis.pad_begin or axis.src <= (axis.dst - 1) * axis.stride:

@@ -152,10 +152,10 @@ class ForwardSpec:
         return size + LINE_BYTES * (size % constants.SET_CONFLICT_BYTES == 0)
 
     def tap_bytes(self, k: int) -> int:
-        """Return the bytes between the taps of a packed panel of B.
+        """Return the bytes from a tap to the next in a packed panel of B.
 
-        Contiguous taps are packed together: one more cache line avoids set conflicts between them. Kernels with bf16
-        pairs, and stencils, read a panel as one piece.
+        If taps are contiguous in memory, all taps of a k are packed in turn, and one more cache line avoids set
+        conflicts between them. Kernels with bf16 pairs, and stencils, read a panel as one piece.
         """
         size = self.pitch * self.position_bytes(k)
         together = self.weights == TAPS and self.step == 1 and not self.stencil
@@ -188,7 +188,7 @@ class ForwardSpec:
 
     @property
     def prefetches_panels(self) -> bool:
-        """Whether micro-tiles prefetch a later panel of B: the rows of a B of positions are in different pages."""
+        """Whether micro-tiles prefetch a later panel of B, because its columns are positions and its rows far apart."""
         return self.transposed_gemm and self.b_in_place
 
     def holds(self, stencil: StencilShape, rows: int, size: int, vectors: int) -> bool:

@@ -35,7 +35,7 @@ def tile(module: Module, spec: ForwardSpec, rows: int, vectors: int) -> None:
 
     A row is a position. Rows are ``row_step`` bytes apart in A and ``out_step`` bytes apart in the output. A micro-tile
     may take several passes over its chains: ``begins`` and ``ends`` are true in the first and in the last pass. Each k
-    prefetches at ``next``, which then moves by ``rate`` bytes: the data of the next micro-tile, or of a later panel.
+    prefetches at ``next`` and moves it by ``rate`` bytes. There is the data of the next micro-tile, or a later panel.
     """
     pairs = {"pairs": "i64"} if spec.step == 2 else {}
     f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, **pairs)
