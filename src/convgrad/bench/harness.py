@@ -85,8 +85,7 @@ class Runner:
 def keep_freed_memory() -> None:
     """Make glibc keep freed memory up to KEPT_BYTES, except arrays above OWN_BYTES. Other C libraries are left alone.
 
-    Otherwise some contenders get new pages for their outputs and others do not, by chance. New pages for 14 MB take up
-    to a millisecond.
+    Otherwise some contenders get new pages for their outputs and others do not, by chance.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt:
