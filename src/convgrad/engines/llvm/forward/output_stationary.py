@@ -376,10 +376,11 @@ def _micro_tiles(module: Module, spec: ForwardSpec) -> None:
         wanted = each.index * f.rows
         first = f.min(wanted, f.count - f.rows)
         data, out = f.at(f.data, first * f.row_step), f.at(f.out, first * f.out_step)
-        prefetched, rate = f.at(f.at(data, f.value(0) if spec.stencil else f.rows * f.row_step), f.last), f.rate
         if spec.prefetches_panels:
             prefetched = f.at(f.weights, PREFETCH_PANELS * spec.panel_row_bytes)
             rate = f.select(f.compare("eq", each.index, 0), arguments(f, spec).b_k, f.value(0))
+        else:
+            prefetched, rate = f.at(f.at(data, f.value(0) if spec.stencil else f.rows * f.row_step), f.last), f.rate
         bias = f.at(f.bias, first * f.bias_step) if spec.transposed_gemm else f.bias
         at = f.load("i64", f.waiting)
         f.store(at + arguments(f, spec).waiting_bytes, f.waiting)
