@@ -82,16 +82,13 @@ def most_rows(view: ForwardNest, chosen: ForwardPlan) -> dict[str, int]:
 
 
 def most_rows_of_products(view: ForwardNest, chosen: Kn2rowPlan) -> dict[str, int]:
-    """Return the same for products, whose last axis has phases instead of parts."""
-    at = chosen.spec.line
-    lines, last = view.axes[at], view.axes[-1]
-    slabs, ends = (ceil(axis.extent / size) for axis, size in zip((lines, last), chosen.output_block, strict=True))
-    inner = view.axes[at + 1 : -1]
+    """Return the same for kn2row, whose last axis has phases instead of parts."""
+    *axes, last = view.axes[chosen.spec.line :]
+    *slabs, ends = (ceil(axis.extent / size) for axis, size in zip([*axes, last], chosen.output_block, strict=True))
     blocks = view.order.blocks_a_line
     return {
-        "tasks": chosen.tasks, "output_blocks": slabs + len(inner), "last_blocks": ends,
-        "phases": ends * len(last.phases),
-        "parts": len(lines.parts) + len(lines.phases) * (slabs - 1) + sum(len(axis.parts) for axis in inner),
+        "tasks": chosen.tasks, "output_blocks": sum(slabs), "last_blocks": ends, "phases": ends * len(last.phases),
+        "parts": sum(len(one.parts) + len(one.phases) * (many - 1) for one, many in zip(axes, slabs, strict=True)),
         "segments": blocks, "chains": blocks + 1,
     }  # fmt: skip
 

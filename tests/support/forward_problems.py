@@ -108,6 +108,9 @@ PROBLEMS = {
     "4 and 19 channels, dilated": Conv(1, 1, 4, 19, (along(7, 3, 1, 2, (2, 2)), along(6, 3, 2, 3, (3, 2), 1))),
     "3 and 16 channels, three axes": Conv(1, 1, 3, 16, (along(3, 2), SAME, along(4, 3, 2, pads=(1, 0)))),
     "2 and 33 channels, one tap": Conv(2, 1, 2, 33, (along(6, 1), along(9, 1))),
+    "2 and 16 channels, four axes": Conv(
+        2, 1, 2, 16, (along(2, 2), along(5, 3, 2, pads=(1, 1)), along(4, 3, 1, 2, (2, 2)), along(3, 2))
+    ),
     "3 and 16 channels, a stride beyond": Conv(1, 1, 3, 16, (along(4, 2, 3, rest=2), along(5, 2, 5, rest=1))),
     "groups along rows": Conv(2, 3, 9, 27, (along(9, 3, 2, pads=(1, 1)), along(40, 5, 1, 2, (4, 3)))),
     "depthwise, two blocks": Conv(1, 3, 3, 3, (along(9, 17, pads=(8, 8)), along(20, 17, pads=(8, 8)))),
@@ -244,11 +247,13 @@ def recut(plan: AnyPlan, view: ForwardNest, threads: int = 1) -> Iterator[AnyPla
 
 
 def _products_recut(plan: Kn2rowPlan, view: ForwardNest, threads: int) -> Iterator[Kn2rowPlan]:
-    """Yield a plan of products cut in other ways: slabs of one position of each phase, or all; tiles one by one."""
-    lines, last = view.axes[plan.spec.line], view.axes[-1]
+    """Yield a plan of kn2row cut in other ways: blocks of one position of each phase, or all; tiles one by one."""
+    lines, *inner = view.axes[plan.spec.line :]
     width = plan.spec.product.width
-    for along, across in product((len(lines.phases), 3 * len(lines.phases), lines.extent), (1, 2, last.extent)):
-        slab = min(along, lines.extent), min(across * len(last.phases), last.extent)
+    sizes = 1, 2, view.positions  # neighbouring inner axes have different sizes
+    for along, turn in product((len(lines.phases), 3 * len(lines.phases), lines.extent), range(3)):
+        across = (sizes[(turn - at) % 3] * len(axis.phases) for at, axis in enumerate(inner, 1 - len(inner)))
+        slab = tuple(map(min, (along, *across), (axis.extent for axis in (lines, *inner))))
         there = output_block_count(view, plan.spec, slab)
         for parts, chunk in ((1, width), (min(5, there), 3 * width), (there, 64 * width)):
             if there <= 2000:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil, inf, prod
+from math import ceil, gcd, inf, prod
 
 from convgrad.formats import FORMATS
 from convgrad.plan import constants
@@ -265,7 +265,7 @@ def _row_cycles(machine: Machine, spec: ForwardSpec, rows: int, taps: int) -> fl
 
 def kn2row_alone(problem: Problem, view: ForwardNest, machine: Machine, spec: Kn2rowSpec, operands: Operands) -> Costs:
     """Return the predicted times of kn2row on one thread, with all positions in one output block."""
-    return _kn2row_costs(view, machine, spec, operands, (view.axes[spec.line].extent, view.axes[-1].extent), 1)
+    return _kn2row_costs(view, machine, spec, operands, tuple(axis.extent for axis in view.axes[spec.line :]), 1)
 
 
 def kn2row_timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
@@ -278,16 +278,16 @@ def kn2row_timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machi
 
 
 def _kn2row_costs(
-    view: ForwardNest, machine: Machine, spec: Kn2rowSpec, operands: Operands, output_block: tuple[int, int], parts: int
+    view: ForwardNest, machine: Machine, spec: Kn2rowSpec, operands: Operands, output_block: tuple[int, ...], parts: int
 ) -> Costs:
     """Return the predicted times of kn2row for a size of output blocks: the GEMM, packing, and the sums of taps."""
     one, rows = spec.product, rows_of(view)
-    lines, last = (reached(view.axes[at], size) for at, size in zip((spec.line, -1), output_block, strict=True))
-    inner = prod(axis.met for axis in view.axes[spec.line + 1 : -1])
+    lines, *inner = (reached(axis, size) for axis, size in zip(view.axes[spec.line :], output_block, strict=True))
     images = prod(axis.extent for axis in view.axes[: spec.line])
     fresh = max((each.stop for each in lines), default=0) - min((each.start for each in lines), default=0)
-    again = max(0, parts - images) * max(0, max(map(len, lines)) - fresh // len(lines))
-    met = (images * fresh + again) * inner * sum(map(len, last))
+    rings = images * prod(map(len, inner))  # times that a ring buffer starts with the first line
+    again = (parts - gcd(parts, rings)) * max(0, max(map(len, lines)) - fresh // len(lines))  # lines at bounds of parts
+    met = images * (fresh + again / rings) * prod(sum(map(len, blocks)) for blocks in inner)
     met = max(met, output_block_count(view, spec, output_block) * one.width)  # an output block packs at least one panel
     _, _, cycles = tiles(rows, one.mr, one.nr)
     compute = met * rows * chain_adds(view.k, one.step, machine) * cycles / one.width * machine.cycle_ns

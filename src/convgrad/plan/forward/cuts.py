@@ -8,7 +8,7 @@ from math import ceil, prod
 
 from convgrad.plan import constants
 from convgrad.plan.cost import Cut
-from convgrad.plan.forward.kn2row import Kn2rowSpec, line_positions, output_block_count, ring_lines, rows_of
+from convgrad.plan.forward.kn2row import Kn2rowSpec, max_reached, output_block_count, rows_of
 from convgrad.plan.forward.nest import Along, ForwardNest
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.machine import LINE_BYTES, Machine
@@ -177,7 +177,7 @@ def kn2row_cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: 
     """Yield the cut of kn2row, or nothing if the tap sums of an output block need too much memory."""
     output_block, cache_block = _lines_at_once(view, machine, spec, threads)
     rows, count = rows_of(view), output_block_count(view, spec, output_block)
-    tap_sums = ring_lines(view, spec, output_block[0]) * line_positions(view, spec, output_block[1]) * rows
+    tap_sums = max_reached(view.axes[spec.line :], output_block) * rows
     if tap_sums * F32_BYTES > constants.MAX_OUTPUT_BLOCK_BYTES:
         return
     height, many, _ = tiles(rows, spec.product.mr, spec.product.nr)
@@ -192,20 +192,27 @@ def claimed(count: int, threads: int) -> int:
     return min(count, 1 if threads == 1 else 4 * threads)
 
 
-def _lines_at_once(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) -> tuple[tuple[int, int], int]:
-    """Return the size of output blocks (along lines, along the last axis), and the input positions packed at a time.
+def _lines_at_once(
+    view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int
+) -> tuple[tuple[int, ...], int]:  # fmt: skip
+    """Return the size of output blocks along lines and each inner axis, and the input positions packed at a time.
 
-    The tap sums of an output block's lines fit in the cache. A line is cut if its own tap sums do not fit.
+    The tap sums of an output block's lines fit in the cache. A line is cut if its own tap sums need twice the room.
+    Outer axes are cut first.
     """
-    lines, last, width = view.axes[spec.line], view.axes[-1], spec.product.width
-    stride, phases = len(last.phases), len(lines.phases)
-    inner = prod(axis.met for axis in view.axes[spec.line + 1 : -1])
+    lines, *inner = view.axes[spec.line :]
+    width, phases = spec.product.width, len(lines.phases)
     room = max(
         constants.KN2ROW_MIN_POSITIONS, int(machine.l2_bytes * constants.KN2ROW_SHARE) // (rows_of(view) * F32_BYTES)
     )
-    across = min(last.extent, ceil(last.extent / ceil(last.met * inner / room) / stride) * stride)
-    in_line = line_positions(view, spec, across)
+    pieces, across = ceil(prod(axis.met for axis in inner) / (2 * room)), list[int]()
+    for axis in inner:
+        unit = len(axis.phases)
+        many = min(pieces, ceil(axis.extent / unit))
+        across.append(min(axis.extent, ceil(axis.extent / many / unit) * unit))
+        pieces = ceil(pieces / many)
+    in_line = max_reached(inner, across)
     together = max(1, min(room // max(1, in_line), ceil(lines.extent / phases / threads)))
     packed = max(width, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // spec.product.position_bytes(view.k))
     cache_block = ceil(min(packed, max(1, together * in_line)) / width) * width
-    return (min(lines.extent, phases * together), across), cache_block
+    return (min(lines.extent, phases * together), *across), cache_block

@@ -7,7 +7,7 @@ output adds the tap sums of its taps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 
@@ -71,7 +71,7 @@ class Kn2rowPlan(Chosen):
     """The plan of a forward or a data gradient of few output channels."""
 
     spec: Kn2rowSpec
-    output_block: tuple[int, int]  # the size of an output block along the axis of lines and along the last axis
+    output_block: tuple[int, ...]  # the size of an output block along the axis of lines and along each inner axis
     cache_block: int  # input positions that are packed at a time
     block: int  # micro-tiles of A that are multiplied with all packed panels of B before the next ones
     parts: tuple[int]  # into how many parts the list of output blocks is divided; a task is one part
@@ -85,8 +85,9 @@ class Kn2rowPlan(Chosen):
     @property
     def cut(self) -> str:
         """The division of the work among tasks, as one line of text."""
-        lines, last = self.output_block
-        return f"{self.tasks} parts of {lines} lines of {last} outputs; {self.cache_block} positions packed at a time"
+        lines, *inner = self.output_block
+        line = "x".join(map(str, inner))
+        return f"{self.tasks} parts of {lines} lines of {line} outputs; {self.cache_block} positions packed at a time"
 
 
 def line_axis(view: ForwardNest) -> int:
@@ -143,20 +144,16 @@ def _spec(problem: Problem, view: ForwardNest, isa: Isa, max_rows: int, vectors:
     return Kn2rowSpec(product, output.name, len(view.axes), line_axis(view), out)
 
 
-def output_block_count(view: ForwardNest, spec: Kn2rowSpec, output_block: tuple[int, int]) -> int:
+def output_block_count(view: ForwardNest, spec: Kn2rowSpec, output_block: tuple[int, ...]) -> int:
     """Return the number of output blocks of all images, if a block has the size ``output_block``."""
     images = prod(axis.extent for axis in view.axes[: spec.line])
-    return images * ceil(view.axes[spec.line].extent / output_block[0]) * ceil(view.axes[-1].extent / output_block[1])
+    along = zip(view.axes[spec.line :], output_block, strict=True)
+    return images * prod(ceil(axis.extent / size) for axis, size in along)
 
 
-def ring_lines(view: ForwardNest, spec: Kn2rowSpec, along: int) -> int:
-    """Return the number of lines of the ring buffer: the maximum of input lines that an output block needs."""
-    return max(map(len, reached(view.axes[spec.line], along)))
-
-
-def line_positions(view: ForwardNest, spec: Kn2rowSpec, across: int) -> int:
-    """Return the maximum number of positions of an input line that ``across`` outputs of a line need."""
-    return prod(axis.met for axis in view.axes[spec.line + 1 : -1]) * max(map(len, reached(view.axes[-1], across)))
+def max_reached(axes: Sequence[Along], block: Sequence[int]) -> int:
+    """Return the maximum number of input positions that an output block of size ``block`` needs along ``axes``."""
+    return prod(max(map(len, reached(axis, size))) for axis, size in zip(axes, block, strict=True))
 
 
 def tap_lines(view: ForwardNest) -> list[tuple[int, int]]:

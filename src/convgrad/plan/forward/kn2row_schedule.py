@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import pairwise
 from math import prod
 
 import numpy as np
 
-from convgrad.plan.forward.kn2row import Kn2rowPlan, reached, rows_of, tap_lines
+from convgrad.plan.forward.kn2row import Kn2rowPlan, output_block_count, reached, rows_of, tap_lines
 from convgrad.plan.forward.nest import Along, ForwardNest
 from convgrad.plan.forward.schedule import CHAIN, PAIRS, SEGMENT, of_axes
 from convgrad.plan.machine import LINE_BYTES
@@ -28,20 +27,22 @@ NUMBERS = Record(
     "row_count", "row_bytes", "height",  # number of rows of A, bytes of a row of A, rows of a micro-tile
     "micro_tiles", "a_block",  # micro-tiles of all rows, micro-tiles of a block of A
     "cache_block",  # input positions that are packed at a time
-    "output_block_count", "last_block_count",  # output blocks along the axis of lines, along the last axis
     "phase_count",  # phases of the last axis
     "tile_prefetch", "k_prefetch",  # bytes of B to prefetch per micro-tile, per k
-    "lines", "line_bytes",  # number of lines, and bytes of a line, of the ring buffer of tap sums
-    "contiguous",  # whether all input positions have one stride
-    "inner",  # input positions per line of the ring buffer
+    "lines",  # number of lines of the ring buffer of tap sums
     "tap_bytes_out", "result_bytes",  # bytes of tap sums: from a tap to the next, from an output channel to the next
     "stream_bytes",  # bytes of summed outputs from a (phase, output channel) to the next
     "out_step", "adds",
     "done_at", "tap_sums_at", "outer_at", "entries_at", "nodes_at", "streams_at", "ordered_at", "no_bias_at",
 )  # fmt: skip
-ALONG = Record("extent", "given", "out", "taps", "tap", "met", "place")  # place: byte stride of tap sums
+ALONG = Record(
+    "given", "out", "taps", "tap",
+    "blocks", "first_block",  # the number of output blocks (or images), and bytes to the first row of OUTPUT_BLOCK
+    "place",  # the byte stride of tap sums
+    "fused",  # whether the positions of the next axis continue those of this axis with the same stride
+)  # fmt: skip
 TASK = Record("output_block", "output_blocks")
-OUTPUT_BLOCK = Record("part", "parts", "first", "end")  # the block's rows of PART and its input lines
+OUTPUT_BLOCK = Record("part", "parts", "first", "end")  # the block's rows of PART and its input positions
 PART = Record("count", "out", "out_step", "met", "met_step", "taps", "tap", "tap_step", "tap_met")
 LAST_BLOCK = Record(  # a part of an output block along the last axis
     "phase", "first", "count",  # the first row of PHASE; first input position, number of input positions
@@ -62,19 +63,16 @@ def arguments(axes: int) -> Record:
 def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule:
     """Return the tables and numbers of a plan for the arrays of a nest."""
     spec, gemm = plan.spec, plan.spec.product
-    lines, last = view.axes[spec.line], view.axes[-1]
-    along, across = plan.output_block
-    met, cut = reached(lines, along), lines.parts.in_blocks(along)
-    parts = [_parts(view, spec.line, cut.parts)]
-    output_blocks = [
-        {"part": first * PART.bytes, "parts": count, "first": each.start, "end": each.stop}
-        for first, count, each in zip(cut.begins.tolist(), cut.lengths.tolist(), met, strict=True)
-    ]
-    for at in range(spec.line + 1, len(view.axes) - 1):
-        inner = _parts(view, at, view.axes[at].parts)
-        output_blocks.append({"part": sum(map(len, parts)) * PART.bytes, "parts": len(inner), "first": 0, "end": 0})
-        parts.append(inner)
-    last_blocks, phases = _last_blocks(last, across, _unit(view, len(view.axes) - 1))
+    last, parts, output_blocks = view.axes[-1], list[Ints](), list[dict[str, int]]()
+    for at, size in enumerate(plan.output_block[:-1], spec.line):
+        met, cut = reached(view.axes[at], size), view.axes[at].parts.in_blocks(size)
+        output_blocks += [
+            {"part": (sum(map(len, parts)) + first) * PART.bytes, "parts": count, "first": e.start, "end": e.stop}
+            for first, count, e in zip(cut.begins.tolist(), cut.lengths.tolist(), met, strict=True)
+        ]
+        bounds = [0 if at == spec.line else each.start for each in met]  # lines keep their numbers in the ring buffer
+        parts.append(_parts(view, at, cut.parts, np.repeat(bounds, cut.lengths)))
+    last_blocks, phases = _last_blocks(last, plan.output_block[-1], _unit(view, len(view.axes) - 1))
     chain_count = view.order.blocks_a_line
     segments = [
         {
@@ -84,17 +82,16 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
         for first in range(0, chain_count * BLOCK_TERMS, BLOCK_TERMS)
     ]  # fmt: skip
     chains = [{"number": at, "segments": 1, "segment": at * SEGMENT.bytes} for at in range(chain_count)]
-    count = prod(axis.extent for axis in view.axes[: spec.line]) * len(met) * len(last_blocks)
+    count = output_block_count(view, spec, plan.output_block)
     tasks = [{"output_block": first, "output_blocks": end - first} for first, end in evenly(count, *plan.parts)]
     tables: dict[str, Table] = {
         "tasks": TASK.rows(tasks), "output_blocks": OUTPUT_BLOCK.rows(output_blocks), "parts": np.concatenate(parts),
         "last_blocks": LAST_BLOCK.rows(last_blocks), "phases": PHASE.rows(phases), "segments": SEGMENT.rows(segments),
         "chains": CHAIN.rows([*chains, {"number": -1, "segments": 0, "segment": 0}]),
     }  # fmt: skip
-    numbers = _numbers(view, plan, max(map(len, met)), last_blocks)
+    numbers = _numbers(view, plan, last_blocks)
     numbers |= {
-        "task_count": len(tasks), "output_block_count": len(met), "last_block_count": len(last_blocks),
-        "phase_count": len(last.phases), "chain_count": chain_count, "adds": int(accumulates),
+        "task_count": len(tasks), "phase_count": len(last.phases), "chain_count": chain_count, "adds": int(accumulates),
     }  # fmt: skip
     if gemm.step == 2:
         add_condition(tables, numbers)
@@ -106,12 +103,12 @@ def _unit(view: ForwardNest, at: int) -> int:
     return prod(inner.kernel for inner in view.axes[at + 1 :])
 
 
-def _parts(view: ForwardNest, at: int, parts: Parts) -> Ints:
-    """Return rows of PART for axis ``at``."""
+def _parts(view: ForwardNest, at: int, parts: Parts, bounds: Ints) -> Ints:
+    """Return rows of PART for axis ``at``. Input positions are counted from ``bounds``."""
     out, unit = view.axes[at].out, _unit(view, at)
     return PART.table(
         len(parts),
-        count=parts.count, out=parts.first * wrapped(out), out_step=parts.step * out, met=parts.met,
+        count=parts.count, out=parts.first * wrapped(out), out_step=parts.step * out, met=parts.met - bounds,
         met_step=parts.by_position, taps=parts.taps, tap=parts.tap * unit, tap_step=parts.tap_step * unit,
         tap_met=parts.by_tap,
     )  # fmt: skip
@@ -152,21 +149,17 @@ def _touching(first: int, by_tap: int, taps: int, positions: int, extent: int) -
     return range(max(0, -(-low // abs(by_tap))), min(taps, -(-end // abs(by_tap))))
 
 
-def _numbers(
-    view: ForwardNest, plan: Kn2rowPlan, reach: int, last_blocks: Sequence[Mapping[str, int]]
-) -> dict[str, int]:  # fmt: skip
+def _numbers(view: ForwardNest, plan: Kn2rowPlan, last_blocks: Sequence[Mapping[str, int]]) -> dict[str, int]:
     """Return the values of the GEMM's arguments and of NUMBERS, and a thread's scratch in bytes as "scratch"."""
     spec, gemm = plan.spec, plan.spec.product
     order, last = view.order, view.axes[-1]
     in_last, across = (max(block[name] for block in last_blocks) for name in ("count", "across"))
     across = -(-across // spec.across) * spec.across
-    middle = view.axes[spec.line + 1 : -1]
-    middle_bytes = [prod(axis.met for axis in middle[at + 1 :]) * in_last * F32_BYTES for at in range(len(middle))]
-    inner = max(1, prod(axis.met for axis in middle) * in_last)
-    several = [*(axis for axis in view.axes[spec.line : -1] if axis.met > 1), last]
-    contiguous = in_last == last.met and all(a.data == b.data * b.met for a, b in pairwise(several))
-    rows, lines = rows_of(view), max(1, reach)
-    pitch = -(-(lines * inner * F32_BYTES + 1) // LINE_BYTES) // 2 * 2 * LINE_BYTES + LINE_BYTES
+    met = [reached(axis, size) for axis, size in zip(view.axes[spec.line :], plan.output_block, strict=True)]
+    reach = [max(map(len, each)) for each in met]
+    places = [max(1, prod(reach[at + 1 :])) * F32_BYTES for at in range(len(reach))]
+    rows, lines = rows_of(view), max(1, reach[0])
+    pitch = -(-(lines * places[0] + 1) // LINE_BYTES) // 2 * 2 * LINE_BYTES + LINE_BYTES
     height, many, _ = tiles(rows, gemm.mr, gemm.nr)
     beside = (in_last + 2 * across) * F32_BYTES
     levels = max(1, levels_of(order.blocks))
@@ -198,19 +191,22 @@ def _numbers(
         "out_n": view.out[1], "bias_n": view.bias, "accumulate": 0,
         "axis0.kernel": 1, "axis0.tap": 0, "axis0.given": tap_lines(view)[-1][1], "axis0.step": row_bytes,
         "row_count": rows, "row_bytes": row_bytes, "height": height, "micro_tiles": many, "a_block": plan.block,
-        "cache_block": plan.cache_block, "lines": lines, "line_bytes": inner * F32_BYTES, "inner": inner,
-        "contiguous": int(contiguous),
-        "tap_bytes_out": pitch, "result_bytes": pitch * view.taps, "stream_bytes": across * F32_BYTES,
-        "out_step": last.out,
+        "cache_block": plan.cache_block, "lines": lines, "tap_bytes_out": pitch, "result_bytes": pitch * view.taps,
+        "stream_bytes": across * F32_BYTES, "out_step": last.out,
     }  # fmt: skip
     of_k = 0
     if gemm.weights != CHANNELS_OUT:
         of_k = -(-gemm.width * last.data // (many * view.k) // LINE_BYTES) * LINE_BYTES
     numbers["tile_prefetch"], numbers["k_prefetch"] = of_k * view.k, of_k
-    place = dict(enumerate([inner * F32_BYTES, *middle_bytes], spec.line))
-    for number, (axis, (taps, tap)) in enumerate(zip(view.axes, tap_lines(view), strict=True)):
-        numbers |= ALONG.values(
-            f"line{number}", extent=axis.extent, given=axis.data, out=axis.out, taps=taps, tap=tap, met=axis.met,
-            place=place.get(number, 0),
-        )  # fmt: skip
+    given, fused = [last.data], [False]  # from the last axis outwards; a single position can have any stride
+    for axis, inner, blocks in zip(view.axes[-2::-1], view.axes[:0:-1], met[:0:-1], strict=False):
+        line = given[-1] * inner.met
+        given.append(axis.data if axis.met > 1 else line)
+        fused.append(given[-1] == line and all(len(block) == inner.met for block in blocks))
+    columns = [(axis.data, axis.extent, 0, 0, False) for axis in view.axes[: spec.line]]
+    first_blocks = [sum(map(len, met[:at])) * OUTPUT_BLOCK.bytes for at in range(len(met))]
+    columns += zip(given[::-1], map(len, met), first_blocks, places, fused[::-1], strict=True)
+    for number, (axis, (taps, tap), column) in enumerate(zip(view.axes, tap_lines(view), columns, strict=True)):
+        names = zip(("given", "blocks", "first_block", "place", "fused"), map(int, column), strict=True)
+        numbers |= ALONG.values(f"line{number}", out=axis.out, taps=taps, tap=tap, **dict(names))
     return numbers

@@ -177,32 +177,27 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
 
 
 def _lines(module: Module, spec: Kn2rowSpec) -> None:
-    """Emit ``lines``, which writes the tap sums of ``many`` lines with ``count`` positions each to the ring buffer.
+    """Emit ``lines``, which writes the tap sums of ``many`` lines to the ring buffer, from line ``slot`` on.
 
-    The first line is written to the number ``slot`` of the ring buffer.
+    A line has ``count`` positions along each inner axis. Positions of fused axes are computed together.
     """
-    f = module.function(
-        "lines", arguments="ptr", scratch="ptr", data="ptr", first="i64", many="i64", slot="i64", count="i64"
-    )
+    inner = range(spec.line + 1, spec.axes)
+    counts = dict.fromkeys((f"count{at}" for at in inner), "i64")
+    f = module.function("lines", False, arguments="ptr", scratch="ptr", source="ptr", many="i64", slot="i64", **counts)
     a = arguments(f, spec)
     axes = _axes(a, spec)
-    contiguous = f.compare("ne", a.contiguous, 0)
-    count = f.select(contiguous, f.many * a.inner, f.count)
 
-    def inner(at: int, source: Value, to: Value) -> None:
+    def positions(at: int, many: Value, source: Value, to: Value) -> None:
         if at == spec.axes - 1:
-            f.call("tap_sums", f.arguments, f.scratch, source, to, count)
+            f.call("tap_sums", f.arguments, f.scratch, source, to, many)
             return
-        with f.loop(f.select(contiguous, f.value(1), axes[at].met), source=source, to=to) as each:
-            inner(at + 1, each.source, each.to)
+        fused, count = f.compare("ne", axes[at].fused, 0), getattr(f, f"count{at + 1}")
+        with f.loop(f.select(fused, f.value(1), many), source=source, to=to) as each:
+            positions(at + 1, f.select(fused, many * count, count), each.source, each.to)
             each.next(source=f.at(each.source, axes[at].given), to=f.at(each.to, axes[at].place))
 
-    source = f.at(f.data, f.first * axes[spec.line].given)
-    to = f.at(f.at(f.scratch, a.tap_sums_at), f.slot * a.line_bytes)
-    lines = f.select(f.compare("sgt", f.many, 0), f.select(contiguous, f.value(1), f.many), f.value(0))
-    with f.loop(lines, source=source, to=to) as line:
-        inner(spec.line + 1, line.source, line.to)
-        line.next(source=f.at(line.source, axes[spec.line].given), to=f.at(line.to, a.line_bytes))
+    with f.when(f.compare("sgt", f.many, 0)):
+        positions(spec.line, f.many, f.source, f.at(f.at(f.scratch, a.tap_sums_at), f.slot * axes[spec.line].place))
     f.done()
 
 
@@ -211,21 +206,27 @@ def _output_block(module: Module, spec: Kn2rowSpec) -> None:
     f = module.function("output_block", arguments="ptr", scratch="ptr", number="i64")
     a = arguments(f, spec)
     axes = _axes(a, spec)
-    number, output_block = f.divided(f.number, a.output_block_count)
-    number, last_block = f.divided(number, a.last_block_count)
-    row = columns(f, f.at(a.output_blocks, output_block * OUTPUT_BLOCK.bytes), OUTPUT_BLOCK)
+    number, line_block = f.divided(f.number, axes[spec.line].blocks)
+    number, last_block = f.divided(number, axes[-1].blocks)
     last_block_at = f.at(a.last_blocks, last_block * LAST_BLOCK.bytes)
     e = columns(f, last_block_at, LAST_BLOCK)
     data, out = f.at(a.data, e.first * axes[-1].given), f.at(a.out, e.out)
+    line_row = axes[spec.line].first_block + line_block * OUTPUT_BLOCK.bytes
+    rows = {spec.line: columns(f, f.at(a.output_blocks, line_row), OUTPUT_BLOCK)}
+    for at in reversed(range(spec.line + 1, spec.axes - 1)):
+        number, block = f.divided(number, axes[at].blocks)
+        rows[at] = columns(f, f.at(a.output_blocks, axes[at].first_block + block * OUTPUT_BLOCK.bytes), OUTPUT_BLOCK)
+        data = f.at(data, rows[at].first * axes[at].given)
     for axis in reversed(axes[: spec.line]):
-        number, position = f.divided(number, axis.extent)
+        number, position = f.divided(number, axis.blocks)
         data, out = f.at(data, position * axis.given), f.at(out, position * axis.out)
-    done = f.at(f.scratch, a.done_at)
-    first = f.select(f.compare("eq", output_block, 0), row.first, f.max(row.first, f.load("i64", done)))
+    done, row = f.at(f.scratch, a.done_at), rows[spec.line]
+    first = f.select(f.compare("eq", line_block, 0), row.first, f.max(row.first, f.load("i64", done)))
+    counts = [*(rows[at].end - rows[at].first for at in range(spec.line + 1, spec.axes - 1)), e.count]
     with f.loop(2, first=first) as piece:  # twice, because the lines may continue at the beginning of the ring buffer
         slot = f.op("i64", f"urem {piece.first}, {a.lines.name}")
         many = f.min(row.end - piece.first, a.lines - slot)
-        f.call("lines", f.arguments, f.scratch, data, piece.first, many, slot, e.count)
+        f.call("lines", f.arguments, f.scratch, f.at(data, piece.first * axes[spec.line].given), many, slot, *counts)
         piece.next(first=piece.first + f.max(many, 0))
     f.store(row.end, done)
     outer = f.at(f.scratch, a.outer_at)
@@ -236,11 +237,7 @@ def _output_block(module: Module, spec: Kn2rowSpec) -> None:
             count = f.distance(ended, outer) >> (OUTER.bytes.bit_length() - 1)
             f.call("line", f.arguments, f.scratch, outer, count, last_block_at, out)
             return
-        table = row
-        if at > spec.line:
-            number = a.output_block_count + (at - spec.line - 1)
-            table = columns(f, f.at(a.output_blocks, number * OUTPUT_BLOCK.bytes), OUTPUT_BLOCK)
-        with f.loop(table.parts, part=f.at(a.parts, table.part)) as each:
+        with f.loop(rows[at].parts, part=f.at(a.parts, rows[at].part)) as each:
             part = columns(f, each.part, PART)
             with f.loop(part.count, met=part.met, out=f.at(out, part.out)) as position:
                 positions(at + 1, [*chosen, (part, position.met)], position.out)
