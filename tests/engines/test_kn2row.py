@@ -29,6 +29,11 @@ STEMS = (  # layers with few channels on one side
     "FWD_D f32 NXC mb4ic64ih128oc3oh128kh3ph1",
     "deconv FWD_D f32 NXC mb4ic64ih32oc3oh64kh4sh2ph1",
 )
+LARGE = (  # problems whose lines have too many tap sums, and the size of output blocks
+    ("BWD_D f32 NCX mb1ic3id16ih112iw112oc64od16oh112ow112kd3kh3kw3pd1ph1pw1", (1, 16, 112)),
+    ("BWD_D f32 NXC mb1ic3id8ih8iw1024oc64od8oh8ow1024kd3kh3kw3pd1ph1pw1", (1, 4, 342)),  # a height of 2 meets 4
+    ("BWD_D f32 NXC mb1ic3ih64iw357oc64oh49ow342kh16kw16", (1, 179)),  # 16 whole lines exceed 16 MiB
+)
 OTHERS = (  # what the order does not sum tap by tap, or whose data's neighbours are not met by neighbours
     "BWD_D f32 NXC mb8ic5ih56oc64oh56kh3ph1",
     "BWD_D f32 NXC mb8ic3ih56oc15oh56kh3ph1",
@@ -46,6 +51,15 @@ def test_few_results_are_gathered(isa: str) -> None:
             chosen = plan(one, dense_view(one), Machine(ISAS[isa]), threads)
             assert isinstance(chosen, Kn2rowPlan), (line, threads)
             assert {other.strategy.split(":")[0] for other in chosen.rejected} >= {"dense"}
+
+
+@pytest.mark.parametrize(("line", "output_block"), LARGE)
+def test_lines_are_cut(line: str, output_block: tuple[int, ...]) -> None:
+    """Outer axes are cut first, unless their blocks would mostly recompute tap sums."""
+    one = problem(line)
+    chosen = plan(one, dense_view(one), Machine(ISAS["avx512"]), 2)
+    assert isinstance(chosen, Kn2rowPlan)
+    assert chosen.output_block == output_block
 
 
 @pytest.mark.parametrize("line", OTHERS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import islice, product
 from math import ceil, prod
 
 from convgrad.plan import constants
@@ -175,16 +175,18 @@ def _reach(axis: Along, size: int) -> int:
 
 def kn2row_cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) -> Iterator[Cut]:
     """Yield the cut of kn2row, or nothing if the tap sums of an output block need too much memory."""
-    output_block, cache_block = _lines_at_once(view, machine, spec, threads)
-    rows, count = rows_of(view), output_block_count(view, spec, output_block)
-    tap_sums = max_reached(view.axes[spec.line :], output_block) * rows
-    if tap_sums * F32_BYTES > constants.MAX_OUTPUT_BLOCK_BYTES:
-        return
-    height, many, _ = tiles(rows, spec.product.mr, spec.product.nr)
-    tile_bytes = height * spec.product.position_bytes(view.k)
-    block = max(1, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // tile_bytes)
-    loops = {"output_block": output_block, "cache_block": cache_block, "block": min(many, block)}
-    yield Cut((count,), (claimed(count, threads),), threads, loops)
+    rows, axes = rows_of(view), view.axes[spec.line :]
+    blocks = (
+        _lines_at_once(view, machine, spec, threads, rooms) for rooms in range(constants.KN2ROW_LINE_ROOMS, 0, -1)
+    )
+    fit = (one for one in blocks if max_reached(axes, one[0]) * rows * F32_BYTES <= constants.MAX_OUTPUT_BLOCK_BYTES)
+    for output_block, cache_block in islice(fit, 1):
+        count = output_block_count(view, spec, output_block)
+        height, many, _ = tiles(rows, spec.product.mr, spec.product.nr)
+        tile_bytes = height * spec.product.position_bytes(view.k)
+        block = max(1, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // tile_bytes)
+        loops = {"output_block": output_block, "cache_block": cache_block, "block": min(many, block)}
+        yield Cut((count,), (claimed(count, threads),), threads, loops)
 
 
 def claimed(count: int, threads: int) -> int:
@@ -193,24 +195,25 @@ def claimed(count: int, threads: int) -> int:
 
 
 def _lines_at_once(
-    view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int
+    view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int, rooms: int
 ) -> tuple[tuple[int, ...], int]:  # fmt: skip
     """Return the size of output blocks along lines and each inner axis, and the input positions packed at a time.
 
-    The tap sums of an output block's lines fit in the cache. A line is cut if its own tap sums need twice the room.
-    Outer axes are cut first.
+    As many lines as fit in the cache's room for tap sums are computed together. If one line needs more than ``rooms``
+    times the room, it is cut: along outer axes first, into blocks that recompute at most half of their positions.
     """
     lines, *inner = view.axes[spec.line :]
     width, phases = spec.product.width, len(lines.phases)
     room = max(
         constants.KN2ROW_MIN_POSITIONS, int(machine.l2_bytes * constants.KN2ROW_SHARE) // (rows_of(view) * F32_BYTES)
     )
-    pieces, across = ceil(prod(axis.met for axis in inner) / (2 * room)), list[int]()
-    for axis in inner:
-        unit = len(axis.phases)
-        many = min(pieces, ceil(axis.extent / unit))
+    pieces, across = ceil(prod(axis.met for axis in inner) / (rooms * room)), list[int]()
+    for at, axis in enumerate(inner, 1 - len(inner)):
+        unit, parts = len(axis.phases), axis.parts
+        again = 0 if at == 0 else parts.reach * parts.step // parts.by_position
+        many = min(pieces, axis.extent // max(1, unit, 2 * again) or 1)
         across.append(min(axis.extent, ceil(axis.extent / many / unit) * unit))
-        pieces = ceil(pieces / many)
+        pieces = ceil(pieces / ceil(axis.extent / across[-1]))
     in_line = max_reached(inner, across)
     together = max(1, min(room // max(1, in_line), ceil(lines.extent / phases / threads)))
     packed = max(width, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // spec.product.position_bytes(view.k))

@@ -36,7 +36,9 @@ class Kn2rowSpec:
     product: ForwardSpec  # the GEMM of tap sums in f32
     output: str  # the number format of the output
     axes: int  # the number of axes
-    line: int  # the axis of lines (``line_axis``): a line is one of its positions with all positions of inner axes
+    line: (
+        int  # the axis of lines (``line_axis``): a line is one of its positions with a block's positions of inner axes
+    )
     out: str  # the contiguous axis of the output: CHANNELS (positions with all channels), SPATIAL, STRIDED
     activation: str = ""  # applied to outputs before rounding; "" for none
 
@@ -164,7 +166,10 @@ def tap_lines(view: ForwardNest) -> list[tuple[int, int]]:
 
 
 def reached(axis: Along, size: int) -> list[range]:
-    """Return for each output block the input positions whose tap sums it needs or keeps. Bounds never decrease."""
+    """Return for each output block the input positions whose tap sums it needs.
+
+    Bounds never decrease, because the ring buffer of lines keeps what the next block needs.
+    """
     low, end = axis.parts.in_blocks(size).reached
     begin = np.minimum.accumulate(np.where(low < end, low, axis.met)[::-1])[::-1]
     high = np.maximum.accumulate(end)

@@ -37,7 +37,7 @@ NUMBERS = Record(
 )  # fmt: skip
 ALONG = Record(
     "given", "out", "taps", "tap",
-    "blocks", "first_block",  # the number of output blocks (or images), and bytes to the first row of OUTPUT_BLOCK
+    "blocks", "first_block",  # the number of output blocks or images; bytes to the first row of OUTPUT_BLOCK, if any
     "place",  # the byte stride of tap sums
     "fused",  # whether the positions of the next axis continue those of this axis with the same stride
 )  # fmt: skip
@@ -70,8 +70,8 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
             {"part": (sum(map(len, parts)) + first) * PART.bytes, "parts": count, "first": e.start, "end": e.stop}
             for first, count, e in zip(cut.begins.tolist(), cut.lengths.tolist(), met, strict=True)
         ]
-        bounds = [0 if at == spec.line else each.start for each in met]  # lines keep their numbers in the ring buffer
-        parts.append(_parts(view, at, cut.parts, np.repeat(bounds, cut.lengths)))
+        starts = [0 if at == spec.line else each.start for each in met]  # lines keep their numbers in the ring buffer
+        parts.append(_parts(view, at, cut.parts, np.repeat(starts, cut.lengths)))
     last_blocks, phases = _last_blocks(last, plan.output_block[-1], _unit(view, len(view.axes) - 1))
     chain_count = view.order.blocks_a_line
     segments = [
@@ -103,12 +103,12 @@ def _unit(view: ForwardNest, at: int) -> int:
     return prod(inner.kernel for inner in view.axes[at + 1 :])
 
 
-def _parts(view: ForwardNest, at: int, parts: Parts, bounds: Ints) -> Ints:
-    """Return rows of PART for axis ``at``. Input positions are counted from ``bounds``."""
+def _parts(view: ForwardNest, at: int, parts: Parts, starts: Ints) -> Ints:
+    """Return rows of PART for axis ``at``. A part counts input positions from its number in ``starts``."""
     out, unit = view.axes[at].out, _unit(view, at)
     return PART.table(
         len(parts),
-        count=parts.count, out=parts.first * wrapped(out), out_step=parts.step * out, met=parts.met - bounds,
+        count=parts.count, out=parts.first * wrapped(out), out_step=parts.step * out, met=parts.met - starts,
         met_step=parts.by_position, taps=parts.taps, tap=parts.tap * unit, tap_step=parts.tap_step * unit,
         tap_met=parts.by_tap,
     )  # fmt: skip
@@ -198,7 +198,10 @@ def _numbers(view: ForwardNest, plan: Kn2rowPlan, last_blocks: Sequence[Mapping[
     if gemm.weights != CHANNELS_OUT:
         of_k = -(-gemm.width * last.data // (many * view.k) // LINE_BYTES) * LINE_BYTES
     numbers["tile_prefetch"], numbers["k_prefetch"] = of_k * view.k, of_k
-    given, fused = [last.data], [False]  # from the last axis outwards; a single position can have any stride
+    given, fused = (
+        [last.data],
+        [False],
+    )  # from the last axis outwards; a single position gets the stride that fuses axes
     for axis, inner, blocks in zip(view.axes[-2::-1], view.axes[:0:-1], met[:0:-1], strict=False):
         line = given[-1] * inner.met
         given.append(axis.data if axis.met > 1 else line)

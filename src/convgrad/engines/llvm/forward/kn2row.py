@@ -179,7 +179,8 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
 def _lines(module: Module, spec: Kn2rowSpec) -> None:
     """Emit ``lines``, which writes the tap sums of ``many`` lines to the ring buffer, from line ``slot`` on.
 
-    A line has ``count`` positions along each inner axis. Positions of fused axes are computed together.
+    ``count1``, ``count2`` and so on are the positions of a line along axes 1, 2. Positions of fused axes are computed
+    together.
     """
     inner = range(spec.line + 1, spec.axes)
     counts = dict.fromkeys((f"count{at}" for at in inner), "i64")
