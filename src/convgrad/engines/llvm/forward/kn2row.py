@@ -212,11 +212,14 @@ def _output_block(module: Module, spec: Kn2rowSpec) -> None:
     last_block_at = f.at(a.last_blocks, last_block * LAST_BLOCK.bytes)
     e = columns(f, last_block_at, LAST_BLOCK)
     data, out = f.at(a.data, e.first * axes[-1].given), f.at(a.out, e.out)
-    line_row = axes[spec.line].first_block + line_block * OUTPUT_BLOCK.bytes
-    rows = {spec.line: columns(f, f.at(a.output_blocks, line_row), OUTPUT_BLOCK)}
+
+    def row_of(axis: Named, block: Value) -> Named:
+        return columns(f, f.at(a.output_blocks, axis.first_block + block * OUTPUT_BLOCK.bytes), OUTPUT_BLOCK)
+
+    rows = {spec.line: row_of(axes[spec.line], line_block)}
     for at in reversed(range(spec.line + 1, spec.axes - 1)):
         number, block = f.divided(number, axes[at].blocks)
-        rows[at] = columns(f, f.at(a.output_blocks, axes[at].first_block + block * OUTPUT_BLOCK.bytes), OUTPUT_BLOCK)
+        rows[at] = row_of(axes[at], block)
         data = f.at(data, rows[at].first * axes[at].given)
     for axis in reversed(axes[: spec.line]):
         number, position = f.divided(number, axis.blocks)
