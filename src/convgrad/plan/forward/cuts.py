@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice, product
+from itertools import product
 from math import ceil, prod
 
 from convgrad.plan import constants
@@ -176,17 +176,17 @@ def _reach(axis: Along, size: int) -> int:
 def kn2row_cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) -> Iterator[Cut]:
     """Yield the cut of kn2row, or nothing if the tap sums of an output block need too much memory."""
     rows, axes = rows_of(view), view.axes[spec.line :]
-    blocks = (
-        _lines_at_once(view, machine, spec, threads, rooms) for rooms in range(constants.KN2ROW_LINE_ROOMS, 0, -1)
-    )
-    fit = (one for one in blocks if max_reached(axes, one[0]) * rows * F32_BYTES <= constants.MAX_OUTPUT_BLOCK_BYTES)
-    for output_block, cache_block in islice(fit, 1):
+    for rooms in range(constants.KN2ROW_LINE_ROOMS, 0, -1):
+        output_block, cache_block = _lines_at_once(view, machine, spec, threads, rooms)
+        if max_reached(axes, output_block) * rows * F32_BYTES > constants.MAX_OUTPUT_BLOCK_BYTES:
+            continue
         count = output_block_count(view, spec, output_block)
         height, many, _ = tiles(rows, spec.product.mr, spec.product.nr)
         tile_bytes = height * spec.product.position_bytes(view.k)
         block = max(1, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // tile_bytes)
         loops = {"output_block": output_block, "cache_block": cache_block, "block": min(many, block)}
         yield Cut((count,), (claimed(count, threads),), threads, loops)
+        return
 
 
 def claimed(count: int, threads: int) -> int:

@@ -36,9 +36,7 @@ class Kn2rowSpec:
     product: ForwardSpec  # the GEMM of tap sums in f32
     output: str  # the number format of the output
     axes: int  # the number of axes
-    line: (
-        int  # the axis of lines (``line_axis``): a line is one of its positions with a block's positions of inner axes
-    )
+    line: int  # the axis of lines (``line_axis``): a line is one of its positions with those of inner axes of a block
     out: str  # the contiguous axis of the output: CHANNELS (positions with all channels), SPATIAL, STRIDED
     activation: str = ""  # applied to outputs before rounding; "" for none
 

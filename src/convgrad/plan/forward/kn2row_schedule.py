@@ -198,10 +198,7 @@ def _numbers(view: ForwardNest, plan: Kn2rowPlan, last_blocks: Sequence[Mapping[
     if gemm.weights != CHANNELS_OUT:
         of_k = -(-gemm.width * last.data // (many * view.k) // LINE_BYTES) * LINE_BYTES
     numbers["tile_prefetch"], numbers["k_prefetch"] = of_k * view.k, of_k
-    given, fused = (
-        [last.data],
-        [False],
-    )  # from the last axis outwards; a single position gets the stride that fuses axes
+    given, fused = [last.data], [False]  # from the last axis outwards; a single position can have any stride
     for axis, inner, blocks in zip(view.axes[-2::-1], view.axes[:0:-1], met[:0:-1], strict=False):
         line = given[-1] * inner.met
         given.append(axis.data if axis.met > 1 else line)
