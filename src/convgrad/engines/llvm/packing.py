@@ -9,7 +9,7 @@ A copy is ``to[i][j] = source[i * row + j * column]``. The contiguous axis of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -198,25 +198,40 @@ class Copy:
     # -- contiguous along rows --
 
     def along_rows(self, source: Value, to: Value) -> None:
-        """Transpose squares in registers. The last square of an axis may overlap the previous one."""
-        f, lanes, width = self.f, self.lanes, self.width
-        if width:
-            blocks = [(first, min(lanes, width - first)) for first in range(0, width, lanes)]
-            self._squares(to, [(first, self._places(source, f.value(first), n), n) for first, n in blocks])
+        """Transpose squares in registers, block by block, because processors prefetch only few rows at a time.
+
+        The last square of an axis may overlap the previous one.
+        """
+        f, lanes = self.f, self.lanes
+        if self.width:
+            for columns in self.blocks():
+                self.block_along_rows(columns, source, to)
             return
         with f.when(self.columns >= lanes), f.loop((self.columns + (lanes - 1)) >> (lanes.bit_length() - 1)) as block:
             first = f.min(block.index * lanes, self.columns - lanes)
-            self._squares(f.at(to, first * F32_BYTES), [(0, self._places(source, first, lanes), lanes)])
+            self._squares(f.at(to, first * F32_BYTES), (0, self._places(source, first, lanes), lanes))
         with f.when((self.columns < lanes) & f.compare("sgt", self.columns, 0)):
             mask = f.mask(self.columns, lanes)
-            self._squares(to, [(0, self._places(source, f.value(0), lanes), mask)])
+            self._squares(to, (0, self._places(source, f.value(0), lanes), mask))
+
+    def blocks(self) -> Iterator[range]:
+        """Yield the columns of each block of a packed row. Code emitted before the next block is for this block."""
+        for first in range(0, self.width, self.lanes):
+            exists = self.f.compare("sgt", self.columns, first) if first and not self.fills else None
+            with self.f.when(exists) if exists else nullcontext():
+                yield range(first, min(first + self.lanes, self.width))
+
+    def block_along_rows(self, columns: range, source: Value, to: Value) -> None:
+        """Transpose squares of a block of columns."""
+        places = self._places(source, self.f.value(columns.start), len(columns))
+        self._squares(to, (columns.start, places, len(columns)))
 
     def _places(self, source: Value, first: Value, count: int) -> list[Value]:
         """Return the addresses of ``count`` columns. Columns that do not exist get the address of the last column."""
         return [self.at(source, self.f.min(first + n, self.columns - 1)) for n in range(count)]
 
-    def _squares(self, to: Value, blocks: Sequence[Block]) -> None:
-        """Transpose all rows of some blocks of columns, square by square; only an incomplete last square is masked."""
+    def _squares(self, to: Value, block: Block) -> None:
+        """Transpose all rows of a block of columns, square by square; only an incomplete last square is masked."""
         f, elements = self.f, self.cells.elements
         unit = self.lanes * elements
         shift = unit.bit_length() - 1
@@ -229,40 +244,36 @@ class Copy:
             ways = [(f.select(none, f.value(0), whole), self.prefetch_bytes), (f.select(none, whole, f.value(0)), None)]
         for count, prefetch_bytes in ways:
             with f.loop(count) as square:
-                self._square(to, blocks, f.min(square.index * unit, self.rows - unit), None, prefetch_bytes)
+                self._square(to, block, f.min(square.index * unit, self.rows - unit), None, prefetch_bytes)
         done = f.min(whole * unit, self.rows)
         left = self.rows - done
         with f.when(f.compare("sgt", left, 0)):
-            self._square(to, blocks, done, left, None)
+            self._square(to, block, done, left, None)
 
     def _square(
-        self, to: Value, blocks: Sequence[Block], first: Value, left: Value | None, prefetch_bytes: Value | None
+        self, to: Value, block: Block, first: Value, left: Value | None, prefetch_bytes: Value | None
     ) -> None:  # fmt: skip
-        """Transpose a square of each block, from row ``first`` on; the square has only ``left`` rows if given."""
-        f, cells = self.f, self.cells
+        """Transpose a square of a block, from row ``first`` on; the square has only ``left`` rows if given."""
+        f, cells, (column, places, stored) = self.f, self.cells, block
         masks = () if left is None else cells.masks(left)
-        row = first >> (cells.elements - 1)
-        for column, places, stored in blocks:
-            exists = f.compare("sgt", self.columns, column) if column and not self.fills else None
-            with f.when(exists) if exists else nullcontext():
-                vectors = []
-                for place in places:
-                    here = f.at(place, first * (cells.stride * BYTES[cells.operand]))
-                    if prefetch_bytes is not None:
-                        f.prefetch(f.at(here, prefetch_bytes))
-                    vectors.append(cells.read(here, self.lanes, masks))
-                begin = f.at(f.at(to, column * F32_BYTES), row * self.pitch)
-                for n, vector in enumerate(f.transposed(vectors, self.lanes)):
-                    with nullcontext() if left is None else f.when(f.compare("sgt", left, n * cells.elements)):
-                        if self.row_at is None:
-                            packed = f.at(begin, self.pitch * n)
-                        else:
-                            packed = f.at(to, self.row_at(row + n) * self.pitch)
-                            packed = f.at(packed, column * F32_BYTES)
-                        if isinstance(stored, int):
-                            f.store_first(vector, stored, packed)
-                        else:
-                            f.masked_store(vector, packed, stored)
+        row, vectors = first >> (cells.elements - 1), []
+        for place in places:
+            here = f.at(place, first * (cells.stride * BYTES[cells.operand]))
+            if prefetch_bytes is not None:
+                f.prefetch(f.at(here, prefetch_bytes))
+            vectors.append(cells.read(here, self.lanes, masks))
+        begin = f.at(f.at(to, column * F32_BYTES), row * self.pitch)
+        for n, vector in enumerate(f.transposed(vectors, self.lanes)):
+            with nullcontext() if left is None else f.when(f.compare("sgt", left, n * cells.elements)):
+                if self.row_at is None:
+                    packed = f.at(begin, self.pitch * n)
+                else:
+                    packed = f.at(to, self.row_at(row + n) * self.pitch)
+                    packed = f.at(packed, column * F32_BYTES)
+                if isinstance(stored, int):
+                    f.store_first(vector, stored, packed)
+                else:
+                    f.masked_store(vector, packed, stored)
 
     # -- strided --
 

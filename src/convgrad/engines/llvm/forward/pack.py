@@ -13,7 +13,7 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.packing import Cells, Copy, in_pairs, nested
 from convgrad.engines.llvm.pairs import nothing_yet
-from convgrad.plan.constants import PREFETCH_TAPS_BYTES
+from convgrad.plan.constants import PREFETCH_WEIGHTS_BYTES
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.schedule import LINE
 from convgrad.plan.machine import LINE_BYTES
@@ -41,18 +41,19 @@ def pack_b(module: Module, spec: ForwardSpec) -> None:
 
     def one_tap(source: Value, to: Value) -> Value:
         if spec.weights == CHANNELS_IN:
-            copy.along_rows(source, to)
+            replace(copy, prefetch_bytes=f.value(PREFETCH_WEIGHTS_BYTES)).along_rows(source, to)
         else:
             way = Copy.along_columns if spec.weights == CHANNELS_OUT else Copy.one_by_one
             in_pairs(copy, "rows", way, source, to)
         return f.at(to, a.b_tap)
 
     def all_taps(copy: Copy, source: Value, to: Value) -> None:
-        """Copy k by k, because the taps of a k are contiguous. They are the rows of the copy of that k."""
-        own = replace(copy, rows=a.taps, pitch=a.b_tap, row_at=None, prefetch_bytes=f.value(PREFETCH_TAPS_BYTES))
-        with f.loop(copy.rows, source=source) as each:
-            own.along_rows(each.source, copy.packed(to, each.index))
-            each.next(source=f.at(each.source, copy.row))
+        """Copy each block of columns k by k, because the taps of a k are contiguous. They are the rows of a copy."""
+        own = replace(copy, rows=a.taps, pitch=a.b_tap, row_at=None, prefetch_bytes=f.value(PREFETCH_WEIGHTS_BYTES))
+        for block in own.blocks():
+            with f.loop(copy.rows, source=source) as each:
+                own.block_along_rows(block, each.source, copy.packed(to, each.index))
+                each.next(source=f.at(each.source, copy.row))
 
     if spec.weights == TAPS:
         in_pairs(copy, "rows", all_taps, f.source, f.to)
