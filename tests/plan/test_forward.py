@@ -156,6 +156,18 @@ def test_an_ordinary_layer_is_planned_in_little(role: str, layout: str) -> None:
         assert calls < ORDINARY_CALLS, layer
 
 
+@pytest.mark.parametrize("layout", ["NXC", "NCX"])
+@pytest.mark.parametrize("role", ["FWD_D", "BWD_D"])
+def test_threads_share_uneven_work(role: str, layout: str) -> None:
+    """Of 3 images, and of 41 channels in panels of 32, one of two threads would compute two thirds."""
+    _, chosen, made = planned(problem(f"{role} f32 {layout} mb3ic41ih29oc41oh29kh5ph2"), "avx512", 2)
+    tasks = dict(zip(TASK.columns, made.tables["tasks"].T, strict=True))
+    assert isinstance(chosen, ForwardPlan)
+    assert chosen.output_block[-3] != 2
+    assert len(set(tasks["panels"])) == 1
+    assert chosen.parts[1] == 1 or chosen.parts[2] > 1
+
+
 @pytest.mark.parametrize(("layout", "results"), [("NCX", 1), ("NXC", 1), ("NXC", 4), ("NCX", 4)])
 def test_scratch_of_many_channels(layout: str, results: int) -> None:
     """Few results of one position meet 4 million channels: no more is packed than the weights of a vector."""

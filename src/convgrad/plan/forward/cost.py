@@ -31,17 +31,27 @@ def timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, thr
     """Yield the predicted time and the cut, for each way to cut a kernel's work."""
     view = view.seen(one.spec)
     along = tiled_axis(view.axes, one.spec.mr, one.spec.nr)
-    by_block: dict[tuple[int, ...], Costs] = {}
+    by_block: dict[tuple[int, ...], tuple[Costs, float]] = {}
     panel = read_bytes(view, one.spec)
+    widths = _widths(view, one.spec)
+    panels = len(widths) * max(widths) / sum(widths)
     for cut in cuts(view, machine, one.spec, threads, along):
         block = cut.loops["output_block"]
         if block not in by_block:
-            by_block[block] = costs(view, machine, one.spec, one.operands, block)
-        yield time_ns(by_block[block], panel, view.groups, machine, cut), cut
+            size = cut.counts[-1] * prod(block) / view.positions
+            by_block[block] = costs(view, machine, one.spec, one.operands, block), size
+        found, size = by_block[block]
+        yield time_ns(found, panel, view.groups, machine, cut, (1.0, panels, size)), cut
 
 
-def time_ns(one: Costs, panel: int, groups: int, machine: Machine, cut: Cut) -> float:
-    """Return the time of a division of the work in ns. ``panel`` is the bytes of a panel of B of one of the groups."""
+def time_ns(
+    one: Costs, panel: int, groups: int, machine: Machine, cut: Cut, uneven: tuple[float, ...]
+) -> float:  # fmt: skip
+    """Return the time of a division of the work in ns.
+
+    ``panel`` is the bytes of a panel of B of one of the groups. ``uneven`` is the work of the largest group, panel and
+    output block, compared with the mean.
+    """
     (_, parts, blocks), (_, panels, all_blocks) = cut.parts, cut.counts
     compute = one.compute_ns
     if not one.spec.b_in_place and not cut.loops["pass_chains"]:
@@ -58,14 +68,14 @@ def time_ns(one: Costs, panel: int, groups: int, machine: Machine, cut: Cut) -> 
         data = one.once_ns + one.again_ns * packings
         start = machine.wake_ns if cut.threads > 1 else 0.0  # threads start a second time
     packed = compute + one.store_ns + data + one.b_ns * times
-    return on_threads_ns(machine, packed, _share(cut), cut, constants.POSITIONS_IMBALANCE) + start
+    return on_threads_ns(machine, packed, _share(cut, uneven), cut, constants.POSITIONS_IMBALANCE) + start
 
 
-def _share(cut: Cut) -> float:
+def _share(cut: Cut, uneven: tuple[float, ...] = (1.0,)) -> float:
     """Return the largest task's share of the work. Parts of output blocks count as equal if they outnumber threads."""
     share = 1.0
-    for count, parts in zip(cut.counts, cut.parts, strict=True):
-        largest = -(-count // parts) / count
+    for count, parts, factor in zip(cut.counts, cut.parts, uneven, strict=True):
+        largest = -(-count // parts) / count * factor if parts > 1 else 1.0
         share *= largest
     return share if parts <= cut.threads else share / largest / parts
 
@@ -183,16 +193,21 @@ def crowded(view: ForwardNest) -> bool:
 
 def _tile_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: tuple[int, ...]) -> float:
     """Return the cycles of all micro-tiles of all groups."""
-    full, remainder = divmod(view.n, spec.width)
-    widths = [spec.nr] * full
-    if remainder:
-        widths.append(1 if spec.single_vector and remainder <= spec.isa.lanes else spec.nr)
-    adds = chain_adds(view.k, spec.step, machine)
+    adds, widths = chain_adds(view.k, spec.step, machine), _widths(view, spec)
     of_width = {v: _region_cycles(view, spec.mr, v, block, adds) for v in set(widths)}
     cycles = view.groups * sum(map(of_width.__getitem__, widths))
     if spec.a_in_place and spec.data == CHANNELS and crowded(view):
         return cycles * constants.SET_CONFLICT_FACTOR
     return cycles * constants.PAIR_SPLIT_FACTOR if spec.reads_pairs and spec.step == 1 else cycles
+
+
+def _widths(view: ForwardNest, spec: ForwardSpec) -> list[int]:
+    """Return the number of vectors of each panel of a group. A last panel of few columns may have one vector."""
+    full, last = divmod(view.n, spec.width)
+    widths = [spec.nr] * full
+    if last:
+        widths.append(1 if spec.single_vector and last <= spec.isa.lanes else spec.nr)
+    return widths
 
 
 def _region_cycles(view: ForwardNest, rows: int, vectors: int, block: tuple[int, ...], adds: float) -> float:

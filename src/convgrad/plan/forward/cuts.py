@@ -57,7 +57,8 @@ def cuts(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: int, t
 def packed_times(cut: Cut) -> int:
     """Return how often an output block packs its part of A: for each part of the panels, and each set of panels."""
     (_, parts, _), (_, panels, _) = cut.parts, cut.counts
-    return int(parts * ceil(panels / parts / cut.loops["panels"]))
+    at_once: int = cut.loops["panels"]
+    return parts * -(-panels // (parts * at_once))
 
 
 def _may_pack_once(view: ForwardNest, spec: ForwardSpec) -> bool:
