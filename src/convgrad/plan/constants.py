@@ -89,6 +89,9 @@ SET_CONFLICT_BYTES = Count(1024, "bytes", "strides that are multiples of this us
 SET_CONFLICT_CHANNELS = Count(64, "channels", "maximum channels of an A in place that causes no set conflicts")
 MAX_PAGES = Count(192, "pages", "maximum memory pages that a panel of A in place touches without TLB misses")
 PAGES_FACTOR = Rate(1.15, "times", "time of micro-tiles whose A in place touches more than MAX_PAGES")
+IN_PLACE_LINES = Count(2, "lines", "cache lines that a panel of A in place touches at a position")
+IN_PLACE_SHARE = Rate(0.75, "of the second cache", "maximum lines of a panel of A in place without L2 misses")
+IN_PLACE_L2_MISS_FACTOR = Rate(1.5, "times", "time of micro-tiles whose A in place exceeds IN_PLACE_SHARE")
 VECTOR_LOAD_CYCLES = Rate(1.0, "cycles", "load of a vector in place, which often crosses a cache line")
 DEPTHWISE_LOAD_FACTOR = Rate(
     2.4, "times", "time of a load in the depthwise kernel of weight gradients, compared with others"

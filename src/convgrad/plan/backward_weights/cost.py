@@ -58,8 +58,12 @@ def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, 
     a, b = (halo if tensor == "src" else 1.0 for tensor in one.operands)
     _, a_parts, b_parts, taps, _ = cut.parts
     compute = one.compute_ns * strided if spec.body == DEPTHWISE else one.compute_ns
-    if spec.a.in_place and _pages_met(nest, one.operands, cut) > constants.MAX_PAGES:
-        compute *= machine.pages_factor
+    if spec.a.in_place:
+        pages, read = _met_in_place(nest, one.operands, cut)
+        if pages > constants.MAX_PAGES:
+            compute *= machine.pages_factor
+        if read > constants.IN_PLACE_SHARE * machine.l2_bytes:
+            compute *= constants.IN_PLACE_L2_MISS_FACTOR
     alone = compute + one.store_ns + strided * taps * (a * one.a_ns * b_parts + b * one.b_ns * a_parts)
     images = min(1.0, largest[4] * nest.images_a_chain / nest.conv.batch)
     share = prod(largest[:4]) / prod(cut.counts[:4]) * images
@@ -70,12 +74,13 @@ def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, 
     return time
 
 
-def _pages_met(nest: WeightsNest, operands: Operands, cut: Cut) -> float:
-    """Return the memory pages that each panel of A touches in a cache block, if A is read in place."""
-    chains, images = cut.loops["chains_a_cache_block"], cut.loops["images_a_cache_block"]
-    positions = nest.conv.positions * (chains / nest.chains if chains else images)
-    pages: float = positions * min(1.0, abs(nest.strides(operands[0])[-1]) / PAGE_BYTES)
-    return pages
+def _met_in_place(nest: WeightsNest, operands: Operands, cut: Cut) -> tuple[float, float]:
+    """Return the memory pages, and the bytes of cache lines, that a panel of A in place touches in a cache block."""
+    chains = cut.loops["chains_a_cache_block"]
+    images = chains / nest.chains if chains else cut.loops["images_a_cache_block"]
+    met = prod(axis.src for axis in nest.conv.axes) if operands[0] == "src" else nest.conv.positions
+    pages: float = nest.conv.positions * images * min(1.0, abs(nest.strides(operands[0])[-1]) / PAGE_BYTES)
+    return pages, met * images * constants.IN_PLACE_LINES * LINE_BYTES
 
 
 def _compute_ns(nest: WeightsNest, machine: Machine, spec: KernelSpec, operands: Operands) -> float:
