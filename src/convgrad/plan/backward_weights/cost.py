@@ -18,6 +18,7 @@ from convgrad.plan.pairs import chain_adds
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL, STRIDED, TAPS, Operands
 from convgrad.plan.tiling import step_cycles
 from convgrad.spec.geometry import Axis
+from convgrad.spec.order import BLOCK
 from convgrad.spec.problem import Problem
 
 PAGE_BYTES = 4096
@@ -51,10 +52,14 @@ def timed(
 def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, cut: Cut) -> float:
     """Return the time of a division of the work in ns. Each part of A packs B again; cache blocks overlap in src."""
     spec, largest, size = one.spec, cut.largest, problem.operand_format.dtype.itemsize
-    in_order = SPATIAL in (spec.a.contiguous, spec.b.contiguous) or (spec.body == DEPTHWISE and cut.parts[0] == 1)
-    piece = largest[0] * spec.groups_a_panel * min(per_group(nest).values()) * size
-    strided = 1.0 if nest.conv.groups == 1 or in_order else 1 + constants.SEGMENT_BYTES / piece
-    halo = _halo(nest, cut.loops["chains_a_cache_block"])
+    chains = cut.loops["chains_a_cache_block"]
+    if SPATIAL in (spec.a.contiguous, spec.b.contiguous):
+        in_order, piece = chains == 0, chains * BLOCK
+    else:
+        in_order = nest.conv.groups == 1 or (spec.body == DEPTHWISE and cut.parts[0] == 1)
+        piece = largest[0] * spec.groups_a_panel * min(per_group(nest).values())
+    strided = 1.0 if in_order else 1 + constants.SEGMENT_BYTES / (piece * size)
+    halo = _halo(nest, chains)
     a, b = (halo if tensor == "src" else 1.0 for tensor in one.operands)
     _, a_parts, b_parts, taps, _ = cut.parts
     compute = one.compute_ns * strided if spec.body == DEPTHWISE else one.compute_ns
