@@ -182,14 +182,9 @@ def _halo(axis: Along, size: int) -> float:
 
 
 def crowded(view: ForwardNest) -> bool:
-    """Return whether A in place has set conflicts, because positions use few sets of the first cache."""
-    last = view.axes[-1]
-    few = (
-        view.groups > 1
-        and last.data % constants.SET_CONFLICT_BYTES == 0
-        and view.k * view.data[1] < constants.SET_CONFLICT_BYTES
-    )
-    return few and view.taps > 1
+    """Return whether A in place has set conflicts: positions of less than two lines are in few sets of the cache."""
+    few = view.axes[-1].data % constants.SET_CONFLICT_BYTES == 0 and view.k * view.data[1] < 2 * LINE_BYTES
+    return view.groups > 1 and view.taps > 1 and few
 
 
 def _tile_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: tuple[int, ...]) -> float:
