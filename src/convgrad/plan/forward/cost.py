@@ -52,7 +52,7 @@ def time_ns(
     ``panel`` is the bytes of a panel of B of one of the groups. ``uneven`` is the work of the largest group, panel and
     output block, compared with the mean.
     """
-    (tasks, parts, blocks), (_, panels, all_blocks) = cut.parts, cut.counts
+    (group_parts, parts, blocks), (_, panels, all_blocks) = cut.parts, cut.counts
     compute = one.compute_ns
     if not one.spec.b_in_place and not cut.loops["pass_chains"]:
         room = machine.l2_bytes * constants.PANELS_SHARE
@@ -62,7 +62,7 @@ def time_ns(
             read = panel * panels * groups * all_blocks
             compute += constants.PANELS_READ_FACTOR * machine.traffic_ns(read)
     packings, start = packed_times(cut), 0.0
-    again = packings > parts or tasks < groups  # otherwise a thread packs the one set of panels of its tasks once
+    again = packings > parts or group_parts < groups  # otherwise a thread packs the one set of panels of its tasks once
     times = blocks if again else min(blocks, cut.threads)
     data = one.a_ns * packings
     if cut.loops["packed_once"]:
