@@ -194,7 +194,7 @@ def _tile_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: 
     cycles = view.groups * sum(map(of_width.__getitem__, widths))
     if spec.a_in_place and spec.data == CHANNELS and crowded(view):
         return cycles * constants.SET_CONFLICT_FACTOR
-    return cycles * constants.PAIR_SPLIT_FACTOR if spec.reads_pairs and spec.step == 1 else cycles
+    return cycles * constants.PAIR_SPLIT_FACTOR if spec.reads_pairs and spec.step == 1 and view.k > 1 else cycles
 
 
 def _widths(view: ForwardNest, spec: ForwardSpec) -> list[int]:
