@@ -38,6 +38,8 @@ LINES = [
     "BWD_W f32 NXC mb19ic3ih17oc2oh17kh1ph0",  # 19 units: two levels above
     "BWD_W f32 NXC mb2ic32ih9oc64oh9kh1ph0",  # pointwise, full vectors
     "BWD_W f32 NXC mb2ic14ih9oc13oh5kh1sh2ph0",  # one tap, strided
+    "BWD_W f32 NCX mb2ic20ih40oc37oh20kh1sh2ph0",  # positions 2 apart, transposed
+    "BWD_W bf16 NCX mb2ic18ih49oc35oh17kh1sh3ph0",  # positions 3 apart
     "BWD_W f32 NXC g3mb2ic42ih6oc39oh6kh3ph1",
     "BWD_W f32 NXC mb2ic65ih4oc29oh9kh3ph9dh4",  # taps that see padding only
     "BWD_W f32 NXC mb300ic2iw1oc2ow1kw1pw0",

@@ -29,14 +29,14 @@ from tests.support.tiers import tiers
 def spec_of(
     isa: str, rows: int, vectors: int, fmt: str = "f32", axis: str = CHANNELS, place: bool = False
 ) -> KernelSpec:
-    x, y = Operand(axis, rows, place, moves=True), Operand(axis, vectors * ISAS[isa].lanes)
+    x, y = Operand(axis, 1, rows, place, moves=True), Operand(axis, 1, vectors * ISAS[isa].lanes)
     return KernelSpec(ISAS[isa], fmt, fmt, GEMM, MicroTileShape(rows, vectors), x, y)
 
 
 def spec_under(isa: str, tile: MicroTileShape, lanes: str, fmt: str = "f32", axis: str = CHANNELS) -> KernelSpec:
     """The kernel of a tile of some taps; of groups, as many channels of each as the tile has."""
     width = tile.nr if lanes == GROUPS else tile.nr * ISAS[isa].lanes
-    x, y = Operand(axis, tile.mr, moves=True), Operand(axis, width)
+    x, y = Operand(axis, 1, tile.mr, moves=True), Operand(axis, 1, width)
     return KernelSpec(ISAS[isa], fmt, fmt, GEMM, tile, x, y, lanes)
 
 
@@ -56,7 +56,7 @@ def products_spec(isa: str, fmt: str, axis: str) -> Kn2rowSpec:
 
 
 def depthwise_of(isa: str, tile: MicroTileShape, slide: int, fmt: str = "f32") -> KernelSpec:
-    x, y = Operand(CHANNELS, 1, in_place=True, moves=True), Operand(CHANNELS, 1, in_place=True)
+    x, y = Operand(CHANNELS, 1, 1, in_place=True, moves=True), Operand(CHANNELS, 1, 1, in_place=True)
     return KernelSpec(ISAS[isa], fmt, fmt, DEPTHWISE, tile, x, y, GROUPS, slide=slide)
 
 

@@ -16,6 +16,7 @@ CHANNELS, SPATIAL, STRIDED = "channels", "spatial", "strided"
 # The contiguous axis of weights: output channels, input channels (K), taps, or none (STRIDED).
 CHANNELS_OUT, CHANNELS_IN, TAPS = "output channels", "input channels", "taps"
 PACKED = {CHANNELS: "packed by channels", SPATIAL: "packed by positions", STRIDED: "packed one by one"}
+MAX_STRIDE = 4  # largest stride of positions, in elements, that packing transposes in registers
 F32_BYTES = 4
 Operands = tuple[str, str]  # the names of the tensors that are A and B of the matrix product
 

@@ -46,8 +46,8 @@ def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     for (a, b), (max_mr, nr) in product(EITHER_WAY, isa.micro_tiles):
         whole = b_in_place(problem, nest, isa, b, nr)
         for micro_tile, in_place in product(outer_products(max_mr, nr, channels[a]), ways[a]):
-            x = Operand(axis[a], micro_tile.mr, in_place, moves=True)
-            y = Operand(axis[b], nr * isa.lanes)
+            x = Operand(*axis[a], micro_tile.mr, in_place, moves=True)
+            y = Operand(*axis[b], nr * isa.lanes)
             few = ceil(channels[a] / micro_tile.mr) <= MAX_B_READS and nest.conv.taps == 1  # few reads of B
             for operand in (y, replace(y, in_place=True)) if few and whole else (y,):
                 for step in steps(problem, isa):
@@ -59,7 +59,8 @@ def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
 
 def _segments_of_whole_pairs(problem: Problem, nest: WeightsNest) -> bool:
     """Return whether kernels with ``compact`` pairs apply: segments must be whole chains that begin at an even k."""
-    if not nest.pointwise or any(contiguous_axis(problem, nest, tensor) == STRIDED for tensor in ("src", "dst")):
+    axes = [contiguous_axis(problem, nest, tensor) for tensor in ("src", "dst")]
+    if not nest.pointwise or any(axis == STRIDED or stride > 1 for axis, stride in axes):
         return False
     return all(evenly_apart(nest, tensor) for tensor in ("src", "dst")) and not (segments_of(nest).first % 2).any()
 
@@ -78,9 +79,9 @@ def thin(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     names = (problem.operand_format.name, problem.output_format.name)
     adjacent = axes[-1].dilation == 1
     for a, b in EITHER_WAY:
-        x = Operand(contiguous_axis(problem, nest, a), channels[a], moves=a == "src")
+        x = Operand(*contiguous_axis(problem, nest, a), channels[a], moves=a == "src")
         for nr in sorted({min(v, -(-channels[b] // isa.lanes)) for v in (1, 2, 3, 4)}):
-            y = Operand(contiguous_axis(problem, nest, b), nr * isa.lanes, moves=b == "src")
+            y = Operand(*contiguous_axis(problem, nest, b), nr * isa.lanes, moves=b == "src")
             held = nr if x.moves else channels[a] + nr
             in_place = x.moves and b_in_place(problem, nest, isa, b, nr)
             for micro_tile in under_taps(axes, channels[a], nr, isa.registers - held - isa.spare):
@@ -102,8 +103,8 @@ def grouped(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     """Yield the grouped kernels, whose lanes are groups: some src channels times some dst channels of each group."""
     axes, channels = nest.conv.axes, per_group(nest)
     names = (problem.operand_format.name, problem.output_format.name)
-    x = Operand(contiguous_axis(problem, nest, "src"), channels["src"], moves=True)
-    y = Operand(contiguous_axis(problem, nest, "dst"), channels["dst"])
+    x = Operand(*contiguous_axis(problem, nest, "src"), channels["src"], moves=True)
+    y = Operand(*contiguous_axis(problem, nest, "dst"), channels["dst"])
     shapes = product(*(sorted({balanced(operand.width, n) for n in range(1, 9)}) for operand in (x, y)))
     adjacent = axes[-1].dilation == 1
     for mr, nr in shapes:
@@ -119,7 +120,7 @@ def not_depthwise(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
         return f"there are fewer than {FEWEST_GROUPS} groups"
     if channels > 1:
         return f"a group has {channels} channels"
-    if any(contiguous_axis(problem, nest, tensor) != CHANNELS for tensor in ("src", "dst")):
+    if any(contiguous_axis(problem, nest, tensor)[0] != CHANNELS for tensor in ("src", "dst")):
         return "channels are not contiguous"
     return "" if all(evenly_apart(nest, tensor) for tensor in ("src", "dst")) else "positions have no common stride"
 
@@ -127,7 +128,7 @@ def not_depthwise(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
 def depthwise(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     """Yield the direct depthwise kernels: several taps of a vector of groups, with the sums in registers."""
     names = (problem.operand_format.name, problem.output_format.name)
-    x, y = Operand(CHANNELS, 1, in_place=True, moves=True), Operand(CHANNELS, 1, in_place=True)
+    x, y = Operand(CHANNELS, 1, 1, in_place=True, moves=True), Operand(CHANNELS, 1, 1, in_place=True)
     for micro_tile, slide in stencils(isa, nest.conv.axes):
         yield KernelSpec(isa, *names, DEPTHWISE, micro_tile, x, y, GROUPS, slide=slide), ("src", "dst")
 

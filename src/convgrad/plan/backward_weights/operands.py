@@ -9,7 +9,7 @@ from convgrad.plan.backward_weights.nest import WeightsNest, collapsed, per_grou
 from convgrad.plan.backward_weights.recipe import KernelSpec, Operand
 from convgrad.plan.constants import MAX_B_STRIDE_BYTES
 from convgrad.plan.machine import Isa
-from convgrad.plan.recipe import CHANNELS, SPATIAL, STRIDED, Operands
+from convgrad.plan.recipe import CHANNELS, MAX_STRIDE, SPATIAL, STRIDED, Operands
 from convgrad.spec.problem import Problem
 
 
@@ -58,18 +58,23 @@ def _step_of_all(nest: WeightsNest, tensor: str) -> int | None:
     return collapsed(tuple(axis.dst for axis in nest.conv.axes), nest.strides(tensor)[2:])
 
 
-def contiguous_axis(problem: Problem, nest: WeightsNest, tensor: str) -> str:
-    """Return the contiguous axis of src or dst. A tensor with one channel has contiguous channels."""
+def contiguous_axis(problem: Problem, nest: WeightsNest, tensor: str) -> tuple[str, int]:
+    """Return the contiguous axis of src or dst, and the stride of positions in elements, which is 1 for other axes.
+
+    A tensor with one channel has contiguous channels. SPATIAL also stands for positions that are at most MAX_STRIDE
+    elements apart.
+    """
     size, conv = problem.operand_format.dtype.itemsize, nest.conv
     channels = conv.src_channels if tensor == "src" else conv.dst_channels
     if nest.strides(tensor)[1] == size or channels == 1:
-        return CHANNELS
-    return SPATIAL if inner_step(nest, tensor) == size else STRIDED
+        return CHANNELS, 1
+    step = inner_step(nest, tensor)
+    return (SPATIAL, step // size) if step in range(size, (MAX_STRIDE + 1) * size, size) else (STRIDED, 1)
 
 
 def readable_in_place(problem: Problem, nest: WeightsNest, tensor: str) -> bool:
     """Return whether kernels can read a tensor in place: f32, contiguous channels, one stride per row of positions."""
-    by_channels = contiguous_axis(problem, nest, tensor) == CHANNELS
+    by_channels = contiguous_axis(problem, nest, tensor)[0] == CHANNELS
     return problem.operand_format is F32 and by_channels and evenly_apart(nest, tensor)
 
 

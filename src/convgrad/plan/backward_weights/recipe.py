@@ -43,6 +43,7 @@ class Operand:
     """
 
     contiguous: str
+    stride: int  # positions in memory from a position to the next, if contiguous is SPATIAL
     width: int  # channels of a packed panel, or of one group if lanes are groups
     in_place: bool = False
     moves: bool = False

@@ -9,11 +9,11 @@ from convgrad.formats import BF16, F32, FORMATS
 from convgrad.plan import constants
 from convgrad.plan.forward.cost import crowded
 from convgrad.plan.forward.cuts import reached_bytes
-from convgrad.plan.forward.nest import MAX_STRIDE, OPERAND, ForwardNest
+from convgrad.plan.forward.nest import OPERAND, ForwardNest
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
-from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, TAPS, Operands
+from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, MAX_STRIDE, SPATIAL, STRIDED, TAPS, Operands
 from convgrad.spec.problem import Problem
 
 # The choices of A in place, if channels are contiguous. For bf16, A in place is split into halves, or A is packed.

@@ -9,6 +9,7 @@ from itertools import pairwise
 from math import prod
 
 from convgrad.plan.forward.recipe import ForwardSpec
+from convgrad.plan.recipe import MAX_STRIDE
 from convgrad.plan.regions import Part, Parts, parts, phases, uncut
 from convgrad.plan.tables import Strides
 from convgrad.spec.geometry import Axis, Conv
@@ -16,7 +17,6 @@ from convgrad.spec.order import FAN_IN, Order
 
 Steps = tuple[Axis, int, int, int]  # an axis, and its byte strides in the weights, the data and the output
 Channels = tuple[int, int, int]  # the number of output channels, and their byte strides in the weights and the output
-MAX_STRIDE = 4  # largest stride of positions that packing transposes in registers
 MIN_AXES = 4  # images and three spatial axes; a nest with fewer axes gets axes of one position in front
 
 OPERAND = {"dst": "src", "src": "dst"}  # the operand other than the weights, by the tensor solved for

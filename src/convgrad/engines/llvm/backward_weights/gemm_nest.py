@@ -44,7 +44,7 @@ def widths(spec: KernelSpec) -> list[int]:
     >>> from convgrad.plan.machine import ISAS
     >>> from convgrad.plan.backward_weights.recipe import GEMM, KernelSpec, MicroTileShape, Operand
     >>> from convgrad.plan.recipe import CHANNELS
-    >>> operand = Operand(CHANNELS, 8)
+    >>> operand = Operand(CHANNELS, 1, 8)
     >>> [widths(KernelSpec(ISAS["avx2"], "f32", "f32", GEMM, MicroTileShape(1, v), operand, operand)) for v in (4, 3)]
     [[4, 2, 1], [3, 2, 1]]
     """

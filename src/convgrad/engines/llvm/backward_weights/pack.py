@@ -21,7 +21,7 @@ def packs(module: Module, spec: KernelSpec) -> None:
         if spec.groups_in_lanes:
             pack_groups(module, spec, name, operand)
         elif not operand.in_place:
-            pack(module, spec, name, operand.contiguous, operand.width, operand.width * F32_BYTES)
+            pack(module, spec, name, operand, operand.width, operand.width * F32_BYTES)
     if spec.micro_tile.inner_taps > 1:
         _clear(module, spec)
     if spec.step == 2:
@@ -132,7 +132,7 @@ def _clear(module: Module, spec: KernelSpec) -> None:
     f.done()
 
 
-def pack(module: Module, spec: KernelSpec, name: str, contiguous: str, width: int, pitch: int) -> None:
+def pack(module: Module, spec: KernelSpec, name: str, operand: Operand, width: int, pitch: int) -> None:
     """Emit a function that packs a panel: to[k][index] = source[k * row + index * column], in f32 or in bf16 pairs.
 
     It reads only ``columns`` columns of ``count`` positions. Other columns of the panel become zeros or repeat a
@@ -142,12 +142,13 @@ def pack(module: Module, spec: KernelSpec, name: str, contiguous: str, width: in
     parameters = {"to": "ptr", "source": "ptr", "count": "i64", "columns": "i64", "row": "i64", "column": "i64"}
     leasts = {"leasts": "ptr"} if spec.compact else {}
     f = module.function(name, False, **parameters, prefetch_at="i64", **leasts)
-    cells = Cells(f, spec.operand, spec.isa.lanes, 0 if spec.compact else None)
+    cells = Cells(f, spec.operand, spec.isa.lanes, 0 if spec.compact else None, stride=operand.stride)
     copy = Copy(cells, f.count, f.row, f.columns, f.column, pitch, width, prefetch_bytes=f.prefetch_at)
-    if contiguous == SPATIAL:
+    if operand.contiguous == SPATIAL:
         copy.along_rows(f.source, f.to)
     else:
-        in_pairs(copy, "rows", Copy.along_columns if contiguous == CHANNELS else Copy.one_by_one, f.source, f.to)
+        way = Copy.along_columns if operand.contiguous == CHANNELS else Copy.one_by_one
+        in_pairs(copy, "rows", way, f.source, f.to)
     if spec.compact:
         f.call("minimum", f.to, 1, 0, ((f.count + 1) >> 1) * (2 * width), f.leasts)
     f.done()
@@ -176,7 +177,7 @@ def pack_groups(module: Module, spec: KernelSpec, name: str, operand: Operand) -
             channel.next(to=f.at(channel.to, size), source=f.at(channel.source, f.step))
         panel.next(to=f.at(panel.to, f.panel), source=f.at(panel.source, panel_from))
     f.done()
-    pack(module, spec, f"{name}_channel", operand.contiguous, lanes, spec.k_bytes(operand))
+    pack(module, spec, f"{name}_channel", operand, lanes, spec.k_bytes(operand))
 
 
 def _spread(f: Function, spec: KernelSpec, channels: int, source: Value, to: Value, panel_from: Value) -> None:
