@@ -9,6 +9,7 @@ import json
 import sys
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from convgrad.plan.machine import ISAS
 from convgrad.spec.ordered import evaluate_in_order
 from tests.engines.guarded import CACHE_LINE, Guarded, Placed, run_guarded
 from tests.support.children import run_program
-from tests.support.engine_helpers import HOST, empty, plans_for, prepared_weights
+from tests.support.engine_helpers import HOST, empty, made, plans_for, prepared_weights
 from tests.support.forward_problems import OPERATORS
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import then_long, tiers
@@ -68,6 +69,24 @@ def test_plans_of_weight_gradients(seed: int, isa: str) -> None:
                 out[...] = np.nan
                 run_guarded(cut, one, operands, out, at_end)
                 assert_same_bits(np.ascontiguousarray(out), expected, (case, cut, at_end))
+        assert placed[-1].intact()
+
+
+@pytest.mark.parametrize("stride", [2, 3, 4])
+@pytest.mark.parametrize("kind", ["f32", "bf16", "f16"])
+def test_weight_gradients_of_positions_with_a_stride(kind: str, stride: int) -> None:
+    """They are transposed in registers. No memory after the last position is read, nor before the first."""
+    width = 16 * stride + 1
+    one, operands = made(f"BWD_W {kind} NCX mb2ic19ih3iw{width}oc18oh3ow17kh1kw1sw{stride}ph0pw0")
+    expected = evaluate_in_order(one, operands)
+    for isa, at_end in product(HOST, (False, True)):
+        placed = [Placed(a, a.strides, at_end) for a in (*operands, empty(one))]
+        *given, out = (each.array for each in placed)
+        for plan in plans_for(one, given, out, ISAS[isa])[::7]:
+            assert "one by one" not in str(plan)
+            out[...] = np.nan
+            run_guarded(plan, one, given, out, at_end)
+            assert_same_bits(np.ascontiguousarray(out), expected, (plan, at_end))
         assert placed[-1].intact()
 
 
