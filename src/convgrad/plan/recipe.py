@@ -21,6 +21,15 @@ F32_BYTES = 4
 Operands = tuple[str, str]  # the names of the tensors that are A and B of the matrix product
 
 
+def positions_axis(step: int, size: int) -> tuple[str, int]:
+    """Return the axis and the stride of positions ``step`` bytes apart: SPATIAL up to MAX_STRIDE elements, or STRIDED.
+
+    >>> [positions_axis(step, 4) for step in (4, 8, 20)]
+    [('spatial', 1), ('spatial', 2), ('strided', 1)]
+    """
+    return (SPATIAL, step // size) if step in range(size, (MAX_STRIDE + 1) * size, size) else (STRIDED, 1)
+
+
 @dataclass(frozen=True)
 class Rejected:
     """A candidate or a kernel that was not chosen, and the reason."""

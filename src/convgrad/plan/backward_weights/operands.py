@@ -9,7 +9,7 @@ from convgrad.plan.backward_weights.nest import WeightsNest, collapsed, per_grou
 from convgrad.plan.backward_weights.recipe import KernelSpec, Operand
 from convgrad.plan.constants import MAX_B_STRIDE_BYTES
 from convgrad.plan.machine import Isa
-from convgrad.plan.recipe import CHANNELS, MAX_STRIDE, SPATIAL, STRIDED, Operands
+from convgrad.plan.recipe import CHANNELS, Operands, positions_axis
 from convgrad.spec.problem import Problem
 
 
@@ -61,15 +61,13 @@ def _step_of_all(nest: WeightsNest, tensor: str) -> int | None:
 def contiguous_axis(problem: Problem, nest: WeightsNest, tensor: str) -> tuple[str, int]:
     """Return the contiguous axis of src or dst, and the stride of positions in elements, which is 1 for other axes.
 
-    A tensor with one channel has contiguous channels. SPATIAL also stands for positions that are at most MAX_STRIDE
-    elements apart.
+    A tensor with one channel has contiguous channels.
     """
     size, conv = problem.operand_format.dtype.itemsize, nest.conv
     channels = conv.src_channels if tensor == "src" else conv.dst_channels
     if nest.strides(tensor)[1] == size or channels == 1:
         return CHANNELS, 1
-    step = inner_step(nest, tensor)
-    return (SPATIAL, step // size) if step in range(size, (MAX_STRIDE + 1) * size, size) else (STRIDED, 1)
+    return positions_axis(inner_step(nest, tensor), size)
 
 
 def readable_in_place(problem: Problem, nest: WeightsNest, tensor: str) -> bool:

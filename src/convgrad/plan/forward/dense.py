@@ -13,7 +13,7 @@ from convgrad.plan.forward.nest import OPERAND, ForwardNest
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
-from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, MAX_STRIDE, SPATIAL, STRIDED, TAPS, Operands
+from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, TAPS, Operands, positions_axis
 from convgrad.spec.problem import Problem
 
 # The choices of A in place, if channels are contiguous. For bf16, A in place is split into halves, or A is packed.
@@ -98,15 +98,13 @@ def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: boo
 def contiguous_axes(view: ForwardNest, operand: str, output: str) -> tuple[str, str, str, int]:
     """Return the contiguous axes of A (data), B (weights) and the output, and the stride of positions of A.
 
-    SPATIAL also stands for positions that are at most MAX_STRIDE elements apart. The stride is 1 for other axes.
+    The stride is 1 for other axes.
     """
     size, out_size = FORMATS[operand].dtype.itemsize, FORMATS[output].dtype.itemsize
     last = view.axes[-1]
-    data, stride = STRIDED, 1
+    data, stride = positions_axis(last.data, size)
     if view.data[1] == size or view.channels == 1:
-        data = CHANNELS
-    elif last.data in range(size, (MAX_STRIDE + 1) * size, size):
-        data, stride = SPATIAL, last.data // size
+        data, stride = CHANNELS, 1
     _, n, k = view.weights
     if n == size or view.n == 1 == view.taps:
         weights = CHANNELS_OUT
