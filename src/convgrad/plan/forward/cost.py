@@ -73,7 +73,10 @@ def time_ns(
 
 
 def _share(cut: Cut, uneven: tuple[float, ...] = (1.0,)) -> float:
-    """Return the largest task's share of the work. Parts of output blocks count as equal if they outnumber threads."""
+    """Return the largest task's share of the work. Parts of output blocks count as equal if they outnumber threads.
+
+    ``uneven`` is the work of the largest unit of each dimension, compared with the mean.
+    """
     share = 1.0
     for count, parts, factor in zip(cut.counts, cut.parts, uneven, strict=True):
         largest = -(-count // parts) / count * factor if parts > 1 else 1.0
@@ -182,7 +185,7 @@ def _halo(axis: Along, size: int) -> float:
 
 
 def crowded(view: ForwardNest) -> bool:
-    """Return whether A in place has set conflicts: positions of less than two lines are in few sets of the cache."""
+    """Return whether A in place has set conflicts, because positions of less than two lines use few sets of a cache."""
     few = view.axes[-1].data % constants.SET_CONFLICT_BYTES == 0 and view.k * view.data[1] < 2 * LINE_BYTES
     return view.groups > 1 and view.taps > 1 and few
 
