@@ -25,8 +25,10 @@ def pack_b(module: Module, spec: ForwardSpec) -> None:
     f = module.function("pack_b", arguments="ptr", to="ptr", source="ptr", left="i64")
     a = arguments(f, spec)
     k, pitch, n_stride, axes = a.k, spec.pitch * F32_BYTES, a.weights_n, along(a, spec)
+    prefetch = f.value(PREFETCH_WEIGHTS_BYTES) if spec.weights in (CHANNELS_IN, TAPS) else None
     copy = Copy(
-        cells(f, spec), k, a.weights_k, f.min(f.left, spec.width), n_stride, pitch, spec.pitch, fills=False
+        cells(f, spec), k, a.weights_k, f.min(f.left, spec.width), n_stride, pitch, spec.pitch,
+        prefetch_bytes=prefetch, fills=False,
     )  # fmt: skip
     if spec.pairs and spec.step == 1:
         copy = replace(copy, row_at=lambda row: taken(f, spec, row, k))
@@ -41,7 +43,7 @@ def pack_b(module: Module, spec: ForwardSpec) -> None:
 
     def one_tap(source: Value, to: Value) -> Value:
         if spec.weights == CHANNELS_IN:
-            replace(copy, prefetch_bytes=f.value(PREFETCH_WEIGHTS_BYTES)).along_rows(source, to)
+            copy.along_rows(source, to)
         else:
             way = Copy.along_columns if spec.weights == CHANNELS_OUT else Copy.one_by_one
             in_pairs(copy, "rows", way, source, to)
@@ -49,7 +51,7 @@ def pack_b(module: Module, spec: ForwardSpec) -> None:
 
     def all_taps(copy: Copy, source: Value, to: Value) -> None:
         """Copy each block of columns k by k, because the taps of a k are contiguous. They are the rows of a copy."""
-        own = replace(copy, rows=a.taps, pitch=a.b_tap, row_at=None, prefetch_bytes=f.value(PREFETCH_WEIGHTS_BYTES))
+        own = replace(copy, rows=a.taps, pitch=a.b_tap, row_at=None)
         for block in own.blocks():
             with f.loop(copy.rows, source=source) as each:
                 own.block_along_rows(block, each.source, copy.packed(to, each.index))
