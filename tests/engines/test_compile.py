@@ -137,7 +137,7 @@ def test_the_spatial_stencil_spills_few_vectors(k: int, stride: int) -> None:
     spec = SpatialStencilSpec(ISAS["avx512"], "f32", "f32", 4, 8, 1, 2, Footprint((taps,), (taps,), (3, 3), k))
     text = jit.assembly(module_of(spec), ISAS["avx512"], "znver5")
     multiply_adds, spills = (len(re.findall(e, text)) for e in (r"vfmadd\w+", r"\(%rsp\).*%zmm|%zmm\d+, .*\(%rsp\)"))
-    assert multiply_adds == 2 * 16 * 9 * k
+    assert multiply_adds == 3 * 16 * 9 * k
     assert spills <= (multiply_adds // 30 if stride == 2 else 0)
 
 

@@ -100,10 +100,16 @@ def test_planes_give_the_bits_of_the_order(number: int, name: str, role: str) ->
     assert_stencils(one, number, slice(number % 2, None, 2))
 
 
-def assert_stencils(one: Problem, number: int, some: slice) -> None:
-    """Assert that stencils of a problem, or all if ``some`` has none, give the bits of the order in all divisions."""
+def assert_stencils(one: Problem, number: int, some: slice, infinite: bool = False) -> None:
+    """Assert that stencils of a problem, or all if ``some`` has none, give the bits of the order in all divisions.
+
+    If ``infinite`` is true, some weights are inf and NaN: their products with padding must not be computed.
+    """
     bits = np.random.PCG64(number)
     operands = operands_of(one, bits)
+    if infinite:
+        weights = operands[list(one.operands).index("weights")]
+        weights[(0,) * weights.ndim], weights[(-1,) * weights.ndim] = np.nan, np.inf
     old = lying(values(shape_of(one, one.output), one.output_format, bits), one.layouts[-1])
     expected = np.ascontiguousarray(evaluate_in_order(one, operands, old))
     view, found = plans_of(one, operands, old, ISAS[HOST[number % len(HOST)]])
@@ -126,7 +132,8 @@ def geometries() -> list[str]:
         words = [f"g{groups}mb{rng.integers(1, 4)}ic{groups * src}oc{groups * dst}"]
         for axis in "hw"[len(lines) % 3 == 0 :]:
             kernel, stride, dilation = (int(rng.choice(some)) for some in ([1, 2, 3, 4, 5], [1, 1, 2], [0, 0, 1, 2]))
-            extent, pads = int(rng.choice([1, 7, 8, 15, 16, 17, 31, 33, 40])), rng.integers(0, kernel + 2, 2)
+            stride = min(stride, kernel)  # positions that no tap meets are not contiguous for the kernel
+            extent, pads = int(rng.choice([1, 7, 8, 15, 16, 17, 31, 32, 33, 64, 66])), rng.integers(0, kernel + 2, 2)
             out = (extent + int(pads.sum()) - (kernel - 1) * (dilation + 1) - 1) // stride + 1
             words.append(f"i{axis}{extent}o{axis}{out}k{axis}{kernel}s{axis}{stride}d{axis}{dilation}p{axis}{pads[0]}")
             if out < 1:
@@ -140,4 +147,14 @@ def geometries() -> list[str]:
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 @tiers("number, line", list(enumerate(geometries())), every=3)
 def test_bits_of_strides_dilations_and_pads(number: int, line: str) -> None:
-    assert_stencils(replace(problem(line), accumulate=number % 4 == 1), number, slice(None))
+    assert_stencils(replace(problem(line), accumulate=number % 4 == 1), number, slice(None), number // 8 % 2 == 1)
+
+
+@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("fmt", ["f32", "bf16"])
+@pytest.mark.parametrize("width", [32, 64, 128])
+def test_lines_that_end_with_a_vector(number: int, fmt: str, width: int) -> None:
+    """The last vector of each line needs one input of padding."""
+    line = f"FWD_D {fmt} NCX:OIX g3mb1ic3oc3ih5iw{width}oh5ow{width}kh3kw3ph1pw1"
+    assert_stencils(problem(line), number, slice(None), number % 2 == 1)

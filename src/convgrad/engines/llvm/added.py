@@ -53,7 +53,7 @@ def module_of(isa: Isa, fmt: str, accumulate: bool) -> str:
             result = f.add(total, f.zeros(total.type))
             if accumulate:
                 result = f.add(result, read(f, fmt, there, isa.lanes, mask))
-            write(f, fmt, result, there, mask)
+            write(f, fmt, [result], there, mask)
 
     with float_environment(f, isa):
         in_vectors(f, f.size, isa.lanes, add)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -36,9 +36,22 @@ def read(f: Function, fmt: str, pointer: Value, lanes: int = 0, mask: Value | No
     return widen(f, fmt, raw)
 
 
-def write(f: Function, fmt: str, value: Value, pointer: Value, mask: Value | None = None) -> None:
-    """Round an f32 value or vector to a format and store it."""
-    narrowed = narrow(f, fmt, value)
+def read_each(f: Function, fmt: str, pointer: Value, lanes: int, step: int, mask: Value | None = None) -> list[Value]:
+    """Load ``step`` vectors whose values are in turn, and widen them to f32. The mask has all values, in this order."""
+    if step == 1:
+        return [read(f, fmt, pointer, lanes, mask)]
+    count = lanes * step
+    raw = f.load(stored(fmt, count), pointer) if mask is None else load_masked(f, fmt, count, pointer, mask)
+    if (fmt, step) == ("bf16", 2):
+        pairs = f.op(f"<{lanes} x i32>", f"bitcast {raw} to <{lanes} x i32>")
+        return [_cast(f, "bitcast", _by(f, what, pairs, by), "float") for what, by in (("shl", 16), ("and", -1 << 16))]
+    wide = widen(f, fmt, raw)
+    return [f.shuffle(wide, wide, list(range(first, count, step))) for first in range(step)]
+
+
+def write(f: Function, fmt: str, values: Sequence[Value], pointer: Value, mask: Value | None = None) -> None:
+    """Round an f32 value or vector, or two vectors whose lanes are in turn, to a format and store them."""
+    narrowed = narrow(f, fmt, *values)
     if mask is None:
         f.store(narrowed, pointer)
     else:
@@ -77,24 +90,34 @@ def _widen_e4m3(f: Function, bits: Value) -> Value:
 _WIDEN_F8 = {"f8_e5m2": _widen_e5m2, "f8_e4m3": _widen_e4m3}
 
 
-def narrow(f: Function, fmt: str, value: Value) -> Value:
+def narrow(f: Function, fmt: str, value: Value, second: Value | None = None) -> Value:
     """Return f32 values rounded to a format, ties to even. Every NaN becomes the canonical quiet NaN.
 
     bf16 is rounded by integer arithmetic. LLVM's conversion calls an external function on older processors and flushes
-    denormals to zero on newer ones.
+    denormals to zero on newer ones. If there is a second vector, the bf16 of both are in turn.
     """
+    if fmt == "bf16":
+        low = _by(f, "lshr", _bf16_above(f, value), 16)
+        if second is None:
+            return _cast(f, "trunc", low, "i16")
+        both = f.op(low.type, f"or {low}, {_by(f, 'and', _bf16_above(f, second), -1 << 16).name}")
+        kind = f"<{2 * int(both.type[1:].split(' x ')[0])} x i16>"
+        return f.op(kind, f"bitcast {both} to {kind}")
+    assert second is None, "only bf16 is faster to round and store with two vectors at once"
     wide, odd = value.type, f.op(_like(value, "i1"), f"fcmp uno {value}, {value.name}")
     if fmt in _WIDEN_F8:
         return _narrow_f8(f, FORMATS[fmt], value, odd)
-    if fmt != "bf16":
-        clean = f.select(odd, _constant(f, wide, _NAN["float"]), value)
-        if fmt == "f32":
-            return clean
-        half = _cast(f, "fptrunc", clean, "half")
-        return half if f.keeps_nan else f.select(odd, _constant(f, half.type, _NAN["half"]), half)
-    bits = _cast(f, "bitcast", value, "i32")
-    clean = f.select(odd, _constant(f, bits.type, _NAN["i32"]), _rounded(f, bits, 16))
-    return _cast(f, "trunc", _by(f, "lshr", clean, 16), "i16")
+    clean = f.select(odd, _constant(f, wide, _NAN["float"]), value)
+    if fmt == "f32":
+        return clean
+    half = _cast(f, "fptrunc", clean, "half")
+    return half if f.keeps_nan else f.select(odd, _constant(f, half.type, _NAN["half"]), half)
+
+
+def _bf16_above(f: Function, value: Value) -> Value:
+    """Return f32 values rounded to bf16, in the upper halves of 32 bits. The lower halves are arbitrary."""
+    bits, odd = _cast(f, "bitcast", value, "i32"), f.op(_like(value, "i1"), f"fcmp uno {value}, {value.name}")
+    return f.select(odd, _constant(f, bits.type, _NAN["i32"]), _rounded(f, bits, 16))
 
 
 def _rounded(f: Function, bits: Value, dropped: int) -> Value:

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from convgrad.engines.llvm.convert import BYTES, PairNarrow, read, write
+from convgrad.engines.llvm.convert import BYTES, PairNarrow, read_each, write
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.plan.backward_weights.taps import ELSEWHERE
 from convgrad.plan.recipe import F32_BYTES
@@ -31,6 +31,17 @@ def total(f: Function, sums: Value, bias: Value | None = None) -> Value:
     """Return sums + 0, plus the bias if there is one."""
     value = f.add(sums, f.zeros(sums.type))
     return value if bias is None else f.add(value, bias)
+
+
+def in_turn(f: Function, vectors: Sequence[Value], first: int, lanes: int) -> Value:
+    """Return one vector of the lanes of ``vectors`` in turn, from number ``first`` on."""
+    many, value = len(vectors), vectors[first % len(vectors)]
+    for step in range(min(many, lanes)):
+        picks = list(range(lanes)) if step else [-1] * lanes
+        for lane in range(step, lanes, many):
+            picks[lane] = (first + lane) // many + (lanes if step else 0)
+        value = f.shuffle(value, vectors[(first + step) % many], picks)
+    return value
 
 
 @dataclass(frozen=True)
@@ -52,26 +63,34 @@ class Epilogue:
 
     def store(self, value: Value, out: Value, mask: Value | None = None) -> None:
         """Add the old value if the call accumulates, then activate, round and store the result."""
-        f, lanes = self.f, self.lanes if value.type[0] == "<" else 0
+        self._store_each([value], out, mask)
+
+    def _store_each(self, values: Sequence[Value], out: Value, mask: Value | None = None) -> None:
+        """Store values as ``store`` does: one, or the lanes of several vectors in turn."""
+        f, lanes = self.f, self.lanes if values[0].type[0] == "<" else 0
         if self.accumulate is None:
-            self.write(value, out, mask)
+            self._write(values, out, mask)
             return
         with f.when(self.accumulate):
-            self.write(f.add(value, read(f, self.output, out, lanes, mask)), out, mask)
+            old = read_each(f, self.output, out, lanes, len(values), mask)
+            self._write([f.add(*each) for each in zip(values, old, strict=True)], out, mask)
         with f.otherwise():
-            self.write(value, out, mask)
+            self._write(values, out, mask)
 
-    def store_first(self, value: Value, out: Value, left: Value) -> None:
-        """Store the first ``left`` lanes of a vector; ``left`` may be negative or larger than the vector."""
-        f = self.f
-        with f.when(left >= self.lanes):
-            self.store(value, out)
+    def store_first(self, values: Sequence[Value], out: Value, left: Value, mask: Value | None = None) -> None:
+        """Store the first ``left`` lanes of vectors, in turn; ``left`` may be negative or larger than their number.
+
+        ``mask`` is the mask of these lanes, if it is known.
+        """
+        f, lanes = self.f, self.lanes * len(values)
+        with f.when(left >= lanes):
+            self._store_each(values, out)
         with f.otherwise(), f.when(f.compare("sgt", left, 0)):
-            self.store(value, out, f.mask(left, self.lanes))
+            self._store_each(values, out, f.mask(left, lanes) if mask is None else mask)
 
-    def write(self, value: Value, out: Value, mask: Value | None = None) -> None:
-        """Activate, round and store a value or vector."""
-        write(self.f, self.output, self.activated(value), out, mask)
+    def _write(self, values: Sequence[Value], out: Value, mask: Value | None = None) -> None:
+        """Activate, round and store values."""
+        write(self.f, self.output, [self.activated(value) for value in values], out, mask)
 
     def activated(self, value: Value) -> Value:
         """Return the activated ``value``. ReLU maps values below 0 to +0 and keeps NaN; ``value`` is never -0."""
@@ -169,7 +188,7 @@ class Panel:
                 for v, bias in enumerate(biases):
                     value = total(f, f.load(f"<{lanes} x float>", row.sums, v * lanes * F32_BYTES), bias)
                     place = f.at(row.out, self.vector_step * v)
-                    e.store_first(value, place, self.left(f.value(v)))
+                    e.store_first([value], place, self.left(f.value(v)))
                 moved = {"bias": f.at(row.bias, self.bias_step)} if per_row else {}
                 row.next(sums=f.at(row.sums, self.pitch), out=f.at(row.out, self.row_step), **moved)
 

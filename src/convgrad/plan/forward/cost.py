@@ -320,7 +320,8 @@ def stencil_costs(
     view = seen(view)
     lines, last, footprint = view.axes[-2], view.axes[-1], spec.footprint
     pieces = ceil(last.extent / spec.across) * ceil(view.n / spec.results)
-    loaded = len(footprint.vectors(spec.isa.lanes, spec.vectors)) * view.k
+    size = FORMATS[spec.operand].dtype.itemsize
+    loaded = len(footprint.loads(spec.isa.lanes, spec.vectors)) * ceil(footprint.apart * size / F32_BYTES) * view.k
     used = sum(taps.number for taps in footprint.last) * view.k * spec.results
     stored = spec.results * spec.lines * spec.vectors * len(footprint.last) * constants.SPATIAL_STORE_CYCLES
     cycles = 0.0
@@ -331,7 +332,7 @@ def stencil_costs(
         tile = max(adds * spec.vectors / 2, read) + stored + constants.SPATIAL_TILE_CYCLES
         cycles += ceil(len(part.positions) / spec.lines) * tile
     outer = view.groups * prod(axis.extent for axis in view.axes[:-2])
-    met = outer * lines.met * last.met * view.k * FORMATS[spec.operand].dtype.itemsize
+    met = outer * lines.met * last.met * view.k * size
     out = view.positions * view.groups * view.n * FORMATS[spec.output].dtype.itemsize
     traffic = machine.traffic_ns(met + out)
     return Costs(spec, operands, outer * pieces * cycles * machine.cycle_ns, traffic, 0.0, 0.0)

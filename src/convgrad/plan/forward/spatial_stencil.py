@@ -64,18 +64,17 @@ class Footprint(NamedTuple):
                 found.setdefault(line * taps.by_position + tap * taps.by_tap, []).append((line, tap))
         return dict(sorted(found.items(), reverse=taps.by_tap < 0))
 
-    def vectors(self, lanes: int, vectors: int) -> list[int]:
-        """Return the numbers of the first positions of the vectors that a row of a micro-tile loads, ascending."""
-        return sorted({
-            start for taps in self.last for tap in range(taps.number) for v in range(vectors)
-            for start in starts(taps.offset(v * lanes, tap), taps.by_position, lanes)
-        })  # fmt: skip
+    @property
+    def apart(self) -> int:
+        """The number of input positions from one that an output meets to that of the next output of its phase."""
+        return max(taps.by_position for taps in self.last)
 
-
-def starts(offset: int, by_position: int, lanes: int) -> list[int]:
-    """Return where the vectors begin that hold every ``by_position``-th position from ``offset`` on, for all lanes."""
-    begin = offset - offset % by_position
-    return [begin + number * lanes for number in range(by_position)]
+    def loads(self, lanes: int, vectors: int) -> list[int]:
+        """Return the first positions of the loads of a row of a micro-tile, ascending. Each has ``apart`` vectors."""
+        offsets = {
+            taps.offset(v * lanes, tap) for taps in self.last for tap in range(taps.number) for v in range(vectors)
+        }  # fmt: skip
+        return sorted({offset - offset % self.apart for offset in offsets})
 
 
 @dataclass(frozen=True)
@@ -163,10 +162,17 @@ def _not_unrolled(view: ForwardNest) -> str:
     return "" if far * len(last.phases) <= MAX_PHASES else f"neighbouring outputs read inputs over {MAX_PHASES} apart"
 
 
-def _footprint(view: ForwardNest) -> Footprint:
-    """Return the taps of a kernel that is unrolled over the taps of a nest."""
+def _footprint(view: ForwardNest, by_turns: bool) -> Footprint:
+    """Return the taps of a kernel that is unrolled over the taps of a nest.
+
+    If ``by_turns`` is true, even and odd outputs of a line are phases of their own. Then one load of bf16 has the
+    inputs of two vectors, and a single instruction widens every second one.
+    """
     lines, last = view.axes[-2:]
     of_lines, of_last = (tuple(_taps(part, axis.phases[0]) for part in axis.phases) for axis in (lines, last))
+    if by_turns and len(of_last) == of_last[0].by_position == 1:
+        (taps,) = of_last
+        of_last = tuple(taps._replace(met=taps.met + turn, by_position=2) for turn in range(2))
     return Footprint(of_lines, of_last, (lines.kernel, last.kernel), view.k)
 
 
@@ -178,7 +184,8 @@ def _taps(part: Part, first: Part) -> Taps:
 def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[SpatialStencilSpec, Operands]]:
     """Yield the spatial stencils. Half of the registers hold sums, and lines are chosen to divide their number."""
     view = seen(view)
-    footprint = _footprint(view)
+    by_turns = problem.operand_format == BF16 and view.axes[-1].extent > isa.lanes
+    footprint = _footprint(view, by_turns)
     names = (problem.operand_format.name, problem.output_format.name)
     results = next(number for number in RESULTS if number <= view.n)
     last, lines, phases = view.axes[-1].extent, view.axes[-2], len(footprint.last)

@@ -10,7 +10,7 @@ from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import arguments
 from convgrad.engines.llvm.packing import Cells, Copy
-from convgrad.engines.llvm.store import Epilogue, total
+from convgrad.engines.llvm.store import Epilogue, in_turn, total
 from convgrad.formats import F32
 from convgrad.plan.forward.kn2row import VECTORS, Kn2rowSpec
 from convgrad.plan.forward.kn2row_schedule import ENTRY, LAST_BLOCK, NODE, OUTER, PHASE
@@ -135,21 +135,8 @@ def _shuffled(f: Function, streams: int, lanes: int) -> None:
     with f.loop((f.count + (lanes - 1)) >> (lanes.bit_length() - 1), source=f.source, to=f.to) as piece:
         vectors = [f.load(kind, f.at(piece.source, f.step * stream)) for stream in range(streams)]
         for v in range(streams):
-            f.store(_interleaved(f, vectors, v * lanes, lanes), piece.to, v * vector)
+            f.store(in_turn(f, vectors, v * lanes, lanes), piece.to, v * vector)
         piece.next(source=f.at(piece.source, vector), to=f.at(piece.to, streams * vector))
-
-
-def _interleaved(f: Function, vectors: list[Value], first: int, lanes: int) -> Value:
-    """Return one vector of the interleaved lanes of ``vectors``, from lane ``first`` on."""
-    many, value = len(vectors), None
-    for row in sorted({(first + lane) % many for lane in range(lanes)}):
-        here = [lane for lane in range(lanes) if (first + lane) % many == row]
-        picks = [-1 if value is None else lane for lane in range(lanes)]
-        for lane in here:
-            picks[lane] = (first + lane) // many + (0 if value is None else lanes)
-        value = f.shuffle(vectors[row] if value is None else value, vectors[row], picks)
-    assert value is not None
-    return value
 
 
 def _store(module: Module, spec: Kn2rowSpec) -> None:
@@ -163,7 +150,7 @@ def _store(module: Module, spec: Kn2rowSpec) -> None:
     if spec.out in (CHANNELS, SPATIAL):
         vectors = (f.count + (lanes - 1)) >> (lanes.bit_length() - 1)
         with f.loop(vectors, source=f.source, out=f.out) as each:
-            e.store_first(f.load(kind, each.source), each.out, f.count - each.index * lanes)
+            e.store_first([f.load(kind, each.source)], each.out, f.count - each.index * lanes)
             each.next(source=f.at(each.source, lanes * F32_BYTES), out=f.at(each.out, lanes * size))
     else:
         with f.loop(f.count, source=f.source, out=f.out) as each:

@@ -2,36 +2,43 @@
 
 Micro-tiles are unrolled over the taps of the last two axes. A vector of inputs is loaded once per input row and tap of
 the last axis, and serves all lines of the micro-tile that have a tap in this row. Rows are visited in the order in
-which the taps of each output ascend. If the last axis has two phases, as in a data gradient with stride 2, the sums of
-both are interleaved before they are stored.
+which the taps of each output ascend. If the last axis has two phases, as in a data gradient with stride 2, their sums
+are stored in turn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from itertools import product
+from math import prod
+
+import numpy as np
 
 from convgrad.engines.llvm.arguments import Named, columns, going
-from convgrad.engines.llvm.convert import BYTES, read
+from convgrad.engines.llvm.convert import BYTES, read, read_each
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.packing import bias, nested
-from convgrad.engines.llvm.store import Epilogue, total
+from convgrad.engines.llvm.store import Epilogue, in_turn, total
+from convgrad.formats import BF16
 from convgrad.plan.constants import PREFETCH_BLOCKS
-from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec, Taps, starts
+from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec, Taps
 from convgrad.plan.forward.spatial_stencil_schedule import PART, TASK
 from convgrad.plan.recipe import F32_BYTES
 
 MAX_BLOCK_ADDS = 96  # multiply-adds of a block of IR
+HELD_SPARE = 7  # registers for inputs, besides sums and all weights
 Step = tuple[int, int, int]  # a phase and a tap of the last axis, and an input channel
-WHOLE, SOME = "whole", "some"  # kernels for micro-tiles with all taps of all outputs, and for others
+WHOLE = "whole"  # the kernel for micro-tiles whose inputs all exist
+ZEROS, OMITTED = "zeros", "omitted"  # kernels for others: absent inputs are zeros, or their products are omitted
 
 
 def bodies(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit the functions that the nest calls: packing, and micro-tiles for each phase of lines."""
     bias(module, spec.operand)
     _pack_a(module, spec)
-    for phase, exists in product(range(len(spec.footprint.lines)), (WHOLE, SOME)):
+    for phase, exists in product(range(len(spec.footprint.lines)), (WHOLE, ZEROS, OMITTED)):
         _MicroTile(module, spec, phase, exists).emit()
     _plane(module, spec)
     _groups(module, spec)
@@ -41,7 +48,7 @@ def task(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit ``task``, which packs the weights of some groups, and then computes these groups."""
     f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
     a, t = arguments(f, spec), columns(f, f.task, TASK)
-    axes = along(a, spec)
+    axes, size = along(a, spec), a.result_bytes * a.n
     begin = {
         "weights": f.at(a.weights, t.group * a.weights_group), "bias": f.at(a.bias, t.group * a.n * a.bias_n),
         "to": f.at(f.scratch, a.b_at), "bias_to": f.at(f.scratch, a.bias_at),
@@ -50,12 +57,13 @@ def task(module: Module, spec: SpatialStencilSpec) -> None:
         f.call("pack_a", f.arguments, group.weights, group.bias, group.to, group.bias_to)
         group.next(
             weights=f.at(group.weights, a.weights_group), bias=f.at(group.bias, a.bias_n * a.n),
-            to=f.at(group.to, a.result_bytes * a.n), bias_to=f.at(group.bias_to, a.n * F32_BYTES),
+            to=f.at(group.to, size), bias_to=f.at(group.bias_to, a.n * F32_BYTES),
         )  # fmt: skip
+    finite = _finite(f, spec.isa.lanes, begin["to"], f.op("i64", f"udiv {t.groups * size}, {F32_BYTES}"))
 
     def parts(at: int, chosen: list[Value]) -> None:
         if at == spec.axes - 2:
-            f.call("compute", f.arguments, f.scratch, t.group, t.groups, *chosen)
+            f.call("compute", f.arguments, f.scratch, t.group, t.groups, finite, *chosen)
             return
         with f.loop(axes[at].count, part=f.at(a.parts, axes[at].first)) as each:
             parts(at + 1, [*chosen, each.part])
@@ -80,12 +88,28 @@ def _pack_a(module: Module, spec: SpatialStencilSpec) -> None:
     f.done()
 
 
+def _finite(f: Function, lanes: int, values: Value, count: Value) -> Value:
+    """Return whether ``count`` weights are finite, as an i64.
+
+    The product of a finite weight and 0 is 0. It does not change a result, because +0 is added to each sum at the end.
+    """
+    kind, exponent = f"<{lanes} x i32>", f.splat(Value(f, "i32", str(0x7F800000)), lanes)
+    vectors = (count + (lanes - 1)) >> (lanes.bit_length() - 1)
+    with f.loop(vectors, values=values, infinite=f.zeros(f"<{lanes} x i1>")) as each:
+        bits = f.masked_load(kind, each.values, f.mask(count - each.index * lanes, lanes))
+        some = f.compare("eq", f.op(kind, f"and {bits}, {exponent.name}"), exponent)
+        infinite = f.op(some.type, f"or {each.infinite}, {some.name}")
+        each.next(values=f.at(each.values, lanes * F32_BYTES), infinite=infinite)
+    return f.select(f.any_of([each.infinite]), f.value(0), f.value(1))
+
+
 def _groups(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit ``compute``, which computes the planes of some groups, image by image: planes of an image are neighbours."""
     names = [f"part{axis}" for axis in range(spec.axes - 2)]
     f = module.function(
-        "compute", False, arguments="ptr", scratch="ptr", group="i64", groups="i64", **dict.fromkeys(names, "ptr")
-    )
+        "compute", False, arguments="ptr", scratch="ptr", group="i64", groups="i64", finite="i64",
+        **dict.fromkeys(names, "ptr"),
+    )  # fmt: skip
     a = arguments(f, spec)
     parts = [columns(f, f.parameters[name], PART) for name in names]
 
@@ -101,7 +125,7 @@ def _groups(module: Module, spec: SpatialStencilSpec) -> None:
     def groups(data: Value, out: Value) -> None:
         weights, bias = f.at(f.scratch, a.b_at), f.at(f.scratch, a.bias_at)
         with f.when(going(f, a)), f.loop(f.groups, data=data, out=out, weights=weights, bias=bias) as group:
-            f.call("plane", f.arguments, group.data, group.out, group.weights, group.bias)
+            f.call("plane", f.arguments, group.data, group.out, group.weights, group.bias, f.finite)
             group.next(
                 data=f.at(group.data, a.data_group), out=f.at(group.out, a.out_group),
                 weights=f.at(group.weights, a.result_bytes * a.n), bias=f.at(group.bias, a.n * F32_BYTES),
@@ -113,14 +137,16 @@ def _groups(module: Module, spec: SpatialStencilSpec) -> None:
 
 def _plane(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit ``plane``, which computes the outputs of a group and an image."""
-    f = module.function("plane", False, arguments="ptr", data="ptr", out="ptr", weights="ptr", biases="ptr")
+    f = module.function(
+        "plane", False, arguments="ptr", data="ptr", out="ptr", weights="ptr", biases="ptr", finite="i64"
+    )
     a, size, out_bytes = arguments(f, spec), BYTES[spec.operand], BYTES[spec.output]
     footprint, (lines, last) = spec.footprint, along(a, spec)[-2:]
-    across = spec.vectors * spec.isa.lanes * max(taps.by_position for taps in footprint.last)
+    across = spec.vectors * spec.isa.lanes * footprint.apart
     q = columns(f, f.at(a.parts, last.first), PART)
     pieces = f.op("i64", f"udiv {a.extent + (spec.across - 1)}, {spec.across}")
     by_results = f.op("i64", f"udiv {a.n + (spec.results - 1)}, {spec.results}")
-    loaded = footprint.vectors(spec.isa.lanes, spec.vectors)
+    loaded = footprint.loads(spec.isa.lanes, spec.vectors)
     for phase, taps in enumerate(footprint.lines):
         p = columns(f, f.at(a.parts, lines.first + phase * PART.bytes), PART)
         blocks = f.op("i64", f"udiv {p.count + (spec.lines - 1)}, {spec.lines}")
@@ -140,7 +166,8 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
                 whole = inside
                 if loaded:
                     whole = whole & f.compare("sge", piece.first, -loaded[0])
-                    whole = whole & f.compare("slt", piece.first + (loaded[-1] + spec.isa.lanes - 1), a.met)
+                    end = loaded[-1] + footprint.apart * spec.isa.lanes
+                    whole = whole & f.compare("sle", piece.first + end, a.met)
                 with f.loop(by_results) as result:
                     wanted = result.index * spec.results
                     start = f.min(wanted, a.n - spec.results)
@@ -152,7 +179,10 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
                     with f.when(whole):
                         f.call(f"micro_tile_{phase}_{WHOLE}", *given)
                     with f.otherwise():
-                        f.call(f"micro_tile_{phase}_{SOME}", *given)
+                        with f.when(f.compare("ne", f.finite, 0)):
+                            f.call(f"micro_tile_{phase}_{ZEROS}", *given)
+                        with f.otherwise():
+                            f.call(f"micro_tile_{phase}_{OMITTED}", *given)
                 piece.next(
                     data=f.at(piece.data, across * size), out=f.at(piece.out, spec.across * out_bytes),
                     first=piece.first + across, left=piece.left - spec.across,
@@ -169,10 +199,11 @@ class _MicroTile:
             f"micro_tile_{phase}_{exists}", arguments="ptr", data="ptr", weights="ptr", row="i64", first="i64",
             out="ptr", out_step="i64", bias="ptr", left="i64", across="i64", skip="i64",
         )  # fmt: skip
-        self.spec, self.footprint, self.phase, self.whole = spec, spec.footprint, phase, exists == WHOLE
+        self.spec, self.footprint, self.phase, self.exists = spec, spec.footprint, phase, exists
         self.a: Named = arguments(self.f, spec)
         self.lanes = spec.isa.lanes
-        self.masks: dict[tuple[int, int], Value] = {}
+        self.held: list[Value] = []  # weights in registers for the whole micro-tile: all or none
+        self.masks: dict[tuple[int, int, int], Value] = {}  # by first position, step and number of lanes
 
     def emit(self) -> None:
         """Emit the function, which sums row by row, then stores."""
@@ -182,11 +213,14 @@ class _MicroTile:
         line_bytes, line_met, once = self.a.line_bytes, self.a.line_met, f.opaque(f.value(1))
         if spec.results > 1:
             self._prefetch_out()
-        if not self.whole:
+        if self.exists != WHOLE:
             self._make_masks()
+        weights = spec.results * prod(self.footprint.kernel) * self.footprint.k
+        if weights + HELD_SPARE <= spec.isa.registers // 2:
+            self.held = [self._weight(number) for number in range(weights)]
         for row, used in self.footprint.rows(self.phase, spec.lines).items():
             data, rounds = f.at(f.data, line_bytes * row), once
-            if not self.whole:
+            if self.exists != WHOLE:
                 exists = f.op("i1", f"icmp ult {f.row + row}, {line_met.name}")
                 rounds = f.select(exists, once, f.value(0))
             for steps in self._parts_of_row(len(used)):
@@ -205,23 +239,25 @@ class _MicroTile:
 
     def _make_masks(self) -> None:
         """Compute the masks of existing positions: of loaded vectors, and of the lanes that a tap has."""
-        f, lanes, limit = self.f, self.lanes, self.f.splat(self.f.op("i32", f"trunc {self.a.met} to i32"), self.lanes)
-        begin = f.splat(f.op("i32", f"trunc {f.first} to i32"), lanes)
-        wanted = {(start, 1) for start in self.footprint.vectors(lanes, self.spec.vectors)}
-        for taps, v in product(self.footprint.last, range(self.spec.vectors)):
-            wanted |= {(taps.offset(v * lanes, tap), taps.by_position) for tap in range(taps.number)}
-        for start, step in sorted(wanted):
+        f, apart = self.f, self.footprint.apart
+        begin, limit = (f.op("i32", f"trunc {value} to i32") for value in (f.first, self.a.met))
+        wanted = {(start, 1, self.lanes * apart) for start in self.footprint.loads(self.lanes, self.spec.vectors)}
+        if self.exists == OMITTED:
+            for taps, v in product(self.footprint.last, range(self.spec.vectors)):
+                wanted |= {(taps.offset(v * self.lanes, tap), apart, self.lanes) for tap in range(taps.number)}
+        for start, step, lanes in sorted(wanted):
             numbers = f.numbers("i32", range(start, start + lanes * step, step))
-            there = f.op(f"<{lanes} x i32>", f"add {begin}, {numbers.name}")
-            self.masks[start, step] = f.op(f"<{lanes} x i1>", f"icmp ult {there}, {limit.name}")
+            there = f.op(f"<{lanes} x i32>", f"add {f.splat(begin, lanes)}, {numbers.name}")
+            self.masks[start, step, lanes] = f.op(f"<{lanes} x i1>", f"icmp ult {there}, {f.splat(limit, lanes).name}")
 
     def _parts_of_row(self, lines: int) -> Iterator[Sequence[Step]]:
         """Yield the steps of an input row that ``lines`` lines use, in parts that are blocks of their own in the IR.
 
         In longer blocks, LLVM moves loads so far from their uses that it must spill registers.
         """
-        taps = ((phase, tap) for phase, taps in enumerate(self.footprint.last) for tap in range(taps.number))
-        steps = [(*each, k) for each, k in product(taps, self._order_of_k())]
+        last = self.footprint.last
+        ascending = product(range(max(taps.number for taps in last)), self._order_of_k(), range(len(last)))
+        steps = [(phase, tap, k) for tap, k, phase in ascending if tap < last[phase].number]
         together = max(1, MAX_BLOCK_ADDS // (lines * self.spec.results * self.spec.vectors))
         return (steps[first : first + together] for first in range(0, len(steps), together))
 
@@ -230,12 +266,14 @@ class _MicroTile:
     ) -> dict[str, Value]:
         """Return the sums after some steps of all lines that use a row."""
         f, spec, lines = self.f, self.spec, self.footprint.lines[self.phase]
+        shape = (spec.results, *self.footprint.kernel, self.footprint.k)
         loaded: dict[tuple[int, int], Value] = {}
         for phase, tap, k in steps:
             taps = self.footprint.last[phase]
             inputs = [self._inputs(row, taps, tap, k, v, loaded) for v in range(spec.vectors)]
             for (line, line_tap), r in product(used, range(spec.results)):
-                weight = self._weight(r, (lines.first + line_tap * lines.step, taps.first + tap * taps.step), k)
+                place = (r, lines.first + line_tap * lines.step, taps.first + tap * taps.step, k)
+                weight = self._weight(int(np.ravel_multi_index(place, shape)))
                 for v, (x, mask) in enumerate(inputs):
                     name = f"sum{r}_{line}_{phase}_{v}"
                     after = f.fma(x, weight, sums[name])
@@ -247,49 +285,43 @@ class _MicroTile:
         count = self.footprint.k
         return [k ^ 1 if self.spec.pairs and k ^ 1 < count else k for k in range(count)]
 
-    def _weight(self, result: int, tap: tuple[int, int], k: int) -> Value:
-        """Load a weight into all lanes."""
-        f, (lines, last) = self.f, self.footprint.kernel
-        number = ((result * lines + tap[0]) * last + tap[1]) * self.footprint.k + k
-        return f.splat(f.load("float", f.weights, number * F32_BYTES), self.lanes)
+    def _weight(self, number: int) -> Value:
+        """Load a weight into all lanes, unless a register holds it."""
+        f = self.f
+        return self.held[number] if self.held else f.splat(f.load("float", f.weights, number * F32_BYTES), self.lanes)
 
     def _inputs(
         self, row: Value, taps: Taps, tap: int, k: int, v: int, loaded: dict[tuple[int, int], Value]
     ) -> tuple[Value, Value | None]:
         """Return the inputs that a vector of outputs meets, and the mask of those that exist, or None for all."""
-        f, lanes, offset = self.f, self.lanes, taps.offset(v * self.lanes, tap)
-        vectors = []
-        for start in starts(offset, taps.by_position, lanes):
-            if (start, k) not in loaded:
-                place = f.at(f.at(row, start * BYTES[self.spec.operand]), self.a.data_k * k)
-                loaded[start, k] = read(f, self.spec.operand, place, lanes, self.masks.get((start, 1)))
-            vectors.append(loaded[start, k])
-        mask = self.masks.get((offset, taps.by_position))
-        if len(vectors) == 1:
-            return vectors[0], mask
-        picks = [offset % taps.by_position + lane * taps.by_position for lane in range(lanes)]
-        return f.shuffle(vectors[0], vectors[1], picks), mask
+        f, lanes, apart = self.f, self.lanes, self.footprint.apart
+        offset = taps.offset(v * lanes, tap)
+        if (offset, k) not in loaded:
+            start = offset - offset % apart
+            place = f.at(f.at(row, start * BYTES[self.spec.operand]), self.a.data_k * k)
+            vectors = read_each(f, self.spec.operand, place, lanes, apart, self.masks.get((start, 1, lanes * apart)))
+            loaded |= {(start + each, k): vector for each, vector in enumerate(vectors)}
+        return loaded[offset, k], self.masks[offset, apart, lanes] if self.exists == OMITTED else None
 
     def _store(self, sums: dict[str, Value]) -> None:
         """Store the results from ``skip`` on, for lines and lanes that exist."""
-        f, spec, lanes, out_bytes = self.f, self.spec, self.lanes, BYTES[self.spec.output]
+        f, spec, lanes, size = self.f, self.spec, self.lanes, BYTES[self.spec.output]
         e, phases = Epilogue.of(f, spec, self.a.accumulate), range(len(self.footprint.last))
+        together = len(phases) if spec.output == BF16.name else 1  # vectors that are narrowed to one
+        stores = range(0, spec.vectors * len(phases), together)
+        left = {first: f.across - first * lanes for first in stores}
+        masks = {first: f.mask(left[first], lanes * together) for first in stores}
         for r in range(spec.results):
             bias = f.splat(f.load("float", f.bias, r * F32_BYTES), lanes)
-            for line in range(spec.lines):
-                with f.when(f.compare("sle", f.skip, r) & f.compare("sgt", f.left, line)):
+            with f.when(f.compare("sle", f.skip, r)), ExitStack() as lines:
+                for line in range(spec.lines):
+                    if line:
+                        lines.enter_context(f.when(f.compare("sgt", f.left, line)))
                     place = f.at(f.at(f.out, self.a.out_n * r), f.out_step * line)
+                    vectors = list[Value]()
                     for v in range(spec.vectors):
                         totals = [total(f, sums[f"sum{r}_{line}_{phase}_{v}"], bias) for phase in phases]
-                        for number, value in enumerate(_interleaved(f, totals, lanes)):
-                            first = (v * len(phases) + number) * lanes
-                            e.store_first(value, f.at(place, first * out_bytes), f.across - first)
-
-
-def _interleaved(f: Function, vectors: list[Value], lanes: int) -> list[Value]:
-    """Return vectors whose lanes are taken from each of one or two vectors in turn."""
-    if len(vectors) == 1:
-        return vectors
-    turns = [lane // 2 + lanes * (lane % 2) for lane in range(2 * lanes)]
-    one, other = vectors
-    return [f.shuffle(one, other, turns[:lanes]), f.shuffle(one, other, turns[lanes:])]
+                        vectors += totals if together > 1 else [in_turn(f, totals, n * lanes, lanes) for n in phases]
+                    for first in stores:
+                        values, to = vectors[first : first + together], f.at(place, first * lanes * size)
+                        e.store_first(values, to, left[first], masks[first])
