@@ -216,7 +216,7 @@ def kind_of(plan: AnyPlan) -> Any:
 def dealt(one: Small, number: int, threads: int = 1) -> AnyPlan:
     """Return the plan that a number deals to a problem, instruction set by instruction set."""
     found = unlike(one.plans(ISAS[HOST[number // 3 % len(HOST)]], threads), number % 2)
-    return found[number // 2 % len(found)]
+    return found[number // 2 * len(found) // (DEALT // 2)]
 
 
 def recut(plan: AnyPlan, view: ForwardNest, threads: int = 1) -> Iterator[AnyPlan]:
