@@ -31,18 +31,26 @@ CHOSEN = (
     "BWD_D f32 NCX g96mb4ic96ih112oc96oh56kh3sh2ph1",
     "FWD_D f32 NCX mb64ic3ih32oc64oh32kh3ph1",
     "BWD_D f32 NCX mb4ic64ih128oc1oh128kh1ph0",
+    "FWD_D f32 NCX g64mb2ic64id16oc64od16kd3pd1",
 )
-OTHERS = (  # positions are not contiguous; neighbours are three apart; 12 results; too many taps; taps along three axes
+OTHERS = (  # positions are not contiguous; neighbours are three apart; 12 results; too many taps, of two and three axes
     "FWD_D f32 NXC g192mb4ic192ih28oc192oh28kh3ph1",
     "FWD_D f32 NCX g96mb4ic96ih112oc96oh38kh3sh3ph1",
     "BWD_D f32 NCX g96mb4ic96ih112oc96oh38kh3sh3ph1",
     "FWD_D f32 NCX mb4ic8ih56oc12oh56kh3ph1",
     "FWD_D f32 NCX g64mb4ic64ih28oc64oh28kh11ph5",
-    "FWD_D f32 NCX g64mb2ic64id16oc64od16kd3pd1",
+    "FWD_D f32 NCX g64mb2ic64id16oc64od16kd5pd2",
 )
 AWAY = (  # planes of padding; planes between those of dst
     "FWD_D f32 NCX g6mb2ic6id3ih5iw9oc6od5oh5ow9kd1kh3kw3pd1ph1pw1",
     "BWD_D f32 NCX g6mb2ic6id5ih5iw9oc6od3oh5ow9kd1kh3kw3sd2ph1pw1",
+)
+VOLUMES = (  # planes of padding, strides of two and data gradients of them, dilation
+    "FWD_D f32 NCX:OIX g3mb2ic3id5ih6iw18oc3od5oh6ow18kd3kh3kw3pd1ph1pw1",
+    "FWD_D bf16 NCX:OIX mb2ic2id2ih4iw40oc16od6oh4ow40kd3kh3kw3pd3ph1pw1",
+    "BWD_D bf16 NCX:OIX g2mb1ic2id5ih7iw33oc2od3oh4ow17kd3kh3kw3sd2sh2sw2pd1ph1pw1",
+    "FWD_D f16 NCX:OIX g2mb1ic4id7ih5iw34oc10od2oh3ow34kd2kh3kw3sd2sh2sw1dd2ph1pw1",
+    "BWD_D f32 NCX:OIX g3mb2ic6id6ih3iw9oc3od4oh3ow9kd3kh1kw3pw1",
 )
 SMALL = (("groups along rows", "dst"), ("depthwise", "dst"), ("depthwise", "src"))
 
@@ -158,3 +166,12 @@ def test_lines_that_end_with_a_vector(number: int, fmt: str, width: int) -> None
     """The last vector of each line needs one input of padding."""
     line = f"FWD_D {fmt} NCX:OIX g3mb1ic3oc3ih5iw{width}oh5ow{width}kh3kw3ph1pw1"
     assert_stencils(problem(line), number, slice(None), number % 2 == 1)
+
+
+@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("line", VOLUMES)
+def test_bits_of_taps_along_three_axes(number: int, line: str) -> None:
+    """In every second problem, weights are infinite."""
+    one = replace(problem(line), accumulate=number == 3)
+    assert_stencils(one, number, slice(None), number % 2 == 1)

@@ -324,12 +324,13 @@ def stencil_costs(
     loaded = len(footprint.loads(spec.isa.lanes, spec.vectors)) * ceil(footprint.apart * size / F32_BYTES) * view.k
     used = sum(taps.number for taps in footprint.last) * view.k * spec.results
     stored = spec.results * spec.lines * spec.vectors * len(footprint.last) * constants.SPATIAL_STORE_CYCLES
+    outer_taps = prod(axis.parts.meetings / axis.extent for axis in view.axes[:-2])  # of a position, on average
     cycles = 0.0
     for phase, part in enumerate(lines.phases):
         rows = footprint.rows(phase, spec.lines)
         adds = sum(map(len, rows.values())) * used
         read = len(rows) * loaded * machine.vector_load_cycles + adds * constants.SPATIAL_WEIGHT_CYCLES
-        tile = max(adds * spec.vectors / 2, read) + stored + constants.SPATIAL_TILE_CYCLES
+        tile = max(adds * spec.vectors / 2, read) * outer_taps + stored + constants.SPATIAL_TILE_CYCLES
         cycles += ceil(len(part.positions) / spec.lines) * tile
     outer = view.groups * prod(axis.extent for axis in view.axes[:-2])
     met = outer * lines.met * last.met * view.k * size

@@ -2,8 +2,8 @@
 
 In other kernels, the output channels of a small group leave most lanes of a vector empty, and packing and transposing
 take longer than few multiply-adds. Here a vector of input positions is read in place and multiplied by one weight per
-output channel. Kernels are unrolled over the taps of the last two axes. If a tap is absent for a lane, the sum of this
-lane does not change.
+output channel. Kernels are unrolled over the taps of the last two axes, and have loops over those of other axes. If a
+tap is absent for a lane, the sum of this lane does not change.
 
 The kernel has no bf16 pairs, because each pair would need two vectors of positions, interleaved. Pairs would pay only
 for four or more output channels, and only if a multiply-add of a pair is as fast as one of a single k.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple
 
 from convgrad.formats import BF16
@@ -45,17 +46,17 @@ class Taps(NamedTuple):
 
 
 class Footprint(NamedTuple):
-    """The taps of the last two axes, by phase, and the input channels of a group."""
+    """The taps of the last two axes, by phase, the number of all taps, and the input channels of a group."""
 
     lines: tuple[Taps, ...]
     last: tuple[Taps, ...]
-    kernel: tuple[int, int]  # the number of taps of both axes
+    kernel: tuple[int, int, int]  # the number of taps of the axes before the last two, together, and of each of these
     k: int
 
     def rows(self, phase: int, lines: int) -> dict[int, list[tuple[int, int]]]:
         """Return the lines and taps that use each input row, by its number, in an order in which taps ascend.
 
-        >>> Footprint((Taps(0, 1, 2, 0, 1, 1),), (), (2, 1), 1).rows(0, 2)
+        >>> Footprint((Taps(0, 1, 2, 0, 1, 1),), (), (1, 2, 1), 1).rows(0, 2)
         {0: [(0, 0)], 1: [(0, 1), (1, 0)], 2: [(1, 1)]}
         """
         taps, found = self.lines[phase], dict[int, list[tuple[int, int]]]()
@@ -152,10 +153,8 @@ def _not_unrolled(view: ForwardNest) -> str:
     if view.taps * view.k > constants.SPATIAL_MAX_TERMS or view.k > constants.SPATIAL_MAX_CHANNELS:
         return "there are too many taps or channels"
     *outer, _, last = view.axes
-    if any(axis.kernel > 1 for axis in outer):
-        return "there are taps along more than two axes"
-    if any((axis.parts.taps == 0).any() for axis in outer):
-        return "along an outer axis, some positions meet no input"
+    if prod(axis.kernel for axis in outer) == 1 and any((axis.parts.taps == 0).any() for axis in outer):
+        return "along an outer axis with one tap, some positions meet no input"
     if view.order.blocks * view.order.units > 1:
         return "a sum has more than one accumulation chain"
     far = max(part.by_position for part in last.phases)
@@ -173,7 +172,8 @@ def _footprint(view: ForwardNest, by_turns: bool) -> Footprint:
     if by_turns and len(of_last) == of_last[0].by_position == 1:
         (taps,) = of_last
         of_last = tuple(taps._replace(met=taps.met + turn, by_position=2) for turn in range(2))
-    return Footprint(of_lines, of_last, (lines.kernel, last.kernel), view.k)
+    outer = prod(axis.kernel for axis in view.axes[:-2])
+    return Footprint(of_lines, of_last, (outer, lines.kernel, last.kernel), view.k)
 
 
 def _taps(part: Part, first: Part) -> Taps:
@@ -184,10 +184,10 @@ def _taps(part: Part, first: Part) -> Taps:
 def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[SpatialStencilSpec, Operands]]:
     """Yield the spatial stencils. Half of the registers hold sums, and lines are chosen to divide their number."""
     view = seen(view)
-    by_turns = problem.operand_format == BF16 and view.axes[-1].extent > isa.lanes
-    footprint = _footprint(view, by_turns)
     names = (problem.operand_format.name, problem.output_format.name)
     results = next(number for number in RESULTS if number <= view.n)
+    by_turns = problem.operand_format == BF16 and view.axes[-1].extent > isa.lanes and 4 * results <= isa.registers
+    footprint = _footprint(view, by_turns)
     last, lines, phases = view.axes[-1].extent, view.axes[-2], len(footprint.last)
     extent = max(len(part.positions) for part in lines.phases)
     for vectors in (1, 2, 4):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 
 from convgrad.plan.constants import PREFETCH_MAX_LINE_BYTES
 from convgrad.plan.forward.nest import Along, ForwardNest
@@ -25,7 +26,10 @@ NUMBERS = Record(
 )  # fmt: skip
 ALONG = Record("kernel", "tap", "first", "count")  # an axis: number of taps, bytes from a tap to the next, rows of PART
 TASK = Record("group", "groups")
-PART = Record("count", "out", "out_step", "data", "data_step", "met")  # data: bytes to the input of the first position
+PART = Record(
+    "count", "out", "out_step", "data", "data_step", "met",  # data: bytes to the input of the first position
+    "taps", "tap", "tap_step", "tap_data",  # tap: bytes to the first tap in packed weights
+)  # fmt: skip
 
 
 @cache
@@ -43,7 +47,8 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
         parts = axis.phases if at >= len(view.axes) - 2 else axis.parts
         first = len(rows) * PART.bytes
         numbers |= ALONG.values(f"axis{at}", kernel=axis.kernel, tap=axis.weights, first=first, count=len(parts))
-        rows.extend(_part(axis, part) for part in parts)
+        tap_bytes = prod(inner.kernel for inner in view.axes[at + 1 :]) * view.k * F32_BYTES
+        rows.extend(_part(axis, part, tap_bytes) for part in parts)
     tasks = [{"group": first, "groups": end - first} for first, end in evenly(view.groups, *plan.parts)]
     groups = max(task["groups"] for task in tasks)
     result_bytes = view.taps * view.k * F32_BYTES
@@ -62,11 +67,12 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
     return Schedule({"tasks": TASK.rows(tasks), "parts": PART.rows(rows)}, numbers, size + 4 * LINE_BYTES)
 
 
-def _part(axis: Along, part: Part) -> dict[str, int]:
-    """Return a row of PART for a part of an axis."""
+def _part(axis: Along, part: Part, tap_bytes: int) -> dict[str, int]:
+    """Return a row of PART for a part of an axis, whose taps are ``tap_bytes`` apart in packed weights."""
     met = part.met if part.taps else 0
     return {
         "count": len(part.positions), "out": part.positions.start * axis.out,
         "out_step": part.positions.step * axis.out, "data": met * axis.data, "data_step": part.by_position * axis.data,
-        "met": met,
+        "met": met, "taps": len(part.taps), "tap": part.taps.start * tap_bytes,
+        "tap_step": part.taps.step * tap_bytes, "tap_data": part.by_tap * axis.data,
     }  # fmt: skip

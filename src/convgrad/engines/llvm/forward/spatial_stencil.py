@@ -1,9 +1,9 @@
 """The spatial stencil: the lanes of a vector are neighbouring outputs of a line, and a weight is in all lanes.
 
-Micro-tiles are unrolled over the taps of the last two axes. A vector of inputs is loaded once per input row and tap of
-the last axis, and serves all lines of the micro-tile that have a tap in this row. Rows are visited in the order in
-which the taps of each output ascend. If the last axis has two phases, as in a data gradient with stride 2, their sums
-are stored in turn.
+Micro-tiles are unrolled over the taps of the last two axes, and have a loop over those of each other axis. A vector of
+inputs is loaded once per input row and tap of the last axis, and serves all lines of the micro-tile that have a tap in
+this row. Rows are visited in the order in which the taps of each output ascend. If the last axis has two phases, as in
+a data gradient with stride 2, their sums are stored in turn.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.convert import BYTES, read, read_each
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.forward.arguments import along, arguments
+from convgrad.engines.llvm.forward.arguments import along, arguments, each_tap
 from convgrad.engines.llvm.packing import bias, nested
 from convgrad.engines.llvm.store import Epilogue, in_turn, total
 from convgrad.formats import BF16
 from convgrad.plan.constants import PREFETCH_BLOCKS
-from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec, Taps
+from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
 from convgrad.plan.forward.spatial_stencil_schedule import PART, TASK
 from convgrad.plan.recipe import F32_BYTES
 
@@ -105,13 +105,11 @@ def _finite(f: Function, lanes: int, values: Value, count: Value) -> Value:
 
 def _groups(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit ``compute``, which computes the planes of some groups, image by image: planes of an image are neighbours."""
-    names = [f"part{axis}" for axis in range(spec.axes - 2)]
     f = module.function(
-        "compute", False, arguments="ptr", scratch="ptr", group="i64", groups="i64", finite="i64",
-        **dict.fromkeys(names, "ptr"),
-    )  # fmt: skip
-    a = arguments(f, spec)
-    parts = [columns(f, f.parameters[name], PART) for name in names]
+        "compute", False, arguments="ptr", scratch="ptr", group="i64", groups="i64", finite="i64", **_outer(spec)
+    )
+    a, chosen = arguments(f, spec), [f.parameters[name] for name in _outer(spec)]
+    parts = [columns(f, part, PART) for part in chosen]
 
     def images(at: int, data: Value, out: Value) -> None:
         if at == len(parts):
@@ -125,7 +123,7 @@ def _groups(module: Module, spec: SpatialStencilSpec) -> None:
     def groups(data: Value, out: Value) -> None:
         weights, bias = f.at(f.scratch, a.b_at), f.at(f.scratch, a.bias_at)
         with f.when(going(f, a)), f.loop(f.groups, data=data, out=out, weights=weights, bias=bias) as group:
-            f.call("plane", f.arguments, group.data, group.out, group.weights, group.bias, f.finite)
+            f.call("plane", f.arguments, group.data, group.out, group.weights, group.bias, f.finite, *chosen)
             group.next(
                 data=f.at(group.data, a.data_group), out=f.at(group.out, a.out_group),
                 weights=f.at(group.weights, a.result_bytes * a.n), bias=f.at(group.bias, a.n * F32_BYTES),
@@ -135,10 +133,23 @@ def _groups(module: Module, spec: SpatialStencilSpec) -> None:
     f.done()
 
 
+def _outer(spec: SpatialStencilSpec) -> dict[str, str]:
+    """Return the parameters for a part of each axis before the last two."""
+    return {f"part{axis}": "ptr" for axis in range(spec.axes - 2)}
+
+
 def _plane(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit ``plane``, which computes the outputs of a group and an image."""
     f = module.function(
-        "plane", False, arguments="ptr", data="ptr", out="ptr", weights="ptr", biases="ptr", finite="i64"
+        "plane",
+        False,
+        arguments="ptr",
+        data="ptr",
+        out="ptr",
+        weights="ptr",
+        biases="ptr",
+        finite="i64",
+        **_outer(spec),
     )
     a, size, out_bytes = arguments(f, spec), BYTES[spec.operand], BYTES[spec.output]
     footprint, (lines, last) = spec.footprint, along(a, spec)[-2:]
@@ -174,7 +185,7 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
                     given = (
                         f.arguments, piece.data, f.at(f.weights, start * a.result_bytes), row, piece.first,
                         f.at(piece.out, start * a.out_n), p.out_step, f.at(f.biases, start * F32_BYTES),
-                        left, piece.left, wanted - start,
+                        left, piece.left, wanted - start, *(f.parameters[name] for name in _outer(spec)),
                     )  # fmt: skip
                     with f.when(whole):
                         f.call(f"micro_tile_{phase}_{WHOLE}", *given)
@@ -196,8 +207,8 @@ class _MicroTile:
 
     def __init__(self, module: Module, spec: SpatialStencilSpec, phase: int, exists: str) -> None:
         self.f = module.function(
-            f"micro_tile_{phase}_{exists}", arguments="ptr", data="ptr", weights="ptr", row="i64", first="i64",
-            out="ptr", out_step="i64", bias="ptr", left="i64", across="i64", skip="i64",
+            f"micro_tile_{phase}_{exists}", False, arguments="ptr", data="ptr", weights="ptr", row="i64", first="i64",
+            out="ptr", out_step="i64", bias="ptr", left="i64", across="i64", skip="i64", **_outer(spec),
         )  # fmt: skip
         self.spec, self.footprint, self.phase, self.exists = spec, spec.footprint, phase, exists
         self.a: Named = arguments(self.f, spec)
@@ -208,27 +219,37 @@ class _MicroTile:
     def emit(self) -> None:
         """Emit the function, which sums row by row, then stores."""
         f, spec = self.f, self.spec
-        parts = product(range(spec.results), range(spec.lines), range(len(self.footprint.last)), range(spec.vectors))
-        sums = {"sum" + "_".join(map(str, part)): f.zeros(f"<{self.lanes} x float>") for part in parts}
-        line_bytes, line_met, once = self.a.line_bytes, self.a.line_met, f.opaque(f.value(1))
+        each = product(range(spec.results), range(spec.lines), range(len(self.footprint.last)), range(spec.vectors))
+        sums = {"sum" + "_".join(map(str, part)): f.zeros(f"<{self.lanes} x float>") for part in each}
         if spec.results > 1:
             self._prefetch_out()
         if self.exists != WHOLE:
             self._make_masks()
-        weights = spec.results * prod(self.footprint.kernel) * self.footprint.k
-        if weights + HELD_SPARE <= spec.isa.registers // 2:
-            self.held = [self._weight(number) for number in range(weights)]
-        for row, used in self.footprint.rows(self.phase, spec.lines).items():
-            data, rounds = f.at(f.data, line_bytes * row), once
+        if self.footprint.kernel[0] > 1:
+            parts = [columns(f, f.parameters[name], PART) for name in _outer(spec)]
+            sums = each_tap(f, parts, sums, lambda tap, data, sums: self._plane(f.at(f.data, data), tap, sums))
+        else:
+            weights = spec.results * prod(self.footprint.kernel) * self.footprint.k
+            if weights + HELD_SPARE <= spec.isa.registers // 2:
+                self.held = [self._weight(f.value(0), number) for number in range(weights)]
+            sums = self._plane(f.data, f.value(0), sums)
+        self._store(sums)
+        f.done()
+
+    def _plane(self, data: Value, tap: Value, sums: dict[str, Value]) -> dict[str, Value]:
+        """Return the sums after all products with a plane of inputs, whose weights have the offset ``tap``."""
+        f, line_bytes, line_met = self.f, self.a.line_bytes, self.a.line_met
+        once = f.opaque(f.value(1))
+        for row, used in self.footprint.rows(self.phase, self.spec.lines).items():
+            inputs, rounds = f.at(data, line_bytes * row), once
             if self.exists != WHOLE:
                 exists = f.op("i1", f"icmp ult {f.row + row}, {line_met.name}")
                 rounds = f.select(exists, once, f.value(0))
             for steps in self._parts_of_row(len(used)):
                 with f.loop(rounds, **sums) as part:
-                    part.next(**self._added(data, used, steps, dict(part.carried)))
+                    part.next(**self._added(inputs, tap, used, steps, dict(part.carried)))
                 sums = dict(part.carried)
-        self._store(sums)
-        f.done()
+        return sums
 
     def _prefetch_out(self) -> None:
         """Prefetch the outputs of several results, because these are so far apart that the processor does not."""
@@ -262,18 +283,18 @@ class _MicroTile:
         return (steps[first : first + together] for first in range(0, len(steps), together))
 
     def _added(
-        self, row: Value, used: list[tuple[int, int]], steps: Sequence[Step], sums: dict[str, Value]
+        self, row: Value, tap: Value, used: list[tuple[int, int]], steps: Sequence[Step], sums: dict[str, Value]
     ) -> dict[str, Value]:
         """Return the sums after some steps of all lines that use a row."""
         f, spec, lines = self.f, self.spec, self.footprint.lines[self.phase]
         shape = (spec.results, *self.footprint.kernel, self.footprint.k)
         loaded: dict[tuple[int, int], Value] = {}
-        for phase, tap, k in steps:
+        for phase, number, k in steps:
             taps = self.footprint.last[phase]
-            inputs = [self._inputs(row, taps, tap, k, v, loaded) for v in range(spec.vectors)]
+            inputs = [self._inputs(row, taps.offset(v * self.lanes, number), k, loaded) for v in range(spec.vectors)]
             for (line, line_tap), r in product(used, range(spec.results)):
-                place = (r, lines.first + line_tap * lines.step, taps.first + tap * taps.step, k)
-                weight = self._weight(int(np.ravel_multi_index(place, shape)))
+                place = (r, 0, lines.first + line_tap * lines.step, taps.first + number * taps.step, k)
+                weight = self._weight(tap, int(np.ravel_multi_index(place, shape)))
                 for v, (x, mask) in enumerate(inputs):
                     name = f"sum{r}_{line}_{phase}_{v}"
                     after = f.fma(x, weight, sums[name])
@@ -285,17 +306,18 @@ class _MicroTile:
         count = self.footprint.k
         return [k ^ 1 if self.spec.pairs and k ^ 1 < count else k for k in range(count)]
 
-    def _weight(self, number: int) -> Value:
-        """Load a weight into all lanes, unless a register holds it."""
+    def _weight(self, tap: Value, number: int) -> Value:
+        """Load a weight of a plane into all lanes, unless a register holds it."""
         f = self.f
-        return self.held[number] if self.held else f.splat(f.load("float", f.weights, number * F32_BYTES), self.lanes)
+        if self.held:
+            return self.held[number]
+        return f.splat(f.load("float", f.at(f.weights, tap), number * F32_BYTES), self.lanes)
 
     def _inputs(
-        self, row: Value, taps: Taps, tap: int, k: int, v: int, loaded: dict[tuple[int, int], Value]
+        self, row: Value, offset: int, k: int, loaded: dict[tuple[int, int], Value]
     ) -> tuple[Value, Value | None]:
         """Return the inputs that a vector of outputs meets, and the mask of those that exist, or None for all."""
         f, lanes, apart = self.f, self.lanes, self.footprint.apart
-        offset = taps.offset(v * lanes, tap)
         if (offset, k) not in loaded:
             start = offset - offset % apart
             place = f.at(f.at(row, start * BYTES[self.spec.operand]), self.a.data_k * k)
