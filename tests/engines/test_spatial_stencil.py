@@ -83,6 +83,8 @@ def test_lanes_count_positions_in_32_bits() -> None:
     for extent, there in ((1 << 29, True), (1 << 30, False)):
         one = problem(f"FWD_D f32 NCX g2mb1ic2iw{extent}oc2ow{extent}kw3pw1")
         assert (unsupported(one, dense_view(one), ISAS["avx512"]) == "") == there
+    padded = problem(f"FWD_D f32 NCX g16mb1ic16ih4iw64oc16oh4ow64kh1kw2dw{(1 << 32) - 1}pw{1 << 32}")
+    assert "positions" in unsupported(padded, dense_view(padded), ISAS["avx512"])
 
 
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")

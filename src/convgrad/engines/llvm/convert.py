@@ -36,8 +36,10 @@ def read(f: Function, fmt: str, pointer: Value, lanes: int = 0, mask: Value | No
     return widen(f, fmt, raw)
 
 
-def read_each(f: Function, fmt: str, pointer: Value, lanes: int, step: int, mask: Value | None = None) -> list[Value]:
-    """Load ``step`` vectors whose values are in turn, and widen them to f32. The mask has all values, in this order."""
+def read_interleaved(
+    f: Function, fmt: str, pointer: Value, lanes: int, step: int, mask: Value | None = None
+) -> list[Value]:
+    """Load ``step`` interleaved vectors and widen them to f32. The mask has one lane per loaded value."""
     if step == 1:
         return [read(f, fmt, pointer, lanes, mask)]
     count = lanes * step
@@ -50,7 +52,7 @@ def read_each(f: Function, fmt: str, pointer: Value, lanes: int, step: int, mask
 
 
 def write(f: Function, fmt: str, values: Sequence[Value], pointer: Value, mask: Value | None = None) -> None:
-    """Round an f32 value or vector, or two vectors whose lanes are in turn, to a format and store them."""
+    """Round an f32 value, a vector, or two vectors to a format and store them; two are interleaved."""
     narrowed = narrow(f, fmt, *values)
     if mask is None:
         f.store(narrowed, pointer)
@@ -94,7 +96,7 @@ def narrow(f: Function, fmt: str, value: Value, second: Value | None = None) -> 
     """Return f32 values rounded to a format, ties to even. Every NaN becomes the canonical quiet NaN.
 
     bf16 is rounded by integer arithmetic. LLVM's conversion calls an external function on older processors and flushes
-    denormals to zero on newer ones. If there is a second vector, the bf16 of both are in turn.
+    denormals to zero on newer ones. With a second vector, both are interleaved.
     """
     if fmt == "bf16":
         low = _by(f, "lshr", _bf16_above(f, value), 16)

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from convgrad.engines.llvm.convert import BYTES, PairNarrow, read_each, write
+from convgrad.engines.llvm.convert import BYTES, PairNarrow, read_interleaved, write
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.plan.backward_weights.taps import ELSEWHERE
 from convgrad.plan.recipe import F32_BYTES
@@ -33,8 +33,8 @@ def total(f: Function, sums: Value, bias: Value | None = None) -> Value:
     return value if bias is None else f.add(value, bias)
 
 
-def in_turn(f: Function, vectors: Sequence[Value], first: int, lanes: int) -> Value:
-    """Return one vector of the lanes of ``vectors`` in turn, from number ``first`` on."""
+def interleaved(f: Function, vectors: Sequence[Value], first: int, lanes: int) -> Value:
+    """Return lanes ``first`` to ``first + lanes`` of the interleaved ``vectors``."""
     many, value = len(vectors), vectors[first % len(vectors)]
     for step in range(min(many, lanes)):
         picks = list(range(lanes)) if step else [-1] * lanes
@@ -66,19 +66,19 @@ class Epilogue:
         self._store_each([value], out, mask)
 
     def _store_each(self, values: Sequence[Value], out: Value, mask: Value | None = None) -> None:
-        """Store values as ``store`` does: one, or the lanes of several vectors in turn."""
+        """Store values as ``store`` does: one, or several vectors, which are interleaved."""
         f, lanes = self.f, self.lanes if values[0].type[0] == "<" else 0
         if self.accumulate is None:
             self._write(values, out, mask)
             return
         with f.when(self.accumulate):
-            old = read_each(f, self.output, out, lanes, len(values), mask)
+            old = read_interleaved(f, self.output, out, lanes, len(values), mask)
             self._write([f.add(*each) for each in zip(values, old, strict=True)], out, mask)
         with f.otherwise():
             self._write(values, out, mask)
 
     def store_first(self, values: Sequence[Value], out: Value, left: Value, mask: Value | None = None) -> None:
-        """Store the first ``left`` lanes of vectors, in turn; ``left`` may be negative or larger than their number.
+        """Store the first ``left`` lanes of interleaved vectors; ``left`` may be negative or larger than their number.
 
         ``mask`` is the mask of these lanes, if it is known.
         """

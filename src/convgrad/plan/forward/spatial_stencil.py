@@ -26,8 +26,9 @@ from convgrad.spec.problem import Problem
 
 SPATIAL_STENCIL = "spatial stencil"  # the name of the loop nest
 MAX_POSITIONS = 1 << 31  # the limit of positions per line, because lanes count positions in 32 bits
+SPARE_POSITIONS = 1 << 10  # more than a micro-tile has in a line
 RESULTS = (8, 4, 2, 1)  # output channels of a micro-tile, the most first
-MAX_PHASES = 2  # of the last axis, whose outputs are interleaved; or the step of inputs between neighbouring outputs
+MAX_PHASES = 2  # of the last axis, whose outputs are interleaved, times the step of inputs between outputs of a phase
 
 
 class Taps(NamedTuple):
@@ -46,11 +47,11 @@ class Taps(NamedTuple):
 
 
 class Footprint(NamedTuple):
-    """The taps of the last two axes, by phase, the number of all taps, and the input channels of a group."""
+    """The taps of the last two axes, by phase, the numbers of taps, and the input channels of a group."""
 
     lines: tuple[Taps, ...]
     last: tuple[Taps, ...]
-    kernel: tuple[int, int, int]  # the number of taps of the axes before the last two, together, and of each of these
+    kernel: tuple[int, int, int]  # taps of the axes before the last two together, of lines, of the last axis
     k: int
 
     def rows(self, phase: int, lines: int) -> dict[int, list[tuple[int, int]]]:
@@ -67,11 +68,11 @@ class Footprint(NamedTuple):
 
     @property
     def apart(self) -> int:
-        """The number of input positions from one that an output meets to that of the next output of its phase."""
+        """The step of the input position between neighbouring outputs of a phase of the last axis."""
         return max(taps.by_position for taps in self.last)
 
     def loads(self, lanes: int, vectors: int) -> list[int]:
-        """Return the first positions of the loads of a row of a micro-tile, ascending. Each has ``apart`` vectors."""
+        """Return the first positions of the loads of a row of a micro-tile, ascending. Each fills ``apart`` vectors."""
         offsets = {
             taps.offset(v * lanes, tap) for taps in self.last for tap in range(taps.number) for v in range(vectors)
         }  # fmt: skip
@@ -138,7 +139,7 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
         return f"output channels are not a multiple of {RESULTS[0]}"
     if (last.data, last.out) != (problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize):
         return "positions are not contiguous"
-    if last.met + last.extent >= MAX_POSITIONS:
+    if max(last.met + last.extent, *map(_reach, last.phases)) >= MAX_POSITIONS:
         return f"a row has more than {MAX_POSITIONS} positions"
     return _not_unrolled(view)
 
@@ -148,28 +149,33 @@ def seen(view: ForwardNest) -> ForwardNest:
     return view.in_groups(RESULTS[0]) if view.groups == 1 else view
 
 
+def _reach(part: Part) -> int:
+    """Return a bound of the distances between position 0 and the input positions of a phase, padding too."""
+    return abs(part.met) + len(part.positions) * part.by_position + len(part.taps) * abs(part.by_tap) + SPARE_POSITIONS
+
+
 def _not_unrolled(view: ForwardNest) -> str:
     """Return why a kernel cannot be unrolled over the taps of a nest, or the empty string if it can."""
     if view.taps * view.k > constants.SPATIAL_MAX_TERMS or view.k > constants.SPATIAL_MAX_CHANNELS:
         return "there are too many taps or channels"
     *outer, _, last = view.axes
     if prod(axis.kernel for axis in outer) == 1 and any((axis.parts.taps == 0).any() for axis in outer):
-        return "along an outer axis with one tap, some positions meet no input"
+        return "outer axes have one tap, and some positions meet no input"
     if view.order.blocks * view.order.units > 1:
         return "a sum has more than one accumulation chain"
     far = max(part.by_position for part in last.phases)
     return "" if far * len(last.phases) <= MAX_PHASES else f"neighbouring outputs read inputs over {MAX_PHASES} apart"
 
 
-def _footprint(view: ForwardNest, by_turns: bool) -> Footprint:
+def _footprint(view: ForwardNest, even_odd: bool) -> Footprint:
     """Return the taps of a kernel that is unrolled over the taps of a nest.
 
-    If ``by_turns`` is true, even and odd outputs of a line are phases of their own. Then one load of bf16 has the
+    If ``even_odd`` is true, even and odd outputs of a line are phases of their own. Then one load of bf16 has the
     inputs of two vectors, and a single instruction widens every second one.
     """
     lines, last = view.axes[-2:]
     of_lines, of_last = (tuple(_taps(part, axis.phases[0]) for part in axis.phases) for axis in (lines, last))
-    if by_turns and len(of_last) == of_last[0].by_position == 1:
+    if even_odd and len(of_last) == of_last[0].by_position == 1:
         (taps,) = of_last
         of_last = tuple(taps._replace(met=taps.met + turn, by_position=2) for turn in range(2))
     outer = prod(axis.kernel for axis in view.axes[:-2])
@@ -186,8 +192,8 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Spa
     view = seen(view)
     names = (problem.operand_format.name, problem.output_format.name)
     results = next(number for number in RESULTS if number <= view.n)
-    by_turns = problem.operand_format == BF16 and view.axes[-1].extent > isa.lanes and 4 * results <= isa.registers
-    footprint = _footprint(view, by_turns)
+    even_odd = problem.operand_format == BF16 and view.axes[-1].extent > isa.lanes and 4 * results <= isa.registers
+    footprint = _footprint(view, even_odd)
     last, lines, phases = view.axes[-1].extent, view.axes[-2], len(footprint.last)
     extent = max(len(part.positions) for part in lines.phases)
     for vectors in (1, 2, 4):

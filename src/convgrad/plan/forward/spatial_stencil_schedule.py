@@ -28,7 +28,7 @@ ALONG = Record("kernel", "tap", "first", "count")  # an axis: number of taps, by
 TASK = Record("group", "groups")
 PART = Record(
     "count", "out", "out_step", "data", "data_step", "met",  # data: bytes to the input of the first position
-    "taps", "tap", "tap_step", "tap_data",  # tap: bytes to the first tap in packed weights
+    "taps", "tap", "tap_step", "tap_data",  # of axes before the last two; tap: bytes to the first in packed weights
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import arguments
 from convgrad.engines.llvm.packing import Cells, Copy
-from convgrad.engines.llvm.store import Epilogue, in_turn, total
+from convgrad.engines.llvm.store import Epilogue, interleaved, total
 from convgrad.formats import F32
 from convgrad.plan.forward.kn2row import VECTORS, Kn2rowSpec
 from convgrad.plan.forward.kn2row_schedule import ENTRY, LAST_BLOCK, NODE, OUTER, PHASE
@@ -135,7 +135,7 @@ def _shuffled(f: Function, streams: int, lanes: int) -> None:
     with f.loop((f.count + (lanes - 1)) >> (lanes.bit_length() - 1), source=f.source, to=f.to) as piece:
         vectors = [f.load(kind, f.at(piece.source, f.step * stream)) for stream in range(streams)]
         for v in range(streams):
-            f.store(in_turn(f, vectors, v * lanes, lanes), piece.to, v * vector)
+            f.store(interleaved(f, vectors, v * lanes, lanes), piece.to, v * vector)
         piece.next(source=f.at(piece.source, vector), to=f.at(piece.to, streams * vector))
 
 

@@ -3,7 +3,7 @@
 Micro-tiles are unrolled over the taps of the last two axes, and have a loop over those of each other axis. A vector of
 inputs is loaded once per input row and tap of the last axis, and serves all lines of the micro-tile that have a tap in
 this row. Rows are visited in the order in which the taps of each output ascend. If the last axis has two phases, as in
-a data gradient with stride 2, their sums are stored in turn.
+a data gradient with stride 2, their sums are interleaved when they are stored.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from math import prod
 import numpy as np
 
 from convgrad.engines.llvm.arguments import Named, columns, going
-from convgrad.engines.llvm.convert import BYTES, read, read_each
+from convgrad.engines.llvm.convert import BYTES, read, read_interleaved
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import along, arguments, each_tap
 from convgrad.engines.llvm.packing import bias, nested
-from convgrad.engines.llvm.store import Epilogue, in_turn, total
+from convgrad.engines.llvm.store import Epilogue, interleaved, total
 from convgrad.formats import BF16
 from convgrad.plan.constants import PREFETCH_BLOCKS
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
@@ -28,10 +28,11 @@ from convgrad.plan.forward.spatial_stencil_schedule import PART, TASK
 from convgrad.plan.recipe import F32_BYTES
 
 MAX_BLOCK_ADDS = 96  # multiply-adds of a block of IR
-HELD_SPARE = 7  # registers for inputs, besides sums and all weights
+HELD_SPARE = 7  # registers that remain for inputs if all weights are held; sums use the other half
 Step = tuple[int, int, int]  # a phase and a tap of the last axis, and an input channel
 WHOLE = "whole"  # the kernel for micro-tiles whose inputs all exist
-ZEROS, OMITTED = "zeros", "omitted"  # kernels for others: absent inputs are zeros, or their products are omitted
+# Kernels for others: both skip absent rows; absent inputs of a row are zeros, or their products are omitted
+ZEROS, OMITTED = "zeros", "omitted"
 
 
 def bodies(module: Module, spec: SpatialStencilSpec) -> None:
@@ -89,9 +90,10 @@ def _pack_a(module: Module, spec: SpatialStencilSpec) -> None:
 
 
 def _finite(f: Function, lanes: int, values: Value, count: Value) -> Value:
-    """Return whether ``count`` weights are finite, as an i64.
+    """Return 1 if all of ``count`` packed weights are finite, else 0.
 
-    The product of a finite weight and 0 is 0. It does not change a result, because +0 is added to each sum at the end.
+    If all are finite, products with padding are +0 or -0, which can change only the sign of a sum that is 0. The
+    epilogue adds +0, so that sums of 0 have no sign.
     """
     kind, exponent = f"<{lanes} x i32>", f.splat(Value(f, "i32", str(0x7F800000)), lanes)
     vectors = (count + (lanes - 1)) >> (lanes.bit_length() - 1)
@@ -237,7 +239,7 @@ class _MicroTile:
         f.done()
 
     def _plane(self, data: Value, tap: Value, sums: dict[str, Value]) -> dict[str, Value]:
-        """Return the sums after all products with a plane of inputs, whose weights have the offset ``tap``."""
+        """Return the sums after all products with a plane of inputs; ``tap`` is the offset of its weights in bytes."""
         f, line_bytes, line_met = self.f, self.a.line_bytes, self.a.line_met
         once = f.opaque(f.value(1))
         for row, used in self.footprint.rows(self.phase, self.spec.lines).items():
@@ -321,7 +323,9 @@ class _MicroTile:
         if (offset, k) not in loaded:
             start = offset - offset % apart
             place = f.at(f.at(row, start * BYTES[self.spec.operand]), self.a.data_k * k)
-            vectors = read_each(f, self.spec.operand, place, lanes, apart, self.masks.get((start, 1, lanes * apart)))
+            vectors = read_interleaved(
+                f, self.spec.operand, place, lanes, apart, self.masks.get((start, 1, lanes * apart))
+            )
             loaded |= {(start + each, k): vector for each, vector in enumerate(vectors)}
         return loaded[offset, k], self.masks[offset, apart, lanes] if self.exists == OMITTED else None
 
@@ -343,7 +347,9 @@ class _MicroTile:
                     vectors = list[Value]()
                     for v in range(spec.vectors):
                         totals = [total(f, sums[f"sum{r}_{line}_{phase}_{v}"], bias) for phase in phases]
-                        vectors += totals if together > 1 else [in_turn(f, totals, n * lanes, lanes) for n in phases]
+                        vectors += (
+                            totals if together > 1 else [interleaved(f, totals, n * lanes, lanes) for n in phases]
+                        )
                     for first in stores:
                         values, to = vectors[first : first + together], f.at(place, first * lanes * size)
                         e.store_first(values, to, left[first], masks[first])
