@@ -90,19 +90,19 @@ def _pack_a(module: Module, spec: SpatialStencilSpec) -> None:
 
 
 def _finite(f: Function, lanes: int, values: Value, count: Value) -> Value:
-    """Return 1 if all of ``count`` packed weights are finite, else 0.
+    """Return 1 if all of ``count`` packed weights are finite, else 0: the product of 0 and another weight is NaN.
 
     If all are finite, products with padding are +0 or -0, which can change only the sign of a sum that is 0. The
     epilogue adds +0, so that sums of 0 have no sign.
     """
-    kind, exponent = f"<{lanes} x i32>", f.splat(Value(f, "i32", str(0x7F800000)), lanes)
+    zeros = f.zeros(f"<{lanes} x float>")
     vectors = (count + (lanes - 1)) >> (lanes.bit_length() - 1)
-    with f.loop(vectors, values=values, infinite=f.zeros(f"<{lanes} x i1>")) as each:
-        bits = f.masked_load(kind, each.values, f.mask(count - each.index * lanes, lanes))
-        some = f.compare("eq", f.op(kind, f"and {bits}, {exponent.name}"), exponent)
-        infinite = f.op(some.type, f"or {each.infinite}, {some.name}")
-        each.next(values=f.at(each.values, lanes * F32_BYTES), infinite=infinite)
-    return f.select(f.any_of([each.infinite]), f.value(0), f.value(1))
+    with f.loop(vectors, values=values, found=zeros) as each:
+        value = f.masked_load(zeros.type, each.values, f.mask(count - each.index * lanes, lanes))
+        found = f.add(each.found, f.op(zeros.type, f"fmul {value}, {zeros.name}"))
+        each.next(values=f.at(each.values, lanes * F32_BYTES), found=found)
+    infinite = f.op(f"<{lanes} x i1>", f"fcmp uno {each.found}, {each.found.name}")
+    return f.select(f.any_of([infinite]), f.value(0), f.value(1))
 
 
 def _groups(module: Module, spec: SpatialStencilSpec) -> None:
