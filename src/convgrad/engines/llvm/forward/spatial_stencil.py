@@ -229,16 +229,16 @@ class _MicroTile:
             self._make_masks()
         if self.footprint.kernel[0] > 1:
             parts = [columns(f, f.parameters[name], PART) for name in _outer(spec)]
-            sums = each_tap(f, parts, sums, lambda tap, data, sums: self._plane(f.at(f.data, data), tap, sums))
+            sums = each_tap(f, parts, sums, lambda tap, data, sums: self._summed(f.at(f.data, data), tap, sums))
         else:
             weights = spec.results * prod(self.footprint.kernel) * self.footprint.k
             if weights + HELD_SPARE <= spec.isa.registers // 2:
                 self.held = [self._weight(f.value(0), number) for number in range(weights)]
-            sums = self._plane(f.data, f.value(0), sums)
+            sums = self._summed(f.data, f.value(0), sums)
         self._store(sums)
         f.done()
 
-    def _plane(self, data: Value, tap: Value, sums: dict[str, Value]) -> dict[str, Value]:
+    def _summed(self, data: Value, tap: Value, sums: dict[str, Value]) -> dict[str, Value]:
         """Return the sums after all products with a plane of inputs; ``tap`` is the offset of its weights in bytes."""
         f, line_bytes, line_met = self.f, self.a.line_bytes, self.a.line_met
         once = f.opaque(f.value(1))
