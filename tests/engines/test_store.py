@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from convgrad.engines.llvm import isas
 from convgrad.formats import FORMATS
 from convgrad.plan.backward_weights.recipe import Plan
-from convgrad.plan.machine import ISAS
+from convgrad.plan.forward.recipe import ForwardPlan
+from convgrad.plan.machine import ISAS, Isa
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from tests.support.engine_helpers import HOST, Array, empty, made, plans_for, run_plan
+from tests.support.forward_problems import plans_of
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
 
@@ -70,3 +74,19 @@ def test_wherever_the_output_lies(line: str, kind: tuple[str, bool], isa: str) -
                 assert_same_bits(np.ascontiguousarray(out), expected, (line, name, gap, str(plan)))
                 out[...] = np.nan
                 assert np.isnan(memory.astype(np.float32)).all(), (name, gap, str(plan))
+
+
+@pytest.mark.parametrize("bits", [0x3F80, 0x7F80, 0xFFA1, 0x8001])  # 1, infinity, NaN, and a denormal number
+@pytest.mark.parametrize("isa", isas.host_isas(), ids=str)
+def test_two_vectors_may_be_rounded_by_one_instruction(bits: int, isa: Isa) -> None:
+    """Instructions flush denormal numbers and keep the payloads of NaN, so neither may reach them."""
+    one, operands = made("FWD_D bf16 NCX mb1ic2ih1iw70oc33oh1ow70kh1kw1ph0pw0")
+    data, weights = operands
+    weights[...] = np.arange(2)[None, :, None, None]  # every output is an input of the second channel
+    data.view(np.uint16)[0, 1, 0, 37] = bits
+    found = [each for each in plans_of(one, operands, empty(one), isa)[1] if isinstance(each, ForwardPlan)]
+    collecting = [each for each in found if each.spec.collects]
+    assert collecting
+    expected = evaluate_in_order(one, operands, empty(one))
+    for each in collecting:
+        assert_same_bits(run_plan(each, one, operands, empty(one)), np.ascontiguousarray(expected), str(each))

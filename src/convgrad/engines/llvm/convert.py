@@ -173,6 +173,13 @@ def _cvtne2ps2bf16(f: Function, first: Value, second: Value) -> Value:
     return f.op("<32 x i16>", f"bitcast {both} to <32 x i16>")
 
 
+def rounded_pair(f: Function, first: Value, second: Value) -> Value:
+    """Return two f32 vectors rounded to bf16 and interleaved, as f32. No value may be NaN or denormal."""
+    both = _cvtne2ps2bf16(f, first, second)
+    mixed = f.shuffle(both, both, [lane // 2 + lane % 2 * 16 for lane in range(32)])
+    return f.op(first.type, f"bitcast {mixed} to {first.type}")
+
+
 # (f, first, second): return the sums of two f32 vectors, rounded to one bf16 vector. No sum is NaN or denormal.
 PairNarrow = Callable[[Function, Value, Value], Value]
 PAIR_NARROWS: dict[str, PairNarrow] = {

@@ -49,6 +49,7 @@ INTRINSICS = {
 # The product of the high halves is added first, and each addition of a product is rounded once.
 MultiplyAdd = Callable[[Function, Value, Value, Value], Value]
 HIGH_HALF = 0xFFFF0000
+_NAN_OR_DENORMAL = 0xA1  # the classes of VFPCLASSPS: quiet and signalling NaN, and denormal numbers
 
 
 def high(f: Function, pairs: Value) -> Value:
@@ -97,6 +98,11 @@ def normal(f: Function, values: Value) -> Value:
     bits = f.op(pairs, f"bitcast {values} to {pairs}")
     small = f.compare("eq", f.op(pairs, f"and {bits}, {f.everywhere(pairs, 0x7F800000).name}"), f.everywhere(pairs, 0))
     return _f32(f, f.select(small, f.op(pairs, f"and {bits}, {f.everywhere(pairs, 0x80000000).name}"), bits))
+
+
+def nan_or_denormal(f: Function, values: Value) -> Value:
+    """Return the lanes of a vector of AVX-512 that are NaN or denormal."""
+    return f.intrinsic("<16 x i1>", "llvm.x86.avx512.fpclass.ps.512", values, f"i32 {_NAN_OR_DENORMAL}")
 
 
 def _dpbf16ps(f: Function, sums: Value, a: Value, b: Value) -> Value:

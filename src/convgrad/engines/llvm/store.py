@@ -17,8 +17,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from convgrad.engines.llvm.convert import BYTES, PairNarrow, read_interleaved, write
+from convgrad.engines.llvm.convert import BYTES, PairNarrow, read_interleaved, rounded_pair, write
 from convgrad.engines.llvm.emit import Function, Value
+from convgrad.engines.llvm.intrinsics import nan_or_denormal
 from convgrad.plan.backward_weights.taps import ELSEWHERE
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.spec.activation import RELU
@@ -54,12 +55,14 @@ class Epilogue:
     accumulate: Value | None  # an i1: whether old values are added; None: never
     bias: str = PER_COLUMN
     activation: str = ""
+    rounds: bool = False  # whether an instruction rounds two vectors to the output's format
 
     @classmethod
     def of(cls, f: Function, spec: Any, accumulate: Value | None = None, bias: str = PER_COLUMN) -> Epilogue:
         """Return the epilogue for a kernel's specification; ``accumulate`` is the call's flag, 0 or 1."""
         old = None if accumulate is None else f.compare("ne", accumulate, 0)
-        return cls(f, spec.output, spec.isa.lanes, old, bias, spec.activation)
+        rounds = spec.output == "bf16" and spec.isa.pairs == "dpbf16ps"
+        return cls(f, spec.output, spec.isa.lanes, old, bias, spec.activation, rounds)
 
     def store(self, value: Value, out: Value, mask: Value | None = None) -> None:
         """Add the old value if the call accumulates, then activate, round and store the result."""
@@ -282,6 +285,10 @@ class Panel:
         kind = f"<{width} x float>"
         of_columns = f.load(kind, bias) if bias else None
         there = f.select(f.compare("sgt", left, 0), count, f.value(0))
+        if e.rounds:
+            done = self._transposed_pairs(sums, step, count, out, left, of_columns)
+            sums, out = f.at(sums, done * step), f.at(out, done * BYTES[e.output])
+            there, count = there - done, count - done
         with f.loop((there + (width - 1)) >> (width.bit_length() - 1), sums=sums, out=out) as piece:
             remaining = f.min(count - piece.index * width, width)
             rows = [f.at(piece.sums, f.min(f.value(i), remaining - 1) * step) for i in range(width)]
@@ -301,3 +308,32 @@ class Panel:
                     each.next(line=f.at(each.line, width * F32_BYTES), out=f.at(each.out, self.column_step))
             following = f.at(piece.sums, f.value(step) * width)
             piece.next(sums=following, out=f.at(piece.out, width * BYTES[e.output]))
+
+    def _transposed_pairs(
+        self, sums: Value, step: Value | int, count: Value, out: Value, left: Value, of_columns: Value | None
+    ) -> Value:
+        """Store vectors of sums like ``_transposed``, but round them to bf16, two by one instruction, before they move.
+
+        Return how many vectors are stored: none if a value is NaN or denormal, if a column is missing, or if old values
+        are added.
+        """
+        e, f, width = self.epilogue, self.epilogue.f, self.epilogue.lanes
+        kind, none = f"<{width} x float>", Value(f, f"<{width} x i1>", "zeroinitializer")
+        here = f.compare("eq", left, width)
+        if e.accumulate:
+            here = here & f.op("i1", f"xor {e.accumulate}, true")
+        with f.loop(f.select(here, count >> width.bit_length(), f.value(0)), sums=sums, out=out, odd=none) as piece:
+            place, odd, pairs = piece.sums, piece.odd, list[Value]()
+            for _ in range(width):
+                two = list[Value]()
+                for _ in range(2):
+                    two.append(e.activated(total(f, f.load(kind, place), of_columns)))
+                    odd = f.op(none.type, f"or {odd}, {nan_or_denormal(f, two[-1]).name}")
+                    place = f.at(place, step)
+                pairs.append(rounded_pair(f, *two))
+            line = piece.out
+            for column in f.transposed(pairs, width):
+                f.store(column, line)
+                line = f.at(line, self.column_step)
+            piece.next(sums=place, out=f.at(piece.out, 2 * width * BYTES[e.output]), odd=odd)
+        return f.select(f.any_of([piece.odd]), f.value(0), piece.index * (2 * width))

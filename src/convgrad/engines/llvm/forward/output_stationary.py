@@ -12,7 +12,6 @@ from functools import reduce
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns, going
-from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward import pack
 from convgrad.engines.llvm.forward.arguments import along, arguments
@@ -155,24 +154,13 @@ def _output_block(
         left = f.min(a.n - first, spec.width)
         bias = f.at(f.scratch, a.bias_at + each.index * (spec.width * F32_BYTES))
 
-        def prefetch(to: Value, sums: Value, count: Value) -> None:
-            _prefetch_out(f, a, to, count * BYTES[spec.output], left)
-
         def store(to: Value, sums: Value, count: Value) -> None:
             step = (out_axes[-1].given, left, f.value(F32_BYTES))
             f.call("store_panel", f.arguments, sums, to, bias, count, f.value(0), *step)
 
         out_lines = (out_axes, out_block, f.at(out, first * a.out_n), collected)
-        _each_line(f, *out_lines, prefetch)
         regions(0, [], _origin(f, collected, out_axes, out_block), number, f.value(1), each.index)
         _each_line(f, *out_lines, store)
-
-
-def _prefetch_out(f: Function, a: Named, begin: Value, size: Value, columns: Value) -> None:
-    """Prefetch a line of ``size`` bytes of each column of the output, to store to it later."""
-    with f.loop(columns, to=begin) as column:
-        f.prefetch_all(column.to, size, write=True)
-        column.next(to=f.at(column.to, a.out_n))
 
 
 def _origin(f: Function, begin: Value, axes: Sequence[Named], block: Sequence[Named]) -> Value:
