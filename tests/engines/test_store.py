@@ -11,6 +11,7 @@ from convgrad.engines.llvm import isas
 from convgrad.formats import FORMATS
 from convgrad.plan.backward_weights.recipe import Plan
 from convgrad.plan.forward.recipe import ForwardPlan
+from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
 from convgrad.plan.machine import ISAS, Isa
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
@@ -80,13 +81,15 @@ def test_wherever_the_output_lies(line: str, kind: tuple[str, bool], isa: str) -
 @pytest.mark.parametrize("isa", isas.host_isas(), ids=str)
 def test_two_vectors_may_be_rounded_by_one_instruction(bits: int, isa: Isa) -> None:
     """Instructions flush denormal numbers and keep the payloads of NaN, so neither may reach them."""
-    one, operands = made("FWD_D bf16 NCX mb1ic2ih1iw70oc33oh1ow70kh1kw1ph0pw0")
+    one, operands = made("FWD_D bf16 NCX mb1ic2ih1iw70oc40oh1ow70kh1kw1ph0pw0")
     data, weights = operands
     weights[...] = np.arange(2)[None, :, None, None]  # every output is an input of the second channel
     data.view(np.uint16)[0, 1, 0, 37] = bits
-    found = [each for each in plans_of(one, operands, empty(one), isa)[1] if isinstance(each, ForwardPlan)]
-    collecting = [each for each in found if each.spec.collects]
+    found = plans_of(one, operands, empty(one), isa)[1]
+    collecting = [each for each in found if isinstance(each, ForwardPlan) and each.spec.collects]
+    stencils = [each for each in found if isinstance(each, SpatialStencilPlan)]
     assert collecting
+    assert stencils
     expected = evaluate_in_order(one, operands, empty(one))
-    for each in collecting:
+    for each in (*collecting, *stencils):
         assert_same_bits(run_plan(each, one, operands, empty(one)), np.ascontiguousarray(expected), str(each))

@@ -53,11 +53,15 @@ def read_interleaved(
 
 def write(f: Function, fmt: str, values: Sequence[Value], pointer: Value, mask: Value | None = None) -> None:
     """Round an f32 value, a vector, or two vectors to a format and store them; two are interleaved."""
-    narrowed = narrow(f, fmt, *values)
+    put(f, narrow(f, fmt, *values), pointer, mask)
+
+
+def put(f: Function, value: Value, pointer: Value, mask: Value | None) -> None:
+    """Store a value, or the lanes of a vector that are in a mask."""
     if mask is None:
-        f.store(narrowed, pointer)
+        f.store(value, pointer)
     else:
-        f.masked_store(narrowed, pointer, mask)
+        f.masked_store(value, pointer, mask)
 
 
 def widen(f: Function, fmt: str, raw: Value) -> Value:
@@ -174,10 +178,9 @@ def _cvtne2ps2bf16(f: Function, first: Value, second: Value) -> Value:
 
 
 def rounded_pair(f: Function, first: Value, second: Value) -> Value:
-    """Return two f32 vectors rounded to bf16 and interleaved, as f32. No value may be NaN or denormal."""
+    """Return two f32 vectors rounded to bf16 and interleaved. No value may be NaN or denormal."""
     both = _cvtne2ps2bf16(f, first, second)
-    mixed = f.shuffle(both, both, [lane // 2 + lane % 2 * 16 for lane in range(32)])
-    return f.op(first.type, f"bitcast {mixed} to {first.type}")
+    return f.shuffle(both, both, [lane // 2 + lane % 2 * 16 for lane in range(32)])
 
 
 # (f, first, second): return the sums of two f32 vectors, rounded to one bf16 vector. No sum is NaN or denormal.

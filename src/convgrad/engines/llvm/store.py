@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from convgrad.engines.llvm.convert import BYTES, PairNarrow, read_interleaved, rounded_pair, write
+from convgrad.engines.llvm.convert import BYTES, PairNarrow, put, read_interleaved, rounded_pair, write
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.llvm.intrinsics import nan_or_denormal
 from convgrad.plan.backward_weights.taps import ELSEWHERE
@@ -92,8 +92,15 @@ class Epilogue:
             self._store_each(values, out, f.mask(left, lanes) if mask is None else mask)
 
     def _write(self, values: Sequence[Value], out: Value, mask: Value | None = None) -> None:
-        """Activate, round and store values."""
-        write(self.f, self.output, [self.activated(value) for value in values], out, mask)
+        """Activate, round and store values. If an instruction rounds two vectors, none may be NaN or denormal."""
+        f, values = self.f, [self.activated(value) for value in values]
+        with ExitStack() as nested:
+            if self.rounds and len(values) == 2:
+                odd = f.any_of([nan_or_denormal(f, value) for value in values])
+                with f.when(f.op("i1", f"xor {odd}, true")):
+                    put(f, rounded_pair(f, *values), out, mask)
+                nested.enter_context(f.otherwise())
+            write(f, self.output, values, out, mask)
 
     def activated(self, value: Value) -> Value:
         """Return the activated ``value``. ReLU maps values below 0 to +0 and keeps NaN; ``value`` is never -0."""
@@ -330,7 +337,7 @@ class Panel:
                     two.append(e.activated(total(f, f.load(kind, place), of_columns)))
                     odd = f.op(none.type, f"or {odd}, {nan_or_denormal(f, two[-1]).name}")
                     place = f.at(place, step)
-                pairs.append(rounded_pair(f, *two))
+                pairs.append(f.op(kind, f"bitcast {rounded_pair(f, *two)} to {kind}"))
             line = piece.out
             for column in f.transposed(pairs, width):
                 f.store(column, line)
