@@ -42,17 +42,25 @@ GROUPED = (
 FEW = (
     "BWD_D bf16 NXC:XIO mb2ic3ih23oc37oh12kh7sh2ph3n", "BWD_D bf16 NXC:OIX mb2ic3ih16oc300oh8kh4sh2ph1n",
     "FWD_D bf16 NCX:OIX mb3ic34ih9oc3oh9kh3ph1n", "BWD_D bf16 NCX:XIO mb1ic2ih20oc65oh20kh5dh2ph4n",
+    "FWD_D bf16 NCX:OIX mb2ic3ih40oc24oh20kh3sh2ph1n",
 )  # fmt: skip
 LINES = (*DENSE, *GROUPED, *FEW)
-QUICK = (*DENSE[::2], GROUPED[0], FEW[1])
+QUICK = (*DENSE[::2], GROUPED[0], FEW[1], FEW[-1])
 LAYOUTS = ("NXC XIO", "NCX OIX", "NXC OIX", "NCX XIO")
 
 
 def of_pairs(found: Sequence[AnyPlan], few: bool = True) -> list[AnyPlan]:
     """The plans of kernels of few channels, or all, that take pairs, the smallest first, which compile soon."""
-    some = [plan for plan in found if not isinstance(plan, SpatialStencilPlan) and plan.spec.step == 2]
-    chosen = [plan for plan in some if not few or isinstance(plan, Kn2rowPlan) or plan.spec.stencil]
-    return sorted(chosen, key=lambda plan: tile_of(plan).mr * tile_of(plan).nr)
+    some = [plan for plan in found if plan.in_pairs]
+    chosen = [plan for plan in some if not few or not isinstance(plan, ForwardPlan) or plan.spec.stencil]
+    return sorted(chosen, key=sums_of)
+
+
+def sums_of(plan: AnyPlan) -> int:
+    """The vectors of sums of a plan's tiles."""
+    if isinstance(plan, SpatialStencilPlan):
+        return plan.spec.results * plan.spec.lines * plan.spec.vectors
+    return tile_of(plan).mr * tile_of(plan).nr
 
 
 def tile_of(plan: AnyPlan) -> ForwardSpec:

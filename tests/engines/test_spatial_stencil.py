@@ -7,15 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from convgrad.engines.llvm import isas
+from convgrad.formats import BF16, F32
 from convgrad.notation import problem
-from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan, unsupported
+from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan, seen, unsupported
 from convgrad.plan.forward.spatial_stencil_schedule import ALONG, PART, TABLES, TASK
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.passes import dense_view, plan, plans, tables, view_of
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from tests.engines.guarded import run_guarded
-from tests.support.engine_helpers import HOST, empty, lying, made, run_plan
+from tests.engines.test_pairs import with_pairs
+from tests.support.engine_helpers import HOST, Array, empty, lying, made, run_plan
 from tests.support.forward_problems import MIXED, PROBLEMS, plans_of, posed, recut
 from tests.support.hash_problems import operands_of, shape_of, values
 from tests.support.helpers import assert_same_bits
@@ -51,6 +54,13 @@ VOLUMES = (  # planes of padding, strides of two and data gradients of them, dil
     "BWD_D bf16 NCX:OIX g2mb1ic2id5ih7iw33oc2od3oh4ow17kd3kh3kw3sd2sh2sw2pd1ph1pw1",
     "FWD_D f16 NCX:OIX g2mb1ic4id7ih5iw34oc10od2oh3ow34kd2kh3kw3sd2sh2sw1dd2ph1pw1",
     "BWD_D f32 NCX:OIX g3mb2ic6id6ih3iw9oc3od4oh3ow9kd3kh1kw3pw1",
+)
+PAIRED = (  # odd and even channels; neighbours and every second position; lines of one vector; groups; three axes
+    "FWD_D bf16 NCX:OIX mb2ic3ih5iw37oc16oh5ow37kh3kw3ph1pw1",
+    "FWD_D bf16 NCX:OIX mb2ic4ih6iw71oc8oh3ow36kh3kw4sh2sw2ph1pw2",
+    "FWD_D bf16 NCX:OIX g3mb1ic15ih4iw15oc12oh4ow15kh2kw3ph1pw1",
+    "BWD_D bf16 NCX:OIX g2mb2ic10ih4iw40oc8oh2ow20kh2kw3sh2sw2pw1",
+    "BWD_D bf16 NCX:OIX g3mb2ic6id3ih3iw20oc9od3oh3ow20kd3kh1kw3pd1ph0pw1",
 )
 SMALL = (("groups along rows", "dst"), ("depthwise", "dst"), ("depthwise", "src"))
 
@@ -110,25 +120,31 @@ def test_planes_give_the_bits_of_the_order(number: int, name: str, role: str) ->
     assert_stencils(one, number, slice(number % 2, None, 2))
 
 
-def assert_stencils(one: Problem, number: int, some: slice, infinite: bool = False) -> None:
+def assert_stencils(
+    one: Problem, number: int, some: slice, infinite: bool = False, operands: list[Array] | None = None
+) -> None:
     """Assert that stencils of a problem, or all if ``some`` has none, give the bits of the order in all divisions.
 
-    If ``infinite`` is true, some weights are inf and NaN: their products with padding must not be computed.
+    If ``infinite`` is true, the first or the last weight is inf or NaN: its products with padding must not be computed.
     """
     bits = np.random.PCG64(number)
-    operands = operands_of(one, bits)
+    operands = operands or operands_of(one, bits)
     if infinite:
         weights = operands[list(one.operands).index("weights")]
-        weights[(0,) * weights.ndim], weights[(-1,) * weights.ndim] = np.nan, np.inf
+        weights[(number % 2 - 1,) * weights.ndim] = (np.nan, np.inf)[number // 2 % 2]
     old = lying(values(shape_of(one, one.output), one.output_format, bits), one.layouts[-1])
     expected = np.ascontiguousarray(evaluate_in_order(one, operands, old))
-    view, found = plans_of(one, operands, old, ISAS[HOST[number % len(HOST)]])
-    chosen = [each for each in found if isinstance(each, SpatialStencilPlan)]
-    assert chosen, "the problem has spatial stencils"
-    for at, each in enumerate(cut for one_way in chosen[some] or chosen for cut in recut(one_way, view)):
-        out = lying(np.array(old), one.layouts[-1])
-        run_guarded(each, one, operands, out, at % 2 == 0)
-        assert_same_bits(np.ascontiguousarray(out), expected, (number, str(each)))
+    paired = [with_pairs(("fused", "flushed")[number % 2]), *(isa for isa in isas.host_isas() if isa.pairs)]
+    for isa in (ISAS[HOST[number % len(HOST)]], paired[number // 2 % len(paired)]):
+        view, found = plans_of(one, operands, old, isa)
+        if isa.pairs and (one.operand_format is not BF16 or min(seen(view).k, seen(view).n) == 1):
+            continue
+        chosen = [each for each in found if isinstance(each, SpatialStencilPlan) and each.in_pairs == bool(isa.pairs)]
+        assert chosen, "the problem has spatial stencils"
+        for at, each in enumerate(cut for one_way in chosen[some] or chosen for cut in recut(one_way, view)):
+            out = lying(np.array(old), one.layouts[-1])
+            run_guarded(each, one, operands, out, at % 2 == 0)
+            assert_same_bits(np.ascontiguousarray(out), expected, (number, str(each)))
 
 
 def geometries() -> list[str]:
@@ -167,6 +183,31 @@ def test_lines_that_end_with_a_vector(number: int, fmt: str) -> None:
     """The last vector of each line needs one input of padding."""
     line = f"FWD_D {fmt} NCX:OIX g3mb1ic3oc3ih5iw64oh5ow64kh3kw3ph1pw1"
     assert_stencils(problem(line), number, slice(None), number % 2 == 1)
+
+
+@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+@pytest.mark.parametrize(("number", "line"), list(enumerate(2 * PAIRED)))
+def test_bits_of_pairs(number: int, line: str) -> None:
+    """In the second half, a weight is infinite or NaN, so that no pair is taken."""
+    assert_stencils(problem(line), number, slice(number % 2, None, 3), number >= len(PAIRED), made(line)[1])
+
+
+@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+@pytest.mark.parametrize("line", PAIRED)
+@pytest.mark.parametrize("where", [0, 1], ids=["data", "weights"])
+@pytest.mark.parametrize("last", [False, True])
+def test_no_pair_where_one_number_is_denormal(line: str, where: int, last: bool) -> None:
+    """The first or the last number of the data or of the weights; the instruction would flush it to zero."""
+    one, operands = made(line)
+    one = replace(one, output_format=F32)
+    for at, array in enumerate(operands):
+        array[...] = at != where
+    operands[where].view(np.uint16)[(-last,) * operands[where].ndim] = 0x0001
+    expected = np.ascontiguousarray(evaluate_in_order(one, operands, empty(one)))
+    assert expected.any()
+    _, found = plans_of(one, operands, empty(one), with_pairs("flushed"))
+    each = next(each for each in found if isinstance(each, SpatialStencilPlan) and each.in_pairs)
+    assert_same_bits(run_plan(each, one, operands, empty(one)), expected, str(each))
 
 
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")

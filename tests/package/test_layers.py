@@ -71,7 +71,8 @@ WORDS = {
     "engines.llvm.winograd": "vectors into sums back tasks run",
     "engines.llvm.backward_weights": "segment tile stencil nest pack gemm_nest stencil_nest",
     "engines.llvm.forward": (
-        "arguments pack segments micro_tile grouped_stencil output_stationary kn2row_adds kn2row spatial_stencil"
+        "arguments pack segments micro_tile grouped_stencil output_stationary kn2row_adds kn2row spatial_tile "
+        "spatial_stencil"
     ),
     "scale": (
         "memory source target cut takes plan prefetch durable identity finished head checkpoint progress call run"

@@ -51,6 +51,23 @@ def read_interleaved(
     return [f.shuffle(wide, wide, list(range(first, count, step))) for first in range(step)]
 
 
+def read_pairs(f: Function, pointers: Sequence[Value], lanes: int, step: int, mask: Value | None = None) -> list[Value]:
+    """Load bf16 pairs whose low halves are at the first of one or two pointers, and their high halves at the second.
+
+    Without a second pointer, the high halves are zeros. Every ``step``-th pair is in the same vector, as for
+    ``read_interleaved``; ``step`` is 1 or 2.
+    """
+    count, words = lanes * step, f"<{lanes} x i32>"
+    kind = stored("bf16", count)
+    raw = [f.load(kind, at) if mask is None else load_masked(f, "bf16", count, at, mask) for at in pointers]
+    wide = [f.op(words, f"{'zext' if step == 1 else 'bitcast'} {each} to {words}") for each in raw]
+    low = [wide[0]] if step == 1 else [_by(f, "and", wide[0], 0xFFFF), _by(f, "lshr", wide[0], 16)]
+    if len(wide) == 1:
+        return low
+    high = [_by(f, "shl", wide[1], 16), _by(f, "and", wide[1], -1 << 16)]
+    return [f.op(words, f"or {one}, {other.name}") for one, other in zip(low, high[:step], strict=True)]
+
+
 def write(f: Function, fmt: str, values: Sequence[Value], pointer: Value, mask: Value | None = None) -> None:
     """Round an f32 value, a vector, or two vectors to a format and store them; two are interleaved."""
     put(f, narrow(f, fmt, *values), pointer, mask)

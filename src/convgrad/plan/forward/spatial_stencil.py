@@ -5,21 +5,22 @@ take longer than few multiply-adds. Here a vector of input positions is read in 
 output channel. Kernels are unrolled over the taps of the last two axes, and have loops over those of other axes. If a
 tap is absent for a lane, the sum of this lane does not change.
 
-The kernel has no bf16 pairs, because each pair would need two vectors of positions, interleaved. Pairs would pay only
-for four or more output channels, and only if a multiply-add of a pair is as fast as one of a single k.
+A bf16 pair of inputs is a position of two channels. The lines of both channels are read, and combined in registers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
+from itertools import product
+from math import ceil, prod
 from typing import NamedTuple
 
-from convgrad.formats import BF16
+from convgrad.formats import BF16, F32, FORMATS
 from convgrad.plan import constants
 from convgrad.plan.forward.nest import OPERAND, ForwardNest
 from convgrad.plan.machine import Isa
+from convgrad.plan.pairs import steps
 from convgrad.plan.recipe import Chosen, Operands
 from convgrad.plan.regions import Part
 from convgrad.spec.problem import Problem
@@ -91,12 +92,28 @@ class SpatialStencilSpec:
     lines: int  # lines of positions of a micro-tile
     vectors: int  # vectors per line
     footprint: Footprint
+    step: int = 1  # k per multiply-add; 2 for bf16 pairs, with the second k in the high half
     activation: str = ""  # applied to outputs before rounding; "" for none
 
     @property
     def body(self) -> str:
         """The name of the loop nest whose generator writes the kernel's code."""
         return SPATIAL_STENCIL
+
+    @property
+    def k_steps(self) -> int:
+        """The number of multiply-adds of a tap. With bf16 pairs, an odd last channel fills a whole pair."""
+        return ceil(self.footprint.k / self.step)
+
+    @property
+    def packed(self) -> str:
+        """The number format of packed weights: that of the operands if multiply-adds take pairs, else f32."""
+        return self.operand if self.step == 2 else F32.name
+
+    @property
+    def tap_bytes(self) -> int:
+        """The bytes from a tap to the next in packed weights."""
+        return self.k_steps * self.step * FORMATS[self.packed].dtype.itemsize
 
     @property
     def pairs(self) -> bool:
@@ -110,7 +127,8 @@ class SpatialStencilSpec:
 
     def __str__(self) -> str:
         shape = f"{self.results}x{self.lines}x{self.vectors}"
-        return f"{self.operand} to {self.output}, micro-tile {shape} of {self.isa}"
+        pairs = ", bf16 pairs" if self.step == 2 else ""
+        return f"{self.operand} to {self.output}, micro-tile {shape} of {self.isa}{pairs}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,10 +214,12 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Spa
     footprint = _footprint(view, even_odd)
     last, lines, phases = view.axes[-1].extent, view.axes[-2], len(footprint.last)
     extent = max(len(part.positions) for part in lines.phases)
-    for vectors in (1, 2, 4):
+    for vectors, step in product((1, 2, 4), steps(problem, isa)):
+        if step > min(view.k, results):  # for one output channel, pairs are not worth while
+            continue
         sums = isa.registers // 2 // (results * vectors * phases)
         if sums and (vectors == 1 or (vectors - 1) * isa.lanes * phases < last):
             maximum = min(extent, sums)
             for many in {maximum, -(-extent // -(-extent // maximum))}:
-                spec = SpatialStencilSpec(isa, *names, len(view.axes), results, many, vectors, footprint)
+                spec = SpatialStencilSpec(isa, *names, len(view.axes), results, many, vectors, footprint, step)
                 yield spec, (OPERAND[problem.solves_for], "weights")

@@ -7,24 +7,27 @@ from math import prod
 
 from convgrad.plan.constants import PREFETCH_MAX_LINE_BYTES
 from convgrad.plan.forward.nest import Along, ForwardNest
-from convgrad.plan.forward.schedule import CALL
+from convgrad.plan.forward.schedule import CALL, PAIRS
 from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan, seen
 from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.pairs import add_condition
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.records import Record, addresses
 from convgrad.plan.regions import Part
-from convgrad.plan.tables import Schedule, evenly, placed
+from convgrad.plan.tables import Schedule, Table, evenly, placed
 
 TABLES = addresses("tasks", "parts")
 NUMBERS = Record(
     "task_count", "n", "k", "result_bytes",  # bytes from an output channel to the next in packed weights
     "data_group", "data_k", "out_group", "out_n", "weights_group", "weights_n", "weights_k", "bias_n",
-    "accumulate", "extent", "met",  # numbers of output and input positions of the last axis
-    "line_met", "line_bytes",  # input positions along the axis of lines, and bytes from one to the next
+    "accumulate", "extent",  # number of output positions of the last axis
     "prefetched_line",  # bytes of a line that are prefetched: all, or none if lines are long or not neighbours
     "b_at", "bias_at",
 )  # fmt: skip
-ALONG = Record("kernel", "tap", "first", "count")  # an axis: number of taps, bytes from a tap to the next, rows of PART
+ALONG = Record(  # an axis
+    "kernel", "tap", "first", "count",  # number of taps, bytes from a tap to the next, rows of PART
+    "met", "given",  # number of input positions, bytes from one to the next
+)  # fmt: skip
 TASK = Record("group", "groups")
 PART = Record(
     "count", "out", "out_step", "data", "data_step", "met",  # data: bytes to the input of the first position
@@ -35,7 +38,7 @@ PART = Record(
 @cache
 def arguments(axes: int) -> Record:
     """Return the arguments of a kernel for a number of axes."""
-    return sum((ALONG.within(f"axis{axis}") for axis in range(axes)), CALL + TABLES + NUMBERS)
+    return sum((ALONG.within(f"axis{axis}") for axis in range(axes)), CALL + TABLES + NUMBERS + PAIRS)
 
 
 def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> Schedule:
@@ -46,13 +49,18 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
     for at, axis in enumerate(view.axes):
         parts = axis.phases if at >= len(view.axes) - 2 else axis.parts
         first = len(rows) * PART.bytes
-        numbers |= ALONG.values(f"axis{at}", kernel=axis.kernel, tap=axis.weights, first=first, count=len(parts))
-        tap_bytes = prod(inner.kernel for inner in view.axes[at + 1 :]) * view.k * F32_BYTES
+        numbers |= ALONG.values(
+            f"axis{at}", kernel=axis.kernel, tap=axis.weights, first=first, count=len(parts), met=axis.met,
+            given=axis.data,
+        )  # fmt: skip
+        tap_bytes = prod(inner.kernel for inner in view.axes[at + 1 :]) * plan.spec.tap_bytes
         rows.extend(_part(axis, part, tap_bytes) for part in parts)
     tasks = [{"group": first, "groups": end - first} for first, end in evenly(view.groups, *plan.parts)]
     groups = max(task["groups"] for task in tasks)
-    result_bytes = view.taps * view.k * F32_BYTES
-    offsets, size = placed({"b_at": groups * view.n * result_bytes, "bias_at": groups * view.n * F32_BYTES})
+    result_bytes = view.taps * plan.spec.tap_bytes
+    offsets, size = placed({
+        "b_at": groups * view.n * result_bytes, "bias_at": groups * view.n * F32_BYTES, "min_at": 2 * LINE_BYTES,
+    })  # fmt: skip
     of_group, of_result, of_k = view.weights
     numbers |= {
         **offsets,
@@ -60,11 +68,13 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
         "result_bytes": result_bytes, "data_group": view.data[0], "data_k": view.data[1],
         "out_group": view.out[0], "out_n": view.out[1],
         "weights_group": of_group, "weights_n": of_result, "weights_k": of_k, "bias_n": view.bias,
-        "accumulate": int(accumulates), "extent": last.extent, "met": last.met,
-        "line_met": lines.met, "line_bytes": lines.data,
+        "accumulate": int(accumulates), "extent": last.extent,
         "prefetched_line": lines.data if lines.data == last.data * last.met <= PREFETCH_MAX_LINE_BYTES else 0,
     }  # fmt: skip
-    return Schedule({"tasks": TASK.rows(tasks), "parts": PART.rows(rows)}, numbers, size + 4 * LINE_BYTES)
+    tables: dict[str, Table] = {"tasks": TASK.rows(tasks), "parts": PART.rows(rows)}
+    if plan.spec.step == 2:
+        add_condition(tables, numbers)
+    return Schedule(tables, numbers, size + 4 * LINE_BYTES)
 
 
 def _part(axis: Along, part: Part, tap_bytes: int) -> dict[str, int]:
