@@ -21,7 +21,7 @@ from convgrad.plan.recipe import SPATIAL
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from tests.engines.guarded import CACHE_LINE, CANARY, Guarded, Placed, run_guarded
-from tests.support.engine_helpers import HOST, Array, empty, modelled, run_plan
+from tests.support.engine_helpers import HOST, Array, empty, made, modelled, run_plan
 from tests.support.forward_problems import MIXED, PROBLEMS, ROLES, plans_of, posed, recut
 from tests.support.hash_problems import operands_of, shape_of, values
 from tests.support.helpers import assert_same_bits
@@ -68,6 +68,24 @@ def tried(name: str, role: str, types: tuple[str, str], number: int) -> tuple[Pr
     operands = operands_of(problem, bits)
     old = values(shape_of(problem, problem.output), problem.output_format, bits)
     return problem, operands, old, np.ascontiguousarray(evaluate_in_order(problem, operands, old))
+
+
+@tiers("channels, fmt, stride", (2, 3, 4, 5, 6), ("bf16", "f32", "f16"), (1, 2), every=7)
+def test_few_channels(channels: int, fmt: str, stride: int) -> None:
+    """Vectors of two to four channels are interleaved, and squares of more are transposed; the last is not whole."""
+    host = HOST[(channels + stride) % len(HOST)]
+    isas = (ISAS[host], modelled(ISAS[host], "fused")) if fmt == "bf16" else (ISAS[host],)
+    for number, (width, isa) in enumerate(product((1, 5, 15, 16, 17, 35), isas)):
+        out = (width - 1) // stride + 1
+        words = f"mb2ic{channels}oc5ih2oh1kh2sh1ph0iw{width}ow{out}kw1sw{stride}pw0"
+        problem, operands = made(f"FWD_D {fmt} NCX:OIX {words}")
+        expected = np.ascontiguousarray(evaluate_in_order(problem, operands))
+        cuts = cuts_of_packed(problem, operands, empty(problem), isa)
+        whole = max(cuts, key=lambda plan: plan.output_block)
+        for each in (cuts[0], whole, replace(whole, packed_once=True)):
+            got = empty(problem)
+            run_guarded(each, problem, operands, got, number % 2 == 0)
+            assert_same_bits(np.ascontiguousarray(got), expected, (width, str(each)))
 
 
 @tiers("name, role, types, gaps", NAMES, ROLES, MIXED, list(GAPS), every=97)

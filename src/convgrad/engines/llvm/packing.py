@@ -3,7 +3,7 @@
 A copy is ``to[i][j] = source[i * row + j * column]``. The contiguous axis of the source determines its method:
 
 - contiguous along columns: vectors are copied;
-- contiguous along rows: squares are transposed in registers;
+- contiguous along rows: squares are transposed in registers, or vectors of a few columns are interleaved;
 - strided: elements are copied one by one.
 """
 
@@ -14,9 +14,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from convgrad.engines.llvm.convert import BYTES, load_masked, read
+from convgrad.engines.llvm.convert import BYTES, load_masked, put, read
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.store import NO_BIAS
+from convgrad.engines.llvm.store import NO_BIAS, interleaved
 from convgrad.plan.constants import PREFETCH_PACK_BYTES, PREFETCH_PACK_POSITIONS
 from convgrad.plan.recipe import F32_BYTES
 
@@ -274,6 +274,36 @@ class Copy:
                     f.store_first(vector, stored, packed)
                 else:
                     f.masked_store(vector, packed, stored)
+
+    def interleaved(self, order: Sequence[int], source: Value, to: Value) -> None:
+        """Copy a few columns that fill packed rows: interleave a vector of each, without transposing squares.
+
+        ``order`` has the columns in packed order. A cell of a pair has two of them, or only the last one. The last
+        vectors may overlap the previous ones; only if there are fewer rows than lanes are they masked.
+        """
+        f, lanes, step = self.f, self.lanes, 1 if self.cells.upper is None else 2
+        cells = [
+            (replace(self.cells, apart=self.column if len(order) - n > 1 else None), self.column * order[n])
+            for n in range(0, len(order), step)
+        ]
+
+        def vectors(first: Value, left: Value | None) -> None:
+            here = f.at(source, first * (self.cells.stride * BYTES[self.cells.operand]))
+            found = [
+                each.read(f.at(here, offset), lanes, () if left is None else each.masks(left)) for each, offset in cells
+            ]
+            for n in range(len(found)):
+                vector, place = (
+                    interleaved(f, found, n * lanes, lanes),
+                    f.at(to, first * self.pitch + n * lanes * F32_BYTES),
+                )
+                put(f, vector, place, None if left is None else f.mask(left * len(found) - n * lanes, lanes))
+
+        many = (self.rows + (lanes - 1)) >> (lanes.bit_length() - 1)
+        with f.when(self.rows >= lanes), f.loop(many) as vector:
+            vectors(f.min(vector.index * lanes, self.rows - lanes), None)
+        with f.otherwise():
+            vectors(f.value(0), self.rows)
 
     # -- strided --
 

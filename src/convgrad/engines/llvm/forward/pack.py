@@ -6,6 +6,7 @@ two k. The second k of a pair is in the high half.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 
 from convgrad.engines.llvm.arguments import Named, columns, going
@@ -18,6 +19,8 @@ from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.schedule import LINE
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, TAPS
+
+FEW_CHANNELS = (2, 3, 4)  # numbers of channels whose vectors are interleaved, not transposed
 
 
 def pack_b(module: Module, spec: ForwardSpec) -> None:
@@ -94,8 +97,21 @@ def pack_line(module: Module, spec: ForwardSpec) -> None:
             copy.contiguous(channels, position.source, position.to, swapped)
             position.next(source=f.at(position.source, copy.row), to=f.at(position.to, last.step))
     else:
-        in_pairs(copy, "columns", Copy.along_rows if spec.data == SPATIAL else Copy.one_by_one, f.source, f.to)
+        with ExitStack() as nested:
+            for number in FEW_CHANNELS if spec.data == SPATIAL else ():
+                fills = f.compare("eq", last.step, spec.position_bytes(number))
+                with f.when(fills & f.compare("eq", channels, number)):
+                    replace(copy, pitch=spec.position_bytes(number)).interleaved(
+                        _order(number, swapped), f.source, f.to
+                    )
+                nested.enter_context(f.otherwise())
+            in_pairs(copy, "columns", Copy.along_rows if spec.data == SPATIAL else Copy.one_by_one, f.source, f.to)
     f.done()
+
+
+def _order(count: int, swapped: bool) -> list[int]:
+    """Return the order of ``count`` packed channels: the two of a pair may be swapped, but not an odd last one."""
+    return [k ^ 1 if swapped and k ^ 1 < count else k for k in range(count)]
 
 
 def pack_once(module: Module, spec: ForwardSpec) -> None:
