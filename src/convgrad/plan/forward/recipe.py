@@ -142,6 +142,11 @@ class ForwardSpec:
         """Whether a load of A reads two k."""
         return self.step == 2 or (self.a_in_place and self.pairs and not self.stencil)
 
+    @property
+    def fills_pairs(self) -> bool:
+        """Whether an odd last k of a tap is packed as a whole bf16 pair, whose high half is 0 in A and in B."""
+        return self.step == 2 and not self.a_in_place
+
     def position_bytes(self, channels: int) -> int:
         """Return the bytes of a packed position of A. With bf16 pairs, an odd last channel fills a whole pair."""
         return PAIR_BYTES * -(-channels // 2) if self.step == 2 else F32_BYTES * channels

@@ -58,11 +58,13 @@ def end_lists(f: Function, last_chain: Value, **counted: Value) -> None:
 def _tap(f: Function, spec: ForwardSpec, a: Named, b_tap: Value, tap: Value, met: Value, state: State) -> State:
     """Add the k of one tap to the lists, and return the new state.
 
-    If the tap has more k than a chain may have, they are divided into several chains.
+    If the tap has more k than a chain may have, they are divided into several chains. An odd last k counts as two if a
+    whole pair is packed for it, so that the segment of the next tap may follow.
     """
     with f.loop(a.tap_chains, left=a.k, met=met, packed=tap * b_tap, **state) as part:
         s = {name: part.carried[name] for name in STATE}
-        count = f.min(part.left, BLOCK_TERMS)
+        own = f.min(part.left, BLOCK_TERMS)
+        count = own + (own & 1) if spec.fills_pairs else own
         number = f.op("i64", f"udiv {tap * a.number_step + part.index}, {a.number_share.name}")
         new_chain = f.compare("ne", number, s["number"])
         continues = (
@@ -84,7 +86,7 @@ def _tap(f: Function, spec: ForwardSpec, a: Named, b_tap: Value, tap: Value, met
         fill(f, chain, CHAIN, number=number, segments=inside, segment=f.distance(first, f.segments))
         a_end, b_end = part.met + count * a.a_k, part.packed + count * a.b_k
         part.next(
-            left=part.left - count, met=a_end, packed=b_end, segment=segment, k=row["count"], chain=chain,
+            left=part.left - own, met=a_end, packed=b_end, segment=segment, k=row["count"], chain=chain,
             number=number, first=first, segments=inside, a_end=a_end, b_end=b_end,
             chain_count=f.select(new_chain, s["chain_count"] + 1, s["chain_count"]), all_k=s["all_k"] + count,
             last=part.met,
