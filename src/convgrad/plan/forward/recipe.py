@@ -8,7 +8,7 @@ from convgrad.formats import BF16, F32, FORMATS
 from convgrad.plan import constants
 from convgrad.plan.machine import LINE_BYTES, Isa
 from convgrad.plan.pairs import PAIR_BYTES
-from convgrad.plan.recipe import CHANNELS, F32_BYTES, PACKED, SPATIAL, STRIDED, TAPS, Chosen
+from convgrad.plan.recipe import CHANNELS, CHANNELS_OUT, F32_BYTES, PACKED, SPATIAL, STRIDED, TAPS, Chosen
 from convgrad.plan.tiling import heights
 
 DENSE = "dense"  # the name of the loop nest whose M is output positions and whose N is output channels
@@ -192,9 +192,14 @@ class ForwardSpec:
         return self.pitch * FORMATS[self.operand].dtype.itemsize
 
     @property
+    def packs_lines_of_b(self) -> bool:
+        """Whether panels that are used together are packed as one line, because their columns are positions."""
+        return self.transposed_gemm and self.weights == CHANNELS_OUT and not self.b_in_place
+
+    @property
     def prefetches_panels(self) -> bool:
         """Whether micro-tiles prefetch a later panel of B, because its columns are positions and its rows far apart."""
-        return self.transposed_gemm and self.b_in_place
+        return self.transposed_gemm and self.weights == CHANNELS_OUT
 
     def holds(self, stencil: StencilShape, rows: int, size: int, vectors: int) -> bool:
         """Return whether the weights of ``size`` taps fit in registers together with a grouped stencil's sums."""

@@ -41,7 +41,7 @@ def grouped_tile(module: Module, spec: ForwardSpec, rows: int, vectors: int) -> 
     """
     pairs = {"pairs": "i64"} if spec.step == 2 else {}
     f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, met="i64", met_step="i64", **pairs)
-    made = GroupedStencil(f, spec, rows, vectors, STENCIL_SEGMENT.bytes)
+    made = GroupedStencil(f, spec, rows, vectors, segment_bytes=STENCIL_SEGMENT.bytes)
     made.prefetch()
     made.chains()
     f.done()

@@ -8,17 +8,15 @@ their tap sums are in the ring buffer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns, fill, going
-from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward import kn2row_adds, pack
 from convgrad.engines.llvm.forward.arguments import arguments
 from convgrad.engines.llvm.forward.micro_tile import store_panel, tile
 from convgrad.engines.llvm.microkernel import by_width
-from convgrad.engines.llvm.packing import Copy, bias, in_pairs, nested
+from convgrad.engines.llvm.packing import bias, nested
 from convgrad.engines.llvm.pairs import minimum, nothing_yet, pairs_allowed
 from convgrad.engines.llvm.store import NO_BIAS
 from convgrad.plan.forward.kn2row import Kn2rowSpec
@@ -32,7 +30,7 @@ def bodies(module: Module, spec: Kn2rowSpec) -> None:
     """Emit the functions that the nest calls: packing, the GEMM, and the sums of tap sums."""
     gemm = spec.product
     if gemm.weights == CHANNELS_OUT:
-        _pack_line_of_b(module, spec)
+        pack.pack_line_of_b(module, gemm, spec)
     else:
         pack.pack_b(module, gemm)
     pack.pack_line(module, gemm)
@@ -91,32 +89,6 @@ def _pack_a(module: Module, spec: Kn2rowSpec) -> None:
     nested(f, loops, a.weights, f.at(f.scratch, a.a_at), line)
     f.call("pack_bias", a.bias, f.at(f.scratch, a.bias_at), a.bias, a.bias_n, a.n, a.n)
     f.store(Value(f, "float", NO_BIAS), f.at(f.scratch, a.no_bias_at))
-    f.done()
-
-
-def _pack_line_of_b(module: Module, spec: Kn2rowSpec) -> None:
-    """Emit ``pack_line_of_b``, which packs ``count`` contiguous positions as to[panel][k][position]."""
-    f = module.function("pack_line_of_b", arguments="ptr", to="ptr", source="ptr", count="i64")
-    a, gemm = arguments(f, spec), spec.product
-    whole, left = f.divided(f.count, gemm.width)
-    width, row = f.value(gemm.width), f.value(gemm.width * BYTES[gemm.operand])
-    count_k, panel_bytes, pitch = a.k, a.panel_bytes, gemm.width * F32_BYTES
-
-    def all_panels(copy: Copy, source: Value, to: Value) -> None:
-        """Copy k by k. The rows of the copy of a k are the panels."""
-        panels = replace(copy, rows=whole, row=row, columns=width, pitch=panel_bytes, width=gemm.width, row_at=None)
-        with f.loop(copy.rows, source=source) as k:
-            here = copy.packed(to, k.index)
-            panels.along_columns(k.source, here)
-            with f.when(f.compare("sgt", left, 0)):
-                last = replace(panels, rows=f.value(1), columns=left)
-                last.along_columns(f.at(k.source, whole * row), f.at(here, whole * panel_bytes))
-            k.next(source=f.at(k.source, copy.row))
-
-    copy = Copy(pack.cells(f, gemm), count_k, a.weights_k, f.count, row, pitch)
-    if gemm.pairs and gemm.step == 1:
-        copy = replace(copy, row_at=lambda k: pack.taken(f, gemm, k, count_k))
-    in_pairs(copy, "rows", all_panels, f.source, f.to)
     f.done()
 
 

@@ -32,7 +32,10 @@ EachLine = Callable[[Value, Value, Value], None]  # (address in memory, address 
 
 def bodies(module: Module, spec: ForwardSpec) -> None:
     """Emit the functions that the nest calls: packing, the reduction tree, segments, micro-tiles and regions."""
-    pack.pack_b(module, spec)
+    if spec.packs_lines_of_b:
+        pack.pack_line_of_b(module, spec, spec)
+    else:
+        pack.pack_b(module, spec)
     if not spec.a_in_place:
         pack.pack_line(module, spec)
     tree.combine_up(module, spec.isa)
@@ -48,7 +51,7 @@ def bodies(module: Module, spec: ForwardSpec) -> None:
             if spec.stencil:
                 grouped_tile(module, spec, rows, vectors)
             else:
-                tile(module, spec, rows, vectors)
+                tile(module, spec, rows, vectors, spec.prefetches_panels)
     _micro_tiles(module, spec)
     pack_bias(module, spec.operand)
     _region(module, spec)
@@ -99,9 +102,12 @@ def _pack_panels(
         "to": f.at(f.scratch, a.b_at), "source": f.at(weights, panel * a.weights_panel), "bias_to": bias_at,
         "bias": f.at(bias, first * bias_n), "left": a.n - first,
     }  # fmt: skip
+    if spec.packs_lines_of_b:
+        f.call("pack_line_of_b", f.arguments, begin["to"], begin["source"], f.min(a.n - first, count * width))
     with f.loop(count, **begin) as each:
         if not spec.b_in_place:
-            f.call("pack_b", f.arguments, each.to, each.source, each.left)
+            if not spec.packs_lines_of_b:
+                f.call("pack_b", f.arguments, each.to, each.source, each.left)
             if spec.step == 2:
                 pack.panel_minimum(f, spec, a, each.to, each.left)
         if not spec.transposed_gemm:
@@ -267,6 +273,7 @@ def _region(module: Module, spec: ForwardSpec) -> None:
                 panel["begins"], panel["ends"], waiting,
                 *((tiled["met"], tiled["met_step"]) if spec.stencil else ()),
                 *((panel["pairs"],) if spec.step == 2 else ()),
+                *((panel["later"],) if spec.prefetches_panels else ()),
             )  # fmt: skip
             return
         count = f.select(f.compare("eq", which, at), f.value(1), parts[at].count)
@@ -281,6 +288,10 @@ def _region(module: Module, spec: ForwardSpec) -> None:
             "bias": f.at(each.bias, parts[-1].first_bias) if spec.transposed_gemm else each.bias, "rate": each.rate,
             "left": f.min(a.n - first, spec.width) if spec.stencil else a.n - first,
         }  # fmt: skip
+        if spec.prefetches_panels:  # a later panel of this image, or of the next image; the next ones may be packed
+            later = first + (f.value(PREFETCH_PANELS) if spec.b_in_place else f.panels) * spec.width
+            place = f.at(f.weights, later * a.weights_n)
+            panel["later"] = f.select(later < a.n, place, f.at(place, a.weights_group - a.n * a.weights_n))
         if spec.step == 2:
             panel["pairs"] = pairs_allowed(
                 f, spec.isa, a, (f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, each.weights))
@@ -359,14 +370,15 @@ def _micro_tiles(module: Module, spec: ForwardSpec) -> None:
         rows="i64", tiles="i64", count="i64", bias_step="i64", begins="i1", ends="i1", waiting="ptr",
         **({"met": "i64", "met_step": "i64"} if spec.stencil else {}),
         **({"pairs": "i64"} if spec.step == 2 else {}),
+        **({"later": "ptr"} if spec.prefetches_panels else {}),
     )  # fmt: skip
     with f.loop(f.tiles) as each:
         wanted = each.index * f.rows
         first = f.min(wanted, f.count - f.rows)
         data, out = f.at(f.data, first * f.row_step), f.at(f.out, first * f.out_step)
         if spec.prefetches_panels:
-            prefetched = f.at(f.weights, PREFETCH_PANELS * spec.panel_row_bytes)
-            rate = f.select(f.compare("eq", each.index, 0), arguments(f, spec).b_k, f.value(0))
+            prefetched = f.later
+            rate = f.select(f.compare("eq", each.index, 0), arguments(f, spec).weights_k, f.value(0))
         else:
             prefetched, rate = f.at(f.at(data, f.value(0) if spec.stencil else f.rows * f.row_step), f.last), f.rate
         bias = f.at(f.bias, first * f.bias_step) if spec.transposed_gemm else f.bias

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 from convgrad.engines.llvm.arguments import Named, columns, going
+from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.packing import Cells, Copy, in_pairs, nested
@@ -64,6 +66,34 @@ def pack_b(module: Module, spec: ForwardSpec) -> None:
         in_pairs(copy, "rows", all_taps, f.source, f.to)
     else:
         nested(f, [(axis.kernel, axis.tap) for axis in axes], f.source, f.to, one_tap)
+    f.done()
+
+
+def pack_line_of_b(module: Module, gemm: ForwardSpec, spec: Any) -> None:
+    """Emit ``pack_line_of_b``, which packs ``count`` contiguous positions as to[panel][k][position].
+
+    ``spec`` is the specification of the driver whose GEMM is ``gemm``.
+    """
+    f = module.function("pack_line_of_b", arguments="ptr", to="ptr", source="ptr", count="i64")
+    a, (whole, left) = arguments(f, spec), f.divided(f.count, gemm.width)
+    width, row = f.value(gemm.width), f.value(gemm.width * BYTES[gemm.operand])
+    count_k, panel_bytes, pitch = a.k, a.panel_bytes, gemm.width * F32_BYTES
+
+    def all_panels(copy: Copy, source: Value, to: Value) -> None:
+        """Copy k by k. The rows of the copy of a k are the panels."""
+        panels = replace(copy, rows=whole, row=row, columns=width, pitch=panel_bytes, width=gemm.width, row_at=None)
+        with f.loop(copy.rows, source=source) as k:
+            here = copy.packed(to, k.index)
+            panels.along_columns(k.source, here)
+            with f.when(f.compare("sgt", left, 0)):
+                last = replace(panels, rows=f.value(1), columns=left)
+                last.along_columns(f.at(k.source, whole * row), f.at(here, whole * panel_bytes))
+            k.next(source=f.at(k.source, copy.row))
+
+    copy = Copy(cells(f, gemm), count_k, a.weights_k, f.count, row, pitch)
+    if gemm.pairs and gemm.step == 1:
+        copy = replace(copy, row_at=lambda k: taken(f, gemm, k, count_k))
+    in_pairs(copy, "rows", all_panels, f.source, f.to)
     f.done()
 
 
