@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
-from convgrad.engines.llvm.arguments import columns, going
+from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import along, arguments
@@ -105,13 +106,14 @@ def _finite(f: Function, spec: SpatialStencilSpec, weights: Value, count: Value)
 def _groups(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit ``compute``, which computes the planes of some groups, image by image: planes of an image are neighbours.
 
-    With bf16 pairs, it first finds the minimum exponent of the image, or of these groups of the image.
+    With bf16 pairs, it finds the minimum exponent of each image first, or of each plane if no two outputs share it.
     """
     f = module.function(
         "compute", False, arguments="ptr", scratch="ptr", group="i64", groups="i64", finite="i64", **outer_parts(spec)
     )
     a, chosen = arguments(f, spec), [f.parameters[name] for name in outer_parts(spec)]
     parts = [columns(f, part, PART) for part in chosen]
+    own_data = 0 if spec.footprint.kernel[0] > 1 else len(parts) - 1  # the axis whose positions share no data
 
     def images(at: int, data: Value, out: Value, usual: Value) -> None:
         if at == len(parts):
@@ -119,8 +121,9 @@ def _groups(module: Module, spec: SpatialStencilSpec) -> None:
             return
         data, out = f.at(data, parts[at].data), f.at(out, parts[at].out)
         with f.loop(parts[at].count, data=data, out=out) as each:
-            allowed = _pairs_of_image(f, spec, each.data) if at == 0 and spec.step == 2 else f.value(-1)
-            images(at + 1, each.data, each.out, usual & allowed)
+            if at == own_data and spec.step == 2:
+                usual = usual & _pairs_allowed(f, spec, each.data, along(a, spec)[at + 1 :])
+            images(at + 1, each.data, each.out, usual)
             each.next(data=f.at(each.data, parts[at].data_step), out=f.at(each.out, parts[at].out_step))
 
     def groups(data: Value, out: Value, usual: Value) -> None:
@@ -136,10 +139,10 @@ def _groups(module: Module, spec: SpatialStencilSpec) -> None:
     f.done()
 
 
-def _pairs_of_image(f: Function, spec: SpatialStencilSpec, image: Value) -> Value:
-    """Return -1 if the exponents of the weights and of an image allow bf16 pairs, else 0."""
+def _pairs_allowed(f: Function, spec: SpatialStencilSpec, data: Value, axes: Sequence[Named]) -> Value:
+    """Return -1 if the exponents of the weights and of the data along some axes allow bf16 pairs, else 0."""
     a, found = arguments(f, spec), f.at(f.scratch, arguments(f, spec).min_at)
-    *outer, lines, last = along(a, spec)
+    *outer, lines, last = axes
     nothing_yet(f, spec.isa, found)
 
     def one_plane(source: Value, to: Value) -> Value:
@@ -147,8 +150,8 @@ def _pairs_of_image(f: Function, spec: SpatialStencilSpec, image: Value) -> Valu
         return to
 
     groups = f.select(f.compare("eq", a.data_group, 0), f.value(1), f.groups)
-    loops = [(groups, a.data_group), (a.k, a.data_k), *((axis.met, axis.given) for axis in outer[1:])]
-    nested(f, loops, image, image, one_plane)
+    loops = [(groups, a.data_group), (a.k, a.data_k), *((axis.met, axis.given) for axis in outer)]
+    nested(f, loops, data, data, one_plane)
     return pairs_allowed(f, spec.isa, a, (found, f.at(found, LINE_BYTES)))
 
 
