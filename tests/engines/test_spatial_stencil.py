@@ -13,11 +13,12 @@ from convgrad.notation import problem
 from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan, seen, unsupported
 from convgrad.plan.forward.spatial_stencil_schedule import ALONG, PART, TABLES, TASK
 from convgrad.plan.machine import ISAS, Machine
+from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.plan.passes import dense_view, plan, plans, tables, view_of
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from tests.engines.guarded import run_guarded
-from tests.engines.test_pairs import with_pairs
+from tests.engines.test_pairs import taken, with_pairs
 from tests.support.engine_helpers import HOST, Array, empty, lying, made, run_plan
 from tests.support.forward_problems import MIXED, PROBLEMS, plans_of, posed, recut
 from tests.support.hash_problems import operands_of, shape_of, values
@@ -189,7 +190,12 @@ def test_lines_that_end_with_a_vector(number: int, fmt: str) -> None:
 @pytest.mark.parametrize(("number", "line"), list(enumerate(2 * PAIRED)))
 def test_bits_of_pairs(number: int, line: str) -> None:
     """In the second half, a weight is infinite or NaN, so that no pair is taken."""
-    assert_stencils(problem(line), number, slice(number % 2, None, 3), number >= len(PAIRED), made(line)[1])
+    one, operands = made(line)
+    found = plans_of(one, operands, empty(one), with_pairs("flushed"))[1]
+    each = next(each for each in found if isinstance(each, SpatialStencilPlan) and each.in_pairs)
+    _, (pairs, single) = taken(each, one, operands, MIN_EXPONENT_SUM)
+    assert pairs > 0 == single
+    assert_stencils(one, number, slice(number % 2, None, 3), number >= len(PAIRED), operands)
 
 
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")

@@ -70,10 +70,10 @@ def read_pairs(f: Function, pointers: Sequence[Value], lanes: int, step: int, ma
 
 def write(f: Function, fmt: str, values: Sequence[Value], pointer: Value, mask: Value | None = None) -> None:
     """Round an f32 value, a vector, or two vectors to a format and store them; two are interleaved."""
-    put(f, narrow(f, fmt, *values), pointer, mask)
+    store_masked(f, narrow(f, fmt, *values), pointer, mask)
 
 
-def put(f: Function, value: Value, pointer: Value, mask: Value | None) -> None:
+def store_masked(f: Function, value: Value, pointer: Value, mask: Value | None) -> None:
     """Store a value, or the lanes of a vector that are in a mask."""
     if mask is None:
         f.store(value, pointer)

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from convgrad.engines.llvm.convert import BYTES, load_masked, put, read
+from convgrad.engines.llvm.convert import BYTES, load_masked, read, store_masked
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.store import NO_BIAS, interleaved
 from convgrad.plan.constants import PREFETCH_PACK_BYTES, PREFETCH_PACK_POSITIONS
@@ -275,15 +275,18 @@ class Copy:
                 else:
                     f.masked_store(vector, packed, stored)
 
-    def interleaved(self, order: Sequence[int], source: Value, to: Value) -> None:
+    def few_along_rows(self, order: Sequence[int], source: Value, to: Value) -> None:
         """Copy a few columns that fill packed rows: interleave a vector of each, without transposing squares.
 
-        ``order`` has the columns in packed order. A cell of a pair has two of them, or only the last one. The last
-        vectors may overlap the previous ones; only if there are fewer rows than lanes are they masked.
+        ``order`` has the columns in packed order. A cell that is a pair has two of them, or only the last one. The last
+        vector of rows may overlap the previous one. Fewer rows than lanes are masked.
         """
         f, lanes, step = self.f, self.lanes, 1 if self.cells.upper is None else 2
         cells = [
-            (replace(self.cells, apart=self.column if len(order) - n > 1 else None), self.column * order[n])
+            (
+                replace(self.cells, apart=self.column if n + 1 < min(n + step, len(order)) else None),
+                self.column * order[n],
+            )
             for n in range(0, len(order), step)
         ]
 
@@ -292,12 +295,11 @@ class Copy:
             found = [
                 each.read(f.at(here, offset), lanes, () if left is None else each.masks(left)) for each, offset in cells
             ]
+            packed = f.at(to, first * self.pitch)
             for n in range(len(found)):
-                vector, place = (
-                    interleaved(f, found, n * lanes, lanes),
-                    f.at(to, first * self.pitch + n * lanes * F32_BYTES),
-                )
-                put(f, vector, place, None if left is None else f.mask(left * len(found) - n * lanes, lanes))
+                mask = None if left is None else f.mask(left * len(found) - n * lanes, lanes)
+                vector = interleaved(f, found, n * lanes, lanes)
+                store_masked(f, vector, f.at(packed, n * lanes * F32_BYTES), mask)
 
         many = (self.rows + (lanes - 1)) >> (lanes.bit_length() - 1)
         with f.when(self.rows >= lanes), f.loop(many) as vector:

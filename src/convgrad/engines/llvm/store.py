@@ -17,9 +17,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from convgrad.engines.llvm.convert import BYTES, PairNarrow, put, read_interleaved, rounded_pair, write
+from convgrad.engines.llvm.convert import BYTES, PairNarrow, read_interleaved, rounded_pair, store_masked, write
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.llvm.intrinsics import nan_or_denormal
+from convgrad.formats import BF16
 from convgrad.plan.backward_weights.taps import ELSEWHERE
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.spec.activation import RELU
@@ -55,13 +56,13 @@ class Epilogue:
     accumulate: Value | None  # an i1: whether old values are added; None: never
     bias: str = PER_COLUMN
     activation: str = ""
-    rounds: bool = False  # whether an instruction rounds two vectors to the output's format
+    rounds: bool = False  # whether an instruction of AVX-512 rounds two vectors of 16 lanes to the output's format
 
     @classmethod
     def of(cls, f: Function, spec: Any, accumulate: Value | None = None, bias: str = PER_COLUMN) -> Epilogue:
         """Return the epilogue for a kernel's specification; ``accumulate`` is the call's flag, 0 or 1."""
         old = None if accumulate is None else f.compare("ne", accumulate, 0)
-        rounds = spec.output == "bf16" and spec.isa.pairs == "dpbf16ps"
+        rounds = spec.output == BF16.name and spec.isa.pairs == "dpbf16ps"
         return cls(f, spec.output, spec.isa.lanes, old, bias, spec.activation, rounds)
 
     def store(self, value: Value, out: Value, mask: Value | None = None) -> None:
@@ -92,14 +93,14 @@ class Epilogue:
             self._store_each(values, out, f.mask(left, lanes) if mask is None else mask)
 
     def _write(self, values: Sequence[Value], out: Value, mask: Value | None = None) -> None:
-        """Activate, round and store values. If an instruction rounds two vectors, none may be NaN or denormal."""
+        """Activate, round and store values; two vectors by one instruction, unless a value is NaN or denormal."""
         f, values = self.f, [self.activated(value) for value in values]
-        with ExitStack() as nested:
+        with ExitStack() as otherwise:
             if self.rounds and len(values) == 2:
-                odd = f.any_of([nan_or_denormal(f, value) for value in values])
-                with f.when(f.op("i1", f"xor {odd}, true")):
-                    put(f, rounded_pair(f, *values), out, mask)
-                nested.enter_context(f.otherwise())
+                special = f.any_of([nan_or_denormal(f, value) for value in values])
+                with f.when(f.op("i1", f"xor {special}, true")):
+                    store_masked(f, rounded_pair(f, *values), out, mask)
+                otherwise.enter_context(f.otherwise())
             write(f, self.output, values, out, mask)
 
     def activated(self, value: Value) -> Value:
@@ -321,26 +322,26 @@ class Panel:
     ) -> Value:
         """Store vectors of sums like ``_transposed``, but round them to bf16, two by one instruction, before they move.
 
-        Return how many vectors are stored: none if a value is NaN or denormal, if a column is missing, or if old values
-        are added.
+        Return how many vectors are stored. It is 0 if all must be stored by ``_transposed``: if a value is NaN or
+        denormal, if a column is missing, or if old values are added.
         """
         e, f, width = self.epilogue, self.epilogue.f, self.epilogue.lanes
         kind, none = f"<{width} x float>", Value(f, f"<{width} x i1>", "zeroinitializer")
         here = f.compare("eq", left, width)
         if e.accumulate:
             here = here & f.op("i1", f"xor {e.accumulate}, true")
-        with f.loop(f.select(here, count >> width.bit_length(), f.value(0)), sums=sums, out=out, odd=none) as piece:
-            place, odd, pairs = piece.sums, piece.odd, list[Value]()
+        with f.loop(f.select(here, count >> width.bit_length(), f.value(0)), sums=sums, out=out, special=none) as piece:
+            place, special, pairs = piece.sums, piece.special, list[Value]()
             for _ in range(width):
                 two = list[Value]()
                 for _ in range(2):
                     two.append(e.activated(total(f, f.load(kind, place), of_columns)))
-                    odd = f.op(none.type, f"or {odd}, {nan_or_denormal(f, two[-1]).name}")
+                    special = f.op(none.type, f"or {special}, {nan_or_denormal(f, two[-1]).name}")
                     place = f.at(place, step)
                 pairs.append(f.op(kind, f"bitcast {rounded_pair(f, *two)} to {kind}"))
             line = piece.out
             for column in f.transposed(pairs, width):
                 f.store(column, line)
                 line = f.at(line, self.column_step)
-            piece.next(sums=place, out=f.at(piece.out, 2 * width * BYTES[e.output]), odd=odd)
-        return f.select(f.any_of([piece.odd]), f.value(0), piece.index * (2 * width))
+            piece.next(sums=place, out=f.at(piece.out, 2 * width * BYTES[e.output]), special=special)
+        return f.select(f.any_of([piece.special]), f.value(0), piece.index * (2 * width))

@@ -192,7 +192,7 @@ def crowded(view: ForwardNest) -> bool:
 
 def _tile_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: tuple[int, ...]) -> float:
     """Return the cycles of all micro-tiles of all groups."""
-    adds, widths = chain_adds(view.k, spec.step, machine), _widths(view, spec)
+    adds, widths = chain_adds(spec.filled(view.k), spec.step, machine), _widths(view, spec)
     of_width = {v: _region_cycles(view, spec.mr, v, block, adds) for v in set(widths)}
     cycles = view.groups * sum(map(of_width.__getitem__, widths))
     if spec.a_in_place and spec.data == CHANNELS and crowded(view):
@@ -304,7 +304,7 @@ def _kn2row_costs(
     met = images * (fresh + again / rings) * prod(sum(map(len, blocks)) for blocks in inner)
     met = max(met, output_block_count(view, spec, output_block) * one.width)  # an output block packs at least one panel
     _, _, cycles = tiles(rows, one.mr, one.nr)
-    compute = met * rows * chain_adds(view.k, one.step, machine) * cycles / one.width * machine.cycle_ns
+    compute = met * rows * chain_adds(one.filled(view.k), one.step, machine) * cycles / one.width * machine.cycle_ns
     paired = _paired_ns(one)
     read = pack_ns(machine, one.weights) + paired + machine.traffic_ns(FORMATS[one.operand].dtype.itemsize)
     store = store_ns(machine, STRIDED if spec.out == STRIDED else CHANNELS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from math import ceil, prod
+from math import prod
 
 import numpy as np
 
@@ -77,7 +77,7 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
     segments = [
         {
             "data": gemm.position_bytes(first), "weights": gemm.position_bytes(first) * gemm.width,
-            "count": gemm.step * ceil(min(BLOCK_TERMS, view.k - first) / gemm.step),
+            "count": gemm.filled(min(BLOCK_TERMS, view.k - first)),
         }
         for first in range(0, chain_count * BLOCK_TERMS, BLOCK_TERMS)
     ]  # fmt: skip

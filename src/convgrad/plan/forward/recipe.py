@@ -147,6 +147,10 @@ class ForwardSpec:
         """Whether an odd last k of a tap is packed as a whole bf16 pair, whose high half is 0 in A and in B."""
         return self.step == 2 and not self.a_in_place
 
+    def filled(self, k: int) -> int:
+        """Return the number of k that are multiplied for ``k`` of a tap: an odd last one may fill a whole pair."""
+        return k + k % 2 if self.fills_pairs else k
+
     def position_bytes(self, channels: int) -> int:
         """Return the bytes of a packed position of A. With bf16 pairs, an odd last channel fills a whole pair."""
         return PAIR_BYTES * -(-channels // 2) if self.step == 2 else F32_BYTES * channels

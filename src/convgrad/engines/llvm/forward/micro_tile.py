@@ -30,17 +30,17 @@ PARAMETERS = {
 }  # fmt: skip
 
 
-def tile(module: Module, spec: ForwardSpec, rows: int, vectors: int, panels: bool = False) -> None:
+def tile(module: Module, spec: ForwardSpec, rows: int, vectors: int, prefetches_panels: bool = False) -> None:
     """Emit ``tile<rows>_<vectors>``, which computes sum[r][v], the sum of data[r] * weights[v] over chains and k.
 
     A row is a position. Rows are ``row_step`` bytes apart in A and ``out_step`` bytes apart in the output. A micro-tile
     may take several passes over its chains: ``begins`` and ``ends`` are true in the first and in the last pass. Each k
     prefetches at ``next`` and moves it by ``rate`` bytes. There is the data of the next micro-tile, or a row of a later
-    panel if ``panels`` is true.
+    panel if ``prefetches_panels`` is true.
     """
     pairs = {"pairs": "i64"} if spec.step == 2 else {}
     f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, **pairs)
-    MicroTile(f, spec, rows, vectors, panels).chains()
+    MicroTile(f, spec, rows, vectors, prefetches_panels).chains()
     f.done()
 
 
@@ -114,7 +114,7 @@ class MicroTile:
     spec: ForwardSpec
     rows: int
     vectors: int
-    panels: bool = False  # whether later panels are prefetched
+    prefetches_panels: bool = False  # rows of a later panel of B, else the data of the next micro-tile
     segment_bytes: int = SEGMENT.bytes
 
     @property
@@ -196,8 +196,9 @@ class MicroTile:
             after = f.at(k.w, b_step * size)
             if spec.b_in_place:
                 f.prefetch_all(f.at(after, b_step * PREFETCH_B), self.vectors * lanes * BYTES[spec.operand])
-            for n in range(size if self.panels else 1):
-                row_bytes, locality = (spec.panel_row_bytes, 3 if spec.b_in_place else 2) if self.panels else (1, 3)
+            for n in range(size if self.prefetches_panels else 1):
+                row_bytes = spec.panel_row_bytes if self.prefetches_panels else 1
+                locality = 2 if self.prefetches_panels and not spec.b_in_place else 3  # packed in the next pass
                 f.prefetch_all(f.at(k.prefetched, f.rate * n) if n else k.prefetched, row_bytes, locality)
             k.next(**rows.moved(k, a_step * size), w=after, prefetched=f.at(k.prefetched, f.rate * size), **sums)
         return {name: k.carried[name] for name in begin}

@@ -288,7 +288,7 @@ def _region(module: Module, spec: ForwardSpec) -> None:
             "bias": f.at(each.bias, parts[-1].first_bias) if spec.transposed_gemm else each.bias, "rate": each.rate,
             "left": f.min(a.n - first, spec.width) if spec.stencil else a.n - first,
         }  # fmt: skip
-        if spec.prefetches_panels:  # a later panel of this image, or of the next image; the next ones may be packed
+        if spec.prefetches_panels:  # of this image or the next one; ``f.panels`` panels are packed together
             later = first + (f.value(PREFETCH_PANELS) if spec.b_in_place else f.panels) * spec.width
             place = f.at(f.weights, later * a.weights_n)
             panel["later"] = f.select(later < a.n, place, f.at(place, a.weights_group - a.n * a.weights_n))

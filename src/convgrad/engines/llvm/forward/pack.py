@@ -127,14 +127,12 @@ def pack_line(module: Module, spec: ForwardSpec) -> None:
             copy.contiguous(channels, position.source, position.to, swapped)
             position.next(source=f.at(position.source, copy.row), to=f.at(position.to, last.step))
     else:
-        with ExitStack() as nested:
+        with ExitStack() as otherwise:
             for number in FEW_CHANNELS if spec.data == SPATIAL else ():
-                fills = f.compare("eq", last.step, spec.position_bytes(number))
-                with f.when(fills & f.compare("eq", channels, number)):
-                    replace(copy, pitch=spec.position_bytes(number)).interleaved(
-                        _order(number, swapped), f.source, f.to
-                    )
-                nested.enter_context(f.otherwise())
+                size = spec.position_bytes(number)
+                with f.when(f.compare("eq", channels, number) & f.compare("eq", last.step, size)):
+                    replace(copy, pitch=size).few_along_rows(_order(number, swapped), f.source, f.to)
+                otherwise.enter_context(f.otherwise())
             in_pairs(copy, "columns", Copy.along_rows if spec.data == SPATIAL else Copy.one_by_one, f.source, f.to)
     f.done()
 

@@ -87,7 +87,7 @@ def _pack_a(module: Module, spec: SpatialStencilSpec) -> None:
 
 
 def _finite(f: Function, spec: SpatialStencilSpec, weights: Value, count: Value) -> Value:
-    """Return 1 if all of ``count`` packed weights are finite, else 0: the product of 0 and another weight is NaN.
+    """Return -1 if all of ``count`` packed weights are finite, else 0: the product of 0 and another weight is NaN.
 
     If all are finite, products with padding are +0 or -0, which can change only the sign of a sum that is 0. The
     epilogue adds +0, so that sums of 0 have no sign.
@@ -100,36 +100,37 @@ def _finite(f: Function, spec: SpatialStencilSpec, weights: Value, count: Value)
         found = f.add(each.found, f.op(zeros.type, f"fmul {value}, {zeros.name}"))
         each.next(weights=f.at(each.weights, lanes * BYTES[spec.packed]), found=found)
     infinite = f.op(f"<{lanes} x i1>", f"fcmp uno {each.found}, {each.found.name}")
-    return f.select(f.any_of([infinite]), f.value(0), f.value(1))
+    return f.select(f.any_of([infinite]), f.value(0), f.value(-1))
 
 
 def _groups(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit ``compute``, which computes the planes of some groups, image by image: planes of an image are neighbours.
 
-    With bf16 pairs, it finds the minimum exponent of each image first, or of each plane if no two outputs share it.
+    With bf16 pairs, the minimum exponent of an image is found before its planes are computed. If axes before the last
+    two have one tap, it is found for each of their positions, because no two of them read the same plane.
     """
     f = module.function(
         "compute", False, arguments="ptr", scratch="ptr", group="i64", groups="i64", finite="i64", **outer_parts(spec)
     )
     a, chosen = arguments(f, spec), [f.parameters[name] for name in outer_parts(spec)]
     parts = [columns(f, part, PART) for part in chosen]
-    own_data = 0 if spec.footprint.kernel[0] > 1 else len(parts) - 1  # the axis whose positions share no data
+    apart = 0 if spec.footprint.kernel[0] > 1 else len(parts) - 1  # the last axis whose positions share no data
 
-    def images(at: int, data: Value, out: Value, usual: Value) -> None:
+    def images(at: int, data: Value, out: Value, fast: Value) -> None:
         if at == len(parts):
-            groups(data, out, usual)
+            groups(data, out, fast)
             return
         data, out = f.at(data, parts[at].data), f.at(out, parts[at].out)
         with f.loop(parts[at].count, data=data, out=out) as each:
-            if at == own_data and spec.step == 2:
-                usual = usual & _pairs_allowed(f, spec, each.data, along(a, spec)[at + 1 :])
-            images(at + 1, each.data, each.out, usual)
+            if at == apart and spec.step == 2:
+                fast = fast & _pairs_allowed(f, spec, each.data, along(a, spec)[at + 1 :])
+            images(at + 1, each.data, each.out, fast)
             each.next(data=f.at(each.data, parts[at].data_step), out=f.at(each.out, parts[at].out_step))
 
-    def groups(data: Value, out: Value, usual: Value) -> None:
+    def groups(data: Value, out: Value, fast: Value) -> None:
         weights, bias = f.at(f.scratch, a.b_at), f.at(f.scratch, a.bias_at)
         with f.when(going(f, a)), f.loop(f.groups, data=data, out=out, weights=weights, bias=bias) as group:
-            f.call("plane", f.arguments, group.data, group.out, group.weights, group.bias, usual, *chosen)
+            f.call("plane", f.arguments, group.data, group.out, group.weights, group.bias, fast, *chosen)
             group.next(
                 data=f.at(group.data, a.data_group), out=f.at(group.out, a.out_group),
                 weights=f.at(group.weights, a.result_bytes * a.n), bias=f.at(group.bias, a.n * F32_BYTES),
@@ -156,7 +157,10 @@ def _pairs_allowed(f: Function, spec: SpatialStencilSpec, data: Value, axes: Seq
 
 
 def _plane(module: Module, spec: SpatialStencilSpec) -> None:
-    """Emit ``plane``, which computes the outputs of a group and an image."""
+    """Emit ``plane``, which computes the outputs of a group and an image.
+
+    ``fast`` is not 0 if padding may be multiplied as zeros, and, in a kernel with bf16 pairs, if pairs are allowed.
+    """
     f = module.function(
         "plane",
         False,
@@ -165,7 +169,7 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
         out="ptr",
         weights="ptr",
         biases="ptr",
-        usual="i64",
+        fast="i64",
         **outer_parts(spec),
     )
     a, size, out_bytes = arguments(f, spec), BYTES[spec.operand], BYTES[spec.output]
@@ -191,8 +195,8 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
             inputs = a.prefetched_line * (spec.lines * taps.by_position)
             f.prefetch_all(f.at(begin["data"], inputs * PREFETCH_BLOCKS), inputs, locality=2)
             with f.loop(pieces, **begin) as piece:
-                usual = f.compare("ne", f.usual, 0)
-                whole = inside & usual if spec.step == 2 else inside
+                fast = f.compare("ne", f.fast, 0)
+                whole = inside & fast if spec.step == 2 else inside
                 if loaded:
                     whole = whole & f.compare("sge", piece.first, -loaded[0])
                     end = loaded[-1] + footprint.apart * spec.isa.lanes
@@ -208,7 +212,7 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
                     with f.when(whole):
                         f.call(f"micro_tile_{phase}_{WHOLE}", *given)
                     with f.otherwise():
-                        with f.when(usual):
+                        with f.when(fast):
                             f.call(f"micro_tile_{phase}_{ZEROS}", *given)
                         with f.otherwise():
                             f.call(f"micro_tile_{phase}_{OMITTED}", *given)
