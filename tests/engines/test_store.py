@@ -77,19 +77,17 @@ def test_wherever_the_output_lies(line: str, kind: tuple[str, bool], isa: str) -
                 assert np.isnan(memory.astype(np.float32)).all(), (name, gap, str(plan))
 
 
-@pytest.mark.parametrize("bits", [0x3F80, 0x7F80, 0xFFA1, 0x8001])  # 1, infinity, NaN, and a denormal number
 @pytest.mark.parametrize("isa", isas.host_isas(), ids=str)
-def test_two_vectors_may_be_rounded_by_one_instruction(bits: int, isa: Isa) -> None:
+def test_two_vectors_may_be_rounded_by_one_instruction(isa: Isa) -> None:
     """Instructions flush denormal numbers and keep the payloads of NaN, so neither may reach them."""
     one, operands = made("FWD_D bf16 NCX mb1ic2ih1iw70oc40oh1ow70kh1kw1ph0pw0")
     data, weights = operands
     weights[...] = np.arange(2)[None, :, None, None]  # every output is an input of the second channel
-    data.view(np.uint16)[0, 1, 0, 37] = bits
     found = plans_of(one, operands, empty(one), isa)[1]
-    collecting = [each for each in found if isinstance(each, ForwardPlan) and each.spec.collects]
-    stencils = [each for each in found if isinstance(each, SpatialStencilPlan)]
-    assert collecting
-    assert stencils
-    expected = evaluate_in_order(one, operands, empty(one))
-    for each in (*collecting, *stencils):
-        assert_same_bits(run_plan(each, one, operands, empty(one)), np.ascontiguousarray(expected), str(each))
+    collecting = next(each for each in found if isinstance(each, ForwardPlan) and each.spec.collects)
+    stencil = next(each for each in found if isinstance(each, SpatialStencilPlan))
+    for bits in (0x3F80, 0x7F80, 0xFFA1, 0x8001):  # 1, infinity, NaN, and a denormal number
+        data.view(np.uint16)[0, 1, 0, 37] = bits
+        expected = np.ascontiguousarray(evaluate_in_order(one, operands, empty(one)))
+        for each in (collecting, stencil):
+            assert_same_bits(run_plan(each, one, operands, empty(one)), expected, (bits, str(each)))
