@@ -27,6 +27,15 @@ def steps(problem: Problem, isa: Isa) -> tuple[int, ...]:
     return (1, 2) if isa.pairs and problem.operand_format is BF16 else (1,)
 
 
+def order_of_k(count: int, swapped: bool) -> list[int]:
+    """Return the k of a tap in order; the two k of each pair may be swapped, but not an odd last one.
+
+    >>> order_of_k(5, True)
+    [1, 0, 3, 2, 4]
+    """
+    return [k ^ 1 if swapped and k ^ 1 < count else k for k in range(count)]
+
+
 def chain_adds(count: int, step: int, machine: Machine) -> float:
     """Return the time of a chain of ``count`` k, in multiply-adds of single k. An odd last k is not part of a pair.
 

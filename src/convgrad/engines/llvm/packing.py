@@ -284,7 +284,7 @@ class Copy:
         f, lanes, step = self.f, self.lanes, 1 if self.cells.upper is None else 2
         cells = [
             (
-                replace(self.cells, apart=self.column if n + 1 < min(n + step, len(order)) else None),
+                replace(self.cells, apart=self.column if step > 1 and n + 1 < len(order) else None),
                 self.column * order[n],
             )
             for n in range(0, len(order), step)

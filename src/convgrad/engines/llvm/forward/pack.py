@@ -20,6 +20,7 @@ from convgrad.plan.constants import PREFETCH_WEIGHTS_BYTES
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.schedule import LINE
 from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.pairs import order_of_k
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, TAPS
 
 FEW_CHANNELS = (2, 3, 4)  # numbers of channels whose vectors are interleaved, not transposed
@@ -131,15 +132,10 @@ def pack_line(module: Module, spec: ForwardSpec) -> None:
             for number in FEW_CHANNELS if spec.data == SPATIAL else ():
                 size = spec.position_bytes(number)
                 with f.when(f.compare("eq", channels, number) & f.compare("eq", last.step, size)):
-                    replace(copy, pitch=size).few_along_rows(_order(number, swapped), f.source, f.to)
+                    replace(copy, pitch=size).few_along_rows(order_of_k(number, swapped), f.source, f.to)
                 otherwise.enter_context(f.otherwise())
             in_pairs(copy, "columns", Copy.along_rows if spec.data == SPATIAL else Copy.one_by_one, f.source, f.to)
     f.done()
-
-
-def _order(count: int, swapped: bool) -> list[int]:
-    """Return the order of ``count`` packed channels: the two of a pair may be swapped, but not an odd last one."""
-    return [k ^ 1 if swapped and k ^ 1 < count else k for k in range(count)]
 
 
 def pack_once(module: Module, spec: ForwardSpec) -> None:

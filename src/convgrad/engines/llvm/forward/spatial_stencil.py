@@ -162,16 +162,9 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
     ``fast`` is not 0 if padding may be multiplied as zeros, and, in a kernel with bf16 pairs, if pairs are allowed.
     """
     f = module.function(
-        "plane",
-        False,
-        arguments="ptr",
-        data="ptr",
-        out="ptr",
-        weights="ptr",
-        biases="ptr",
-        fast="i64",
+        "plane", False, arguments="ptr", data="ptr", out="ptr", weights="ptr", biases="ptr", fast="i64",
         **outer_parts(spec),
-    )
+    )  # fmt: skip
     a, size, out_bytes = arguments(f, spec), BYTES[spec.operand], BYTES[spec.output]
     footprint, (lines, last) = spec.footprint, along(a, spec)[-2:]
     across = spec.vectors * spec.isa.lanes * footprint.apart

@@ -25,6 +25,7 @@ from convgrad.engines.llvm.store import Epilogue, interleaved, total
 from convgrad.formats import BF16
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
 from convgrad.plan.forward.spatial_stencil_schedule import PART
+from convgrad.plan.pairs import order_of_k
 from convgrad.plan.recipe import F32_BYTES
 
 MAX_BLOCK_ADDS = 96  # multiply-adds of a block of IR
@@ -145,10 +146,7 @@ class SpatialTile:
 
     def _order_of_k(self) -> list[int]:
         """Return the pairs of input channels, or the channels in the order of the sum: a pair's second is first."""
-        if self.step == 2:
-            return list(range(self.spec.k_steps))
-        count = self.footprint.k
-        return [k ^ 1 if self.spec.pairs and k ^ 1 < count else k for k in range(count)]
+        return list(range(self.spec.k_steps)) if self.step == 2 else order_of_k(self.footprint.k, self.spec.pairs)
 
     def _weight(self, tap: Value, number: int) -> Value:
         """Load a weight of a plane, or a pair of weights, into all lanes, unless a register holds it."""
