@@ -198,7 +198,7 @@ class ForwardSpec:
     @property
     def packs_lines_of_b(self) -> bool:
         """Whether panels that are used together are packed as one line, because their columns are positions."""
-        return self.transposed_gemm and self.weights == CHANNELS_OUT and not self.b_in_place
+        return self.prefetches_panels and not self.b_in_place
 
     @property
     def prefetches_panels(self) -> bool:

@@ -21,7 +21,7 @@ from convgrad.engines.llvm.pairs import minimum, nothing_yet, pairs_allowed
 from convgrad.engines.llvm.store import NO_BIAS
 from convgrad.plan.forward.kn2row import Kn2rowSpec
 from convgrad.plan.forward.kn2row_schedule import LAST_BLOCK, OUTER, OUTPUT_BLOCK, PART, TASK
-from convgrad.plan.recipe import CHANNELS_OUT, F32_BYTES
+from convgrad.plan.recipe import F32_BYTES
 
 NONE = -1
 
@@ -29,10 +29,7 @@ NONE = -1
 def bodies(module: Module, spec: Kn2rowSpec) -> None:
     """Emit the functions that the nest calls: packing, the GEMM, and the sums of tap sums."""
     gemm = spec.product
-    if gemm.weights == CHANNELS_OUT:
-        pack.pack_line_of_b(module, gemm, spec)
-    else:
-        pack.pack_b(module, gemm)
+    pack.panels_of_b(module, gemm, spec)
     pack.pack_line(module, gemm)
     bias(module, gemm.operand)
     tree.combine_up(module, gemm.isa)
@@ -104,17 +101,7 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
     with f.loop(cache_blocks, source=f.source, to=f.to, left=f.count) as cache_block:
         here = f.min(cache_block.left, a.cache_block)
         panels = (here + (gemm.width - 1)) >> shift
-        if gemm.weights == CHANNELS_OUT:
-            f.call("pack_line_of_b", f.arguments, packed, cache_block.source, here)
-        with f.loop(panels, b=packed, source=cache_block.source, left=here) as panel:
-            if gemm.weights != CHANNELS_OUT:
-                f.call("pack_b", f.arguments, panel.b, panel.source, panel.left)
-            if gemm.step == 2:
-                pack.panel_minimum(f, gemm, a, panel.b, panel.left)
-            panel.next(
-                b=f.at(panel.b, a.panel_bytes), source=f.at(panel.source, a.weights_n * gemm.width),
-                left=panel.left - gemm.width,
-            )  # fmt: skip
+        pack.pack_panels(f, gemm, a, packed, cache_block.source, here, panels, a.weights_n * gemm.width)
         a_blocks = f.op("i64", f"udiv {a.micro_tiles + a.a_block - 1}, {a.a_block.name}")
         with f.loop(a_blocks, first=f.value(0)) as a_block:
             following = f.at(cache_block.source, a.weights_n * a.cache_block)

@@ -32,10 +32,7 @@ EachLine = Callable[[Value, Value, Value], None]  # (address in memory, address 
 
 def bodies(module: Module, spec: ForwardSpec) -> None:
     """Emit the functions that the nest calls: packing, the reduction tree, segments, micro-tiles and regions."""
-    if spec.packs_lines_of_b:
-        pack.pack_line_of_b(module, spec, spec)
-    else:
-        pack.pack_b(module, spec)
+    pack.panels_of_b(module, spec, spec)
     if not spec.a_in_place:
         pack.pack_line(module, spec)
     tree.combine_up(module, spec.isa)
@@ -95,31 +92,19 @@ def _pack_panels(
     bias_at, bias_n, width = f.at(f.scratch, a.bias_at), a.bias_n, spec.width
     if spec.transposed_gemm:
         f.call("pack_bias", a.bias, bias_at, a.bias, bias_n, *[along(a, spec)[-1].extent] * 2)
-        if spec.b_in_place:
-            return
     first = panel * width
-    begin = {
-        "to": f.at(f.scratch, a.b_at), "source": f.at(weights, panel * a.weights_panel), "bias_to": bias_at,
-        "bias": f.at(bias, first * bias_n), "left": a.n - first,
-    }  # fmt: skip
-    if spec.packs_lines_of_b:
-        f.call("pack_line_of_b", f.arguments, begin["to"], begin["source"], f.min(a.n - first, count * width))
-    with f.loop(count, **begin) as each:
-        if not spec.b_in_place:
-            if not spec.packs_lines_of_b:
-                f.call("pack_b", f.arguments, each.to, each.source, each.left)
-            if spec.step == 2:
-                pack.panel_minimum(f, spec, a, each.to, each.left)
-        if not spec.transposed_gemm:
-            source, some = each.bias, f.min(each.left, width)
-            if spec.overlaps:
-                source, some = f.at(source, f.min(each.left - width, 0) * bias_n), f.value(width)
-            f.call("pack_bias", a.bias, each.bias_to, source, bias_n, some, width)
-        each.next(
-            to=f.at(each.to, a.panel_bytes), source=f.at(each.source, a.weights_panel),
-            bias_to=f.at(each.bias_to, width * F32_BYTES), bias=f.at(each.bias, bias_n * width),
-            left=each.left - width,
-        )  # fmt: skip
+    left = a.n - first
+    if not spec.b_in_place:
+        source = f.at(weights, panel * a.weights_panel)
+        pack.pack_panels(f, spec, a, f.at(f.scratch, a.b_at), source, left, count, a.weights_panel)
+    if spec.transposed_gemm:
+        return
+    with f.loop(count, to=bias_at, bias=f.at(bias, first * bias_n), left=left) as each:
+        source, some = each.bias, f.min(each.left, width)
+        if spec.overlaps:
+            source, some = f.at(source, f.min(each.left - width, 0) * bias_n), f.value(width)
+        f.call("pack_bias", a.bias, each.to, source, bias_n, some, width)
+        each.next(to=f.at(each.to, width * F32_BYTES), bias=f.at(each.bias, bias_n * width), left=each.left - width)
 
 
 def _output_block(

@@ -70,11 +70,8 @@ def pack_b(module: Module, spec: ForwardSpec) -> None:
     f.done()
 
 
-def pack_line_of_b(module: Module, gemm: ForwardSpec, spec: Any) -> None:
-    """Emit ``pack_line_of_b``, which packs ``count`` contiguous positions as to[panel][k][position].
-
-    ``spec`` is the specification of the driver whose GEMM is ``gemm``.
-    """
+def _pack_line_of_b(module: Module, gemm: ForwardSpec, spec: Any) -> None:
+    """Emit ``pack_line_of_b``, which packs ``count`` contiguous positions as to[panel][k][position]."""
     f = module.function("pack_line_of_b", arguments="ptr", to="ptr", source="ptr", count="i64")
     a, (whole, left) = arguments(f, spec), f.divided(f.count, gemm.width)
     width, row = f.value(gemm.width), f.value(gemm.width * BYTES[gemm.operand])
@@ -96,6 +93,35 @@ def pack_line_of_b(module: Module, gemm: ForwardSpec, spec: Any) -> None:
         copy = replace(copy, row_at=lambda k: taken(f, gemm, k, count_k))
     in_pairs(copy, "rows", all_panels, f.source, f.to)
     f.done()
+
+
+def panels_of_b(module: Module, gemm: ForwardSpec, spec: Any) -> None:
+    """Emit the function that ``pack_panels`` calls. ``spec`` is that of the driver whose GEMM is ``gemm``."""
+    if gemm.packs_lines_of_b:
+        _pack_line_of_b(module, gemm, spec)
+    else:
+        pack_b(module, gemm)
+
+
+def pack_panels(
+    f: Function, gemm: ForwardSpec, a: Named, to: Value, source: Value, left: Value, count: Value, step: Value
+) -> None:  # fmt: skip
+    """Pack ``count`` panels of B, which are ``step`` bytes apart and have ``left`` columns or more than they need.
+
+    Find the minimum exponent of each panel of bf16 pairs.
+    """
+    if gemm.packs_lines_of_b:
+        f.call("pack_line_of_b", f.arguments, to, source, f.min(left, count * gemm.width))
+        if gemm.step == 1:
+            return
+    with f.loop(count, to=to, source=source, left=left) as panel:
+        if not gemm.packs_lines_of_b:
+            f.call("pack_b", f.arguments, panel.to, panel.source, panel.left)
+        if gemm.step == 2:
+            _panel_minimum(f, gemm, a, panel.to, panel.left)
+        panel.next(
+            to=f.at(panel.to, a.panel_bytes), source=f.at(panel.source, step), left=panel.left - gemm.width
+        )  # fmt: skip
 
 
 def cells(f: Function, spec: ForwardSpec) -> Cells:
@@ -154,7 +180,7 @@ def line_of_a(f: Function, spec: ForwardSpec, a: Named, to: Value, source: Value
         f.call("minimum", to, count, along(a, spec)[-1].step, (a.channels + 1 >> 1) * 2, f.at(f.scratch, a.min_at))
 
 
-def panel_minimum(f: Function, spec: ForwardSpec, a: Named, panel: Value, left: Value) -> None:
+def _panel_minimum(f: Function, spec: ForwardSpec, a: Named, panel: Value, left: Value) -> None:
     """Write the minimum exponent of a packed panel of bf16 pairs. Only its ``left`` first columns count."""
     found, rows = minimum_of_panel(f, a, panel), a.taps * (a.k + 1 >> 1)
     nothing_yet(f, spec.isa, found)
