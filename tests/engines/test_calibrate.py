@@ -44,12 +44,13 @@ def samples(machine: Machine) -> list[Sample]:
     return found
 
 
-def test_a_prediction_is_that_of_the_plan() -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_prediction_is_that_of_the_plan(threads: int) -> None:
     machine = Machine(ISAS["avx512"])
-    for line in PROBLEMS:
+    for line in (*PROBLEMS, "BWD_W f32 NXC g8mb4ic64ih14oc64oh14kh3ph1"):
         one = problem(line)
         view = dense_view(one)
-        for each in plans(one, view, machine, 1, 2):
+        for each in plans(one, view, machine, threads, 2):
             assert predicted_ms(one, view, machine, each) == pytest.approx(each.time_ms, rel=1e-12), line
 
 

@@ -56,7 +56,8 @@ def predicted_ms(problem: Problem, view: Any, machine: Machine, chosen: Chosen) 
     nest = next(one.nest for one in CANDIDATES[problem.solves_for] if one.nest.plan is type(chosen))
     costs = nest.alone(problem, view, machine, chosen.spec, chosen.operands)
     for time, cut in nest.timed(costs, problem, view, machine, chosen.threads):
-        if cut.parts == chosen.parts and all(getattr(chosen, name) == size for name, size in cut.loops.items()):
+        same = (cut.parts, min(cut.threads, cut.tasks)) == (chosen.parts, chosen.threads)
+        if same and all(getattr(chosen, name) == size for name, size in cut.loops.items()):
             return time / 1e6
     raise AssertionError("machines with the same caches have the same divisions of the work")
 
