@@ -93,11 +93,9 @@ IN_PLACE_LINES = Count(2, "lines", "cache lines that a panel of A in place touch
 IN_PLACE_SHARE = Rate(0.75, "of the second cache", "maximum lines of a panel of A in place without L2 misses")
 IN_PLACE_L2_MISS_FACTOR = Rate(1.5, "times", "time of micro-tiles whose A in place exceeds IN_PLACE_SHARE")
 VECTOR_LOAD_CYCLES = Rate(1.0, "cycles", "load of a vector in place, which often crosses a cache line")
-DEPTHWISE_LOAD_FACTOR = Rate(
-    2.4, "times", "time of a load in the depthwise kernel of weight gradients, compared with others"
-)
-GROUP_REGISTER_SHARE = Rate(0.65, "of the registers", "more sums in micro-tiles of groups cost GROUP_REGISTER_FACTOR")
-GROUP_REGISTER_FACTOR = Rate(1.1, "times", "time of micro-tiles of groups above GROUP_REGISTER_SHARE")
+DEPTHWISE_LOAD_FACTOR = Rate(2.4, "times", "load in the depthwise kernel of weight gradients, compared with others")
+TAPS_REGISTER_SHARE = Rate(0.78, "of the registers", "more sums of several taps cost TAPS_REGISTER_FACTOR")
+TAPS_REGISTER_FACTOR = Rate(1.25, "times", "time of micro-tiles of several taps above TAPS_REGISTER_SHARE")
 GROUP_LINE_FACTOR = Rate(1.4, "times", "load of a cache line from the second cache in micro-tiles of groups")
 LINE_START_CYCLES = Rate(12.0, "cycles", "start of a run of positions that have the same taps")
 SEGMENT_CYCLES = Rate(8.0, "cycles", "start of a segment of K, or making its entry in a list")

@@ -131,8 +131,8 @@ def _taps_cycles(nest: WeightsNest, machine: Machine, spec: KernelSpec, nr: int)
     position = max(sums / 2, constants.LOAD_CYCLES * loads, constants.MIN_STEP_CYCLES) + constants.STEP_CYCLES
     passed = (spec.step - 1) * (micro_tile.mr + nr * spec.isa.lanes) * F32_BYTES / LINE_BYTES
     position += machine.l2_line_cycles * passed / constants.MAX_TAPS_IN_L1
-    if spec.groups_in_lanes and sums > constants.GROUP_REGISTER_SHARE * spec.isa.registers:
-        position *= constants.GROUP_REGISTER_FACTOR
+    if sums > constants.TAPS_REGISTER_SHARE * spec.isa.registers:
+        position *= constants.TAPS_REGISTER_FACTOR
     if spec.groups_in_lanes:  # whole vectors of A and B are read from L2, but those of earlier positions from L1
         fresh = micro_tile.outer_taps * min(inner.stride, micro_tile.inner_taps)
         vectors = micro_tile.mr * fresh + nr if spec.a.moves else micro_tile.mr + nr * fresh
