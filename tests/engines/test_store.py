@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,6 @@ import pytest
 from convgrad.engines.llvm import isas
 from convgrad.formats import FORMATS
 from convgrad.plan.backward_weights.recipe import Plan
-from convgrad.plan.forward.recipe import ForwardPlan
-from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
 from convgrad.plan.machine import ISAS, Isa
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
@@ -78,16 +77,21 @@ def test_wherever_the_output_lies(line: str, kind: tuple[str, bool], isa: str) -
 
 
 @pytest.mark.parametrize("isa", isas.host_isas(), ids=str)
-def test_two_vectors_may_be_rounded_by_one_instruction(isa: Isa) -> None:
+@pytest.mark.parametrize("layout", ["NCX", "NXC"])
+@pytest.mark.parametrize("groups", [1, 40])
+def test_one_or_two_vectors_may_be_rounded_by_one_instruction(groups: int, layout: str, isa: Isa) -> None:
     """Instructions flush denormal numbers and keep the payloads of NaN, so neither may reach them."""
-    one, operands = made("FWD_D bf16 NCX mb1ic2ih1iw70oc40oh1ow70kh1kw1ph0pw0")
+    channels = max(2, groups)
+    one, operands = made(f"FWD_D bf16 {layout} g{groups}mb1ic{channels}ih1iw70oc40oh1ow70kh1kw1ph0pw0")
     data, weights = operands
-    weights[...] = np.arange(2)[None, :, None, None]  # every output is an input of the second channel
-    found = plans_of(one, operands, empty(one), isa)[1]
-    collecting = next(each for each in found if isinstance(each, ForwardPlan) and each.spec.collects)
-    stencil = next(each for each in found if isinstance(each, SpatialStencilPlan))
+    weights[...] = np.arange(channels // groups)[None, :, None, None] if groups == 1 else 1
+    found: dict[object, Any] = {}  # every output is an input of the last channel of its group
+    for each in plans_of(one, operands, empty(one), isa)[1]:
+        spec = each.spec
+        found[type(each), spec.step, each.operands, getattr(spec, "nr", 0), getattr(spec, "collects", False)] = each
+    assert len(found) >= 2
     for bits in (0x3F80, 0x7F80, 0xFFA1, 0x8001):  # 1, infinity, NaN, and a denormal number
-        data.view(np.uint16)[0, 1, 0, 37] = bits
+        data.view(np.uint16)[0, channels - groups :, 0, 37] = bits
         expected = np.ascontiguousarray(evaluate_in_order(one, operands, empty(one)))
-        for each in (collecting, stencil):
+        for each in found.values():
             assert_same_bits(run_plan(each, one, operands, empty(one)), expected, (bits, str(each)))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from convgrad.cli import info
 from convgrad.engines.llvm import isas, tried
-from convgrad.engines.llvm.convert import PAIR_NARROWS, PairNarrow
+from convgrad.engines.llvm.convert import can_round, rounded
 from convgrad.engines.llvm.emit import Function, Value
-from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, fused, high, high_sum, low, low_sum
+from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high, high_sum, low, low_sum
 from convgrad.plan.machine import ISAS, Isa
 from tests.support.engine_helpers import HOST, modelled
 
@@ -69,21 +71,19 @@ def test_a_row_is_dropped_where_bits_differ(word: str, used: bool, monkeypatch: 
     assert ("differ from those by fused multiply-adds" in said) != used
 
 
-def toward_zero(f: Function, first: Value, second: Value) -> Value:
+def toward_zero(f: Function, *values: Value) -> Value:
     """The upper halves, as they are."""
-    lanes = 2 * int(first.type[1:].split(" x ")[0])
-    found = [f.op(f"<{lanes} x i16>", f"bitcast {each} to <{lanes} x i16>") for each in (first, second)]
-    return f.shuffle(*found, [2 * lane + 1 for lane in range(lanes)])
+    found = [f.op("<32 x i16>", f"bitcast {each} to <32 x i16>") for each in (values[0], values[-1])]
+    return f.shuffle(*found, [2 * lane + 1 for lane in range(16 * len(values))])
 
 
-def exchanged(f: Function, first: Value, second: Value) -> Value:
+def exchanged(f: Function, *values: Value) -> Value:
     """The nearest, the first above the second."""
-    return PAIR_NARROWS["fused"](f, second, first)
+    return rounded(f, *values[::-1])
 
 
-@pytest.mark.parametrize("word", [toward_zero, exchanged])
-def test_what_rounds_otherwise_is_refused(word: PairNarrow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PAIR_SUMS, "other", fused)
-    monkeypatch.setitem(PAIR_NARROWS, "other", word)
-    one = modelled.__wrapped__(ISAS[HOST[-1]], "other")
-    assert "are not rounded to the nearest bf16" in tried.why_not.__wrapped__(one)
+@pytest.mark.skipif(not can_round(ISAS[HOST[0]]), reason="no instruction rounds to bf16 here")
+@pytest.mark.parametrize("way", [toward_zero, exchanged])
+def test_what_rounds_otherwise_is_refused(way: Callable[..., Value], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tried, "rounded", way)
+    assert "are not rounded to the nearest bf16" in tried.why_not.__wrapped__(ISAS[HOST[0]])

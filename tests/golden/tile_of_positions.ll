@@ -128,15 +128,15 @@ when68:
   %v69 = load <4 x float>, ptr %bias, align 1
   %v70 = fadd <4 x float> %loop5.sum0_0, zeroinitializer
   %v71 = fadd <4 x float> %v70, %v69
-  %v72 = fcmp uno <4 x float> %v71, %v71
-  %v73 = select <4 x i1> %v72, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v71
-  store <4 x float> %v73, ptr %out, align 1
-  %v74 = getelementptr i8, ptr %out, i64 %out_step
-  %v75 = fadd <4 x float> %loop5.sum1_0, zeroinitializer
-  %v76 = fadd <4 x float> %v75, %v69
-  %v77 = fcmp uno <4 x float> %v76, %v76
-  %v78 = select <4 x i1> %v77, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v76
-  store <4 x float> %v78, ptr %v74, align 1
+  %v72 = fadd <4 x float> %loop5.sum1_0, zeroinitializer
+  %v73 = fadd <4 x float> %v72, %v69
+  %v74 = fcmp uno <4 x float> %v71, %v71
+  %v75 = select <4 x i1> %v74, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v71
+  store <4 x float> %v75, ptr %out, align 1
+  %v76 = getelementptr i8, ptr %out, i64 %out_step
+  %v77 = fcmp uno <4 x float> %v73, %v73
+  %v78 = select <4 x i1> %v77, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v73
+  store <4 x float> %v78, ptr %v76, align 1
   br label %when68.end
 when68.else:
   store <4 x float> %loop5.sum0_0, ptr %sums, align 1
@@ -161,15 +161,15 @@ when84:
   %v90 = load <4 x float>, ptr %bias, align 1
   %v91 = fadd <4 x float> %v86, zeroinitializer
   %v92 = fadd <4 x float> %v91, %v90
-  %v93 = fcmp uno <4 x float> %v92, %v92
-  %v94 = select <4 x i1> %v93, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v92
-  store <4 x float> %v94, ptr %out, align 1
-  %v95 = getelementptr i8, ptr %out, i64 %out_step
-  %v96 = fadd <4 x float> %v89, zeroinitializer
-  %v97 = fadd <4 x float> %v96, %v90
-  %v98 = fcmp uno <4 x float> %v97, %v97
-  %v99 = select <4 x i1> %v98, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v97
-  store <4 x float> %v99, ptr %v95, align 1
+  %v93 = fadd <4 x float> %v89, zeroinitializer
+  %v94 = fadd <4 x float> %v93, %v90
+  %v95 = fcmp uno <4 x float> %v92, %v92
+  %v96 = select <4 x i1> %v95, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v92
+  store <4 x float> %v96, ptr %out, align 1
+  %v97 = getelementptr i8, ptr %out, i64 %out_step
+  %v98 = fcmp uno <4 x float> %v94, %v94
+  %v99 = select <4 x i1> %v98, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v94
+  store <4 x float> %v99, ptr %v97, align 1
   br label %when84.end
 when84.else:
   %v100 = load i64, ptr %v59, align 1

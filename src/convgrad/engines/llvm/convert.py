@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from convgrad.engines.llvm.emit import Function, Value
-from convgrad.engines.llvm.intrinsics import normal
 from convgrad.formats import FORMATS, Format, store
+from convgrad.plan.machine import Isa
 
 BYTES = {fmt.name: fmt.dtype.itemsize for fmt in FORMATS.values()}
 STORED = {name: f"i{8 * size}" for name, size in BYTES.items()} | {"f32": "float", "f16": "half"}
@@ -176,35 +176,27 @@ def _narrow_f8(f: Function, fmt: Format, value: Value, odd: Value) -> Value:
     return _cast(f, "trunc", f.select(odd, _constant(f, code.type, nan), signed), "i8")
 
 
-def _narrowed(f: Function, first: Value, second: Value) -> Value:
-    """Return two f32 vectors rounded to one bf16 vector by integer arithmetic."""
-    two = [narrow(f, "bf16", each) for each in (first, second)]
-    lanes = int(two[0].type[1:].split(" x ")[0])
-    return f.shuffle(two[0], two[1], list(range(2 * lanes)))
+def can_round(isa: Isa) -> bool:
+    """Return whether an instruction set has instructions that round f32 vectors to bf16."""
+    return isa.pairs == "dpbf16ps"
 
 
-def _narrowed_normal(f: Function, first: Value, second: Value) -> Value:
-    """Return two f32 vectors rounded to one bf16 vector, with denormals flushed to zero as the instruction does."""
-    return _narrowed(f, normal(f, first), normal(f, second))
+def rounded(f: Function, first: Value, second: Value | None = None) -> Value:
+    """Return one or two f32 vectors rounded to one bf16 vector by an instruction of AVX512_BF16.
 
-
-def _cvtne2ps2bf16(f: Function, first: Value, second: Value) -> Value:
-    """Return two f32 vectors rounded to one bf16 vector by the instruction VCVTNE2PS2BF16 of AVX512_BF16."""
+    The instruction flushes denormals to zero and keeps the bits of NaN, so no value may be either.
+    """
+    if second is None:
+        half = f.intrinsic("<16 x bfloat>", "llvm.x86.avx512bf16.cvtneps2bf16.512", first)
+        return f.op("<16 x i16>", f"bitcast {half} to <16 x i16>")
     both = f.intrinsic("<32 x bfloat>", "llvm.x86.avx512bf16.cvtne2ps2bf16.512", second, first)
     return f.op("<32 x i16>", f"bitcast {both} to <32 x i16>")
 
 
 def rounded_pair(f: Function, first: Value, second: Value) -> Value:
     """Return two f32 vectors rounded to bf16 and interleaved. No value may be NaN or denormal."""
-    both = _cvtne2ps2bf16(f, first, second)
+    both = rounded(f, first, second)
     return f.shuffle(both, both, [lane // 2 + lane % 2 * 16 for lane in range(32)])
-
-
-# (f, first, second): return the sums of two f32 vectors, rounded to one bf16 vector. No sum is NaN or denormal.
-PairNarrow = Callable[[Function, Value, Value], Value]
-PAIR_NARROWS: dict[str, PairNarrow] = {
-    "dpbf16ps": _cvtne2ps2bf16, "fused": _narrowed, "flushed": _narrowed_normal,
-}  # fmt: skip
 
 
 def _cast(f: Function, how: str, value: Value, element: str) -> Value:

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from convgrad.engines.llvm.convert import BYTES, PairNarrow, read_interleaved, rounded_pair, store_masked, write
+from convgrad.engines.llvm.convert import BYTES, can_round, read_interleaved, rounded, rounded_pair, store_masked, write
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.llvm.intrinsics import nan_or_denormal
 from convgrad.formats import BF16
@@ -56,13 +56,13 @@ class Epilogue:
     accumulate: Value | None  # an i1: whether old values are added; None: never
     bias: str = PER_COLUMN
     activation: str = ""
-    rounds: bool = False  # whether an instruction of AVX-512 rounds two vectors of 16 lanes to the output's format
+    rounds: bool = False  # whether an instruction rounds vectors to the output's format
 
     @classmethod
     def of(cls, f: Function, spec: Any, accumulate: Value | None = None, bias: str = PER_COLUMN) -> Epilogue:
         """Return the epilogue for a kernel's specification; ``accumulate`` is the call's flag, 0 or 1."""
         old = None if accumulate is None else f.compare("ne", accumulate, 0)
-        rounds = spec.output == BF16.name and spec.isa.pairs == "dpbf16ps"
+        rounds = spec.output == BF16.name and can_round(spec.isa)
         return cls(f, spec.output, spec.isa.lanes, old, bias, spec.activation, rounds)
 
     def store(self, value: Value, out: Value, mask: Value | None = None) -> None:
@@ -97,11 +97,14 @@ class Epilogue:
         f, values = self.f, [self.activated(value) for value in values]
         with ExitStack() as otherwise:
             if self.rounds and len(values) == 2:
-                special = f.any_of([nan_or_denormal(f, value) for value in values])
-                with f.when(f.op("i1", f"xor {special}, true")):
+                with f.when(self._ordinary(values)):
                     store_masked(f, rounded_pair(f, *values), out, mask)
                 otherwise.enter_context(f.otherwise())
             write(f, self.output, values, out, mask)
+
+    def _ordinary(self, values: Sequence[Value]) -> Value:
+        """Return an i1: whether no value is NaN or denormal."""
+        return self.f.op("i1", f"xor {self.f.any_of([nan_or_denormal(self.f, value) for value in values])}, true")
 
     def activated(self, value: Value) -> Value:
         """Return the activated ``value``. ReLU maps values below 0 to +0 and keeps NaN; ``value`` is never -0."""
@@ -123,28 +126,31 @@ class Epilogue:
 
     def rows(self, sums: Sequence[Sequence[Value]], out: Value, step: Value, bias: Value, bias_step: Value) -> None:
         """Store rows of sums that are whole vectors in registers, with their biases."""
-        f, size = self.f, self.lanes * BYTES[self.output]
+        f, totals = self.f, list[list[Value]]()
         biases = self.biases(bias, len(sums[0])) if self.bias != PER_ROW else []
-        for r, values in enumerate(sums):
+        for values in sums:
             if self.bias == PER_ROW:
                 biases = self.biases(bias, len(values))
                 bias = f.at(bias, bias_step)
-            for v, value in enumerate(values):
-                self.store(total(f, value, biases[v]), f.at(out, v * size))
-            if r + 1 < len(sums):
-                out = f.at(out, step)
+            totals.append([total(f, *each) for each in zip(values, biases, strict=True)])
+        with ExitStack() as otherwise:
+            if self.rounds:
+                with f.when(self._ordinary([self.activated(value) for row in totals for value in row])):
+                    self.rounded_rows(totals, out, step)
+                otherwise.enter_context(f.otherwise())
+            for r, values in enumerate(totals):
+                out = f.at(out, step) if r else out
+                for v, value in enumerate(values):
+                    self.store(value, f.at(out, v * self.lanes * BYTES[self.output]))
 
-    def rows_of_pairs(self, narrow: PairNarrow, sums: Sequence[Sequence[Value]], out: Value, step: Value) -> None:
-        """Store rows of sums in registers to bf16, two vectors per rounding, without bias and old values.
-
-        No sum may be NaN, denormal or -0.
-        """
-        f, size = self.f, self.lanes * BYTES[self.output]
-        for r, values in enumerate(sums):
+    def rounded_rows(self, rows: Sequence[Sequence[Value]], out: Value, step: Value) -> None:
+        """Round rows of values to bf16 by an instruction, and store them. No value may be NaN or denormal."""
+        f = self.f
+        for r, values in enumerate(rows):
+            out = f.at(out, step) if r else out
             for v in range(0, len(values), 2):
-                f.store(narrow(f, self.activated(values[v]), self.activated(values[v + 1])), out, v * size)
-            if r + 1 < len(sums):
-                out = f.at(out, step)
+                pair = map(self.activated, values[v : v + 2])
+                f.store(rounded(f, *pair), out, v * self.lanes * BYTES[self.output])
 
 
 @dataclass(frozen=True)

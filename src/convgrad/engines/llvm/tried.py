@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import numpy as np
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm import jit
-from convgrad.engines.llvm.convert import PAIR_NARROWS, PairNarrow
-from convgrad.engines.llvm.emit import Function, Module
+from convgrad.engines.llvm.convert import can_round, rounded
+from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, fused
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
@@ -43,10 +43,12 @@ def why_not(isa: Isa) -> str:
     same = (found.view(np.uint32) == wanted.view(np.uint32)) | (np.isnan(found) & np.isnan(wanted))
     if not same.all():
         return f"{int((~same).sum())} of {same.size} sums by {isa.pairs} differ from those by fused multiply-adds"
-    given = np.where(np.isnan(wanted), np.float32(0), wanted)
-    rounded = _rounded(isa, given, PAIR_NARROWS[isa.pairs]) == _nearest(given)
-    if not rounded.all():
-        return f"{int((~rounded).sum())} of {rounded.size} sums are not rounded to the nearest bf16 by {isa.pairs}"
+    if can_round(isa):
+        given = np.where(np.isnan(wanted), np.float32(0), wanted)
+        for together in (1, 2):
+            right = _rounded(isa, given, rounded, together) == _nearest(given)
+            if not right.all():
+                return f"{int((~right).sum())} of {right.size} sums are not rounded to the nearest bf16 by {isa.pairs}"
     return ""
 
 
@@ -61,21 +63,21 @@ def _sums(isa: Isa, add: MultiplyAdd) -> NDArray[np.float32]:
     return out
 
 
-def _rounded(isa: Isa, sums: NDArray[np.float32], narrow: PairNarrow) -> NDArray[np.uint16]:
-    """Return sums in bf16, rounded by ``narrow``."""
+def _rounded(isa: Isa, sums: NDArray[np.float32], way: Callable[..., Value], together: int) -> NDArray[np.uint16]:
+    """Return sums in bf16, of which ``way`` rounds one or two vectors ``together``."""
     out, pointers = np.empty(sums.shape, np.uint16), (ctypes.c_void_p,) * 2
-    (rounds,) = jit.functions(isa, _rounding, isa, narrow, rounds=(None, *pointers, ctypes.c_int64))
-    rounds(address_of(sums), address_of(out), sums.size // (2 * isa.lanes))
+    (rounds,) = jit.functions(isa, _rounding, isa, way, together, rounds=(None, *pointers, ctypes.c_int64))
+    rounds(address_of(sums), address_of(out), sums.size // (together * isa.lanes))
     return out
 
 
-def _rounding(isa: Isa, narrow: PairNarrow) -> str:
-    """Return the IR of ``rounds``, which rounds ``count`` times two vectors of f32 sums to bf16."""
+def _rounding(isa: Isa, way: Callable[..., Value], together: int) -> str:
+    """Return the IR of ``rounds``, which rounds ``count`` times one or two vectors of f32 sums to bf16."""
     module, kind, size = Module(), f"<{isa.lanes} x float>", 4 * isa.lanes
     f: Function = module.function("rounds", public=True, sums="ptr", out="ptr", count="i64")
-    with f.loop(f.count, sums=f.sums, out=f.out) as two:
-        f.store(narrow(f, f.load(kind, two.sums), f.load(kind, two.sums, size)), two.out)
-        two.next(sums=f.at(two.sums, 2 * size), out=f.at(two.out, size))
+    with f.loop(f.count, sums=f.sums, out=f.out) as each:
+        f.store(way(f, *[f.load(kind, each.sums, v * size) for v in range(together)]), each.out)
+        each.next(sums=f.at(each.sums, together * size), out=f.at(each.out, together * size // 2))
     f.done()
     return str(module)
 

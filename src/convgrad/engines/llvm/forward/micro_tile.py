@@ -6,12 +6,13 @@ The kernel adds one chain after the other. It pushes each chain to the reduction
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named
-from convgrad.engines.llvm.convert import BYTES, PAIR_NARROWS, read
+from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import arguments
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high, high_sum, low, low_sum
@@ -251,8 +252,8 @@ class MicroTile:
     def from_registers(self, sums: list[Value]) -> None:
         """Store whole vectors of sums, or collect them as they are.
 
-        Two vectors are rounded to bf16 at once if bf16 pairs were added, there is no bias, and no sum is NaN. Data for
-        which bf16 pairs are allowed has no sum that is denormal or -0.
+        Sums of bf16 pairs are rounded as they are if there is no bias, and no sum is NaN. Data for which bf16 pairs are
+        allowed has no sum that is denormal or -0.
         """
         f = self.f
         if self.spec.collects:
@@ -263,13 +264,12 @@ class MicroTile:
             return
         e = epilogue(f, self.spec)
         rows = [sums[r * self.vectors : (r + 1) * self.vectors] for r in range(self.rows)]
-        if self.spec.step == 1 or self.spec.output != "bf16" or self.vectors % 2:
-            e.rows(rows, f.out, f.out_step, f.bias, f.bias_step)
-            return
-        paired = f.compare("ne", f.pairs, 0) & f.op("i1", f"icmp eq {arguments(f, self.spec).bias}, null")
-        with f.when(paired & self.no_nan(sums)):
-            e.rows_of_pairs(PAIR_NARROWS[self.spec.isa.pairs], rows, f.out, f.out_step)
-        with f.otherwise():
+        with ExitStack() as otherwise:
+            if e.rounds and self.spec.step == 2 and len(sums) % 2 == 0:
+                paired = f.compare("ne", f.pairs, 0) & f.op("i1", f"icmp eq {arguments(f, self.spec).bias}, null")
+                with f.when(paired & self.no_nan(sums)):
+                    e.rounded_rows(rows, f.out, f.out_step)
+                otherwise.enter_context(f.otherwise())
             e.rows(rows, f.out, f.out_step, f.bias, f.bias_step)
 
     def no_nan(self, sums: list[Value]) -> Value:
