@@ -44,15 +44,10 @@ def test_ranges_by_type_are_of_the_committed_runs(tables_of: Callable[..., Table
 
 def test_bf16_with_amx_is_as_the_page_says(tables_of: Callable[..., Tables]) -> None:
     tables, words = tables_of("xeon_bf16.csv"), " ".join(PAGE.split())
-    for suite, sentence in (
-        (
-            "dense",
-            "layers are {} for forward passes, {} for data gradients and {} for weight gradients",
-        ),
-        ("depthwise", "layers are {}, {} and {}."),
-    ):
-        means = [cell(tables, "bf16", suite, direction, "NXC").split(",")[0] for direction in PASSES]
-        assert f"mean ratios of {suite} {sentence.format(*means)}" in words
+    for suite in ("dense", "depthwise"):
+        forward, data, weights = (cell(tables, "bf16", suite, direction, "NXC").split(",")[0] for direction in PASSES)
+        means = f"{forward} for forward passes, {data} for data gradients and {weights} for weight gradients"
+        assert f"mean ratios of {suite} layers are {means}" in words
 
 
 def test_predictions_are_counted() -> None:

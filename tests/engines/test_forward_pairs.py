@@ -17,7 +17,7 @@ from convgrad.plan.constants import PAIR_ADDS
 from convgrad.plan.forward.kn2row import Kn2rowPlan
 from convgrad.plan.forward.recipe import ForwardPlan, ForwardSpec
 from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
-from convgrad.plan.machine import ISAS, Machine
+from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.plan.passes import dense_view, plan, plans
 from convgrad.spec.geometry import Conv
@@ -128,6 +128,20 @@ def test_any_data_has_the_same_bits(number: int) -> None:
         for one in of_pairs(found)[number % 3 :: 3][:1]:
             bits, paths = taken(one, problem, operands, MIN_EXPONENT_SUM)
             assert bits == wanted, (one, paths)
+
+
+@pytest.mark.parametrize("isa", [isa for isa in isas.host_isas() if isa.pairs], ids=str)
+def test_sums_of_pairs_have_a_bias(isa: Isa) -> None:
+    """Sums without one are rounded in another way."""
+    for layout in LAYOUTS[:2]:
+        problem = posed(Conv(1, 1, 32, 64, (along(20, 1),)), "dst", False, ("bf16", "bf16"), layout, bias=True)
+        given, _ = operands_of(problem, layout, 0)
+        operands = [lying(array, layout) for array, layout in zip(given, problem.layouts, strict=False)]
+        _, found = plans_of(problem, operands, empty(problem), isa)
+        for one in of_pairs(found, few=False)[::7]:
+            bits, (pairs, _) = taken(one, problem, operands, MIN_EXPONENT_SUM)
+            assert pairs
+            assert bits == without_pairs(problem, operands), one
 
 
 def test_pairs_of_an_odd_group_are_not_taken() -> None:

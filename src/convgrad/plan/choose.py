@@ -51,7 +51,7 @@ def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
 
 
 def predicted_ms(problem: Problem, view: Any, machine: Machine, chosen: Chosen) -> float:
-    """Return the predicted time of a plan in ms on a machine that may have other speeds than that of the plan."""
+    """Return the predicted ms of a plan with no more threads than tasks, on a machine that may have other speeds."""
     machine = machine.for_traffic(moved_bytes(problem))
     nest = next(one.nest for one in CANDIDATES[problem.solves_for] if one.nest.plan is type(chosen))
     costs = nest.alone(problem, view, machine, chosen.spec, chosen.operands)

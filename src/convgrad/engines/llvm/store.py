@@ -134,7 +134,7 @@ class Epilogue:
                 bias = f.at(bias, bias_step)
             totals.append([total(f, *each) for each in zip(values, biases, strict=True)])
         with ExitStack() as otherwise:
-            if self.rounds:
+            if self.rounds and self.accumulate is None:
                 with f.when(self._ordinary([self.activated(value) for row in totals for value in row])):
                     self.rounded_rows(totals, out, step)
                 otherwise.enter_context(f.otherwise())
@@ -144,7 +144,7 @@ class Epilogue:
                     self.store(value, f.at(out, v * self.lanes * BYTES[self.output]))
 
     def rounded_rows(self, rows: Sequence[Sequence[Value]], out: Value, step: Value) -> None:
-        """Round rows of values to bf16 by an instruction, and store them. No value may be NaN or denormal."""
+        """Round rows to bf16 by an instruction, and store them without old values. No value may be NaN or denormal."""
         f = self.f
         for r, values in enumerate(rows):
             out = f.at(out, step) if r else out

@@ -37,7 +37,7 @@ def why_not(isa: Isa) -> str:
     """Return why the bf16 pairs of an instruction set cannot be used, or the empty string.
 
     The sums of test chains by bf16 pairs must have the bits of sums by fused multiply-adds; any NaN equals any NaN.
-    Then the instruction that rounds sums to bf16 must agree with rounding in integer arithmetic.
+    Then the instructions that round one or two vectors of sums to bf16 must agree with rounding in integer arithmetic.
     """
     found, wanted = _sums(isa, PAIR_SUMS[isa.pairs]), _sums(isa, fused)
     same = (found.view(np.uint32) == wanted.view(np.uint32)) | (np.isnan(found) & np.isnan(wanted))
@@ -48,7 +48,7 @@ def why_not(isa: Isa) -> str:
         for together in (1, 2):
             right = _rounded(isa, given, rounded, together) == _nearest(given)
             if not right.all():
-                return f"{int((~right).sum())} of {right.size} sums are not rounded to the nearest bf16 by {isa.pairs}"
+                return f"{int((~right).sum())} of {right.size} sums are not rounded to the nearest bf16 by {isa}"
     return ""
 
 

@@ -252,8 +252,8 @@ class MicroTile:
     def from_registers(self, sums: list[Value]) -> None:
         """Store whole vectors of sums, or collect them as they are.
 
-        Sums of bf16 pairs are rounded as they are if there is no bias, and no sum is NaN. Data for which bf16 pairs are
-        allowed has no sum that is denormal or -0.
+        Data for which bf16 pairs are allowed has no sum that is denormal or -0. So without a bias, such sums need no +0
+        and only a test for NaN, which takes two vectors at a time.
         """
         f = self.f
         if self.spec.collects:
