@@ -78,7 +78,7 @@ def first_calls() -> None:
         one.start()
     for one in threads:
         one.join()
-    tried = 4 * sum(bool(isa.pairs) for isa in isas.supported())  # modules that an instruction is tried by
+    tried = 3 * sum(bool(isa.pairs) for isa in isas.supported())  # modules that an instruction is tried by
     print(json.dumps([ones.count(layer().tobytes()), jit._linker.number - tried]))
 
 

@@ -45,10 +45,9 @@ def why_not(isa: Isa) -> str:
         return f"{int((~same).sum())} of {same.size} sums by {isa.pairs} differ from those by fused multiply-adds"
     if can_round(isa):
         given = np.where(np.isnan(wanted), np.float32(0), wanted)
-        for together in (1, 2):
-            right = _rounded(isa, given, rounded, together) == _nearest(given)
-            if not right.all():
-                return f"{int((~right).sum())} of {right.size} sums are not rounded to the nearest bf16 by {isa}"
+        right = _rounded(isa, given, rounded) == _nearest(given)
+        if not right.all():
+            return f"{int((~right).sum())} of {right.size} sums are not rounded to the nearest bf16 by {isa}"
     return ""
 
 
@@ -63,22 +62,23 @@ def _sums(isa: Isa, add: MultiplyAdd) -> NDArray[np.float32]:
     return out
 
 
-def _rounded(isa: Isa, sums: NDArray[np.float32], way: Callable[..., Value], together: int) -> NDArray[np.uint16]:
-    """Return sums in bf16, of which ``way`` rounds one or two vectors ``together``."""
-    out, pointers = np.empty(sums.shape, np.uint16), (ctypes.c_void_p,) * 2
-    (rounds,) = jit.functions(isa, _rounding, isa, way, together, rounds=(None, *pointers, ctypes.c_int64))
-    rounds(address_of(sums), address_of(out), sums.size // (together * isa.lanes))
+def _rounded(isa: Isa, sums: NDArray[np.float32], way: Callable[..., Value]) -> NDArray[np.uint16]:
+    """Return sums in bf16 twice: rounded by ``way`` one vector at a time, and two at a time."""
+    out, signature = np.empty((2, *sums.shape), np.uint16), (None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    for at, rounds in enumerate(jit.functions(isa, _rounding, isa, way, one=signature, two=signature)):
+        rounds(address_of(sums), address_of(out[at]), sums.size // ((at + 1) * isa.lanes))
     return out
 
 
-def _rounding(isa: Isa, way: Callable[..., Value], together: int) -> str:
-    """Return the IR of ``rounds``, which rounds ``count`` times one or two vectors of f32 sums to bf16."""
+def _rounding(isa: Isa, way: Callable[..., Value]) -> str:
+    """Return the IR of ``one`` and ``two``, which round ``count`` times one or two vectors of f32 sums to bf16."""
     module, kind, size = Module(), f"<{isa.lanes} x float>", 4 * isa.lanes
-    f: Function = module.function("rounds", public=True, sums="ptr", out="ptr", count="i64")
-    with f.loop(f.count, sums=f.sums, out=f.out) as each:
-        f.store(way(f, *[f.load(kind, each.sums, v * size) for v in range(together)]), each.out)
-        each.next(sums=f.at(each.sums, together * size), out=f.at(each.out, together * size // 2))
-    f.done()
+    for together, name in enumerate(("one", "two"), 1):
+        f: Function = module.function(name, public=True, sums="ptr", out="ptr", count="i64")
+        with f.loop(f.count, sums=f.sums, out=f.out) as each:
+            f.store(way(f, *[f.load(kind, each.sums, v * size) for v in range(together)]), each.out)
+            each.next(sums=f.at(each.sums, together * size), out=f.at(each.out, together * size // 2))
+        f.done()
     return str(module)
 
 
