@@ -34,7 +34,7 @@ def _host_isas() -> tuple[Isa, ...]:
 def _tried() -> dict[Isa, str]:
     """Return the instruction sets of this machine, each with the reason why it cannot be used, or "" if it can.
 
-    An instruction set cannot be used if its bf16 pairs have different bits than two fused multiply-adds.
+    An instruction set cannot be used if its bf16 pairs or its rounding have other bits than the specified ones.
     """
     return {isa: tried.why_not(isa) if isa.pairs else "" for isa in supported()}
 

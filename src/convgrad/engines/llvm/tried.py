@@ -1,4 +1,4 @@
-"""A test of this machine's bf16 pair instruction: its results must have the bits of two fused multiply-adds."""
+"""A test of the bf16 instructions: pairs must have the bits of fused multiply-adds, and rounding must be to nearest."""
 
 from __future__ import annotations
 
