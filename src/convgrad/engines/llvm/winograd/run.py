@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.engines import pool, pools, scratch
@@ -100,11 +99,11 @@ class Tiled:
             result = self._results(out, self.strides[-1])
             old = self._results(places["old"], dense(self._shape, self.problem.layouts[-1], result.itemsize))
             old[...] = result
-        given = dict(zip(self.problem.operands, operands, strict=True))
-        biases, infinite = self._biases(given.pop("bias", None)), ctypes.c_int64(0)
-        moving = {f"{tensor}.data": address for tensor, address in given.items()}
-        moving |= {"out.data": out, "out.bias": address_of(biases)}
-        fixed, held = {**places, "out.infinite": ctypes.addressof(infinite)}, (self, keep, memory, biases, infinite)
+        infinite = ctypes.c_int64(0)
+        moving = {f"{tensor}.data": address for tensor, address in zip(self.problem.operands, operands, strict=True)}
+        moving["out.data"] = out
+        fixed = {"bias.data": 0, **places, "out.infinite": ctypes.addressof(infinite)}
+        held = (self, keep, memory, infinite)
         for group in range(self._groups):
             here = {name: address + group * self._group_steps[name] for name, address in moving.items()}
             for stage in self.stages:
@@ -119,7 +118,7 @@ class Tiled:
     @cached_property
     def _group_steps(self) -> dict[str, int]:
         """The distance in bytes between two groups, for each operand and the output. Groups are computed one by one."""
-        names, steps = (*self.problem.operands, "out"), {"out.bias": self._shape[1] // self._groups * F32_BYTES}
+        names, steps = (*self.problem.operands, "out"), dict[str, int]()
         for name, shape, strides in zip(names, canonical_shapes(self.problem), self.strides, strict=True):
             axis = int((self.problem.output if name == "out" else name) in ("src", "dst"))
             steps[f"{name}.data"] = shape[axis] // self._groups * strides[axis]
@@ -133,13 +132,6 @@ class Tiled:
     @cached_property
     def _shape(self) -> Ints:
         return canonical_shape(self.problem.geometry, self.problem.output)
-
-    def _biases(self, bias: int | None) -> Array:
-        """Return a dense array with a bias for each channel of the output, which is zero if the problem has no bias."""
-        if bias is None:
-            return np.zeros(self._shape[1], np.float32)
-        strides = self.strides[self.problem.operands.index("bias")]
-        return array_at(bias, self._shape[1:2], strides, np.dtype(np.float32)).copy()
 
     def _results(self, address: int, strides: Ints) -> Array:
         """Return an array of the results over the memory at an address."""
@@ -214,19 +206,20 @@ def _positions_stages(spec: Spec, strides: Mapping[str, Ints], chosen: Positions
     gemm = sum_numbers(spec, (met["point"], met["tile"], F32_BYTES), of_b, (out["point"], out["tile"]))
     places, scratch_bytes = placed({
         "points_at": chosen.block_bytes, "sums_at": chosen.sums_bytes, "room_at": levels * level_bytes(isa),
+        "bias_at": chosen.results * F32_BYTES,
         "staging_at": max(each["staging"] for each in (met, weights, out)),
     })  # fmt: skip
     operands = prefixed(tensor, met) | prefixed("weights", weights)
     block = {
         "count": chosen.tasks, "each": chosen.each, "all": chosen.every, "all_rows": chosen.all_rows,
-        "k": conv.src_channels, "levels": levels,
+        "k": conv.src_channels, "levels": levels, "bias.step": strides["bias"][0] if "bias" in strides else 0,
         **operands, **prefixed("gemm", gemm), **prefixed("out", out), **places,
     }  # fmt: skip
     transform, count, multiply = (
         (tasks.filter_points, weights["count"], tasks.rows_block) if chosen.by_rows
         else (tasks.input_points, chosen.all_rows, tasks.results_block)
     )  # fmt: skip
-    addresses = (f"{tensor}.data", "weights.data", "points", "out.data", "out.bias", "out.infinite")
+    addresses = (f"{tensor}.data", "weights.data", "bias.data", "points", "out.data", "out.infinite")
     points = (transform, {"count": count, **operands}, chosen.points_ms)
     return _stages(spec, chosen, addresses, scratch_bytes, points, (multiply, block, chosen.blocks_ms))
 

@@ -15,6 +15,7 @@ from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.driver import claimed, loaded
 from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.packing import bias as pack_bias
 from convgrad.engines.llvm.winograd import back, into, sums
 from convgrad.engines.llvm.winograd.vectors import Spec, Vectors, walk
 from convgrad.plan.recipe import F32_BYTES
@@ -58,7 +59,7 @@ def rows_block(f: Function, spec: Spec, a: Named, number: Value) -> None:
     with f.loop(count) as row:
         places = order.places(points, met.tile, row.index)
         into.input_transform(f, spec, True, met, first + row.index, places, staging)
-    _sums_back(f, spec, a, a.of("out"), (points, a.points), order)
+    _sums_back(f, spec, a, a.of("out"), (points, a.points), a.of("bias").data, order)
 
 
 def results_block(f: Function, spec: Spec, a: Named, number: Value) -> None:
@@ -68,9 +69,9 @@ def results_block(f: Function, spec: Spec, a: Named, number: Value) -> None:
     weights = weights.but(data=f.at(weights.data, first * weights.result), results=count)
     with f.loop(weights.count) as some:
         into.filter_transform(f, spec, weights, some.index, points, staging)
-    data, bias = f.at(out.data, first * out.channel), f.at(out.bias, first * F32_BYTES)
+    data, bias = f.at(out.data, first * out.channel), f.at(a.of("bias").data, first * a.of("bias").step)
     order = _Order.of(f, spec, out, (f.value(0), a.all_rows))
-    _sums_back(f, spec, a, out.but(data=data, bias=bias, channels=count), (a.points, points), order)
+    _sums_back(f, spec, a, out.but(data=data, channels=count), (a.points, points), bias, order)
 
 
 def _block(f: Function, a: Named, number: Value) -> tuple[Part, Value, Value]:
@@ -84,12 +85,18 @@ def _part(f: Function, a: Named, number: Value) -> Part:
     return first, f.min(a.all - first, a.each)
 
 
-def _sums_back(f: Function, spec: Spec, a: Named, out: Named, points: tuple[Value, Value], order: _Order) -> None:
+def _sums_back(
+    f: Function, spec: Spec, a: Named, out: Named, points: tuple[Value, Value], bias: Value, order: _Order
+) -> None:
     """Emit the products of some rows of tiles and the weights, then the output transform of their sums.
 
-    ``points`` are the addresses of the transformed tiles and weights.
+    ``points`` are the addresses of the transformed tiles and weights, and ``bias`` is that of the first bias.
     """
     (first, count), to, room = order.rows, f.at(f.scratch, a.sums_at), f.at(f.scratch, a.room_at)
+    given, biases = a.of("bias"), f.at(f.scratch, a.bias_at)
+    pack_bias(f.module, spec.operands)
+    f.call("pack_bias", given.data, biases, bias, given.step, out.channels, out.channels)
+    out = out.but(bias=biases)
     sums.trees(f, spec.isa, a.of("gemm").but(n=out.channels), (*points, to), order.at_point, a.k, a.levels, room)
     with f.loop(count) as row:
         staging = f.at(f.scratch, a.staging_at)
