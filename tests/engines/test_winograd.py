@@ -28,9 +28,11 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.order import height_of, order_of
 from convgrad.spec.ordered import evaluate_in_order
+from convgrad.spec.problem import canonical_shapes
 from convgrad.spec.toom_cook import algorithms
 from convgrad.spec.toom_cook_bound import BOUNDS, toom_cook_bound
 from convgrad.spec.toom_cook_ordered import InF32
+from tests.support.classes import ALL_TYPES
 from tests.support.engine_helpers import HOST, empty, lying
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
@@ -261,6 +263,32 @@ def test_what_is_not_finite_is_the_direct_sum_s(name: str, direction: str, value
         assert_same_bits(np.ascontiguousarray(expected), np.ascontiguousarray(direct), (name, value))
     got = computed(one, operands, empty(one), HOST[0], 1)
     assert_same_bits(np.ascontiguousarray(got), np.ascontiguousarray(expected), (name, value))
+
+
+ADDED = ("FWD_B", "deconv FWD_B", "BWD_D", "BWD_W")  # passes with a bias, and those with old values alone
+
+
+@runs
+@tiers("line, fmt, accumulate, active, value", ADDED, ALL_TYPES, (False, True), (False, True), (np.nan, 3e38), every=37)
+def test_direct_sums_begin_with_biases_and_old_values(
+    line: str, fmt: str, accumulate: bool, active: bool, value: float
+) -> None:
+    """As the direct sum alone does: tiles have left nothing in what is added to. Biases and old values go by twos."""
+    words = f"{line} {fmt} NXC g2mb1ic64ih5oc66oh5kh3ph1"
+    one = replace(problem_of(words), accumulate=accumulate, activation="relu" * (active and line in ADDED[:2]))
+    rng = np.random.default_rng(7)
+    operands = [rng.integers(-2, 3, shape).astype(one.operand_format.dtype) for shape in canonical_shapes(one)[:-1]]
+    if "bias" in one.operands:
+        operands[-1] = operands[-1].repeat(2)[::2]
+    with np.errstate(over="ignore"):  # infinity in a format that is too small for it
+        operands[0][0, 3, 2, 4] = value
+    old = rng.integers(-2, 3, one.output_shape).astype(one.output_format.dtype).transpose(one.output_order)
+    expected = evaluate_in_order(one, operands, old)
+    assert not np.isfinite(expected.astype(np.float32)).all()
+    out = np.full((*old.shape[:-1], 2 * old.shape[-1]), np.nan, old.dtype)[..., ::2]
+    out[...] = old if accumulate else np.nan
+    got = computed(replace(one, algorithm="4x4"), operands, out, HOST[0], 2)
+    assert_same_bits(np.ascontiguousarray(got), np.ascontiguousarray(expected), str(one))
 
 
 @pytest.mark.parametrize(("name", "direction"), list(product(NAMES, DIRECTIONS)))
