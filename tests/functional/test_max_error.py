@@ -14,10 +14,14 @@ import pytest
 import convgrad
 from convgrad.cli import main
 from convgrad.errors import GraphError
+from convgrad.formats import FORMATS
+from convgrad.functional.call import prepare
 from convgrad.functional.joint import Gradients
 from convgrad.graph import Graph, LogicalTensor, Op, explain, write
+from tests.support.classes import ALL_TYPES
 from tests.support.engine_helpers import HOST, Array
 from tests.support.helpers import assert_same_bits
+from tests.support.tiers import tiers
 
 runs = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 SAME: dict[str, Any] = {"auto_pad": "same_upper"}
@@ -72,6 +76,36 @@ def test_it_is_an_argument_and_a_context(role: str, name: str) -> None:
     with convgrad.max_error(64):
         assert_same_bits(call(), by_tiles, "a context")
         assert_same_bits(call(max_error=1), direct, "the call beats it")
+
+
+def any_bias(fmt: str, stride: int) -> Array:
+    """Return a bias of small integers whose elements are ``stride`` elements apart."""
+    room = (np.arange(192) % 5 - 2).astype(FORMATS[fmt].dtype)
+    return np.ndarray((64,), room.dtype, room, 64 * room.itemsize, (stride * room.itemsize,))
+
+
+@runs
+@tiers("fmt, stride", ALL_TYPES, (1, 2, -1, 0), every=3)
+def test_biases_of_every_type_and_stride(fmt: str, stride: int) -> None:
+    """Integers are exact by tiles too, so that each door has the bits of the direct sum."""
+    rng = np.random.default_rng(3)
+    shapes = ((2, 32, 32, 64), (3, 3, 64, 64), (2, 32, 32, 64))
+    src, weights, old = (rng.integers(-2, 3, shape).astype(FORMATS[fmt].dtype) for shape in shapes)
+    across, bias = weights.swapaxes(2, 3), any_bias(fmt, stride)
+    operands, transposed = (src, weights, bias), (src, across, bias)
+    assert prepare("Convolution", operands, STRICT).within(64).problem.algorithm == "4x4"
+    doors: dict[str, Callable[..., Any]] = {
+        "convolution": partial(convgrad.convolution, *operands, **SAME),
+        "relu": partial(convgrad.convolution, *operands, **SAME, activation="relu"),
+        "f32": partial(convgrad.convolution, *operands, **SAME, dtype="f32"),
+        "run": partial(convgrad.run, "Convolution", *operands, **STRICT),
+        "compile": lambda **given: convgrad.compile("Convolution", *operands, **STRICT, **given)(*operands),
+        "vjp": lambda **given: convgrad.vjp("Convolution", *operands, **SAME, **given)[0],
+        "conv_transpose": partial(convgrad.conv_transpose, *transposed, **SAME),
+        "accumulate": lambda **given: convgrad.convolution(*operands, **SAME, out=old.copy(), accumulate=True, **given),
+    }
+    for name, call in doors.items():
+        assert_same_bits(call(max_error=64), call(), name)
 
 
 @runs

@@ -17,6 +17,7 @@ from torch import nn  # noqa: E402
 
 import convgrad  # noqa: E402
 import convgrad.torch as ct  # noqa: E402
+from convgrad.torch.kernels import timed  # noqa: E402
 from tests.torch.layers import array_of, bits, cotangent  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
@@ -144,6 +145,27 @@ def test_layers_have_their_own() -> None:
     ct.reproducible(model[0], max_error=64)
     ct.reproducible(model)
     assert [getattr(layer, "convgrad_max_error", None) for layer in model] == [64, None, None]
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_biases_in_16_bits(dtype: Any, autocast: bool) -> None:
+    """Of modules and under autocast, channels last too. Of integers, tiles have the bits of the direct sum."""
+    model, x = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1)), torch.randint(-2, 3, (2, 64, 32, 32)).float()
+    for one in model.parameters():
+        one.data = torch.randint(-2, 3, (*one.shape, 2)).float()[..., 0]  # biases with a stride of 2
+    if not autocast:
+        model, x = model.to(dtype), x.to(dtype)
+    for each in (x, x.to(memory_format=torch.channels_last)):
+        with torch.autocast("cpu", dtype, enabled=autocast):
+            ct.reproducible(model[0], max_error=1)
+            direct = model[0](each)
+            ct.reproducible(model[0], max_error=64)
+            with timed() as calls:
+                tiles = model[0](each)
+        assert [(call.problem.algorithm, len(call.problem.operands)) for call in calls] == [("4x4", 3)]
+        assert bits(tiles) == bits(direct)
+        assert tiles.dtype is dtype
 
 
 @pytest.mark.parametrize("most", [0, "64", True])
