@@ -15,10 +15,14 @@ from convgrad import engines
 from convgrad.engines.llvm import isas, tune
 from convgrad.engines.llvm.execute import predicted
 from convgrad.errors import InvalidAttributeError
+from convgrad.formats import FORMATS
 from convgrad.plan.passes import dense_strides, plan, view_of
 from tests.support.children import Layer
+from tests.support.classes import ALL_TYPES
 from tests.support.engine_helpers import empty, made
-from tests.support.tiers import then_long
+from tests.support.helpers import assert_same_bits
+from tests.support.roles import LAYOUTS, WRITABLE, memory
+from tests.support.tiers import then_long, tiers
 
 pytestmark = pytest.mark.skipif(not isas.host_isas(), reason="there are no kernels")
 LINE = "FWD_D f32 NCX mb4ic32ih14oc32oh14kh3ph1"
@@ -68,17 +72,29 @@ def test_accumulation_adds_once() -> None:
     assert (out[1, 1] == 5 + 2 * 81).all()
 
 
-def test_views_of_any_strides() -> None:
-    """Operands are reversed, broadcast, or every second element."""
-    weights = np.arange(9 * 4 * 8, dtype=np.float32).reshape(3, 3, 4, 8)
-    for src in (
-        np.ones((1, 9, 9, 4), np.float32)[:, ::-1],
-        np.broadcast_to(np.float32(2), (1, 9, 9, 4)),
-        np.ones((1, 9, 9, 8), np.float32)[..., ::2],
-    ):
-        expected = convgrad.convolution(src, weights)
-        with convgrad.tune():
-            assert np.array_equal(convgrad.convolution(src, weights), expected)
+@tiers("fmt, lies", ALL_TYPES, LAYOUTS, every=17)
+def test_views_of_any_strides(fmt: str, lies: str) -> None:
+    """Operands and results of any type are measured in memory of their strides, which may be no whole elements."""
+    rng, dtype = np.random.default_rng(4), FORMATS[fmt].dtype
+    plain = [rng.integers(-2, 3, shape).astype(dtype) for shape in ((1, 5, 7, 4), (3, 3, 4, 8), (8,))]
+    operands = [LAYOUTS[lies](each) for each in plain]
+    expected = convgrad.convolution(*operands)
+    out = LAYOUTS[lies](np.zeros(expected.shape, dtype)) if lies in WRITABLE else None
+    with convgrad.tune():
+        got = convgrad.convolution(*operands, out=out)
+    assert_same_bits(np.ascontiguousarray(got), expected, lies)
+
+
+def test_measured_arrays_lie_in_their_memory() -> None:
+    """Of three elements of four bytes, five bytes apart, the last one ends at byte 14."""
+    problem, _ = made("FWD_D f32 NXC mb1ic1iw3oc1ow3kw1pw0")
+    strides = ((15, 15, 5), (4, 4, 4), (-15, 15, -5))
+    for array, steps in zip(tune._arrays(problem, strides), strides, strict=True):
+        begin, end = np.lib.array_utils.byte_bounds(array)
+        first, last = np.lib.array_utils.byte_bounds(memory(array))
+        assert array.strides == steps
+        assert memory(array) is not array
+        assert first <= begin < end <= last
 
 
 def test_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:

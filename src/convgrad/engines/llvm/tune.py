@@ -107,11 +107,11 @@ def _arrays(problem: Problem, strides: Strides) -> list[NDArray[Any]]:
     made: list[NDArray[Any]] = []
     for number, (shape, steps) in enumerate(zip(canonical_shapes(problem), strides, strict=True)):
         dtype = (problem.output_format if number == last else problem.operand_format).dtype
-        reach = [(extent - 1) * step // dtype.itemsize for extent, step in zip(shape, steps, strict=True)]
+        reach = [(extent - 1) * step for extent, step in zip(shape, steps, strict=True)]  # in bytes, of any number
         first = -sum(min(0, each) for each in reach)
-        memory = np.empty(first + sum(max(0, each) for each in reach) + 1, dtype)
+        memory = np.empty(-(-(first + sum(max(0, each) for each in reach)) // dtype.itemsize) + 1, dtype)
         memory[...] = rng.standard_normal(memory.size, np.float32) if number < last else 0  # no page is new in a call
-        made.append(np.lib.stride_tricks.as_strided(memory[first:], shape, steps))
+        made.append(np.ndarray(shape, dtype, memory, first, steps))
     return made
 
 
