@@ -13,7 +13,7 @@ from itertools import islice, product
 import numpy as np
 import pytest
 
-from campaigns.classes import BIASED, CHUNK, SHARED, Tally
+from campaigns.classes import BIASED, CHUNK, SHARED, TILED, Tally
 from campaigns.classes import run_chunk as run_special
 from convgrad import run
 from convgrad.formats import FORMATS, Format
@@ -168,6 +168,20 @@ def test_special_classes(kind: Kind, chunk: int, monkeypatch: pytest.MonkeyPatch
     assert not tally.wrong, f"{len(tally.wrong)} of {count} problems are wrong; {tally.wrong[0]}"
     assert tally.classes.keys() == BIASED.keys()
     assert tally.roles.keys() == {"dst", "src", "weights"}
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("kind", "chunk"), then_long([("normal", 7)], [(kind, chunk) for kind in KINDS for chunk in range(100, 150)])
+)
+def test_layers_of_tiles(kind: Kind, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With any ``max_error``, bias, old values and activation."""
+    refuse_numpy(monkeypatch)
+    tally, count = Tally(), 60 if chunk >= 100 else 8
+    run_special(chunk, kind, count, tally, TILED)
+    assert not tally.wrong, f"{len(tally.wrong)} of {count} problems are wrong; {tally.wrong[0]}"
+    assert tally.classes.keys() == TILED.keys()
+    assert sum(n for words, n in tally.ways.items() if words.endswith("by tiles")) > count // 4
 
 
 @needs_kernels
