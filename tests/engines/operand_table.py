@@ -72,7 +72,7 @@ class Family:
     cases: Callable[[Problem, Isa], bool]  # whether it computes a problem
     run: Run
     algorithms: tuple[str, ...] = ("",)
-    is_crossed: bool = True  # whether every format of operands goes with every format of results
+    is_crossed: bool = True  # whether all formats of operands go with all of results
     with_f64: bool = False
 
     @property
@@ -147,7 +147,7 @@ def _run_direct(
 
 
 def _winograd() -> Iterator[Family]:
-    """Yield Winograd's families. All formats go with all for one algorithm, because each takes kernels of its own."""
+    """Yield a family for each algorithm and pass."""
     for solves_for, name in product(TILES, sorted({name for kernel in KERNELS for name in _named(kernel)})):
         yield Family(
             f"Winograd {name}", _pass(solves_for), lambda problem, _: bool(problem.algorithm),
@@ -248,16 +248,18 @@ def _pass(solves_for: str) -> SolvesFor:
 
 @cache
 def groups() -> list[Group]:
-    """Return the groups of all families. If not crossed, a format of operands goes with one of results, one layout."""
+    """Return the groups of all families: all formats of operands and results in all layouts.
+
+    Winograd's kernels take long to compile. Of each two of these, all values go together for one algorithm; for others,
+    each format of operands goes with one of results in one layout.
+    """
     found = []
     for number, family in enumerate(families()):
         formats = [FORMATS[name] for name in ALL_TYPES] + [F64] * family.with_f64
-        some = [(*pair, each) for pair, each in product(product(formats, formats), LAYOUTS)]
-        if not family.is_crossed:
-            some = [
-                (fmt, formats[(at + number) % len(formats)], LAYOUTS[(at + number // 2) % len(LAYOUTS)])
-                for at, fmt in enumerate(formats)
-            ]
+        some = [(*pair, lies) for pair, lies in product(product(formats, formats), LAYOUTS)]
+        if family.is_winograd:
+            places = product(range(5), range(5)) if family.is_crossed else ((at, (at + number) % 5) for at in range(5))
+            some = [(formats[i], formats[j], LAYOUTS[(i + j) % len(LAYOUTS)]) for i, j in places]
         legal = [each for each in some if each[0] is F64 or each[1] is not F64]
         found += [Group(family, *each, number + turn) for turn, each in enumerate(legal)]
     return found
@@ -270,7 +272,7 @@ def rows(group: Group) -> list[Row]:
     """
     has_bias = group.family.solves_for in WITH_BIAS
     biases = ([] if group.family.solves_for == "bias_add" else [""]) + [*BIASES] * has_bias
-    strided = (group.turn // 5 % 2 == 1,) if group.family.is_winograd else (False, True)
+    strided = ((group.turn + group.turn // 5) % 2 == 1,) if group.family.is_winograd else (False, True)
     axes = (biases, (False, True), ("", RELU)[: 1 + has_bias], strided)
     return [Row(*each) for each in product(*axes)]
 
