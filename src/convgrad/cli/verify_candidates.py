@@ -70,12 +70,15 @@ def is_ours(options: argparse.Namespace, posed: Posed) -> bool:
     return options.call is None and options.got is None and (posed.brought is None or posed.brought.result is None)
 
 
-def declared_of(options: argparse.Namespace, posed: Posed) -> Declared:
-    """Return the declared arithmetic of a result; results of convgrad's own engine have its depth by default."""
+def declared_of(options: argparse.Namespace, posed: Posed, shared: bool = False) -> Declared:
+    """Return the declared arithmetic of a result; results of convgrad's own engine have its depth by default.
+
+    A ``shared`` height is that of several cases.
+    """
     height = options.height
     if height is None and is_ours(options, posed):
         height = engines.height(posed.call.problem)
-    return declared_by(options, posed.call.problem, height)
+    return declared_by(options, posed.call.problem, height, shared)
 
 
 def _call(posed: Posed) -> tuple[str, tuple[object, ...], dict[str, Any]]:

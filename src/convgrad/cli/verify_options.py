@@ -15,7 +15,7 @@ from convgrad.formats import F32
 from convgrad.spec.problem import Problem
 from convgrad.verify.c_function import is_library
 from convgrad.verify.cost import default_sample
-from convgrad.verify.declared import SUM, Declared, declared
+from convgrad.verify.declared import SUM, Declared, declared, declared_for
 from convgrad.verify.parts import Sample, is_sampled
 
 # Rows: an option, other options of which at least one must be given too, and the text after these in an error message.
@@ -77,10 +77,14 @@ def check_for(options: argparse.Namespace, cases: int) -> None:
         check_new(Path(options.junit), options.force or options.resume)
 
 
-def declared_by(options: argparse.Namespace, problem: Problem, height: int | list[int] | None) -> Declared:
-    """Return the arithmetic that the options declare for a problem; ``height`` is the rounding depth of its sums."""
-    operator, fmt = problem.operator, problem.operand_format
-    return declared(operator, fmt, options.accumulation, height, options.algorithm or SUM)
+def declared_by(
+    options: argparse.Namespace, problem: Problem, height: int | list[int] | None, shared: bool = False
+) -> Declared:
+    """Return the arithmetic that the options declare for a problem; ``height`` is the rounding depth of its sums.
+
+    A ``shared`` height is that of several cases.
+    """
+    return declared_for(problem, options.accumulation, height, options.algorithm or SUM, shared)
 
 
 def sample_of(options: argparse.Namespace, problem: Problem) -> Sample | None:

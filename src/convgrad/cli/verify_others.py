@@ -53,7 +53,8 @@ def _print_tolerance(options: argparse.Namespace, cases: Sequence[Case], limits:
                 complain(f"convgrad: {case.name} is left out: {case.unsupported}")
                 continue
             posed = pose(case, options, limits)
-            found = tolerance(posed.call, declared_by(options, posed.call.problem, options.height))
+            how = declared_by(options, posed.call.problem, options.height, shared=len(cases) > 1)
+            found = tolerance(posed.call, how)
             progress.say(json.dumps(_values(case, posed, found)) if options.json else f"{case.name}  {found}")
     return DONE
 

@@ -18,7 +18,7 @@ from convgrad.formats import store
 from convgrad.spec.activation import activate
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.operators import Tensor
-from convgrad.spec.problem import Problem
+from convgrad.spec.problem import Problem, canonical_shape
 
 F64Array = NDArray[np.float64]
 Operands = Mapping[Tensor, F64Array]
@@ -109,6 +109,12 @@ def count_terms(problem: Problem, shape: tuple[int, ...]) -> NDArray[np.int64]:
                 along[p if output == "dst" else i] += 1
         counted = np.multiply.outer(counted, along)
     return np.broadcast_to(counted, shape)
+
+
+def max_terms(problem: Problem) -> int:
+    """Return the number of products of the output element that has the most."""
+    spatial = canonical_shape(problem.geometry, problem.output)[2:]  # the number does not depend on channels or images
+    return int(count_terms(problem, () if isinstance(problem.geometry, Channels) else spatial).max(initial=0))
 
 
 def _taps(conv: Conv, progress: Callable[[float], None]) -> Iterator[tuple[Any, Any, Any]]:

@@ -18,7 +18,7 @@ from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
 from convgrad.spec.toom_cook_bound import BOUNDS, PATHS, direct_height, may_be_direct, toom_cook_bound
 from convgrad.verify.compare import compare, sum_bound
-from convgrad.verify.declared import SUM, Declared, declared
+from convgrad.verify.declared import SUM, Declared, declared_for
 from convgrad.verify.parts import PART, Part, parts_of, references
 from convgrad.verify.reference import Reference
 from convgrad.verify.verdict import Verdict
@@ -48,7 +48,8 @@ def error_bound(
     ``accumulation`` is the format of sums: f32, bf16, f16, tf32, f64, f8_e4m3, f8_e5m2, f8_e4m3fnuz or f8_e5m2fnuz.
     The default is f32, and f64 for f64 operands. ``height`` is h, the rounding depth: the largest number of roundings
     of a term, or the block sizes of an order. By default, h is the number of nonzero products, plus one for bias. This
-    depth is valid for every order, and a larger ``height`` has no effect. ``algorithm`` is one of:
+    depth is valid for every order. A depth or blocks that no sum of so many terms has are refused. ``algorithm`` is one
+    of:
 
     - "sum";
     - "winograd:M,R", M outputs of R taps at a time along each axis: the bound uses norms, and ``height`` is not used;
@@ -83,7 +84,7 @@ def error_bound(
         refuse("D10", operator, f"{wanted}; got {bound!r:.200}; paths, the default, is the tightest")
     prepared = prepare(operator, inputs, spelled_out(operator, inputs, attributes), dtype).within(max_error)
     problem, operands = prepared.problem, prepared.operands
-    how = declared(operator, problem.operand_format, accumulation, height, algorithm)
+    how = declared_for(problem, accumulation, height, algorithm)
     result = arrays.aligned(problem.output_shape, F64.dtype)
     out = prepared.canonical_output(result)
     maximum = PART if how.filtering is None else out.size  # a Winograd bound needs all outputs of a tile

@@ -18,7 +18,7 @@ from convgrad.spec.layouts import shape_words
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
 from convgrad.verify.claim import Claim
-from convgrad.verify.declared import SUM, Declared, declared
+from convgrad.verify.declared import SUM, Declared, declared_for
 from convgrad.verify.foreign import WRONG_KIND, answer
 from convgrad.verify.parts import PART, Part, Sample, is_sampled, parts_of, references
 from convgrad.verify.reference import Progress, Reference
@@ -52,8 +52,8 @@ def check(
 
     - ``accumulation``: the format of sums (f32, bf16, f16, tf32 or f64). The default is f32, and f64 for f64 operands.
     - ``height``: the rounding depth, or the block sizes of an order that ``convgrad probe`` revealed. The rounding
-      depth is the largest number of roundings of a term, including the additions of bias and ``old``. By default, the
-      terms of an element may be added in any order.
+      depth is the largest number of roundings of a term, including the additions of bias and ``old``. A depth or blocks
+      that no sum of so many terms has are refused. By default, the terms of an element may be added in any order.
     - ``max_error``: the argument of the call that computed the result. If ``max_error`` admits Winograd tiles, the
       bound is for convgrad's tiles. If ``result`` is a function, it is called without ``max_error``.
 
@@ -74,9 +74,9 @@ def check(
     attributes = dict(spelled_out(operator, inputs, attributes))
     prepared = prepare(operator, inputs, attributes, None, accumulate=old is not None).within(max_error or DIRECT)
     problem = prepared.problem
+    how = declared_for(problem, accumulation, height, algorithm)
     if callable(result):
         result = answer(result, operator, inputs, attributes)
-    how = declared(operator, problem.operand_format, accumulation, height, algorithm)
     some = None if sample is None else Sample(sample, seed)
     before = None
     if old is not None:

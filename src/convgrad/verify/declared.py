@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 from convgrad.errors import InvalidAttributeError
 from convgrad.formats import ACCUMULATIONS, F64, Format
 from convgrad.spec.check import as_integer
+from convgrad.spec.exact_result import max_terms
+from convgrad.spec.geometry import Conv
+from convgrad.spec.order import last_additions, order_of
+from convgrad.spec.problem import Problem
 
 SUM = "sum"  # products added in the declared order, with or without FMA
 FFT = "fft"  # its errors have no known bound
@@ -39,7 +45,7 @@ class Declared:
 
 
 def declared(
-    operator: str,
+    name: str,
     operands: Format,
     accumulation: str | Format | None = None,
     height: int | Sequence[int] | None = None,
@@ -47,31 +53,99 @@ def declared(
 ) -> Declared:
     """Return the declared arithmetic; raise InvalidAttributeError for an invalid argument.
 
-    The default of ``accumulation`` is the operands' accumulator format.
+    ``name`` begins the text of the error. The default of ``accumulation`` is the operands' accumulator format.
     """
     fmt = operands.accumulator if accumulation is None else ACCUMULATIONS.get(str(accumulation))
     if fmt is None:
         wanted = f"accumulation must be one of {', '.join(ACCUMULATIONS)}"
-        raise InvalidAttributeError(f"{operator}: {wanted}; got {accumulation!r:.200}")
-    _check_algorithm(operator, algorithm)
+        raise InvalidAttributeError(f"{name}: {wanted}; got {accumulation!r:.200}")
+    _check_algorithm(name, algorithm)
     if isinstance(height, Sequence) and not isinstance(height, str) and height:
         blocks = tuple(as_integer(block) or 0 for block in height)
         if not 1 <= min(blocks) <= max(blocks) <= MAX_ROUNDINGS:
             wanted = f"the blocks of an order must be positive integers, {MAX_ROUNDINGS} at most"
-            raise InvalidAttributeError(f"{operator}: {wanted}; got {height!r:.200}")
+            raise InvalidAttributeError(f"{name}: {wanted}; got {height!r:.200}")
         return Declared(fmt, None, blocks, algorithm)
     if height is None:
         return Declared(fmt, None, (), algorithm)
     number = as_integer(height)
     if number is None or number < 0:
         wanted = "a non-negative integer, the most roundings a term of a sum went through, or the blocks of its order"
-        raise InvalidAttributeError(f"{operator}: height must be {wanted}; got {height!r:.200}")
+        raise InvalidAttributeError(f"{name}: height must be {wanted}; got {height!r:.200}")
     return Declared(fmt, min(number, MAX_ROUNDINGS), (), algorithm)
 
 
-def _check_algorithm(operator: str, algorithm: str) -> None:
+def declared_for(
+    problem: Problem,
+    accumulation: str | Format | None = None,
+    height: int | Sequence[int] | None = None,
+    algorithm: str = SUM,
+    shared: bool = False,
+) -> Declared:
+    """Return the declared arithmetic of a problem's result; raise InvalidAttributeError if no such sum exists.
+
+    A ``shared`` height is declared for several problems at once, and may exceed the largest depth of this one.
+    """
+    how = declared(problem.operator, problem.operand_format, accumulation, height, algorithm)
+    if how.algorithm != SUM or problem.algorithm:  # their bounds do not depend on the height
+        return how
+    if how.blocks:
+        _check_blocks(problem, how.blocks)
+    elif isinstance(height, SupportsIndex):
+        _check_height(problem, how.accumulation, operator.index(height), shared)
+    return how
+
+
+def min_height(problem: Problem, accumulation: Format) -> int:
+    """Return the smallest rounding depth of a sum with all terms of the problem's longest sum.
+
+    The best order is a balanced tree of additions. The rounding of a product counts, unless all products of two
+    operands are exact in the format of sums. A fused multiply-add rounds a product and its addition at once, so that
+    the first product and a bias pass through one rounding together.
+    """
+    terms, others = max_terms(problem), last_additions(problem)
+    exact = 2 * problem.operand_format.significand_bits <= accumulation.significand_bits
+    if exact or not isinstance(problem.geometry, Conv):  # without weights there are no products
+        return max(terms + others - 1, 0).bit_length()
+    return max((terms - 1).bit_length() + 1, others) if terms else max(others - 1, 0)
+
+
+def _check_height(problem: Problem, accumulation: Format, height: int, shared: bool) -> None:
+    least, most = min_height(problem, accumulation), order_of(problem).terms + last_additions(problem)
+    if least <= height <= most or (shared and height > most):
+        return
+    terms = _sum_of(problem)
+    if height > most:
+        wanted = f"height must be at most {most}, because no order of {terms} rounds a term more often"
+        hint = "Omit height for any order"
+    else:
+        wanted = f"height must be at least {least}, because no order of {terms} has a smaller rounding depth"
+        hint = "Omit height for any order, or declare accumulation f64 if sums are kept in more bits"
+    raise InvalidAttributeError(f"{problem.operator}: {wanted}; got {height}. {hint}")
+
+
+def _check_blocks(problem: Problem, blocks: tuple[int, ...]) -> None:
+    terms, with_padding = max_terms(problem), order_of(problem).terms
+    if terms <= sum(blocks) <= with_padding:
+        return
+    count = str(terms) if terms == with_padding else f"{terms} to {with_padding}"
+    wanted = f"the blocks of an order must have {count} terms together, as {_sum_of(problem)} has"
+    hint = "Pass the sizes of all blocks, or their rounding depth as one number"
+    given = f"{sum(blocks)} in {len(blocks)} blocks"
+    raise InvalidAttributeError(f"{problem.operator}: {wanted}; got {given}. {hint}")
+
+
+def _sum_of(problem: Problem) -> str:
+    terms, last = max_terms(problem), last_additions(problem)
+    added = (
+        " with bias and old value" if last > 1 else " with bias" if "bias" in problem.operands else " with old value"
+    )
+    return f"a sum of {terms} term{'s' * (terms != 1)}{added * (last > 0)}"
+
+
+def _check_algorithm(name: str, algorithm: str) -> None:
     filtering = Declared(F64, algorithm=str(algorithm)).filtering
     if algorithm in (SUM, FFT) or (filtering and sum(filtering) - 1 <= _MAX_POINTS):
         return
     wanted = f'"{SUM}", "{FFT}" or "winograd:M,R", M outputs of R taps from at most {_MAX_POINTS} products'
-    raise InvalidAttributeError(f"{operator}: algorithm must be {wanted}; got {algorithm!r:.200}")
+    raise InvalidAttributeError(f"{name}: algorithm must be {wanted}; got {algorithm!r:.200}")
