@@ -52,9 +52,9 @@ GRADIENT = "f32 NXC src diff_dst out N W OW KW C O int32 SW PW"
 SIZES = "src weights bias out N G C O int32 H W OH OW KH KW int64 SH SW DH DW PH PW QH QW"
 CASES = ("BWD_W f32 NXC mb4ic8iw50oc8ow50kw3pw1", "BWD_W f32 NCX mb2ic3iw33oc5ow17kw5sw2pw2")
 UNSERVED = {
-    "BWD_D f32 NXC mb1ic3iw9oc5ow9kw3pw1": "is for src, diff_dst",
+    "BWD_D f32 NXC mb1ic3iw9oc5ow9kw3pw1": "is for src, diff_dst, and the case has diff_dst, weights",
     "deconv BWD_W f32 NXC mb1ic3iw9oc5ow9kw3pw1": "is for src, diff_dst",
-    "BWD_W bf16 NXC mb1ic3iw9oc5ow9kw3pw1": "is for f32",
+    "BWD_W bf16 NXC mb1ic3iw9oc5ow9kw3pw1": "is for f32, and the case has bf16",
     "BWD_W f32 NXC mb1ic3ih9oc5oh9kh3ph1": "has no size of the axis H",
     "BWD_W f32 NXC mb1ic3iw9oc5ow7kw3dw1pw1": "has no DW, which is 2 in the case",
     "BWD_W f32 NXC g2mb1ic4iw9oc6ow9kw3pw1": "has no G, which is 2 in the case",
@@ -124,6 +124,7 @@ def test_each_size_is_passed(operator: str, library: Path) -> None:
     ("signature", "words"),
     [
         ("src weights N", "must have out once"),
+        ("f32 NXC out N W C O K", "must have an operand, such as src; got"),
         ("src src out", "each operand at most once"),
         ("src weights out NHWC", "has the words .*; got 'NHWC'"),
         ("NXC:OXI src out", "got 'NXC:OXI'"),

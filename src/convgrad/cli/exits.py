@@ -46,6 +46,12 @@ def meaning(error: BaseException) -> tuple[int, str] | None:
     return found and (found[0], str(error) or found[1])
 
 
+def is_about_a_file(error: BaseException) -> bool:
+    """Return whether an error is about the contents of a file, which a command line does not reproduce."""
+    found = meaning(error)
+    return found is not None and found[0] == FILE
+
+
 @contextmanager
 def ended_as_by_ctrl_c() -> Iterator[None]:
     """Make SIGTERM, with which batch systems end a job, act like Ctrl-C: files are removed, and reports are written.

@@ -17,7 +17,7 @@ from convgrad import files, formats, notation
 from convgrad.cli.arguments import attributes_of, is_graph, limits_of, read_line, shape_of, typed
 from convgrad.cli.checks import ours, theirs, verdicts_on
 from convgrad.cli.console import complain, say
-from convgrad.cli.exits import DONE, WRONG, UsageError
+from convgrad.cli.exits import DONE, WRONG, UsageError, is_about_a_file
 from convgrad.cli.progress import Progress
 from convgrad.cli.report import as_text, report
 from convgrad.cli.run_graph import run_graph
@@ -62,7 +62,8 @@ def main(options: argparse.Namespace) -> int:
             verdicts = [verdict for job in _jobs(options) for verdict in _run(job, options)]
             right = all(verdict.ok for verdict in verdicts)
     except (ConvgradError, MemoryError) as error:
-        error.add_note(f"reproduce: {_reproducer(options)}")
+        if not is_about_a_file(error):
+            error.add_note(f"reproduce: {_reproducer(options)}")
         raise
     if not right:
         complain(f"reproduce: {_reproducer(options)}")

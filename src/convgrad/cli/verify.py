@@ -13,7 +13,7 @@ from pathlib import Path
 from convgrad.cases.case import Case
 from convgrad.cli.arguments import limits_of
 from convgrad.cli.console import complain, say, wrote
-from convgrad.cli.exits import DONE, FILE, UsageError, ended_as_by_ctrl_c, meaning
+from convgrad.cli.exits import DONE, FILE, UsageError, ended_as_by_ctrl_c, is_about_a_file, meaning
 from convgrad.cli.progress import Progress
 from convgrad.cli.verify_again import reproducer
 from convgrad.cli.verify_candidates import Candidate, candidate_of, declared_of, name_of, of_type
@@ -136,7 +136,8 @@ def judge(
     except (ConvgradError, OSError, MemoryError) as error:
         code, words = meaning(error) or (0, "")
         took_s = time.perf_counter() - started
-        return Judged(case, error=words, code=code, time_s=took_s, reproduce=reproducer(case, options))
+        again = "" if is_about_a_file(error) else reproducer(case, options)
+        return Judged(case, error=words, code=code, time_s=took_s, reproduce=again)
     again = "" if verdict.outcome in (OK, NOT_SERVED) else reproducer(case, options)
     took_s = time.perf_counter() - started
     made_up = options.got is not None and posed.operands == generated(options)

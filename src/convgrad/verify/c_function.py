@@ -93,6 +93,8 @@ def read_signature(text: str) -> Signature:
     names = [name for name, _ in arguments]
     if names.count(OUT) != 1 or any(names.count(name) > 1 for name in ARRAYS):
         raise NotationError(f"a signature must have {OUT} once, and each operand at most once; got {text!r:.200}")
+    if not {*ARRAYS[:-1]} & {*names}:
+        raise NotationError(f"a signature must have an operand, such as {ARRAYS[0]}; got {text!r:.200}")
     return Signature(transposed, kind, data, weights, tuple(arguments), fixed)
 
 
@@ -163,10 +165,14 @@ def _reasons(signature: Signature, prepared: Prepared, values: Mapping[str, int]
     """Yield the reasons why a function with this signature does not serve a call."""
     problem, given, fixed = prepared.problem, dict(signature.arguments), signature.fixed
     operands = [name for name in ARRAYS if name in given and name != OUT]
-    if not values or prepared.op.transposed != signature.transposed or set(operands) != set(prepared.taken):
-        yield f"the signature is for {', '.join(operands)}{' of deconv' * signature.transposed}"
+    if not values:
+        yield f"a signature is for a convolution on at most {len(AXES)} axes, and the case is another operator"
+    if prepared.op.transposed != signature.transposed or set(operands) != set(prepared.taken):
+        pairs = ((operands, signature.transposed), (prepared.taken, prepared.op.transposed))
+        declared, own = (f"{', '.join(names)}{' of deconv' * transposed}" for names, transposed in pairs)
+        yield f"the signature is for {declared}, and the case has {own}"
     if signature.type not in ("", problem.operand_format.name):
-        yield f"the signature is for {signature.type}"
+        yield f"the signature is for {signature.type}, and the case has {problem.operand_format}"
     named = (given.keys() | fixed.keys()) - {*ARRAYS}
     for name in sorted(named):
         if name not in values:
