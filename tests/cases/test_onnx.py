@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import convgrad
+from convgrad import cases
 from convgrad.cases import onnx as dialect
 from convgrad.cases.case import Case
 from convgrad.errors import FileError
@@ -216,3 +217,23 @@ def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
     path.write_bytes(b"")
     with pytest.raises(FileError, match=r"pip install 'convgrad\[onnx\]'"):
         list(dialect.read(path, LIMITS))
+
+
+def test_what_stands_beside_a_model_is_read(tmp_path: Path) -> None:
+    """The files of a node test belong to the model; all others are read as in any folder."""
+    arrays = integers([X, W, (2, 6, 5, 5)])
+    path = folder(tmp_path / "test_one", model("Conv", [X, W], {}), arrays, sets=2)
+    (path / "cases.txt").write_text("BWD_W f32 NXC mb1ic2ih4oc2kh3ph1")
+    (path / "other.onnx").write_bytes(b"damaged")
+    (path / "sub").mkdir()
+    (path / "sub" / "list").write_text("BWD_D f32 NXC mb1ic2ih4oc2kh3ph1")
+    for name in ("notes.md", "weights.pb", "test_data_set_0/more.txt", "test_data_set_0/output_1.pb"):
+        (path / name).write_text("no case")
+    refused: list[Exception] = []
+    found = list(cases.read(path, refused=refused.append))
+    assert [Path(case.place.partition(":")[0]).name for case in found] == [
+        "cases.txt", "test_data_set_0", "test_data_set_1", "list"
+    ]  # fmt: skip
+    assert [str(Path(str(error).partition(": ")[0]).relative_to(path)) for error in refused] == [
+        "notes.md", "other.onnx", "test_data_set_0/more.txt", "test_data_set_0/output_1.pb", "weights.pb"
+    ]  # fmt: skip

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from convgrad import ConvgradError, FileError, NotationError, cases
 from convgrad.cases import NoCaseError
+from convgrad.cli import main
 from convgrad.cli.verify_cases import LISTED
 from tests.support.graph_documents import good
 from tests.support.verify_helpers import LINES, Run, here, junit, said_by_the_command, values  # noqa: F401 - fixtures
@@ -64,7 +68,7 @@ def test_files_of_a_folder_without_a_case(tmp_path: Path) -> None:
     (folder / "f.npy").write_bytes(b"an array, which is none")
     refused: list[ConvgradError] = []
     assert len(list(cases.read(folder))) == len(list(cases.read(folder, refused=refused.append))) == 3
-    assert [type(error) for error in refused] == [NoCaseError] * 2
+    assert [type(error) for error in refused] == [NoCaseError] * 3
     with pytest.raises(NoCaseError, match="must have an op of the convolution family; it has ReLU"):
         list(cases.read(folder / "a.json"))
 
@@ -94,6 +98,94 @@ def test_foreign_files_of_a_folder(said: Run) -> None:
     assert [line.split(":")[1] for line in err.splitlines()] == [f" passed over {path}" for path in foreign]
     for path in foreign[:3]:
         assert said("folder/list", str(path))[0] == 3
+
+
+OTHERS = (
+    "notes.md",
+    "a.npy",
+    "a.bin",
+    "b.tensor0.bin",
+    "photo.png",
+    "empty",
+    ".hidden",
+    "sub/run.py",
+    "sub/other.json",
+)
+
+
+def write_others(folder: Path) -> list[str]:
+    """Write files of every kind that has no case, two of them in a folder; return their paths in reading order."""
+    (folder / "sub").mkdir(parents=True, exist_ok=True)
+    for name in OTHERS:
+        (folder / name).write_bytes(b"" if name == "empty" else b"{}")
+    return sorted(str(folder / name) for name in OTHERS)
+
+
+@pytest.mark.parametrize("more", [(), ("--strict",), ("--export", "out"), ("--print-tolerance",), ("--json",)])
+def test_every_file_without_a_case_is_listed(said: Run, more: tuple[str, ...]) -> None:
+    others = write_others(Path("folder"))
+    Path("folder/list").write_text(f"BWD_W f32 NXC {SMALL}")
+    code, out, err = said("folder", *more)
+    assert code == (3 if more == ("--strict",) else 0)
+    listed = values(out)[-1]["empty"] if more == ("--json",) else re.findall(r"passed over (.*)", err)
+    assert sorted(line.partition(": must hold cases")[0] for line in listed) == others
+    assert ("9 files without a case" in out) == (more in ((), ("--strict",)))
+
+
+def test_what_stands_in_a_folder_and_is_no_file(said: Run) -> None:
+    """Links to nothing, in circles, and pipes are refused by name: something may have been left out."""
+    Path("folder/in").mkdir(parents=True)
+    Path("folder/list").write_text(f"BWD_W f32 NXC {SMALL}")
+    Path("folder/gone").symlink_to("nowhere")
+    Path("folder/in/around").symlink_to("..")
+    os.mkfifo("folder/pipe.json")
+    code, out, err = said("folder")
+    assert (code, out.splitlines()[-1].partition("; ")[2]) == (3, "3 refused")
+    for name, words in (
+        ("gone", "it is neither"),
+        ("in/around", "a folder that contains it"),
+        ("pipe.json", "neither"),
+    ):
+        assert re.search(f"folder/{name}: must .*{words}", err)
+
+
+def test_a_folder_that_cannot_be_listed(said: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = Path.iterdir
+
+    def refused(path: Path) -> Any:
+        if path.name == "sub":
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    Path("folder/sub").mkdir(parents=True)
+    Path("folder/list").write_text(f"BWD_W f32 NXC {SMALL}")
+    monkeypatch.setattr(Path, "iterdir", refused)
+    code, out, err = said("folder")
+    assert (code, "1 ok" in out, "folder/sub: cannot be read: Permission denied" in err) == (3, True, True)
+
+
+def test_results_among_the_cases_are_not_listed(said: Run) -> None:
+    line = f"BWD_W f32 NXC {SMALL}"
+    assert said(line, "--export", "folder", "--with-references")[0] == 0
+    Path("folder/list").write_text(line)
+    assert said("folder", "--got", "folder")[::2] == (0, "")
+    assert said("folder")[2].count("passed over folder/mb") == len(list(Path("folder").iterdir())) - 1
+
+
+def test_each_pattern_selects_a_case(said: Run) -> None:
+    code, _, err = said("cases.txt", "--only", "*BWD_D*", "--only", "*nothing*")
+    assert (code, "no case has a name like *nothing*; there are" in err) == (2, True)
+
+
+def test_errors_of_files_have_no_command_to_repeat(said: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("got").mkdir()
+    code, out, err = said("cases.txt", "--got", "got")
+    assert (code, "looked for" in out, "reproduce" in out + err) == (3, True, False)
+    for words in (["nothing.json"], ["BiasAddBackward", "nothing.npy"]):
+        assert main(["run", *words]) == 3
+        assert "reproduce" not in capsys.readouterr().err
+    assert main(["run", "BWD_W f32 NXC ic2iw4oc2ow4kw1", "--dtype", "f64"]) == 2
+    assert "reproduce: convgrad run" in capsys.readouterr().err
 
 
 def test_verify_counts_what_is_refused(said: Run) -> None:

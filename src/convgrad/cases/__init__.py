@@ -12,6 +12,7 @@ from convgrad.cases import aten, hipdnn, hlo, lines, onednn_graph, onnx
 from convgrad.cases.case import Array, Arrays, Case, Found, NoCaseError
 from convgrad.cases.naming import named_apart
 from convgrad.cases.place import TYPED
+from convgrad.disk import why
 from convgrad.errors import ConvgradError, FileError, NotationError
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 
@@ -23,18 +24,20 @@ BESIDE = (".npy", ".npz", ".safetensors", ".pt", ".bin", ".pb", ".md", ".py", ".
 
 @dataclass(frozen=True)
 class Dialect:
-    """A notation: a test whether a file or a folder is written in the notation, and a reader of the cases.
+    """A notation: a test whether a file is written in the notation, and a reader of the cases.
 
-    ``is_foreign`` returns whether a file of a folder, although it matches, has nothing to do with cases.
+    ``is_foreign`` returns whether a file of a folder, although it matches, has nothing to do with cases. ``has_beside``
+    returns whether a file that does not match belongs to a file of the notation.
     """
 
     name: str
     matches: Callable[[Path], bool]
     read: Callable[[Path, Limits], Iterator[Found]]
     is_foreign: Callable[[Path, Limits], bool] = lambda path, limits: False
+    has_beside: Callable[[Path], bool] = lambda path: False
 
     def found(self, path: Path, limits: Limits) -> Iterator[Found]:
-        """Yield the cases of a file or a folder. An error that ends the reading is yielded last."""
+        """Yield the cases of a file. An error that ends the reading is yielded last."""
         try:
             yield from self.read(path, limits)
         except ConvgradError as error:
@@ -47,10 +50,10 @@ def _is_lines(path: Path) -> bool:
 
 # The first dialect that matches is used.
 DIALECTS: tuple[Dialect, ...] = (
-    Dialect("hipDNN bundles", hipdnn.matches, hipdnn.read),
+    Dialect("hipDNN bundles", hipdnn.matches, hipdnn.read, has_beside=hipdnn.has_beside),
     Dialect("oneDNN Graph JSON", onednn_graph.matches, onednn_graph.read),
     Dialect("aten argument lists in .npz or .safetensors", aten.matches, aten.read, aten.is_foreign),
-    Dialect("ONNX models and node-test folders", onnx.matches, onnx.read),
+    Dialect("ONNX models and node-test folders", onnx.matches, onnx.read, has_beside=onnx.has_beside),
     Dialect("HLO and StableHLO text", hlo.matches, hlo.read),
     Dialect("lists of lines", _is_lines, lines.read, lines.is_foreign),
 )
@@ -87,11 +90,11 @@ def _read(source: str | Path, limits: Limits) -> Iterator[Found]:
         folder = there = False
     if not there and isinstance(source, str) and lines.is_typed(source):
         return lines.read_typed(source, limits)
+    if folder:
+        return _read_folder(path, limits)
     dialect = _dialect(path) if there else None
     if dialect is not None:
         return dialect.found(path, limits)
-    if folder:
-        return _read_folder(path, limits)
     wanted = "must be cases in a notation that is known here" if there else "no such file, and no problem"
     if not there and re.fullmatch(r"[\w.]+:\w+", str(source)):
         raise FileError(f"{source!s:.200}: {wanted}. Pass a function with --call {source!s:.200}")
@@ -99,9 +102,10 @@ def _read(source: str | Path, limits: Limits) -> Iterator[Found]:
 
 
 def _read_folder(folder: Path, limits: Limits) -> Iterator[Found]:
-    """Yield the cases of all files below a folder, in the order of file names. Files in unknown notations are skipped.
+    """Yield the cases of all files below a folder, in the order of file names. Nothing is passed over in silence.
 
-    If there is no case, the last value is a FileError.
+    A file that holds no cases gives a NoCaseError, and a file or folder that cannot be read another FileError. If there
+    is no case and no such error, the last value is a FileError.
     """
     there = False
     for one in _beneath(folder, limits):
@@ -111,15 +115,38 @@ def _read_folder(folder: Path, limits: Limits) -> Iterator[Found]:
         yield FileError(f"{folder}: must hold cases in a known notation; it has none; {_known()}")
 
 
-def _beneath(folder: Path, limits: Limits) -> Iterator[Found]:
-    for path in sorted(folder.iterdir()):
-        dialect = _dialect(path)
-        if dialect is not None and dialect.is_foreign(path, limits):
-            yield NoCaseError(f"{path}: must hold cases in a known notation; it has none")
-        elif dialect is not None:
-            yield from dialect.found(path, limits)
-        elif path.is_dir():
-            yield from _beneath(path, limits)
+def _beneath(folder: Path, limits: Limits, above: tuple[Path, ...] = ()) -> Iterator[Found]:
+    """Yield the cases of a folder's files; ``above`` has the folders that contain it, without links."""
+    try:
+        here, paths = folder.resolve(), sorted(folder.iterdir())
+    except OSError as error:
+        yield FileError(f"{folder}: cannot be read: {why(error)}")
+        return
+    if here in above:
+        yield FileError(f"{folder}: must not be a link to a folder that contains it")
+        return
+    for path in paths:
+        try:
+            yield from _of_entry(path, limits, (*above, here))
+        except (ConvgradError, OSError) as error:
+            yield error if isinstance(error, ConvgradError) else FileError(f"{path}: cannot be read: {why(error)}")
+
+
+def _of_entry(path: Path, limits: Limits, above: tuple[Path, ...]) -> Iterator[Found]:
+    dialect = _dialect(path)
+    if dialect is not None and not dialect.is_foreign(path, limits):
+        yield from dialect.found(path, limits)
+    elif path.is_dir():
+        yield from _beneath(path, limits, above)
+    elif not path.is_file():
+        yield FileError(f"{path}: must be a file or a folder, or a link to one; it is neither")
+    elif not _is_read_with(path):
+        yield NoCaseError(f"{path}: must hold cases in a known notation; it has none")
+
+
+def _is_read_with(path: Path) -> bool:
+    """Return whether a file belongs to a case of another file: a tensor of a hipDNN bundle or of an ONNX node test."""
+    return any(dialect.has_beside(path) for dialect in DIALECTS)
 
 
 def _known() -> str:

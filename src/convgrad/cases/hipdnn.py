@@ -43,6 +43,7 @@ NODES = {
     "ConvolutionWrwAttributes": Node("ConvolutionBackwardWeights", ("x", "dy"), "dw", True),
 }
 START = 1 << 16  # bytes at the start of a file that are searched for its keys
+_TENSOR = re.compile(r"(.+)\.tensor\d+\.bin")
 _ONEDNN = re.compile(rb'"graph"\s*:')  # a key of oneDNN Graph JSON, which is another dialect
 
 
@@ -92,6 +93,12 @@ def matches(path: Path) -> bool:
     except OSError:
         return False
     return b'"nodes"' in start and not _ONEDNN.search(start)
+
+
+def has_beside(path: Path) -> bool:
+    """Return whether a file is a tensor of a bundle in the same folder."""
+    found = _TENSOR.fullmatch(path.name)
+    return found is not None and matches(path.with_name(f"{found[1]}.json"))
 
 
 def read(path: Path, limits: Limits) -> Iterator[Case]:

@@ -7,6 +7,7 @@ SAME_LOWER has i*s output positions for any output_padding.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from convgrad.words import printable
 
 MODEL = "model.onnx"
 SETS = "test_data_set_*"
+_ARRAY = re.compile(r"(input_\d+|output_0)\.pb")
 KINDS = {"Conv": "OIX", "ConvTranspose": "IOX"}  # op types, each with the layout of its input W
 AUTO_PADS = {"NOTSET": "none", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
 LISTS = ("dilations", "kernel_shape", "strides", "pads", "output_padding", "output_shape")
@@ -33,8 +35,14 @@ _OPERATORS = {"Conv": "Convolution", "ConvTranspose": "ConvTranspose"}
 
 
 def matches(path: Path) -> bool:
-    """Return whether a path is an ONNX model, or a folder that contains one under the name ``model.onnx``."""
-    return (path / MODEL).is_file() or (path.suffix.lower() == ".onnx" and path.is_file())
+    """Return whether a file is an ONNX model."""
+    return path.suffix.lower() == ".onnx" and path.is_file()
+
+
+def has_beside(path: Path) -> bool:
+    """Return whether a file is an array of a node test, which is read with the model."""
+    of_set = path.parent.match(SETS) and (path.parent.parent / MODEL).is_file()
+    return of_set and _ARRAY.fullmatch(path.name) is not None
 
 
 def read(path: Path, limits: Limits) -> Iterator[Case]:

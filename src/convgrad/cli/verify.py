@@ -44,7 +44,9 @@ def main(options: argparse.Namespace) -> int:
     with nullcontext() if options.threads is None else threads(options.threads):
         other = next((run for name, run in OTHERS.items() if getattr(options, name) is not None), None)
         code = other(options, cases, limits) if other else _verify(options, cases, limits, unread)
-    return code or (FILE if unread.refused else DONE)
+    if other:
+        _complain_of_empty(unread)
+    return code or (FILE if unread.refused or (options.strict and unread.empty) else DONE)
 
 
 @contextmanager
@@ -67,6 +69,11 @@ def _complain_of(messages: Sequence[str], more: str) -> None:
         complain(f"convgrad: {message}")
     if len(messages) > LISTED:
         complain(f"convgrad: and {len(messages) - LISTED} {more}")
+
+
+def _complain_of_empty(unread: Unread) -> None:
+    messages = [f"passed over {error}" for error in unread.empty]
+    _complain_of(messages, "more files that are passed over (--json lists all)")
 
 
 def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits, unread: Unread) -> int:
@@ -153,4 +160,4 @@ def _close(options: argparse.Namespace, done: Sequence[Judged], cases: int, unre
         say(json.dumps(values | {"time_s": round(seconds, 3)}))
     elif cases > 1 or not done or refused or empty:
         say(summary(done, cases, seconds, len(refused), len(empty)))
-        _complain_of([f"passed over {error}" for error in empty], "more files that are passed over (--json lists all)")
+        _complain_of_empty(unread)

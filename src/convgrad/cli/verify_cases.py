@@ -49,6 +49,16 @@ class Unread:
         """Append an error to ``empty`` if a file has no case, otherwise to ``refused``."""
         (self.empty if isinstance(error, NoCaseError) else self.refused).append(error)
 
+    def leave_out_arrays(self, names: Sequence[str], folders: Sequence[str | None]) -> None:
+        """Remove from ``empty`` the files in the folders of --got and --operands that hold arrays of the cases."""
+        own = {str(Path(folder, name)) for folder in folders if folder is not None for name in names}
+        self.empty = [one for one in self.empty if not own.intersection(_beginnings(str(one).partition(": must")[0]))]
+
+
+def _beginnings(path: str) -> Iterator[str]:
+    """Yield a path up to each of its dots, because the name of a case may have dots."""
+    return (path[:at] for at, letter in enumerate(path) if letter == ".")
+
 
 def cases_of(options: argparse.Namespace, limits: Limits, unread: Unread) -> list[Case]:
     """Return all cases of the command line under unique names; the same command line gives the same names.
@@ -56,6 +66,7 @@ def cases_of(options: argparse.Namespace, limits: Limits, unread: Unread) -> lis
     Errors are recorded in ``unread``. If no case could be read, the first error is raised.
     """
     there = list(named_apart(_read(options, limits, unread)))
+    unread.leave_out_arrays([case.name for case in there], [options.got, options.operands])
     if not there:
         errors = [*unread.refused, *unread.empty]
         for error in errors[1 : 1 + LISTED]:
@@ -64,8 +75,9 @@ def cases_of(options: argparse.Namespace, limits: Limits, unread: Unread) -> lis
             raise errors[0]
         raise FileError(f"{', '.join(options.cases)}: must contain a case; there is none")
     found = [case for case in there if _wanted(case.name, options.only)]
-    if not found:
-        raise UsageError(f"no case has a name like {', '.join(options.only):.200}; there are {_some(there)}")
+    idle = [pattern for pattern in options.only if not any(_wanted(case.name, [pattern]) for case in there)]
+    if idle:
+        raise UsageError(f"no case has a name like {', '.join(idle):.200}; there are {_some(there)}")
     if options.dtype is None:
         return found
     return [replace(case, output_format=FORMATS[options.dtype]) for case in found]

@@ -93,7 +93,8 @@ def parser() -> argparse.ArgumentParser:
         "--verbose", action="store_true", help="print a line for every case, also for cases that are ok"
     )
     strict = (
-        "also exit with 1 if the function raises NotImplementedError for a case, or convgrad does not support the case"
+        "also exit with 1 if the function raises NotImplementedError for a case, or convgrad does not support the case,"
+        " and with 3 if a file of a folder has no case"
     )
     output.add_argument("--strict", action="store_true", help=strict)
     output.add_argument("--json", action="store_true", help="print one JSON object per case, and one with the counts")
