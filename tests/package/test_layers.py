@@ -42,8 +42,8 @@ WORDS = {
     "cli.parsers": "parser texts run verify conformance explain probe bench calibrate info",
     "verify": (
         "verdict declared terms rows gather granule sums wide reference parts cost compare winograd bound exact "
-        "truncation adversarial fill fill_graph judge diagnose copies c_function foreign isolate witness pardon claim "
-        "check tolerance check_certificate certificate probe"
+        "truncation adversarial fill fill_graph judge diagnose copies c_function foreign guardian isolate witness "
+        "pardon claim check tolerance check_certificate certificate probe"
     ),
     "verify.judge": ("names model sample conspire lost alone shared errors statistics partials common limits naming"),
     "verify.judge.statistics": "finding size bias groups narrow grid filters",

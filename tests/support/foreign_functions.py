@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -124,3 +125,62 @@ def hangs(operator: str, *inputs: Any, **attributes: Any) -> None:
 
 
 number = 3
+
+
+def _sleeps(kind: str) -> None:
+    """Start a process that stays, and note it in the folder ``started``."""
+    if os.fork():
+        return
+    if kind in ("session", "orphan"):
+        os.setsid()
+        if kind == "orphan" and os.fork():
+            os._exit(0)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    Path("started", str(os.getpid())).touch()
+    if kind == "program":
+        os.execvp("sleep", ["sleep", "3600"])
+    if kind == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(3600)
+    os._exit(0)
+
+
+def starts_processes(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    """Right, and leaves five processes behind."""
+    Path("started").mkdir(exist_ok=True)
+    kinds = ("child", "stopped", "program", "session", "orphan")
+    for kind in kinds:
+        _sleeps(kind)
+    while len(os.listdir("started")) < len(kinds):
+        time.sleep(0.001)
+    return right(operator, *inputs, **attributes) if inputs else np.zeros(())
+
+
+def starts_processes_and_raises(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    return starts_processes(operator, *inputs, **attributes) / (1 // 0)
+
+
+def starts_processes_and_crashes(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    starts_processes(operator, *inputs, **attributes)
+    os.kill(os.getpid(), signal.SIGSEGV)
+    return inputs[0]
+
+
+def starts_processes_and_exits(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    starts_processes(operator, *inputs, **attributes)
+    os._exit(7)
+
+
+def starts_processes_and_hangs(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    starts_processes(operator, *inputs, **attributes)
+    time.sleep(3600)
+    return inputs[0]
+
+
+def its_session(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    """Whether it leads a session, how much standard input has, and whether it has no terminal."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY)
+    except OSError:
+        terminal = -1
+    return np.array([os.getsid(0) == os.getpid(), len(os.read(0, 1)), terminal < 0], np.float32)

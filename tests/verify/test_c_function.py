@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,10 @@ from tests.support.verify_helpers import Run, here, junit, said_by_the_command  
 
 SOURCE = """
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 static void gradient(const float *src, const float *diff_dst, float *out, int64_t N, int64_t W, int64_t OW, int64_t K,
                      int64_t C, int64_t O, int32_t S, int32_t P)
 {
@@ -38,6 +42,23 @@ static void gradient(const float *src, const float *diff_dst, float *out, int64_
 void right(ARGUMENTS) { gradient(src, diff_dst, out, N, W, OW, K, C, O, S, P); }
 void wrong(ARGUMENTS) { gradient(src, diff_dst, out, N, W, OW, K, C, O, S, P + 1); }
 void crash(ARGUMENTS) { if (N == 2) abort(); gradient(src, diff_dst, out, N, W, OW, K, C, O, S, P); }
+void leaves(ARGUMENTS)
+{
+    if (fork() == 0) {
+        setsid();
+        if (fork() == 0) {
+            FILE *file = fopen("started", "w");
+            fprintf(file, "%d", getpid());
+            fclose(file);
+            sleep(3600);
+        }
+        _exit(0);
+    }
+    wait(NULL);
+    while (access("started", F_OK))
+        usleep(1000);
+    gradient(src, diff_dst, out, N, W, OW, K, C, O, S, P);
+}
 void sizes(const float *src, const float *weights, const float *bias, float *out, int64_t N, int64_t G, int64_t C,
            int64_t O, int32_t H, int32_t W, int32_t OH, int32_t OW, int32_t KH, int32_t KW, int64_t SH, int64_t SW,
            int64_t DH, int64_t DW, int64_t PH, int64_t PW, int64_t QH, int64_t QW)
@@ -86,6 +107,12 @@ def test_a_crash_names_its_case(library: Path, said: Run) -> None:
     assert code == 1
     assert "mb2ic3iw33oc5ow17kw5sw2pw2_BWD_W_f32_NCX_OIX  WRONG: it crashed with SIGABRT" in out
     assert junit("report.xml") == {"tests": 2, "failures": 1, "errors": 0, "skipped": 0}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are found on Linux")
+def test_a_daemon_ends_with_the_command(library: Path, said: Run) -> None:
+    assert said(CASES[0], "--call", f"{library}:leaves", "--signature", GRADIENT)[0] == 0
+    assert not Path("/proc", Path("started").read_text()).exists()
 
 
 def test_cases_that_a_signature_excludes(library: Path, said: Run) -> None:

@@ -1,6 +1,6 @@
 """Calls of foreign functions in a child process, so that a crash or a hang gives a verdict.
 
-One child process serves many calls.
+One child process serves many calls. All processes that the functions start end with it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from convgrad.errors import ConvgradError, UnsupportedError
 from convgrad.verify.copies import laid
 from convgrad.verify.foreign import Inputs, answer, load
+from convgrad.verify.guardian import guarded
 from convgrad.verify.verdict import WRONG, Defect, Verdict
 
 Array = NDArray[Any]
@@ -39,7 +40,7 @@ class Isolated:
 
     def __init__(self, name: str, seconds: float | None = None, signature: str | None = None) -> None:
         self._name, self._seconds, self._signature = name, seconds, signature
-        self._child: tuple[BaseProcess, Connection] | None = None
+        self._child: tuple[BaseProcess, Connection, Connection] | None = None  # with its pipe and its leash
         self._served = 0  # number of calls that this child answered
         self.took_s = 0.0  # time of the last call, without the transfer of arrays
 
@@ -59,7 +60,7 @@ class Isolated:
         A call that crashes after other calls is repeated in a new child, because an earlier call may have damaged the
         memory.
         """
-        child, pipe = self._child or self._start()
+        child, pipe, _ = self._child or self._start()
         started = time.perf_counter()
         try:
             pipe.send((operator, [_packed(value) for value in inputs], dict(attributes)))
@@ -69,8 +70,8 @@ class Isolated:
                     self._end(at_once=True)
                     said = f"it {HUNG} in {self._seconds:g} seconds"
                     return Verdict(outcome=WRONG, reason=said, found=(Defect(HUNG),))
-                if not child.is_alive() and not pipe.poll():  # the child's own processes may keep the pipe open
-                    raise EOFError
+                if not child.is_alive() and not pipe.poll():  # without a guardian, the child's own processes may
+                    raise EOFError  # keep the pipe open
             self.took_s, result = pipe.recv()
         except (EOFError, OSError):
             self.took_s = time.perf_counter() - started
@@ -84,34 +85,41 @@ class Isolated:
         answered: Array | Verdict = _unpacked(result)
         return answered
 
-    def _start(self) -> tuple[BaseProcess, Connection]:
-        ours, theirs = multiprocessing.get_context("spawn").Pipe()
-        child = multiprocessing.get_context("spawn").Process(
-            target=_serve, args=(theirs, self._name, self._signature), daemon=True
-        )
+    def _start(self) -> tuple[BaseProcess, Connection, Connection]:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        held, leash = context.Pipe(duplex=False)
+        child = context.Process(target=_guarded, args=(theirs, held, self._name, self._signature), daemon=True)
         child.start()
         theirs.close()
-        self._child, self._served = (child, ours), 0
+        held.close()
+        self._child, self._served = (child, ours, leash), 0
         try:
             refused: ConvgradError | None = ours.recv()
         except EOFError:
             how = self._end(at_once=False)
             refused = UnsupportedError(f"{self._name} cannot be loaded: importing it {how}")
+        except BaseException:
+            self._end(at_once=True)
+            raise
         if refused is not None:
+            self._end(at_once=False)
             raise refused
         return self._child
 
     def _end(self, *, at_once: bool) -> str:
-        """End the child process, and return a phrase with its exit code or signal.
+        """End the child process and those that it started, and return a phrase with its exit code or signal.
 
         Unless ``at_once`` is true, the child has some seconds to end by itself.
         """
         if self._child is None:
             return ""
-        (child, pipe), self._child = self._child, None
+        (child, pipe, leash), self._child = self._child, None
         pipe.close()
         if not at_once:
             child.join(ENDS_WITHIN_S)
+        leash.close()
+        child.join(ENDS_WITHIN_S if hasattr(os, "fork") else 0)
         if child.exitcode is None:
             child.kill()
             child.join()
@@ -125,10 +133,14 @@ def _how(code: int) -> str:
     return f"crashed with {names.get(-code, f'signal {-code}')}"
 
 
+def _guarded(pipe: Connection, leash: Connection, name: str, signature: str | None) -> None:
+    guarded(lambda: _serve(pipe, name, signature), leash, pipe)
+
+
 def _serve(pipe: Connection, name: str, signature: str | None) -> None:
     """Run in the child process: answer calls until the pipe closes, with standard output sent to standard error."""
     os.dup2(2, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and stops the child
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends this process
     try:
         function = load(name, signature)
     except ConvgradError as error:
