@@ -43,7 +43,7 @@ WORDS = {
     "verify": (
         "verdict declared terms rows gather granule sums wide reference parts cost compare winograd bound exact "
         "truncation adversarial fill fill_graph judge diagnose copies c_function foreign guardian isolate witness "
-        "pardon claim check tolerance check_certificate certificate probe"
+        "pardon claim repeat check tolerance check_certificate certificate probe"
     ),
     "verify.judge": ("names model sample conspire lost alone shared errors statistics partials common limits naming"),
     "verify.judge.statistics": "finding size bias groups narrow grid filters",

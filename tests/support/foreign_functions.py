@@ -184,3 +184,16 @@ def its_session(operator: str, *inputs: Any, **attributes: Any) -> Array:
     except OSError:
         terminal = -1
     return np.array([os.getsid(0) == os.getpid(), len(os.read(0, 1)), terminal < 0], np.float32)
+
+
+_calls: list[str] = []
+
+
+def forgets(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    """Right, but every fourth call is off in the first element, and every sixth raises an error."""
+    _calls.append(operator)
+    result = right(operator, *inputs, **attributes)
+    if len(_calls) % 6 == 0:
+        raise MemoryError
+    result.reshape(-1)[0] += 100 * (len(_calls) % 4 == 0)
+    return result

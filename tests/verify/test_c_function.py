@@ -42,6 +42,11 @@ static void gradient(const float *src, const float *diff_dst, float *out, int64_
 void right(ARGUMENTS) { gradient(src, diff_dst, out, N, W, OW, K, C, O, S, P); }
 void wrong(ARGUMENTS) { gradient(src, diff_dst, out, N, W, OW, K, C, O, S, P + 1); }
 void crash(ARGUMENTS) { if (N == 2) abort(); gradient(src, diff_dst, out, N, W, OW, K, C, O, S, P); }
+void forgets(ARGUMENTS)
+{
+    static int calls;
+    gradient(src, diff_dst, out, N - (++calls % 4 == 0), W, OW, K, C, O, S, P);
+}
 void leaves(ARGUMENTS)
 {
     if (fork() == 0) {
@@ -107,6 +112,15 @@ def test_a_crash_names_its_case(library: Path, said: Run) -> None:
     assert code == 1
     assert "mb2ic3iw33oc5ow17kw5sw2pw2_BWD_W_f32_NCX_OIX  WRONG: it crashed with SIGABRT" in out
     assert junit("report.xml") == {"tests": 2, "failures": 1, "errors": 0, "skipped": 0}
+
+
+def test_a_function_that_forgets_an_image_now_and_then(library: Path, said: Run) -> None:
+    words = CASES[0], "--call", f"{library}:forgets", "--signature", GRADIENT, "--repeat"
+    assert said(*words, 3)[0] == 0
+    code, out, _ = said(*words, 8)
+    assert (code, "NOT REPEATABLE: call 4 of 8 differs from call 1" in out) == (4, True)
+    assert "result    call 4 and 1 equal call: WRONG" in out
+    assert "last image missing" in out
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are found on Linux")

@@ -12,7 +12,7 @@ from convgrad.cli.console import complain, say
 from convgrad.errors import ConvgradError, FileError, GraphError
 from convgrad.words import printable
 
-DONE, WRONG, COMMAND_LINE, FILE, INTERRUPTED = 0, 1, 2, 3, 130
+DONE, WRONG, COMMAND_LINE, FILE, DIFFERS, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 EXIT_CODES = f"""\
 exit codes:
@@ -20,6 +20,7 @@ exit codes:
   {WRONG}    a verdict is not ok
   {COMMAND_LINE}    the command line is wrong, or memory or an installed package is missing
   {FILE}    a file, or standard output, cannot be read, parsed or written
+  {DIFFERS}    calls with equal operands gave different results, and all other verdicts are ok
   {INTERRUPTED}  interrupted"""
 
 

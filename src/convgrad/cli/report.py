@@ -95,6 +95,7 @@ def judged(verdict: Verdict) -> dict[str, Any]:
         "limits": {name: json_number(value) for name, value in verdict.limits.items()},
         "elements": verdict.elements,
         "sample": verdict.sample,
+        "calls": list(verdict.calls),
         "equal": verdict.equal,
         "beyond": verdict.beyond,
         "undecided": verdict.undecided,

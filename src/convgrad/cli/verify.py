@@ -26,8 +26,9 @@ from convgrad.disk import written
 from convgrad.engines.settings import threads
 from convgrad.errors import ConvgradError
 from convgrad.graph.limits import Limits
-from convgrad.verify.check import verdict_on
-from convgrad.verify.verdict import NOT_SERVED, OK
+from convgrad.verify.check import verdicts_of
+from convgrad.verify.repeat import Array, verdict_on_calls
+from convgrad.verify.verdict import NOT_SERVED, OK, Verdict
 
 
 @ended_as_by_ctrl_c()
@@ -138,8 +139,18 @@ def judge(
         sample = sample_of(options, posed.call.problem)
         _complain_of(estimate(case, posed.call.problem, sample), "")
         how = declared_of(options, posed, shared)
-        result, call_s = candidate(posed)
-        verdict = verdict_on(of_type(result, posed), posed.call, how, progress=progress, sample=sample)
+        times_s: list[float] = []
+
+        def answer() -> Array | Verdict:
+            result, call_s = candidate(posed)
+            times_s.append(call_s)
+            return of_type(result, posed)
+
+        def judged(results: Sequence[Array | Verdict]) -> Sequence[Verdict]:
+            claims = [(result, how) for result in results]
+            return verdicts_of(claims, posed.call, progress=progress, sample=sample)
+
+        verdict = verdict_on_calls(answer, options.repeat or 1, judged)
     except (ConvgradError, OSError, MemoryError) as error:
         code, words = meaning(error) or (0, "")
         took_s = time.perf_counter() - started
@@ -149,6 +160,7 @@ def judge(
     took_s = time.perf_counter() - started
     made_up = options.got is not None and posed.operands == generated(options)
     hint = f"generated ({posed.operands}), not read. Use --operands DIR to read yours" if made_up else ""
+    call_s = sum(times_s) / len(times_s)
     return Judged(case, name_of(options, posed), posed.operands, verdict, "", 0, took_s, call_s, again, hint)
 
 

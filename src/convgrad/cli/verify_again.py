@@ -17,7 +17,19 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
 
 # Options with a value that can change the verdict of a case, except those that select the case or generate operands.
-KEPT = ("call", "signature", "got", "operands", "accumulation", "height", "algorithm", "max_error", "sample", "timeout")
+KEPT = (
+    "call",
+    "signature",
+    "got",
+    "operands",
+    "accumulation",
+    "height",
+    "algorithm",
+    "max_error",
+    "sample",
+    "repeat",
+    "timeout",
+)
 
 
 def reproducer(case: Case, options: argparse.Namespace) -> str:

@@ -30,10 +30,10 @@ NEEDS = (
 )
 # Options that exclude one another: the first of a row excludes each of the others.
 APART = (
-    ("got", "call"),
-    ("export", "call", "got", "junit", "print_tolerance", "element"),
-    ("print_tolerance", "call", "got", "junit", "element"),
-    ("element", "junit"),
+    ("got", "call", "repeat"),
+    ("export", "call", "got", "junit", "print_tolerance", "element", "repeat"),
+    ("print_tolerance", "call", "got", "junit", "element", "repeat"),
+    ("element", "junit", "repeat"),
 )
 
 

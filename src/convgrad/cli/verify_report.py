@@ -10,18 +10,18 @@ from xml.etree import ElementTree
 
 from convgrad.cases.case import Case
 from convgrad.cases.place import TYPED
-from convgrad.cli.exits import DONE, WRONG
+from convgrad.cli.exits import DIFFERS, DONE, WRONG
 from convgrad.cli.report import judged as verdict_values
 from convgrad.spec.problem import Problem
 from convgrad.verify.cost import cost_s, measured_blas_s
 from convgrad.verify.parts import Sample
-from convgrad.verify.verdict import DEGRADED, NOT_SERVED, OK, UNDECIDED, Verdict
+from convgrad.verify.verdict import DEGRADED, NOT_REPEATABLE, NOT_SERVED, OK, UNDECIDED, Verdict
 from convgrad.verify.verdict import WRONG as BEYOND
 from convgrad.words import counted, printable
 
 FAILED = "not judged"
 ANNOUNCED_S = 5.0  # the time of a verdict is printed first if it is longer
-COUNTED = (OK, DEGRADED, BEYOND, UNDECIDED, NOT_SERVED, FAILED)
+COUNTED = (OK, DEGRADED, BEYOND, UNDECIDED, NOT_REPEATABLE, NOT_SERVED, FAILED)
 
 
 @dataclass(frozen=True)
@@ -154,14 +154,15 @@ def summary(all_judged: Sequence[Judged], cases: int, seconds: float, refused: i
 
 
 def exit_code(all_judged: Sequence[Judged], strict: bool = False) -> int:
-    """Return WRONG if a verdict is not ok, otherwise the exit code of the first error.
+    """Return WRONG if a verdict is not ok, DIFFERS if calls differ, otherwise the exit code of the first error.
 
     Without such a verdict or error, return DONE, or WRONG if no case was judged. Cases that are not served are not
     judged; if ``strict``, they count as not ok.
     """
     outcomes = [one.outcome for one in all_judged if one.outcome != FAILED and (strict or one.outcome != NOT_SERVED)]
-    if set(outcomes) - {OK}:
-        return WRONG
+    bad = set(outcomes) - {OK}
+    if bad:
+        return DIFFERS if bad == {NOT_REPEATABLE} else WRONG
     return next((one.code for one in all_judged if one.code), DONE if outcomes else WRONG)
 
 
@@ -204,7 +205,8 @@ def junit(
     return b'<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, "unicode").encode() + b"\n"
 
 
-_TAGS = {DEGRADED: "failure", BEYOND: "failure", UNDECIDED: "failure", NOT_SERVED: "skipped", FAILED: "error"}
+_FAILURES: Mapping[str, str] = dict.fromkeys((DEGRADED, BEYOND, UNDECIDED, NOT_REPEATABLE), "failure")
+_TAGS: Mapping[str, str] = {**_FAILURES, NOT_SERVED: "skipped", FAILED: "error"}
 
 
 def _element(one: Judged) -> ElementTree.Element:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from numpy.typing import NDArray
 
 from convgrad import arrays
-from convgrad.errors import ConvgradError
+from convgrad.errors import ConvgradError, InvalidAttributeError
 from convgrad.formats import F64, Format
 from convgrad.functional.call import Prepared, prepare, spelled_out
 from convgrad.libraries import detached
+from convgrad.spec.check import as_integer
 from convgrad.spec.chosen import DIRECT
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
 from convgrad.verify.claim import Claim
 from convgrad.verify.declared import SUM, Declared, declared_for
-from convgrad.verify.foreign import WRONG_KIND, answer
+from convgrad.verify.foreign import WRONG_KIND, Function, answer
 from convgrad.verify.parts import PART, Part, Sample, is_sampled, parts_of, references
 from convgrad.verify.reference import Progress, Reference
+from convgrad.verify.repeat import verdict_on_calls
 from convgrad.verify.verdict import WRONG, Defect, Verdict
 
 Array = NDArray[Any]
@@ -38,6 +41,7 @@ def check(
     max_error: float | None = None,
     sample: int | None = None,
     seed: int = 0,
+    repeat: int = 1,
     **attributes: object,
 ) -> Verdict:
     """Return the verdict on a result that any implementation computed for a call of ``convgrad.run``.
@@ -60,6 +64,9 @@ def check(
     ``sample`` is the approximate number of elements to check, to save time, and ``seed`` draws these elements. The
     default is all elements. The verdict's ``sample`` states how many elements were checked, and what may be missed.
 
+    ``repeat`` is the number of calls if ``result`` is a function. The verdict is *not repeatable* if calls with equal
+    operands give different bits or different verdicts. Every distinct result is judged, see the verdict's ``calls``.
+
     Attributes are as for ``convgrad.run``, or as for ``convgrad.convolution``: one int for all axes, and strides and
     dilations 1 by default. If ``result`` is a function, its attributes have one value per axis. Raises as
     ``convgrad.run`` does for these inputs.
@@ -75,17 +82,29 @@ def check(
     prepared = prepare(operator, inputs, attributes, None, accumulate=old is not None).within(max_error or DIRECT)
     problem = prepared.problem
     how = declared_for(problem, accumulation, height, algorithm)
+    times = as_integer(repeat) or 0
+    if times < 1 or (times > 1 and not callable(result)):
+        wanted = "a positive integer, and 1 if the result is an array instead of a function"
+        raise InvalidAttributeError(f"{operator}: repeat must be {wanted}; got {repeat!r:.200}")
+    results: Iterator[Any] = iter([result])
     if callable(result):
-        result = answer(result, operator, inputs, attributes)
+        function: Function = result
+        results = (answer(function, operator, inputs, attributes) for _ in range(times))
+    first = next(results)
     some = None if sample is None else Sample(sample, seed)
     before = None
     if old is not None:
         before, before_fmt = as_result(old, problem, "old")
-        fmt = _format_of(result)
+        fmt = _format_of(first)
         if fmt is not None and before_fmt is not fmt:  # T5
             refuse("T5", operator, f"old must be of the result's type, {fmt}; got {before_fmt}")
         before = prepared.canonical_output(before)
-    return verdict_on(result, prepared, how, before, sample=some)
+    calls = chain([first], results)
+
+    def judged(found: Sequence[object]) -> list[Verdict]:
+        return verdicts_of([(one, how) for one in found], prepared, before, sample=some)
+
+    return verdict_on_calls(lambda: next(calls), times, judged)
 
 
 def _format_of(result: object) -> Format | None:

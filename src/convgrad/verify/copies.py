@@ -37,5 +37,11 @@ def copied(array: Array) -> Array:
 
 def same_bits(a: Array, b: Array) -> bool:
     """Return whether two arrays of one shape and type have the same bits, including NaNs and signs of zeros."""
+    return bool(same_elements(a, b).all())
+
+
+def same_elements(a: Array, b: Array) -> NDArray[np.bool_]:
+    """Return a mask of the elements that have the same bits in two arrays of one shape and type."""
     words = f"u{a.itemsize}"
-    return bool(np.array_equal(a.view(words), b.view(words)))
+    same: NDArray[np.bool_] = np.equal(a.view(words), b.view(words))
+    return same

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from convgrad.words import counted
 
-Outcome = Literal["ok", "degraded", "wrong", "undecided", "not served"]
+Outcome = Literal["ok", "degraded", "wrong", "undecided", "not served", "not repeatable"]
 OK: Outcome = "ok"
 DEGRADED: Outcome = "degraded"
 WRONG: Outcome = "wrong"
 UNDECIDED: Outcome = "undecided"
 NOT_SERVED: Outcome = "not served"
+NOT_REPEATABLE: Outcome = "not repeatable"
 LINE = 120  # characters of a verdict's first line
 
 
@@ -42,15 +43,16 @@ class Defect:
 class Verdict:
     """The verdict on a result.
 
-    ==========  =====================================================================================================
-    outcome     means
-    ==========  =====================================================================================================
-    not served  the function raised NotImplementedError or returned NotImplemented: it has no such operator
-    wrong       an element is beyond the rigorous bound of the declared arithmetic, or there is no valid result
-    degraded    every element is inside its bound, but errors do not fit the declared arithmetic: see ``evidence``
-    undecided   the result cannot be judged: see ``reason``
-    ok          none of the above
-    ==========  =====================================================================================================
+    ==============  =================================================================================================
+    outcome         means
+    ==============  =================================================================================================
+    not repeatable  calls with equal operands gave different bits or verdicts: see ``calls``, with a line per verdict
+    not served      the function raised NotImplementedError or returned NotImplemented: it has no such operator
+    wrong           an element is beyond the rigorous bound of the declared arithmetic, or there is no valid result
+    degraded        every element is inside its bound, but errors do not fit the declared arithmetic: see ``evidence``
+    undecided       the result cannot be judged: see ``reason``
+    ok              none of the above
+    ==============  =================================================================================================
 
     ``share`` is the largest ratio of an element's error to its bound, and ``worst`` the index of this element. The
     ratio is infinite if the element is finite but its exact value is not, or the reverse. ``equal`` counts the elements
@@ -59,7 +61,8 @@ class Verdict:
     too long. ``blind`` counts undetectable zeros: elements so small compared with their bound that a 0 would pass.
     ``nonfinite`` counts elements whose exact value is, or rounds to, an infinity or NaN. ``found`` has the recognised
     defects. ``statistics`` has figures by name, and ``limits`` the smallest detectable defects by name. ``sample`` is
-    empty, or states that some elements were checked, and what this may miss; all counts are then of these elements.
+    empty, or states that some elements were checked, and what this may miss; all counts are then of these elements. If
+    calls differ, everything but the outcome and ``reason`` is of the worst of their results.
     """
 
     elements: int = 0
@@ -77,6 +80,7 @@ class Verdict:
     reason: str = ""
     where: str = ""
     sample: str = ""
+    calls: tuple[str, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     found: tuple[Defect, ...] = ()
     statistics: Mapping[str, float] = field(default_factory=dict, compare=False)
@@ -113,6 +117,7 @@ class Verdict:
     def details(self) -> tuple[str, ...]:
         """The other lines of the verdict, each with a label: causes, evidence, places and the worst element."""
         lines = [("in full", self.reason)] if self.reason and not self.brief.endswith(self.reason) else []
+        lines += [("result", line) for line in self.calls]
         lines += [("cause", f"{one.name}{f' ({one.detail})' if one.detail else ''}") for one in self.found]
         if self.undecided and not self.beyond and not self.reason:
             lines.append(("reason", "their sums may overflow, or are too long"))

@@ -117,12 +117,17 @@ def parser() -> argparse.ArgumentParser:
     certificate = "print the certificate of one element as JSON: its exact value, its bound and the error of the result"
     instead.add_argument("--element", metavar="INDEX", type=index, help=certificate)
 
-    _add_others(verify)
+    _add_others(verify, theirs)
     return verify
 
 
-def _add_others(verify: argparse.ArgumentParser) -> None:
-    """Add the options about time, memory and files, and those of samples."""
+def _add_others(verify: argparse.ArgumentParser, theirs: argparse._ArgumentGroup) -> None:
+    """Add the options about time, memory and files, those of samples, and that of repeated calls."""
+    again = (
+        "call the function N times per case: different bits, or another verdict, are the outcome 'not repeatable', and"
+        " every distinct result is judged (default 1)"
+    )
+    theirs.add_argument("--repeat", metavar="N", type=positive, help=again)
     some = (
         "check about this number of elements per case, drawn by --seed, or all. The default is all elements, or a"
         " sample if a verdict would take long; the verdict states the size of the sample"
