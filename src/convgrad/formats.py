@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ldexp
 from typing import Any
 
 import ml_dtypes
@@ -16,6 +17,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import DTypeLike, NDArray
 
 from convgrad import words
+from convgrad.float_environment import in_default_environment
 
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity, which makes lookups fast
@@ -33,17 +35,18 @@ class Format:
     @property
     def unit(self) -> float:
         """The unit roundoff u. Rounding changes a number of the normal range by at most u times its absolute value."""
-        return 2.0**-self.significand_bits
+        return ldexp(1.0, -self.significand_bits)
 
     @property
+    @in_default_environment
     def tiny(self) -> float:
         """The smallest subnormal number. Rounding changes a number below the normal range by at most half of it."""
-        return 2.0 ** (self.min_exponent - self.significand_bits + 1)
+        return ldexp(1.0, self.min_exponent - self.significand_bits + 1)
 
     @property
     def largest(self) -> float:
         """The largest finite number."""
-        return (2.0 - (1 + self.spent) * 2.0 ** (1 - self.significand_bits)) * 2.0**self.max_exponent
+        return ldexp(2.0 - ldexp(1.0 + self.spent, 1 - self.significand_bits), self.max_exponent)
 
     @property
     def bits(self) -> np.dtype[Any]:
@@ -154,6 +157,7 @@ def meant(what: object) -> str:
     return words.meant(what, FORMATS) if isinstance(what, str) else ""
 
 
+@in_default_environment
 def round_to(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
     """Round float64 values to numbers of ``fmt`` (to nearest, ties to even), and return them as float64.
 
@@ -189,6 +193,7 @@ def _to_f32(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return rounded
 
 
+@in_default_environment
 def store(values: NDArray[np.float64], fmt: Format) -> NDArray[Any]:
     """Round float64 values once to ``fmt`` and return them in its dtype; every NaN becomes the canonical quiet NaN.
 

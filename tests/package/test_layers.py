@@ -20,8 +20,8 @@ from tests.support.places import CAMPAIGNS, DOCS, SOURCES, TESTS
 # for adapters and the command line only.
 WORDS = {
     "": (
-        "words errors disk formats host spec descriptor notation plan engines libraries mapped arrays functional "
-        "graph verify files cases bench __init__ torch jax scale dask testing cli conformance __main__"
+        "words errors disk float_environment formats host spec descriptor notation plan engines libraries mapped "
+        "arrays functional graph verify files cases bench __init__ torch jax scale dask testing cli conformance __main__"
     ),
     "libraries": "library dlpack torch jax",
     "spec": (

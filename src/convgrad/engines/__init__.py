@@ -15,6 +15,7 @@ from convgrad.engines.engine import Call, Engine, Strides
 from convgrad.engines.numpy import NUMPY
 from convgrad.engines.settings import accuracy, count, selection, tuning
 from convgrad.engines.starting import loaded
+from convgrad.float_environment import in_default_environment
 from convgrad.formats import Format
 from convgrad.plan.reach import unsupported
 from convgrad.spec import chosen
@@ -106,6 +107,7 @@ def machine_of(problem: Problem) -> Machine | None:
     return choose(problem).computes.machine()
 
 
+@in_default_environment
 def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> Chosen:
     """Return the generated engine's plan for dense row-major arrays. It must be the engine of the problem.
 
@@ -147,6 +149,7 @@ def _strides(operands: Sequence[Array], out: Array) -> Strides:
     return (*[array.strides for array in operands], out.strides)
 
 
+@in_default_environment
 def norms2(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> None:
     """Write the squared norm of each sample's gradient into ``out``. ``problem`` has one sample, operands have all."""
     engine, norms = choose(problem).computes, out

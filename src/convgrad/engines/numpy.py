@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from convgrad.engines.addresses import array_at
 from convgrad.engines.engine import Strides
+from convgrad.float_environment import in_default_environment
 from convgrad.formats import round_to
 from convgrad.spec.activation import activate
 from convgrad.spec.geometry import Channels, Conv
@@ -32,6 +33,7 @@ Array = NDArray[Any]
 Ranges = tuple[range, ...]
 
 
+@in_default_environment
 def execute(problem: Problem, operands: Sequence[Array], out: Array) -> None:
     """Compute a problem from canonical operands into the canonical view ``out``; add to ``out`` if it accumulates."""
     given: dict[str, Array] = dict(zip(problem.operands, operands, strict=True))
@@ -273,6 +275,7 @@ class NumPyEngine:
         """Return the call of a problem for arrays of these strides. ``threads`` is ignored."""
         return NumPyCall(problem, strides)
 
+    @in_default_environment
     def norms2(self, problem: Problem, operands: Sequence[Array], out: Array, threads: int) -> None:
         """Write the squared norm of each sample's gradient into ``out``, one sample after the other."""
         gradient = np.empty(problem.output_shape, problem.output_format.dtype)
@@ -281,10 +284,12 @@ class NumPyEngine:
             execute(problem, one, gradient.transpose(problem.output_order))
             out[sample] = squares_in_order(gradient)
 
+    @in_default_environment
     def squares(self, rows: Array) -> Array:
         """Return the squared norm of each row of a dense array."""
         return np.array([squares_in_order(row) for row in rows])
 
+    @in_default_environment
     def scale(self, data: Array, factors: Array, out: Array, threads: int) -> None:
         """Compute out[n] = data[n] * factors[n], rounded once to the type of ``factors``."""
         with np.errstate(all="ignore"):

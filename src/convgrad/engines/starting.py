@@ -11,6 +11,8 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any, TypeVar
 
+from convgrad.float_environment import in_default_environment
+
 LARGE_STACK_BYTES = 8 << 20  # the stack size that LLVM needs
 SPARE_BYTES = 2 << 20  # more than the interpreter allocates while a thread starts
 _OURS: dict[str, Any] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
@@ -85,21 +87,23 @@ def start(work: Callable[[], None], name: str, stack_bytes: int) -> threading.Th
 def run_on_large_stack(work: Callable[[], Made]) -> Made:
     """Call ``work`` on a new thread with a large stack, which LLVM needs, and return its result.
 
-    The thread also keeps signal handlers out of LLVM's Python binding, because Python runs them on the main thread.
+    The thread also keeps signal handlers out of LLVM's Python binding, because Python runs them on the main thread. The
+    work is done in the default floating-point environment, because a new thread would inherit that of the caller.
     """
+    in_default = in_default_environment(work)
     made: list[Made] = []
     failed: list[BaseException] = []
 
     def run() -> None:
         try:
-            made.append(work())
+            made.append(in_default())
         except BaseException as error:
             failed.append(error)
 
     try:
         thread = start(run, "convgrad-compiler", LARGE_STACK_BYTES)
     except RuntimeError:  # the system cannot start a thread, or the interpreter is ending
-        return work()
+        return in_default()
     thread.join()
     if failed:
         raise failed[0]

@@ -15,6 +15,7 @@ from convgrad.formats import Format
 from convgrad.functional.call import REMEMBERED, check_options, prepare, solve
 from convgrad.functional.types import Array
 from convgrad.libraries import like
+from convgrad.spec.activation import inactive
 from convgrad.spec.check import as_integer, as_items
 from convgrad.spec.formulas import Formula, Term, gradients
 from convgrad.spec.problem import Problem, intern
@@ -218,8 +219,8 @@ def vjp(
     names = tuple(port.name for port in op.operands[: len(inputs)])
     formula = ((Term(problem, tuple(numbers)),),)
     hand, fmt = like(inputs[0]), problem.operand_format
-    inactive, gated = (None, frozenset[int]()) if activation is None else (result <= 0, frozenset({0}))
+    zeroed, gated = (None, frozenset[int]()) if activation is None else (inactive(result), frozenset({0}))
     pullback = Pullback(
-        op.name, names, fmt, tuple(variables), formula, (result.shape,), True, threads, max_error, hand, inactive, gated
+        op.name, names, fmt, tuple(variables), formula, (result.shape,), True, threads, max_error, hand, zeroed, gated
     )  # fmt: skip
     return hand(result), pullback

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.float_environment import in_default_environment
 from convgrad.spec.operators import VERSION
 from convgrad.spec.problem import REMEMBERED, Problem, intern
 from convgrad.spec.rules import refuse
@@ -66,4 +67,11 @@ def relu(values: NDArray[Any]) -> NDArray[Any]:
     >>> relu(np.array([-1, 2], np.float16)).tolist()
     [0.0, 2.0]
     """
-    return np.where(values <= 0, values.dtype.type(0), values)
+    return np.where(inactive(values), values.dtype.type(0), values)
+
+
+@in_default_environment
+def inactive(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which values ReLU replaces by 0. A denormal above 0 is not among them, even if the caller flushes it."""
+    found: NDArray[np.bool_] = values <= 0
+    return found

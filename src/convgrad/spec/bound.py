@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.float_environment import in_default_environment
 from convgrad.formats import F64, Format
 
 _UP = 1 + 2.0**-49  # compensates for the roundings of the bound itself, which is computed in float64
@@ -25,6 +26,7 @@ def gamma(height: int | NDArray[np.int64], unit: float) -> Any:
     return product / (1 - product) if product < 1 else float("inf")
 
 
+@in_default_environment
 def error_bound(
     height: int | NDArray[np.int64], terms: NDArray[Any] | int, magnitude: NDArray[np.float64], accumulator: Format
 ) -> NDArray[np.float64]:
@@ -39,6 +41,7 @@ def error_bound(
     return bound
 
 
+@in_default_environment
 def output_bound(value: NDArray[np.float64], bound: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
     """Return the error bound of a sum after it is rounded to ``fmt``; infinite if the rounding may overflow.
 

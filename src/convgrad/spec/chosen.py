@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from math import ceil
 
+from convgrad.float_environment import in_default_environment
 from convgrad.formats import BF16, F32
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of
@@ -17,6 +18,7 @@ DIRECT = 1.0  # the default of ``max_error``, which admits only the direct sum
 
 
 @lru_cache(maxsize=REMEMBERED)
+@in_default_environment
 def with_algorithm(problem: Problem, max_error: float) -> Problem:
     """Return the problem with the cheapest algorithm whose error bound is at most ``max_error`` times the direct sum's.
 
@@ -45,6 +47,7 @@ def _costs(problem: Problem, conv: Conv) -> dict[str, float]:
     return {"": direct} | {name: one.cost(conv, problem.solves_for) for name, one in algorithms(conv).items()}
 
 
+@in_default_environment
 def why_direct(problem: Problem, max_error: float) -> str:
     """Return the reason why ``with_algorithm`` chooses the direct sum; "" if it chooses another algorithm.
 
@@ -65,6 +68,7 @@ def why_direct(problem: Problem, max_error: float) -> str:
     return "by the costs of the specification, the direct sum is cheaper"
 
 
+@in_default_environment
 def guarantee(problem: Problem, algorithm: str) -> float:
     """Return the smallest ``max_error`` that admits an algorithm: kappa H / h, to first order.
 

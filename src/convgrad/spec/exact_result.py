@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.float_environment import in_default_environment
 from convgrad.formats import store
 from convgrad.spec.activation import activate
 from convgrad.spec.geometry import Axis, Channels, Conv
@@ -43,6 +44,7 @@ class Answer:
         return store(self.value + 0.0, problem.output_format)
 
 
+@in_default_environment
 def evaluate(
     problem: Problem,
     operands: Sequence[NDArray[Any]],

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.float_environment import in_default_environment
 from convgrad.spec.activation import activate
 from convgrad.spec.chains import sum_in_order
 from convgrad.spec.geometry import Axis, Channels, Conv
@@ -26,6 +27,7 @@ from convgrad.spec.toom_cook_ordered import by_tiles
 F32Array = NDArray[np.float32]
 
 
+@in_default_environment
 def evaluate_in_order(
     problem: Problem, operands: Sequence[NDArray[Any]], old: NDArray[Any] | None = None
 ) -> NDArray[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.float_environment import in_default_environment
 from convgrad.spec.chains import tree
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
@@ -16,6 +17,7 @@ from convgrad.spec.problem import Problem
 from convgrad.spec.samples import CHAINS, cuts, is_product, of_one, scaled_operand, weighted
 
 
+@in_default_environment
 def norms2_in_order(problem: Problem, operands: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
     """Return the squared norms of the gradients of a batch's samples. Operands are canonical and not f64.
 
@@ -63,6 +65,7 @@ def _norm2(numbers: NDArray[Any]) -> np.float64:
     return np.float64(tree(chains))
 
 
+@in_default_environment
 def weighted_in_order(
     problem: Problem, operands: Sequence[NDArray[Any]], scale: Sequence[float], old: NDArray[Any] | None = None
 ) -> NDArray[Any]:

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.float_environment import in_default_environment
 from convgrad.formats import F64
 from convgrad.spec.bound import error_bound, gamma
 from convgrad.spec.geometry import Axis, Conv
@@ -150,6 +151,7 @@ def _part(problem: Problem, dst_channels: int) -> Problem:
     return replace(problem, geometry=replace(problem.geometry, dst_channels=dst_channels))
 
 
+@in_default_environment
 def squares_in_order(gradient: NDArray[Any]) -> np.float64:
     """Return the squared norm of a gradient whose memory format has the specified order of elements.
 
@@ -190,6 +192,7 @@ def _height(elements: int) -> int:
     return -(-elements // CHAINS) + tree_height(CHAINS)
 
 
+@in_default_environment
 def norm2_bound(problem: Problem, gradient: Numbers, bound: Numbers) -> float:
     """Return the largest error of a squared norm if each element of the gradient has an error of at most ``bound``.
 
@@ -206,6 +209,7 @@ def norm2_bound(problem: Problem, gradient: Numbers, bound: Numbers) -> float:
     return float((off + g * squares + underflow) * (1 + 2.0**-40))  # compensates for the roundings of the bound itself
 
 
+@in_default_environment
 def weighted_bound(
     problem: Problem, terms: NDArray[np.int64], magnitude: Numbers, others: Numbers, height: int | None = None
 ) -> Numbers:
@@ -222,6 +226,7 @@ def weighted_bound(
     return error_bound(height, terms, magnitude, accumulator) + products
 
 
+@in_default_environment
 def clip_scales(norm2: NDArray[Any], max_norm: float) -> NDArray[np.float32]:
     """Return min(1, max_norm / norm) of each sample, in f32, rounded towards zero; 1 if the norm is 0."""
     with np.errstate(all="ignore"):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.float_environment import in_default_environment
 from convgrad.formats import F32, Format
 from convgrad.spec.bound import gamma
 from convgrad.spec.chosen import kappa
@@ -27,6 +28,7 @@ UNDERFLOW = 1 << 14  # the largest factor of a denormal's rounding error in a re
 GROWTH = 1 << 32
 
 
+@in_default_environment
 def toom_cook_bound(
     problem: Problem, operands: Sequence[NDArray[Any]], accumulator: Format = F32, bound: str = PATHS
 ) -> F64Array:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays, libraries
+from convgrad.float_environment import in_default_environment
 from convgrad.formats import F64, Format, round_to
 from convgrad.functional.call import prepare, spelled_out
 from convgrad.spec.bound import output_bound
@@ -28,6 +29,7 @@ Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 
 
+@in_default_environment
 def error_bound(
     operator: str,
     *inputs: object,
@@ -102,6 +104,7 @@ def _total(reference: Reference, part: Part, how: Declared, bound: str) -> F64Ar
     return np.where(np.isfinite(total), total, np.inf)
 
 
+@in_default_environment
 def bound_of(
     answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[Array], bound: str = PATHS
 ) -> F64Array:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from convgrad import arrays
 from convgrad.errors import InvalidShapeError, UnsupportedError
+from convgrad.float_environment import in_default_environment
 from convgrad.functional.call import Prepared
 from convgrad.verify.check import as_result
 from convgrad.verify.check_certificate import conclusions
@@ -20,6 +21,7 @@ from convgrad.verify.terms import terms_of
 Array = NDArray[Any]
 
 
+@in_default_environment
 def certificate(
     prepared: Prepared, index: Sequence[int], got: object, declared: Declared, old: Array | None = None
 ) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from convgrad import arrays
 from convgrad.errors import ConvgradError, InvalidAttributeError
+from convgrad.float_environment import in_default_environment
 from convgrad.formats import F64, Format
 from convgrad.functional.call import Prepared, prepare, spelled_out
 from convgrad.libraries import detached
@@ -115,6 +116,7 @@ def _format_of(result: object) -> Format | None:
         return None
 
 
+@in_default_environment
 def verdict_on(
     result: object,
     prepared: Prepared,
@@ -136,6 +138,7 @@ def verdict_on(
     return claim if isinstance(claim, Verdict) else claim.whole(reference)
 
 
+@in_default_environment
 def verdicts_of(
     results: Sequence[tuple[object, Declared]],
     prepared: Prepared,

@@ -7,6 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from convgrad import libraries
+from convgrad.float_environment import in_default_environment
 from convgrad.functional.call import Prepared, prepare, room, spelled_out
 from convgrad.verify.parts import PART, parts_of, references
 from convgrad.verify.reference import Progress
@@ -29,6 +30,7 @@ def exact(operator: str, *inputs: object, dtype: object = None, **attributes: ob
     return libraries.like(inputs[0])(exact_of(prepared))
 
 
+@in_default_environment
 def exact_of(prepared: Prepared, progress: Progress = lambda share: None, maximum: int = PART) -> NDArray[Any]:
     """Return the exact result of a prepared call in the caller's layout, computed in parts of ``maximum`` elements."""
     problem = prepared.problem

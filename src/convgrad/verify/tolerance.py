@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays, engines
+from convgrad.float_environment import in_default_environment
 from convgrad.formats import BF16, TF32, Format, round_to, store
 from convgrad.functional.call import Prepared
 from convgrad.spec.problem import Problem
@@ -57,6 +58,7 @@ class Tolerance:
         return "; ".join(parts)
 
 
+@in_default_environment
 def tolerance(prepared: Prepared, how: Declared, reference: Reference | None = None) -> Tolerance:
     """Return the smallest tolerance, |got - expected| <= atol + rtol |expected|, that no right result exceeds.
 

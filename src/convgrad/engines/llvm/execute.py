@@ -18,6 +18,7 @@ from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import module_of, packing_of
 from convgrad.engines.starting import forked_with
 from convgrad.engines.team import work
+from convgrad.float_environment import in_default_environment
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.passes import ONES, PASSES, arguments_of, plan, tables, view_of
 from convgrad.plan.recipe import Chosen
@@ -126,6 +127,7 @@ class Executable:
         return arguments, addressof(arguments)
 
 
+@in_default_environment
 def predicted(problem: Problem, strides: Strides, machine: Machine, threads: int) -> Chosen:
     """Return the plan that the cost model predicts to be the fastest."""
     return plan(problem, view_of(problem, strides[:-1], strides[-1]), machine, threads)

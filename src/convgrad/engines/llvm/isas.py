@@ -10,6 +10,7 @@ from functools import cache
 from convgrad.engines.llvm import jit, speeds, tried
 from convgrad.engines.settings import max_isa
 from convgrad.engines.starting import forked_with
+from convgrad.float_environment import in_default_environment
 from convgrad.host import cache_bytes
 from convgrad.plan.constants import GHZ, PAIR_ADDS
 from convgrad.plan.machine import HINTS, ISAS, Isa, Machine
@@ -31,6 +32,7 @@ def _host_isas() -> tuple[Isa, ...]:
     return found
 
 
+@in_default_environment
 def _tried() -> dict[Isa, str]:
     """Return the instruction sets of this machine, each with the reason why it cannot be used, or "" if it can.
 
@@ -84,6 +86,7 @@ def isa() -> Isa | None:
 
 
 @cache
+@in_default_environment
 def machine(isa: Isa) -> Machine:
     """Return the description of this machine for plans with an instruction set.
 

@@ -21,6 +21,7 @@ from convgrad.engines.engine import Strides
 from convgrad.engines.llvm import object_cache
 from convgrad.engines.llvm.execute import Executable, tabled
 from convgrad.engines.settings import kernel_directory
+from convgrad.float_environment import in_default_environment
 from convgrad.host import cpu_model
 from convgrad.plan.constants import MAX_KERNELS_PLANNED
 from convgrad.plan.machine import Machine
@@ -42,6 +43,7 @@ REMEMBERED = 1024
 
 
 @lru_cache(maxsize=REMEMBERED)
+@in_default_environment
 def fastest(problem: Problem, strides: Strides, machine: Machine, threads: int) -> Chosen:
     """Return the fastest measured plan for arrays of these strides.
 

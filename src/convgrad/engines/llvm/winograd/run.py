@@ -21,6 +21,7 @@ from convgrad.engines.llvm.winograd.back import positions_numbers, weights_numbe
 from convgrad.engines.llvm.winograd.into import filter_numbers, input_numbers
 from convgrad.engines.llvm.winograd.sums import level_bytes, sum_numbers
 from convgrad.engines.llvm.winograd.vectors import Spec, prefixed
+from convgrad.float_environment import in_default_environment
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.passes import TILES, dense
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, STRIDED
@@ -139,6 +140,7 @@ class Tiled:
 
 
 @lru_cache(maxsize=CAPACITY)
+@in_default_environment
 def tiled(problem: Problem, strides: Strides, machine: Machine, threads: int) -> Tiled:
     """Return the cached prepared call of a problem with Winograd's algorithm, for canonical arrays of these strides."""
     chosen: Any = TILES[problem.solves_for](problem, machine, threads)
