@@ -4,6 +4,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from convgrad.engines.settings import kernel_cache, max_error, threads, tune
+from convgrad.engines.starting import loaded
 from convgrad.errors import (
     ConvgradError,
     FileError,
@@ -104,9 +105,7 @@ _OF_OTHERS = {f"conv{axes}d": "convolution" for axes in (1, 2, 3)} | {
 def __getattr__(name: str) -> Any:
     """Return ``error_bound``, which is imported on first use. Raise AttributeError for other names."""
     if name == "error_bound":
-        from convgrad.verify.bound import error_bound  # noqa: PLC0415 - importing convgrad must stay light
-
-        return error_bound
+        return loaded("convgrad.verify.bound").error_bound  # importing convgrad must stay light
     hint = f" until something has imported it: import convgrad.{name}" if name in _BY_THEMSELVES else ""
     if name == "set_num_threads":
         hint = ". Use convgrad.threads(n) in a with statement"

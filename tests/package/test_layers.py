@@ -20,8 +20,9 @@ from tests.support.places import CAMPAIGNS, DOCS, SOURCES, TESTS
 # for adapters and the command line only.
 WORDS = {
     "": (
-        "words errors disk float_environment formats host spec descriptor notation plan engines libraries mapped "
-        "arrays functional graph verify files cases bench __init__ torch jax scale dask testing cli conformance __main__"
+        "words errors disk cached float_environment formats host spec descriptor notation plan engines libraries "
+        "mapped arrays functional graph verify files cases bench __init__ torch jax scale dask testing cli "
+        "conformance __main__"
     ),
     "libraries": "library dlpack torch jax",
     "spec": (
@@ -191,6 +192,20 @@ def test_what_is_not_imported_says_how(name: str) -> None:
         convgrad.__getattr__(name)
     with pytest.raises(AttributeError, match=r"has no attribute 'padding'$"):
         convgrad.__getattr__("padding")
+
+
+def test_forks_wait_for_what_is_imported_or_cached_later() -> None:
+    """A child that is forked meanwhile would inherit locks: of a module, and of Python 3.11's cached properties."""
+    for module, path in MODULES.items():
+        text = path.read_text()
+        if not module.startswith("cli."):
+            assert not re.search(r"^ +(from|import) convgrad\b.*PLC0415", text, re.MULTILINE), f"{path}: use loaded"
+        assert not re.search(
+            r"import .*cached_property$|functools\.cached_property\(", text.replace(OURS, ""), re.MULTILINE
+        )
+
+
+OURS = "from convgrad.cached import cached_property"
 
 
 def test_files_stay_small() -> None:

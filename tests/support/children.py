@@ -26,6 +26,7 @@ from tests.support.places import ROOT
 
 Array = NDArray[Any]
 TORCH = importlib.util.find_spec("torch") is not None and sys.platform == "linux"
+HANG_S = 120.0  # only what hangs takes so long, however busy the machine is
 _NONE = pytest.mark.skipif(not TORCH, reason="there is no runtime of OpenMP")
 POOLS = [pytest.param(settings.OWN), pytest.param(settings.OPENMP, marks=[_NONE, pytest.mark.long])]
 

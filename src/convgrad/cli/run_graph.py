@@ -8,13 +8,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import files
+from convgrad.cached import cached_property
 from convgrad.cli.arguments import limits_of
 from convgrad.cli.checks import against, check_recorded, ours, theirs, verdicts_on
 from convgrad.cli.console import complain, say

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 REMEMBERED = 256  # cached calls
+PASSES = "convgrad.plan.passes"  # loaded with the kernels
 
 
 def generated() -> LlvmEngine:
@@ -113,18 +114,17 @@ def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> C
 
     Plans for this machine are measured if ``tune`` is in force.
     """
-    from convgrad.plan.passes import dense_view, plan  # noqa: PLC0415 - loaded with the kernels
-
+    passes = loaded(PASSES)
     if tuning() and machine is machine_of(problem):
         return generated().measured_plan(problem, count(threads))
-    return plan(problem, dense_view(problem), machine, count(threads))
+    planned: Chosen = passes.plan(problem, passes.dense_view(problem), machine, count(threads))
+    return planned
 
 
 def scratch_of(problem: Problem, chosen: Chosen) -> int:
     """Return the bytes of scratch memory that all threads of a plan of ``plan_of`` use together."""
-    from convgrad.plan.passes import scratch_bytes  # noqa: PLC0415
-
-    return scratch_bytes(problem, chosen)
+    taken: int = loaded(PASSES).scratch_bytes(problem, chosen)
+    return taken
 
 
 def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> Choice:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from convgrad.engines import openmp, pool, scratch, settings
 from convgrad.engines.addresses import Words, words
-from convgrad.engines.team import work
+from convgrad.engines.starting import loaded
+from convgrad.engines.team import WAIT, work
 
 PAGE_BYTES = 4096  # scratch is a multiple of a page, so that two threads share no page
 
@@ -67,8 +68,7 @@ def _run_by_team(kernel: Any, arguments: Words, scratch_bytes: int, threads: int
     if there == 1:
         work(kernel, addressof(arguments), scratch_bytes)
         return
-    from convgrad.engines.llvm import wait  # noqa: PLC0415 - LLVM is loaded if there is a driver
-
+    wait = loaded(WAIT)
     # ``each`` keeps the function alive: if two threads compile the function at once, the cache drops one of them.
     found, each = _found(), wait.region()
     step = -(-scratch_bytes // PAGE_BYTES) * PAGE_BYTES

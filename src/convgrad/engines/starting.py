@@ -34,8 +34,13 @@ def forked_with() -> threading.RLock:
     return lock
 
 
+def forks_wait_for(lock: threading.RLock) -> None:
+    """Let every fork of the process wait for a lock of another library, which is taken after all locks of ours."""
+    _waited_for.insert(0, lock)
+
+
 def _before_fork() -> None:
-    """Take all locks of ``forked_with``, the youngest first, because a thread that has a lock may need an older one."""
+    """Take all locks that forks wait for, the youngest first: a thread that has a lock may need an older one."""
     while True:
         locks = _waited_for[::-1]
         for lock in locks:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from convgrad import engines, formats
 from convgrad.engines import Choice
+from convgrad.engines.starting import loaded
+from convgrad.float_environment import in_default_environment
 from convgrad.functional.call import check_options, problem_from_shapes
 from convgrad.functional.partials import SUMMED, why_no_order
 from convgrad.spec.activation import activated
@@ -22,6 +24,7 @@ from convgrad.words import counted, duration
 if TYPE_CHECKING:
     from convgrad.plan.recipe import Chosen
 
+IN_WORDS = "convgrad.functional.in_words"  # needed for texts only
 WIDTH = 10
 
 
@@ -63,24 +66,21 @@ class Explanation:
         return None if self.leaf_images is None else chunk_images(self.problem.geometry)
 
     @property
+    @in_default_environment
     def error_factor(self) -> float:
         """The error bound of an element divided by sum |x||y|, or by the product of two norms for Winograd."""
         return kappa(self.problem) * float(gamma(self.height, self.problem.operand_format.accumulator.unit))
 
     def _error(self) -> str:
         """Return the error bound of an element as text."""
-        from convgrad.functional.in_words import norms  # noqa: PLC0415 - needed for texts only
-
         output, sums = self.problem.output_format, self.problem.operand_format.accumulator
         rounded = f" before the result is rounded to {output}" if output.unit > sums.unit else ""
         if not self.problem.algorithm:
             return f"{self.error_factor:.3g} sum |x||y|{rounded}"
-        constant, tiles = kappa(self.problem), self.problem.algorithm
-        return f"{self.error_factor:.3g} {norms(self.problem)}{rounded}: kappa = {constant:.4g}, of tiles of {tiles}"
+        norms, constant, tiles = loaded(IN_WORDS).norms(self.problem), kappa(self.problem), self.problem.algorithm
+        return f"{self.error_factor:.3g} {norms}{rounded}: kappa = {constant:.4g}, of tiles of {tiles}"
 
     def __str__(self) -> str:
-        from convgrad.functional.in_words import in_words  # noqa: PLC0415 - needed for texts only
-
         problem = self.problem
         geometry, moved = problem.geometry, moved_bytes(problem)
         kinds = dict.fromkeys(map(str, (problem.operand_format, problem.output_format)))
@@ -88,7 +88,7 @@ class Explanation:
         shapes = [f"{t} {shape_words(from_canonical(canonical_shape(geometry, t), layout))}" for t, layout in tensors]
         nominal, needed = nominal_flops(geometry), needed_flops(geometry)
         rows = [
-            *in_words(problem),
+            *loaded(IN_WORDS).in_words(problem),
             ("shapes", f"of the underlying convolution: {', '.join(shapes)}"),
             ("work", f"{nominal / 1e9:.4g} GFLOP, {needed / 1e9:.4g} without padding; {moved / 1e6:.4g} MB"),
             ("intensity", f"{nominal / max(moved, 1):.4g} operations per byte"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
+from convgrad.cached import cached_property
 from convgrad.errors import GraphError
 from convgrad.graph.fuse import Step, called, chains
 from convgrad.graph.given import given_to

@@ -6,10 +6,10 @@ A schedule writes the values of a record by name, and a kernel loads them by nam
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 
 import numpy as np
 
+from convgrad.cached import cached_property
 from convgrad.plan.tables import Ints, wrapped
 
 COLUMN_BYTES = 8

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import gcd
 from operator import mul
 
 import numpy as np
 
+from convgrad.cached import cached_property
 from convgrad.plan.tables import Ints, distinct, wrapped
 from convgrad.spec.geometry import Axis
 

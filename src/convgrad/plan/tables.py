@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.cached import cached_property
 from convgrad.plan.machine import LINE_BYTES
 
 Ints = NDArray[np.int64]

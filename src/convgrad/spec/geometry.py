@@ -7,8 +7,9 @@ A pass multiplies two of the three values that meet and adds the product to the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
+
+from convgrad.cached import cached_property
 
 
 def effective_kernel(kernel: int, dilation: int) -> int:

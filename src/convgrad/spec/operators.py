@@ -9,10 +9,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from types import MappingProxyType
 from typing import Literal
 
+from convgrad.cached import cached_property
 from convgrad.spec.rules import refuse
 
 Tensor = Literal["src", "dst", "weights", "bias"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 
+from convgrad.cached import cached_property
 from convgrad.errors import InvalidShapeError
 from convgrad.formats import F64, Format
 from convgrad.spec.channels import check_batch, check_channels
@@ -15,6 +16,7 @@ from convgrad.spec.extents import AXES, ignored_output_padding
 from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.layouts import axis_order, from_canonical, to_canonical
 from convgrad.spec.operators import OPERATORS, S64_MAX, Operator, SolvesFor, Tensor
+from convgrad.spec.readings import other_readings
 from convgrad.spec.rules import hinted, refuse
 from convgrad.spec.shapes import Call, Shape, layouts_of, shapes_by_tensor
 
@@ -164,8 +166,6 @@ def _geometry(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> 
     try:
         return _as_given(op, shapes, attributes)
     except InvalidShapeError as error:
-        from convgrad.spec.readings import other_readings  # noqa: PLC0415 - for mistakes only
-
         raise hinted(error, other_readings(op, shapes, attributes, _as_given)) from None
 
 

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
+from convgrad.cached import cached_property
 from convgrad.engines.starting import forked_with
 from convgrad.errors import UnsupportedError
 

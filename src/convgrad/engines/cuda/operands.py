@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
+from convgrad.cached import cached_property
 from convgrad.engines.cuda.grid import Kernel
 from convgrad.engines.llvm.convert import BYTES, STORED, read, widen
 from convgrad.engines.llvm.emit import Value

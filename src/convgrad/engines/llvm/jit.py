@@ -16,7 +16,7 @@ from convgrad.engines.llvm import object_cache
 from convgrad.engines.llvm.emit import separate
 from convgrad.engines.llvm.object_cache import Objects
 from convgrad.engines.settings import kernel_directory
-from convgrad.engines.starting import forked_with, run_on_large_stack
+from convgrad.engines.starting import forked_with, forks_wait_for, run_on_large_stack
 from convgrad.errors import UnsupportedError
 from convgrad.plan.machine import Isa
 
@@ -39,6 +39,9 @@ def llvm() -> Any:
     _room(LOADING_MIB, "loading LLVM")
     from llvmlite import binding  # noqa: PLC0415 - importing convgrad must stay light
 
+    # llvmlite's own lock, which other users of llvmlite and its finalizers take too
+    if (lock := getattr(getattr(binding.ffi.lib, "_lock", None), "_lock", None)) is not None:
+        forks_wait_for(lock)
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
     return binding

@@ -21,6 +21,7 @@ from convgrad.engines.engine import Strides
 from convgrad.engines.llvm import object_cache
 from convgrad.engines.llvm.execute import Executable, tabled
 from convgrad.engines.settings import kernel_directory
+from convgrad.engines.starting import loaded
 from convgrad.float_environment import in_default_environment
 from convgrad.host import cpu_model
 from convgrad.plan.constants import MAX_KERNELS_PLANNED
@@ -105,7 +106,7 @@ def _time_ms(call: Executable, operands: Sequence[NDArray[Any]], out: NDArray[An
 
 def _arrays(problem: Problem, strides: Strides) -> list[NDArray[Any]]:
     """Return canonical arrays of these strides: random operands, and an output of zeros."""
-    rng, last = np.random.default_rng(0), len(problem.operands)
+    rng, last = loaded("numpy.random").default_rng(0), len(problem.operands)
     made: list[NDArray[Any]] = []
     for number, (shape, steps) in enumerate(zip(canonical_shapes(problem), strides, strict=True)):
         dtype = (problem.output_format if number == last else problem.operand_format).dtype

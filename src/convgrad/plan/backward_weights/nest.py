@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
+from convgrad.cached import cached_property
 from convgrad.plan.constants import MAX_FOLDED_CHANNELS, SPARSE_POSITIONS
 from convgrad.plan.tables import Ints, Strides, distinct
 from convgrad.spec.geometry import Axis, Conv

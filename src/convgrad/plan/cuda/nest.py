@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import product
 from math import prod
 
 import numpy as np
 
+from convgrad.cached import cached_property
 from convgrad.plan.passes import ONES, PASSES
 from convgrad.plan.reach import conv_of
 from convgrad.plan.regions import Part, phases

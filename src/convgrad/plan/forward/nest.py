@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from math import prod
 
+from convgrad.cached import cached_property
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.recipe import MAX_STRIDE
 from convgrad.plan.regions import Part, Parts, parts, phases, uncut

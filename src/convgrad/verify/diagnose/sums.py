@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.cached import cached_property
 from convgrad.formats import Format
 from convgrad.spec import exact_result
 from convgrad.spec.exact_result import Answer

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.cached import cached_property
 from convgrad.formats import Format
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.order import last_additions

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
+from convgrad.cached import cached_property
 from convgrad.verify.probe.tree import Tree
 
 

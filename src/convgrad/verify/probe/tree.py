@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.cached import cached_property
 from convgrad.verify.probe.asker import Impossible
 
 Int = NDArray[np.int64]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from numpy.typing import NDArray
 
+from convgrad.cached import cached_property
 from convgrad.engines import pool, pools, scratch
 from convgrad.engines.addresses import address_of, array_at
 from convgrad.engines.engine import Strides
