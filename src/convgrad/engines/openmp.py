@@ -9,9 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 GETTID = {"x86_64": 186, "aarch64": 178}  # the number of Linux's system call ``gettid``, by architecture
+FORKED = 0x40  # Linux's flag of a process that was forked and has not executed a program: PF_FORKNOEXEC
 AT_ONCE_S = 5e-3  # threads of the runtime spin for about this time after a parallel region, before they sleep
 
 
@@ -27,7 +29,20 @@ class Runtime(NamedTuple):
     gettid: int  # the number of the system call that returns the system's number of the calling thread
 
 
-_process = os.getpid()
+def _was_forked(stat: Path = Path("/proc/self/stat")) -> bool:
+    """Return whether this process was forked and has not executed a program since; True if Linux does not say.
+
+    The ninth field has the flags of the process. The second is the name of its program, in parentheses, which may
+    itself contain spaces and parentheses.
+    """
+    try:
+        return bool(int(stat.read_bytes().rpartition(b")")[2].split()[6]) & FORKED)
+    except (OSError, IndexError, ValueError):
+        return True
+
+
+# The process that imported this module, unless it was forked: its parent's runtime may have started threads before.
+_process = os.getpid() if sys.platform == "linux" and not _was_forked() else None
 _found: list[Runtime] = []
 
 
@@ -50,7 +65,7 @@ def why_not() -> str:
     if sys.platform != "linux":
         return "convgrad has not been tested with the OpenMP runtimes of this system"
     if os.getpid() != _process:
-        return "this process was forked, and OpenMP's threads are only in the parent process"
+        return "this process was forked, and OpenMP's threads may be only in the parent process"
     return "" if runtime() else "no OpenMP runtime is loaded; PyTorch's wheels bring one, so import torch first"
 
 
