@@ -25,7 +25,14 @@ from convgrad.torch import kernels
 CALLS, ROUNDS = 300, 41
 DATA, TAPS = (1, 8, 8, 8), 3
 Call = Callable[[], object]
-GEOMETRY = ((1, 1), (1, 1), (1, 1), 1, False)  # strides, pads, dilations, groups, the layout of memory
+GEOMETRY = (
+    (1, 1),
+    (1, 1),
+    (1, 1),
+    (1, 1),
+    1,
+    False,
+)  # strides, pads at both ends, dilations, groups, the layout of memory
 
 
 def layer(function: Any, grad: bool, backward: bool, compiled: bool) -> Call:
@@ -50,12 +57,12 @@ def alone(backward: bool) -> Call:
     x, w, b, v = torch.randn(DATA), torch.randn(DATA[1], DATA[1], TAPS, TAPS), torch.randn(DATA[1]), torch.randn(DATA)
 
     def forward() -> None:
-        kernels.forward(x, w, b, (1, 1), (1, 1), *GEOMETRY[1:])
+        kernels.forward(x, w, b, *GEOMETRY)
 
     def both() -> None:
         forward()
-        kernels.data_gradient(v, w, None, (8, 8), *GEOMETRY)
-        kernels.weight_gradient(x, v, (TAPS, TAPS), *GEOMETRY)
+        kernels.data_gradient(v, w, None, None, *GEOMETRY[:3], None, *GEOMETRY[3:])
+        kernels.weight_gradient(x, v, None, (TAPS, TAPS), *GEOMETRY)
         kernels.bias_gradient(v)
 
     return both if backward else forward

@@ -37,14 +37,16 @@ def calls(layer: Layer, fmt: str, grad: bool, last: bool) -> list[tuple[Any, tup
     bias = b[0] if b else None
     kernel = list(w.shape[2:])
     if layer.transposed:
-        large, first = list(y.shape[2:]), (OPS.data_gradient, (x, w, bias, list(y.shape[2:]), s, begin, d))
-        shapes = zip(large, x.shape[2:], kernel, s, begin, d, strict=True)
-        ends = [stride * (p - 1) + dil * (k - 1) + 1 - pad - i for i, p, k, stride, pad, dil in shapes]
-        others = [(OPS.forward, (v, w, None, s, begin, ends, d)), (OPS.weight_gradient, (v, x, kernel, s, begin, d))]
+        more = each(layer.rest.get("output_padding", 0), layer.axes)
+        first = (OPS.data_gradient, (x, w, bias, None, s, begin, end, more, d))
+        ends = [pad - rest for pad, rest in zip(end, more, strict=True)]
+        others = [(OPS.forward, (v, w, None, s, begin, ends, d))]
+        others += [(OPS.weight_gradient, (v, x, None, kernel, s, begin, ends, d))]
     else:
         first = (OPS.forward, (x, w, bias, s, begin, end, d))
-        others = [(OPS.data_gradient, (v, w, None, list(x.shape[2:]), s, begin, d))]
-        others += [(OPS.weight_gradient, (x, v, kernel, s, begin, d))]
+        others = [(OPS.data_gradient, (v, w, None, x.detach(), s, begin, end, None, d))]
+        others += [(OPS.weight_gradient, (x, v, None, kernel, s, begin, end, d))]
+        others += [(OPS.weight_gradient, (x, v, w.detach(), None, s, begin, end, d))]
     made = [(op.default, (*given, layer.groups, last)) for op, given in (first, *others)]
     return [*made, (OPS.bias_gradient.default, (v,))]
 

@@ -9,14 +9,16 @@ from typing import Any, cast
 import torch
 
 from convgrad.engines.settings import accuracy
-from convgrad.spec.geometry import effective_kernel, split_pads, transposed_extent
 from convgrad.spec.rules import refuse
-from convgrad.torch import plain
-from convgrad.torch.kernels import Ints, Tensor, is_channels_last
+from convgrad.torch import plain, recorded
+from convgrad.torch.arguments import PerAxis, at_end, by_name, spread
+from convgrad.torch.extents import Ints, Pads
+from convgrad.torch.kernels import Tensor, is_channels_last
 from convgrad.torch.operators import activate, call_activated
+from convgrad.torch.overrides import compiling, handed_over, has_torch_function
+from convgrad.torch.recorded import sizes_are_recorded
 from convgrad.torch.refused import LAYER, OF_ANY_AXES, refused
 
-PerAxis = int | Sequence[int]
 _WORDS = {"convolution": OF_ANY_AXES, "conv_transpose": OF_ANY_AXES}
 
 
@@ -239,6 +241,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> linear(torch.ones(2, 3), torch.ones(1, 3), torch.ones(1)).tolist()
     [[4.0], [4.0]]
     """
+    if has_torch_function((input, weight, bias)) and not compiling():
+        return handed_over(linear, (input, weight, bias), input, weight, bias)
     if plain.wanted():
         return torch.nn.functional.linear(input, weight, bias)
     try:
@@ -253,6 +257,10 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     given = images.permute(0, 3, 1, 2), weight[..., None, None], bias
     result = conv_layer("linear", 2, *given, 1, 0, 0, 1, 1)
     return result.permute(0, 2, 3, 1).reshape(*leading, shape[0]).contiguous()
+
+
+_TRANSPOSED = conv_transpose, conv_transpose1d, conv_transpose2d, conv_transpose3d
+_PUBLIC = {function.__name__: function for function in (convolution, conv1d, conv2d, conv3d, *_TRANSPOSED)}
 
 
 # -- shared helpers ------------------------------------------------------------------------------------------------
@@ -274,20 +282,26 @@ def conv_layer(
     tune: bool = False,
 ) -> Tensor:
     """Return the convolution of the function ``name`` of this module; ``tune`` measures plans in all its passes."""
+    if has_torch_function((input, weight, bias)) and not compiling():
+        given = input, weight, bias
+        if tune:  # which the public functions do not have
+            same: Any = stride, begin, end, dilation, groups, max_error, activation, tune
+            return handed_over(conv_layer, given, name, axes, *given, *same)
+        same = stride, *(begin, end)[: 1 if axes else 2], dilation, groups
+        return handed_over(_PUBLIC[name], given, *given, *same, max_error=max_error, activation=activation)
     if plain.wanted():
         result = plain.convolution(name, input, weight, bias, stride, begin, end, dilation, groups)
         return activate(activation, name, result)
     try:
         input, weight, bias, axes, batched = _taken(name, axes, input, weight, bias)
-        strides, dilations = _spread(stride, axes), _spread(dilation, axes)
-        if isinstance(begin, str):
-            begins, ends = _by_name(name, begin, weight.shape[2:], strides, dilations)
-        else:
-            begins, ends = _spread(begin, axes), _spread(cast(PerAxis, end), axes)
-        if min(ends) < 0:  # A4: the operator accepts negative pads, but a layer does not
-            refuse("A4", name, f"pads_end must be at least 0; got {ends}")
+        strides, dilations = spread(stride, axes), spread(dilation, axes)
+        pads: Pads = (
+            by_name(name, begin, strides)
+            if isinstance(begin, str)
+            else (spread(begin, axes), at_end(name, cast(PerAxis, end), axes))
+        )
         last = is_channels_last(input) or is_channels_last(weight)
-        layer = strides, begins, ends, dilations, groups, last, accuracy(max_error, name), tune
+        layer = strides, *pads, dilations, groups, last, accuracy(max_error, name), tune
         result = call_activated(activation, "forward", input, weight, bias, *layer)
         return result if batched else result.squeeze(0)
     except Exception as error:
@@ -309,32 +323,36 @@ def transpose_layer(
     max_error: float | None = None,
     activation: str | None = None,
     tune: bool = False,
+    output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """Return the transposed convolution of the function ``name`` of this module; ``tune`` is as in ``conv_layer``."""
+    """Return the transposed convolution of the function ``name`` of this module; ``tune`` is as in ``conv_layer``.
+
+    ``output_size`` ends with the spatial extents from which ``output_padding`` was computed, if it was: a trace for
+    other inputs must keep these.
+    """
+    if has_torch_function((input, weight, bias)) and not compiling():
+        given = input, weight, bias
+        if tune or output_size is not None:  # which the public functions do not have
+            same: Any = stride, begin, end, output_padding, dilation, groups, max_error, activation, tune, output_size
+            return handed_over(transpose_layer, given, name, axes, *given, *same)
+        of_any = begin, end, output_padding, dilation, groups
+        same = stride, *(of_any if axes is None else (begin, output_padding, groups, dilation))
+        return handed_over(_PUBLIC[name], given, *given, *same, max_error=max_error, activation=activation)
     if plain.wanted():
         result = plain.transposed(name, input, weight, bias, stride, begin, end, output_padding, dilation, groups)
         return activate(activation, name, result)
     try:
         input, weight, bias, axes, batched = _taken(name, axes, input, weight, bias)
-        strides, dilations, rests = _spread(stride, axes), _spread(dilation, axes), _spread(output_padding, axes)
-        begins, ends = _spread(begin, axes), _spread(end, axes)
+        strides, dilations, rests = spread(stride, axes), spread(dilation, axes), spread(output_padding, axes)
         if isinstance(begin, str):  # A2
             refuse("A2", name, f"pads_begin must be integers; got {begin!r:.200}")
-        if len(rests) != axes or len(ends) != axes:  # A6: the operator gets only extents, so it cannot check these
-            what, given = ("pads_end", ends) if len(rests) == axes else ("output_padding", rests)
-            refuse("A6", name, f"{what} must have one value per spatial axis, {axes} here; got {given}")
-        extents = []
-        for positions, taps, s, d, first, behind, remainder in zip(
-            input.shape[2:], weight.shape[2:], strides, dilations, begins, ends, rests, strict=False
-        ):
-            if not 0 <= remainder < max(s, d):  # A9
-                refuse("A9", name, f"output_padding must be at least 0 and below max(stride, dilation); got {rests}")
-            if behind < 0:  # A4
-                refuse("A4", name, f"pads_end must be at least 0; got {ends}")
-            extents.append(transposed_extent(positions, effective_kernel(taps, d), s, first + behind, remainder))
+        begins, ends = spread(begin, axes), at_end(name, end, axes)
+        like, more = None, cast(Ints | None, rests)
+        if output_size is not None and sizes_are_recorded():
+            like, more = recorded.of_shape((1, 1, *output_size[-axes:]), input), None
         last = is_channels_last(input) or is_channels_last(weight)
-        layer = tuple(extents), strides, begins, dilations, groups, last, accuracy(max_error, name), tune
-        result = call_activated(activation, "data_gradient", input, weight, bias, *layer)
+        layer = strides, begins, ends, more, dilations, groups, last, accuracy(max_error, name), tune
+        result = call_activated(activation, "data_gradient", input, weight, bias, like, *layer)
         return result if batched else result.squeeze(0)
     except Exception as error:
         refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))
@@ -369,25 +387,3 @@ def _cast(tensor: Tensor | None, device: str, to: Any) -> Tensor | None:
     if tensor is None or tensor.device.type != device:
         return tensor
     return tensor.to(to) if tensor.is_floating_point() and tensor.dtype is not torch.float64 else tensor
-
-
-def _spread(value: PerAxis, axes: int) -> Ints:
-    """Return one value per spatial axis; an int, or the only value of a list, is used for all axes."""
-    if not isinstance(value, tuple | list):
-        return (cast(int, value),) * axes
-    return tuple(value) if len(value) != 1 else tuple(value) * axes
-
-
-def _by_name(name: str, padding: str, kernel: Sequence[int], strides: Ints, dilations: Ints) -> tuple[Ints, Ints]:
-    """Return the pads at the begin and at the end for "same" or "valid".
-
-    If the total of "same" is odd, the pad at the end is larger by 1.
-    """
-    if padding == "valid":
-        return (0,) * len(strides), (0,) * len(strides)
-    if padding != "same":  # A5
-        refuse("A5", name, f"padding must be 'same', 'valid' or integers; got {padding!r:.200}")
-    if any(stride != 1 for stride in strides):  # A5
-        refuse("A5", name, f"padding='same' needs stride 1 on every axis; got {strides}")
-    both = [split_pads(d * (taps - 1), "same_upper") for taps, d in zip(kernel, dilations, strict=True)]
-    return tuple(begin for begin, _ in both), tuple(end for _, end in both)

@@ -13,27 +13,29 @@ import torch
 from convgrad import engines
 from convgrad.engines.settings import asked_of_us, count, on, selection
 from convgrad.engines.settings import tune as measured
-from convgrad.formats import Format
-from convgrad.functional.call import REMEMBERED, problem_of_row
-from convgrad.libraries.torch import TORCH, formats_of
+from convgrad.functional.call import REMEMBERED
+from convgrad.libraries.torch import TORCH
 from convgrad.spec.activation import activated
 from convgrad.spec.chosen import DIRECT
-from convgrad.spec.geometry import effective_kernel, transposed_extent
-from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
 from convgrad.torch import cuda
+from convgrad.torch.extents import Ints
+from convgrad.torch.problems import (
+    Kind,
+    bias_problem,
+    dst_problem,
+    kernel_problem,
+    src_problem,
+    transposed_problem,
+    weights_problem,
+)
 
 Tensor = Any  # torch.Tensor, which type checkers find only if PyTorch is installed
-Ints = tuple[int, ...]
-Kind = tuple[Any, Ints]  # a tensor's type and shape
 Lying = tuple[Any, Ints, Ints, int]  # type, shape, strides in elements, and the number of the GPU, or -1 for the CPU
 
-FORMATS = formats_of(torch)
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # PyTorch's channels-last formats by rank
 _LOW = 1 << 32  # if the memory was freed, data_ptr is smaller: only the offset of a view
-_LAYOUTS = {"data_format": "NCX"}
-_WEIGHTS = {False: "OIX", True: "IOX"}  # layouts by Operator.transposed; both describe the same memory
 
 
 def forward(
@@ -41,8 +43,8 @@ def forward(
     weights: Tensor,
     bias: Tensor | None,
     strides: Ints,
-    pads_begin: Ints,
-    pads_end: Ints,
+    pads_begin: Ints | None,
+    pads_end: Ints | None,
     dilations: Ints,
     groups: int,
     channels_last: bool,
@@ -53,7 +55,7 @@ def forward(
     """Return dst.
 
     If a value of ``pads_end`` is negative, no tap reads the last positions of src. Derivatives of transposed layers
-    need such values.
+    need such values. If the pads are None, dst has the extents of src, as with padding="same".
     """
     layer = strides, pads_begin, pads_end, dilations, groups
     given = (src, weights) if bias is None else (src, weights, bias)
@@ -64,9 +66,11 @@ def data_gradient(
     diff_dst: Tensor,
     weights: Tensor,
     bias: Tensor | None,
-    extents: Ints,
+    src: Tensor | None,
     strides: Ints,
-    pads_begin: Ints,
+    pads_begin: Ints | None,
+    pads_end: Ints | None,
+    output_padding: Ints | None,
     dilations: Ints,
     groups: int,
     channels_last: bool,
@@ -74,27 +78,34 @@ def data_gradient(
     tune: bool = False,
     activation: str | None = None,
 ) -> Tensor:
-    """Return diff_src with the spatial extents ``extents``. This is also a transposed layer, with an optional bias."""
-    layer = extents, strides, pads_begin, dilations, groups
+    """Return diff_src. This is also a transposed layer, with an optional bias.
+
+    The extents are those of ``src``, whose values are not read. If ``src`` is None, the extents of ``diff_dst`` and
+    ``output_padding`` determine them.
+    """
+    layer = None if src is None else src.shape[2:], strides, pads_begin, pads_end, output_padding, dilations, groups
     given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
-    return _known(src_problem, layer, channels_last, *_lying(given, tune), max_error, activation)(given)
+    return _known(transposed_problem, layer, channels_last, *_lying(given, tune), max_error, activation)(given)
 
 
 def weight_gradient(
     src: Tensor,
     diff_dst: Tensor,
-    kernel: Ints,
+    weights: Tensor | None,
+    kernel: Ints | None,
     strides: Ints,
-    pads_begin: Ints,
+    pads_begin: Ints | None,
+    pads_end: Ints | None,
     dilations: Ints,
     groups: int,
     channels_last: bool,
     max_error: float = DIRECT,
     tune: bool = False,
 ) -> Tensor:
-    """Return diff_weights with the spatial extents ``kernel``."""
-    layer, given = (kernel, strides, pads_begin, dilations, groups), (diff_dst, src)
-    return _known(weights_problem, layer, channels_last, *_lying(given, tune), max_error)(given)
+    """Return diff_weights with the spatial extents ``kernel``, or those of ``weights``, whose values are not read."""
+    kernel, given = kernel if weights is None else weights.shape[2:], (diff_dst, src)
+    layer = kernel, strides, pads_begin, pads_end, dilations, groups
+    return _known(kernel_problem, layer, channels_last, *_lying(given, tune), max_error)(given)
 
 
 def bias_gradient(diff_dst: Tensor) -> Tensor:
@@ -111,7 +122,7 @@ def gradients(
     extents: Ints,
     kernel: Ints,
     strides: Ints,
-    pads_begin: Ints,
+    pads_begin: Ints | None,
     dilations: Ints,
     groups: int,
     channels_last: bool,
@@ -251,106 +262,6 @@ def _see_memory(given: tuple[Tensor, ...]) -> None:
                 "convgrad.torch",
                 f"all tensors must be in memory; got a tensor of shape {tuple(tensor.shape)} that has none",
             )
-
-
-# -- problems ------------------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=REMEMBERED)
-def dst_problem(
-    given: tuple[Kind, ...], strides: Ints, pads_begin: Ints, pads_end: Ints, dilations: Ints, groups: int
-) -> Problem:
-    """Return the problem of ``forward`` for tensors of these types and shapes, or raise the errors of Convolution."""
-    if not pads_end or min(pads_end) >= 0:
-        return _problem("Convolution", given, strides, pads_begin, pads_end, dilations, groups)
-    ends, more = _behind([-end for end in pads_end])
-    return _problem("ConvTransposeBackwardData", given, strides, pads_begin, ends, dilations, groups, more)
-
-
-@lru_cache(maxsize=REMEMBERED)
-def src_problem(
-    given: tuple[Kind, ...], extents: Ints, strides: Ints, pads_begin: Ints, dilations: Ints, groups: int
-) -> Problem:
-    """Return the problem of ``data_gradient``, or raise the errors of ConvTranspose."""
-    (_, small), (_, weights) = given[:2]
-    ends, more = _behind(rests_of(extents, small[2:], weights[2:], strides, pads_begin, dilations))
-    return _problem("ConvTranspose", given, strides, pads_begin, ends, dilations, groups, more)
-
-
-@lru_cache(maxsize=REMEMBERED)
-def weights_problem(
-    given: tuple[Kind, ...], kernel: Ints, strides: Ints, pads_begin: Ints, dilations: Ints, groups: int
-) -> Problem:
-    """Return the problem of ``weight_gradient``, or raise the errors of ConvTransposeBackwardWeights."""
-    (_, small), (_, large) = given
-    ends, more = _behind(rests_of(large[2:], small[2:], kernel, strides, pads_begin, dilations))
-    shape = (*small[1:2], *(channels // groups for channels in large[1:2]), *kernel)
-    name = "ConvTransposeBackwardWeights"
-    return _problem(name, given, strides, pads_begin, ends, dilations, groups, more, (shape,))
-
-
-@lru_cache(maxsize=REMEMBERED)
-def bias_problem(given: tuple[Kind, ...]) -> Problem:
-    """Return the problem of ``bias_gradient``, or raise the errors of BiasAddBackward."""
-    op = find("BiasAddBackward")
-    return problem_of_row(op, (given[0][1],), _LAYOUTS, common("BiasAddBackward", given))[1]
-
-
-def rests_of(
-    large: Sequence[int], small: Sequence[int], kernel: Sequence[int],
-    strides: Sequence[int], pads_begin: Sequence[int], dilations: Sequence[int],
-) -> Ints:  # fmt: skip
-    """Return the number of positions at the end of the larger tensor that no tap reads, per spatial axis.
-
-    The value is L + pad_begin - (stride*(l - 1) + E), where E = dilation*(K - 1) + 1. L, l and K are extents of
-    ``large``, ``small`` and ``kernel``. A negative value -n means a pad of n at the end.
-    """
-    axes = zip(large, small, kernel, strides, pads_begin, dilations, strict=False)
-    return tuple(
-        extent - transposed_extent(positions, effective_kernel(taps, dilation), stride, begin)
-        for extent, positions, taps, stride, begin, dilation in axes
-    )
-
-
-def _behind(rests: Sequence[int]) -> tuple[Ints, dict[str, Any]]:
-    """Return the results of ``rests_of`` as two attributes: the pads at the end, and the output_padding in a dict."""
-    return tuple(max(0, -one) for one in rests), {"output_padding": [max(0, one) for one in rests]}
-
-
-def _problem(
-    name: str,
-    given: tuple[Kind, ...],
-    strides: Ints,
-    pads_begin: Ints,
-    pads_end: Ints,
-    dilations: Ints,
-    groups: int,
-    more: dict[str, Any] | None = None,
-    shape_operands: tuple[Ints, ...] = (),
-) -> Problem:
-    op = find(name)
-    attributes = {
-        "strides": list(strides),
-        "pads_begin": list(pads_begin),
-        "pads_end": list(pads_end),
-        "dilations": list(dilations),
-        "groups": groups,
-        "weights_format": _WEIGHTS[op.transposed],
-    }
-    shapes = (*(tuple(shape) for _, shape in given), *shape_operands)
-    return problem_of_row(op, shapes, attributes | _LAYOUTS | (more or {}), common(name, given))[1]
-
-
-def common(name: str, given: tuple[Kind, ...]) -> Format:
-    """Return the number format of all tensors; raise by rule T1 or T2 if it is unsupported or not the same."""
-    names = find(name).array_names
-    for operand, (dtype, _) in zip(names, given, strict=False):
-        if dtype not in FORMATS:  # T1
-            refuse("T1", name, f"{operand} must be a tensor of {', '.join(map(str, FORMATS))}; got {dtype}")
-    if len({dtype for dtype, _ in given}) > 1:  # T2
-        got = ", ".join(f"{operand} {dtype}" for operand, (dtype, _) in zip(names, given, strict=False))
-        refuse("T2", name, f"all operands must have one type; got {got}")
-    return FORMATS[given[0][0]]
 
 
 # -- tensors -------------------------------------------------------------------------------------------------------

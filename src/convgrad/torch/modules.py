@@ -44,7 +44,7 @@ def _transposed_forward(self: Any, input: Any, output_size: list[int] | None = N
         input, output_size, self.stride, self.padding, self.kernel_size, axes, self.dilation
     )
     layer = self.stride, self.padding, self.padding, output_padding, self.dilation, self.groups
-    settings = self.convgrad_max_error, None, self.convgrad_tune
+    settings = self.convgrad_max_error, None, self.convgrad_tune, output_size
     name = f"conv_transpose{axes}d"
     return functional.transpose_layer(name, axes, input, self.weight, self.bias, *layer, *settings)
 

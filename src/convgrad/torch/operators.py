@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -10,14 +10,13 @@ import torch
 from torch.autograd import forward_ad
 
 from convgrad.spec.activation import is_relu
-from convgrad.torch import kernels, traced
-from convgrad.torch.kernels import Tensor, rests_of
+from convgrad.torch import kernels, recorded, traced
+from convgrad.torch.extents import Ints, less, pads_of, unread
+from convgrad.torch.kernels import Tensor
+from convgrad.torch.recorded import sizes_are_recorded
 
-_GEOMETRY = (
-    "SymInt[] strides, SymInt[] pads_begin, SymInt[] dilations, SymInt groups, bool channels_last,"
-    " float max_error=1.0, bool tune=False"
-)
-_ENDS = _GEOMETRY.replace("dilations", "pads_end, SymInt[] dilations")
+_PADS = "SymInt[] strides, SymInt[]? pads_begin, SymInt[]? pads_end"  # without pads, they are those of padding="same"
+_LAYER = "SymInt[] dilations, SymInt groups, bool channels_last, float max_error=1.0, bool tune=False"
 _CLASSES = frozenset((torch.Tensor, torch.nn.Parameter))
 Gradients = tuple[Tensor | None, ...]
 
@@ -27,33 +26,37 @@ class _Rule(torch.autograd.Function):  # type: ignore[misc]
 
     name: ClassVar[str]
     schema: ClassVar[str]
-    tensors: ClassVar[int]  # the number of leading arguments that are tensors
+    tensors: ClassVar[int]  # the number of leading arguments that have derivatives
+    like: ClassVar[int] = 0  # 1 if the next argument is a tensor of which only the shape is read
 
     @classmethod
     def forward(cls, ctx: Any, *args: Any) -> Tensor:
         """Return the result, and save the values that derivatives need."""
         result = getattr(kernels, cls.name)(*args)
-        cls.keep(ctx, args, result)
+        cls.keep(ctx, args, result, False)
         return result
 
     @classmethod
-    def keep(cls, ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Save shapes and attributes, and each of the two factors that the derivative by the other factor needs."""
-        first, second, wanted = inputs[0], inputs[1], ctx.needs_input_grad
-        ctx.save_for_backward(first if wanted[1] else None, second if wanted[0] else None)
+    def keep(cls, ctx: Any, inputs: tuple[Any, ...], output: Tensor, recorded: bool) -> None:
+        """Save shapes and attributes, and each of the two factors that the derivative by the other factor needs.
+
+        If a trace records sizes as numbers, derivatives also need the shapes of both factors from tensors.
+        """
+        (first, second), wanted, attributes = inputs[:2], ctx.needs_input_grad, cls.tensors + cls.like
+        ctx.save_for_backward(first if wanted[1] or recorded else None, second if wanted[0] or recorded else None)
         if forward_ad._current_level >= 0:
-            ctx.save_for_forward(first, second)
-        ctx.shapes, ctx.attributes, ctx.result = (first.shape, second.shape), inputs[cls.tensors :], output.shape
+            ctx.save_for_forward(first, second, output if recorded else None, *inputs[cls.tensors : attributes])
+        ctx.shapes, ctx.attributes, ctx.result = (first.shape, second.shape), inputs[attributes:], output.shape
         ctx.set_materialize_grads(False)
 
     @classmethod
     def jvp(cls, ctx: Any, *tangents: Tensor | None) -> Tensor:
         """Return the tangent of the result. The operator is linear in each of its two factors and adds the bias."""
-        (first, second), (u, v, *bias) = ctx.saved_tensors, tangents[: cls.tensors]
-        remainder = (*[None] * len(bias), *ctx.attributes)
+        (first, second, result, *like), (u, v, *bias) = ctx.saved_tensors, tangents[: cls.tensors]
+        remainder = (*[None] * len(bias), *like, *ctx.attributes)
         parts = [] if u is None else [call(cls.name, u, second, *remainder)]
         parts += [] if v is None else [call(cls.name, first, v, *remainder)]
-        parts += [_everywhere(one, ctx.result).clone() for one in bias if one is not None]
+        parts += [_everywhere(one, ctx.result, result).clone() for one in bias if one is not None]
         return sum(parts[1:], parts[0])
 
 
@@ -61,7 +64,7 @@ class Forward(_Rule):
     """The forward pass: dst from src and weights."""
 
     name, tensors = "forward", 3
-    schema = f"Tensor src, Tensor weights, Tensor? bias, {_ENDS}"
+    schema = f"Tensor src, Tensor weights, Tensor? bias, {_PADS}, {_LAYER}"
 
     @staticmethod
     def backward(ctx: Any, v: Tensor | None) -> Gradients:
@@ -69,14 +72,17 @@ class Forward(_Rule):
         made: list[Tensor | None] = [None] * 11
         if v is not None:
             (src, weights), (extents, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
-            strides, begin, _, *layer = ctx.attributes
+            strides, begin, end, dilations, *layer = ctx.attributes
             if not torch.is_grad_enabled() and _straight(v, src, weights):
-                made[:3] = kernels.gradients(v, src, weights, wanted, extents[2:], kernel[2:], strides, begin, *layer)
+                given = extents[2:], kernel[2:], strides, begin, dilations, *layer
+                made[:3] = kernels.gradients(v, src, weights, wanted, *given)
                 return tuple(made)
+            pads = strides, begin, end
             if wanted[0]:
-                made[0] = call("data_gradient", v, weights, None, extents[2:], strides, begin, *layer)
+                like, more = _extents_of(src, extents, v.shape, kernel, *pads, dilations)
+                made[0] = call("data_gradient", v, weights, None, like, *pads, more, dilations, *layer)
             if wanted[1]:
-                made[1] = call("weight_gradient", src, v, kernel[2:], strides, begin, *layer)
+                made[1] = call("weight_gradient", src, v, *_kernel_of(weights, kernel), *pads, dilations, *layer)
             if wanted[2]:
                 made[2] = call("bias_gradient", v)
         return tuple(made)
@@ -85,21 +91,24 @@ class Forward(_Rule):
 class DataGradient(_Rule):
     """The backward_data pass: diff_src from diff_dst and weights. Transposed layers call it with their bias."""
 
-    name, tensors = "data_gradient", 3
-    schema = f"Tensor diff_dst, Tensor weights, Tensor? bias, SymInt[] extents, {_GEOMETRY}"
+    name, tensors, like = "data_gradient", 3, 1
+    schema = f"Tensor diff_dst, Tensor weights, Tensor? bias, Tensor? src, {_PADS}, SymInt[]? output_padding, {_LAYER}"
 
     @staticmethod
     def backward(ctx: Any, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
-        made: list[Tensor | None] = [None] * 11
+        made: list[Tensor | None] = [None] * 13
         if v is not None:
-            (diff_dst, weights), (small, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
-            extents, strides, begin, *layer = ctx.attributes
+            (diff_dst, weights), (_, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
+            strides, begin, end, more, dilations, *layer = ctx.attributes
+            if more is not None:
+                begin, end = pads_of((begin, end), kernel[2:], dilations)
+                end = less(end, more)
+            pads = strides, begin, end, dilations
             if wanted[0]:
-                end = tuple([-one for one in rests_of(extents, small[2:], kernel[2:], strides, begin, layer[0])])
-                made[0] = call("forward", v, weights, None, strides, begin, end, *layer)
+                made[0] = call("forward", v, weights, None, *pads, *layer)
             if wanted[1]:
-                made[1] = call("weight_gradient", v, diff_dst, kernel[2:], strides, begin, *layer)
+                made[1] = call("weight_gradient", v, diff_dst, *_kernel_of(weights, kernel), *pads, *layer)
             if wanted[2]:
                 made[2] = call("bias_gradient", v)
         return tuple(made)
@@ -108,22 +117,38 @@ class DataGradient(_Rule):
 class WeightGradient(_Rule):
     """The backward_weights pass: diff_weights from src and diff_dst."""
 
-    name, tensors = "weight_gradient", 2
-    schema = f"Tensor src, Tensor diff_dst, SymInt[] kernel, {_GEOMETRY}"
+    name, tensors, like = "weight_gradient", 2, 1
+    schema = f"Tensor src, Tensor diff_dst, Tensor? weights, SymInt[]? kernel, {_PADS}, {_LAYER}"
 
     @staticmethod
     def backward(ctx: Any, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
-        made: list[Tensor | None] = [None] * 10
+        made: list[Tensor | None] = [None] * 12
         if v is not None:
             (src, diff_dst), (large, small), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
-            kernel, strides, begin, *layer = ctx.attributes
+            _, strides, begin, end, dilations, *layer = ctx.attributes
+            pads = strides, begin, end
             if wanted[0]:
-                made[0] = call("data_gradient", diff_dst, v, None, large[2:], strides, begin, *layer)
+                like, more = _extents_of(src, large, small, v.shape, *pads, dilations)
+                made[0] = call("data_gradient", diff_dst, v, None, like, *pads, more, dilations, *layer)
             if wanted[1]:
-                end = tuple([-one for one in rests_of(large[2:], small[2:], kernel, strides, begin, layer[0])])
-                made[1] = call("forward", src, v, None, strides, begin, end, *layer)
+                made[1] = call("forward", src, v, None, *pads, dilations, *layer)
         return tuple(made)
+
+
+def _extents_of(
+    src: Tensor | None, large: Sequence[int], small: Sequence[int], kernel: Sequence[int],
+    strides: Ints, begin: Ints | None, end: Ints | None, dilations: Ints,
+) -> tuple[Tensor | None, Ints | None]:  # fmt: skip
+    """Return the two arguments of ``data_gradient`` from which it takes its extents: ``src`` and ``output_padding``."""
+    if src is not None and sizes_are_recorded():
+        return src, None
+    return None, unread(large[2:], small[2:], kernel[2:], strides, (begin, end), dilations)
+
+
+def _kernel_of(weights: Tensor | None, shape: Sequence[int]) -> tuple[Tensor | None, Sequence[int] | None]:
+    """Return the two arguments of ``weight_gradient`` from which it takes the extents of the kernel."""
+    return (weights, None) if weights is not None and sizes_are_recorded() else (None, tuple(shape[2:]))
 
 
 class BiasGradient(_Rule):
@@ -133,8 +158,9 @@ class BiasGradient(_Rule):
     schema = "Tensor diff_dst"
 
     @classmethod
-    def keep(cls, ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def keep(cls, ctx: Any, inputs: tuple[Any, ...], output: Tensor, recorded: bool) -> None:
         """Save only the shape, because the sum is linear in its only operand."""
+        ctx.save_for_backward(inputs[0] if recorded else None)
         ctx.shape = inputs[0].shape
 
     @classmethod
@@ -145,12 +171,13 @@ class BiasGradient(_Rule):
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> Tensor:
         """Return each channel's cotangent, repeated at all positions."""
-        return _everywhere(v, ctx.shape)
+        return _everywhere(v, ctx.shape, *ctx.saved_tensors)
 
 
-def _everywhere(channels: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return a tensor of this shape that repeats each channel's value at all positions of the channel."""
-    return channels.reshape(-1, *[1] * (len(shape) - 2)).expand(shape)
+def _everywhere(channels: Tensor, shape: Sequence[int], like: Tensor | None) -> Tensor:
+    """Return a tensor that repeats each channel's value at all positions, of this shape or of the shape of ``like``."""
+    channels = channels.reshape(-1, *[1] * (len(shape) - 2))
+    return channels.expand(shape) if like is None else torch.ones_like(like) * channels
 
 
 _keys = torch._C._dispatch_keys  # returns the dispatcher's keys of a tensor: its device and special properties
@@ -198,12 +225,11 @@ def call(name: str, *args: Any) -> Tensor:
     given = args[: rule.tensors]
     if _straight(*given):
         return _APPLIED[name](*args) if _differentiated(given) else getattr(kernels, name)(*args)
-    if torch._C._are_functorch_transforms_active() and not torch._C._len_torch_dispatch_stack():
+    dual = forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled()
+    if dual or torch._C._are_functorch_transforms_active():  # the dispatcher has no rule for them
         return _uncompiled(_TRANSFORMED[name].apply, *args)
-    if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():
-        return _uncompiled(rule.apply, *args)  # not through the dispatcher, which would lose the tangents
-    if torch._C._get_tracing_state():  # traced sizes are tensors, which the dispatcher refuses as integers
-        args = tuple([tuple(map(int, value)) if isinstance(value, tuple) else value for value in args])
+    if torch.jit.is_tracing():
+        return recorded.call(getattr(torch.ops.convgrad, name), rule.tensors + rule.like, args)
     return _OPS[name](*args)
 
 
@@ -246,25 +272,27 @@ def _kernel(rule: type[_Rule]) -> Any:
 
 
 def _keeper(rule: type[_Rule]) -> Any:
-    """Return the operator's ``keep`` as a function that the dispatcher can call."""
-    return lambda ctx, inputs, output: rule.keep(ctx, _settled(inputs), output)
+    """Return the operator's ``keep`` as a function that PyTorch can call."""
+    return lambda ctx, inputs, output: rule.keep(ctx, _settled(inputs), output, sizes_are_recorded())
 
 
 def _each(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
     """Call the operator on each element of a vmap in turn, so that the bits are the same as in separate calls."""
 
-    def one(at: int) -> Tensor:
+    def one(element: Callable[[Tensor, int], Tensor]) -> Tensor:
         pairs = zip(_settled(args), in_dims, strict=True)
-        return operator(*[a.select(dim, at) if isinstance(dim, int) else a for a, dim in pairs])
+        return operator(*[element(a, dim) if isinstance(dim, int) else a for a, dim in pairs])
 
-    return torch.stack([one(at) for at in range(info.batch_size)]), 0
+    if not info.batch_size:  # the sum of no elements has an element's shape, and depends on the tensor
+        return one(lambda tensor, dim: tensor.sum(dim, dtype=tensor.dtype))[None, ...].narrow(0, 0, 0), 0
+    return torch.stack([one(lambda tensor, dim: tensor.select(dim, at)) for at in range(info.batch_size)]), 0  # noqa: B023
 
 
 def _transformed(rule: type[_Rule]) -> type[_Rule]:
     """Return the operator as a class that torch.func can transform."""
     rules: dict[str, Any] = {
         "forward": partial(call, rule.name),
-        "setup_context": rule.keep,
+        "setup_context": _keeper(rule),
         "vmap": partial(_each, partial(call, rule.name)),
     }
     return type(rule.__name__, (rule,), {name: staticmethod(rule) for name, rule in rules.items()})
@@ -276,6 +304,7 @@ def _register(rule: type[_Rule]) -> Any:
     _library.define(f"{rule.name}({rule.schema}) -> Tensor", tags=_TAGS)
     for backend in _BACKENDS:
         _library.impl(rule.name, _kernel(rule), backend)
+    recorded.register_sized(_library, rule.name, rule.schema, partial(call, rule.name), rule.tensors + rule.like)
     torch.library.register_fake(name, getattr(traced, rule.name), lib=_library)
     torch.library.register_autograd(name, rule.backward, setup_context=_keeper(rule), lib=_library)
     operator = getattr(torch.ops.convgrad, rule.name).default

@@ -12,7 +12,7 @@ from convgrad.errors import ConvgradError
 from convgrad.libraries.library import Refusal
 from convgrad.libraries.torch import ELSEWHERE, TORCH
 from convgrad.spec.rules import refuse
-from convgrad.torch.kernels import FORMATS
+from convgrad.torch.problems import FORMATS
 
 Words = tuple[tuple[str, str], ...]
 

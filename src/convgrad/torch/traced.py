@@ -12,8 +12,9 @@ import torch
 
 from convgrad.spec.chosen import DIRECT
 from convgrad.spec.geometry import effective_kernel, forward_extent
-from convgrad.torch import kernels
-from convgrad.torch.kernels import LAST, Ints, Tensor, kinds
+from convgrad.torch import kernels, problems
+from convgrad.torch.extents import Ints, pads_of, transposed_extents
+from convgrad.torch.kernels import LAST, Tensor, kinds
 
 
 def forward(
@@ -21,8 +22,8 @@ def forward(
     weights: Tensor,
     bias: Tensor | None,
     strides: Ints,
-    pads_begin: Ints,
-    pads_end: Ints,
+    pads_begin: Ints | None,
+    pads_end: Ints | None,
     dilations: Ints,
     groups: int,
     channels_last: bool,
@@ -32,9 +33,8 @@ def forward(
     """Return an empty tensor like the result of ``kernels.forward``."""
     given = (src, weights) if bias is None else (src, weights, bias)
     if _known(given, strides, pads_begin, pads_end, dilations, groups):
-        problem = kernels.dst_problem(
-            _settled(given), tuple(strides), tuple(pads_begin), tuple(pads_end), tuple(dilations), groups
-        )
+        layer = _tuples(strides, pads_begin, pads_end, dilations)
+        problem = problems.dst_problem(_settled(given), *layer, groups)
         return _empty(given, problem.output_shape, channels_last)
     _agree(
         "Convolution",
@@ -43,7 +43,8 @@ def forward(
         "src channels must be weights channels x groups",
     )
     kernel = [effective_kernel(taps, d) for taps, d in zip(weights.shape[2:], dilations, strict=True)]
-    pads = [begin + end for begin, end in zip(pads_begin, pads_end, strict=True)]
+    both = pads_of((pads_begin, pads_end), weights.shape[2:], dilations)
+    pads = [begin + end for begin, end in zip(*both, strict=True)]
     extents = map(forward_extent, src.shape[2:], kernel, strides, pads)
     return _empty(given, (src.shape[0], weights.shape[0], *extents), channels_last)
 
@@ -52,9 +53,11 @@ def data_gradient(
     diff_dst: Tensor,
     weights: Tensor,
     bias: Tensor | None,
-    extents: Ints,
+    src: Tensor | None,
     strides: Ints,
-    pads_begin: Ints,
+    pads_begin: Ints | None,
+    pads_end: Ints | None,
+    output_padding: Ints | None,
     dilations: Ints,
     groups: int,
     channels_last: bool,
@@ -63,10 +66,10 @@ def data_gradient(
 ) -> Tensor:
     """Return an empty tensor like the result of ``kernels.data_gradient``."""
     given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
-    if _known(given, extents, strides, pads_begin, dilations, groups):
-        problem = kernels.src_problem(
-            _settled(given), tuple(extents), tuple(strides), tuple(pads_begin), tuple(dilations), groups
-        )
+    extents = None if src is None else src.shape[2:]
+    if _known(given, extents, strides, pads_begin, pads_end, output_padding, dilations, groups):
+        layer = _tuples(extents, strides, pads_begin, pads_end, output_padding, dilations)
+        problem = problems.transposed_problem(_settled(given), *layer, groups)
         return _empty(given, problem.output_shape, channels_last)
     _agree(
         "ConvTranspose",
@@ -74,15 +77,21 @@ def data_gradient(
         weights.shape[0] == diff_dst.shape[1],
         "diff_dst channels must be equal to weights channels",
     )
+    if extents is None:
+        small, kernel = diff_dst.shape[2:], weights.shape[2:]
+        pads = pads_of((pads_begin, pads_end), kernel, dilations)
+        extents = transposed_extents(small, kernel, strides, pads, output_padding or (0,) * len(kernel), dilations)
     return _empty(given, (diff_dst.shape[0], weights.shape[1] * groups, *extents), channels_last)
 
 
 def weight_gradient(
     src: Tensor,
     diff_dst: Tensor,
-    kernel: Ints,
+    weights: Tensor | None,
+    kernel: Ints | None,
     strides: Ints,
-    pads_begin: Ints,
+    pads_begin: Ints | None,
+    pads_end: Ints | None,
     dilations: Ints,
     groups: int,
     channels_last: bool,
@@ -91,13 +100,13 @@ def weight_gradient(
 ) -> Tensor:
     """Return an empty tensor like the result of ``kernels.weight_gradient``."""
     given = (diff_dst, src)
-    if _known(given, kernel, strides, pads_begin, dilations, groups):
-        problem = kernels.weights_problem(
-            _settled(given), tuple(kernel), tuple(strides), tuple(pads_begin), tuple(dilations), groups
-        )
+    extents: Any = kernel if weights is None else weights.shape[2:]
+    if _known(given, extents, strides, pads_begin, pads_end, dilations, groups):
+        layer = _tuples(extents, strides, pads_begin, pads_end, dilations)
+        problem = problems.kernel_problem(_settled(given), *layer, groups)
         return _empty(given, problem.output_shape, channels_last)
     _agree("ConvTransposeBackwardWeights", given, src.shape[0] == diff_dst.shape[0], "batches must agree")
-    return _empty(given, (diff_dst.shape[1], src.shape[1] // groups, *kernel), channels_last)
+    return _empty(given, (diff_dst.shape[1], src.shape[1] // groups, *extents), channels_last)
 
 
 def bias_gradient(diff_dst: Tensor) -> Tensor:
@@ -113,13 +122,18 @@ def _known(given: tuple[Tensor, ...], *numbers: Any) -> bool:
     return all(type(size) is int for size in sizes)
 
 
-def _settled(given: tuple[Tensor, ...]) -> tuple[kernels.Kind, ...]:
+def _tuples(*lists: Sequence[int] | None) -> tuple[Any, ...]:
+    """Return lists as tuples, which can be keys of a cache."""
+    return tuple([None if one is None else tuple(one) for one in lists])
+
+
+def _settled(given: tuple[Tensor, ...]) -> tuple[problems.Kind, ...]:
     return tuple((dtype, tuple(shape)) for dtype, shape in kinds(given))
 
 
 def _agree(name: str, given: tuple[Tensor, ...], holds: Any, sentence: str) -> None:
     """Check operands with symbolic sizes: raise if types are unsupported or differ, or if ``holds`` is false."""
-    kernels.common(name, kinds(given))
+    problems.common(name, kinds(given))
     torch._check(holds, lambda: f"{name}: {sentence}")
 
 

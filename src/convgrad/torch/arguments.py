@@ -1,0 +1,38 @@
+"""The arguments of layers as the operators need them: a value per spatial axis, and pads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from convgrad.spec.rules import refuse
+from convgrad.torch import recorded
+from convgrad.torch.extents import Ints, Pads
+
+PerAxis = int | Sequence[int]
+
+
+def spread(value: PerAxis, axes: int) -> Ints:
+    """Return one value per spatial axis; an int, or the only value of a list, is used for all axes."""
+    if not isinstance(value, tuple | list):
+        return (cast(int, value),) * axes
+    return tuple(value) if len(value) != 1 else tuple(value) * axes
+
+
+def at_end(name: str, end: PerAxis, axes: int) -> Ints:
+    """Return the pads at the end, which the operators accept below 0, but a layer does not."""
+    ends = spread(end, axes)
+    if min(recorded.numbers(ends), default=0) < 0:  # A4
+        refuse("A4", name, f"pads_end must be at least 0; got {ends}")
+    return ends
+
+
+def by_name(name: str, padding: str, strides: Ints) -> Pads:
+    """Return the pads at the begin and at the end for "same" or "valid"."""
+    if padding == "valid":
+        return (0,) * len(strides), (0,) * len(strides)
+    if padding != "same":  # A5
+        refuse("A5", name, f"padding must be 'same', 'valid' or integers; got {padding!r:.200}")
+    if any(stride != 1 for stride in recorded.numbers(strides)):  # A5
+        refuse("A5", name, f"padding='same' needs stride 1 on every axis; got {strides}")
+    return None, None

@@ -1,0 +1,41 @@
+"""PyTorch's overrides: subclasses of tensors and modes see the functions of convgrad.torch as they see PyTorch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+
+import torch
+from torch.overrides import handle_torch_function, has_torch_function
+
+__all__ = ["compiling", "handed_over", "has_torch_function", "overridable"]
+
+# Dynamo ignores that an override has been disabled. It hands the operators over instead of the functions.
+compiling = torch.compiler.is_compiling
+
+
+def handed_over(function: Callable[..., Any], tensors: tuple[Any, ...], *args: Any, **settings: Any) -> Any:
+    """Return what the overrides of a public function return; settings that are None are not passed."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    return handle_torch_function(function, tensors, *args, **given)
+
+
+def overridable(public: Mapping[str, Any], name: str, *tensors: int) -> Callable[[Any], Any]:
+    """Decorate a helper of public functions, which gets the number of axes and then the public function's arguments.
+
+    ``public`` has the functions by name, ``name`` is a format with the number of axes, and ``tensors`` are the
+    positions of the tensors among the public function's arguments.
+    """
+
+    def decorate(helper: Callable[..., Any]) -> Any:
+        @wraps(helper)
+        def call(axes: int, *args: Any) -> Any:
+            given = tuple([args[at] for at in tensors])
+            if has_torch_function(given) and not compiling():
+                return handed_over(public[name.format(axes)], given, *args)
+            return helper(axes, *args)
+
+        return call
+
+    return decorate

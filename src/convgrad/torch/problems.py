@@ -1,0 +1,153 @@
+"""The problems that the operators pose, by the types and shapes of their tensors, or the errors of a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from convgrad.formats import Format
+from convgrad.functional.call import REMEMBERED, problem_of_row
+from convgrad.libraries.torch import formats_of
+from convgrad.spec.operators import find
+from convgrad.spec.problem import Problem
+from convgrad.spec.rules import refuse
+from convgrad.torch.extents import Ints, check_output_padding, check_unread, pads_of, rests_of, transposed_extents
+
+Kind = tuple[Any, Ints]  # a tensor's type and shape
+
+FORMATS = formats_of(torch)
+_LAYOUTS = {"data_format": "NCX"}
+_WEIGHTS = {False: "OIX", True: "IOX"}  # layouts by Operator.transposed; both describe the same memory
+
+
+@lru_cache(maxsize=REMEMBERED)
+def dst_problem(
+    given: tuple[Kind, ...],
+    strides: Ints,
+    pads_begin: Ints | None,
+    pads_end: Ints | None,
+    dilations: Ints,
+    groups: int,
+) -> Problem:
+    """Return the problem of ``forward`` for tensors of these types and shapes, or raise the errors of Convolution."""
+    pads_begin, pads_end = pads_of((pads_begin, pads_end), given[1][1][2:], dilations)
+    if not pads_end or min(pads_end) >= 0:
+        return _problem("Convolution", given, strides, pads_begin, pads_end, dilations, groups)
+    ends, more = _behind([-end for end in pads_end])
+    return _problem("ConvTransposeBackwardData", given, strides, pads_begin, ends, dilations, groups, more)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def transposed_problem(
+    given: tuple[Kind, ...],
+    extents: Ints | None,
+    strides: Ints,
+    pads_begin: Ints | None,
+    pads_end: Ints | None,
+    output_padding: Ints | None,
+    dilations: Ints,
+    groups: int,
+) -> Problem:
+    """Return the problem of ``data_gradient``, or raise the errors of ConvTranspose."""
+    small, kernel = given[0][1][2:], given[1][1][2:]
+    pads = pads_of((pads_begin, pads_end), kernel, dilations)
+    if extents is None:
+        more = output_padding or (0,) * len(kernel)
+        check_output_padding(len(kernel), strides, pads[1], more, dilations)
+        extents = transposed_extents(small, kernel, strides, pads, more, dilations)
+    else:
+        check_unread("ConvTranspose", extents, small, kernel, strides, pads, dilations)
+    return src_problem(given, extents, strides, pads_begin, dilations, groups)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def src_problem(
+    given: tuple[Kind, ...], extents: Ints, strides: Ints, pads_begin: Ints | None, dilations: Ints, groups: int
+) -> Problem:
+    """Return the problem of a data gradient with these extents, or raise the errors of ConvTranspose."""
+    (_, small), (_, weights) = given[:2]
+    pads_begin, _ = pads_of((pads_begin, pads_begin), weights[2:], dilations)
+    ends, more = _behind(rests_of(extents, small[2:], weights[2:], strides, pads_begin, dilations))
+    return _problem("ConvTranspose", given, strides, pads_begin, ends, dilations, groups, more)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def kernel_problem(
+    given: tuple[Kind, ...],
+    kernel: Ints,
+    strides: Ints,
+    pads_begin: Ints | None,
+    pads_end: Ints | None,
+    dilations: Ints,
+    groups: int,
+) -> Problem:
+    """Return the problem of ``weight_gradient``, or raise the errors of ConvTransposeBackwardWeights."""
+    (_, small), (_, large) = given
+    pads = pads_of((pads_begin, pads_end), kernel, dilations)
+    problem = weights_problem(given, kernel, strides, pads_begin, dilations, groups)
+    check_unread("ConvTransposeBackwardWeights", large[2:], small[2:], kernel, strides, pads, dilations)
+    return problem
+
+
+@lru_cache(maxsize=REMEMBERED)
+def weights_problem(
+    given: tuple[Kind, ...], kernel: Ints, strides: Ints, pads_begin: Ints | None, dilations: Ints, groups: int
+) -> Problem:
+    """Return the problem of a weight gradient with this kernel, or raise the errors of ConvTransposeBackwardWeights."""
+    (_, small), (_, large) = given
+    pads_begin, _ = pads_of((pads_begin, pads_begin), kernel, dilations)
+    ends, more = _behind(rests_of(large[2:], small[2:], kernel, strides, pads_begin, dilations))
+    shape = (*small[1:2], *(channels // groups for channels in large[1:2]), *kernel)
+    name = "ConvTransposeBackwardWeights"
+    return _problem(name, given, strides, pads_begin, ends, dilations, groups, more, (shape,))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def bias_problem(given: tuple[Kind, ...]) -> Problem:
+    """Return the problem of ``bias_gradient``, or raise the errors of BiasAddBackward."""
+    op = find("BiasAddBackward")
+    return problem_of_row(op, (given[0][1],), _LAYOUTS, common("BiasAddBackward", given))[1]
+
+
+def _behind(rests: Sequence[int]) -> tuple[Ints, dict[str, Any]]:
+    """Return the results of ``rests_of`` as two attributes: the pads at the end, and the output_padding in a dict."""
+    return tuple(max(0, -one) for one in rests), {"output_padding": [max(0, one) for one in rests]}
+
+
+def _problem(
+    name: str,
+    given: tuple[Kind, ...],
+    strides: Ints,
+    pads_begin: Ints,
+    pads_end: Ints,
+    dilations: Ints,
+    groups: int,
+    more: dict[str, Any] | None = None,
+    shape_operands: tuple[Ints, ...] = (),
+) -> Problem:
+    op = find(name)
+    attributes = {
+        "strides": list(strides),
+        "pads_begin": list(pads_begin),
+        "pads_end": list(pads_end),
+        "dilations": list(dilations),
+        "groups": groups,
+        "weights_format": _WEIGHTS[op.transposed],
+    }
+    shapes = (*(tuple(shape) for _, shape in given), *shape_operands)
+    return problem_of_row(op, shapes, attributes | _LAYOUTS | (more or {}), common(name, given))[1]
+
+
+def common(name: str, given: tuple[Kind, ...]) -> Format:
+    """Return the number format of all tensors; raise by rule T1 or T2 if it is unsupported or not the same."""
+    names = find(name).array_names
+    for operand, (dtype, _) in zip(names, given, strict=False):
+        if dtype not in FORMATS:  # T1
+            refuse("T1", name, f"{operand} must be a tensor of {', '.join(map(str, FORMATS))}; got {dtype}")
+    if len({dtype for dtype, _ in given}) > 1:  # T2
+        got = ", ".join(f"{operand} {dtype}" for operand, (dtype, _) in zip(names, given, strict=False))
+        refuse("T2", name, f"all operands must have one type; got {got}")
+    return FORMATS[given[0][0]]

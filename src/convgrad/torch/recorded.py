@@ -1,0 +1,86 @@
+"""Traces that record sizes as numbers, and the numbers of TorchScript's traces, which are tensors."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+
+Tensor = Any
+_SIZED = "sized"  # the name of the overloads whose numbers are tensors
+_recording: ContextVar[bool] = ContextVar("convgrad_torch_recording", default=False)
+
+
+def sizes_are_recorded() -> bool:
+    """Return whether a trace records sizes as numbers: torch.jit.trace, or make_fx with fixed sizes.
+
+    The operators then take sizes from tensors, so that the trace is right for other sizes. torch.compile needs no such
+    tensors, because it checks the sizes for which it compiled.
+    """
+    if _recording.get() or torch.jit.is_tracing():
+        return True
+    return not torch.compiler.is_compiling() and _is_fx_tracing()
+
+
+def _is_fx_tracing() -> bool:
+    mode = torch._C._TorchDispatchModeKey.PROXY
+    return bool(torch._C._get_dispatch_mode(mode) or torch._ops._get_dispatch_mode_pre_dispatch(mode))
+
+
+@contextmanager
+def _recorded() -> Iterator[None]:
+    """Tell the operator that is called in a ``with`` block that a trace records it: its own code is not traced."""
+    token = _recording.set(True)
+    try:
+        yield
+    finally:
+        _recording.reset(token)
+
+
+def call(operator: Any, tensors: int, args: Sequence[Any]) -> Tensor:
+    """Call an operator in a trace of TorchScript. Numbers that are tensors are recorded, not their values."""
+    with _recorded():
+        if not any(map(_has_tensor, args[tensors:])):
+            return operator.default(*args)
+        return getattr(operator, _SIZED)(*args[:tensors], *map(_as_tensor, args[tensors:]))
+
+
+def _has_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or (isinstance(value, tuple) and any(map(_has_tensor, value)))
+
+
+def _as_tensor(value: Any) -> Any:
+    """Return a number or a list of numbers as a tensor; other values are returned unchanged."""
+    if isinstance(value, tuple):
+        return torch.stack([torch.as_tensor(number) for number in value])
+    return torch.as_tensor(value) if type(value) is int else value
+
+
+def register_sized(library: Any, name: str, schema: str, operator: Callable[..., Tensor], tensors: int) -> None:
+    """Register an operator's overload that takes each number, or list of numbers, as a tensor."""
+
+    def sized(*args: Any) -> Tensor:
+        numbers = [one.tolist() if isinstance(one, torch.Tensor) else one for one in args[tensors:]]
+        return operator(*args[:tensors], *numbers)
+
+    schema = schema.replace("SymInt[]", "Tensor").replace("SymInt", "Tensor")
+    library.define(f"{name}.{_SIZED}({schema}) -> Tensor")
+    library.impl(f"{name}.{_SIZED}", sized, "CompositeImplicitAutograd")
+
+
+def numbers(values: Sequence[Any]) -> tuple[int, ...]:
+    """Return numbers for a check: in a trace of TorchScript, those that are tensors become integers."""
+    if not torch.jit.is_tracing():
+        return tuple(values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # what is recorded is checked when it is called
+        return tuple([int(one) if isinstance(one, torch.Tensor) else one for one in values])
+
+
+def of_shape(shape: Sequence[int], like: Tensor) -> Tensor:
+    """Return a tensor of this shape that has one element in memory, for operators that read only its shape."""
+    return like.new_empty(1).expand(tuple(shape))
