@@ -22,7 +22,7 @@ def spread(value: PerAxis, axes: int) -> Ints:
 def at_end(name: str, end: PerAxis, axes: int) -> Ints:
     """Return the pads at the end, which the operators accept below 0, but a layer does not."""
     ends = spread(end, axes)
-    if min(recorded.numbers(ends), default=0) < 0:  # A4
+    if ends and min(recorded.numbers(ends)) < 0:  # A4
         refuse("A4", name, f"pads_end must be at least 0; got {ends}")
     return ends
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any, cast
 
 import torch
@@ -246,17 +245,23 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if plain.wanted():
         return torch.nn.functional.linear(input, weight, bias)
     try:
-        shape, leading = tuple(weight.shape), tuple(input.shape[:-1])
+        shape, rank = recorded.numbers(weight.shape), input.dim()
         if len(shape) != 2:  # G1
             refuse("G1", "linear", f"weight must have two axes, (O, C); got {shape}")
-        if input.shape[-1:] != shape[1:]:  # G4
+        if recorded.numbers(input.shape[-1:]) != shape[1:]:  # G4
             refuse("G4", "linear", f"input must have {shape[1]} features on its last axis; got {tuple(input.shape)}")
-        images = input.reshape(*leading[:1] or (1,), prod(leading[1:]), 1, shape[1])
+        # views without sizes, so that a trace with fixed sizes is right for others
+        image = input.flatten(1, -2) if rank > 3 else input[_LINE[rank]]
     except Exception as error:
         refused("linear", error, {"input": input, "weight": weight, "bias": bias}, LAYER)
-    given = images.permute(0, 3, 1, 2), weight[..., None, None], bias
+    given = image.unsqueeze(2).permute(0, 3, 1, 2), weight[..., None, None], bias
     result = conv_layer("linear", 2, *given, 1, 0, 0, 1, 1)
-    return result.permute(0, 2, 3, 1).reshape(*leading, shape[0]).contiguous()
+    out = result.permute(0, 2, 3, 1).squeeze(2)
+    return (out.unflatten(1, input.shape[1:-1]) if rank > 3 else out[_BACK[rank]]).contiguous()
+
+
+_LINE: dict[int, Any] = {1: (None, None), 2: (slice(None), None), 3: ...}  # by the rank of linear's input
+_BACK: dict[int, Any] = {1: (0, 0), 2: (slice(None), 0), 3: ...}
 
 
 _TRANSPOSED = conv_transpose, conv_transpose1d, conv_transpose2d, conv_transpose3d
@@ -343,15 +348,16 @@ def transpose_layer(
         return activate(activation, name, result)
     try:
         input, weight, bias, axes, batched = _taken(name, axes, input, weight, bias)
-        strides, dilations, rests = spread(stride, axes), spread(dilation, axes), spread(output_padding, axes)
+        strides, dilations = spread(stride, axes), spread(dilation, axes)
+        rests: Ints | None = spread(output_padding, axes)
         if isinstance(begin, str):  # A2
             refuse("A2", name, f"pads_begin must be integers; got {begin!r:.200}")
         begins, ends = spread(begin, axes), at_end(name, end, axes)
-        like, more = None, cast(Ints | None, rests)
+        like = None
         if output_size is not None and sizes_are_recorded():
-            like, more = recorded.of_shape((1, 1, *output_size[-axes:]), input), None
+            like, rests = recorded.of_shape((1, 1, *output_size[-axes:]), input), None
         last = is_channels_last(input) or is_channels_last(weight)
-        layer = strides, begins, ends, more, dilations, groups, last, accuracy(max_error, name), tune
+        layer = strides, begins, ends, rests, dilations, groups, last, accuracy(max_error, name), tune
         result = call_activated(activation, "data_gradient", input, weight, bias, like, *layer)
         return result if batched else result.squeeze(0)
     except Exception as error:

@@ -16,18 +16,16 @@ raise InvalidDataTypeError.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import cast
 
 from convgrad.engines.settings import accuracy
-from convgrad.formats import F32
-from convgrad.functional.call import REMEMBERED, problem_from_shapes
 from convgrad.torch.extents import Ints, unread
 from convgrad.torch.kernels import Tensor, is_channels_last
 from convgrad.torch.operators import call
 from convgrad.torch.overrides import overridable
-from convgrad.torch.recorded import numbers, of_shape, sizes_are_recorded
+from convgrad.torch.recorded import of_shape, sizes_are_recorded
 from convgrad.torch.refused import of_gradient, refused
+from convgrad.torch.sizes import check, ends_of, kernel_of, of_size
 
 PerAxis = int | Sequence[int]
 
@@ -288,13 +286,14 @@ def _by_input(
     try:
         strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
         shapes = tuple(grad.shape), tuple(weight.shape), tuple(size)
-        _check("ConvolutionBackwardData", shapes, strides, pads, dilations, groups)
+        check("ConvolutionBackwardData", shapes, strides, pads, dilations, groups)
         last = is_channels_last(grad) or is_channels_last(weight)
         like, more = of_shape(shapes[2], grad) if sizes_are_recorded() else None, None
         if like is None:
             more = unread(shapes[2][2:], shapes[0][2:], shapes[1][2:], strides, (pads, pads), dilations)
         layer = strides, pads, pads, more, dilations, groups, last, accuracy(None)
-        return call("data_gradient", grad, weight, None, like, *layer)
+        result = call("data_gradient", grad, weight, None, like, *layer)
+        return of_size("ConvolutionBackwardData", result, shapes[2])
     except Exception as error:
         refused(f"conv{axes}d_input", error, {"weight": weight, "grad_output": grad}, _OF_INPUT)
 
@@ -307,10 +306,11 @@ def _by_weight(
     try:
         strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
         shapes = tuple(given.shape), tuple(grad.shape), tuple(size)
-        _check("ConvolutionBackwardWeights", shapes, strides, pads, dilations, groups)
+        check("ConvolutionBackwardWeights", shapes, strides, pads, dilations, groups)
         last = is_channels_last(given) or is_channels_last(grad)
         layer = strides, pads, pads, dilations, groups, last, accuracy(None)
-        return call("weight_gradient", given, grad, *_kernel(shapes[2], grad), *layer)
+        result = call("weight_gradient", given, grad, *kernel_of(shapes[2], grad), *layer)
+        return of_size("ConvolutionBackwardWeights", result, shapes[2])
     except Exception as error:
         refused(f"conv{axes}d_weight", error, {"input": given, "grad_output": grad}, _OF_WEIGHT)
 
@@ -324,10 +324,11 @@ def _by_transposed_input(
         strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
         large, kernel, small = tuple(grad.shape), tuple(weight.shape), tuple(size)
         # The data gradient has no rule for input_size, so the rules of the weight gradient check all three sizes.
-        _check("ConvTransposeBackwardWeights", (small, large, kernel), strides, pads, dilations, groups)
-        ends = _ends(large, small, kernel, strides, pads, dilations)
+        check("ConvTransposeBackwardWeights", (small, large, kernel), strides, pads, dilations, groups)
+        ends = ends_of(large, small, kernel, strides, pads, dilations)
         last = is_channels_last(grad) or is_channels_last(weight)
-        return call("forward", grad, weight, None, strides, pads, ends, dilations, groups, last, accuracy(None))
+        result = call("forward", grad, weight, None, strides, pads, ends, dilations, groups, last, accuracy(None))
+        return of_size("ConvTransposeBackwardData", result, small)
     except Exception as error:
         refused(f"conv_transpose{axes}d_input", error, {"weight": weight, "grad_output": grad}, _OF_TRANSPOSED_INPUT)
 
@@ -340,50 +341,14 @@ def _by_transposed_weight(
     try:
         strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
         shapes = tuple(given.shape), tuple(grad.shape), tuple(size)
-        _check("ConvTransposeBackwardWeights", shapes, strides, pads, dilations, groups)
+        check("ConvTransposeBackwardWeights", shapes, strides, pads, dilations, groups)
         last = is_channels_last(given) or is_channels_last(grad)
-        ends = _ends(shapes[1], shapes[0], shapes[2], strides, pads, dilations)
+        ends = ends_of(shapes[1], shapes[0], shapes[2], strides, pads, dilations)
         layer = strides, pads, ends, dilations, groups, last, accuracy(None)
-        return call("weight_gradient", grad, given, *_kernel(shapes[2], grad), *layer)
+        result = call("weight_gradient", grad, given, *kernel_of(shapes[2], grad), *layer)
+        return of_size("ConvTransposeBackwardWeights", result, shapes[2])
     except Exception as error:
         refused(f"conv_transpose{axes}d_weight", error, {"input": given, "grad_output": grad}, _OF_WEIGHT)
-
-
-def _kernel(size: Ints, like: Tensor) -> tuple[Tensor | None, Ints | None]:
-    """Return the two arguments of the operator from which it takes the extents of the kernel."""
-    return (of_shape(size, like), None) if sizes_are_recorded() else (None, size[2:])
-
-
-def _ends(large: Ints, small: Ints, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints) -> Ints:
-    """Return the pads at the end of the convolution that has these sizes.
-
-    They are below ``pads`` by the transposed layer's output_padding, as far as it is a multiple of the stride: the
-    remainder is what a convolution with a stride does not read.
-    """
-    more = unread(large[2:], small[2:], kernel[2:], strides, (pads, pads), dilations)
-    return tuple([pad - extra // s * s for pad, extra, s in zip(pads, more, strides, strict=True)])
-
-
-def _check(operator: str, shapes: tuple[Ints, ...], strides: Ints, pads: Ints, dilations: Ints, groups: int) -> None:
-    """Raise the operator's error if no layer with these attributes has tensors of these shapes."""
-    lists = map(numbers, (strides, pads, dilations, (groups,)))
-    _known_to_fit(operator, tuple(map(numbers, shapes)), *lists)
-
-
-@lru_cache(maxsize=REMEMBERED)
-def _known_to_fit(
-    operator: str, shapes: tuple[Ints, ...], strides: Ints, pads: Ints, dilations: Ints, groups: Ints
-) -> None:
-    attributes = {
-        "strides": list(strides),
-        "pads_begin": list(pads),
-        "pads_end": list(pads),
-        "dilations": list(dilations),
-        "groups": groups[0],
-        "data_format": "NCX",
-        "weights_format": "IOX" if operator.startswith("ConvTranspose") else "OIX",
-    }
-    problem_from_shapes(operator, shapes, attributes, F32)
 
 
 def _spread(axes: int, value: PerAxis) -> Ints:

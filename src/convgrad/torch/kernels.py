@@ -30,6 +30,7 @@ from convgrad.torch.problems import (
     transposed_problem,
     weights_problem,
 )
+from convgrad.torch.recorded import numbers
 
 Tensor = Any  # torch.Tensor, which type checkers find only if PyTorch is installed
 Lying = tuple[Any, Ints, Ints, int]  # type, shape, strides in elements, and the number of the GPU, or -1 for the CPU
@@ -291,7 +292,7 @@ def is_channels_last(tensor: Tensor) -> bool:
     strides, shape = tensor.stride(), tensor.shape
     if len(shape) not in LAST or strides[1] > strides[-1] or strides[1] == 0:
         return False
-    minimum = 0
+    minimum, shape = 0, numbers(shape)
     for axis in (1, *range(len(shape) - 1, 1, -1), 0):
         stride, extent = strides[axis], shape[axis]
         if extent == 0 or stride < minimum or (axis == 0 and minimum == strides[1]):

@@ -21,12 +21,10 @@ def sizes_are_recorded() -> bool:
     The operators then take sizes from tensors, so that the trace is right for other sizes. torch.compile needs no such
     tensors, because it checks the sizes for which it compiled.
     """
+    if torch.compiler.is_compiling():
+        return False
     if _recording.get() or torch.jit.is_tracing():
         return True
-    return not torch.compiler.is_compiling() and _is_fx_tracing()
-
-
-def _is_fx_tracing() -> bool:
     mode = torch._C._TorchDispatchModeKey.PROXY
     return bool(torch._C._get_dispatch_mode(mode) or torch._ops._get_dispatch_mode_pre_dispatch(mode))
 
@@ -56,15 +54,22 @@ def _has_tensor(value: Any) -> bool:
 def _as_tensor(value: Any) -> Any:
     """Return a number or a list of numbers as a tensor; other values are returned unchanged."""
     if isinstance(value, tuple):
-        return torch.stack([torch.as_tensor(number) for number in value])
-    return torch.as_tensor(value) if type(value) is int else value
+        return torch.stack([_as_tensor(number) for number in value])
+    return torch.full((), value, dtype=torch.int64) if type(value) is int else value
+
+
+def _from_tensor(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    numbers = value.tolist()
+    return tuple(numbers) if isinstance(numbers, list) else numbers
 
 
 def register_sized(library: Any, name: str, schema: str, operator: Callable[..., Tensor], tensors: int) -> None:
     """Register an operator's overload that takes each number, or list of numbers, as a tensor."""
 
     def sized(*args: Any) -> Tensor:
-        numbers = [one.tolist() if isinstance(one, torch.Tensor) else one for one in args[tensors:]]
+        numbers = [_from_tensor(one) for one in args[tensors:]]
         return operator(*args[:tensors], *numbers)
 
     schema = schema.replace("SymInt[]", "Tensor").replace("SymInt", "Tensor")
