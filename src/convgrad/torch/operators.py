@@ -176,7 +176,7 @@ class BiasGradient(_Rule):
 
 def _everywhere(channels: Tensor, shape: Sequence[int], like: Tensor | None) -> Tensor:
     """Return a tensor that repeats each channel's value at all positions, of this shape or of the shape of ``like``."""
-    channels = channels.reshape(-1, *[1] * (len(shape) - 2))
+    channels = channels[(..., *[None] * (len(shape) - 2))]
     return channels.expand(shape) if like is None else torch.ones_like(like) * channels
 
 
