@@ -19,6 +19,7 @@ from convgrad.errors import InvalidDataTypeError, UnsupportedError
 from convgrad.formats import F64
 from convgrad.libraries.torch import formats_of
 from convgrad.torch import functional
+from convgrad.torch.pristine import KINDS, kind_of, replaced
 
 _SHOWN = 8  # max number of classes in a warning
 Model = TypeVar("Model")  # so that editors show the type of the result
@@ -54,11 +55,11 @@ def _linear_forward(self: Any, input: Any) -> Any:
     return functional.linear(input, self.weight, self.bias)
 
 
-# By PyTorch's class: the names of the methods that define its forward, and the replacement of the last method.
-_CONVOLUTIONS = {kind: (("forward", "_conv_forward"), _conv_forward) for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d)} | {
-    kind: (("forward",), _transposed_forward) for kind in (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-}
-_METHODS = _CONVOLUTIONS | {nn.Linear: (("forward",), _linear_forward)}
+def _replacement(kind: str) -> tuple[str, Callable[..., Any]]:
+    """Return the method of a PyTorch class that `reproducible` replaces, and its replacement."""
+    if kind == "Linear":
+        return "forward", _linear_forward
+    return ("forward", _transposed_forward) if "Transpose" in kind else ("_conv_forward", _conv_forward)
 
 
 def reproducible(
@@ -86,10 +87,11 @@ def reproducible(
     `reproducible` again without ``tune``, convolutions keep their values.
 
     A warning names each layer that PyTorch still computes, with the reason. Possible reasons are: the class overrides
-    PyTorch's forward, the layer is lazy and was never called, its parameters are f64 or complex, or TorchScript
-    compiled it. A forward may also call a function such as ``torch.nn.functional.conv2d``. `reproducible` finds only
-    modules, so replace such a function with the function of the same name in `convgrad.torch.functional`. If
-    `reproducible` finds no layer, a warning lists the classes of the model's modules.
+    PyTorch's forward, a method of PyTorch's class was replaced, the layer is lazy and was never called, its parameters
+    are f64 or complex, or TorchScript compiled it. A forward may also call a function such as
+    ``torch.nn.functional.conv2d``. `reproducible` finds only modules, so replace such a function with the function of
+    the same name in `convgrad.torch.functional`. If `reproducible` finds no layer, a warning lists the classes of the
+    model's modules.
 
     Raises InvalidDataTypeError if the model is not a ``torch.nn.Module``, and InvalidAttributeError if ``max_error`` is
     not a number of at least 1, or ``tune`` is not a bool.
@@ -109,6 +111,8 @@ def reproducible(
     for name, module in named_modules("reproducible", model):
         if not is_convolution(module) and not (linear and _is_linear(module)):
             continue
+        if is_reproducible(module) and replaced(module):  # since the last call
+            _restore(module)
         if reason := why_left_out(module):
             left.append(f"{name or 'the model'}, {reason}")
             continue
@@ -145,10 +149,15 @@ def original(model: Model) -> Model:
     """
     for _, module in named_modules("original", model):
         if is_reproducible(module):
-            module.__class__ = _swapped(module, lambda kind: kind.__bases__[0])
-            for name in _SETTINGS:
-                vars(module).pop(name, None)
+            _restore(module)
     return model
+
+
+def _restore(module: Any) -> None:
+    """Give a module its old class again, and remove its settings."""
+    module.__class__ = _swapped(module, lambda kind: kind.__bases__[0])
+    for name in _SETTINGS:
+        vars(module).pop(name, None)
 
 
 def named_modules(function: str, model: Any) -> Iterator[tuple[str, Any]]:
@@ -160,7 +169,7 @@ def named_modules(function: str, model: Any) -> Iterator[tuple[str, Any]]:
 
 def is_convolution(module: Any) -> bool:
     """Return whether a module is a convolution of torch.nn, also if TorchScript compiled it."""
-    return isinstance(module, _ConvNd) or _compiled_name(module) in {kind.__name__ for kind in _CONVOLUTIONS}
+    return isinstance(module, _ConvNd) or _compiled_name(module) in KINDS.keys() - {"Linear"}
 
 
 def _is_linear(module: Any) -> bool:
@@ -188,13 +197,8 @@ def why_left_out(module: Any) -> str | None:
         return f"a {kind.__name__}, whose shape is known after the model's first call: call the model first"
     if isinstance(module, NonDynamicallyQuantizableLinear):
         return f"a {kind.__name__}, whose weights MultiheadAttention reads in its own forward"
-    base = next((base for base in kind.__mro__ if base in _METHODS), None)
-    methods = _METHODS[base][0] if base else ()
-    own = [name for name in methods if getattr(kind, name) is not getattr(base, name) or name in vars(module)]
-    if base is None or own:
-        return (
-            f"a {kind.__name__}, whose {own[0] if own else 'forward'} is its own: call convgrad.torch's functions in it"
-        )
+    if reason := replaced(module):
+        return f"a {kind.__name__}, {reason}: call convgrad.torch's functions in it"
     return unsupported(module)
 
 
@@ -227,8 +231,7 @@ def _swapped(module: Any, exchange: Callable[[Any], Any]) -> Any:
 @cache
 def _derived(kind: type) -> type:
     """Return a class derived from ``kind`` whose instances convgrad computes."""
-    base = next(base for base in kind.__mro__ if base in _METHODS)
-    names, forward = _METHODS[base]
+    method, forward = _replacement(cast(str, kind_of(kind)))
     members = {
         "__module__": kind.__module__,  # so torch.fx treats the class as a leaf, as before
         "__doc__": f"A {kind.__name__} that convgrad computes.",
@@ -237,7 +240,7 @@ def _derived(kind: type) -> type:
         "_is_reproducible": True,
         **_SETTINGS,
         "extra_repr": _extra_repr,
-        names[-1]: forward,
+        method: forward,
     }
     return type(f"Reproducible{kind.__name__}", (kind,), members)
 
