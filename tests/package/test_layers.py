@@ -83,7 +83,8 @@ WORDS = {
     "testing": "convolution products gradcheck layers",
     "graph": "limits model resolve fuse given infer partition graph outline document reader writer explain dot",
     "torch": (
-        "cuda kernels traced operators flops refused plain functional grad fingerprint varying pristine modules steps report"
+        "cuda kernels traced strides operators flops refused plain functional grad fingerprint varying pristine"
+        " modules steps report"
     ),
 }
 ORDERS = {package: modules.split() for package, modules in WORDS.items()}

@@ -14,6 +14,7 @@ from convgrad.torch import kernels, recorded, traced
 from convgrad.torch.extents import Ints, less, pads_of, unread
 from convgrad.torch.kernels import Tensor
 from convgrad.torch.recorded import sizes_are_recorded
+from convgrad.torch.strides import laid, strides_of
 
 _PADS = "SymInt[] strides, SymInt[]? pads_begin, SymInt[]? pads_end"  # without pads, they are those of padding="same"
 _LAYER = "SymInt[] dilations, SymInt groups, bool channels_last, float max_error=1.0, bool tune=False"
@@ -47,6 +48,7 @@ class _Rule(torch.autograd.Function):  # type: ignore[misc]
         if forward_ad._current_level >= 0:
             ctx.save_for_forward(first, second, output if recorded else None, *inputs[cls.tensors : attributes])
         ctx.shapes, ctx.attributes, ctx.result = (first.shape, second.shape), inputs[attributes:], output.shape
+        ctx.strides = strides_of(*inputs[: cls.tensors])
         ctx.set_materialize_grads(False)
 
     @classmethod
@@ -76,7 +78,7 @@ class Forward(_Rule):
             if not torch.is_grad_enabled() and _straight(v, src, weights):
                 given = extents[2:], kernel[2:], strides, begin, dilations, *layer
                 made[:3] = kernels.gradients(v, src, weights, wanted, *given)
-                return tuple(made)
+                return laid(made, ctx.strides)
             pads = strides, begin, end
             if wanted[0]:
                 like, more = _extents_of(src, extents, v.shape, kernel, *pads, dilations)
@@ -85,7 +87,7 @@ class Forward(_Rule):
                 made[1] = call("weight_gradient", src, v, *_kernel_of(weights, kernel), *pads, dilations, *layer)
             if wanted[2]:
                 made[2] = call("bias_gradient", v)
-        return tuple(made)
+        return laid(made, ctx.strides)
 
 
 class DataGradient(_Rule):
@@ -111,7 +113,7 @@ class DataGradient(_Rule):
                 made[1] = call("weight_gradient", v, diff_dst, *_kernel_of(weights, kernel), *pads, *layer)
             if wanted[2]:
                 made[2] = call("bias_gradient", v)
-        return tuple(made)
+        return laid(made, ctx.strides)
 
 
 class WeightGradient(_Rule):
@@ -133,7 +135,7 @@ class WeightGradient(_Rule):
                 made[0] = call("data_gradient", diff_dst, v, None, like, *pads, more, dilations, *layer)
             if wanted[1]:
                 made[1] = call("forward", src, v, None, *pads, dilations, *layer)
-        return tuple(made)
+        return laid(made, ctx.strides)
 
 
 def _extents_of(
