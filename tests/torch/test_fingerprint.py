@@ -95,7 +95,53 @@ def test_any_difference_shows() -> None:
         {"a": zeros.bfloat16()}, {"a": zeros[:0]}, {"a": zeros[:, :0]}, {"a": zeros, "b": zeros},
         {"a": zeros + 2**-149}, {"a": zeros * float("nan")}, {}, {'a", "': zeros}, {"ä": zeros}, {"a\n": zeros},
     ]  # fmt: skip
-    assert len({fingerprint(one) for one in different}) == len(different)
+    with pytest.warns(RuntimeWarning, match="6 NaN of 6"):
+        assert len({fingerprint(one) for one in different}) == len(different)
+
+
+NAN, INF = float("nan"), float("inf")
+RUINED = {
+    "f32": (torch.tensor([1.0, NAN, INF, -INF]), "1 NaN and 2 infinite of 4 values"),
+    "f64": (torch.tensor([NAN, NAN], dtype=torch.float64), "2 NaN of 2 values"),
+    "bf16": (torch.tensor([[INF], [1.0]]).bfloat16(), "1 infinite of 2 values"),
+    "f16": (torch.tensor([70000.0, 1.0]).half(), "1 infinite of 2 values"),
+    "f8_e4m3": (torch.tensor([NAN, 1.0]).to(torch.float8_e4m3fn), "1 NaN of 2 values"),
+    "f8_e5m2": (torch.tensor([NAN, INF]).to(torch.float8_e5m2), "1 NaN and 1 infinite of 2 values"),
+    "f8_e5m2fnuz": (torch.tensor([NAN, 1.0]).to(torch.float8_e5m2fnuz), "1 NaN of 2 values"),
+    "complex": (torch.tensor([complex(NAN, INF), complex(1, INF), 1]), "1 NaN and 1 infinite of 3 values"),
+    "conjugated": (torch.tensor([complex(1, NAN), 1]).conj(), "1 NaN of 2 values"),
+    "strided": (torch.tensor([[NAN, 1.0], [2.0, 3.0]]).T[:, ::2], "1 NaN of 2 values"),
+    "expanded": (torch.tensor([NAN]).expand(5), "5 NaN of 5 values"),
+    "a scalar": (torch.tensor(NAN), "1 NaN of 1 value"),
+    "a parameter": (nn.Parameter(torch.tensor([NAN])), "1 NaN of 1 value"),
+}
+
+
+@pytest.mark.parametrize(("tensor", "words"), RUINED.values(), ids=RUINED)
+def test_values_that_are_not_finite_are_counted(tensor: Any, words: str) -> None:
+    state = {"step": torch.tensor(3), "weight": torch.ones(2), "exp_avg": tensor, "mask": torch.tensor([True])}
+    with pytest.warns(RuntimeWarning, match=f"^fingerprint: 'exp_avg' has {words}. Models that are ruined") as caught:
+        fingerprint(state)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+def test_many_ruined_tensors_are_one_warning() -> None:
+    model = nn.Sequential(*[nn.BatchNorm1d(2) for _ in range(6)])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter[0] = NAN
+    with pytest.warns(
+        RuntimeWarning, match=r"'0.bias' has 1 NaN of 2 .*, '3.weight' has .* values and 4 more tensors\. "
+    ):
+        fingerprint(model)
+
+
+def test_finite_values_give_no_warning() -> None:
+    extremes = [torch.finfo(kind).max for kind in (torch.float32, torch.float64)]
+    state = [torch.tensor(extremes[0]), torch.tensor(extremes[1], dtype=torch.float64), torch.ones(2, dtype=torch.int8)]
+    state += [torch.full((2,), 448.0).to(torch.float8_e4m3fn), torch.ones(0), torch.tensor([True])]
+    assert fingerprint(state) == fingerprint(state)
 
 
 @pytest.mark.parametrize(

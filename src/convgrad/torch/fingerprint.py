@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -12,6 +13,9 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from convgrad.errors import InvalidDataTypeError
+from convgrad.words import counted
+
+_SHOWN = 8  # max number of tensors in a warning
 
 
 def fingerprint(model: Any) -> str:
@@ -24,6 +28,10 @@ def fingerprint(model: Any) -> str:
     names, types, shapes and all bits agree. Tensors outside the ``state_dict``, such as buffers that are not
     persistent, are not included. The result has 64 hexadecimal digits; compare the first 12 by eye.
 
+    Warns:
+        RuntimeWarning: Values are NaN or infinite. Two runs that are ruined in the same way have the same hash,
+            although neither result is right. The warning names the tensors and counts these values.
+
     Raises:
         InvalidDataTypeError: A value is not a tensor, or its bytes cannot be read. Tensors without readable bytes are
             on the meta device, sparse, or in a lazy module that was never called.
@@ -31,11 +39,22 @@ def fingerprint(model: Any) -> str:
     >>> fingerprint({"weight": torch.tensor([1.0, 2.0])})[:12]
     '1ef39e54f98b'
     """
-    digest = hashlib.sha256()
+    digest, ruined = hashlib.sha256(), []
     for name, tensor in sorted(_named(model).items()):
         kind = str(tensor.dtype).removeprefix("torch.")
         digest.update(json.dumps([name, kind, list(tensor.shape)]).encode() + b"\n")
-        digest.update(_bytes(tensor))
+        here = _here(tensor)
+        digest.update(_bytes(here))
+        if counts := _not_finite(here):
+            ruined.append(f"{name!r} has {counts}")
+    if ruined:
+        more = f" and {len(ruined) - _SHOWN} more tensors" if len(ruined) > _SHOWN else ""
+        warnings.warn(
+            f"fingerprint: {', '.join(ruined[:_SHOWN])}{more}. Models that are ruined in the same way have the same"
+            " hash, so check the values before you compare hashes",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return digest.hexdigest()
 
 
@@ -71,11 +90,30 @@ _REFUSED: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def _bytes(tensor: Any) -> Any:
-    """Return a tensor's elements in C order, little endian, as bytes."""
-    here = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+def _here(tensor: Any) -> Any:
+    """Return a tensor as contiguous memory of the CPU that has the tensor's values."""
+    return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+
+
+def _bytes(here: Any) -> Any:
+    """Return the elements of a tensor from `_here` in C order, little endian, as bytes."""
     number = here.real if here.is_complex() else here  # the bytes of each part are reversed separately
     return little_endian(here.reshape(-1).view(torch.uint8).numpy(), number.element_size(), sys.byteorder)
+
+
+def _not_finite(here: Any) -> str:
+    """Return the counts of NaN and of infinite elements as text; "" if there are none.
+
+    A complex element with NaN in a part is NaN. Types of 8 bits are converted first, because PyTorch does not compare
+    all of them. A type of 4 bits has neither NaN nor infinities.
+    """
+    if not (here.is_floating_point() or here.is_complex()) or "float4" in str(here.dtype):
+        return ""
+    values = here.float() if here.element_size() == 1 else here
+    nans = values.isnan()
+    counts = {"NaN": int(nans.sum()), "infinite": int((values.isinf() & ~nans).sum())}
+    found = " and ".join(f"{count} {word}" for word, count in counts.items() if count)
+    return f"{found} of {counted(here.numel(), 'value')}" if found else ""
 
 
 def little_endian(array: Any, item_bytes: int, order: str) -> Any:
