@@ -83,8 +83,8 @@ WORDS = {
     "testing": "convolution products gradcheck layers",
     "graph": "limits model resolve fuse given infer partition graph outline document reader writer explain dot",
     "torch": (
-        "cuda kernels traced strides operators flops refused plain functional grad fingerprint varying pristine"
-        " modules steps report"
+        "errors cuda kernels traced strides operators flops refused plain complex_sums expanded instead functional grad"
+        " fingerprint varying pristine modules steps report"
     ),
 }
 ORDERS = {package: modules.split() for package, modules in WORDS.items()}

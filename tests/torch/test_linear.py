@@ -62,7 +62,6 @@ def test_second_derivatives() -> None:
         ((2, 3), (4, 3, 1), r"linear: weight must have two axes, \(O, C\); got \(4, 3, 1\) \[G1\]"),
         ((2, 5), (4, 3), r"linear: input must have 3 features on its last axis; got \(2, 5\) \[G4\]"),
         ((), (4, 3), r"linear: input must have 3 features on its last axis; got \(\) \[G4\]"),
-        ((2, 0), (4, 0), r"linear: weight must have no empty dimension; got \(4, 0, 1, 1\) \[G5\]"),
     ],
 )
 def test_shapes_of_no_layer_are_refused(input: tuple[int, ...], weight: tuple[int, ...], words: str) -> None:

@@ -157,7 +157,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "no weight": (lambda x, w, b: ct.conv2d(x, None), TypeError, "weight must be a PyTorch tensor; got NoneType .T1"),
     "an array": (lambda x, w, b: ct.conv2d(x, w, b.numpy()), TypeError, "conv2d: bias must be .* got ndarray .T1"),
     "integers": (lambda x, w, b: ct.conv2d(x.int(), w.int()), TypeError, "conv2d: input .* got torch.int32 .T1"),
-    "complex": (lambda x, w, b: ct.conv2d(x + 0j, w + 0j), TypeError, "got torch.complex64 .T1"),
+    "complex": (lambda x, w, b: ct.conv2d(x + 0j, w), TypeError, "got input torch.complex64, weight .* .T2"),
     "two types": (
         lambda x, w, b: ct.conv2d(x.half(), w, b), TypeError,
         "one type; got input torch.float16, weight torch.float32, bias torch.float32 .T2",

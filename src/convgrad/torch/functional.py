@@ -9,7 +9,7 @@ import torch
 
 from convgrad.engines.settings import accuracy
 from convgrad.spec.rules import refuse
-from convgrad.torch import plain, recorded
+from convgrad.torch import expanded, instead, plain, recorded
 from convgrad.torch.arguments import PerAxis, at_end, by_name, spread
 from convgrad.torch.extents import Ints, Pads
 from convgrad.torch.kernels import Tensor, is_channels_last
@@ -240,11 +240,13 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> linear(torch.ones(2, 3), torch.ones(1, 3), torch.ones(1)).tolist()
     [[4.0], [4.0]]
     """
-    if has_torch_function((input, weight, bias)) and not compiling():
-        return handed_over(linear, (input, weight, bias), input, weight, bias)
-    if plain.wanted():
-        return torch.nn.functional.linear(input, weight, bias)
     try:
+        if expanded.is_expanded(weight) or expanded.is_expanded(bias):
+            return expanded.layer(linear, "linear", input, weight, bias)
+        if has_torch_function((input, weight, bias)) and not compiling():
+            return handed_over(linear, (input, weight, bias), input, weight, bias)
+        if plain.wanted() or plain.is_empty(weight):
+            return torch.nn.functional.linear(input, weight, bias)
         shape, rank = recorded.numbers(weight.shape), input.dim()
         if len(shape) != 2:  # G1
             refuse("G1", "linear", f"weight must have two axes, (O, C); got {shape}")
@@ -271,6 +273,7 @@ _PUBLIC = {function.__name__: function for function in (convolution, conv1d, con
 # -- shared helpers ------------------------------------------------------------------------------------------------
 
 
+@instead.first
 def conv_layer(
     name: str,
     axes: int | None,
@@ -313,6 +316,7 @@ def conv_layer(
         refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))
 
 
+@instead.first
 def transpose_layer(
     name: str,
     axes: int | None,

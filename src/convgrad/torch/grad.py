@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from convgrad.engines.settings import accuracy
+from convgrad.torch import instead
 from convgrad.torch.extents import Ints, unread
 from convgrad.torch.kernels import Tensor, is_channels_last
 from convgrad.torch.operators import call
@@ -279,6 +280,7 @@ def conv_transpose3d_weight(
 
 
 @overridable(globals(), "conv{}d_input", 1, 2)
+@instead.gradient("input", transposed=False)
 def _by_input(
     axes: int, size: Sequence[int], weight: Tensor, grad: Tensor, stride: PerAxis, pad: PerAxis, dilation: PerAxis,
     groups: int,
@@ -299,6 +301,7 @@ def _by_input(
 
 
 @overridable(globals(), "conv{}d_weight", 0, 2)
+@instead.gradient("weight", transposed=False)
 def _by_weight(
     axes: int, given: Tensor, size: Sequence[int], grad: Tensor, stride: PerAxis, pad: PerAxis, dilation: PerAxis,
     groups: int,
@@ -316,6 +319,7 @@ def _by_weight(
 
 
 @overridable(globals(), "conv_transpose{}d_input", 1, 2)
+@instead.gradient("input", transposed=True)
 def _by_transposed_input(
     axes: int, size: Sequence[int], weight: Tensor, grad: Tensor, stride: PerAxis, pad: PerAxis, dilation: PerAxis,
     groups: int,
@@ -334,6 +338,7 @@ def _by_transposed_input(
 
 
 @overridable(globals(), "conv_transpose{}d_weight", 0, 2)
+@instead.gradient("weight", transposed=True)
 def _by_transposed_weight(
     axes: int, given: Tensor, size: Sequence[int], grad: Tensor, stride: PerAxis, pad: PerAxis, dilation: PerAxis,
     groups: int,

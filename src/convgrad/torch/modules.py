@@ -24,7 +24,10 @@ from convgrad.torch.pristine import KINDS, kind_of, replaced
 _SHOWN = 8  # max number of classes in a warning
 Model = TypeVar("Model")  # so that editors show the type of the result
 _SETTINGS = {"convgrad_max_error": None, "convgrad_tune": False}  # defaults; `reproducible` sets a module's values
-_FORMATS = {dtype: fmt.name for dtype, fmt in formats_of(torch).items() if fmt is not F64}  # types with kernels
+# types with kernels; complex64 is computed by sums in f32
+_FORMATS = {dtype: fmt.name for dtype, fmt in formats_of(torch).items() if fmt is not F64} | {
+    torch.complex64: "complex64"
+}
 
 
 def _conv_forward(self: Any, input: Any, weight: Any, bias: Any) -> Any:
@@ -88,7 +91,7 @@ def reproducible(
 
     A warning names each layer that PyTorch still computes, with the reason. Possible reasons are: the class overrides
     PyTorch's forward, a method of PyTorch's class was replaced, the layer is lazy and was never called, its parameters
-    are f64 or complex, or TorchScript compiled it. A forward may also call a function such as
+    are f64 or complex128, or TorchScript compiled it. A forward may also call a function such as
     ``torch.nn.functional.conv2d``. `reproducible` finds only modules, so replace such a function with the function of
     the same name in `convgrad.torch.functional`. If `reproducible` finds no layer, a warning lists the classes of the
     model's modules.

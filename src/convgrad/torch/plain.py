@@ -1,4 +1,7 @@
-"""The layers as PyTorch's own operators. Exports to ONNX use them, because ONNX cannot call convgrad."""
+"""The layers as PyTorch's own operators.
+
+Exports to ONNX use them, because ONNX cannot call convgrad, and layers without input channels, which sum nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,39 @@ def wanted() -> bool:
     """Return whether one of PyTorch's two ONNX exporters is tracing the caller."""
     traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
     return traced and bool(torch.onnx.is_in_onnx_export())
+
+
+def is_empty(weight: Any) -> bool:
+    """Return whether weights have no elements. A trace never has such weights."""
+    return isinstance(weight, torch.Tensor) and not torch._C._get_tracing_state() and 0 in weight.shape
+
+
+def has_no_channels(name: str, input: Tensor, weight: Tensor) -> bool:
+    """Return whether a convolution has no input channels, so that PyTorch returns an empty result.
+
+    PyTorch refuses transposed layers without channels, and all layers without output channels.
+    """
+    if not is_empty(weight):
+        return False
+    axes = weight.dim() - 2
+    at = input.dim() - axes - 1  # the axis of channels
+    if "transpose" in name or axes not in (1, 2, 3) or at not in (0, 1):
+        return False
+    return bool(weight.shape[0]) and not weight.shape[1] and not input.shape[at]
+
+
+def sums_nothing(weight: Any) -> bool:
+    """Return whether weights, or the size of weights, have outputs, but no input channels."""
+    size = getattr(weight, "shape", weight)
+    if torch._C._get_tracing_state() or not isinstance(size, Sequence) or len(size) not in (3, 4, 5):
+        return False
+    return bool(size[0]) and not size[1]
+
+
+def without_channels(given: dict[str, Any]) -> Tensor:
+    """Return the empty result of a convolution without input channels, for the arguments of the function."""
+    words = ("name", "input", "weight", "bias", "stride", "begin", "end", "dilation", "groups")
+    return convolution(*[given[word] for word in words])
 
 
 def convolution(

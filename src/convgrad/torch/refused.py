@@ -12,9 +12,11 @@ from convgrad.errors import ConvgradError
 from convgrad.libraries.library import Refusal
 from convgrad.libraries.torch import ELSEWHERE, TORCH
 from convgrad.spec.rules import refuse
+from convgrad.torch.errors import runtime_error
 from convgrad.torch.problems import FORMATS
 
 Words = tuple[tuple[str, str], ...]
+TYPES = (*FORMATS, torch.complex64, torch.complex128)  # types of a layer's tensors
 
 # Patterns in the operators' messages, and their replacements. If two patterns match, the first is used.
 _COMMON = (
@@ -48,9 +50,16 @@ def of_gradient(**names: str) -> Words:
 def refused(name: str, error: Exception, tensors: Mapping[str, Any], words: Words) -> NoReturn:
     """Raise ``error`` again, with the names of PyTorch's function ``name`` and of its arguments.
 
-    Errors of other libraries are raised unchanged unless a tensor is the cause. Call this function in an ``except``
-    block.
+    convgrad's errors become RuntimeErrors too. Errors of other libraries are raised unchanged unless a tensor is the
+    cause. Call this function in an ``except`` block.
     """
+    try:
+        _refused(name, error, tensors, words)
+    except ConvgradError as found:
+        raise runtime_error(found) from None
+
+
+def _refused(name: str, error: Exception, tensors: Mapping[str, Any], words: Words) -> NoReturn:
     given = {what: tensor for what, tensor in tensors.items() if tensor is not None or what != "bias"}
     for what, tensor in given.items():
         if not isinstance(tensor, torch.Tensor):  # T1
@@ -62,7 +71,7 @@ def refused(name: str, error: Exception, tensors: Mapping[str, Any], words: Word
     if " " in operator:  # a message of the CUDA driver, which names no operator
         sentence = str(error)
     if sentence.endswith(("[T1]", "[T2]")):
-        _types(name, given)
+        check_types(name, given)
     pattern = "|".join(f"({ours})" for ours, _ in words)
     sentence = re.sub(pattern, lambda met: words[(met.lastindex or 0) - 1][1], sentence)
     raise type(error)(f"{name}: {sentence}") from None
@@ -73,17 +82,20 @@ def _no_memory(name: str, given: Mapping[str, Any]) -> None:
     for what, tensor in given.items():
         if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
             continue
-        refusal = TORCH.refusal(tensor, _NO_MEMORY)
+        try:
+            refusal = TORCH.refusal(tensor, _NO_MEMORY)
+        except Exception:  # a tensor of another class may refuse every question; the first error then remains
+            continue
         if refusal and refusal.rule == "D1":  # D1
             refuse("D1", name, refusal.words.format(name=what, got=tensor))
 
 
-def _types(name: str, given: Mapping[str, Any]) -> None:
-    """Raise by rule T1 if a tensor's type is unsupported, else by rule T2: the tensors' types differ."""
-    for what, tensor in given.items():
-        if tensor.dtype not in FORMATS:  # T1
-            refuse("T1", name, f"{what} must be a tensor of {', '.join(map(str, FORMATS))}; got {tensor.dtype}")
-    got = ", ".join(f"{what} {tensor.dtype}" for what, tensor in given.items())
-    refuse(  # T2
-        "T2", name, f"all tensors must have one type; got {got}"
-    )
+def check_types(name: str, given: Mapping[str, Any]) -> None:
+    """Raise by rule T1 if a tensor's type is unsupported, and by rule T2 if the tensors' types differ."""
+    there = {what: tensor.dtype for what, tensor in given.items() if isinstance(tensor, torch.Tensor)}
+    for what, dtype in there.items():
+        if dtype not in TYPES:  # T1
+            refuse("T1", name, f"{what} must be a tensor of {', '.join(map(str, TYPES))}; got {dtype}")
+    if len(set(there.values())) > 1:  # T2
+        got = ", ".join(f"{what} {dtype}" for what, dtype in there.items())
+        refuse("T2", name, f"all tensors must have one type; got {got}")
