@@ -216,6 +216,8 @@ def _from_library(library: Library, value: object, operator: str, name: str, to_
     try:
         refusal = library.refusal(value, library.not_written + library.refused if to_write else library.refused)
         if refusal is None:
+            if to_write:
+                library.unshared(library.loaded, value)
             return library.array(library.loaded, value)
     except Exception as error:  # D1: a library may raise any exception for an array that it cannot convert
         refusal = library.refusal(value, library.refused_there)

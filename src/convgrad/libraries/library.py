@@ -39,6 +39,9 @@ class Library:
     refused: tuple[Refusal, ...]
     not_written: tuple[Refusal, ...]  # further refusals, for an ``out`` array
     refused_there: tuple[Refusal, ...] = ()  # refusals that are tested only after an error of ``array``
+    unshared: Callable[[Any, Any], object] = lambda module, array: (
+        None
+    )  # gives an array that is to be written own memory
     pool: str = OWN  # the pool whose threads compute, unless the context selects a pool
 
     @property

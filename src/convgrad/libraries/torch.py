@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.engines.settings import OPENMP
@@ -22,15 +23,58 @@ def formats_of(torch: Any) -> dict[Any, Format]:
 
 
 def array_of(torch: Any, tensor: Any) -> Array:
-    """Return a tensor as a NumPy array on its memory, also for bf16 and f8, which need ml_dtypes."""
+    """Return a tensor as a NumPy array on its memory, also for bf16 and f8, which need ml_dtypes.
+
+    The array is read-only if the tensor shares its memory until one is written to (copy on write).
+    """
     if tensor.is_neg():  # a flag says that the memory has the opposite signs
         tensor = tensor.resolve_neg()
     fmt = formats_of(torch).get(tensor.dtype)
     bits = getattr(torch, fmt.bits.name) if fmt is not None and fmt.is_extension else None
-    array: Array = tensor.numpy() if bits is None else tensor.view(bits).numpy()
+    seen = tensor if bits is None else tensor.view(bits)
+    array: Array = _read(torch, seen) if torch._C._is_cow_tensor(seen) else seen.numpy()
     if array.flags.owndata and array.size:  # NumPy has allocated the memory, because the tensor has none
         raise BufferError("a tensor that has no memory")
     return array if fmt is None or bits is None else array.view(fmt.dtype)
+
+
+class _Memory:
+    """A tensor's memory for NumPy. PyTorch would copy a tensor that shares its memory if it was opened for writing."""
+
+    def __init__(self, torch: Any, tensor: Any) -> None:
+        dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
+        self.tensor = tensor  # keeps the memory
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": tuple(tensor.shape),
+            "strides": tuple([stride * dtype.itemsize for stride in tensor.stride()]),
+            "typestr": dtype.str,
+            "data": (address_of(torch)(tensor), True),
+        }
+
+
+def _read(torch: Any, tensor: Any) -> Array:
+    return np.asarray(_Memory(torch, tensor.detach()))
+
+
+@cache
+def address_of(torch: Any) -> Callable[[Any], int]:
+    """Return the function that returns the address of a tensor which is only read.
+
+    ``data_ptr`` would first copy memory that several tensors share until one is written to.
+    """
+
+    def address(tensor: Any) -> int:
+        storage: int = torch._C._data_address(tensor)
+        begin: int = tensor.storage_offset() * tensor.element_size()
+        return storage + begin
+
+    const: Callable[[Any], int] = getattr(torch.Tensor, "const_data_ptr", address)  # not in PyTorch 2.6
+    return const
+
+
+def _unshared(torch: Any, tensor: Any) -> None:
+    tensor.data_ptr()  # PyTorch copies memory that several tensors share
 
 
 def _like(torch: Any, tensor: Any) -> Callable[[Array], Any]:
@@ -154,5 +198,16 @@ _NOT_WRITTEN = (
 )
 
 TORCH = Library(
-    "torch", "Tensor", "torch.", array_of, _like, _written, _detached, _REFUSED, _NOT_WRITTEN, _REFUSED_THERE, OPENMP
+    "torch",
+    "Tensor",
+    "torch.",
+    array_of,
+    _like,
+    _written,
+    _detached,
+    _REFUSED,
+    _NOT_WRITTEN,
+    _REFUSED_THERE,
+    _unshared,
+    OPENMP,
 )

@@ -48,7 +48,7 @@ def layer(
     vector = None if bias is None else torch.view_as_real(_settled(bias)).flatten()
     real = (channels(input, axes), weights(weight, transposed), vector)
     with torch.autocast("cuda" if input.is_cuda else "cpu", enabled=False):  # PyTorch casts no complex tensors either
-        return joined(named(compute, real, own), axes)
+        return complex_of(named(compute, real, own), axes)
 
 
 def gradient(
@@ -67,7 +67,7 @@ def gradient(
     doubled = (*[2 * extent for extent in size[2 - both : 2]], *size[2:])
     operand = channels(tensor, axes) if of == "weight" else weights(tensor, transposed)
     result = named(compute, ((*size[: 2 - both], *doubled), operand, channels(grad, axes)), own)
-    return folded(result, transposed) if of == "weight" else joined(result, axes)
+    return folded(result, transposed) if of == "weight" else complex_of(result, axes)
 
 
 def channels(tensor: Tensor, axes: int) -> Tensor:
@@ -76,7 +76,7 @@ def channels(tensor: Tensor, axes: int) -> Tensor:
     return torch.view_as_real(_settled(tensor)).movedim(-1, at + 1).flatten(at, at + 1)
 
 
-def joined(tensor: Tensor, axes: int) -> Tensor:
+def complex_of(tensor: Tensor, axes: int) -> Tensor:
     """Return the complex tensor with these real channels, in the same memory format: the inverse of ``channels``."""
     at = tensor.dim() - axes - 1
     last = is_channels_last(tensor)

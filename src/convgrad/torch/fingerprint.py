@@ -13,6 +13,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from convgrad.errors import InvalidDataTypeError
+from convgrad.libraries.torch import array_of
 from convgrad.words import counted
 
 _SHOWN = 8  # max number of tensors in a warning
@@ -98,7 +99,7 @@ def _here(tensor: Any) -> Any:
 def _bytes(here: Any) -> Any:
     """Return the elements of a tensor from `_here` in C order, little endian, as bytes."""
     number = here.real if here.is_complex() else here  # the bytes of each part are reversed separately
-    return little_endian(here.reshape(-1).view(torch.uint8).numpy(), number.element_size(), sys.byteorder)
+    return little_endian(array_of(torch, here.reshape(-1).view(torch.uint8)), number.element_size(), sys.byteorder)
 
 
 def _not_finite(here: Any) -> str:

@@ -14,7 +14,7 @@ from convgrad import engines
 from convgrad.engines.settings import asked_of_us, count, on, selection
 from convgrad.engines.settings import tune as measured
 from convgrad.functional.call import REMEMBERED
-from convgrad.libraries.torch import TORCH
+from convgrad.libraries.torch import TORCH, address_of
 from convgrad.spec.activation import activated
 from convgrad.spec.chosen import DIRECT
 from convgrad.spec.problem import Problem
@@ -36,7 +36,8 @@ Tensor = Any  # torch.Tensor, which type checkers find only if PyTorch is instal
 Lying = tuple[Any, Ints, Ints, int]  # type, shape, strides in elements, and the number of the GPU, or -1 for the CPU
 
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # PyTorch's channels-last formats by rank
-_LOW = 1 << 32  # if the memory was freed, data_ptr is smaller: only the offset of a view
+_LOW = 1 << 32  # if the memory was freed, the address is smaller: only the offset of a view
+_address = address_of(torch)
 
 
 def forward(
@@ -168,7 +169,7 @@ class _Call:
     def __call__(self, given: tuple[Tensor, ...]) -> Tensor:
         """Return the result as a new tensor."""
         out = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)
-        operands = [tensor.data_ptr() for tensor in given]
+        operands = [_address(tensor) for tensor in given]
         if min(operands) < _LOW:
             _see_memory(given)
         began = 0.0 if (calls := _timed.get()) is None else cuda.now(self.device)
@@ -257,7 +258,7 @@ def common_device(devices: Sequence[Any]) -> Any:
 def _see_memory(given: tuple[Tensor, ...]) -> None:
     """Raise by rule D1 if the memory of a tensor was freed."""
     for tensor in given:
-        if tensor.numel() and not tensor.untyped_storage().data_ptr():  # D1
+        if tensor.numel() and not torch._C._data_address(tensor):  # D1: the address of its storage
             refuse(
                 "D1",
                 "convgrad.torch",
