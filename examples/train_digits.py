@@ -52,7 +52,7 @@ def load(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        sys.exit(f"{module} is missing: pip install 'convgrad[examples]'")
+        sys.exit(f"{module} is missing: pip install scikit-learn matplotlib")
 
 
 def split_images(digits: Any) -> tuple[Array, Array, Array, Array]:

@@ -47,6 +47,14 @@ def test_the_newest_changes_are_of_this_version() -> None:
     assert newest[1] == convgrad.__version__
 
 
+def test_nobody_is_told_to_install_convgrad_from_an_index() -> None:
+    """No index has the package, so messages and pages name other packages, or the folder of the sources."""
+    texts = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
+    texts += [path for folder in ("src", "examples", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    told = re.compile(r"pip install [^\n`]*(?<![\w./-])convgrad(?![\w/])|convgrad\[")
+    assert [path.name for path in texts if told.search(path.read_text(encoding="utf-8"))] == []
+
+
 def test_the_oldest_versions_that_are_tested_are_the_oldest_that_are_allowed() -> None:
     tested = dict(line.split("==") for line in (ROOT / "tests/oldest.txt").read_text().split() if "==" in line)
     allowed = [re.match(r"(\w+)>=([\d.]+)", one) for one in PROJECT["dependencies"]]

@@ -51,7 +51,7 @@ def package() -> Any:
     try:
         import onnx  # noqa: PLC0415 - an extra, needed for these files only
     except ImportError as error:
-        raise FileError("ONNX models need the onnx package: pip install 'convgrad[onnx]'") from error
+        raise FileError("ONNX models need the onnx package: pip install onnx") from error
     return onnx
 
 

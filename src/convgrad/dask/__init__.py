@@ -1,13 +1,13 @@
 """Convolutions of Dask arrays. Results have the same bits as a single call, with any chunks and any workers.
 
-Install Dask with the extra ``convgrad[dask]``. ``import convgrad`` alone does not load Dask.
+Install Dask with ``pip install "dask[array,distributed]"``. ``import convgrad`` alone does not load Dask.
 """
 
 try:
     import dask.array
     import dask.array.core
 except ImportError as error:
-    raise ImportError("convgrad.dask needs Dask's arrays: pip install 'convgrad[dask]'") from error
+    raise ImportError("convgrad.dask needs Dask's arrays: pip install 'dask[array,distributed]'") from error
 if dask.array.Array is not dask.array.core.Array:
     raise ImportError(
         "convgrad.dask needs arrays with task graphs; got array.query-planning. Set DASK_ARRAY__QUERY_PLANNING=False"

@@ -54,5 +54,5 @@ def package() -> Any:
     try:
         import torch  # noqa: PLC0415 - an extra, needed for these files only
     except ImportError as error:
-        raise FileError(".pt files need torch: pip install 'convgrad[torch]'") from error
+        raise FileError(".pt files need torch: pip install torch") from error
     return torch

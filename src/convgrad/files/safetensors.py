@@ -106,5 +106,5 @@ def package() -> Any:
     try:
         import safetensors  # noqa: PLC0415 - an extra, needed for these files only
     except ImportError as error:
-        raise FileError("safetensors files need the safetensors package: pip install 'convgrad[files]'") from error
+        raise FileError("safetensors files need the safetensors package: pip install safetensors") from error
     return safetensors

@@ -1,12 +1,12 @@
 """Convolutions of JAX arrays: JAX can trace, compile, batch and differentiate them any number of times.
 
-Install JAX with the extra ``convgrad[jax]``. ``import convgrad`` alone does not load JAX.
+Install JAX with ``pip install jax``. ``import convgrad`` alone does not load JAX.
 """
 
 try:
     from jax import __version__, __version_info__
 except ImportError as error:
-    raise ImportError("convgrad.jax needs JAX: pip install 'convgrad[jax]'") from error
+    raise ImportError("convgrad.jax needs JAX: pip install jax") from error
 if __version_info__ < (0, 10):
     raise ImportError(f"convgrad.jax needs JAX 0.10 or later; got {__version__}")
 

@@ -1,9 +1,9 @@
-"""Convolutions of PyTorch's tensors, with derivatives of any order. Install PyTorch with "convgrad[torch]"."""
+"""Convolutions of PyTorch's tensors, with derivatives of any order. Install PyTorch with ``pip install torch``."""
 
 try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
-    raise ImportError('convgrad.torch needs PyTorch: pip install "convgrad[torch]"') from error
+    raise ImportError("convgrad.torch needs PyTorch: pip install torch") from error
 
 from convgrad.torch import flops as _flops  # noqa: F401  (registers the formulas of flops)
 from convgrad.torch import grad
