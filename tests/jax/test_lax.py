@@ -2,105 +2,106 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import convgrad
-from tests.support.tiers import tiers
+from tests.support.tiers import then_long, tiers
 
 jax = pytest.importorskip("jax")
 
-import convgrad.jax as cj  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
 
-ORDERS = {
-    1: [None, ("NWC", "WIO", "NWC"), ("NCW", "WIO", "NWC"), ("WCN", "IWO", "CNW")],
-    2: [None, ("NHWC", "HWIO", "NHWC"), ("NHWC", "OIHW", "NCHW"), ("CWNH", "OHIW", "HNCW")],
-    3: [None, ("NDHWC", "DHWIO", "NDHWC")],
-}
+import convgrad.jax as cj  # noqa: E402
+from tests.jax.configurations import drawn, values, wrong  # noqa: E402
+
+THEIRS, OURS = jax.lax.conv_general_dilated, cj.lax.conv_general_dilated
+FUNCTIONS = (THEIRS, OURS)
 
 
 def integers(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
     return rng.integers(-3, 4, shape).astype(dtype)
 
 
-def laid(canonical: tuple[int, ...], order: str | None, first: str) -> tuple[int, ...]:
-    """Return a canonical shape as a spec of jax.lax orders it; ``first`` are the letters of its first two axes."""
-    if order is None:
-        return canonical
-    spatial = iter(sorted({*order} - {*first}, key=SPATIAL.index))
-    at = {first[0]: canonical[0], first[1]: canonical[1]} | dict(zip(spatial, canonical[2:], strict=True))
-    return tuple(at[letter] for letter in order)
+def with_gradients(function: Any, keywords: dict[str, Any], lhs: Any, rhs: Any, cotangent: Any) -> Any:
+    """Return the result, and the gradients if there is a cotangent."""
+
+    def computed(lhs: Any, rhs: Any, cotangent: Any) -> Any:
+        if cotangent is None:
+            return [function(lhs, rhs, **keywords)]
+        result, back = jax.vjp(lambda lhs, rhs: function(lhs, rhs, **keywords), lhs, rhs)
+        return [result, *back(cotangent)]
+
+    return jax.jit(computed)(lhs, rhs, cotangent)
 
 
-SPATIAL = "DHW"
-
-
-def drawn(rng: np.random.Generator) -> tuple[Any, Any, dict[str, Any]]:
-    axes = int(rng.integers(1, 4))
-    order = ORDERS[axes][rng.integers(len(ORDERS[axes]))]
-    groups, inner, outer, batch = (int(n) for n in rng.integers(1, 4, 4))
-    batches = int(rng.integers(1, 4)) if rng.random() < 0.3 else 1
-    groups = groups if batches == 1 else 1
-    kernel = tuple(int(k) for k in rng.integers(1, 4, axes))
-    dilation = [int(d) for d in rng.integers(1, 3, axes)]
-    extents = tuple(int(rng.integers(0 if rng.random() < 0.1 else 4, 10)) for _ in range(axes))
-    keywords: dict[str, Any] = {
-        "window_strides": [int(s) for s in rng.integers(1, 4, axes)],
-        "rhs_dilation": dilation,
-        "dimension_numbers": order,
-        "feature_group_count": groups,
-        "batch_group_count": batches,
-    }
-    if rng.random() < 0.5:
-        keywords["lhs_dilation"] = [int(d) for d in rng.integers(1, 4, axes)]
-        keywords["window_strides"] = [1] * axes
-    if "lhs_dilation" not in keywords and rng.random() < 0.5:
-        keywords["padding"] = str(rng.choice(["SAME", "same_lower", "VALID"]))
-    else:
-        keywords["padding"] = [(int(low), int(high)) for low, high in rng.integers(-3, 7, (axes, 2))]
-    lhs = laid((batches * batch, groups * inner, *extents), order and order[0], "NC")
-    rhs = laid((batches * groups * outer, inner, *kernel), order and order[1], "OI")
-    return integers(rng, lhs), integers(rng, rhs), keywords
-
-
-@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.long] * (seed > 2)) for seed in range(300)])
-def test_general_convolutions(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    lhs, rhs, keywords = drawn(rng)
+def assert_as_jax(lhs: Any, rhs: Any, keywords: dict[str, Any]) -> None:
+    """Check values, and gradients of operands that have any; integers are exact. Check refusals of both."""
     try:
-        expected = jax.lax.conv_general_dilated(lhs, rhs, **keywords)
-    except (TypeError, ValueError):  # an extent of nothing, or less, that it has no sense for
-        with pytest.raises((convgrad.ConvgradError, TypeError, ValueError)):
-            cj.conv_general_dilated(lhs, rhs, **keywords)
+        kind = jax.eval_shape(lambda lhs, rhs: THEIRS(lhs, rhs, **keywords), lhs, rhs)
+    except (TypeError, ValueError):
+        with pytest.raises(convgrad.ConvgradError):
+            OURS(lhs, rhs, **keywords)
         return
-    got = cj.conv_general_dilated(lhs, rhs, **keywords)
-    assert (got.shape, got.dtype) == (expected.shape, expected.dtype), keywords
-    assert np.array_equal(got, expected), keywords
+    floating = jnp.issubdtype(lhs.dtype, jnp.inexact)
+    cotangent = values(np.random.default_rng(0), kind.shape, str(kind.dtype)) if floating else None
+    got = with_gradients(OURS, keywords, lhs, rhs, cotangent)
+    assert (got[0].shape, got[0].dtype) == (kind.shape, kind.dtype), keywords
+    if 0 in rhs.shape:  # XLA refuses a rhs without taps
+        assert not any(np.any(array) for array in got), keywords
+        return
+    try:
+        expected = with_gradients(THEIRS, keywords, lhs, rhs, cotangent)
+    except ValueError:  # JAX has no gradient if the padding of its convolution is too negative
+        got, expected = got[:1], with_gradients(THEIRS, keywords, lhs, rhs, None)
+    for one, other in zip(got, expected, strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype), keywords
+        assert np.array_equal(one, other), keywords
 
 
-FUNCTIONS = (jax.lax.conv_general_dilated, cj.conv_general_dilated)
+QUICK = [162, 178]  # strides with lhs_dilation of f32 in groups, and of complex numbers in batch groups
+
+
+@pytest.mark.parametrize("seed", then_long(QUICK, (seed for seed in range(400) if seed not in QUICK)))
+def test_general_convolutions(seed: int) -> None:
+    assert_as_jax(*drawn(seed))
+
+
+def is_refused(function: Any, lhs: Any, rhs: Any, keywords: dict[str, Any]) -> bool:
+    """Trace a call. An error other than convgrad's is raised for convgrad's function."""
+    try:
+        jax.eval_shape(lambda lhs, rhs: function(lhs, rhs, **keywords), lhs, rhs)
+    except convgrad.ConvgradError:
+        return True
+    except Exception:
+        if function is OURS:
+            raise
+        return True
+    return False
+
+
+@pytest.mark.parametrize("first", then_long([0], range(30, 1000, 30)))
+def test_every_call_is_served_or_refused_by_name(first: int) -> None:
+    for seed in range(first, first + 30):
+        assert is_refused(OURS, *drawn(seed)) == is_refused(THEIRS, *drawn(seed)), seed
+        assert is_refused(OURS, *wrong(seed)), seed
+
+
 EMPTY = [
     {"window_strides": [1], "padding": [(-7, 9)]},  # nothing but padding is left
     {"window_strides": [1], "padding": "VALID"},
     {"window_strides": [2], "padding": [(0, -3)]},
     {"window_strides": [1], "padding": [(0, -6)], "lhs_dilation": [2]},
+    {"window_strides": [3], "padding": [(0, -6)], "lhs_dilation": [2]},
 ]
 
 
 @tiers("keywords", EMPTY, every=3)
 def test_what_meets_nothing_is_zeros_or_empty_and_so_are_gradients(keywords: dict[str, Any]) -> None:
-    lhs, rhs = np.ones((2, 3, 4), np.float32), np.ones((2, 3, 5), np.float32)
-
-    def with_gradients(function: Any) -> Any:
-        result, back = jax.vjp(lambda lhs, rhs: function(lhs, rhs, **keywords), lhs, rhs)
-        return result, *back(result + 1)
-
-    theirs, ours = (jax.jit(with_gradients, static_argnums=0)(f) for f in FUNCTIONS)
-    for expected, got in zip(theirs, ours, strict=True):
-        assert np.array_equal(got, expected)
-        assert got.shape == expected.shape
+    assert_as_jax(np.ones((2, 3, 4), np.float32), np.ones((2, 3, 5), np.float32), keywords)
 
 
 TRANSPOSED = [
@@ -110,6 +111,8 @@ TRANSPOSED = [
     {"strides": [2, 2], "padding": [(1, 0), (0, 2)]},
     {"strides": [2, 2], "padding": [(1, 0), (0, 2)], "use_consistent_padding": True},
     {"strides": [1, 1], "padding": "SAME"},
+    {"strides": [1, 1], "padding": "SAME_LOWER"},
+    {"strides": [1, 1], "padding": "same", "rhs_dilation": [2, 1]},
     {"strides": [5, 5], "padding": "VALID", "dimension_numbers": ("NCHW", "HWIO", "NCHW")},
 ]
 
@@ -128,14 +131,41 @@ def test_transposed_convolutions(number: int) -> None:
     assert np.array_equal(got, expected), keywords
 
 
+def test_conv_transpose_without_spatial_axes() -> None:
+    rng = np.random.default_rng(8)
+    lhs, rhs = integers(rng, (2, 3)), integers(rng, (4, 3))
+    for padding in "SAME", []:
+        got, expected = (
+            f(lhs, rhs, [], padding, transpose_kernel=True) for f in (cj.lax.conv_transpose, jax.lax.conv_transpose)
+        )
+        assert got.tolist() == expected.tolist() == (lhs @ rhs.T).tolist()
+
+
 UNSUPPORTED, INVALID = convgrad.UnsupportedError, convgrad.InvalidAttributeError
+SHAPE, KIND = convgrad.InvalidShapeError, convgrad.InvalidDataTypeError
+FEW_BITS = jnp.ones((1, 3, 2), jnp.float8_e4m3b11fnuz)
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"batch_group_count": 2}, INVALID, "batch_group_count must divide.*got 2, 1, 2 and 1"),
-    ({"lhs_dilation": [2], "window_strides": [3]}, UNSUPPORTED,
-     r"window_strides must be 1 where .* got window_strides \(3,\) and lhs_dilation \(2,\)"),
     ({"lhs_dilation": [2], "padding": "SAME"}, INVALID, "'SAME'. Use conv_transpose"),
     ({"padding": "FULL"}, INVALID, "one of SAME, SAME_LOWER, VALID, or pairs"),
-    ({"feature_group_count": 2}, convgrad.InvalidShapeError, "G"),
+    ({"feature_group_count": 2}, SHAPE, "lhs must have feature_group_count times as many channels as rhs .* got 3 ch"),
+    ({"feature_group_count": 3, "rhs": np.ones((2, 1, 2))}, SHAPE, "feature_group_count must divide .* got 3 and 2"),
+    ({"feature_group_count": 0}, INVALID, "feature_group_count must be an integer of at least 1; got 0"),
+    ({"padding": 1}, INVALID, r"padding must be one of SAME, .* got 1. Use \[\(1, 1\)\]"),
+    ({"padding": (1, 1)}, INVALID, r"pairs \(low, high\) of integers, one for each of the 1 .* axes; got \(1, 1\)\n"),
+    ({"padding": [(0, -6)]}, INVALID, r"remove no more than the 5 positions of an axis of lhs; got \(0, -6\)"),
+    ({"window_strides": 2}, INVALID, r"window_strides must have one integer of at least 1 for .* got 2. Use \(2,\)"),
+    ({"lhs_dilation": [1, 1]}, INVALID, r"lhs_dilation must have one integer .* the 1 spatial axes; got \[1, 1\]"),
+    ({"rhs_dilation": [0]}, INVALID, r"rhs_dilation must have one integer of at least 1 .* got \[0\]"),
+    ({"rhs": np.ones((2, 3))}, SHAPE, r"lhs and rhs must have the same rank, .* got shapes \(1, 3, 5\) and \(2, 3\)"),
+    ({"lhs": None}, KIND, "convgrad.jax: an operand must be an array of numbers; got NoneType"),
+    ({"rhs": np.ones((2, 3, 2), np.float16)}, KIND, "must have the same type; got float32 and float16"),
+    ({"lhs": FEW_BITS, "rhs": FEW_BITS}, KIND, "arrays of f32, .* or of complex numbers; got float8_e4m3b11fnuz"),
+    ({"dimension_numbers": ("NCH", "OIW", "NCH")}, INVALID, "must each have the same set of spatial characters"),
+    ({"dimension_numbers": jax.lax.ConvDimensionNumbers((0, 1, 1), (0, 1, 2), (0, 1, 2))}, INVALID,
+     "dimension_numbers must have every axis from 0 to 2 once"),
+    ({"preferred_element_type": np.int32}, KIND, "a type that can have the results of float32; got .*int32"),
+    ({"preferred_element_type": np.float64}, UNSUPPORTED, "float64 must be enabled in JAX.*jax_enable_x64"),
     ({"out_sharding": jax.sharding.PartitionSpec("x")}, UNSUPPORTED,
      r"out_sharding must be None; got .*'x'.*\. Use jax.shard_map"),
 ]  # fmt: skip
@@ -146,9 +176,120 @@ def test_what_there_is_no_operator_for_is_refused_by_name(
     keywords: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     given = {"window_strides": [1], "padding": [(0, 0)]} | keywords
-    operands = np.ones((1, 3, 5)), np.ones((2, 3, 2))
+    lhs, rhs = given.pop("lhs", np.ones((1, 3, 5))), given.pop("rhs", np.ones((2, 3, 2)))
     with pytest.raises(error, match=words):
-        jax.eval_shape(lambda lhs, rhs: cj.conv_general_dilated(lhs, rhs, **given), *operands)
+        jax.eval_shape(lambda lhs, rhs: OURS(lhs, rhs, **given), lhs, rhs)
+
+
+WRONG_TRANSPOSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"strides": 2}, INVALID, r"conv_transpose: strides must have one integer .* got 2. Use \(2,\)"),
+    ({"strides": [1, 1]}, INVALID, "conv_transpose: strides must have one integer .* the 1 spatial axes"),
+    ({"rhs_dilation": [2, 2]}, INVALID, "conv_transpose: rhs_dilation must have one integer"),
+    ({"padding": 1}, INVALID, r"conv_transpose: padding must be one of .*pairs \(low, high\) of integers"),
+    ({"padding": [(1, 1)] * 2, "use_consistent_padding": True}, INVALID, "one for each of the 1 spatial axes"),
+    ({"padding": "SAME_LOWER"}, INVALID, "conv_transpose: padding must be SAME, VALID or pairs"),
+    ({"padding": "FULL", "strides": [1]}, INVALID, "conv_transpose: padding must be SAME, VALID or pairs"),
+    ({"dimension_numbers": ("NHC", "OHI")}, INVALID, "conv_transpose: convolution dimension_numbers .* length 3"),
+    ({"rhs": np.ones((2, 2))}, SHAPE, "conv_transpose: lhs and rhs must have the same rank"),
+]
+
+
+@pytest.mark.parametrize(("keywords", "error", "words"), WRONG_TRANSPOSED)
+def test_wrong_arguments_of_conv_transpose(keywords: dict[str, Any], error: type[Exception], words: str) -> None:
+    given = {"strides": [2], "padding": "SAME"} | keywords
+    with pytest.raises(error, match=words):
+        cj.lax.conv_transpose(np.ones((1, 5, 3)), given.pop("rhs", np.ones((2, 3, 3))), **given)
+
+
+# -- what is defined here ------------------------------------------------------------------------------------------
+
+
+def reals(*shape: int) -> Any:
+    return np.random.default_rng([*shape]).standard_normal(shape).astype(np.float32)
+
+
+def test_zeros_inserted_are_not_multiplied() -> None:
+    """Infinite weights, and infinite cotangents, meet positions of lhs only."""
+    lhs, rhs = np.ones((1, 1, 3), np.float32), np.array([[[np.inf, 1]]], np.float32)
+    given = {"padding": [(1, 1)], "window_strides": [3], "lhs_dilation": [2]}
+    result, back = jax.vjp(lambda lhs, rhs: OURS(lhs, rhs, **given), lhs, rhs)
+    assert result.tolist() == [[[1, np.inf]]]  # of positions -1, 0 and 2, 3 of 1 0 1 0 1
+    assert [array.tolist() for array in back(np.array([[[np.inf, 1]]], np.float32))] == [
+        [[[np.inf, np.inf, 0]]],
+        [[[1, np.inf]]],
+    ]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+def test_sums_of_strides_with_lhs_dilation(dtype: Any) -> None:
+    """Each result is a sum of one convolution; the gradient of lhs adds those of both in f32, the last first."""
+    lhs, rhs, cotangent = (jnp.asarray(reals(*shape), dtype) for shape in ((2, 5, 40), (4, 5, 6), (2, 4, 25)))
+    given = {"padding": [(0, 0)], "window_strides": [3], "lhs_dilation": [2]}
+    result, back = jax.vjp(lambda lhs, rhs: OURS(lhs, rhs, **given), lhs, rhs)
+    layer = {"strides": 3, "data_format": "NCX", "weights_format": "OIX"}
+    gradient = np.zeros((2, 5, 40), np.float32)
+    for phase, begin in (1, 2), (0, 0):  # result p and tap k meet if p and k are both odd, or both even
+        src, weights, diff_dst = (
+            np.ascontiguousarray(array, np.float32)
+            for array in (lhs[:, :, begin:], rhs[:, :, phase::2], cotangent[:, :, phase::2])
+        )
+        positions = diff_dst.shape[2]
+        expected = convgrad.convolution(src, weights, **layer, dtype=lhs.dtype)[:, :, :positions]
+        assert np.array_equal(result[:, :, phase::2], expected)
+        used = 3 * (positions - 1) + 3
+        gradient[:, :, begin : begin + used] += convgrad.convolution_backward_data(
+            diff_dst, weights, (2, 5, used), **layer
+        )
+    assert np.array_equal(back(cotangent)[0], gradient.astype(lhs.dtype))
+
+
+def test_complex_numbers_are_real_channels() -> None:
+    """The definition: channels 2c and 2c + 1 are the parts of channel c; groups remain contiguous."""
+    lhs, rhs = reals(2, 4, 7) + 1j * reals(2, 4, 8)[..., 1:], reals(6, 2, 3) + 1j * reals(6, 2, 4)[..., 1:]
+    got = OURS(lhs.astype(np.complex64), rhs.astype(np.complex64), [2], "SAME", feature_group_count=2)
+    src = np.stack([lhs.real, lhs.imag], 2).reshape(2, 8, 7)
+    rows = [np.stack(pair, 2).reshape(6, 4, 3) for pair in ((rhs.real, -rhs.imag), (rhs.imag, rhs.real))]
+    weights = np.stack(rows, 1).reshape(12, 4, 3)
+    layer = {"strides": 2, "auto_pad": "same_upper", "groups": 2, "data_format": "NCX", "weights_format": "OIX"}
+    dst = convgrad.convolution(src.astype(np.float32), weights.astype(np.float32), **layer)
+    assert np.array_equal(got, dst[:, ::2] + 1j * dst[:, 1::2])
+
+
+def test_complex_derivatives_and_batches() -> None:
+    rng = np.random.default_rng(3)
+    lhs, rhs = (
+        jnp.asarray(integers(rng, s) + 1j * integers(rng, s), np.complex64) for s in ((2, 3, 1, 6), (2, 2, 1, 3))
+    )
+
+    def every(conv: Any) -> Any:
+        each = jax.vmap(lambda lhs, rhs: conv(lhs, rhs, [1], "SAME"))
+        return jax.jvp(each, (lhs, rhs), (2 * lhs, 1j * rhs))
+
+    for got, expected in zip(*(jax.jit(every, static_argnums=0)(f) for f in (OURS, THEIRS)), strict=True):
+        assert np.array_equal(got, expected)
+
+
+@pytest.mark.parametrize(("kind", "to"), [("complex64", "complex128"), ("float32", "float64"), ("int32", "float64")])
+def test_results_of_64_bits(kind: str, to: str) -> None:
+    rng = np.random.default_rng(4)
+    with jax.enable_x64(True):
+        lhs, rhs = (jnp.asarray(integers(rng, shape), kind) for shape in ((1, 2, 5), (2, 2, 3)))
+        got, expected = (f(lhs, rhs, [1], "SAME", preferred_element_type=to) for f in (OURS, THEIRS))
+        assert (got.dtype, got.tolist()) == (expected.dtype, expected.tolist())
+
+
+def test_shard_map_over_nothing() -> None:
+    """Zeros differ between devices, as their operands do."""
+    mesh = jax.make_mesh((1,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec("d")
+    each = (
+        jax.jit(
+            jax.shard_map(partial(f, window_strides=[1], padding="VALID"), mesh=mesh, in_specs=spec, out_specs=spec)
+        )
+        for f in FUNCTIONS
+    )
+    got, expected = (f(np.ones((2, 0, 4), np.float32), np.ones((3, 0, 2), np.float32)) for f in each)
+    assert np.array_equal(got, expected)
 
 
 @pytest.mark.long

@@ -78,7 +78,7 @@ WORDS = {
     "scale": (
         "memory source target cut takes plan prefetch durable identity finished head checkpoint progress call run"
     ),
-    "jax": "frame site gate handler primitive call operators run lax reproducible",
+    "jax": "frame site gate handler primitive call operators run window general kinds lax reproducible",
     "dask": "blocks chunks tasks fused graph call operators run",
     "testing": "convolution products gradcheck layers",
     "graph": "limits model resolve fuse given infer partition graph outline document reader writer explain dot",

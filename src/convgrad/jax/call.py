@@ -11,6 +11,7 @@ import numpy as np
 
 from convgrad.arrays import is_shape
 from convgrad.engines.settings import accuracy
+from convgrad.errors import InvalidDataTypeError
 from convgrad.formats import F64, FORMATS
 from convgrad.functional.call import check_options, prepare
 from convgrad.functional.types import DType
@@ -49,19 +50,23 @@ def call(
     ports = [(port.is_shape, value) for port, value in zip(op.operands, operands, strict=False)]
     given: list[Traced] = [value if shape or value is None else array(value) for shape, value in ports]
     for port, value in zip(op.operands, given, strict=False):
-        if not port.is_shape and value is not None and not all(type(extent) is int for extent in value.shape):
-            shape = ", ".join(map(str, value.shape))
-            refuse(
-                "T3", op.name, f"{port.name} must have a shape of integers while a function is traced; got ({shape})"
-            )
+        if not port.is_shape and value is not None:
+            check_shape(op.name, port.name, value)
     arrays = [value for (shape, _), value in zip(ports, given, strict=True) if not shape and value is not None]
     alike = [value if shape or value is None else _alike(value) for (shape, _), value in zip(ports, given, strict=True)]
-    problem = prepare(operator, (*alike, *operands[len(ports) :]), attributes, _named(dtype), lenient=lenient).problem
+    problem = prepare(operator, (*alike, *operands[len(ports) :]), attributes, named(dtype), lenient=lenient).problem
     activated(problem, activation)  # checks rule D13; the bits are the same if the activation follows the rounding
     if problem.note:
         warnings.warn(problem.note, UserWarning, stacklevel=3)
     result = solve(problem, arrays, How(threads, accuracy(max_error, op.name)))
     return jax.numpy.where(result <= 0, result.dtype.type(0), result) if activation else result
+
+
+def check_shape(operator: str, name: str, value: Traced) -> None:
+    """Raise if an operand's shape is not known."""
+    if not all(type(extent) is int for extent in value.shape):  # T3
+        shape = ", ".join(map(str, value.shape))
+        refuse("T3", operator, f"{name} must have a shape of integers while a function is traced; got ({shape})")
 
 
 def array(value: Any) -> Traced:
@@ -71,7 +76,12 @@ def array(value: Any) -> Traced:
     """
     if isinstance(value, jax.Array) or (type(value) is np.ndarray and value.dtype in KEPT):
         return value
-    return jax.numpy.asarray(value)
+    try:
+        return jax.numpy.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidDataTypeError(
+            f"convgrad.jax: an operand must be an array of numbers; got {type(value).__name__}: {error}"
+        ) from None
 
 
 def _alike(operand: Traced) -> Any:
@@ -79,7 +89,7 @@ def _alike(operand: Traced) -> Any:
     return np.ndarray(operand.shape, operand.dtype, _ANY, strides=(0,) * operand.ndim)
 
 
-def _named(dtype: Any) -> object:
+def named(dtype: Any) -> object:
     """Return the NumPy type of a JAX type such as jax.numpy.float32; return other values unchanged."""
     if dtype is None or isinstance(dtype, str):
         return dtype

@@ -42,6 +42,13 @@ def solve(problem: Problem, operands: Sequence[Traced], how: How) -> Traced:
     return primitive.bind(*_on_devices(operands), problem=problem, how=how)
 
 
+def zeros(shape: Sequence[int], dtype: Any, *operands: Traced) -> Traced:
+    """Return an array of zeros, which differs between devices like the operands."""
+    every = frozenset[Any]().union(*(_varying(jax.typeof(operand)) for operand in operands))
+    found = lax.full(shape, 0, dtype)
+    return lax.pcast(found, tuple(every), to="varying") if every else found
+
+
 def _on_devices(operands: Sequence[Traced]) -> list[Traced]:
     """Return the operands, complete on each device. JAX can differentiate this function.
 
