@@ -12,6 +12,7 @@ import pytest
 
 import convgrad
 from tests.support.engine_helpers import digest
+from tests.support.tiers import then_long
 
 jax = pytest.importorskip("jax")
 
@@ -20,6 +21,7 @@ from jax.extend.core import subjaxprs  # noqa: E402
 
 import convgrad.jax as cj  # noqa: E402
 from convgrad.jax import reproducible  # noqa: E402
+from tests.jax.configurations import drawn  # noqa: E402
 
 THEIRS, OURS = jax.lax.conv_general_dilated, cj.lax.conv_general_dilated
 NUMBERS = ("NHWC", "HWIO", "NHWC")
@@ -215,9 +217,91 @@ def test_bf16_and_results_of_another_type() -> None:
         assert_same(reproducible(theirs)(*given), ours(*given))
 
 
-def test_what_is_not_callable_is_refused() -> None:
+# -- what JAX computes ---------------------------------------------------------------------------------------------
+
+NARROW = jnp.float8_e4m3b11fnuz  # a type that convgrad does not have
+LEFT = r"^reproducible: JAX still computes a convolution of float8_e4m3b11fnuz\[1,2,6\] and .*fnuz\[3,2,3\] at "
+PLACE = r"test_reproducible.py:\d+:\d+ \(narrow\), because conv_general_dilated: lhs and rhs must be arrays of f32, "
+
+
+def narrow(x: Any, w: Any) -> Any:
+    """One convolution that is refused, and one that is not."""
+    return THEIRS(x.astype(NARROW), w.astype(NARROW), (1,), "SAME").astype(x.dtype) + THEIRS(x, w, (1,), "SAME")
+
+
+@pytest.mark.parametrize("way", [unchanged, jax.jit, jax.checkpoint, partial(jax.vmap, in_axes=(0, None))])
+def test_what_is_refused_is_left_to_jax(way: Callable[[Model], Model]) -> None:
+    """Each call warns, of programs that were met before too; with strict=True each call raises."""
+    x, w = jnp.ones((1, 1, 2, 6) if isinstance(way, partial) else (1, 2, 6)), jnp.ones((3, 2, 3))
+    function = way(narrow)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match=LEFT + ".*" + PLACE + ".*strict=True to raise an error"):
+            got = reproducible(function)(x, w)
+        assert np.array_equal(got, function(x, w))
+        with pytest.raises(convgrad.InvalidDataTypeError, match="^reproducible: only JAX can compute a conv.*" + PLACE):
+            reproducible(function, strict=True)(x, w)
+    with pytest.warns(UserWarning, match=LEFT):
+        assert set(names(reproducible(function), x, w)) >= {"convgrad", "conv_general_dilated"}
+
+
+def test_rules_of_custom_derivatives_leave_it_to_jax_too() -> None:
+    """The line is that of the forward function, as in all of JAX's messages; there may be none."""
+    x, w = made(1, 2, 6), made(3, 2, 3)
+    rule = jax.custom_vjp(lambda x, w: x)
+    rule.defvjp(lambda x, w: (x, w), lambda w, cotangent: (cotangent + narrow(cotangent, w).sum(), None))
+
+    def called(x: Any, w: Any) -> Any:
+        return rule(x, w)
+
+    def gradient(function: Model, strict: bool) -> Any:
+        return jax.grad(lambda x: reproducible(function, strict=strict)(x, w).sum())(x)
+
+    for function, place in (called, r" at \S*test_reproducible.py:\d+:\d+ \(\S*called\)"), (rule, ""):
+        words = rf"\[3,2,3\]{place}, because conv_general_dilated"
+        for _ in range(2):
+            with pytest.warns(UserWarning, match=words):
+                gradient(function, False)
+            with pytest.raises(convgrad.InvalidDataTypeError, match=words):
+                gradient(function, True)
+
+
+def test_symbolic_shapes_are_left_to_jax() -> None:
+    (batch,) = jax.export.symbolic_shape("batch")
+    x, w = jax.ShapeDtypeStruct((batch, 2, 6), np.float32), made(3, 2, 3)
+    with pytest.warns(UserWarning, match=r"float32\[batch,2,6\].*lhs must have a shape of integers"):
+        exported = jax.export.export(jax.jit(reproducible(lambda x: THEIRS(x, w, (1,), "SAME"))))(x)
+    assert exported.out_avals[0].shape == (batch, 3, 6)
+
+
+def test_integers_are_left_to_jax_silently() -> None:
+    """Their bits are the same in any order of sums."""
+    x, w = jnp.ones((1, 2, 6), int), jnp.ones((3, 2, 3), int)
+    function = reproducible(lambda x, w: THEIRS(x, w, (1,), "SAME"), strict=True)
+    assert_same(function(x, w), THEIRS(x, w, (1,), "SAME"))
+    assert "convgrad" not in names(function, x, w)
+    wide = reproducible(lambda x, w: THEIRS(x, w, (1,), "SAME", preferred_element_type=np.float32), strict=True)
+    assert "conv_general_dilated" not in names(wide, x, w)
+
+
+@pytest.mark.parametrize("seed", then_long([1], range(2, 60)))
+def test_all_that_jax_computes_is_served(seed: int) -> None:
+    lhs, rhs, keywords = drawn(seed)
+    try:
+        expected = jax.eval_shape(lambda lhs, rhs: THEIRS(lhs, rhs, **keywords), lhs, rhs)
+    except ValueError:
+        return
+    function = reproducible(lambda lhs, rhs: THEIRS(lhs, rhs, **keywords), strict=True)
+    got = jax.eval_shape(function, lhs, rhs)
+    assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+    if jnp.issubdtype(expected.dtype, jnp.inexact):
+        assert "conv_general_dilated" not in names(function, lhs, rhs)
+
+
+def test_wrong_arguments() -> None:
     with pytest.raises(convgrad.InvalidDataTypeError, match=r"^reproducible: function must be callable; got list$"):
         reproducible([])  # type: ignore[arg-type]
+    with pytest.raises(convgrad.InvalidAttributeError, match=r"^reproducible: strict must be True or False; got 1$"):
+        reproducible(model, strict=1)  # type: ignore[arg-type]
 
 
 def test_a_function_without_convolutions_warns() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial, wraps
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -13,8 +14,11 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun, subjaxprs
 from jax.extend.core.primitives import conv_general_dilated_p, custom_jvp_call_p, custom_vjp_call_p
 from jax.extend.linear_util import wrap_init
+from jax.extend.source_info_util import summarize
 
-from convgrad.errors import InvalidDataTypeError
+from convgrad.engines.settings import flag
+from convgrad.errors import ConvgradError, InvalidDataTypeError
+from convgrad.jax.kinds import is_exact
 from convgrad.jax.lax import conv_general_dilated
 from convgrad.jax.primitive import primitive
 
@@ -25,16 +29,22 @@ Program = Any  # a Jaxpr or a ClosedJaxpr
 _SEARCHED = (conv_general_dilated_p, primitive, custom_vjp_call_p)  # a rule of a custom_vjp may have convolutions
 _ARRAY = object()  # stored in place of an array, because a stored tracer would leak
 _MANUAL_AXES = ("newly_manual_axes", "manual_axes")  # names of a shard_map's parameter in different versions of JAX
-_rewritten_programs: WeakKeyDictionary[Program, Program] = WeakKeyDictionary()  # so XLA compiles each one once
+_FRAMES = 100  # max number of frames in which the user's line is sought
+_PACKAGE, _INSTALLED = str(Path(__file__).parent), "site-packages"  # parts of the paths of files that users do not edit
 
 
-def reproducible(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+def reproducible(function: Callable[Arguments, Result], *, strict: bool = False) -> Callable[Arguments, Result]:
     """Return a function with the same results as ``function``, in which convgrad computes the convolutions.
 
     `convgrad.jax.lax.conv_general_dilated` computes each ``jax.lax.conv_general_dilated`` in ``function``, and its
     gradients. This includes layers of Flax, Equinox and Haiku. The bits of a convolution and of its gradients then
     depend only on the values of its operands, not on threads or the instruction set. XLA still computes all other
     operations. JAX itself does not change, so ``function``, its callers and other threads are not affected.
+
+    JAX still computes a convolution that `convgrad.jax.lax.conv_general_dilated` refuses, for example of operands of a
+    type that convgrad does not have. A warning names each of these calls: its line, shapes and types, and the reason.
+    ``strict=True`` raises an error instead. JAX also computes convolutions of integers, without a warning, because
+    their bits are the same in any order.
 
     Differentiate the returned function: ``jax.grad(reproducible(loss))``. Some functions call ``jax.grad`` themselves,
     for example training steps. Then JAX turns gradients into other convolutions before convgrad gets the program.
@@ -45,13 +55,16 @@ def reproducible(function: Callable[Arguments, Result]) -> Callable[Arguments, R
 
     Args:
         function: Any callable that JAX can trace, such as a loss or a method ``model.apply``.
+        strict: If true, a call of the returned function raises the error of `convgrad.jax.lax.conv_general_dilated` for
+            a convolution that convgrad does not support. If false, JAX computes this convolution. Default: false.
 
     Returns:
-        A function with the arguments of ``function``. If convgrad does not support a convolution, a call raises the
-        errors of `convgrad.jax.lax.conv_general_dilated`. If there is no convolution, a call gives a ``UserWarning``.
+        A function with the arguments of ``function``. A call gives a ``UserWarning`` if JAX still computes
+        convolutions whose bits may vary, or if there is no convolution.
 
     Raises:
         InvalidDataTypeError: ``function`` is not callable.
+        InvalidAttributeError: ``strict`` is not a bool.
 
     >>> import jax, jax.numpy as jnp
     >>> def loss(weights, images):
@@ -62,6 +75,7 @@ def reproducible(function: Callable[Arguments, Result]) -> Callable[Arguments, R
     """
     if not callable(function):
         raise InvalidDataTypeError(f"reproducible: function must be callable; got {type(function).__name__}")
+    rewriter = _REWRITERS[flag(strict, "reproducible: strict")]
 
     @wraps(function, updated=())
     def computed(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -75,7 +89,7 @@ def reproducible(function: Callable[Arguments, Result]) -> Callable[Arguments, R
                 UserWarning,
                 stacklevel=2,
             )
-        result: Result = rebuild(jaxpr_as_fun(_rewritten(program))())
+        result: Result = rebuild(jaxpr_as_fun(rewriter.warned(program))())
         return result
 
     return computed
@@ -118,44 +132,6 @@ def _has_convolution(program: Program) -> bool:
     return found or any(map(_has_convolution, subjaxprs(program)))
 
 
-def _rewritten(program: Program) -> Program:
-    """Return a program with calls of convgrad in place of its convolutions. The new programs are cached."""
-    if not _has_convolution(program):
-        return program
-    known = _rewritten_programs.get(program)
-    if known is None:
-        if isinstance(program, ClosedJaxpr):
-            known = program.replace(jaxpr=_rewritten(program.jaxpr))
-        else:
-            known = program.replace(eqns=[_rewritten_equation(equation) for equation in program.eqns])
-        _rewritten_programs[program] = known
-    return known
-
-
-def _rewritten_equation(equation: Any) -> Any:
-    params = equation.params
-    if equation.primitive is conv_general_dilated_p:
-        return _call(equation, partial(jax.jit(conv_general_dilated, static_argnames=tuple(params)), **params))
-    if equation.primitive.name == "shard_map":  # traced again: its convolutions need the mesh's axes
-        if not _has_convolution(params["jaxpr"]):
-            return equation
-        mapped = jax.shard_map(
-            lambda *operands: tuple(jaxpr_as_fun(ClosedJaxpr(_rewritten(params["jaxpr"]), ()))(*operands)),
-            mesh=params["mesh"],
-            in_specs=params["in_specs"],
-            out_specs=params["out_specs"],
-            axis_names=next(params[name] for name in _MANUAL_AXES if name in params),
-            check_vma=params["check_vma"],
-        )
-        return _call(equation, mapped)
-    changed = {name: jax.tree.map(_in_parameters, value, is_leaf=_is_program) for name, value in params.items()}
-    if equation.primitive is custom_vjp_call_p:
-        changed |= {"fwd_jaxpr_thunk": _forward_rule(params["fwd_jaxpr_thunk"]), "bwd": _backward_rule(params["bwd"])}
-    elif equation.primitive is custom_jvp_call_p and _has_convolution(params["call_jaxpr"]):
-        changed["jvp_jaxpr_fun"] = _forward_rule(params["jvp_jaxpr_fun"])
-    return equation.replace(params=changed)
-
-
 def _call(equation: Any, function: Callable[..., Any]) -> Any:
     """Return ``equation`` with a call of ``function`` in its place. JAX must trace ``function`` to one equation."""
     with jax.disable_jit(False), equation.ctx.manager:
@@ -163,25 +139,115 @@ def _call(equation: Any, function: Callable[..., Any]) -> Any:
     return call.replace(invars=equation.invars, outvars=equation.outvars, source_info=equation.source_info)
 
 
-def _in_parameters(value: Any) -> Any:
-    return _rewritten(value) if _is_program(value) else value
+class _Rewriter:
+    """Makes programs with calls of convgrad in place of their convolutions. The new programs are cached."""
+
+    def __init__(self, strict: bool) -> None:
+        self.strict = strict
+        # the new program, so that XLA compiles it once, and the sentences about the convolutions that JAX computes
+        self.known: WeakKeyDictionary[Program, tuple[Program, list[str]]] = WeakKeyDictionary()
+
+    def warned(self, program: Program) -> Program:
+        """Return a new program, and warn of the convolutions that JAX computes."""
+        left: list[str] = []
+        changed = self.rewritten(program, left)
+        if left:
+            shown = "; ".join(dict.fromkeys(left))
+            warnings.warn(
+                f"reproducible: JAX still computes {shown}. The bits of these results may depend on threads and the"
+                " instruction set. Use strict=True to raise an error instead.",
+                UserWarning,
+                stacklevel=3,
+            )
+        return changed
+
+    def rewritten(self, program: Program, left: list[str]) -> Program:
+        """Return a new program. Append a sentence about each convolution that JAX computes to ``left``."""
+        if not _has_convolution(program):
+            return program
+        if program not in self.known:
+            here: list[str] = []
+            if isinstance(program, ClosedJaxpr):
+                changed = program.replace(jaxpr=self.rewritten(program.jaxpr, here))
+            else:
+                changed = program.replace(eqns=[self.equation(equation, here) for equation in program.eqns])
+            self.known[program] = changed, here
+        changed, sentences = self.known[program]
+        left += sentences
+        return changed
+
+    def equation(self, equation: Any, left: list[str]) -> Any:
+        """Return an equation that calls convgrad, or new programs, if ``equation`` is or calls a convolution."""
+        params = equation.params
+        if equation.primitive is conv_general_dilated_p:
+            return self.convolution(equation, left)
+        if equation.primitive.name == "shard_map":  # traced again: its convolutions need the mesh's axes
+            if not _has_convolution(params["jaxpr"]):
+                return equation
+            program = self.rewritten(params["jaxpr"], left)
+            mapped = jax.shard_map(
+                lambda *operands: tuple(jaxpr_as_fun(ClosedJaxpr(program, ()))(*operands)),
+                mesh=params["mesh"],
+                in_specs=params["in_specs"],
+                out_specs=params["out_specs"],
+                axis_names=next(params[name] for name in _MANUAL_AXES if name in params),
+                check_vma=params["check_vma"],
+            )
+            return _call(equation, mapped)
+
+        def changed_value(value: Any) -> Any:
+            return self.rewritten(value, left) if _is_program(value) else value
+
+        changed = {name: jax.tree.map(changed_value, value, is_leaf=_is_program) for name, value in params.items()}
+        if equation.primitive is custom_vjp_call_p:
+            changed["fwd_jaxpr_thunk"] = self.forward_rule(params["fwd_jaxpr_thunk"])
+            changed["bwd"] = self.backward_rule(params["bwd"])
+        elif equation.primitive is custom_jvp_call_p and _has_convolution(params["call_jaxpr"]):
+            changed["jvp_jaxpr_fun"] = self.forward_rule(params["jvp_jaxpr_fun"])
+        return equation.replace(params=changed)
+
+    def convolution(self, equation: Any, left: list[str]) -> Any:
+        """Return a call of convgrad in place of a convolution, or the convolution if convgrad refuses it."""
+        if is_exact(equation.outvars[0].aval.dtype):
+            return equation
+        params = equation.params
+        try:
+            return _call(equation, partial(jax.jit(conv_general_dilated, static_argnames=tuple(params)), **params))
+        except ConvgradError as error:
+            lhs, rhs = (operand.aval.str_short() for operand in equation.invars)
+            sentence = f"a convolution of {lhs} and {rhs}{_place(equation)}, because {error}"
+            if self.strict:
+                raise type(error)(f"reproducible: only JAX can compute {sentence}") from None
+            left.append(sentence)
+            return equation
+
+    def forward_rule(self, rule: Any) -> Any:
+        """Return the forward rule of a custom derivative, with calls of convgrad in place of its convolutions."""
+
+        def changed(*zeros: Any) -> Any:
+            program, *others = rule.call_wrapped(*zeros)
+            return self.warned(program), *others
+
+        return wrap_init(changed, debug_info=rule.debug_info)
+
+    def backward_rule(self, rule: Any) -> Any:
+        """Return the backward rule of a custom derivative, with calls of convgrad in place of its convolutions."""
+
+        def changed(*operands: Any) -> Any:
+            program, rebuild = _traced(partial(rule.call_wrapped, *operands))
+            return rebuild(jaxpr_as_fun(self.warned(program))())
+
+        return wrap_init(changed, debug_info=rule.debug_info)
 
 
-def _forward_rule(rule: Any) -> Any:
-    """Return the forward rule of a custom derivative, with calls of convgrad in place of its convolutions."""
-
-    def changed(*zeros: Any) -> Any:
-        program, *others = rule.call_wrapped(*zeros)
-        return _rewritten(program), *others
-
-    return wrap_init(changed, debug_info=rule.debug_info)
+_REWRITERS = {strict: _Rewriter(strict) for strict in (False, True)}
 
 
-def _backward_rule(rule: Any) -> Any:
-    """Return the backward rule of a custom derivative, with calls of convgrad in place of its convolutions."""
+def _place(equation: Any) -> str:
+    """Return the line of the user's file that made an equation, with a space in front, or "" if JAX has no such line.
 
-    def changed(*operands: Any) -> Any:
-        program, rebuild = _traced(partial(rule.call_wrapped, *operands))
-        return rebuild(jaxpr_as_fun(_rewritten(program))())
-
-    return wrap_init(changed, debug_info=rule.debug_info)
+    If all lines are in installed packages, this is the innermost.
+    """
+    lines = [line for line in summarize(equation.source_info, num_frames=_FRAMES).split("\n") if _PACKAGE not in line]
+    own = [line for line in lines if _INSTALLED not in line]
+    return "".join(f" at {line}" for line in (own or lines)[-1:] if line)
