@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import convgrad
 from campaigns.winograd import main as campaign_main
 from convgrad.engines.llvm.winograd.run import tiled
-from convgrad.formats import BF16, F16, F32
+from convgrad.formats import BF16, F8_E4M3, F8_E5M2, F16, F32, Format
 from convgrad.notation import problem as problem_of
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.winograd import PositionsPlan
@@ -289,6 +289,28 @@ def test_direct_sums_begin_with_biases_and_old_values(
     out[...] = old if accumulate else np.nan
     got = computed(replace(one, algorithm="4x4"), operands, out, HOST[0], 2)
     assert_same_bits(np.ascontiguousarray(got), np.ascontiguousarray(expected), str(one))
+
+
+@runs
+@tiers("name, direction, fmt", NAMES, DIRECTIONS, (F16, F8_E5M2, F8_E4M3), every=7)
+def test_results_that_overflow_in_their_rounding_stay_tiles(name: str, direction: str, fmt: Format) -> None:
+    """Only f32 sums that are not finite, before biases and old values are added, start direct sums."""
+    one = posed(LINES[0], name, direction=direction)
+    operands = drawn(one, 5)
+    sums = evaluate_in_order(one, operands)
+    operands[0] *= np.float32(1.5 * fmt.largest / np.abs(sums).max())
+    sums, direct = (evaluate_in_order(each, operands) for each in (one, replace(one, algorithm="")))
+    assert np.isfinite(sums).all()
+    rounded = replace(one, output_format=fmt, accumulate=True)
+    old = empty(rounded, 0)
+    old[..., 0] = np.inf
+    got = computed(rounded, operands, old.copy(), HOST[0], 2)
+    assert_same_bits(np.ascontiguousarray(got), np.ascontiguousarray(evaluate_in_order(rounded, operands, old)), name)
+    with np.errstate(over="ignore"):
+        by_tiles, by_sums = (each.astype(fmt.dtype).astype(np.float32)[..., 1:] for each in (sums, direct))
+    assert np.array_equal(by_tiles, got[..., 1:].astype(np.float32), equal_nan=True)
+    assert not np.isfinite(by_tiles).all()
+    assert fmt is not F16 or (by_tiles != by_sums).any()
 
 
 @pytest.mark.parametrize(("name", "direction"), list(product(NAMES, DIRECTIONS)))

@@ -41,7 +41,7 @@ def toom_cook_bound(
     For a weight gradient, the two norms are those of the src channel and the dst channel of a weight. In the other
     passes, they are those of the positions that a tile meets and of the weights of the tile's channel.
 
-    The bound holds for results that are computed by tiles. If a result may not be finite, all results are direct sums
+    The bound holds for results that are computed by tiles. If a sum may not be finite, all results are direct sums
     with the direct sum's bound (``may_be_direct``).
     """
     given = {

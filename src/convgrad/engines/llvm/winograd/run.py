@@ -90,8 +90,9 @@ class Tiled:
     def at(self, operands: Sequence[int], out: int, keep: object) -> None:
         """Compute the problem from the canonical operands at these addresses into the output at ``out``.
 
-        ``keep`` is an object that keeps the memory of operands and output alive. If a result is not finite, all results
-        are computed again by the direct sum. For this, the old values are copied first if the call accumulates.
+        ``keep`` is an object that keeps the memory of operands and output alive. If an f32 sum is not finite
+        before the bias is added, all results are computed again by the direct sum. For this, the old values are copied
+        first if the call accumulates.
         """
         memory = scratch.shared.take(-(-(self.plan.shared_bytes + LINE_BYTES) // 8))
         begin = address_of(memory)
