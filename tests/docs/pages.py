@@ -57,6 +57,11 @@ tested combinations of attributes.
 Each heading below shows the oneDNN generations in which the operator exists:
 """
 ODD_PADS = "- `auto_pad` follows the text of the specification, not its formula ([auto_pad](shapes.md#auto-pad))."
+ABSENT_PADS = "- Absent pads are calculated from the extents ([Pads of older names](shapes.md#pads-of-older-names))."
+GROUPED_WEIGHTS = (
+    '- With groups, `IOX` is (in, out / groups, taps). The specification divides "in" instead, which is a mistake\n'
+    "  ([Layouts](shapes.md#layouts))."
+)
 COMMON_HEAD = """\
 ## Attributes
 
@@ -105,6 +110,7 @@ def operators_page() -> str:
             shown = ", ".join(f"`{a.name}` (default {a.default})" if a.choices else f"`{a.name}`" for a in of_op)
             lines += [f"- More attributes: {shown}."]
         lines += [f"- Specification: {op.document}.", *[ODD_PADS] * op.document.startswith("ConvolutionBackpropData-1")]
+        lines += [*[ABSENT_PADS] * op.calculates_pads, *[GROUPED_WEIGHTS] * op.document.startswith("ConvTranspose")]
     return "\n".join(lines) + "\n"
 
 

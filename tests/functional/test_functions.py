@@ -66,11 +66,14 @@ def test_a_signature_is_its_row(name: str) -> None:
 
 @functions
 def test_functions_of_one_meaning_have_one_signature(name: str) -> None:
-    """The same keywords in the same order, whatever the generation calls them."""
+    """The same keywords in the same order, whatever the generation calls them, but older pads may be left out."""
     op = row(name)
     current = next(r for r in OPERATORS if (r.solves_for, r.transposed) == (op.solves_for, op.transposed))
     kinds = [
-        [(p.kind, p.default, p.annotation) for p in inspect.signature(FUNCTIONS[one.name]).parameters.values()]
+        [
+            p.kind if p.name.startswith("pads") else (p.kind, p.default, p.annotation)
+            for p in inspect.signature(FUNCTIONS[one.name]).parameters.values()
+        ]
         for one in (op, current)
     ]
     assert kinds[0] == kinds[1]

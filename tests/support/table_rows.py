@@ -46,7 +46,8 @@ def attributes_of(op: Operator) -> dict[str, Any]:
             continue  # a shape: the third operand
         default = attribute.default
         if attribute.per_axis:
-            default = {"strides": 1, "dilations": 1, "pads_begin": 0, "pads_end": 0}.get(attribute.means)
+            pads = None if op.calculates_pads else 0
+            default = {"strides": 1, "dilations": 1, "pads_begin": pads, "pads_end": pads}.get(attribute.means)
         result[attribute.name] = default
     return result
 

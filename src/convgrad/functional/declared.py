@@ -26,8 +26,14 @@ OPERANDS = (
 WIDTH = 112  # characters per line of the inserted texts
 KEYWORDS: Mapping[str, Any] = {  # the text of a keyword, or one text per default value
     "strides": "the step of the kernel, one int for all spatial axes or one per axis.",
-    "pads_begin": "zeros before the first element of each axis, one int or one per axis.",
-    "pads_end": "zeros after the last element of each axis, one int or one per axis.",
+    "pads_begin": {
+        0: "zeros before the first element of each axis, one int or one per axis.",
+        None: "zeros before the first element of each axis; None calculates them from the extents.",
+    },
+    "pads_end": {
+        0: "zeros after the last element of each axis, one int or one per axis.",
+        None: "zeros after the last element of each axis; None calculates them from the extents.",
+    },
     "dilations": "distances between taps, one int or one per axis; 1 leaves no gaps.",
     "auto_pad": '"none", "same_upper", "same_lower" or "valid"; all but "none" replace both pads.',
     "groups": "the number of groups that channels are divided into.",

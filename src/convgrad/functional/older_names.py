@@ -16,8 +16,8 @@ def convolution_backprop_weights(
     weights_shape: ShapeLike | None = None,
     *,
     strides: PerAxis = 1,
-    pads_begin: PerAxis = 0,
-    pads_end: PerAxis = 0,
+    pads_begin: PerAxis | None = None,
+    pads_end: PerAxis | None = None,
     dilations: PerAxis = 1,
     auto_pad: str | None = "none",
     groups: int = 1,
@@ -32,6 +32,9 @@ def convolution_backprop_weights(
     """Differentiate a convolution by its weights, under the older name ConvolutionBackpropWeights-1.
 
     Formula, shapes, attributes and errors are those of :func:`convolution_backward_weights`.
+
+    Absent pads are calculated, with the sum max(s(O - 1) + E - I, 0) per axis. ``pads_begin`` is half of it, rounded
+    down. If only one is absent, it is the rest of the sum.
 
     Follows oneDNN's documentation of ConvolutionBackpropWeights-1.
 
@@ -50,8 +53,8 @@ def convolution_backprop_filters(
     filter_shape: ShapeLike | None = None,
     *,
     strides: PerAxis = 1,
-    pads_begin: PerAxis = 0,
-    pads_end: PerAxis = 0,
+    pads_begin: PerAxis | None = None,
+    pads_end: PerAxis | None = None,
     dilations: PerAxis = 1,
     auto_pad: str | None = "none",
     groups: int = 1,
@@ -72,6 +75,9 @@ def convolution_backprop_filters(
     Pass the operands in the order of the document. If the second operand is a shape, the operands have
     the order of specification 0.7: input, filters_shape, output_delta.
 
+    Absent pads are calculated, with the sum max(s(O - 1) + E - I, 0) per axis. ``pads_begin`` is half of it, rounded
+    down. If only one is absent, it is the rest of the sum.
+
     Follows oneDNN's documentation of ConvolutionBackpropFilters-1.
 
     >>> import numpy as np
@@ -89,8 +95,8 @@ def convolution_backprop_data(
     output_shape: ShapeLike | None = None,
     *,
     strides: PerAxis = 1,
-    pads_begin: PerAxis = 0,
-    pads_end: PerAxis = 0,
+    pads_begin: PerAxis | None = None,
+    pads_end: PerAxis | None = None,
     dilations: PerAxis = 1,
     auto_pad: str | None = "none",
     groups: int = 1,
@@ -108,7 +114,12 @@ def convolution_backprop_data(
     Formula, shapes, attributes and errors are those of :func:`convolution_backward_data`. The older names are
     data for diff_dst, filter for weights, output_shape for dst_shape and filter_format for weights_format.
 
-    ``output_shape`` is the full shape. Pads are never deduced from this shape.
+    ``output_shape`` is the full shape.
+
+    Absent pads are calculated, with the sum max(s(O - 1) + E - I, 0) per axis. ``pads_begin`` is half of it, rounded
+    down. If only one is absent, it is the rest of the sum. Without ``output_shape``, absent pads are 0.
+
+    With ``output_shape`` and auto_pad same, the sum of the pads is max(s(O - 1) + E - I + output_padding, 0).
 
     Follows oneDNN's documentation of ConvolutionBackpropData-1.
 

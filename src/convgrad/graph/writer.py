@@ -15,6 +15,7 @@ from convgrad.graph.model import LogicalTensor, Op, Verbatim, operator_of
 from convgrad.graph.reader import UNKNOWN
 from convgrad.graph.resolve import SHAPE_MEANINGS
 from convgrad.spec.check import as_integers
+from convgrad.spec.geometry import Conv, convolution_pad_total, split_pads
 from convgrad.spec.operators import OPERATORS, Operator
 
 AUTO_PADS = {"none": "None", "same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
@@ -65,6 +66,8 @@ def _current_op(op: Op, graph: Graph) -> Op:
     if row is None:
         return replace(op, kind=_ascii(op.kind), attributes=_ascii_attributes(op.attributes))
     today = current_row(row)
+    if op.id not in graph.inference.resolved and _pads_count_padding(op, row):
+        return replace(op, attributes=_ascii_attributes(op.attributes))
     ports = {port.tensor: tensor for port, tensor in zip(row.operands, inputs, strict=False)}
     return replace(
         op,
@@ -87,11 +90,39 @@ def current_row(row: Operator) -> Operator:
     return next(r for r in OPERATORS if "G3" in r.generations and (r.solves_for, r.transposed) == wanted)
 
 
+def _pads_count_padding(op: Op, row: Operator) -> bool:
+    """Return whether pads of an op depend on its output_padding.
+
+    If the extents are unknown, no current operator has these pads, so the op keeps its older kind. All other
+    calculated pads are 0 where the current operator accepts the extents.
+    """
+    is_same = str(op.attributes.get("auto_pad")).lower().startswith("same")
+    return row.calculates_pads and is_same and any(as_integers(op.attributes.get("output_padding")) or ())
+
+
+def _calculated_pads(op: Op, row: Operator, today: Operator, graph: Graph) -> dict[str, Any]:
+    """Return the pads of an op as attributes of the current operator, if that operator would have other pads."""
+    resolved = graph.inference.resolved.get(op.id)
+    if not row.calculates_pads or today is row or resolved is None:
+        return {}
+    checked, geometry = resolved.checked, resolved.problem.geometry
+    assert isinstance(geometry, Conv)  # only convolutions have pads
+    pads = [(axis.pad_begin, axis.pad_end) for axis in geometry.axes]
+    if checked.auto_pad.startswith("same"):
+        totals = (convolution_pad_total(axis.src, axis.effective_kernel, axis.stride) for axis in geometry.axes)
+        differ = pads != [split_pads(total, checked.auto_pad) for total in totals]
+    else:
+        differ = checked.auto_pad == "none" and None in (checked.pads_begin, checked.pads_end)
+    begin, end = map(list, zip(*pads, strict=True))
+    return {"auto_pad": "none", "pads_begin": begin, "pads_end": end} if differ else {}
+
+
 def _current_attributes(op: Op, row: Operator, today: Operator, graph: Graph) -> dict[str, Any]:
     resolved = graph.inference.resolved.get(op.id)
     given = op.attributes if resolved is None else resolved.attributes
     means = {attribute.name: attribute.means for attribute in row.attributes}
     values = {means.get(name, name): value for name, value in given.items()}
+    values |= _calculated_pads(op, row, today, graph)
     output = op.outputs[0].shape
     attributes: dict[str, Any] = {}
     for attribute in today.attributes:
@@ -101,7 +132,7 @@ def _current_attributes(op: Op, row: Operator, today: Operator, graph: Graph) ->
         if attribute.means in SHAPE_MEANINGS and output is not None:
             value = list(output)
         strides = as_integers(attributes.get("strides"))
-        if attribute.zeros_if_absent and value is None and strides:
+        if attribute.is_pad and value is None and strides:
             value = [0] * len(strides)
         if attribute.spellings and isinstance(value, str):
             value = AUTO_PADS.get(dict(attribute.spellings).get(value.lower(), value), value)

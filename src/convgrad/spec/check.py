@@ -21,11 +21,11 @@ _INT = {int}
 
 @dataclass(frozen=True)
 class Attributes:
-    """Checked attributes under their current names. Absent pads are zeros; other absent lists are None."""
+    """Checked attributes under their current names. Absent lists are None, except pads that the operator sets to 0."""
 
     strides: tuple[int, ...] = ()
-    pads_begin: tuple[int, ...] = ()
-    pads_end: tuple[int, ...] = ()
+    pads_begin: tuple[int, ...] | None = ()
+    pads_end: tuple[int, ...] | None = ()
     dilations: tuple[int, ...] = ()
     auto_pad: str = "none"
     groups: int = 1
@@ -58,12 +58,12 @@ def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attri
         if value is not None:
             if attribute.per_axis and type(value) is int and value >= attribute.minimum:  # A2
                 _wrong_type(op, attribute, value, f". Use {per_axis(attribute.name, value, axes)}")
-            if attribute.zeros_if_absent and isinstance(value, str) and value.lower() in SAME:  # A2
+            if attribute.is_pad and isinstance(value, str) and value.lower() in SAME:  # A2
                 _wrong_type(op, attribute, value, f". Use auto_pad={SAME[value.lower()]!r}")
             value = _TYPES[attribute.type](op, attribute, value)
             if attribute.per_axis:
                 value = _per_axis(op, attribute, value, axes)
-        if value is None and attribute.zeros_if_absent:
+        if value is None and attribute.is_pad and not op.calculates_pads:
             value = (0,) * axes
         values[attribute.means] = value
     return Attributes(**values)
@@ -166,7 +166,7 @@ def _integers(op: Operator, attribute: Attribute, value: object) -> tuple[int, .
 def _check_range(op: Operator, attribute: Attribute, number: int, value: object) -> None:
     if not attribute.minimum <= number <= S64_MAX:  # A4
         minimum = "positive" if attribute.minimum == 1 else "non-negative"
-        hint = ". Negative pads (cropping) are not supported" if attribute.zeros_if_absent else ""
+        hint = ". Negative pads (cropping) are not supported" if attribute.is_pad else ""
         refuse("A4", op.name, f"{attribute.name} must be {minimum} and below 2^63; got {value!r:.200}{hint}")
 
 
@@ -211,7 +211,7 @@ def _per_axis(op: Operator, attribute: Attribute, values: tuple[int, ...], axes:
     if len(values) != axes:  # A6
         sentence = f"{attribute.name} must have one value per spatial axis, {axes} here; got {list(values)}"
         hint = f". Use {per_axis(attribute.name, values[0], axes)}" if len(values) == 1 else ""
-        if attribute.zeros_if_absent and len(values) == 2 * axes:
+        if attribute.is_pad and len(values) == 2 * axes:
             hint = f". {taught(op, 'pads', values, axes)}"
         refuse("A6", op.name, sentence + hint)
     return values

@@ -9,6 +9,7 @@ from typing import NoReturn
 from convgrad.spec.geometry import (
     Axis,
     Conv,
+    calculated_pads,
     convolution_pad_total,
     effective_kernel,
     forward_extent,
@@ -33,12 +34,28 @@ class _AxisRule:
     def effective(self) -> int:
         return effective_kernel(self.kernel, self.dilation)
 
-    def pads(self, same_total: int) -> tuple[int, int]:
-        """Return the pads (begin, end): zeros for auto_pad valid, ``same_total`` in two for same, else as given."""
+    def pads(self, same_total: int, total: int = 0) -> tuple[int, int]:
+        """Return the pads (begin, end): zeros for auto_pad valid, ``same_total`` in two for same, else as given.
+
+        Absent pads, which only some operators have, are calculated for the sum ``total``.
+        """
         a = self.call.attributes
         if a.auto_pad == "none":
-            return a.pads_begin[self.index], a.pads_end[self.index]
+            begin, end = (None if each is None else each[self.index] for each in (a.pads_begin, a.pads_end))
+            return calculated_pads(begin, end, total)
         return (0, 0) if a.auto_pad == "valid" else split_pads(same_total, a.auto_pad)
+
+    def pads_between(self, src: int, dst: int) -> tuple[int, int]:
+        """Return the pads of a gradient from the extents of src and dst, which are both known."""
+        e, s = self.effective, self.stride
+        total = transposed_extent(dst, e, s, src)  # the smallest total with which a forward maps src to dst
+        if not _is_formula(self.call):
+            return self.pads(convolution_pad_total(src, e, s), total)
+        padding = self.call.attributes.output_padding
+        op = padding[self.index] if padding is not None else 0
+        if op >= s:  # A9
+            self.refuse("A9", f"output_padding must be less than the stride; got {op} and {s}")
+        return self.pads(max(total + op, 0))
 
     def axis(self, src: int, dst: int, pads: tuple[int, int]) -> Axis:
         return Axis(src, dst, self.kernel, self.stride, self.dilation, *pads)
@@ -55,6 +72,17 @@ def _axis_rules(call: Call) -> Iterable[_AxisRule]:
 
 def _same(call: Call) -> bool:
     return call.attributes.auto_pad.startswith("same")
+
+
+def _is_formula(call: Call) -> bool:
+    """Return whether pads are those of ConvolutionBackpropData-1 with auto_pad same: s(O - 1) + E - I + op."""
+    return call.op.calculates_pads and call.op.solves_for == "src" and _same(call)
+
+
+def _calculates(call: Call) -> bool:
+    """Return whether absent pads are calculated."""
+    a = call.attributes
+    return a.auto_pad == "none" and (a.pads_begin is None or a.pads_end is None)
 
 
 def _listed(values: Sequence[int]) -> str:
@@ -99,8 +127,10 @@ def _fitting_kernels(src: int, dst: int, rule: _AxisRule, pads: int) -> str:
     if dst == 0:  # the kernel must exceed the padded src: E > I + P
         return f"{(padded - 1) // d + 2} or more"
     longest = padded - rule.stride * (dst - 1)
-    shortest = max(1, longest - rule.stride + 1)
-    return _listed(range(-((1 - shortest) // d) + 1, (longest - 1) // d + 2))
+    shortest = -((1 - max(1, longest - rule.stride + 1)) // d) + 1
+    if _calculates(rule.call):  # longer kernels have more pads
+        return f"{shortest} or more"
+    return _listed(range(shortest, (longest - 1) // d + 2))
 
 
 def _backward_weights(call: Call) -> tuple[Axis, ...]:
@@ -112,7 +142,7 @@ def _backward_weights(call: Call) -> tuple[Axis, ...]:
     extents = zip(_axis_rules(call), call.shapes["src"][2:], call.shapes["dst"][2:], strict=True)
     for rule, src, dst in extents:
         e, s = rule.effective, rule.stride
-        pads = rule.pads(convolution_pad_total(src, e, s))
+        pads = rule.pads_between(src, dst)
         expected = max(0, forward_extent(src, e, s, sum(pads)))
         if dst != expected:  # G6
             fit = "" if _same(call) else _fitting_pads(src, dst, rule)
@@ -127,8 +157,10 @@ def _backward_weights(call: Call) -> tuple[Axis, ...]:
 
 
 def _legal_sources(rule: _AxisRule, dst: int) -> range:
-    """Return the extents of src that a forward maps to the given extent of dst. They are at most as many as s."""
+    """Return the extents of src that a forward maps to the given extent of dst, at most s if the pads are known."""
     e, s = rule.effective, rule.stride
+    if _is_formula(rule.call) or _calculates(rule.call):  # shorter extents have more pads
+        return range(max(0, s * dst + e - sum(rule.pads(0))))
     if _same(rule.call):
         return range(max(0, s * (dst - 1) + 1), s * dst + 1)
     first = transposed_extent(dst, e, s, sum(rule.pads(0)))
@@ -184,7 +216,7 @@ def _backward_data_given(call: Call) -> tuple[Axis, ...]:
     extents = zip(_axis_rules(call), call.shapes["src"][2:], call.shapes["dst"][2:], strict=True)
     for rule, src, dst in extents:
         e, s = rule.effective, rule.stride
-        pads = rule.pads(convolution_pad_total(src, e, s))
+        pads = rule.pads_between(src, dst)
         if dst != max(0, forward_extent(src, e, s, sum(pads))):  # G6
             rule.refuse("G6", _data_mismatch(rule, src, dst, sum(pads)))
         axes.append(rule.axis(src, dst, pads))
@@ -200,6 +232,11 @@ def ignored_output_padding(call: Call, conv: Conv) -> str | None:
         pads = axis.pad_begin + axis.pad_end
         would_be = transposed_extent(axis.dst, axis.effective_kernel, axis.stride, pads, op)
         if would_be != axis.src:
+            if _is_formula(call):
+                return (
+                    f"{call.op.name}: on spatial axis {index}, output_padding {op} has no effect, because"
+                    f" {call.names['src']} {axis.src} exceeds s(O - 1) + E + op = {would_be}, so that the pads are 0"
+                )
             return (
                 f"{call.op.name}: output_padding {list(padding)} is ignored, because {call.names['src']} is given;"
                 f" on spatial axis {index} it would make {would_be}, not {axis.src}"

@@ -157,6 +157,21 @@ def split_pads(total: int, auto_pad: str) -> tuple[int, int]:
     return (half, total - half) if auto_pad == "same_upper" else (total - half, half)
 
 
+def calculated_pads(begin: int | None, end: int | None, total: int) -> tuple[int, int]:
+    """Return pads (begin, end) with the sum ``total``, or more if the given pads are larger. None is calculated.
+
+    If both pads are None and the total is odd, the larger pad is at the end.
+
+    >>> calculated_pads(None, None, 3), calculated_pads(None, 1, 3), calculated_pads(5, None, 3)
+    ((1, 2), (2, 1), (5, 0))
+    """
+    if begin is None and end is None:
+        return split_pads(max(total, 0), "same_upper")
+    if begin is None:
+        begin = max(total - (end or 0), 0)
+    return begin, max(total - begin, 0) if end is None else end
+
+
 # -- extents -------------------------------------------------------------------------------------------------------
 
 

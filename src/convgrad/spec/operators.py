@@ -43,7 +43,7 @@ class Attribute:
     choices: tuple[str, ...] = ()
     minimum: int = 0
     per_axis: bool = False
-    zeros_if_absent: bool = False
+    is_pad: bool = False  # absent pads are zeros, unless the operator calculates them
     spellings: tuple[tuple[str, str], ...] = ()  # (spelling in lower case, choice)
 
 
@@ -61,6 +61,9 @@ class Operator:
     shape_rule: str
     document: str
     spatial_shape: bool = False  # the shape operand may have only the spatial extents
+    # Absent pads follow from the extents, because the document says that they "may be omitted, in which case pads are
+    # calculated automatically". A data gradient of a given shape also has calculated pads with auto_pad same.
+    calculates_pads: bool = False
 
     def attribute(self, means: str) -> Attribute | None:
         """Return the attribute that has this meaning, under any name; None if the operator does not have it."""
@@ -96,8 +99,8 @@ AUTO_PAD_SPELLINGS = (*((choice, choice) for choice in AUTO_PADS), ("notset", "n
 DATA_FORMAT = Attribute("data_format", "string", "data_format", default="NXC", choices=("NXC", "NCX"))
 
 
-def _per_axis(name: str, minimum: int, required: bool = False, zeros_if_absent: bool = False) -> Attribute:
-    return Attribute(name, "s64[]", name, required, minimum=minimum, per_axis=True, zeros_if_absent=zeros_if_absent)
+def _per_axis(name: str, minimum: int, required: bool = False, is_pad: bool = False) -> Attribute:
+    return Attribute(name, "s64[]", name, required, minimum=minimum, per_axis=True, is_pad=is_pad)
 
 
 def _weights_format(name: str, choices: tuple[str, ...]) -> Attribute:
@@ -106,9 +109,8 @@ def _weights_format(name: str, choices: tuple[str, ...]) -> Attribute:
 
 _COMMON = (
     _per_axis("strides", 1, required=True),
-    # Absent or empty pads are zeros, because the documents call them "required" and also say "may be omitted".
-    _per_axis("pads_begin", 0, zeros_if_absent=True),
-    _per_axis("pads_end", 0, zeros_if_absent=True),
+    _per_axis("pads_begin", 0, is_pad=True),
+    _per_axis("pads_end", 0, is_pad=True),
     _per_axis("dilations", 1, required=True),
     Attribute("auto_pad", "string", "auto_pad", default="none", choices=AUTO_PADS, spellings=AUTO_PAD_SPELLINGS),
     Attribute("groups", "s64", "groups", default=1, minimum=1),
@@ -196,7 +198,7 @@ OPERATORS: tuple[Operator, ...] = (
         Port("output", "src"),
         (*_OLD_CONV, _PADDING, _OUTPUT_SHAPE),
         f"output_shape, which may have only the spatial extents. {_DATA}", _DATA_DOC,
-        spatial_shape=True,
+        spatial_shape=True, calculates_pads=True,
     ),
     Operator(
         "ConvolutionBackpropFilters-1", ("G1",), "weights", False,
@@ -204,18 +206,21 @@ OPERATORS: tuple[Operator, ...] = (
          Port("filter_shape", "weights", required=False, is_shape=True)),
         Port("filter_delta", "weights"),
         (*_OLD_CONV, _FILTER_SHAPE), "filter_shape, which you must pass as an operand or attribute", _FILTERS_DOC,
+        calculates_pads=True,
     ),
     Operator(  # same name as the row above, other order of operands: the second is a 1-D integer array
         "ConvolutionBackpropFilters-1", ("G0",), "weights", False,
         (Port("input", "src"), Port("filters_shape", "weights", is_shape=True), Port("output_delta", "dst")),
         Port("filter_delta", "weights"),
         _OLD_CONV, "filters_shape", "oneDNN Graph specification 0.7",
+        calculates_pads=True,
     ),
     Operator(
         "ConvolutionBackpropWeights-1", ("G2",), "weights", False,
         (Port("src", "src"), Port("diff_dst", "dst"), Port("weights_shape", "weights", required=False, is_shape=True)),
         Port("diff_weights", "weights"),
         (*_CONV, _WEIGHTS_SHAPE), "weights_shape, which you must pass as an operand or attribute", _WEIGHTS_DOC,
+        calculates_pads=True,
     ),
     Operator(
         "ConvTranspose-1", ("G0", "G1"), "src", True,
