@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from itertools import product
@@ -19,6 +20,7 @@ from convgrad.spec.operators import OPERATORS
 from convgrad.verify import check
 from tests.spec.test_legal_extents import listed
 from tests.support.helpers import FUNCTIONS, assert_same_bits
+from tests.support.tiers import tiers
 
 DATA, FILTERS, WEIGHTS = "ConvolutionBackpropData-1", "ConvolutionBackpropFilters-1", "ConvolutionBackpropWeights-1"
 NAMES = (DATA, FILTERS, WEIGHTS)
@@ -28,6 +30,8 @@ CURRENT = {
     WEIGHTS: "ConvolutionBackwardWeights",
 }
 STRIDES, DILATIONS, KERNELS, OUTPUTS, INPUTS = range(1, 4), range(1, 3), range(1, 4), range(4), range(10)
+
+names_and_strides = tiers("name, stride", NAMES, STRIDES, every=4)
 
 
 def shapes_of(name: str, src: int, dst: int, kernel: int) -> tuple[Any, ...]:
@@ -46,17 +50,17 @@ def axis_of(name: str, shapes: tuple[Any, ...], **attributes: Any) -> Axis:
     return geometry.axes[0]
 
 
-def axes_that_fit() -> Iterator[tuple[int, int, int, int, int]]:
+def axes_that_fit(s: int) -> Iterator[tuple[int, int, int, int, int]]:
     """Yield stride, dilation, kernel, O and I for which a forward pass with some pads maps I to O."""
-    for s, d, k, dst, src in product(STRIDES, DILATIONS, KERNELS, OUTPUTS, INPUTS):
+    for d, k, dst, src in product(DILATIONS, KERNELS, OUTPUTS, INPUTS):
         if src < s * dst + d * (k - 1) + 1:
             yield s, d, k, dst, src
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_absent_pads_are_calculated(name: str) -> None:
+@names_and_strides
+def test_absent_pads_are_calculated(name: str, stride: int) -> None:
     """The total is max(s(O - 1) + E - I, 0), and the first half of it is the beginning."""
-    for s, d, k, dst, src in axes_that_fit():
+    for s, d, k, dst, src in axes_that_fit(stride):
         axis = axis_of(name, shapes_of(name, src, dst, k), strides=s, dilations=d)
         total = max(s * (dst - 1) + d * (k - 1) + 1 - src, 0)
         assert (axis.pad_begin, axis.pad_end) == (total // 2, total - total // 2), (s, d, k, dst, src)
@@ -64,11 +68,11 @@ def test_absent_pads_are_calculated(name: str) -> None:
         assert empty == axis
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_calculated_pads_only_turn_refusals_into_results(name: str) -> None:
+@names_and_strides
+def test_calculated_pads_only_turn_refusals_into_results(name: str, stride: int) -> None:
     """Where pads of 0 fit, they are the calculated ones; an empty dst has no terms, whatever the pads."""
     refused = 0
-    for s, d, k, dst, src in axes_that_fit():
+    for s, d, k, dst, src in axes_that_fit(stride):
         shapes = shapes_of(name, src, dst, k)
         try:
             zeros = axis_of(name, shapes, strides=s, dilations=d, pads_begin=0, pads_end=0)
@@ -76,12 +80,14 @@ def test_calculated_pads_only_turn_refusals_into_results(name: str) -> None:
             refused += 1
             continue
         assert dst == 0 or axis_of(name, shapes, strides=s, dilations=d) == zeros
-    assert refused == sum(dst > 0 and s * (dst - 1) + d * (k - 1) + 1 > src for s, d, k, dst, src in axes_that_fit())
+    assert refused == sum(
+        dst > 0 and s * (dst - 1) + d * (k - 1) + 1 > src for s, d, k, dst, src in axes_that_fit(stride)
+    )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_one_absent_pad_is_the_rest_of_the_total(name: str) -> None:
-    for (s, d, k, dst, src), given in product(axes_that_fit(), (1, 4)):
+@names_and_strides
+def test_one_absent_pad_is_the_rest_of_the_total(name: str, stride: int) -> None:
+    for (s, d, k, dst, src), given in product(axes_that_fit(stride), (1, 4)):
         shapes, rest = shapes_of(name, src, dst, k), max(s * (dst - 1) + d * (k - 1) + 1 - src - given, 0)
         for pads, expected in (({"pads_begin": given}, (given, rest)), ({"pads_end": given}, (rest, given))):
             try:
@@ -93,10 +99,10 @@ def test_one_absent_pad_is_the_rest_of_the_total(name: str) -> None:
 
 
 @pytest.mark.parametrize("auto_pad", ["same_upper", "same_lower", "valid"])
-@pytest.mark.parametrize("name", NAMES)
-def test_auto_pad_replaces_absent_pads(name: str, auto_pad: str) -> None:
+@names_and_strides
+def test_auto_pad_replaces_absent_pads(name: str, auto_pad: str, stride: int) -> None:
     """Without output_padding, auto_pad has the pads of the current operator."""
-    for s, d, k, dst, src in axes_that_fit():
+    for s, d, k, dst, src in axes_that_fit(stride):
         shapes, layer = shapes_of(name, src, dst, k), {"strides": s, "dilations": d, "auto_pad": auto_pad}
         try:
             expected = axis_of(CURRENT[name], shapes, **layer)
@@ -105,10 +111,10 @@ def test_auto_pad_replaces_absent_pads(name: str, auto_pad: str) -> None:
         assert axis_of(name, shapes, **layer) == expected
 
 
-@pytest.mark.parametrize("auto_pad", ["same_upper", "same_lower"])
-def test_formula_of_a_data_gradient_with_auto_pad_same(auto_pad: str) -> None:
+@tiers("auto_pad, stride", ["same_upper", "same_lower"], STRIDES, every=2)
+def test_formula_of_a_data_gradient_with_auto_pad_same(auto_pad: str, stride: int) -> None:
     """The total is max(s(O - 1) + E - I + op, 0), for every shape that some pads fit."""
-    for (s, d, k, dst, src), op in product(axes_that_fit(), (None, 0, 1, 2, 3)):
+    for (s, d, k, dst, src), op in product(axes_that_fit(stride), (None, 0, 1, 2, 3)):
         layer: dict[str, Any] = {"strides": s, "dilations": d, "auto_pad": auto_pad, "output_padding": op}
         shapes = shapes_of(DATA, src, dst, k)
         if op is not None and op >= s:
@@ -122,10 +128,10 @@ def test_formula_of_a_data_gradient_with_auto_pad_same(auto_pad: str) -> None:
         assert (axis.pad_begin, axis.pad_end) == pads, (s, d, k, dst, src, op)
 
 
-@pytest.mark.parametrize("layer", [{}, {"pads_begin": 1}, {"pads_end": 2}, {"auto_pad": "same_lower"}], ids=str)
-def test_errors_of_a_data_gradient_list_what_fits(layer: dict[str, Any]) -> None:
+@tiers("layer, s", [{}, {"pads_begin": 1}, {"pads_end": 2}, {"auto_pad": "same_lower"}], STRIDES, every=4)
+def test_errors_of_a_data_gradient_list_what_fits(layer: dict[str, Any], s: int) -> None:
     refused = 0
-    for s, d, k, dst in product(STRIDES, DILATIONS, KERNELS, OUTPUTS):
+    for d, k, dst in product(DILATIONS, KERNELS, OUTPUTS):
         messages, legal = [], []
         for src in range(17):
             try:
@@ -134,17 +140,18 @@ def test_errors_of_a_data_gradient_list_what_fits(layer: dict[str, Any]) -> None
             except InvalidShapeError as error:
                 messages.append(str(error))
         for message in messages:
-            texts = [str(src) for src in legal]
-            words = ", ".join(texts) if len(texts) < 9 else f"{texts[0]}, {texts[1]}, ... {texts[-1]}"
-            assert f"legal extents: {words}" in message
+            shown = legal[-s:] if dst else legal
+            words = ", ".join(map(str, shown)) or "none"
+            fewer = ", or fewer with larger pads" * (shown != legal)
+            assert re.search(rf"legal extents: {words}{fewer}( \[|\. )", message), (message, legal)
         refused += len(messages)
-    assert refused > 300
+    assert refused > 100
 
 
-@pytest.mark.parametrize("layer", [{}, {"pads_begin": 1}, {"pads_end": 2}], ids=str)
-def test_errors_of_a_weight_gradient_list_the_kernels_that_fit(layer: dict[str, Any]) -> None:
+@tiers("layer, s", [{}, {"pads_begin": 1}, {"pads_end": 2}], STRIDES, every=4)
+def test_errors_of_a_weight_gradient_list_the_kernels_that_fit(layer: dict[str, Any], s: int) -> None:
     refused = 0
-    for s, d, dst, src in product(STRIDES, DILATIONS, OUTPUTS, INPUTS):
+    for d, dst, src in product(DILATIONS, OUTPUTS, INPUTS):
         messages, fit = [], []
         for kernel in range(1, 10):
             try:
@@ -155,7 +162,7 @@ def test_errors_of_a_weight_gradient_list_the_kernels_that_fit(layer: dict[str, 
         for message in messages:
             assert listed(message, "Kernels that fit: ", 10) == fit, message
         refused += len(messages)
-    assert refused > 100
+    assert refused > 30
 
 
 def test_data_gradient_without_a_shape_has_absent_pads_of_0() -> None:
@@ -172,8 +179,8 @@ def test_other_operators_keep_absent_pads_of_0() -> None:
     with pytest.raises(InvalidShapeError, match=r"pads_begin \+ pads_end that fit: 2"):
         convgrad.infer_shapes("ConvolutionBackwardWeights", (1, 6, 1), (1, 6, 1), (3, 1, 1), pads_begin=None)
     layer = {"strides": 2, "auto_pad": "same_upper", "output_padding": 1}
-    with pytest.warns(UserWarning, match="output_padding .1. is ignored"):
-        convgrad.convolution_backward_data(*_operands(DATA, 6, 3, 3)[:2], (1, 6, 1), **layer)
+    note = problem_from_shapes(CURRENT[DATA], shapes_of(DATA, 6, 3, 3), layer, spell_out=True)[1].note
+    assert "output_padding [1] is ignored" in str(note)
 
 
 def _operands(name: str, src: int, dst: int, kernel: int) -> list[Any]:
@@ -191,10 +198,9 @@ CALLS: list[tuple[str, tuple[int, int, int], dict[str, Any]]] = [
         for src, same in product((4, 5, 6, 7), ("same_upper", "same_lower"))
     ),
 ]
-calls = pytest.mark.parametrize(("name", "extents", "layer"), CALLS, ids=[f"{c[0]}-{n}" for n, c in enumerate(CALLS)])
 
 
-@calls
+@tiers("name, extents, layer", CALLS, every=4)
 def test_every_door_computes_with_calculated_pads(
     name: str, extents: tuple[int, int, int], layer: dict[str, Any]
 ) -> None:

@@ -157,14 +157,22 @@ def _backward_weights(call: Call) -> tuple[Axis, ...]:
 
 
 def _legal_sources(rule: _AxisRule, dst: int) -> range:
-    """Return the extents of src that a forward maps to the given extent of dst, at most s if the pads are known."""
+    """Return the extents of src that a forward maps to the given extent of dst. They are at most as many as s.
+
+    If pads are calculated, these are the extents of the smallest pads.
+    """
     e, s = rule.effective, rule.stride
-    if _is_formula(rule.call) or _calculates(rule.call):  # shorter extents have more pads
-        return range(max(0, s * dst + e - sum(rule.pads(0))))
-    if _same(rule.call):
+    if _same(rule.call) and not _is_formula(rule.call):
         return range(max(0, s * (dst - 1) + 1), s * dst + 1)
     first = transposed_extent(dst, e, s, sum(rule.pads(0)))
     return range(0 if dst == 0 else max(0, first), first + s)
+
+
+def _legal_extents(rule: _AxisRule, dst: int) -> str:
+    """Return the legal extents of src as text."""
+    legal = _legal_sources(rule, dst)
+    more = (_is_formula(rule.call) or _calculates(rule.call)) and (legal.start > 0 or not legal)
+    return _listed(legal) + ", or fewer with larger pads" * (more and legal.stop > 0)
 
 
 def _backward_data(call: Call) -> tuple[Axis, ...]:
@@ -190,11 +198,11 @@ def _backward_data(call: Call) -> tuple[Axis, ...]:
                 rule.refuse(
                     "G6",
                     f"no {call.names['src']} extent s(O - 1) + E - P + op = {s}({dst} - 1) + {e} - {sum(pads)} + {op} ="
-                    f" {src} has a forward of extent {dst}; legal extents: {_listed(_legal_sources(rule, dst))}",
+                    f" {src} has a forward of extent {dst}; legal extents: {_legal_extents(rule, dst)}",
                 )
         else:  # A8
             legal = "; ".join(
-                f"axis {r.index}: {_listed(_legal_sources(r, o))}"
+                f"axis {r.index}: {_legal_extents(r, o)}"
                 for r, o in zip(_axis_rules(call), call.shapes["dst"][2:], strict=True)
             )
             name = next(port.name for port in call.op.operands if port.is_shape)
@@ -249,7 +257,7 @@ def _data_mismatch(rule: _AxisRule, src: int, dst: int, pads: int) -> str:
     sentence = (
         f"{rule.call.names['src']} extent I must satisfy floor((I + P - E)/s) + 1 = O, here"
         f" floor(({src} + {pads} - {e})/{s}) + 1 = {forward_extent(src, e, s, pads)}; got O = {dst};"
-        f" legal extents: {_listed(_legal_sources(rule, dst))}"
+        f" legal extents: {_legal_extents(rule, dst)}"
     )
     total = transposed_extent(dst, e, s, src)
     fitting = range(e - src) if dst == 0 else range(max(0, total), total + s)
