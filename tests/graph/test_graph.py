@@ -73,6 +73,31 @@ def test_a_partition_is_compiled_with_known_inputs_and_called_again_and_again() 
         compiled.query_logical_tensor(3)
 
 
+def test_compiled_partitions_take_arrays_of_all_tensors_of_their_graph() -> None:
+    """A caller keeps one dict of arrays: what a partition does not read is ignored, and what it makes is refused."""
+    add = Op(8, "BiasAdd", (DST, lt(4, 4, name="bias")), (lt(5, name="sum"),))
+    graph = graph_of(FORWARD, add, Op(9, "BiasAddBackward", (lt(5, name="sum"),), (lt(6, name="total"),)))
+    fused, last = graph.partitions()
+    assert [len(one.ops) for one in (fused, last)] == [2, 1]
+    arrays: dict[Any, Any] = {0: X, 1: W, "bias": np.arange(4, dtype=np.float32), "total": "not read"}
+    for _ in range(2):
+        (made,) = fused.compile()(arrays).values()
+        assert same(made, Y + arrays["bias"])
+    del arrays["total"]
+    (total,) = last.compile()(arrays | {5: made, 2: None}).values()
+    assert same(total, made.sum((0, 1)))
+    for key, label in ((2, "2 dst"), ("dst", "2 dst"), (5, "5 sum"), ("sum", "5 sum")):
+        with pytest.raises(GraphError, match=f"layer: it makes tensor {label}, which cannot be given"):
+            fused.compile()(arrays | {key: made})
+    for key in (7, "other"):
+        with pytest.raises(
+            GraphError, match=f"the graph has no tensor {key!r}; it has 0 src, 1 weights, 2 dst, 4 bias"
+        ):
+            fused.compile()(arrays | {key: made})
+    with pytest.raises(GraphError, match="layer: has no tensor 6; it has 0, 1, 4, 5"):
+        fused.compile().query_logical_tensor(6)
+
+
 COMPILED: dict[str, tuple[list[LogicalTensor], list[LogicalTensor], str]] = {
     "unknown": ([], [], r"layer: compiling needs inputs of known type and extents; got 0: f32 \?"),
     "type unknown": ([undef(0, 2, 6, 3)], [], "compiling needs inputs of known type and extents; got 0: undef 2x6x3"),

@@ -47,7 +47,8 @@ class Execution:
 class CompiledPartition:
     """A partition with known extents that you can call many times.
 
-    ``resolved`` is None for a ReLU, or if only the values of a shape input determine the problem.
+    ``tensors`` are those of the partition, and ``others`` are all tensors of its graph. ``resolved`` is None for a
+    ReLU, or if only the values of a shape input determine the problem.
     """
 
     op: Op
@@ -55,6 +56,7 @@ class CompiledPartition:
     row: Operator
     tensors: Mapping[int, LogicalTensor]
     resolved: Resolved | None
+    others: Mapping[int, LogicalTensor]
 
     def query_logical_tensor(self, tensor_id: int) -> LogicalTensor:
         """Return a tensor's description, with the extents and type that compiling determined."""
@@ -65,11 +67,13 @@ class CompiledPartition:
     def __call__(self, tensors: Tensors) -> dict[int, Any]:
         """Return the output by tensor id, computed from inputs by tensor id or name.
 
-        The output is an array of the first input's library.
+        The output is an array of the first input's library. ``tensors`` may also have arrays of other tensors of the
+        graph, which are ignored, but not of tensors that the partition makes.
         """
-        values = by_id(self.tensors.values(), tensors)
-        if self.op.outputs[0].id in values:
-            raise self.op.refuse(f"it makes tensor {self.op.outputs[0].label}, which cannot be given")
+        values = by_id({**self.others, **self.tensors}.values(), tensors)
+        for made in (tensor for op in self.ops for tensor in op.outputs):
+            if made.id in values:
+                raise self.op.refuse(f"it makes tensor {made.label}, which cannot be given")
         if self.row is RELU:
             result = rectify(self.op, self.tensors, values)
         else:
@@ -153,7 +157,7 @@ class Partition:
             tensors[output] = rectified(self.op, tensors)
         elif (resolved := resolve(self.op, row, tensors, {})) is not None:
             tensors[output] = resolved.made(tensors[output])
-        return CompiledPartition(self.op, self.ops, row, tensors, resolved)
+        return CompiledPartition(self.op, self.ops, row, tensors, resolved, self.tensors)
 
 
 def rectify(
