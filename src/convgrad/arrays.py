@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -19,6 +18,7 @@ from convgrad.formats import Format
 from convgrad.libraries import dlpack
 from convgrad.libraries.library import Library
 from convgrad.mapped import seen_from
+from convgrad.overlap import overlap, overlaps_itself
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.spec.check import as_integers
 from convgrad.spec.rules import refuse
@@ -28,7 +28,6 @@ Array = NDArray[Any]
 _OUT = "out must be a PyTorch tensor or a NumPy array"
 _HERE = "; copy it there first"
 _HERE_OR_ON_GPU = f"{_HERE}, or call an operator with __cuda_array_interface__ in all array operands and out"
-_OVERLAP_WORK = 100_000
 ONE_AXIS = ("bias", "scale", "norm2")  # operands with one axis: a list of their values looks like a shape
 ALIGNED_BYTES = 1 << 16  # aligning a smaller array costs more time than it saves
 
@@ -160,14 +159,22 @@ def check_out(out: object, shape: tuple[int, ...], fmt: Format, operands: Mappin
     flags = out.flags
     if not flags.writeable:  # D3
         refuse("D3", operator, "out must be writable; got a read-only array")
-    if not flags.c_contiguous and overlaps_itself(shape, out.strides, out.itemsize):  # D4
-        refuse(
-            "D4", operator, f"out must not overlap itself; got shape {out.shape} with strides {out.strides} in bytes"
-        )
+    if not flags.c_contiguous:
+        shares = overlaps_itself(shape, out.strides, out.itemsize)
+        if shares is not False:  # D4
+            got = f"got shape {out.shape} with strides {out.strides} in bytes"
+            refuse("D4", operator, f"out must not overlap itself{_words(shares, got)}")
     for name, array in seen_from(out, operands).items():
-        if np.may_share_memory(out, array) and _overlap(out, array):  # D4: first the bounds, which is fast
-            refuse("D4", operator, f"out must not overlap an operand; got memory shared with {name}")
+        shares = overlap(out, array)
+        if shares is not False:  # D4
+            got = f"got memory shared with {name}" if shares else f"got memory near {name}"
+            refuse("D4", operator, f"out must not overlap an operand{_words(shares, got)}")
     return out
+
+
+def _words(shares: bool | None, got: str) -> str:
+    """Return the end of an error about an overlap, which may be too hard to decide."""
+    return f"; {got}" + ("" if shares else ", which is too hard to decide. Use a contiguous array")
 
 
 def _memory_of(out: object, fmt: Format, operator: str) -> Array:
@@ -252,24 +259,3 @@ def _dtype_words(array: Array) -> str:
     fmt = formats.of_dtype(array.dtype)
     order = "" if array.dtype.isnative else " in foreign byte order"
     return f"{fmt or array.dtype}{order}"
-
-
-@lru_cache(maxsize=1024)
-def overlaps_itself(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
-    """Return whether two elements of an array may share memory.
-
-    Elements cannot share memory if each stride is at least the span, in bytes, of the axes with smaller strides.
-    """
-    spanned = size
-    for stride, extent in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):
-        if stride < spanned:
-            return 0 not in shape
-        spanned += stride * (extent - 1)
-    return False
-
-
-def _overlap(out: Array, array: Array) -> bool:
-    try:
-        return bool(np.shares_memory(out, array, max_work=_OVERLAP_WORK))  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
-        return True

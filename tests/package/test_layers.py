@@ -21,7 +21,7 @@ from tests.support.places import CAMPAIGNS, DOCS, SOURCES, TESTS
 WORDS = {
     "": (
         "words errors disk cached float_environment formats host spec descriptor notation plan engines libraries "
-        "mapped arrays functional graph verify files cases bench __init__ torch jax scale dask testing cli "
+        "mapped overlap arrays functional graph verify files cases bench __init__ torch jax scale dask testing cli "
         "conformance __main__"
     ),
     "libraries": "library dlpack torch jax",
