@@ -20,8 +20,10 @@ from convgrad.libraries.library import Library
 from convgrad.mapped import seen_from
 from convgrad.overlap import overlap, overlaps_itself
 from convgrad.plan.machine import LINE_BYTES
-from convgrad.spec.check import as_integers
+from convgrad.spec.check import as_integers, length
+from convgrad.spec.operators import LARGEST_RANK
 from convgrad.spec.rules import refuse
+from convgrad.words import shown
 
 Array = NDArray[Any]
 
@@ -29,6 +31,7 @@ _OUT = "out must be a PyTorch tensor or a NumPy array"
 _HERE = "; copy it there first"
 _HERE_OR_ON_GPU = f"{_HERE}, or call an operator with __cuda_array_interface__ in all array operands and out"
 ONE_AXIS = ("bias", "scale", "norm2")  # operands with one axis: a list of their values looks like a shape
+LONGEST_MESSAGE = 1000  # characters of another library's error
 ALIGNED_BYTES = 1 << 16  # aligning a smaller array costs more time than it saves
 
 
@@ -40,6 +43,8 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
     """
     if value is None:  # T1
         refuse("T1", operator, f"{name} must be an array; got None")
+    if isinstance(value, range):  # T1: NumPy would make an array of all its integers
+        refuse("T1", operator, f"{name} must be an array of {formats.LISTED}; got {shown(value)}")
     array = value if type(value) is np.ndarray else _as_array(value, operator, name)
     fmt = formats.of_dtype(array.dtype)
     if fmt is None:  # T1
@@ -90,15 +95,19 @@ def native(array: Array, fmt: Format) -> Array:
 
 def take_shape(value: object, operator: str, name: str) -> tuple[int, ...]:
     """Return a shape operand, which is a 1-D integer array or a sequence of ints, as a tuple."""
-    integers, hint = as_integers(value), ""
-    if integers is None and not isinstance(value, list | tuple | str):
+    integers, count, hint = as_integers(value), length(value), ""
+    got = shown(value)
+    if integers is None and (count or 0) <= LARGEST_RANK and not isinstance(value, list | tuple | str):
         array = _as_array(value, operator, name)
-        integers = as_integers(array)
-        value = f"{_dtype_words(array)} of shape {array.shape}"
+        integers, count = as_integers(array), length(array)
+        got = f"{_dtype_words(array)} of shape {array.shape}"
         if array.ndim != 1:
             hint = ". Pass its .shape" if array.ndim else ". Pass the extents of all axes"
+    if integers is None and (count or 0) > LARGEST_RANK:  # G9
+        sentence = f"{name} must hold at most {LARGEST_RANK} extents, as arrays have axes"
+        refuse("G9", operator, f"{sentence}; got {count} ({type(value).__name__})")
     if integers is None:  # T3
-        refuse("T3", operator, f"{name} must be a 1-D array of integers or a sequence of ints; got {value}{hint}")
+        refuse("T3", operator, f"{name} must be a 1-D array of integers or a sequence of ints; got {got}{hint}")
     return integers
 
 
@@ -106,7 +115,10 @@ def is_shape(value: object) -> bool:
     """Return whether an operand looks like a shape: a 1-D integer array, or a non-empty sequence of ints."""
     if isinstance(value, list | tuple):
         return as_integers(value) is not None and len(value) > 0
-    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", ())
+    try:
+        dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", ())
+    except Exception:  # a caller's class may raise anything
+        return False
     return isinstance(shape, tuple) and len(shape) == 1 and "int" in str(dtype)
 
 
@@ -136,7 +148,7 @@ def output_format(dtype: object, common: Format, operator: str) -> Format:
     fmt = formats.named(libraries.dtype(dtype))  # type: ignore[arg-type]
     if fmt is None:  # T4
         names = ", ".join(formats.FORMATS)
-        refuse("T4", operator, f"dtype must be one of {names}; got {dtype!r:.200}{formats.meant(dtype)}")
+        refuse("T4", operator, f"dtype must be one of {names}; got {shown(dtype)}{formats.meant(dtype)}")
     return fmt
 
 
@@ -210,13 +222,21 @@ def _as_array(value: object, operator: str, name: str) -> Array:
     library = libraries.library_of(value)
     if library is not None:
         return _from_library(library, value, operator, name)
-    if hasattr(value, "__dlpack__"):
+    if _exports(value):
         return _from_dlpack(value, operator, name)
     _check_in_cpu_memory(value, operator, name)
     try:
         return np.asarray(value)
     except Exception as error:  # T1: an object's own __array__ may raise anything
-        refuse("T1", operator, f"{name} must be an array; got {type(value).__name__} ({error})")
+        refuse("T1", operator, f"{name} must be an array; got {type(value).__name__} ({_line(error)})")
+
+
+def _exports(value: object) -> bool:
+    """Return whether an object has ``__dlpack__``."""
+    try:
+        return hasattr(value, "__dlpack__")
+    except Exception:  # a caller's class may raise anything
+        return False
 
 
 def _from_library(library: Library, value: object, operator: str, name: str, to_write: bool = False) -> Array:
@@ -251,8 +271,11 @@ def _from_dlpack(value: Any, operator: str, name: str) -> Array:
 
 
 def _line(error: Exception) -> str:
-    """Return the message of an error, with line breaks replaced by spaces."""
-    return " ".join(str(error).split())
+    """Return the message of an error on one line."""
+    try:
+        return " ".join(str(error).split())[:LONGEST_MESSAGE]
+    except Exception:  # a caller's class may raise anything
+        return type(error).__name__
 
 
 def _dtype_words(array: Array) -> str:

@@ -1,11 +1,33 @@
-"""Helpers for texts: printable characters, counts, durations, and suggestions for misspelled names."""
+"""Helpers for texts: values of callers, printable characters, counts, durations, suggestions for misspelled names."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from reprlib import Repr
 
 LONGEST = 80
+SHOWN = 200  # characters of a caller's value in a message
+
+_short = Repr()
+_short.maxlist = _short.maxtuple = _short.maxset = _short.maxdict = _short.maxarray = _short.maxdeque = SHOWN
+_short.maxfrozenset = SHOWN
+_short.maxstring = _short.maxlong = _short.maxother = 4 * SHOWN
+
+
+def shown(value: object) -> str:
+    """Return the ``repr`` of a caller's value on one line, shortened without reading all of a long value.
+
+    >>> shown([1, 2]), len(shown([0] * 10**6)), shown(10**5000)
+    ('[1, 2]', 200, 'an integer of 16610 bits')
+    """
+    try:
+        if isinstance(value, int) and value.bit_length() > 4 * SHOWN:  # Python may refuse to convert such an integer
+            return f"an integer of {value.bit_length()} bits"
+        text = _short.repr(value)
+    except Exception:  # a caller's class may raise anything
+        text = f"a value of {type(value).__name__}"
+    return " ".join(text[: 4 * SHOWN].split())[:SHOWN]
 
 
 def printable(text: str, length: int | None = LONGEST) -> str:

@@ -24,7 +24,7 @@ WORDS = {
         "mapped overlap arrays functional graph verify files cases bench __init__ torch jax scale dask testing cli "
         "conformance __main__"
     ),
-    "libraries": "library dlpack torch jax",
+    "libraries": "library dlpack cuda_interface torch jax",
     "spec": (
         "rules operators layouts geometry foreign check shapes channels extents readings problem activation "
         "derivatives formulas work tiles filtering toom_cook slices order chosen pieces subproblems image_cuts bound "

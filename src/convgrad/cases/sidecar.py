@@ -21,8 +21,7 @@ from convgrad.errors import FileError
 from convgrad.files.raw import Described
 from convgrad.graph.limits import Limits
 from convgrad.spec.layouts import dense
-from convgrad.spec.operators import S64_MAX
-from convgrad.spec.shapes import LARGEST_RANK
+from convgrad.spec.operators import LARGEST_RANK, S64_MAX
 
 KEYS = ("dtype", "shape", "strides", "offset")
 

@@ -17,10 +17,11 @@ from convgrad.formats import F32, LISTED, Format
 from convgrad.functional import on_gpu
 from convgrad.spec.activation import activated
 from convgrad.spec.check import Attributes, as_integer, check_attributes
-from convgrad.spec.operators import Operator, find, rows
+from convgrad.spec.operators import LARGEST_RANK, Operator, find, rows
 from convgrad.spec.problem import Problem, problem_of
 from convgrad.spec.rules import refuse
 from convgrad.spec.shapes import Shape, check_extents, spatial_axes, with_full_shape
+from convgrad.words import shown
 
 Array = NDArray[Any]
 
@@ -118,7 +119,7 @@ def _checked(
             shapes.append(arrays.take_shape(value, op.name, port.name))
             continue
         if isinstance(value, float):  # T1
-            refuse("T1", op.name, f"{port.name} must be an array of {LISTED}; got the number {value!r:.200}")
+            refuse("T1", op.name, f"{port.name} must be an array of {LISTED}; got the number {shown(value)}")
         taken[port.name], fmt = arrays.take(value, op.name, port.name)
         named.append((port.name, fmt))
         shapes.append(taken[port.name].shape)
@@ -168,6 +169,8 @@ def key_of(
 def _ints(value: object) -> tuple[int, ...] | None:
     """Return a tuple or list of ints as a tuple; None for any other value, also for a list with a bool."""
     if type(value) is not tuple and not isinstance(value, _SEQUENCES):  # torch.Size is a subclass of tuple
+        return None
+    if len(value) > LARGEST_RANK:
         return None
     for item in value:
         if type(item) is not int:
@@ -348,7 +351,7 @@ def spelled_out(operator: str, operands: tuple[object, ...], attributes: Mapping
 def check_options(operator: str, out: object, accumulate: object, threads: object) -> None:
     """Check, by rules D5 and D6, the options ``out``, ``accumulate`` and ``threads``, which all functions have."""
     if not isinstance(accumulate, bool | np.bool_):  # D5
-        refuse("D5", operator, f"accumulate must be a bool; got {accumulate!r:.200}")
+        refuse("D5", operator, f"accumulate must be a bool; got {shown(accumulate)}")
     if accumulate and out is None:  # D5
         refuse("D5", operator, "accumulate=True must come with out, the array to add into; got no out")
     if threads is not None:

@@ -19,9 +19,10 @@ from convgrad.functional.call import REMEMBERED, Plain, check_options, described
 from convgrad.libraries import on_its_threads
 from convgrad.spec.check import as_items
 from convgrad.spec.derivatives import COTANGENT, derivative
-from convgrad.spec.operators import Operator, Port, Tensor, find
+from convgrad.spec.operators import LARGEST_RANK, Operator, Port, Tensor, find
 from convgrad.spec.problem import Problem, check_output_format, intern, posed
 from convgrad.spec.rules import refuse
+from convgrad.words import shown
 
 Array = NDArray[Any]
 
@@ -129,13 +130,13 @@ def _rooms(asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[Any]) 
 
 def _names(function: str, what: str, given: Names) -> tuple[str, ...]:
     """Check names of gradients, and return them in the order of Gradients."""
-    held = as_items(given)
+    held = as_items(given, LARGEST_RANK)
     if held is None:  # O3
-        hint = f". Use ({given!r:.200},)" if isinstance(given, str) and given in NAMES else ""
-        refuse("O3", function, f"{what} must be a tuple of names of {', '.join(NAMES)}; got {given!r:.200}{hint}")
+        hint = f". Use ({shown(given)},)" if isinstance(given, str) and given in NAMES else ""
+        refuse("O3", function, f"{what} must be a tuple of names of {', '.join(NAMES)}; got {shown(given)}{hint}")
     for name in held:
         if not isinstance(name, str) or name not in NAMES:  # O3
-            refuse("O3", function, f"{what} must hold names of {', '.join(NAMES)}; got {name!r:.200}")
+            refuse("O3", function, f"{what} must hold names of {', '.join(NAMES)}; got {shown(name)}")
     return tuple([name for name in NAMES if name in held])
 
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from math import prod
 from typing import Any, NamedTuple
 from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import arrays, formats, libraries
-from convgrad.engines.addresses import address_of, array_at
+from convgrad import arrays, libraries
+from convgrad.engines.addresses import address_of
 from convgrad.engines.cuda import driver
 from convgrad.engines.engine import Strides
 from convgrad.engines.starting import loaded
 from convgrad.errors import UnsupportedError
 from convgrad.libraries import dlpack
+from convgrad.libraries.cuda_interface import read
 from convgrad.libraries.jax import JAX
 from convgrad.plan.reach import unsupported
 from convgrad.spec.operators import find
@@ -90,9 +90,9 @@ def given(operator: str, operands: tuple[object, ...]) -> Given | None:
     return Given(tuple(replaced), tuple(found))
 
 
-def _interface(value: Any, to_write: bool) -> tuple[Mapping[str, Any], object] | None:
+def _interface(value: Any, to_write: bool) -> tuple[object, object] | None:
     """Return the description of an array on a GPU, and its owner; None for arrays that the checks must refuse."""
-    if type(value) is np.ndarray or getattr(value, "is_cpu", False):  # PyTorch describes no tensor on the CPU, slowly
+    if type(value) is np.ndarray:
         return None
     library = libraries.library_of(value)
     if library is JAX:  # which names no stream; the checks refuse its arrays on a GPU
@@ -100,8 +100,11 @@ def _interface(value: Any, to_write: bool) -> tuple[Mapping[str, Any], object] |
     if library is not None and library.refusal(value, library.not_written * to_write + library.refused):
         return None
     try:
+        if getattr(value, "is_cpu", False):  # PyTorch describes no tensor on the CPU, slowly
+            return None
         owner = value if library is None else dlpack.resolved(library.detached(library.loaded, value))
-        return owner.__cuda_array_interface__, owner
+        described = owner.__cuda_array_interface__
+        return None if described is None else (described, owner)
     except Exception:  # a library may raise any exception for an array that it cannot describe
         return None
 
@@ -112,19 +115,8 @@ def _seen(value: object, operator: str, name: str) -> Seen | None:
     if found is None:
         return None
     described, owner = found
-    if described.get("mask") is not None:  # T1
-        refuse("T1", operator, f"{name} must be a plain array; got a masked array, whose mask would be ignored")
-    kind, shape = described["typestr"], tuple(described["shape"])
-    fmt = formats.BF16 if kind == formats.BF16.dtype.str else formats.named(kind)
-    if fmt is None or fmt.dtype.str != kind:  # T1
-        refuse("T1", operator, f"{name} must be an array of f32, bf16 or f16; got the type string {kind!r}")
-    address, is_read_only = described["data"]
-    if address % fmt.dtype.itemsize:  # D1
-        refuse("D1", operator, f"{name} must begin at a multiple of the size of an element; got the address {address}")
-    dense = (fmt.dtype.itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    array = array_at(address, shape, tuple(described.get("strides") or dense), fmt.dtype)
-    array.flags.writeable = not is_read_only
-    return Seen(array, described.get("stream"), owner)
+    array, stream = read(described, operator, name)
+    return Seen(array, stream, owner)
 
 
 class _Kernels:

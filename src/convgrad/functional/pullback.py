@@ -18,8 +18,10 @@ from convgrad.libraries import like
 from convgrad.spec.activation import inactive
 from convgrad.spec.check import as_integer, as_items
 from convgrad.spec.formulas import Formula, Term, gradients
+from convgrad.spec.operators import LARGEST_RANK
 from convgrad.spec.problem import Problem, intern
 from convgrad.spec.rules import refuse
+from convgrad.words import shown
 
 Found = tuple[Any, ...]  # one per input: an array of the caller's library, or None
 Needs = Collection[str | int]
@@ -116,16 +118,16 @@ class Pullback:
         every = range(len(self.variables))
         if needs is None:
             return every
-        held = as_items(needs)
+        held = as_items(needs, LARGEST_RANK)
         if held is None:  # O3
             is_one = needs in self.names if isinstance(needs, str) else as_integer(needs) in every
-            hint = f". Use ({needs!r:.200},)" if is_one else ""
-            refuse("O3", self.operator, f"needs must be a tuple of {self._known()}; got {needs!r:.200}{hint}")
+            hint = f". Use ({shown(needs)},)" if is_one else ""
+            refuse("O3", self.operator, f"needs must be a tuple of {self._known()}; got {shown(needs)}{hint}")
         found = set[int]()
         for one in held:
             named = self.names.index(one) if isinstance(one, str) and one in self.names else as_integer(one)
             if named is None or named not in every:  # O3
-                refuse("O3", self.operator, f"needs must hold {self._known()}; got {one!r:.200}")
+                refuse("O3", self.operator, f"needs must hold {self._known()}; got {shown(one)}")
             found.add(named)
         return found
 

@@ -15,8 +15,7 @@ from convgrad.engines.settings import accuracy
 from convgrad.errors import GraphError, InvalidAttributeError
 from convgrad.formats import FORMATS, Format, meant
 from convgrad.spec.check import as_integer, as_integers
-from convgrad.spec.operators import OPERATORS, S64_MAX, VERSION, Operator, Port
-from convgrad.spec.shapes import LARGEST_RANK
+from convgrad.spec.operators import LARGEST_RANK, OPERATORS, S64_MAX, VERSION, Operator, Port
 from convgrad.words import printable
 
 FLOAT_DTYPES = ("f32", "bf16", "f16", "f8_e5m2", "f8_e4m3")

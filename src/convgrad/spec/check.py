@@ -6,15 +6,24 @@ import difflib
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NoReturn
 
 import numpy as np
 
 from convgrad.spec.foreign import CHOICES, SAME, per_axis, taught
 from convgrad.spec.layouts import in_our_letters
-from convgrad.spec.operators import CONV_WEIGHTS, OPERATORS, S64_MAX, TRANSPOSE_WEIGHTS, Attribute, Operator
+from convgrad.spec.operators import (
+    CONV_WEIGHTS,
+    LARGEST_RANK,
+    OPERATORS,
+    S64_MAX,
+    TRANSPOSE_WEIGHTS,
+    Attribute,
+    Operator,
+)
 from convgrad.spec.rules import refuse
-from convgrad.words import meant
+from convgrad.words import meant, shown
 
 _INT = {int}
 
@@ -101,33 +110,76 @@ def as_integer(value: object) -> int | None:
         return None
     try:
         return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError):  # of a caller's own class
         return None
 
 
 def as_integers(value: object) -> tuple[int, ...] | None:
-    """Return a tuple of ints for a list, tuple or 1-D integer array; None for anything else."""
+    """Return a tuple of ints for a list, tuple or 1-D integer array; None for anything else, and if it is too long."""
+    count = length(value)
+    if count is None or count > LARGEST_RANK:
+        return None
     if type(value) in (tuple, list) and set(map(type, value)) == _INT:  # type: ignore[call-overload]
         return tuple(value)  # type: ignore[arg-type]
-    if isinstance(value, np.ndarray) and value.ndim == 1:
+    if isinstance(value, np.ndarray):
         value = value.tolist() if value.dtype.kind in "iu" else None
-    if not isinstance(value, list | tuple) and (not isinstance(value, Sequence) or isinstance(value, str | bytes)):
+    try:
+        integers = [as_integer(item) for item in islice(value, count)]  # type: ignore[call-overload]
+    except Exception:  # a caller's class may raise anything
         return None
-    integers = [as_integer(item) for item in value]
     return None if None in integers else tuple(i for i in integers if i is not None)
 
 
-def as_items(value: object) -> tuple[Any, ...] | None:
+def length(value: object) -> int | None:
+    """Return the number of items of a sequence or a 1-D array; None for anything else.
+
+    >>> length(range(10**9)), length("src"), length(memoryview(b"src")), length(iter([1]))
+    (1000000000, None, 3, None)
+    """
+    if type(value) in (tuple, list):  # the usual case first, for speed
+        return len(value)  # type: ignore[arg-type]
+    try:
+        if isinstance(value, np.ndarray | memoryview):
+            return value.shape[0] if value.ndim == 1 and value.shape else None
+        is_text = isinstance(value, str | bytes | bytearray)
+        return len(value) if isinstance(value, Sequence) and not is_text else None
+    except Exception:  # a caller's class may raise anything
+        return None
+
+
+def few(operator: str, name: str, value: Any) -> Any:
+    """Return the integers of a sequence as a tuple, or an integer itself. They may be symbolic integers of a tracer.
+
+    Raise by rules A2, A4 and A6 for values that cannot be an attribute of any operator.
+    """
+    is_list = isinstance(value, list | tuple)
+    if is_list and len(value) > LARGEST_RANK:  # A6
+        refuse("A6", operator, f"{name} must have at most {LARGEST_RANK} values; got {len(value)}")
+    items = tuple(value) if is_list else as_integers(value)
+    each = items if items is not None else (as_integer(value) if isinstance(value, np.ndarray) else value,)
+    if not all(hasattr(item, "__index__") and not isinstance(item, bool) for item in each):  # A2
+        got = f"got {shown(value)} ({type(value).__name__})"
+        refuse("A2", operator, f"{name} must be an integer or a list of integers, one per spatial axis; {got}")
+    if any(type(item) is int and abs(item) > S64_MAX for item in each):  # A4
+        refuse("A4", operator, f"{name} must be below 2^63; got {shown(value)}")
+    return each[0] if items is None else items
+
+
+def as_items(value: object, most: int | None = None) -> tuple[Any, ...] | None:
     """Return the items of an iterable as a tuple, iterating only once; None for a string or a value without items.
 
-    >>> as_items(iter(["src"])), as_items("src"), as_items(1)
-    (('src',), None, None)
+    Return None, too, if there are more items than ``most``.
+
+    >>> as_items(iter(["src"])), as_items("src"), as_items(1), as_items(range(10**9), most=2)
+    (('src',), None, None, None)
     """
     try:
-        items = None if isinstance(value, str) else iter(value)  # type: ignore[call-overload]
+        items = None if isinstance(value, str | memoryview) else iter(value)  # type: ignore[call-overload]
     except TypeError:
         return None
-    return None if items is None else tuple(items)  # outside of ``try``, which would hide errors of the iterator
+    # Outside of ``try``, which would hide errors of the iterator.
+    held = None if items is None else tuple(islice(items, None if most is None else most + 1))
+    return None if most is not None and len(held or ()) > most else held
 
 
 def _type_words(attribute: Attribute, strict: bool = False) -> str:
@@ -141,7 +193,7 @@ def _type_words(attribute: Attribute, strict: bool = False) -> str:
 
 
 def _wrong_type(op: Operator, attribute: Attribute, value: object, hint: str = "") -> NoReturn:
-    got = f"got {value!r:.200} ({type(value).__name__}){hint}"
+    got = f"got {shown(value)} ({type(value).__name__}){hint}"
     refuse("A2", op.name, f"{attribute.name} must be {_type_words(attribute)}; {got}")
 
 
@@ -155,6 +207,9 @@ def _integer(op: Operator, attribute: Attribute, value: object) -> int:
 
 def _integers(op: Operator, attribute: Attribute, value: object) -> tuple[int, ...]:
     numbers = as_integers(value)
+    if numbers is None and (length(value) or 0) > LARGEST_RANK:  # A6
+        sentence = f"{attribute.name} must have at most {LARGEST_RANK} values, as arrays have axes"
+        refuse("A6", op.name, f"{sentence}; got {length(value)} ({type(value).__name__})")
     if numbers is None:  # A2
         _wrong_type(op, attribute, value)
     if attribute.per_axis:  # ``shapes.py`` checks the extents of shape attributes
@@ -167,7 +222,7 @@ def _check_range(op: Operator, attribute: Attribute, number: int, value: object)
     if not attribute.minimum <= number <= S64_MAX:  # A4
         minimum = "positive" if attribute.minimum == 1 else "non-negative"
         hint = ". Negative pads (cropping) are not supported" if attribute.is_pad else ""
-        refuse("A4", op.name, f"{attribute.name} must be {minimum} and below 2^63; got {value!r:.200}{hint}")
+        refuse("A4", op.name, f"{attribute.name} must be {minimum} and below 2^63; got {shown(value)}{hint}")
 
 
 def _string(op: Operator, attribute: Attribute, value: object) -> str:
@@ -179,7 +234,7 @@ def _string(op: Operator, attribute: Attribute, value: object) -> str:
         refuse(
             "A5",
             op.name,
-            f"{attribute.name} must be one of {choices}; got {value!r:.200}{_choice_hint(attribute, value)}",
+            f"{attribute.name} must be one of {choices}; got {shown(value)}{_choice_hint(attribute, value)}",
         )
     return spelled
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from operator import index
 from types import MappingProxyType
 from typing import Any
 
-from convgrad.spec.operators import S64_MAX, Operator
+from convgrad.spec.operators import LARGEST_RANK, S64_MAX, Operator
 
 _Taught = Callable[[Operator, Any, int], str]  # (operator, value, number of spatial axes) -> hint
 
@@ -19,7 +20,7 @@ def _integer(value: Any) -> int | None:
     """Return an int for a Python, NumPy or PyTorch integer; None for anything else."""
     try:
         return None if isinstance(value, bool) else index(value)
-    except TypeError:
+    except Exception:  # a caller's class may raise anything
         return None
 
 
@@ -28,8 +29,8 @@ def _integers(value: Any) -> list[int] | None:
     if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
         return None
     try:
-        integers = [_integer(item) for item in value]
-    except TypeError:  # arrays without axes have __iter__ but cannot be iterated
+        integers = [_integer(item) for item in islice(value, 2 * LARGEST_RANK + 1)]
+    except Exception:  # a caller's class may raise anything, and arrays without axes cannot be iterated
         return None
     return None if None in integers else [one for one in integers if one is not None]
 
@@ -85,12 +86,14 @@ def _pads(op: Operator, value: Any, axes: int) -> str:
     name = SAME.get(value.lower()) if isinstance(value, str) else None
     if name is not None:
         return f"Did you mean auto_pad={name!r}?"
-    items = list(value) if isinstance(value, Iterator) else value  # because the loops below iterate more than once
+    # The loops below iterate more than once, and no legal value is longer.
+    items = list(islice(value, 2 * LARGEST_RANK)) if isinstance(value, Iterator) else value
     begin = end = _each("pads_begin", items, axes)
     numbers = _integers(items)
     if begin is None and numbers is not None and len(numbers) == 2 * axes and _fits("pads_begin", *numbers):
         begin, end = numbers[:axes], numbers[axes:]
-    pairs = [_each("pads_begin", pair, 2) or [] for pair in items] if isinstance(items, Sequence) else []
+    is_short = isinstance(items, list | tuple) and len(items) <= axes
+    pairs = [_each("pads_begin", pair, 2) or [] for pair in items] if is_short else []
     if begin is None and len(pairs) == axes and all(pairs):
         begin, end = ([pair[side] for pair in pairs] for side in (0, 1))
     if begin is None:

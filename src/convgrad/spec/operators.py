@@ -90,6 +90,7 @@ GENERATIONS: Mapping[str, str] = MappingProxyType(
 )
 
 S64_MAX = 2**63 - 1  # the largest integer that an attribute or an extent can be
+LARGEST_RANK = 64  # of arrays, and so the most items that an attribute can have
 CONV_WEIGHTS = ("XIO", "OIX")
 TRANSPOSE_WEIGHTS = ("XOI", "IOX")
 VERSION = "-1"  # the suffix of names of the older generations

@@ -8,12 +8,12 @@ from typing import NoReturn
 
 from convgrad.spec.check import Attributes
 from convgrad.spec.layouts import from_canonical, to_canonical
-from convgrad.spec.operators import Operator, Tensor
+from convgrad.spec.operators import LARGEST_RANK, S64_MAX, Operator, Tensor
 from convgrad.spec.rules import refuse
+from convgrad.words import shown
 
 Shape = tuple[int, ...]
 
-LARGEST_RANK = 64
 AXES_WORDS = {
     "NXC": "batch, spatial axes, channels",
     "NCX": "batch, channels, spatial axes",
@@ -60,7 +60,7 @@ def spatial_axes(op: Operator, shape: Shape) -> int:
 def check_extents(op: Operator, name: str, shape: Shape) -> None:
     """Check that a shape that does not come from an array has no negative extent."""
     if min(shape, default=0) < 0:  # G9
-        refuse("G9", op.name, f"the shape of {name} must hold non-negative extents; got {list(shape)}")
+        refuse("G9", op.name, f"the shape of {name} must hold non-negative extents; got {shown([*shape])}")
 
 
 def with_full_shape(
@@ -124,7 +124,9 @@ def _shape_argument(op: Operator, name: str, values: Shape, rank: int, layout: s
     """Return a shape that is given as operand or attribute, after checks of its length and signs."""
     if len(values) != rank or min(values) < 0:  # G9
         needed = f"{rank} non-negative extents, the rank of {op.operands[0].name}"
-        refuse("G9", op.name, f"{name} must hold {needed}; got {list(values)}; {layout} is ({AXES_WORDS[layout]})")
+        refuse("G9", op.name, f"{name} must hold {needed}; got {shown([*values])}; {layout} is ({AXES_WORDS[layout]})")
+    if max(values) > S64_MAX:  # G10
+        refuse("G10", op.name, f"{name} must hold extents below 2^63; got {shown([*values])}")
     return values
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+from convgrad.spec.check import few
 from convgrad.spec.rules import refuse
 from convgrad.torch import recorded
 from convgrad.torch.extents import Ints, Pads
@@ -14,9 +15,10 @@ PerAxis = int | Sequence[int]
 
 def spread(value: PerAxis, axes: int) -> Ints:
     """Return one value per spatial axis; an int, or the only value of a list, is used for all axes."""
-    if not isinstance(value, tuple | list):
-        return (cast(int, value),) * axes
-    return tuple(value) if len(value) != 1 else tuple(value) * axes
+    items = few("", "stride, padding, dilation and output_padding", value)
+    if not isinstance(items, tuple):
+        return (cast(int, items),) * axes
+    return items if len(items) != 1 else items * axes
 
 
 def at_end(name: str, end: PerAxis, axes: int) -> Ints:

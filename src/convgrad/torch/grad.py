@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from typing import cast
 
 from convgrad.engines.settings import accuracy
+from convgrad.spec.check import few
+from convgrad.spec.rules import refuse
 from convgrad.torch import instead
 from convgrad.torch.extents import Ints, unread
 from convgrad.torch.kernels import Tensor, is_channels_last
@@ -27,6 +29,7 @@ from convgrad.torch.overrides import overridable
 from convgrad.torch.recorded import of_shape, sizes_are_recorded
 from convgrad.torch.refused import of_gradient, refused
 from convgrad.torch.sizes import check, ends_of, kernel_of, of_size
+from convgrad.words import shown
 
 PerAxis = int | Sequence[int]
 
@@ -287,7 +290,7 @@ def _by_input(
 ) -> Tensor:  # fmt: skip
     try:
         strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
-        shapes = tuple(grad.shape), tuple(weight.shape), tuple(size)
+        shapes = tuple(grad.shape), tuple(weight.shape), _size(size)
         check("ConvolutionBackwardData", shapes, strides, pads, dilations, groups)
         last = is_channels_last(grad) or is_channels_last(weight)
         like, more = of_shape(shapes[2], grad) if sizes_are_recorded() else None, None
@@ -308,7 +311,7 @@ def _by_weight(
 ) -> Tensor:  # fmt: skip
     try:
         strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
-        shapes = tuple(given.shape), tuple(grad.shape), tuple(size)
+        shapes = tuple(given.shape), tuple(grad.shape), _size(size)
         check("ConvolutionBackwardWeights", shapes, strides, pads, dilations, groups)
         last = is_channels_last(given) or is_channels_last(grad)
         layer = strides, pads, pads, dilations, groups, last, accuracy(None)
@@ -326,7 +329,7 @@ def _by_transposed_input(
 ) -> Tensor:  # fmt: skip
     try:
         strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
-        large, kernel, small = tuple(grad.shape), tuple(weight.shape), tuple(size)
+        large, kernel, small = tuple(grad.shape), tuple(weight.shape), _size(size)
         # The data gradient has no rule for input_size, so the rules of the weight gradient check all three sizes.
         check("ConvTransposeBackwardWeights", (small, large, kernel), strides, pads, dilations, groups)
         ends = ends_of(large, small, kernel, strides, pads, dilations)
@@ -345,7 +348,7 @@ def _by_transposed_weight(
 ) -> Tensor:  # fmt: skip
     try:
         strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
-        shapes = tuple(given.shape), tuple(grad.shape), tuple(size)
+        shapes = tuple(given.shape), tuple(grad.shape), _size(size)
         check("ConvTransposeBackwardWeights", shapes, strides, pads, dilations, groups)
         last = is_channels_last(given) or is_channels_last(grad)
         ends = ends_of(shapes[1], shapes[0], shapes[2], strides, pads, dilations)
@@ -358,4 +361,13 @@ def _by_transposed_weight(
 
 def _spread(axes: int, value: PerAxis) -> Ints:
     """Return one value per spatial axis; an int is used for all axes."""
-    return tuple(value) if isinstance(value, tuple | list) else (cast(int, value),) * axes
+    items = few("", "stride, padding and dilation", value)
+    return items if isinstance(items, tuple) else (cast(int, items),) * axes
+
+
+def _size(value: Sequence[int]) -> Ints:
+    """Return a tensor's size as a tuple."""
+    items = few("", "the size", value)
+    if not isinstance(items, tuple):  # G9
+        refuse("G9", "", f"the size must have one integer per axis; got {shown(value)}")
+    return items
