@@ -29,9 +29,11 @@ def test_integers_come_out_exact(path: Path, said: Run, tmp_path: Path) -> None:
         np.savez(tmp_path / "shape.npz", **{str(shapes[0].id): np.array([4, 3, 3, 3], np.int32)})
         tensors = ("--tensors", tmp_path / "shape.npz")
     code, out, err = said("run", path, "--fill", "integers", "--check", "oracle", "--json", *tensors)
-    assert code == 0, err
+    foreign = [op.label for op in graph.ops if op.id in graph.inference.reasons]
+    assert code == bool(foreign), err
     reports = [json.loads(line) for line in out.splitlines()]
     summary = reports.pop()
+    assert (summary.pop("not_run", []), summary.pop("made_up", [])) == (foreign, [])
     ran = [report for report in reports if "skipped" not in report]
     supported = [partition for partition in graph.partitions() if partition.is_supported]
     counts = {"ops": len(graph.ops), "ran": sum(len(partition.ops) for partition in supported)}
@@ -68,16 +70,17 @@ def test_explain_prints_dot(said: Run) -> None:
 def test_given_tensors_and_expected_results(said: Run, tmp_path: Path) -> None:
     graph = read(BETWEEN)
     made, tensors = tmp_path / "made.npz", tmp_path / "tensors.npz"
-    assert said("run", BETWEEN, "-o", made)[0] == 0
+    assert said("run", BETWEEN, "-o", made)[0] == 1  # Add did not run
     with np.load(made) as file:
         results = dict(file)
     assert set(results) == {"2", "5", "7"}  # 6 is Add's; ReLU and Add would read 2 and 5
     rng = np.random.default_rng(0)
     arrays = {str(t): rng.integers(-3, 4, graph.tensors[t].shape).astype(np.float32) for t in (*graph.inputs, 3)}
     np.savez(tensors, **arrays)
-    assert said("run", BETWEEN, "--tensors", tensors, "-o", made, "--force")[0] == 0
+    assert said("run", BETWEEN, "--tensors", tensors, "-o", made, "--force")[0] == 1
     with np.load(made) as file:
         arrays |= dict(file)
+    arrays["6"] = np.zeros((1, 8, 4), np.float32)  # Add's
     np.savez(tensors, **arrays)
     code, out, _ = said("run", BETWEEN, "--tensors", tensors)
     assert code == 0
@@ -123,14 +126,46 @@ def test_without_what_an_op_outside_makes_the_rest_runs(said: Run, tmp_path: Pat
     arrays = {str(t): np.ones(graph.tensors[t].shape or (), np.float32) for t in graph.inputs}
     np.savez(tmp_path / "tensors.npz", **arrays)
     code, out, _ = said("run", path, "--tensors", tmp_path / "tensors.npz")
-    assert code == 0
+    assert code == 1
     assert "convolution_2 did not run: waits for tensor 3 of relu_1" in out
     assert out.index("relu_1 did not run") < out.index("convolution_2 did not run") < out.index("ConvolutionBackward")
     assert "relu_1 did not run: GELU is not an operator of the convolution family" in out
-    assert "2 of 5 ops ran" in out
+    assert out.endswith("2 of 5 ops ran; not run: relu_1, convolution_2, add_3\n")
     np.savez(tmp_path / "tensors.npz", **arrays, **{"5": np.ones((1, 8, 4), np.float32)})
     code, out, _ = said("run", path, "--tensors", tmp_path / "tensors.npz")
     assert (code, f"waits for tensor 3 of relu_1; {tmp_path}/tensors.npz:5 was not compared" in out) == (1, True)
+
+
+def test_a_result_instead_of_an_op_is_named_or_given(said: Run, tmp_path: Path) -> None:
+    """What is made up instead of the result of an op is named, and the run fails; with the result, it succeeds."""
+    path, tensors = tmp_path / "between.json", tmp_path / "tensors.npz"
+    document = json.loads(BETWEEN.read_text().replace('"ReLU"', '"GELU"'))
+    document["graph"] = [op for op in document["graph"] if op["kind"] != "Add"]
+    del document["output_ports"]
+    path.write_text(json.dumps(document))
+    code, out, _ = said("run", path, "--check", "oracle")
+    assert code == 1
+    assert "family; tensor 3 is made up: integers, seed 0\n" in out
+    assert "  tensor 3 was not computed but made up: integers, seed 0\n" in out
+    assert out.splitlines()[-1] == "3 of 4 ops ran; every comparison held; not run: relu_1; made up: tensor 3"
+    code, out, _ = said("run", path, "--json")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert (code, lines[-1]["not_run"], lines[-1]["made_up"]) == (1, ["relu_1"], [3])
+    assert [line["made_up"] for line in lines[:-1] if "skipped" in line] == [[3]]
+    assert '"tensor 3, not computed but made up: integers, seed 0"' in out
+    graph = read(path)
+    arrays = {str(t): np.ones(graph.tensors[t].shape or (), np.float32) for t in (*graph.inputs, 3)}
+    np.savez(tensors, **arrays)
+    code, out, _ = said("run", path, "--tensors", tensors)
+    assert (code, out.splitlines()[-1]) == (0, "3 of 4 ops ran")
+
+
+def test_a_misspelled_kind_is_refused(said: Run, tmp_path: Path) -> None:
+    path = tmp_path / "step.json"
+    path.write_text(STEP.read_text().replace('"Convolution"', '"Convolutoin"', 1))
+    for command in ("run", "explain", "verify"):
+        code, _, err = said(command, path)
+        assert (code, "got Convolutoin. Did you mean Convolution?" in err) == (3, True)
 
 
 USAGE = {
@@ -172,8 +207,8 @@ def test_refusals(case: str, said: Run) -> None:
 
 def test_the_file_is_named(said: Run, tmp_path: Path) -> None:
     shutil.copy(STEP, tmp_path / "step.json")
-    text = STEP.read_text().replace('"BiasAddBackward"', '"BiasAddBackwards"', 1)
     assert said("explain", tmp_path / "step.json")[0] == 0
+    text = STEP.read_text()
     (tmp_path / "step.json").write_text(text.replace('"bias"', "").replace('"graph"', '"grahp"'))
     code, _, err = said("explain", tmp_path / "step.json")
     assert (code, f"{tmp_path}/step.json: $: must have graph" in err) == (3, True)

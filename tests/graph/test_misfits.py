@@ -151,13 +151,13 @@ def test_operators_outside_are_named_and_the_rest_runs() -> None:
 
 
 def test_an_op_behind_one_that_waits_waits_too() -> None:
-    nameless = Op(8, "", (lt(0, 2, 4),), (lt(1, 2, 4),))
-    graph = graph_of(*chain((1, 2), (2, 3)), nameless)
+    foreign = Op(8, "Wildcard", (lt(0, 2, 4),), (lt(1, 2, 4),))
+    graph = graph_of(*chain((1, 2), (2, 3)), foreign)
     with pytest.raises(GraphError, match="no op can run; this one waits for tensor 1 of "):
         graph.run({0: integers(2, 4), 99: B})
     free = Op(9, "BiasAddBackward", (lt(50, 2, 4),), (lt(51),), {})
     skipped = graph_of(*graph.ops, free).run({0: integers(2, 4), 99: B, 50: integers(2, 4)}).skipped
-    assert skipped[8] == "an op without a kind is not an operator of the convolution family"
+    assert skipped[8] == "Wildcard is not an operator of the convolution family"
     assert skipped[0].startswith("waits for tensor 1 of ")
     assert skipped[1] == "waits for tensor 2 of BiasAdd 0"
 

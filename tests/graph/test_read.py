@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from convgrad.errors import GraphError
 from convgrad.graph import Header, Limits, LogicalTensor, Op, Verbatim, explain, from_json, read, to_json
+from convgrad.graph.kinds import KINDS
+from convgrad.words import printable
 from tests.support.graph_documents import DELETED, OPTIONAL, UNKNOWN, Json, edited, good, load, one_op, tensor, typed
 
 
@@ -25,10 +28,10 @@ def test_the_good_document_is_good() -> None:
 
 
 def test_every_field_that_has_a_default_may_be_missing() -> None:
-    graph = load({"graph": [{"kind": "GELU"}, {"kind": "Sum", "inputs": [{"id": 0}]}]})
+    graph = load({"graph": [{"kind": "GELU"}, {"kind": "Add", "inputs": [{"id": 0}]}]})
     assert graph.header == Header("3.0.0", "cpu", "strict", False)
     assert graph.ops[0] == Op(0, "GELU", (), ())
-    assert graph.ops[1] == Op(1, "Sum", (LogicalTensor(0, "undef", None, None, "strided", "undef"),), ())
+    assert graph.ops[1] == Op(1, "Add", (LogicalTensor(0, "undef", None, None, "strided", "undef"),), ())
     assert (graph.inputs, graph.outputs) == ((0,), ())
 
 
@@ -42,14 +45,66 @@ def test_a_missing_field_is_its_default(place: str) -> None:
     assert load(document).tensors[2].shape == (2, 5, 4)
 
 
-def test_unknown_keys_are_ignored_everywhere() -> None:
-    document = good()
-    entries = [document, document["graph"][0], document["graph"][0]["inputs"][0]]
-    for entry in (*entries, document["graph"][0]["attrs"]["groups"]):
-        entry.update({"comment": [{"a": None}], "": 1.5, "Kind": 2**63 - 1, "grüße": True})
-    graph = load(document)
+def test_unknown_settings_come_back() -> None:
+    others = {"deterministic": "true", "comment": [{"a": None}], "": 1.5, "Kind": 2**63 - 1, "grüße": 'a "word"\n'}
+    graph = load(good() | others)
     assert graph.ops == load(good()).ops
-    assert graph.header == load(good()).header
+    assert graph.header.others == others
+    written = json.loads(to_json(graph))
+    assert {key: written[key] for key in others} == others
+    assert from_json(to_json(graph)).header == graph.header
+    for wrong in ({"graph": 1}, {"a": object()}, {"a": float("nan")}):
+        with pytest.raises(GraphError, match="others must be"):
+            Header(others=wrong)
+
+
+def _objects(value: Any) -> Iterator[Json]:
+    """Yield every object of a document, itself first."""
+    if isinstance(value, dict):
+        yield value
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _objects(item)
+
+
+MISSPELLED = {"twice": lambda key: key + key[-1], "exchanged": lambda key: key[:-2] + key[:-3:-1], "upper": str.upper}
+CHANGES = [(n, key, how) for n, one in enumerate(_objects(good())) for key in one for how in MISSPELLED]
+
+
+@pytest.mark.parametrize("how", MISSPELLED)
+def test_no_misspelled_key_is_ignored(how: str) -> None:
+    """Each key of each object of a document is misspelled, for all values that are objects of the format."""
+    changed = 0
+    for number, key, _ in (change for change in CHANGES if change[2] == how):
+        document = good()
+        entry = list(_objects(document))[number]
+        wrong = MISSPELLED[how](key)
+        is_foreign_attribute = key == "alpha" or (set(entry) == {"type", "value"} and entry["value"] == 0.5)
+        if wrong == key or is_foreign_attribute:  # written as they are
+            continue
+        entry[wrong] = entry.pop(key)
+        with pytest.raises(GraphError, match=re.escape(printable(wrong)) + "|" + re.escape(f"must have {key}")):
+            load(document)
+        changed += 1
+    assert changed > 70
+
+
+@pytest.mark.parametrize("how", MISSPELLED)
+def test_no_misspelled_kind_is_ignored(how: str) -> None:
+    for wrong in {MISSPELLED[how](kind) for kind in KINDS} - KINDS:
+        with pytest.raises(GraphError, match=f"the kind must be one of oneDNN Graph; got {wrong}"):
+            load(one_op(wrong, [tensor(0)], tensor(1)))
+
+
+def test_a_misspelled_kind_has_a_hint() -> None:
+    with pytest.raises(GraphError, match=r"\$.graph\[0\] conv: .* got Convolutoin. Did you mean Convolution\?"):
+        load(edited("graph/0/kind", "Convolutoin"))
+    with pytest.raises(GraphError, match=r"got FancyOp\. For an op of another library, use the kind Wildcard"):
+        load(edited("graph/2/kind", "FancyOp"))
+
+
+def test_a_foreign_attribute_keeps_other_keys() -> None:
+    document = edited("graph/2/attrs/alpha/note", "x")
+    assert '"note": "x"' in to_json(load(document))
 
 
 def test_attributes_may_have_type_and_value_in_any_order() -> None:

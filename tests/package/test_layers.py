@@ -81,7 +81,7 @@ WORDS = {
     "jax": "frame site gate handler primitive call operators run window general kinds lax reproducible",
     "dask": "blocks chunks tasks fused graph call operators run",
     "testing": "convolution products gradcheck layers",
-    "graph": "limits model resolve fuse given infer partition graph outline document reader writer explain dot",
+    "graph": "limits kinds model resolve fuse given infer partition graph outline document reader writer explain dot",
     "torch": (
         "errors cuda kernels traced strides operators flops refused plain complex_sums expanded instead functional grad"
         " fingerprint varying pristine modules steps report"

@@ -17,7 +17,7 @@ DONE, WRONG, COMMAND_LINE, FILE, DIFFERS, INTERRUPTED = 0, 1, 2, 3, 4, 130
 EXIT_CODES = f"""\
 exit codes:
   {DONE}    done, and every verdict is ok
-  {WRONG}    a verdict is not ok
+  {WRONG}    a verdict is not ok, or an op of a graph did not run
   {COMMAND_LINE}    the command line is wrong, or memory or an installed package is missing
   {FILE}    a file, or standard output, cannot be read, parsed or written
   {DIFFERS}    calls with equal operands gave different results, and all other verdicts are ok

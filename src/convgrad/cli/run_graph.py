@@ -7,7 +7,7 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -42,11 +42,12 @@ from convgrad.words import printable
 
 Array = NDArray[Any]
 
+LISTED = 20  # the number of ops and tensors that the last line names; further ones are counted
 FOREIGN = ("inputs", "attr", "shapes", "type", "dtype", "activation", "expect", "memory", "checkpoint")
 
 
 def run_graph(options: argparse.Namespace) -> bool:
-    """Run the command and return whether every comparison passed."""
+    """Run the command and return whether every op ran or had its results given, and every comparison passed."""
     foreign = [name for name in FOREIGN if getattr(options, name)]
     if foreign:
         raise UsageError(f"a graph has its own operators, attributes, shapes and types; {foreign[0]} cannot go with it")
@@ -70,7 +71,7 @@ def run_graph(options: argparse.Namespace) -> bool:
                 given, observe=watch.ran, observe_skipped=watch.skipped, limits=replace(limits, memory_bytes=left)
             )
         except GraphError as error:
-            if not (watch.left_out == len(graph.ops) and (tensors.expected or options.check)):
+            if not (watch.skipped_ops == len(graph.ops) and (tensors.expected or options.check)):
                 raise
             complain(f"convgrad: {error}; nothing was compared, which is no success")
             return False
@@ -79,11 +80,13 @@ def run_graph(options: argparse.Namespace) -> bool:
     if tensors.expected or options.check:
         right = watch.held and watch.compared > 0
         summary |= {"compared": watch.compared, "ok": right}
+    left_out = {"not_run": watch.not_run, "made_up": watch.made_up}
+    summary |= {name: found for name, found in left_out.items() if found}
     if options.output:
         files.write_all(options.output, {str(t): array for t, array in outcome.results.items()}, options.force)
         summary["written"] = options.output
     say(json.dumps(summary) if options.json else _summary_text(summary))
-    return right
+    return right and not watch.not_run
 
 
 @dataclass(frozen=True)
@@ -122,14 +125,17 @@ def _tensors(graph: Graph, options: argparse.Namespace, limits: Limits) -> _Tens
 class _Watch:
     """The observer of a graph's run: it prints a report of each op, judges results, and counts the verdicts.
 
-    ``held`` is whether no comparison has failed so far.
+    ``held`` is whether no comparison has failed so far. ``not_run`` has the labels of ops that did not run and whose
+    results were not given, and ``made_up`` the ids of the tensors that were generated instead of these results.
     """
 
     options: argparse.Namespace
     tensors: _Tensors
     held: bool = True
     compared: int = 0
-    left_out: int = 0
+    skipped_ops: int = 0
+    not_run: list[str] = field(default_factory=list)
+    made_up: list[int] = field(default_factory=list)
 
     @cached_property
     def relus(self) -> Mapping[int, int]:
@@ -160,13 +166,19 @@ class _Watch:
         self.compared += len(verdicts)
 
     def skipped(self, op: Op, reason: str) -> None:
-        """Report an op that did not run. If --tensors has a result of the op, the run fails: it cannot be judged."""
-        self.left_out += 1
+        """Report an op that did not run. If --tensors has a result to judge, the run fails: it cannot be judged."""
+        self.skipped_ops += 1
         absent = [self._place(t.id) for t in op.outputs if t.id in self.tensors.expected]
+        made_up = [t.id for t in op.outputs if t.id in self.tensors.made_up]
         self.held = self.held and not absent
-        line = {"op": op.label, "skipped": reason} | ({"not_compared": absent} if absent else {})
-        unjudged = "".join(f"; {place} was not compared" for place in absent)
-        say(json.dumps(line) if self.options.json else f"{op.label} did not run: {reason}{unjudged}")
+        if not op.outputs or any(t.id not in self.tensors.given for t in op.outputs):
+            self.not_run.append(op.label)
+        self.made_up += made_up
+        line: dict[str, Any] = {"op": op.label, "skipped": reason}
+        line |= ({"not_compared": absent} if absent else {}) | ({"made_up": made_up} if made_up else {})
+        words = "".join(f"; {place} was not compared" for place in absent)
+        words += "".join(f"; tensor {t} is made up: {_made_up_words(self.options)}" for t in made_up)
+        say(json.dumps(line) if self.options.json else f"{op.label} did not run: {reason}{words}")
 
     def _place(self, tensor: int) -> str:
         return f"{self.options.tensors}:{tensor}"
@@ -193,7 +205,9 @@ class _Watch:
 
     def _source(self, tensor: int) -> str:
         made_up, given = tensor in self.tensors.made_up, tensor in self.tensors.given
-        where = _made_up_words(self.options) if made_up else str(self.options.tensors) if given else "computed"
+        instead = "" if tensor in self.tensors.graph.inputs else "not computed but made up: "
+        made = f"{instead}{_made_up_words(self.options)}"
+        where = made if made_up else str(self.options.tensors) if given else "computed"
         return f"tensor {tensor}, {where}"
 
     def _invented(self, op: Op) -> list[str]:
@@ -228,7 +242,15 @@ def _summary_text(summary: Mapping[str, Any]) -> str:
     if summary.get("compared") == 0:
         judgement = "; nothing was compared, which is no success"
     written = f"; written to {summary['written']}" if "written" in summary else ""
-    return f"{summary['ran']} of {summary['ops']} ops ran{judgement}{written}"
+    not_run = f"; not run: {_some(summary['not_run'])}" if "not_run" in summary else ""
+    tensors = f"; made up: {_some([f'tensor {t}' for t in summary['made_up']])}" if "made_up" in summary else ""
+    return f"{summary['ran']} of {summary['ops']} ops ran{judgement}{not_run}{tensors}{written}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first names, and the number of the others."""
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return f"{', '.join(names[:LISTED])}{more}"
 
 
 def _dtype(graph: Graph, tensor: int) -> np.dtype[Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from convgrad.libraries import like
 Array = NDArray[Any]
 
 ENGINE_KINDS = ("any", "cpu", "gpu")
+SETTINGS = ("version", "engine_kind", "fpmath_mode", "fpmath_mode_apply_to_int")
 FPMATH_MODES = ("strict", "bf16", "f16", "any", "tf32")
 
 
@@ -36,19 +38,31 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Header:
-    """The settings of a file for the whole graph. Arithmetic is always strict, which every fpmath mode allows."""
+    """The settings of a file for the whole graph. Arithmetic is always strict, which every fpmath mode allows.
+
+    ``others`` are the settings of a file that this version does not know, as plain values by key. They change nothing,
+    and are written back.
+    """
 
     version: str = "3.0.0"
     engine_kind: str = "cpu"
     fpmath_mode: str = "strict"
     fpmath_mode_apply_to_int: bool = False
+    others: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        """Check the engine kind and the fpmath mode."""
+        """Check the engine kind, the fpmath mode and the other settings."""
         for name, choices in (("engine_kind", ENGINE_KINDS), ("fpmath_mode", FPMATH_MODES)):
             value = getattr(self, name)
             if value not in choices:
                 raise GraphError(f"{name} must be one of {', '.join(choices)}; got {value!r:.80}")
+        known = {*SETTINGS, "input_ports", "output_ports", "graph"} & {*self.others}
+        if known:
+            raise GraphError(f"others must be settings that are not known here; got {min(known)}")
+        try:
+            json.dumps(dict(self.others), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise GraphError(f"others must be plain values of JSON by key; got {self.others!r:.80}") from error
 
 
 class Graph:

@@ -10,7 +10,7 @@ from convgrad.errors import GraphError
 from convgrad.graph.fuse import Step, called, chains
 from convgrad.graph.given import given_to
 from convgrad.graph.model import RELU, LogicalTensor, Op, operator_of
-from convgrad.graph.resolve import Posed, Resolved, check_ports, rectified, resolve, unsupported
+from convgrad.graph.resolve import Posed, Resolved, check_kind, check_ports, rectified, resolve, unsupported
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ def infer(ops: Sequence[Op], values: Mapping[int, object], kept: Collection[int]
     posed: Posed = {}
     for op in order:
         row = operator_of(op)
+        check_kind(op)
         if row is not None:
             check_ports(op, row)
         reason = unsupported(op, row)

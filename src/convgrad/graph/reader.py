@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,19 @@ from typing import Any
 from convgrad.disk import read_bytes
 from convgrad.errors import FileError, GraphError
 from convgrad.graph.document import MIN_S64, Refusal, as_json, read_document, words
-from convgrad.graph.graph import Graph, Header
+from convgrad.graph.graph import SETTINGS, Graph, Header
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 from convgrad.graph.model import LARGEST_ID, LogicalTensor, Op, Verbatim, rows_of
 from convgrad.spec.operators import S64_MAX
-from convgrad.words import printable
+from convgrad.words import meant, printable
 
 UNKNOWN = MIN_S64
 PORTS = ("input_ports", "output_ports")
+HEADER = (*SETTINGS, *PORTS, "graph")
+HINTED = 100  # the unknown keys of a header that may be misspelled ones; more are not compared
+OP = ("id", "name", "kind", "attrs", "inputs", "outputs")
+TENSOR = ("id", "dtype", "shape", "stride", "layout_type", "property_type")
+ATTRIBUTE = ("type", "value")
 BOOKKEEPING = ("matched", "backend", "partition_id", "op_depth")  # attributes that oneDNN adds to ops in a dump
 
 
@@ -63,15 +68,22 @@ def _frame(document: Any) -> tuple[Header, dict[str, list[int] | None], list[Any
     """Return the header, the ports, and the list of ops, which is empty if an iterator decodes the ops."""
     if not isinstance(document, dict):
         raise Refusal(f"must be an object with a list of ops under graph; got {words(document)}")
+    listed = _field(document, "graph", _list, None)
+    others = {key: value for key, value in document.items() if key not in HEADER}
+    absent = [known for known in HEADER if known not in document]
+    for key in list(others)[:HINTED]:
+        if hint := meant(key, absent, minimum=0.75):
+            raise Refusal(f"unknown key {words(key)}{hint}")
     header = _value(
         Header,
         _field(document, "version", _string, Header.version),
         _field(document, "engine_kind", _string, Header.engine_kind),
         _field(document, "fpmath_mode", _string, Header.fpmath_mode),
         _field(document, "fpmath_mode_apply_to_int", _truth, False),
+        others,
     )
     ports = {key: _field(document, key, _ids, None) if key in document else None for key in PORTS}
-    return header, ports, _field(document, "graph", _list, None)
+    return header, ports, listed
 
 
 def _check_input_ports(graph: Graph, ports: list[int] | None) -> None:
@@ -84,7 +96,7 @@ def _check_input_ports(graph: Graph, ports: list[int] | None) -> None:
 
 
 def _op(entry: object, path: str, number: int) -> Op:
-    entry = _dict(entry)
+    entry = _entry(entry, OP)
     return Op(
         _field(entry, "id", _id, number),
         _field(entry, "kind", _string, None),
@@ -103,7 +115,7 @@ def _is_foreign(entry: Mapping[str, Any]) -> bool:
 
 
 def _tensor(entry: object) -> Any:
-    entry = _dict(entry)
+    entry = _entry(entry, TENSOR)
     dims = _field(entry, "shape", _integers, [UNKNOWN])
     strides = _field(entry, "stride", _integers, [UNKNOWN])
     return _value(
@@ -124,7 +136,7 @@ def _described(*fields: Any) -> LogicalTensor:
 
 
 def _attribute(entry: object) -> Any:
-    entry = _dict(entry)
+    entry = _entry(entry, ATTRIBUTE)
     kind = _field(entry, "type", _string, None)
     if kind not in ATTRIBUTE_TYPES:
         raise Refusal(f"must be one of {', '.join(ATTRIBUTE_TYPES)}; got {words(kind)}", ".type")
@@ -208,6 +220,15 @@ def _dict(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _wrong("an object", value)
     return value
+
+
+def _entry(value: object, keys: Sequence[str]) -> dict[str, Any]:
+    """Return an object without other keys. An unknown key could change the meaning of an op, so it is not ignored."""
+    entry = _dict(value)
+    for key in entry:
+        if key not in keys:
+            raise Refusal(f"unknown key {words(key)}{meant(key, keys)}. The keys are {', '.join(keys)}")
+    return entry
 
 
 def _list(value: object) -> list[Any]:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from convgrad import engines
 from convgrad.errors import ConvgradError
 from convgrad.functional.call import problem_of_row
-from convgrad.graph.model import FLOAT_DTYPES, INTEGER_DTYPES, RELU, LogicalTensor, Op, Shape
+from convgrad.graph.kinds import KINDS, similar
+from convgrad.graph.model import FLOAT_DTYPES, INTEGER_DTYPES, RELU, LogicalTensor, Op, Shape, operator_of
 from convgrad.overlap import overlaps_itself
 from convgrad.spec.check import Attributes, as_integers, check_names
 from convgrad.spec.geometry import Axis, Conv, forward_extent, transposed_extent
 from convgrad.spec.layouts import shape_words
-from convgrad.spec.operators import OPERATORS, Operator
+from convgrad.spec.operators import VERSION, Operator
 from convgrad.spec.problem import Problem
-from convgrad.words import meant, printable
+from convgrad.words import LONGEST, printable
 
 SHAPE_MEANINGS = ("weights_shape", "dst_shape")
 NOT_GIVEN = (0,) * 12  # oneDNN writes twelve zeros to files for an absent attribute
@@ -43,8 +43,7 @@ class Resolved:
 def unsupported(op: Op, row: Operator | None) -> str | None:
     """Return the reason why an op cannot run, which names the op or tensor, or None if it can run."""
     if row is None:
-        kind = printable(op.kind) or "an op without a kind"
-        return f"{kind} is not an operator of the convolution family{_hint(op.kind[:80])}"
+        return f"{op.kind} is not an operator of the convolution family"
     for tensor in (*op.inputs, *op.outputs):
         if tensor.layout_type == "opaque":
             return f"{op.kind} on tensor {tensor.label}, whose layout is opaque, is not supported"
@@ -56,9 +55,12 @@ def unsupported(op: Op, row: Operator | None) -> str | None:
     return None
 
 
-@lru_cache(maxsize=256)
-def _hint(kind: str) -> str:
-    return meant(kind, [row.name for row in OPERATORS], minimum=0.85)
+def check_kind(op: Op) -> None:
+    """Raise GraphError if oneDNN Graph has no op of this kind."""
+    if operator_of(op) is None and op.kind.removesuffix(VERSION) not in KINDS:
+        kind = printable(op.kind) or "an empty kind"
+        other = similar(op.kind[:LONGEST]) or ". For an op of another library, use the kind Wildcard"
+        raise op.refuse(f"the kind must be one of oneDNN Graph; got {kind}{other}")
 
 
 def check_ports(op: Op, row: Operator) -> None:

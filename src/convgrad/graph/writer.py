@@ -43,6 +43,7 @@ def to_json(graph: Graph) -> str:
         "fpmath_mode_apply_to_int": str(header.fpmath_mode_apply_to_int).lower(),
         "input_ports": list(inputs_of(ops)),
         "output_ports": list(graph.outputs),
+        **header.others,
         "graph": [_op(op) for op in ops],
     }
     return _text(document) + "\n"
