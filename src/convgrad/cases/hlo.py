@@ -25,17 +25,29 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from convgrad.cases.case import Case, NoCaseError
-from convgrad.cases.hlo_text import Convolution, Defined, is_convolution, is_generic, read_statement
+from convgrad.cases import mlir, mlir_text
+from convgrad.cases.case import Case, Found, NoCaseError
+from convgrad.cases.hlo_text import (
+    LONGEST,
+    Convolution,
+    Defined,
+    UnsupportedStatementError,
+    is_convolution,
+    read_statement,
+)
 from convgrad.cases.lying import WEIGHTS, lying
+from convgrad.cases.mlir_text import Module
 from convgrad.cases.naming import safe
 from convgrad.cases.place import Place, text_of
-from convgrad.cases.posed import unsupported
+from convgrad.cases.posed import legal, unsupported
+from convgrad.errors import ConvgradError
 from convgrad.formats import of_program
 from convgrad.graph.limits import Limits
 from convgrad.spec.geometry import effective_kernel
+from convgrad.words import printable
 
 FORMATS = of_program("hlo")
+KINDS = {"!quant": "quantised elements of type", "complex": "complex elements of type", "c": "complex elements of type"}
 START = 1 << 16  # bytes at the start of a file that are searched for the first words of a module
 _STATEMENT = re.compile(r"\s*(?:ROOT\s+)?%?[\w.\-:#]+\s*=\s|\s*\}|.*\{\s*$|\s*$")  # a statement's first or last line
 _HEADS = re.compile(rb"\A(?:\s|//[^\n]*\n)*(?:HloModule|ENTRY|module|func\.func)\b")
@@ -44,8 +56,8 @@ Shape = tuple[int, ...]
 
 
 def begins(word: str) -> bool:
-    """Return whether a line with this first word may be HLO or StableHLO: a value's name, or HLO's word ROOT."""
-    return word.startswith("%") or word == "ROOT"
+    """Return whether a line with this first word may be HLO or StableHLO: a value's name, an op, or HLO's word ROOT."""
+    return word.startswith(("%", "stablehlo.", "mhlo.", '"stablehlo.', '"mhlo.')) or word == "ROOT"
 
 
 def matches(path: Path) -> bool:
@@ -61,16 +73,40 @@ def matches(path: Path) -> bool:
         return False
 
 
-def read(path: Path, limits: Limits) -> Iterator[Case]:
-    """Yield a case per convolution of a text. A convolution may omit the type of an operand defined above it."""
-    defined, count = Defined(), 0
-    for first, statement in _statements(text_of(path, limits)):
-        if is_convolution(statement):
-            count += 1
-            yield _case(statement, defined, partial(_place_in, statement, Place(str(path), first)))
-        defined.note(statement)
+def read(path: Path, limits: Limits) -> Iterator[Found]:
+    """Yield a case per convolution of a text, or the error of a convolution that cannot be read.
+
+    In HLO, a convolution may omit the type of an operand defined above it.
+    """
+    count = 0
+    for count, found in enumerate(_found(text_of(path, limits), Place(str(path))), 1):  # noqa: B007 - used below
+        yield found
     if not count:
         raise NoCaseError(f"{path}: must have a convolution, of HLO or StableHLO; it has none")
+
+
+def _found(text: str, place: Place) -> Iterator[Found]:
+    """Yield the case or the error of each convolution of a text that begins at a place."""
+    module, last = Module(text), 0
+    statements = list(module.statements())
+    for statement in statements:
+        place, last = _place_in(text[last : statement.begin], place, statement.begin - last), statement.begin
+        at = partial(_place_in, text[last : last + LONGEST], place)
+        yield _case_or_error(partial(mlir.read_statement, module, statement, at), place)
+    defined = Defined()
+    for first, one in _statements(text) if not statements else ():
+        if is_convolution(one):
+            begin = place if first == 1 else replace(place, line=place.line + first - 1, column=1)
+            at = partial(_place_in, one, begin)
+            yield _case_or_error(partial(read_statement, one, defined, at), at(len(one) - len(one.lstrip())))
+        defined.note(one)
+
+
+def _case_or_error(convolution: Callable[[], Convolution], place: Place) -> Found:
+    try:
+        return _case(convolution, place)
+    except ConvgradError as error:
+        return error
 
 
 def read_line(text: str, place: Place) -> list[Case]:
@@ -82,7 +118,22 @@ def read_line(text: str, place: Place) -> list[Case]:
     >>> case.operator, case.shapes, case.attributes["pads_begin"], case.attributes["pads_end"]
     ('ConvolutionBackwardData', ((2, 4, 4, 32), (3, 3, 16, 32), (2, 8, 8, 16)), [0, 0], [1, 1])
     """
-    return [_case(text, Defined(), partial(_place_in, text, place))]
+    found = list(_found(text, place))
+    for error in found:
+        if not isinstance(error, Case):
+            raise error
+    if not found:
+        raise place.refuse("must be NAME = TYPE convolution(..) or NAME = stablehlo.convolution(..); it is neither")
+    return [case for case in found if isinstance(case, Case)]
+
+
+def continues(text: str) -> bool:
+    """Return whether a text ends within a convolution of MLIR, which the next lines continue.
+
+    >>> continues("%0 = stablehlo.convolution(%a, %b)"), continues("%0 = f32[1] convolution(f32[1] a, f32[1] b)")
+    (True, False)
+    """
+    return mlir_text.continues(text)
 
 
 def _place_in(text: str, start: Place, position: int) -> Place:
@@ -108,16 +159,20 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
     yield first, text[start:]
 
 
-def _case(statement: str, defined: Defined, at: Callable[[int], Place]) -> Case:
-    place = at(len(statement) - len(statement.lstrip()))
-    if is_generic(statement):
-        return unsupported("convolution", place, "MLIR's generic form is not read; print the text in its pretty form")
-    c = read_statement(statement, defined, at)
-    name = safe(f"value_{c.name}" if c.name.isdecimal() else c.name)
-    names = [kind.name for kind in c.types]
-    foreign = [n for n in names if n not in FORMATS]
-    if foreign:
-        return unsupported(name, place, f"elements must be {', '.join(FORMATS)}; got {foreign[0][:80]}")
+def _name_of(value: str) -> str:
+    return safe(f"value_{value}" if value.isdecimal() else value)
+
+
+def _case(convolution: Callable[[], Convolution], place: Place) -> Case:
+    try:
+        c = convolution()
+    except UnsupportedStatementError as error:
+        return unsupported(_name_of(error.name), place, str(error))
+    name, names = _name_of(c.name), [kind.name for kind in c.types]
+    foreign = next((n for n in names if n not in FORMATS), None)
+    if foreign is not None:
+        kind = next((words for start, words in KINDS.items() if foreign.startswith(start)), "elements of type")
+        return unsupported(name, place, f"{kind} {printable(foreign)} are not supported; {', '.join(FORMATS)} are")
     if names[0] != names[1]:
         return unsupported(name, place, f"operands must be of one type; got {names[0]:.80} and {names[1]:.80}")
     if not c.axes:
@@ -127,7 +182,7 @@ def _case(statement: str, defined: Defined, at: Callable[[int], Place]) -> Case:
     for reading in (_weights_gradient, _forward, _data_gradient, _flipped_forward):
         found = reading(c)
         if isinstance(found, Read):
-            return found.case(c, name, place)
+            return legal(found.case(c, name, place), place, c.types[2].shape)
         reasons.append(found)
     return unsupported(name, place, f"no operator of the family is this: {'; '.join(filter(None, reasons))}")
 
@@ -142,10 +197,7 @@ def _check(c: Convolution, place: Place) -> None:
         )
         given = f"f {f}, i {i}, feature_group_count {fg}, b {n} and {out_n}, batch_group_count {bg}, o {o}, f {out_f}"
         raise place.refuse(f"{sentence} rhs's o, which one of the counts may divide; got {given}")
-    for axis, (size, k, p) in enumerate(zip(c.extents(0), c.extents(1), c.extents(2), strict=True)):
-        dilated = c.lhs_dilations[axis] * (size - 1) + 1 if size else 0
-        room = dilated + sum(c.pads[axis]) - effective_kernel(k, c.rhs_dilations[axis])
-        made = room // c.strides[axis] + 1 if room >= 0 and k else 0
+    for axis, (made, p) in enumerate(zip(c.positions(), c.extents(2), strict=True)):
         if made != p:
             raise place.refuse(f"out must have {made} positions on spatial axis {axis} by the window; got {p}")
 

@@ -20,6 +20,7 @@ from convgrad.errors import ConvgradError
 from convgrad.formats import F32, F64
 from convgrad.graph.limits import Limits
 
+LONGEST_STATEMENT = 200  # the largest number of lines of a statement
 START_BYTES = 1 << 13  # bytes at the start of a file that are searched for a zero, which no text has
 
 
@@ -101,8 +102,30 @@ def is_typed(text: str) -> bool:
     return len(words) > 1 or text.startswith("--") or is_descriptor(text)
 
 
+def _joined(lines: Iterator[Line]) -> Iterator[Line]:
+    """Yield lines, with all lines of a convolution of MLIR as one, up to a line that begins another problem."""
+    line = next(lines, None)
+    while line is not None:
+        following = next(lines, None)
+        first, count = line.words[0].place.column - 1, 0
+        while following and count < LONGEST_STATEMENT and not _begins(following) and hlo.continues(line.text[first:]):
+            between = "\n" * (following.words[0].place.line - line.words[-1].place.line)
+            line = Line(line.text + between + following.text, line.pieces + following.pieces)
+            following, count = next(lines, None), count + 1
+        yield line
+        line = following
+
+
+def _begins(line: Line) -> bool:
+    """Return whether a line cannot continue the line before it."""
+    word, *others = (word.text for word in line.words)
+    if word.startswith("%") and others[:1] != ["="]:  # an operand
+        return False
+    return word.startswith("--") or is_descriptor(word) or any(dialect.begins(word) for dialect in LINE_DIALECTS)
+
+
 def _cases(text: str, place: Place, reader: Reader) -> Iterator[Found]:
-    for line in lines_of(text, place):
+    for line in _joined(lines_of(text, place)):
         first = line.words[0]
         dialect = next((d for d in LINE_DIALECTS if d.begins(first.text)), None)
         if dialect is None:

@@ -14,7 +14,7 @@ from convgrad.graph.limits import Limits
 from convgrad.words import printable
 
 COMMENT = "#"
-_MLIR_ATTRIBUTE = re.compile(r"#\w+<")  # such as #stablehlo<precision DEFAULT>, which is not a comment
+_MLIR_ATTRIBUTE = re.compile(r"#[\w.]+<")  # such as #stablehlo<precision DEFAULT>, which is not a comment
 CONTINUED = "\\"
 TYPED = "the problem"  # replaces the file name in places of a problem that is typed on the command line
 

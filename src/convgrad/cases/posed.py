@@ -7,6 +7,7 @@ from convgrad.cases.place import Place
 from convgrad.errors import ConvgradError
 from convgrad.formats import F32
 from convgrad.spec.problem import Problem
+from convgrad.spec.shapes import Shape
 
 
 def posed(case: Case, place: Place) -> Problem:
@@ -15,6 +16,19 @@ def posed(case: Case, place: Place) -> Problem:
         return case.posed()[1]
     except ConvgradError as error:
         raise place.refuse(str(error)) from error
+
+
+def legal(case: Case, place: Place, result: Shape) -> Case:
+    """Return a case whose notation allows it, or an unsupported case if it breaks a rule of the operator.
+
+    ``result`` is the shape of the result by the rules of the notation.
+    """
+    try:
+        case.posed()
+    except ConvgradError as error:
+        empty = f"the result {'x'.join(map(str, result))} has no elements, so there is nothing to check"
+        return unsupported(case.name, place, empty if 0 in result else str(error))
+    return case
 
 
 def unsupported(name: str, place: Place, sentence: str) -> Case:
