@@ -11,6 +11,7 @@ import pytest
 
 import convgrad
 from convgrad import cases
+from convgrad.cases import PassedOverError
 from convgrad.cases import onnx as dialect
 from convgrad.cases.case import Case
 from convgrad.errors import FileError
@@ -125,9 +126,9 @@ def test_formats_and_several_sets(name: str, tmp_path: Path) -> None:
     elem_type = onnx.TensorProto.DataType.Value(name)
     dtype = onnx.helper.tensor_dtype_to_np_dtype(elem_type)
     arrays = [array.astype(dtype) for array in integers([X, W, (2, 6, 5, 5)])]
-    cases = list(dialect.read(folder(tmp_path / "t", model("Conv", [X, W], {}, elem_type), arrays, sets=2), LIMITS))
-    assert [case.name for case in cases] == ["t_set_0", "t_set_1"]
-    for case in cases:
+    found = list(dialect.read(folder(tmp_path / "t", model("Conv", [X, W], {}, elem_type), arrays, sets=2), LIMITS))
+    assert [case.name for case in found] == ["t_set_0", "t_set_1"]
+    for case in found:
         assert case.arrays is not None
         assert case.arrays().operands[0].dtype == case.operand_format.dtype
         assert np.array_equal(case.arrays().operands[1], arrays[1])
@@ -167,7 +168,7 @@ def test_mistakes_are_told(kind: str, attributes: dict[str, Any], sentence: str,
     path = tmp_path / "m.onnx"
     path.write_bytes(model(kind, [X, W if kind == "Conv" else WT], attributes).SerializeToString())
     with pytest.raises(FileError, match=sentence) as caught:
-        list(dialect.read(path, LIMITS))
+        list(cases.read(path))
     assert str(caught.value).startswith(str(path))
 
 
@@ -200,7 +201,7 @@ def test_damaged_and_hostile_messages_are_refused(tmp_path: Path) -> None:
         if data is not None:
             file.write_bytes(data)
         with pytest.raises(FileError, match=sentence):
-            list(dialect.read(path, LIMITS))
+            list(cases.read(path))
         file.touch()
 
 
@@ -209,6 +210,100 @@ def test_a_model_of_other_nodes_says_so(tmp_path: Path) -> None:
     path.write_bytes(model("MaxPool", [X], {"kernel_shape": [2, 2]}).SerializeToString())
     [case] = dialect.read(path, LIMITS)
     assert "MaxPool" in case.unsupported
+
+
+def network() -> Any:
+    """Return a model of several nodes, some of which cannot be read; the batch is a name."""
+    from onnx import helper, numpy_helper  # noqa: PLC0415 - an extra
+
+    arrays = {
+        "W1": np.ones((6, 4, 3, 3), np.float32), "B1": np.ones(6, np.float32), "W2": np.ones((6, 2, 2, 2), np.float32),
+        "W3": np.ones((2, 5, 1, 1), np.float32), "axes": np.array([7, 4, 6, 6], np.int64),
+    }  # fmt: skip
+    made = helper.make_node
+    inner = helper.make_graph([made("Conv", ["y2", "W3"], ["y4"])], "inner", [], [])
+    nodes = [
+        made("Conv", ["X", "W1", "B1"], ["y1"], name="first", pads=[1, 1, 1, 1]),
+        made("Relu", ["y1"], ["r1"]),
+        made("Constant", [], ["W4"], value=numpy_helper.from_array(np.ones((2, 6, 3, 3), np.float32))),
+        made("ConvTranspose", ["r1", "W2"], ["y2"], strides=[2, 2], name="up/sample"),
+        made("Conv", ["y2", "W3"], ["wrong"], name="channels"),
+        made("Conv", ["r1", "W4"], ["y3"], strides=[2, 2]),
+        made("Reshape", ["X", "shape"], ["some"]),
+        made("Conv", ["some", "W1"], ["open"], name="unknown"),
+        made("QLinearConv", ["X"] * 8, ["q"], name="quantised"),
+        made("If", ["c"], ["i"], then_branch=inner, else_branch=inner),
+        made("Relu", ["y3"], ["Y"]),
+    ]
+    inputs = [helper.make_tensor_value_info("X", 1, ["N", 4, 6, 6]), helper.make_tensor_value_info("shape", 7, [4])]
+    inputs += [helper.make_tensor_value_info("c", 9, [])]
+    outputs = [helper.make_tensor_value_info(name, 1, None) for name in ("Y", "y2")]
+    constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    return helper.make_model(helper.make_graph(nodes, "g", inputs, outputs, constants))
+
+
+def test_each_convolution_of_a_network(tmp_path: Path) -> None:
+    package()
+    made = network()
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
+    path = tmp_path / "net.onnx"
+    path.write_bytes(made.SerializeToString())
+    errors: list[Exception] = []
+    found = list(cases.read(path, refused=errors.append))
+    read = [(case.name, case.operator, case.shapes) for case in found if not case.unsupported]
+    assert read == [
+        ("net_first", "Convolution", ((2, 4, 6, 6), (6, 4, 3, 3), (6,))),
+        ("net_up-sample", "ConvTranspose", ((2, 6, 6, 6), (6, 2, 2, 2))),
+        ("net_Conv_5", "Convolution", ((2, 6, 6, 6), (2, 6, 3, 3))),
+    ]
+    assert {case.name: case.unsupported for case in found if case.unsupported} == {
+        "net_unknown": "without arrays the shape of some must be known; got (?, ?, ?, ?)",
+        "net_quantised": "QLinearConv is not supported; Conv and ConvTranspose are",
+        "net_Conv": "nodes in a subgraph of If are not read",
+        "net_Conv-2": "nodes in a subgraph of If are not read",
+    }
+    wrong, others = errors
+    assert str(wrong).startswith(f"{path}: Conv channels: Convolution: ")
+    assert isinstance(others, PassedOverError)
+    assert str(others) == f"{path}: 2 Relu, 1 Constant, 1 Reshape and 1 If cannot be judged"
+
+
+def test_a_network_of_unknown_batch_takes_it_from_a_set(tmp_path: Path) -> None:
+    """The arrays of the model's inputs give the first node its operands, and the others their shapes."""
+    package()
+    made = network()
+    path = tmp_path / "open.onnx"
+    path.write_bytes(made.SerializeToString())
+    reasons = [case.unsupported for case in cases.read(path, refused=lambda error: None)]
+    assert reasons[0] == "without arrays the shape of X must be known; got (?, 4, 6, 6)"
+    x = np.ones((3, 4, 6, 6), np.float32)
+    arrays = [x, np.array([3, 4, 6, 6]), np.array(True), x]
+    found = list(cases.read(folder(tmp_path / "net", made, arrays) / "model.onnx", refused=lambda error: None))
+    assert [case.shapes[0] for case in found if not case.unsupported] == [x.shape, (3, 6, 6, 6), (3, 6, 6, 6)]
+    assert [case.arrays is None for case in found[:2]] == [False, True]
+    assert found[0].arrays is not None
+    assert [array.shape for array in found[0].arrays().operands] == [x.shape, (6, 4, 3, 3), (6,)]
+    assert found[0].arrays().result is None
+
+
+def test_external_weights_give_shapes(tmp_path: Path) -> None:
+    """The shapes of a model suffice for a case, so the elements of its weights can be in another file."""
+    package()
+    made = network()
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
+    weights = made.graph.initializer[0]
+    weights.ClearField("raw_data")
+    weights.data_location = weights.EXTERNAL
+    path = tmp_path / "net.onnx"
+    path.write_bytes(made.SerializeToString())
+    assert next(iter(cases.read(path))).shapes[1] == (6, 4, 3, 3)
+
+
+def test_an_empty_result_of_onnx_has_nothing_to_check(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model("Conv", [(2, 4, 7, 1), W], {}).SerializeToString())
+    [case] = cases.read(path)
+    assert case.unsupported == "the result 2x6x5x0 has no elements, so there is nothing to check"
 
 
 def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

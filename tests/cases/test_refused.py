@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from convgrad import ConvgradError, FileError, NotationError, cases
-from convgrad.cases import NoCaseError
+from convgrad.cases import NoCaseError, PassedOverError
 from convgrad.cli import main
 from convgrad.cli.verify_cases import LISTED
 from tests.support.graph_documents import good
@@ -68,7 +68,8 @@ def test_files_of_a_folder_without_a_case(tmp_path: Path) -> None:
     (folder / "f.npy").write_bytes(b"an array, which is none")
     refused: list[ConvgradError] = []
     assert len(list(cases.read(folder))) == len(list(cases.read(folder, refused=refused.append))) == 3
-    assert [type(error) for error in refused] == [NoCaseError] * 3
+    assert [type(error) for error in refused] == [NoCaseError, NoCaseError, PassedOverError, NoCaseError]
+    assert str(refused[2]) == f"{folder}/d.json: 1 GELU cannot be judged"
     with pytest.raises(NoCaseError, match="must have an op of the convolution family; it has ReLU"):
         list(cases.read(folder / "a.json"))
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convgrad.cases import aten, hipdnn, hlo, lines, onednn_graph, onnx
-from convgrad.cases.case import Array, Arrays, Case, Found, NoCaseError
+from convgrad.cases.case import Array, Arrays, Case, Found, NoCaseError, PassedOverError
 from convgrad.cases.naming import named_apart
 from convgrad.cases.place import TYPED
 from convgrad.disk import why
 from convgrad.errors import ConvgradError, FileError, NotationError
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 
-__all__ = ["DIALECTS", "Array", "Arrays", "Case", "Dialect", "NoCaseError", "read"]
+__all__ = ["DIALECTS", "Array", "Arrays", "Case", "Dialect", "NoCaseError", "PassedOverError", "read"]
 
 # The endings of files that are often in the same folder as cases but are not lists of lines, such as arrays.
 BESIDE = (".npy", ".npz", ".safetensors", ".pt", ".bin", ".pb", ".md", ".py", ".xml", ".png")
@@ -68,7 +68,8 @@ def read(
     unique, and the same source always gives the same names. Files of a folder that have no case are skipped.
 
     ``refused`` is called with the FileError of each word, line or file that cannot be read, and with the NoCaseError of
-    each file without a case. Then the next word, line or file is read. By default the first FileError is raised.
+    each file without a case, or the PassedOverError of parts of a file without a case. Then the next word, line or file
+    is read. By default the first FileError is raised.
 
     Raises FileError, which begins with file, line and column if the notation has lines, or NotationError for a typed
     problem.
@@ -77,8 +78,9 @@ def read(
     ['mb2ic3ih8oc4oh8kh3ph1_BWD_WB_f32_NXC_XIO', 'mb2ic3ih8oc4oh8kh3ph1_BWD_WB_f32_NXC_XIO_bias']
     """
     found = _read(source, limits)
-    if refused is None and os.path.isdir(source):
-        found = (one for one in found if not isinstance(one, NoCaseError))
+    if refused is None:
+        passed_over = NoCaseError if os.path.isdir(source) else PassedOverError
+        found = (one for one in found if not isinstance(one, passed_over))
     return named_apart(_checked(found, refused))
 
 

@@ -22,6 +22,10 @@ class NoCaseError(FileError):
     """A file in a known notation that is valid but has no case, such as a graph without a convolution."""
 
 
+class PassedOverError(NoCaseError):
+    """Parts of a file that are no cases, such as the ReLUs of a graph with convolutions."""
+
+
 @dataclass(frozen=True, eq=False)
 class Arrays:
     """The arrays of a case: operands in the operator's order, without shape operands, and a result if there is one."""

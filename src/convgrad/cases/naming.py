@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from convgrad.cases.case import Case
+from convgrad.words import printable
 
+LISTED = 8  # the kinds of ops that a message names
 LONGEST = 150  # a file name may have 255 bytes, including an operand's name and an ending
 _UNSAFE = re.compile(r"[^A-Za-z0-9_+=]+")
 
@@ -19,6 +22,18 @@ def safe(name: str) -> str:
     ('resnet_50-res2a_branch2b-3', 'case')
     """
     return _UNSAFE.sub("-", name).strip("-")[:LONGEST].strip("-") or "case"
+
+
+def counted_kinds(kinds: Sequence[str]) -> str:
+    """Return each of the first kinds with its number, for a message.
+
+    >>> counted_kinds(["Relu", "Add", "Relu"])
+    '2 Relu and 1 Add'
+    """
+    counts = [f"{count} {printable(kind) or 'without a kind'}" for kind, count in Counter(kinds).most_common()]
+    more = [f"{len(counts) - LISTED} more kinds"] if len(counts) > LISTED else []
+    *first, last = [*counts[:LISTED], *more]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def named_apart(cases: Iterable[Case]) -> Iterator[Case]:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from convgrad.cases.case import Case, NoCaseError
+from convgrad.cases.case import Case, Found, NoCaseError, PassedOverError
+from convgrad.cases.naming import counted_kinds
 from convgrad.disk import read_bytes
 from convgrad.errors import FileError, GraphError
 from convgrad.formats import F32
@@ -24,11 +25,11 @@ def matches(path: Path) -> bool:
     return path.suffix.lower() == ".json" and path.is_file() and bool(_KEY.search(read_bytes(path, START_BYTES)))
 
 
-def read(path: Path, limits: Limits) -> Iterator[Case]:
+def read(path: Path, limits: Limits) -> Iterator[Found]:
     """Yield a case for each op of the operator table, in running order, or raise FileError with a JSON path.
 
     An op gives an unsupported case if the graph alone does not determine its problem, or if its tensors are not
-    supported. Other ops are skipped, but a graph without any op of the table is an error.
+    supported. Other ops give a PassedOverError, and a graph without any op of the table a NoCaseError.
     """
     try:
         inference = reader.read(path, limits).inference
@@ -40,6 +41,9 @@ def read(path: Path, limits: Limits) -> Iterator[Case]:
         raise NoCaseError(f"{path}: must have an op of the convolution family; it has {kinds:.200}")
     for op in ops:
         yield _case(op, inference, path)
+    others = [op.kind for op in inference.order if operator_of(op) in (None, RELU)]
+    if others:
+        yield PassedOverError(f"{path}: {counted_kinds(others)} cannot be judged")
 
 
 def _case(op: Op, inference: Inference, path: Path) -> Case:

@@ -1,4 +1,4 @@
-"""ONNX models of one Conv or ConvTranspose as cases, with the arrays of their node-test folders.
+"""ONNX models as cases: each Conv and ConvTranspose, with the arrays of node-test folders.
 
 A folder has ``model.onnx`` and ``test_data_set_*/input_0.pb, ..., output_0.pb``. A case has explicit pads, computed by
 ONNX's rule, which differs from that of convgrad's operators. In ONNX, a ConvTranspose of i positions with SAME_UPPER or
@@ -9,29 +9,47 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from convgrad.cases.case import Arrays, Case
-from convgrad.cases.naming import safe
-from convgrad.cases.onnx_tensors import Source, of_file, of_tensor, of_type, package, parsed, text
+from convgrad.cases.case import Arrays, Case, Found, PassedOverError
+from convgrad.cases.naming import counted_kinds, safe
+from convgrad.cases.onnx_tensors import Source, Tensors, UnknownError, of_file, package, parsed, text
 from convgrad.cases.place import Place
-from convgrad.cases.posed import posed, unsupported
-from convgrad.errors import FileError
+from convgrad.cases.posed import legal, posed, unsupported
+from convgrad.errors import ConvgradError, FileError
 from convgrad.graph.limits import Limits
-from convgrad.spec.geometry import convolution_pad_total, effective_kernel, split_pads, transposed_extent
+from convgrad.spec.geometry import (
+    convolution_pad_total,
+    effective_kernel,
+    forward_extent,
+    split_pads,
+    transposed_extent,
+)
 from convgrad.words import printable
 
 MODEL = "model.onnx"
 SETS = "test_data_set_*"
 _ARRAY = re.compile(r"(input_\d+|output_0)\.pb")
 KINDS = {"Conv": "OIX", "ConvTranspose": "IOX"}  # op types, each with the layout of its input W
+FOREIGN = ("ConvInteger", "QLinearConv", "DeformConv", "CausalConvWithState")  # other convolutions of ONNX
 AUTO_PADS = {"NOTSET": "none", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
 LISTS = ("dilations", "kernel_shape", "strides", "pads", "output_padding", "output_shape")
 
 Shape = tuple[int, ...]
 _OPERATORS = {"Conv": "Convolution", "ConvTranspose": "ConvTranspose"}
+
+
+@dataclass(frozen=True)
+class NodePlace(Place):
+    """The place of a node of a model."""
+
+    node: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.node}"
 
 
 def matches(path: Path) -> bool:
@@ -45,26 +63,93 @@ def has_beside(path: Path) -> bool:
     return of_set and _ARRAY.fullmatch(path.name) is not None
 
 
-def read(path: Path, limits: Limits) -> Iterator[Case]:
-    """Yield a case per set of arrays in the model's folder, or one case without arrays if there is no set."""
+def read(path: Path, limits: Limits) -> Iterator[Found]:
+    """Yield a case per convolution and set of arrays of the model's folder, or one without arrays if there is no set.
+
+    Nodes that cannot be read give errors, and nodes of other kinds a PassedOverError.
+    """
     file = path / MODEL if path.is_dir() else path
-    name, place = safe(file.resolve().parent.name if file.name == MODEL else file.stem), Place(str(file))
-    graph = parsed(package().ModelProto(), file, limits).graph
-    if len(graph.node) != 1 or text(graph.node[0].op_type) not in KINDS or graph.node[0].domain not in ("", "ai.onnx"):
-        types = ", ".join(printable(text(node.op_type)) for node in graph.node[:5]) or "none"
-        yield unsupported(name, place, f"a model must have one node, {' or '.join(KINDS)}; got {types}")
+    name = safe(file.resolve().parent.name if file.name == MODEL else file.stem)
+    model = parsed(package().ModelProto(), file, limits)
+    nodes = list(model.graph.node)
+    alone, found = len(nodes) == 1, [node for node in nodes if _is_convolution(node)]
+    inner = list(_inner(model))
+    if not found and not any(_is_convolution(node) for node, _ in inner):
+        types = ", ".join(printable(text(node.op_type)) for node in nodes[:5]) or "none"
+        yield unsupported(name, Place(str(file)), f"a model must have a node {' or '.join(KINDS)}; got {types}")
         return
     sets = sorted(file.parent.glob(SETS)) if file.name == MODEL else []
-    for folder in sets:
-        number = folder.name.removeprefix("test_data_")
-        yield _case(name if len(sets) == 1 else f"{name}_{number}", graph, file, folder, limits)
-    if not sets:
-        yield _case(name, graph, file, None, limits)
+    tensors = Tensors(model, file, sets[0] if sets else None, limits)
+    for number, node in enumerate(nodes):
+        if _is_convolution(node):
+            title = printable(text(node.name)) or f"number {number}"
+            place = Place(str(file)) if alone else NodePlace(str(file), node=f"{text(node.op_type)} {title}")
+            called = name if alone else f"{name}_{text(node.name) or f'{text(node.op_type)}_{number}'}"
+            yield from _of_node(_Node(node, called, place, tensors, limits), sets)
+    for node, where in inner:
+        if _is_convolution(node):
+            title = f"{text(node.op_type)} {printable(text(node.name))}".strip()
+            called = f"{name}_{text(node.name) or text(node.op_type)}"
+            yield unsupported(called, NodePlace(str(file), node=title), f"nodes in {where} are not read")
+    others = [text(node.op_type) for node in (*nodes, *(node for node, _ in inner)) if not _is_convolution(node)]
+    if others:
+        yield PassedOverError(f"{file}: {counted_kinds(others)} cannot be judged")
 
 
-def _case(name: str, graph: Any, file: Path, folder: Path | None, limits: Limits) -> Case:
-    node, place = graph.node[0], Place(str(file))
-    sources = [_source(graph, wanted, file, folder, limits) for wanted in map(text, node.input) if wanted]
+def _is_convolution(node: Any) -> bool:
+    return text(node.op_type) in (*KINDS, *FOREIGN) and node.domain in ("", "ai.onnx")
+
+
+def _inner(model: Any) -> Iterator[tuple[Any, str]]:
+    """Yield the nodes of subgraphs and of the model's functions, each with words for what contains it."""
+    waiting = [(node, "") for node in model.graph.node]
+    for function in model.functions:
+        waiting += [(node, f"the function {printable(text(function.name))}") for node in function.node]
+    while waiting:
+        node, where = waiting.pop()
+        if where:
+            yield node, where
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                waiting += [
+                    (inside, where or f"a subgraph of {printable(text(node.op_type))}") for inside in graph.node
+                ]
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A convolution of a model, with the name of its case."""
+
+    node: Any
+    name: str
+    place: Place
+    tensors: Tensors
+    limits: Limits
+
+
+def _of_node(one: _Node, sets: list[Path]) -> Iterator[Found]:
+    """Yield the cases of a convolution, or its error."""
+    kind = text(one.node.op_type)
+    if kind in FOREIGN:
+        yield unsupported(one.name, one.place, f"{kind} is not supported; {' and '.join(KINDS)} are")
+        return
+    with_arrays = sets if all(one.tensors.has_array(wanted) for wanted in map(text, one.node.input) if wanted) else []
+    folders: list[Path | None] = [*with_arrays] or [None]
+    for folder in folders:
+        number = "" if folder is None or len(sets) == 1 else f"_{folder.name.removeprefix('test_data_')}"
+        try:
+            yield _case(replace(one, name=one.name + number), folder)
+        except UnknownError as error:
+            yield unsupported(one.name, one.place, str(error))
+        except ConvgradError as error:
+            named = str(error).startswith(str(one.place.file))
+            yield error if named else one.place.refuse(str(error))
+
+
+def _case(one: _Node, folder: Path | None) -> Case:
+    node, place, tensors = one.node, one.place, one.tensors
+    wanted = [name for name in map(text, node.input) if name]
+    sources = [tensors.source(name, folder) for name in wanted]
     if len(sources) not in (2, 3) or len({source.format.name for source in sources}) > 1:
         given = ", ".join(f"{source.name} of {source.format}" for source in sources)
         raise place.refuse(f"{node.op_type} must have 2 or 3 inputs of one type; got {given or 'none'}")
@@ -72,33 +157,29 @@ def _case(name: str, graph: Any, file: Path, folder: Path | None, limits: Limits
     if len(x) < 3 or len(w) != len(x):
         raise place.refuse(f"X and W must be of one rank, at least 3; got {list(x)} and {list(w)}")
     attributes = _attributes(node.op_type, x[2:], w[2:], _given(node, place), place)
-    arrays = partial(_arrays, sources, folder, limits) if folder else None
+    output = tensors.output(text(node.output[0]), folder) if node.output else None
+    arrays = partial(_arrays, sources, output, folder, one.limits) if folder else None
     fmt, shapes = sources[0].format, tuple(source.shape for source in sources)
-    case = Case(name, str(folder or file), _OPERATORS[node.op_type], shapes, attributes, fmt, fmt, arrays)
+    case = Case(one.name, str(folder or place), _OPERATORS[node.op_type], shapes, attributes, fmt, fmt, arrays)
+    extents = _extents(node.op_type, x[2:], w[2:], attributes)
+    if 0 in extents and min(extents) >= 0:
+        return legal(case, place, (x[0], w[0], *extents))
     posed(case, place)
     return case
 
 
-def _source(graph: Any, name: str, file: Path, folder: Path | None, limits: Limits) -> Source:
-    """Return the source of a node's input: a tensor of the model, or an array of the test's set."""
-    inside = {text(tensor.name): tensor for tensor in graph.initializer}
-    if name in inside:
-        return of_tensor(name, inside[name], file)
-    inputs = [value for value in graph.input if text(value.name) not in inside]
-    number = next((at for at, value in enumerate(inputs) if text(value.name) == name), None)
-    if number is None:
-        raise FileError(
-            f"{file}: {printable(name)} must be an input of the graph or a tensor of the model; it is neither"
-        )
-    if folder:
-        return of_file(name, folder / f"input_{number}.pb", limits)
-    return of_type(name, inputs[number].type.tensor_type, file)
+def _extents(kind: str, x: Shape, kernel: Shape, attributes: Mapping[str, Any]) -> list[int]:
+    """Return the extents of the result of a Conv; none of a ConvTranspose."""
+    if kind != "Conv":
+        return [1]
+    effective = map(effective_kernel, kernel, attributes["dilations"])
+    pads = map(sum, zip(attributes["pads_begin"], attributes["pads_end"], strict=True))
+    return list(map(forward_extent, x, effective, attributes["strides"], pads))
 
 
-def _arrays(operands: list[Source], folder: Path, limits: Limits) -> Arrays:
+def _arrays(operands: list[Source], output: Path | None, folder: Path, limits: Limits) -> Arrays:
     """Return the arrays of a set, and the result if the set has one, of at most ``memory_bytes`` bytes together."""
-    output = folder / "output_0.pb"
-    sources = [*operands, *([of_file("the result", output, limits)] if output.is_file() else [])]
+    sources = [*operands, *([of_file("the result", output, limits)] if output else [])]
     announced = sum(source.size_bytes for source in sources)
     if announced > limits.memory_bytes:
         sentence = f"its arrays must fit {limits.memory_bytes} bytes (memory_bytes)"

@@ -40,6 +40,7 @@ def main(options: argparse.Namespace) -> int:
         cases = cases_of(options, limits, unread)
         check_for(options, len(cases))
     _complain_of([f"{error}" for error in unread.refused], "more that cannot be read (--json lists all)")
+    _complain_of([f"passed over {error}" for error in unread.passed_over], "more files with parts that are passed over")
     notes = dict.fromkeys(f"warning: {case.place}: {case.note}" for case in cases if case.note)
     _complain_of([*notes], "more such pads")
     with nullcontext() if options.threads is None else threads(options.threads):
@@ -169,6 +170,7 @@ def _close(options: argparse.Namespace, done: Sequence[Judged], cases: int, unre
     refused, empty = (list(map(str, errors)) for errors in (unread.refused, unread.empty))
     if options.json:
         values = {"summary": counts(done), "cases": cases, "judged": len(done), "refused": refused, "empty": empty}
+        values |= {"passed_over": list(map(str, unread.passed_over))} if unread.passed_over else {}
         say(json.dumps(values | {"time_s": round(seconds, 3)}))
     elif cases > 1 or not done or refused or empty:
         say(summary(done, cases, seconds, len(refused), len(empty)))

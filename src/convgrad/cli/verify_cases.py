@@ -11,7 +11,7 @@ from pathlib import Path
 
 from convgrad import cases
 from convgrad.cases import scheme
-from convgrad.cases.case import Arrays, Case, NoCaseError
+from convgrad.cases.case import Arrays, Case, NoCaseError, PassedOverError
 from convgrad.cases.naming import named_apart
 from convgrad.cli.arguments import attributes_of, shape_of
 from convgrad.cli.exits import UsageError
@@ -40,13 +40,17 @@ class Posed:
 
 @dataclass
 class Unread:
-    """The errors of sources that could not be read, in reading order, and the errors of files without a case."""
+    """The errors of sources that could not be read, in reading order, of files and of parts of files without a case."""
 
     refused: list[ConvgradError] = field(default_factory=list)
     empty: list[ConvgradError] = field(default_factory=list)
+    passed_over: list[ConvgradError] = field(default_factory=list)
 
     def note(self, error: ConvgradError) -> None:
-        """Append an error to ``empty`` if a file has no case, otherwise to ``refused``."""
+        """Append an error to the list that it belongs to."""
+        if isinstance(error, PassedOverError):
+            self.passed_over.append(error)
+            return
         (self.empty if isinstance(error, NoCaseError) else self.refused).append(error)
 
     def leave_out_arrays(self, names: Sequence[str], folders: Sequence[str | None]) -> None:
