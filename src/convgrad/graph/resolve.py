@@ -12,7 +12,7 @@ from convgrad.functional.call import problem_of_row
 from convgrad.graph.kinds import KINDS, similar
 from convgrad.graph.model import FLOAT_DTYPES, INTEGER_DTYPES, RELU, LogicalTensor, Op, Shape, operator_of
 from convgrad.overlap import overlaps_itself
-from convgrad.spec.check import Attributes, as_integers, check_names
+from convgrad.spec.check import Attributes, as_integers, check_names, is_placeholder
 from convgrad.spec.geometry import Axis, Conv, forward_extent, transposed_extent
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.operators import VERSION, Operator
@@ -20,7 +20,6 @@ from convgrad.spec.problem import Problem
 from convgrad.words import LONGEST, printable
 
 SHAPE_MEANINGS = ("weights_shape", "dst_shape")
-NOT_GIVEN = (0,) * 12  # oneDNN writes twelve zeros to files for an absent attribute
 
 
 @dataclass(frozen=True)
@@ -154,14 +153,13 @@ def _arrays(row: Operator, inputs: Sequence[LogicalTensor]) -> list[LogicalTenso
 def _attributes(op: Op, row: Operator, output: LogicalTensor, axes: int) -> dict[str, Any]:
     """Return the attributes without oneDNN's placeholders, and with the output's known dims for an absent shape.
 
-    oneDNN writes twelve zeros for an absent attribute. A shape attribute counts as absent if all its values are 0.
-    An output_padding of twelve zeros counts as absent unless there are twelve axes.
+    A shape attribute counts as absent if all its values are 0, however many there are.
     """
     attributes = dict(op.attributes)
     shape_input = any(port.is_shape for port in row.operands[: len(op.inputs)])
-    padding = as_integers(attributes.get("output_padding"))
-    if padding == NOT_GIVEN and axes != len(NOT_GIVEN):
-        del attributes["output_padding"]
+    for each in row.attributes:
+        if is_placeholder(each, attributes.get(each.name), axes):
+            del attributes[each.name]
     for attribute in filter(None, map(row.attribute, SHAPE_MEANINGS)):
         values = as_integers(attributes.get(attribute.name))
         if values is not None and not any(values):

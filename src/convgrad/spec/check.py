@@ -26,6 +26,7 @@ from convgrad.spec.rules import refuse
 from convgrad.words import meant, shown
 
 _INT = {int}
+_ABSENT = (0,) * 12  # oneDNN writes twelve zeros for an absent attribute
 
 
 @dataclass(frozen=True)
@@ -48,14 +49,14 @@ class Attributes:
 def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attributes:
     """Return the attributes of a call on ``axes`` spatial axes, or raise by rules A1 to A6.
 
-    An attribute with the value None counts as absent.
+    An attribute with the value None counts as absent, and so does a placeholder of oneDNN.
     """
     check_names(op, given, axes)
     values: dict[str, Any] = {}
     value: Any
     for attribute in op.attributes:
         value = given.get(attribute.name)
-        if value is None:
+        if value is None or is_placeholder(attribute, value, axes):
             if attribute.required:  # A3
                 plain = f"the default of the functions is {per_axis(attribute.name, 1, axes)}"
                 refuse(
@@ -76,6 +77,21 @@ def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attri
             value = (0,) * axes
         values[attribute.means] = value
     return Attributes(**values)
+
+
+def is_placeholder(attribute: Attribute, value: object, axes: int) -> bool:
+    """Return whether a value is the twelve zeros that oneDNN writes for an absent output_padding or shape.
+
+    >>> from convgrad.spec.operators import find
+    >>> padding = find("ConvTranspose").attribute("output_padding")
+    >>> [is_placeholder(padding, (0,) * count, axes) for count, axes in ((12, 2), (12, 12), (2, 2))]
+    [True, False, False]
+    """
+    is_shape = attribute.type == "s64[]" and not attribute.per_axis
+    if not is_shape and attribute.means != "output_padding":
+        return False
+    legal = (axes, axes + 2) if is_shape else (axes,)
+    return len(_ABSENT) not in legal and as_integers(value) == _ABSENT
 
 
 def check_names(op: Operator, given: Mapping[str, Any], axes: int = 0) -> None:
