@@ -279,7 +279,7 @@ def test_the_report_sees_types_that_changed() -> None:
     model = convgrad.torch.reproducible(Model()).double()
     report = convgrad.torch.report(model)
     assert report.reproducible == {}
-    kernels = "there are kernels for f32, bf16, f16, f8_e4m3, f8_e5m2"
+    kernels = "there are kernels for f32, bf16, f16, f8_e4m3, f8_e5m2, complex64"
     assert report.left_out["first"] == f"a ReproducibleConv2d of torch.float64: {kernels}"
 
 

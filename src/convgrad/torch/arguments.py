@@ -13,9 +13,9 @@ from convgrad.torch.extents import Ints, Pads
 PerAxis = int | Sequence[int]
 
 
-def spread(value: PerAxis, axes: int) -> Ints:
+def spread(attribute: str, value: PerAxis, axes: int) -> Ints:
     """Return one value per spatial axis; an int, or the only value of a list, is used for all axes."""
-    items = few("", "stride, padding, dilation and output_padding", value)
+    items = few("", attribute, value)
     if not isinstance(items, tuple):
         return (cast(int, items),) * axes
     return items if len(items) != 1 else items * axes
@@ -23,7 +23,7 @@ def spread(value: PerAxis, axes: int) -> Ints:
 
 def at_end(name: str, end: PerAxis, axes: int) -> Ints:
     """Return the pads at the end, which the operators accept below 0, but a layer does not."""
-    ends = spread(end, axes)
+    ends = spread("pads_end", end, axes)
     if ends and min(recorded.numbers(ends)) < 0:  # A4
         refuse("A4", name, f"pads_end must be at least 0; got {ends}")
     return ends

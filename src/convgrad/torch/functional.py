@@ -302,11 +302,11 @@ def conv_layer(
         return activate(activation, name, result)
     try:
         input, weight, bias, axes, batched = _taken(name, axes, input, weight, bias)
-        strides, dilations = spread(stride, axes), spread(dilation, axes)
+        strides, dilations = spread("strides", stride, axes), spread("dilations", dilation, axes)
         pads: Pads = (
             by_name(name, begin, strides)
             if isinstance(begin, str)
-            else (spread(begin, axes), at_end(name, cast(PerAxis, end), axes))
+            else (spread("pads_begin", begin, axes), at_end(name, cast(PerAxis, end), axes))
         )
         last = is_channels_last(input) or is_channels_last(weight)
         layer = strides, *pads, dilations, groups, last, accuracy(max_error, name), tune
@@ -352,11 +352,11 @@ def transpose_layer(
         return activate(activation, name, result)
     try:
         input, weight, bias, axes, batched = _taken(name, axes, input, weight, bias)
-        strides, dilations = spread(stride, axes), spread(dilation, axes)
-        rests: Ints | None = spread(output_padding, axes)
+        strides, dilations = spread("strides", stride, axes), spread("dilations", dilation, axes)
+        rests: Ints | None = spread("output_padding", output_padding, axes)
         if isinstance(begin, str):  # A2
             refuse("A2", name, f"pads_begin must be integers; got {begin!r:.200}")
-        begins, ends = spread(begin, axes), at_end(name, end, axes)
+        begins, ends = spread("pads_begin", begin, axes), at_end(name, end, axes)
         like = None
         if output_size is not None and sizes_are_recorded():
             like, rests = recorded.of_shape((1, 1, *output_size[-axes:]), input), None

@@ -16,7 +16,6 @@ raise InvalidDataTypeError.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 from convgrad.engines.settings import accuracy
 from convgrad.spec.check import few
@@ -289,7 +288,7 @@ def _by_input(
     groups: int,
 ) -> Tensor:  # fmt: skip
     try:
-        strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
+        strides, pads, dilations = _spread(axes, stride, pad, dilation)
         shapes = tuple(grad.shape), tuple(weight.shape), _size(size)
         check("ConvolutionBackwardData", shapes, strides, pads, dilations, groups)
         last = is_channels_last(grad) or is_channels_last(weight)
@@ -310,7 +309,7 @@ def _by_weight(
     groups: int,
 ) -> Tensor:  # fmt: skip
     try:
-        strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
+        strides, pads, dilations = _spread(axes, stride, pad, dilation)
         shapes = tuple(given.shape), tuple(grad.shape), _size(size)
         check("ConvolutionBackwardWeights", shapes, strides, pads, dilations, groups)
         last = is_channels_last(given) or is_channels_last(grad)
@@ -328,7 +327,7 @@ def _by_transposed_input(
     groups: int,
 ) -> Tensor:  # fmt: skip
     try:
-        strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
+        strides, pads, dilations = _spread(axes, stride, pad, dilation)
         large, kernel, small = tuple(grad.shape), tuple(weight.shape), _size(size)
         # The data gradient has no rule for input_size, so the rules of the weight gradient check all three sizes.
         check("ConvTransposeBackwardWeights", (small, large, kernel), strides, pads, dilations, groups)
@@ -347,7 +346,7 @@ def _by_transposed_weight(
     groups: int,
 ) -> Tensor:  # fmt: skip
     try:
-        strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
+        strides, pads, dilations = _spread(axes, stride, pad, dilation)
         shapes = tuple(given.shape), tuple(grad.shape), _size(size)
         check("ConvTransposeBackwardWeights", shapes, strides, pads, dilations, groups)
         last = is_channels_last(given) or is_channels_last(grad)
@@ -359,10 +358,11 @@ def _by_transposed_weight(
         refused(f"conv_transpose{axes}d_weight", error, {"input": given, "grad_output": grad}, _OF_WEIGHT)
 
 
-def _spread(axes: int, value: PerAxis) -> Ints:
-    """Return one value per spatial axis; an int is used for all axes."""
-    items = few("", "stride, padding and dilation", value)
-    return items if isinstance(items, tuple) else (cast(int, items),) * axes
+def _spread(axes: int, stride: PerAxis, pad: PerAxis, dilation: PerAxis) -> tuple[Ints, Ints, Ints]:
+    """Return strides, pads and dilations with one value per spatial axis; an int is used for all axes."""
+    found = [few("", name, one) for name, one in (("stride", stride), ("padding", pad), ("dilation", dilation))]
+    strides, pads, dilations = [one if isinstance(one, tuple) else (one,) * axes for one in found]
+    return strides, pads, dilations
 
 
 def _size(value: Sequence[int]) -> Ints:

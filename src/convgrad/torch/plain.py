@@ -44,8 +44,8 @@ def has_no_channels(name: str, input: Tensor, weight: Tensor) -> bool:
 
 def sums_nothing(weight: Any) -> bool:
     """Return whether weights, or the size of weights, have outputs, but no input channels."""
-    size = getattr(weight, "shape", weight)
-    if torch._C._get_tracing_state() or not isinstance(size, Sequence) or len(size) not in (3, 4, 5):
+    size = weight.shape if isinstance(weight, torch.Tensor) else weight
+    if torch._C._get_tracing_state() or not isinstance(size, tuple | list) or len(size) not in (3, 4, 5):
         return False
     return bool(size[0]) and not size[1]
 
