@@ -25,6 +25,9 @@ LAYERS = [
 ]
 
 
+COMPLEX = [layer for layer in LAYERS if layer[-1] == 1 and layer[0] < 3]
+
+
 def memory_order(tensor: Any) -> list[int]:
     return [stride for stride, extent in zip(tensor.stride(), tensor.shape, strict=True) if extent > 1]
 
@@ -39,24 +42,27 @@ def in_format(tensor: Any, form: str) -> Any:
         return tensor.to(memory_format=LAST[tensor.dim()]) if tensor.dim() in LAST else tensor
     if form == "odd":
         strides = [97 if extent == 1 else s for s, extent in zip(tensor.stride(), tensor.shape, strict=True)]
-        return torch.empty_strided(tensor.shape, strides).copy_(tensor)
+        return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
     return tensor
 
 
-@tiers("axes, transposed, src, dst, groups, taps", LAYERS, every=5)
+CASES = [(*layer, torch.float32) for layer in LAYERS] + [(*layer, torch.complex64) for layer in COMPLEX]
+
+
+@tiers("axes, transposed, src, dst, groups, taps, dtype", CASES, every=5)
 def test_gradients_have_the_strides_of_their_tensors(
-    axes: int, transposed: bool, src: int, dst: int, groups: int, taps: int
+    axes: int, transposed: bool, src: int, dst: int, groups: int, taps: int, dtype: Any
 ) -> None:
     channels = (src, dst // groups) if transposed else (dst, src // groups)
     layer = getattr(ct, f"conv{'_transpose' * transposed}{axes}d")
     forms = ("plain", "last", "odd")
     for images, of_weight, of_input in product((1, 2), forms, forms):
-        x = in_format(torch.ones(images, src, *[4] * axes), of_input).requires_grad_()
-        weight = in_format(torch.ones(*channels, *[taps] * axes), of_weight).requires_grad_()
-        bias = in_format(torch.ones(dst), of_weight).requires_grad_()
+        x = in_format(torch.ones(images, src, *[4] * axes, dtype=dtype), of_input).requires_grad_()
+        weight = in_format(torch.ones(*channels, *[taps] * axes, dtype=dtype), of_weight).requires_grad_()
+        bias = in_format(torch.ones(dst, dtype=dtype), of_weight).requires_grad_()
         result = layer(x, weight, bias, groups=groups)
         for recorded in (False, True):
-            found = torch.autograd.grad(result.sum(), (x, weight, bias), retain_graph=True, create_graph=recorded)
+            found = torch.autograd.grad(result.abs().sum(), (x, weight, bias), retain_graph=True, create_graph=recorded)
             assert same_strides(*zip((x, weight, bias), found, strict=True))
 
 

@@ -16,6 +16,7 @@ from convgrad.errors import ConvgradError
 from convgrad.spec.rules import refuse
 from convgrad.torch.kernels import LAST, Tensor, is_channels_last
 from convgrad.torch.refused import check_types
+from convgrad.torch.strides import followed
 
 
 def check(name: str, given: Mapping[str, Tensor | None], activation: str | None = None) -> None:
@@ -45,7 +46,7 @@ def layer(
     own = (input.real, weight.real, None if bias is None else bias.real)
     if axes < 1 or input.dim() not in (axes + 1, axes + 2) or (bias is not None and bias.dim() != 1):
         return compute(*own)  # it refuses the ranks
-    vector = None if bias is None else torch.view_as_real(_settled(bias)).flatten()
+    vector = None if bias is None else _parts(bias).flatten()
     real = (channels(input, axes), weights(weight, transposed), vector)
     with torch.autocast("cuda" if input.is_cuda else "cpu", enabled=False):  # PyTorch casts no complex tensors either
         return complex_of(named(compute, real, own), axes)
@@ -73,7 +74,7 @@ def gradient(
 def channels(tensor: Tensor, axes: int) -> Tensor:
     """Return (C, X...) or (N, C, X...) with twice the real channels."""
     at = tensor.dim() - axes - 1
-    return torch.view_as_real(_settled(tensor)).movedim(-1, at + 1).flatten(at, at + 1)
+    return _parts(tensor).movedim(-1, at + 1).flatten(at, at + 1)
 
 
 def complex_of(tensor: Tensor, axes: int) -> Tensor:
@@ -89,7 +90,7 @@ def weights(tensor: Tensor, transposed: bool) -> Tensor:
 
     The second axis of a transposed layer's weights has the output's parts, so its 2x2 matrices are transposed.
     """
-    real, imag = torch.view_as_real(_settled(tensor)).unbind(-1)
+    real, imag = _parts(tensor).unbind(-1)
     above, below = (imag, -imag) if transposed else (-imag, imag)
     rows = torch.stack((real, above), 2), torch.stack((below, real), 2)
     both = torch.stack(rows, 1).flatten(2, 3).flatten(0, 1)
@@ -103,6 +104,6 @@ def folded(gradient: Tensor, transposed: bool) -> Tensor:
     return torch.complex(real + other, above - below if transposed else below - above)
 
 
-def _settled(tensor: Tensor) -> Tensor:
-    """Return a tensor whose memory has its values: no conjugation and no change of signs is pending."""
-    return tensor.resolve_conj().resolve_neg()
+def _parts(tensor: Tensor) -> Tensor:
+    """Return real and imaginary parts on a last axis, with no conjugation and no change of signs pending."""
+    return followed(torch.view_as_real(tensor.resolve_conj().resolve_neg()))

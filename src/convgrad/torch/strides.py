@@ -29,12 +29,35 @@ def laid(gradients: Sequence[Tensor | None], strides: Sequence[Any]) -> tuple[Te
     return tuple(gradients)
 
 
+def followed(parts: Tensor) -> Tensor:
+    """Return the real view of a complex tensor. Its gradient gets its strides, as in `laid`, where autograd allows."""
+    wanted = parts.stride()
+
+    def laid_out(gradient: Tensor | None) -> Tensor | None:
+        if gradient is None:  # autograd's way to pass zeros
+            return None
+        dense = gradient if gradient.stride()[-1] == 1 else gradient.contiguous()  # as autograd would
+        return dense.as_strided(dense.shape, wanted) if _differ(dense, wanted) else dense
+
+    if parts.requires_grad and not torch.compiler.is_compiling() and _is_alone(parts):
+        parts.register_hook(laid_out)
+    return parts
+
+
 def _restride(gradient: Tensor, wanted: tuple[int, ...]) -> None:
-    if torch._C._functorch.is_functorch_wrapped_tensor(gradient):
-        return  # the transform has axes of its own
-    axes = tuple(zip(gradient.shape, gradient.stride(), wanted, strict=True))
-    if all(type(number) is int for axis in axes for number in axis) and all(
-        extent == 1 or own == other for extent, own, other in axes
-    ):
+    if _is_alone(gradient) and _differ(gradient, wanted):
         with torch.no_grad():  # a change of strides is not an operation that has a derivative
             gradient.as_strided_(gradient.shape, wanted)
+
+
+def _is_alone(tensor: Tensor) -> bool:
+    """Return whether no transform of torch.func has given the tensor axes of its own."""
+    return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
+def _differ(gradient: Tensor, wanted: tuple[int, ...]) -> bool:
+    """Return whether strides differ, and only on axes of size 1. Symbols are not compared."""
+    axes = tuple(zip(gradient.shape, gradient.stride(), wanted, strict=True))
+    if gradient.stride() == wanted or any(type(number) is not int for axis in axes for number in axis):
+        return False
+    return all(extent == 1 or own == other for extent, own, other in axes)
