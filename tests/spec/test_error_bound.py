@@ -9,7 +9,7 @@ import pytest
 
 import convgrad
 from convgrad import error_bound
-from convgrad.formats import ACCUMULATIONS, F64, Format
+from convgrad.formats import ACCUMULATIONS, F64, Format, round_to
 
 CALL = {"strides": [1], "dilations": [1], "pads_begin": [1], "pads_end": [1], "weights_shape": [3, 2, 4]}
 OPERATOR = "ConvolutionBackwardWeights"
@@ -56,8 +56,46 @@ def test_no_promise_elsewhere() -> None:
     assert np.isinf(bound_of_one([np.nan, 1], [1, 1]))
     assert np.isinf(bound_of_one([np.inf, 1], [1, 1]))
     assert np.isinf(bound_of_one([65504, 15.9], [1, 1], dtype="f16"))
-    assert np.isinf(bound_of_one([0.3] * 17, [0.7] * 17, accumulation="f8_e4m3"))  # h u >= 1
-    assert np.isfinite(bound_of_one([0.3] * 15, [0.7] * 15, accumulation="f8_e4m3"))
+
+
+@pytest.mark.parametrize("terms", [7, 8, 9, 15, 16, 17, 40])
+def test_sums_of_any_length_have_a_bound(terms: int) -> None:
+    """From h u = 1/2 on, N u (1 + u) is smaller than gamma_h: for 8 terms or more in f8_e4m3, of which u is 1/16."""
+    x, u = Fraction(float(np.float32(0.3))) * terms, Fraction(1, 16)
+    gamma = terms * u / (1 - terms * u) if terms < 16 else None
+    factor = gamma if gamma is not None and gamma < 1 else (terms + 2) * u * (1 + u)
+    bound = factor * x + terms * Fraction(1, 2**10) * (1 + factor)
+    found = bound_of_one([0.3] * terms, [1.0] * terms, accumulation="f8_e4m3")
+    total = bound + (x + bound) * Fraction(1, 2**24)
+    assert total <= Fraction(found) <= total * (1 + Fraction(1, 2**20))
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_no_sum_in_few_bits_is_beyond_the_bound(fused: bool) -> None:
+    """Terms of every size in random trees, of products that are rounded or fused with an addition."""
+    rng = np.random.default_rng(int(fused))
+    fmt = ACCUMULATIONS["f8_e5m2"]
+    for _ in range(300):
+        terms = int(rng.integers(4, 60))
+        x = np.ldexp(rng.choice([1.0, 1.25, 1.5, 1.75], terms), rng.integers(-6, 4, terms)) * rng.choice(
+            [1, 1, 1, -1], terms
+        )
+        y = np.ldexp(rng.choice([1.0, 1.25, 1.5, 1.75], terms), rng.integers(-3, 3, terms))
+        sums, products = [0.0], list(x * y)
+        while products or len(sums) > 1:
+            if products and (fused or rng.random() < 0.5):
+                at = int(rng.integers(len(sums)))
+                product = products.pop()
+                product = product if fused else float(round_to(np.array(product), fmt))
+                if rng.random() < 0.3:
+                    sums.append(float(round_to(np.array(product), fmt)))
+                else:
+                    sums[at] = float(round_to(np.array(sums[at] + product), fmt))
+            elif len(sums) > 1:
+                one, other = sums.pop(), sums.pop()
+                sums.insert(int(rng.integers(len(sums) + 1)), float(round_to(np.array(one + other), fmt)))
+        bound = bound_of_one(list(x), list(y), accumulation="f8_e5m2")
+        assert abs(sums[0] - float(x @ y)) <= bound
 
 
 def test_underflow_counts() -> None:

@@ -160,8 +160,11 @@ def test_declared_heights_and_overflow() -> None:
     for one, height in zip(ones, (2, 19, 64, 64), strict=True):
         assert Fraction(one["bound"]) > Fraction(height, 2**24) * magnitude
         assert Fraction(one["bound"]) < Fraction(height + 1, 2**24) * magnitude
-    long = Declared(ACCUMULATIONS["f8_e5m2"])  # of as many terms as h u >= 1
-    assert concluded(prepared, got, long)["verdict"] == "undecided"
+    long = concluded(prepared, got, Declared(ACCUMULATIONS["f8_e5m2"]))  # of so many terms that h u >= 1
+    assert long["verdict"] == "inside"
+    assert Fraction(long["bound"]) == (
+        Fraction(66 * 9, 64) * magnitude + 64 * Fraction(1, 2**17) * (1 + Fraction(66 * 9, 64))
+    )
     huge = row(src * np.float32(3e38), 20 * weights)
     assert concluded(huge, got, hows[0])["verdict"] == "undecided"
 

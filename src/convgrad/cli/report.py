@@ -100,6 +100,7 @@ def judged(verdict: Verdict) -> dict[str, Any]:
         "beyond": verdict.beyond,
         "undecided": verdict.undecided,
         "blind": verdict.blind,
+        "coarse": verdict.coarse,
         "nonfinite": verdict.nonfinite,
         "share_of_bound": json_number(verdict.share),
         "worst": {

@@ -34,8 +34,16 @@ def error_bound(
 
     ``magnitude`` is sum |x||y| including bias and old value. ``terms`` is the number n of products. Underflow may
     change each product by half of the accumulator's smallest number. The bound holds if no operation overflows.
+
+    Where gamma_h >= 1, the smaller of it and N u (1 + u) is used, with N = n + 2 terms including bias and old value.
+    This holds for sums of any length, because rounding a + b to nearest changes the sum by at most min(|a|, |b|): in
+    any order of N numbers, the errors are at most (N - 1) u times the sum of their magnitudes (Jeannerod and Rump, SIAM
+    J. Matrix Anal. Appl. 34, 2013). Rounded products add u and a factor of 1 + u. A fused multiply-add has at most the
+    errors of a rounded product and its addition, because its result is at least as near as theirs.
     """
-    g = gamma(height, accumulator.unit)
+    unit = accumulator.unit
+    g = np.asarray(gamma(height, unit))
+    g = np.where(g >= 1, np.minimum(g, (np.asarray(terms) + 2) * (unit * (1 + unit))), g)
     underflow = max(accumulator.tiny / 2, F64.tiny)
     bound: NDArray[np.float64] = (g * magnitude + np.asarray(terms) * underflow * (1 + g)) * _UP
     return bound

@@ -46,6 +46,7 @@ def error_bound(
     For n terms with ``A = sum |x||y|``, the bound on the sum is B = gamma_h A + n tiny/2 (1 + gamma_h), where
     gamma_h = h u / (1 - h u). u is the unit roundoff and tiny the smallest number of ``accumulation``. The result also
     includes the largest error of rounding a number of size ``|S| + B`` to the output's type, where S is the exact sum.
+    If gamma_h >= 1, the smaller of it and (n + 2) u (1 + u) is used, which holds for any n.
 
     ``accumulation`` is the format of sums: f32, bf16, f16, tf32, f64, f8_e4m3, f8_e5m2, f8_e4m3fnuz or f8_e5m2fnuz.
     The default is f32, and f64 for f64 operands. ``height`` is h, the rounding depth: the largest number of roundings
@@ -64,8 +65,8 @@ def error_bound(
     - "norms": a bound from norms of the values at each point of the Winograd domain;
     - "kappa": gamma_H kappa times two norms of operands, the bound that ``max_error`` limits before the call.
 
-    The bound is infinite if no bound can be proved: if sums or results may overflow, if h u >= 1, or if operands are
-    not finite. If operands are integers so small that sums are exact, only the output's rounding remains.
+    The bound is infinite if no bound can be proved: if sums or results may overflow, or if operands are not finite. If
+    operands are integers so small that sums are exact, only the output's rounding remains.
 
     ``dtype`` is the type of the output to bound; the default is the type of the operands. Attributes are as for
     ``convgrad.verify.check``, which has no ``dtype``: there, the type of the array is the type of the output.

@@ -54,7 +54,7 @@ def largest(name: str) -> Fraction:
 
 
 def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, declared: dict[str, Any]) -> Number:
-    """Return gamma_h magnitude + n tiny/2 (1 + gamma_h), but 0 if sums are exact, infinity if they may overflow."""
+    """Return gamma magnitude + n tiny/2 (1 + gamma), but 0 if sums are exact, infinity if they may overflow."""
     p, minimum, *_ = SUMS[declared["accumulation"]]
     live = sum(x != 0 and y != 0 for x, y in pairs[: len(pairs) - added])
     height, blocks = added + live, declared["height"]  # the depth of any order: terms but products of 0
@@ -64,9 +64,10 @@ def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, 
         height = min(height, max(blocks) + len(blocks) - 1 + added)
     if magnitude <= 2**p and all(value.is_integer() for pair in pairs for value in pair):
         return Fraction(0)
-    if height >= 2**p:
-        return inf
-    gamma = Fraction(height, 2**p - height)  # gamma_h = h u / (1 - h u), where u = 2^-p
+    gamma = Fraction(height, 2**p - height) if height < 2**p else None  # gamma_h = h u / (1 - h u), where u = 2^-p
+    if gamma is None or gamma >= 1:  # then N u (1 + u), for N terms with bias and old value, holds too
+        longer = (len(pairs) - added + 2) * (TWO**-p) * (1 + TWO**-p)
+        gamma = longer if gamma is None else min(gamma, longer)
     bound = gamma * magnitude + (len(pairs) - added) * TWO ** (minimum - p) * (1 + gamma)
     return bound if magnitude + bound <= largest(declared["accumulation"]) else inf
 

@@ -57,8 +57,9 @@ class Verdict:
     ``share`` is the largest ratio of an element's error to its bound, and ``worst`` the index of this element. The
     ratio is infinite if the element is finite but its exact value is not, or the reverse. ``equal`` counts the elements
     that have the bits of the rounded exact value. ``beyond`` counts the elements beyond the bound, which ``mask`` marks
-    in the caller's layout. ``undecided`` counts the elements without a bound, because their sums may overflow or are
-    too long. ``blind`` counts undetectable zeros: elements so small compared with their bound that a 0 would pass.
+    in the caller's layout. ``undecided`` counts the elements without a bound, because their sums may overflow.
+    ``blind`` counts undetectable zeros: elements so small compared with their bound that a 0 would pass. ``coarse``
+    counts elements of which only the bound was checked, because in the declared format, additions lose whole terms.
     ``nonfinite`` counts elements whose exact value is, or rounds to, an infinity or NaN. ``found`` has the recognised
     defects. ``statistics`` has figures by name, and ``limits`` the smallest detectable defects by name. ``sample`` is
     empty, or states that some elements were checked, and what this may miss; all counts are then of these elements. If
@@ -70,6 +71,7 @@ class Verdict:
     beyond: int = 0
     undecided: int = 0
     blind: int = 0
+    coarse: int = 0
     nonfinite: int = 0
     share: float = 0.0
     worst: tuple[int, ...] = ()
@@ -120,7 +122,7 @@ class Verdict:
         lines += [("result", line) for line in self.calls]
         lines += [("cause", f"{one.name}{f' ({one.detail})' if one.detail else ''}") for one in self.found]
         if self.undecided and not self.beyond and not self.reason:
-            lines.append(("reason", "their sums may overflow, or are too long"))
+            lines.append(("reason", "their sums may overflow"))
         if self.evidence and not (self.beyond or self.undecided):
             lines.append(("evidence", f"all elements are inside the bound, but {self._alarms}"))
         if self.where:
@@ -130,6 +132,9 @@ class Verdict:
             lines.append(("worst", f"element {self.worst}: {numbers}"))
         if self.nonfinite:
             lines.append(("note", f"{counted(self.nonfinite, 'exact value')} not finite"))
+        if self.coarse and not self.beyond:
+            only = "so only the bound was checked"
+            lines.append(("note", f"at {counted(self.coarse, 'element')}, additions lose whole terms, {only}"))
         if self.blind:
             lines.append(("note", f"a 0 would pass at {counted(self.blind, 'element')}"))
         if self.sample:
