@@ -48,7 +48,9 @@ WORDS = {
     ),
     "verify.judge": ("names model sample conspire lost alone shared errors statistics partials common limits naming"),
     "verify.judge.statistics": "finding size bias groups narrow grid filters",
-    "verify.diagnose": "place sums fit make attributes overwritten missing channels numbers mutants marks replay",
+    "verify.diagnose": (
+        "place sums fit make attributes overwritten missing channels numbers ranges partly mutants marks replay running"
+    ),
     "verify.probe": "masks asker tree replay sample blocks draw",
     "plan": (
         "reach constants machine tables pairs recipe records regions tree tiling cost backward_weights forward "

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from convgrad.formats import Format
 from convgrad.spec.problem import Problem
-from convgrad.verify.diagnose.fit import WHOLE
+from convgrad.verify.diagnose.fit import WHOLE, Fit
 from convgrad.verify.diagnose.marks import marked
 from convgrad.verify.diagnose.mutants import not_tried, recognised
 from convgrad.verify.diagnose.place import beside, place
 from convgrad.verify.diagnose.replay import mixed
+from convgrad.verify.diagnose.running import running
 from convgrad.verify.diagnose.sums import Scene
+from convgrad.verify.judge.names import MULTIPLES
 from convgrad.verify.reference import Reference
 from convgrad.verify.verdict import Defect
 
@@ -61,10 +63,13 @@ def _found(scene: Scene) -> tuple[tuple[Defect, ...], str]:
     """Return the defects recognised; if there are none, also the rows of ``mutants.TABLE`` that were not tried."""
     fits = recognised(scene)
     if not fits:
-        found = tuple(marked(scene)) or tuple(mixed(scene))
+        found = tuple(marked(scene)) or tuple(running(scene)) or tuple(mixed(scene))
         return found, "" if found else ", ".join(not_tried(scene))
+    if fits[0].chosen or fits[0].name == MULTIPLES:  # a fitted constant explains any result whose elements are equal
+        fits = [*(Fit(one.name, one.detail, 0.0, chosen=True) for one in running(scene)), *fits]
     first, *others = fits
-    also = dict.fromkeys(other.name for other in others if other.name != first.name)
+    others = [other for other in others if other.name != first.name and (first.chosen or not other.chosen)]
+    also = dict.fromkeys(other.name for other in others)
     words = [first.detail] if first.detail else []
     words += [f"also fits: {', '.join(also)}"] if also else []
     return (Defect(first.name, "; ".join(words)),), ""

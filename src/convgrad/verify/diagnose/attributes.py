@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from convgrad.spec.geometry import Axis
+from convgrad.spec.operators import find
 from convgrad.verify.diagnose.fit import Explanation
-from convgrad.verify.diagnose.make import between, flipped, padded, spatial, with_axes
+from convgrad.verify.diagnose.make import between, flipped, padded, padded_dst, spatial, with_axes
 from convgrad.verify.diagnose.sums import Scene
 
 Misread = Callable[[Axis], Axis]
@@ -88,6 +89,30 @@ def pads_filled(scene: Scene) -> Iterator[Explanation]:
         if mode == "reflect" and any(a.src == 1 for a in conv.axes):
             continue
         yield Explanation("padding not 0", f"reads {words}", padded(scene, conv, mode))
+
+
+def input_padded(scene: Scene) -> Iterator[Explanation]:
+    """Yield explanations of a transposed layer in which its input is padded, by its pads or as far as taps reach.
+
+    The padding of a transposed layer crops its output. A padding of the input by zeros shifts the output, and one by
+    other values adds terms near the border.
+    """
+    conv = scene.conv
+    if conv is None or not find(scene.problem.operator).transposed:
+        return
+    for words, cropped in (("and the output is cropped too", True), ("instead of cropping the output", False)):
+        axes = tuple(replace(a, pad_begin=(a.pad_begin if cropped else 0) - a.pad_begin * a.stride) for a in conv.axes)
+        if axes != conv.axes:
+            yield Explanation("input padded", f"with zeros, {words}", with_axes(scene, conv, axes))
+    if "dst" not in scene.given:
+        return
+    own = [(a.pad_begin, a.pad_end) for a in conv.axes]
+    reach = [((a.effective_kernel - 1) // a.stride, (a.effective_kernel - 1) // a.stride) for a in conv.axes]
+    for mode, words in (("edge", "edge values"), ("reflect", "mirrored values"), ("wrap", "values of the other end")):
+        for widths in (own, reach) if own != reach else (own,):
+            fits = all(max(width) < a.dst for width, a in zip(widths, conv.axes, strict=True))
+            if any(map(any, widths)) and (mode == "edge" or fits):
+                yield Explanation("input padded", f"with {words}", padded_dst(scene, conv, widths, mode))
 
 
 def padding_multiplied(scene: Scene) -> Iterator[Explanation]:

@@ -49,6 +49,7 @@ class Fit:
     name: str
     detail: str
     distance: float
+    chosen: bool = False  # whether a constant was fitted
 
 
 def fits(scene: Scene, explanations: Iterable[Explanation]) -> list[Fit]:
@@ -99,7 +100,7 @@ def _fit(scene: Scene, one: Explanation) -> Fit | None:
     if not inside.all() or bits < ENOUGH + one.chosen or not _explains(scene, one, where, answer):
         return None
     checked = "" if whole else f"checked at {where.size} elements"
-    return Fit(one.name, ", ".join(part for part in (one.detail, checked) if part), distance)
+    return Fit(one.name, ", ".join(part for part in (one.detail, checked) if part), distance, bool(one.chosen))
 
 
 def _explains(scene: Scene, one: Explanation, where: Where, answer: Answer, share: float = LEFT) -> bool:

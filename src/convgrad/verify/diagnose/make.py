@@ -43,6 +43,19 @@ def padded(scene: Scene, conv: Conv, mode: str) -> Sums:
     return Instead(replace(scene.problem, geometry=wide), tuple(given.values()), scene.got.shape, _old(scene))
 
 
+def padded_dst(scene: Scene, conv: Conv, widths: Sequence[tuple[int, int]], mode: str) -> Sums:
+    """Return the sums of a problem whose dst is padded by ``numpy.pad``; the result keeps its place."""
+    dst: Array = np.pad(scene.given["dst"], [(0, 0), (0, 0), *widths], mode=mode)  # type: ignore[call-overload]
+    axes = tuple(
+        replace(a, dst=a.dst + begin + end, pad_begin=a.pad_begin + begin * a.stride)
+        for a, (begin, end) in zip(conv.axes, widths, strict=True)
+    )
+    given = {**scene.given, "dst": dst}
+    return Instead(
+        replace(scene.problem, geometry=replace(conv, axes=axes)), tuple(given.values()), scene.got.shape, _old(scene)
+    )
+
+
 def _old(scene: Scene) -> Array | None:
     return scene.old if scene.problem.accumulate else None
 

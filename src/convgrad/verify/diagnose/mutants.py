@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from convgrad.verify.diagnose import attributes, channels, missing, numbers, overwritten
+from convgrad.verify.diagnose import attributes, channels, missing, numbers, overwritten, partly, ranges
 from convgrad.verify.diagnose.fit import Explanation, Fit, fits
 from convgrad.verify.diagnose.sums import Scene
 
@@ -29,13 +29,17 @@ TABLE: tuple[tuple[str, Rows, bool], ...] = (
     ("images or channels not summed", missing.unsummed, True),
     ("positions not summed", missing.unsummed_positions, True),
     ("taps", missing.tap_missing, True),
+    ("ranges of loops summed twice or left out", ranges.ranges, False),
+    ("results added twice", ranges.written_twice, False),
     ("only the last terms summed", overwritten.overwritten, True),
     ("values of padding", attributes.pads_filled, True),
+    ("padded input of a transposed layer", attributes.input_padded, True),
     ("groups", channels.groups, True),
     ("strides of views", channels.strides, False),
     ("shifts", channels.shifted, False),
     ("roles of operands", channels.operands_swapped, False),
     ("order of axes", channels.layouts, True),
+    ("terms left out in some channels", partly.partly, True),
 )
 LARGE = 2**24  # maximum number of elements of an operand that is copied
 

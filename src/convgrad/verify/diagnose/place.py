@@ -55,6 +55,11 @@ def axis_words(problem: Problem) -> tuple[AxisWords, ...]:
     return (AxisWords("image"), AxisWords("channel", groups=groups), *positions)
 
 
+def spatial_words(rank: int) -> tuple[str, ...]:
+    """Return the names of positions along each spatial axis."""
+    return _POSITIONS.get(rank, ("position",) * rank)
+
+
 def place(beyond: Mask, terms: NDArray[np.int64], problem: Problem) -> str:
     """Return a sentence that locates the wrong elements of a canonical result, or "" if none is wrong.
 
@@ -78,7 +83,7 @@ def place(beyond: Mask, terms: NDArray[np.int64], problem: Problem) -> str:
     if count in (0, beyond.size):
         return "every element is wrong" if count else ""
     met, names = _met(beyond), axis_words(problem)
-    parts = [_indices(m, n, w) for m, n, w in zip(met, beyond.shape, names, strict=True) if m.size < n]
+    parts = [indices_in_words(m, n, w) for m, n, w in zip(met, beyond.shape, names, strict=True) if m.size < n]
     of = f"{count} of {beyond.size}"
     if parts and count == prod(m.size for m in met):
         return f"exactly all elements of {', '.join(parts)}: {of}"
@@ -102,7 +107,7 @@ def beside(beyond: Mask, error: NDArray[np.float64], problem: Problem) -> str:
     """
     names = axis_words(problem)
     bounded = [
-        m if m.size < n and "indices" not in _indices(m, n, w) else np.arange(n)
+        m if m.size < n and "indices" not in indices_in_words(m, n, w) else np.arange(n)
         for m, n, w in zip(_met(beyond), beyond.shape, names, strict=True)
     ]
     there = np.zeros(beyond.shape, np.bool_)
@@ -128,7 +133,7 @@ def _kinds(terms: NDArray[np.int64]) -> list[tuple[Mask, str]]:
     return [(terms == 0, "without terms"), (terms < maximum, "with fewer terms than others, next to padding")]
 
 
-def _indices(met: NDArray[np.intp], extent: int, words: AxisWords) -> str:
+def indices_in_words(met: NDArray[np.intp], extent: int, words: AxisWords) -> str:
     """Return indices along an axis in words: groups, one index, a range, an even step, a short list, or a count."""
     groups = _groups(met, extent, words.groups)
     if groups:

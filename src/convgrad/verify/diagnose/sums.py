@@ -93,15 +93,16 @@ class Scene:
     @cached_property
     def few(self) -> Where:
         """Flat indices of a few wrong elements, then of a few right ones, at which most explanations fail."""
-        return np.concatenate([_spread(self.wrong, FEW), _spread(np.flatnonzero(~self.beyond), FEW)])
+        return np.concatenate([spread(self.wrong, FEW), spread(np.flatnonzero(~self.beyond), FEW)])
 
     @cached_property
     def many(self) -> Where:
         """Flat indices of many wrong elements, then of many right ones."""
-        return np.concatenate([_spread(self.wrong, SAMPLED), _spread(np.flatnonzero(~self.beyond), SAMPLED)])
+        return np.concatenate([spread(self.wrong, SAMPLED), spread(np.flatnonzero(~self.beyond), SAMPLED)])
 
 
-def _spread(where: Where, count: int) -> Where:
+def spread(where: Where, count: int) -> Where:
+    """Return ``count`` of these indices, or all if there are fewer."""
     if where.size <= count:
         return where
     picked: Where = where[
