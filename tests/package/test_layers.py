@@ -85,8 +85,8 @@ WORDS = {
     "testing": "convolution products gradcheck layers",
     "graph": "limits kinds model resolve fuse given infer partition graph outline document reader writer explain dot",
     "torch": (
-        "errors cuda kernels traced strides operators flops refused plain complex_sums expanded instead functional grad"
-        " fingerprint varying pristine modules steps report"
+        "errors recorded extents problems cuda kernels traced strides operators flops refused plain complex_sums "
+        "expanded instead overrides arguments sizes functional grad fingerprint varying pristine modules steps report"
     ),
 }
 ORDERS = {package: modules.split() for package, modules in WORDS.items()}
