@@ -207,8 +207,8 @@ def mutant(rng: Rng, base: Base) -> Base:
 # -- what is asserted of each ------------------------------------------------------------------------------------------
 
 
-def check(one: Base, folder: Path) -> str:
-    """Return what became of a source, or raise whatever should not have come; the folder is empty before and after."""
+def write(one: Base, folder: Path) -> Path:
+    """Write the files of a source into a folder, and return the file or the folder to read."""
     for name, data in one.files.items():
         archive, _, member = name.partition(".npz/")
         if member:
@@ -220,7 +220,12 @@ def check(one: Base, folder: Path) -> str:
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)
-    source = folder / one.read if one.read else folder
+    return folder / one.read if one.read else folder
+
+
+def check(one: Base, folder: Path) -> str:
+    """Return what became of a source, or raise whatever should not have come; the folder is empty before and after."""
+    source = write(one, folder)
     try:
         return _read(source, one)
     finally:

@@ -212,4 +212,4 @@ def test_the_file_is_named(said: Run, tmp_path: Path) -> None:
     (tmp_path / "step.json").write_text(text.replace('"bias"', "").replace('"graph"', '"grahp"'))
     code, _, err = said("explain", tmp_path / "step.json")
     assert (code, f"{tmp_path}/step.json: $: must have graph" in err) == (3, True)
-    assert said("explain", "step.txt")[0] == 2
+    assert said("explain", "step.txt")[0] == 3

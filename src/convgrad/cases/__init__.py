@@ -84,6 +84,26 @@ def read(
     return named_apart(_checked(found, refused))
 
 
+def is_source(source: str) -> bool:
+    """Return whether ``read`` can take a text: it is the name of a file or folder with cases, or looks like a problem.
+
+    >>> is_source("--dir=BWD_D mb1ic3ih8oc4kh3"), is_source("Convolution"), is_source("nowhere.mlir")
+    (True, False, False)
+    """
+    try:
+        path = Path(source)
+        there, folder = path.exists(), path.is_dir()
+    except (OSError, ValueError):  # a text that no file can have as its name
+        there = folder = False
+    return (folder or _dialect(path) is not None) if there else lines.is_typed(source)
+
+
+def has_cases(path: Path, limits: Limits = DEFAULT_LIMITS) -> bool:
+    """Return whether a file is in a known notation, and has more than arrays."""
+    dialect = _dialect(path)
+    return dialect is not None and not dialect.is_foreign(path, limits)
+
+
 def _read(source: str | Path, limits: Limits) -> Iterator[Found]:
     path = Path(source)
     try:

@@ -37,7 +37,7 @@ class LineDialect:
     read_line: Callable[[str, Place], list[Case]]
 
 
-def _is_problem(word: str) -> bool:
+def is_problem(word: str) -> bool:
     """Return whether a word begins a problem line. The word may be a misspelled direction."""
     return word == "deconv" or word[:3].upper() in ("FWD", "BWD")
 
@@ -49,7 +49,7 @@ def _read_problem(text: str, place: Place) -> list[Case]:
 
 
 LINE_DIALECTS: tuple[LineDialect, ...] = (
-    LineDialect("a problem line", _is_problem, _read_problem),
+    LineDialect("a problem line", is_problem, _read_problem),
     LineDialect("a line of MIOpenDriver or iree-boo-driver", miopen.begins, miopen.read_line),
     LineDialect("a convolution of HLO or StableHLO", hlo.begins, hlo.read_line),
 )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 from convgrad import notation
+from convgrad.cases import hipdnn
 from convgrad.cli.console import complain
 from convgrad.cli.exits import UsageError
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
@@ -16,8 +18,8 @@ from convgrad.spec.operators import find
 
 
 def is_graph(word: str) -> bool:
-    """Return whether an argument is the name of a graph file, that is, of a JSON file."""
-    return word.lower().endswith(".json")
+    """Return whether an argument is the name of a graph file, that is, of a JSON file other than a hipDNN bundle."""
+    return word.lower().endswith(".json") and not hipdnn.matches(Path(word))
 
 
 LIMITS = tuple(field.name for field in fields(Limits))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from convgrad.disk import why
 from convgrad.errors import FileError
 from convgrad.words import printable
+
+LISTED = 20  # the number of messages that are printed; further ones are counted
 
 
 def say(text: str) -> None:
@@ -28,6 +31,14 @@ def complain(text: str) -> None:
     if sys.stderr is not None:
         with suppress(OSError):
             print(_fit(text, sys.stderr.encoding), file=sys.stderr, flush=True)
+
+
+def complain_of(messages: Sequence[str], more: str) -> None:
+    """Print the first messages on standard error, then the number of the others and the words ``more``."""
+    for message in messages[:LISTED]:
+        complain(f"convgrad: {message}")
+    if len(messages) > LISTED:
+        complain(f"convgrad: and {len(messages) - LISTED} {more}")
 
 
 def wrote(path: str | Path) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from convgrad import files, notation, scale
+from convgrad.cases.case import Case
 from convgrad.cli.arguments import is_graph, limits_of, read_line
-from convgrad.cli.console import say
+from convgrad.cli.console import complain, say
 from convgrad.cli.exits import DONE, UsageError
 from convgrad.cli.explain_json import of_call, of_graph
+from convgrad.cli.sources import each, is_source, read_cases
 from convgrad.engines.settings import max_error
 from convgrad.formats import Format
 from convgrad.functional.call import problem_from_shapes
@@ -47,6 +51,8 @@ def main(options: argparse.Namespace) -> int:
 
 def _explain(options: argparse.Namespace) -> int:
     if not is_graph(options.what):
+        if is_source(options.what):
+            return _explain_cases(options)
         _explain_line(options)
         return DONE
     if options.memory:
@@ -63,21 +69,62 @@ def _explain(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _explain_line(options: argparse.Namespace) -> None:
-    """Print how the calls of a problem line would be computed."""
+def _check_usage(options: argparse.Namespace) -> None:
+    """Raise UsageError for options that only graphs have."""
     if options.json and options.memory:
         raise UsageError("--json describes a call that is not cut; it does not go with --memory")
-    if options.tensors or options.limit or options.dot:
-        raise UsageError("--tensors, --limit and --dot go with GRAPH.json")
+    if options.tensors or options.dot:
+        raise UsageError("--tensors and --dot go with GRAPH.json")
+
+
+def _explain_line(options: argparse.Namespace) -> None:
+    """Print how the calls of a problem line would be computed."""
+    _check_usage(options)
+    if options.limit:
+        raise UsageError("--limit goes with files")
     if len(options.what.split()) == 1:
-        raise UsageError(f"what to explain is GRAPH.json or a problem line in quotes; got {options.what!r:.200}")
+        wanted = "what to explain is GRAPH.json, a problem line in quotes, or cases as for convgrad verify"
+        raise UsageError(f"{wanted}; got {options.what!r:.200}")
     for call in notation.calls(read_line(options.what)):
-        attributes: dict[str, Any] = dict(call.attributes)
-        name, threads = call.format.name, options.threads
-        found = explain_call(call.operator, *call.shapes, operand_type=name, threads=threads, **attributes)
-        say(json.dumps(of_call(found)) if options.json else str(found))
-        if options.memory:
-            say(_in_pieces(call.operator, call.shapes, attributes, call.format, options))
+        _explain_call(call.operator, call.shapes, dict(call.attributes), call.format, call.format, options)
+
+
+def _explain_cases(options: argparse.Namespace) -> int:
+    """Print how each case of a source would be computed, and return the exit code."""
+    _check_usage(options)
+    found, unread = read_cases(options.what, limits_of(options.limit))
+
+    def explain_one(case: Case) -> bool:
+        about = {"case": case.name} | ({"why": case.why} if case.why else {})
+        if case.unsupported:
+            about |= {"skipped": case.unsupported}
+            say(json.dumps(about) if options.json else f"{case.name} cannot be computed: {case.unsupported}")
+            return True
+        if case.note:
+            complain(f"convgrad: warning: {case.note}")
+        formats = case.operand_format, case.output_format
+        _explain_call(case.operator, case.shapes, dict(case.attributes), *formats, options, about)
+        return True
+
+    return each(found, unread, explain_one)[0]
+
+
+def _explain_call(
+    operator: str,
+    shapes: tuple[tuple[int, ...], ...],
+    attributes: dict[str, Any],
+    operand_format: Format,
+    output_format: Format,
+    options: argparse.Namespace,
+    about: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Print how a call would be computed, after its name and the reason of a case."""
+    kind, to = operand_format.name, output_format.name
+    found = explain_call(operator, *shapes, operand_type=kind, dtype=to, threads=options.threads, **attributes)
+    head = "".join(f"{name}: {words}\n" for name, words in about.items())
+    say(json.dumps({**about, **of_call(found)}) if options.json else f"{head}{found}")
+    if options.memory:
+        say(_in_pieces(operator, shapes, attributes, operand_format, output_format, options))
 
 
 def _in_pieces(
@@ -85,12 +132,14 @@ def _in_pieces(
     shapes: tuple[tuple[int, ...], ...],
     attributes: dict[str, Any],
     fmt: Format,
+    to: Format,
     options: argparse.Namespace,
 ) -> str:
     """Return a text that describes how a call on files would be cut into parts whose arrays fit in memory."""
-    op, problem = problem_from_shapes(operator, shapes, attributes, fmt)
+    op, problem = problem_from_shapes(operator, shapes, attributes, fmt, to)
     ports = zip(op.operands, shapes, strict=False)
     operands = [shape if port.is_shape else Unread(shape, fmt.dtype) for port, shape in ports]
-    out = Unread(problem.output_shape, fmt.dtype)
-    plan = scale.plan(operator, *operands, memory=options.memory, out=out, threads=options.threads, **attributes)
+    out = Unread(problem.output_shape, to.dtype)
+    limits = {"memory": options.memory, "out": out, "threads": options.threads}
+    plan = scale.plan(operator, *operands, **limits, dtype=to.name, **attributes)
     return f"in pieces, on files: {plan}"

@@ -117,7 +117,8 @@ def judged(verdict: Verdict) -> dict[str, Any]:
 def as_text(report: Mapping[str, Any]) -> str:
     """Return the report as lines of text."""
     result = report["result"]
-    rows = [
+    rows = [(name, report[name]) for name in ("case", "why") if name in report]
+    rows += [
         (name, f"{shape_words(operand['shape'])}  {operand['from']}") for name, operand in report["operands"].items()
     ]
     rows.append((result["name"], shape_words(result["shape"])))

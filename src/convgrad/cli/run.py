@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
 from convgrad import files, formats, notation
-from convgrad.cli.arguments import attributes_of, is_graph, limits_of, read_line, shape_of, typed
-from convgrad.cli.checks import ours, theirs, verdicts_on
-from convgrad.cli.console import complain, say
+from convgrad.cli.arguments import attributes_of, is_graph, read_line, shape_of, typed
+from convgrad.cli.console import complain
 from convgrad.cli.exits import DONE, WRONG, UsageError, is_about_a_file
-from convgrad.cli.progress import Progress
-from convgrad.cli.report import as_text, report
+from convgrad.cli.run_call import read_array, run_one, say_report
+from convgrad.cli.run_cases import run_cases
 from convgrad.cli.run_graph import run_graph
 from convgrad.cli.run_pieces import check_usage, run_in_pieces
-from convgrad.cli.times import timed
+from convgrad.cli.sources import is_source
 from convgrad.errors import ConvgradError
-from convgrad.formats import Format
 from convgrad.functional.call import check_options, prepare, problem_from_shapes
 from convgrad.spec.operators import find
 from convgrad.verify.fill import Kind, fill
@@ -48,6 +45,11 @@ def main(options: argparse.Namespace) -> int:
     try:
         if is_graph(options.operator):
             right = run_graph(options)
+        elif is_source(options.operator):
+            code = run_cases(options)
+            if code == WRONG:
+                complain(f"reproduce: {_reproducer(options)}")
+            return code
         else:
             if options.tensors:
                 raise UsageError("--tensors goes with GRAPH.json")
@@ -57,7 +59,7 @@ def main(options: argparse.Namespace) -> int:
                 raise UsageError("--height describes the sums of a result in a file; it goes with --expect FILE")
             check_usage(options)
             if options.memory is not None:
-                _say(run_in_pieces(options), options)
+                say_report(run_in_pieces(options), options)
                 return DONE
             verdicts = [verdict for job in _jobs(options) for verdict in _run(job, options)]
             right = all(verdict.ok for verdict in verdicts)
@@ -102,12 +104,8 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
         shapes = [shape_of(text) for text in options.shapes]
         return [_made_up(options.operator, shapes, attributes, options.type or "f32", options)]
     fmt = formats.named(options.dtype) if options.dtype else None
-    operands = tuple(_read(place, options, fmt) for place in options.inputs)
+    operands = tuple(read_array(place, options, fmt) for place in options.inputs)
     return [Job(options.operator, attributes, operands, tuple(options.inputs))]
-
-
-def _read(place: str, options: argparse.Namespace, fmt: Format | None) -> Array:
-    return files.read(place, limits_of(options.limit, ("memory_bytes",)).memory_bytes, fmt)
 
 
 def _made_up(
@@ -136,32 +134,7 @@ def _run(job: Job, options: argparse.Namespace) -> list[Verdict]:
     """Run one job, print its report, write its result, and return the verdicts that the options ask for."""
     check_options(job.operator, None, False, options.threads)
     prepared = prepare(job.operator, job.operands, job.attributes, options.dtype)
-    prepared = prepared.activated(options.activation).within(options.max_error)
-    problem = prepared.problem
-    if problem.note:
-        complain(f"convgrad: warning: {problem.note}")
-    claims = []
-    if options.expect is not None:
-        recorded = _read(options.expect, options, problem.output_format)
-        claims.append(theirs(options.expect, prepared, recorded, options.height))
-    if options.output:
-        files.check_target(options.output, problem.output_format.dtype, options.force)
-    with Progress(f"{problem.operator}:", options.json):
-        result, times = timed(prepared, options.threads)
-    if options.check:
-        claims.insert(0, ours(prepared, result))
-    verdicts = verdicts_on(claims, silent=options.json)
-    sources = dict(zip((port.name for port in prepared.op.operands), job.places, strict=False))
-    summary = report(prepared, sources, result, times, verdicts)
-    if options.output:
-        files.write(options.output, result, options.force)
-        summary["written"] = options.output
-    _say(summary, options)
-    return list(verdicts.values())
-
-
-def _say(summary: Mapping[str, Any], options: argparse.Namespace) -> None:
-    say(json.dumps(summary) if options.json else as_text(summary))
+    return run_one(prepared.activated(options.activation).within(options.max_error), job.places, options)
 
 
 def _reproducer(options: argparse.Namespace) -> str:

@@ -17,7 +17,7 @@ from convgrad import files
 from convgrad.cached import cached_property
 from convgrad.cli.arguments import limits_of
 from convgrad.cli.checks import against, check_recorded, ours, theirs, verdicts_on
-from convgrad.cli.console import complain, say
+from convgrad.cli.console import LISTED, complain, say
 from convgrad.cli.exits import UsageError
 from convgrad.cli.progress import Progress
 from convgrad.cli.report import report
@@ -42,7 +42,6 @@ from convgrad.words import printable
 
 Array = NDArray[Any]
 
-LISTED = 20  # the number of ops and tensors that the last line names; further ones are counted
 FOREIGN = ("inputs", "attr", "shapes", "type", "dtype", "activation", "expect", "memory", "checkpoint")
 
 

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from convgrad.cases.case import Case
 from convgrad.cli.arguments import limits_of
-from convgrad.cli.console import complain, say, wrote
+from convgrad.cli.console import complain_of as _complain_of
+from convgrad.cli.console import say, wrote
 from convgrad.cli.exits import DONE, FILE, UsageError, ended_as_by_ctrl_c, is_about_a_file, meaning
 from convgrad.cli.progress import Progress
 from convgrad.cli.verify_again import reproducer
 from convgrad.cli.verify_candidates import Candidate, candidate_of, declared_of, name_of, of_type
-from convgrad.cli.verify_cases import LISTED, Unread, cases_of, generated, pose
+from convgrad.cli.verify_cases import Unread, cases_of, generated, pose
 from convgrad.cli.verify_options import check_for, check_options, sample_of
 from convgrad.cli.verify_others import OTHERS
 from convgrad.cli.verify_report import Judged, counts, estimate, exit_code, in_words, junit, summary
@@ -63,14 +64,6 @@ def _reported(options: argparse.Namespace, unread: Unread) -> Iterator[None]:
                     file.write(junit([], 0, 0.0, list(map(str, unread.refused)) or [str(error)]))
                 wrote(options.junit)
         raise
-
-
-def _complain_of(messages: Sequence[str], more: str) -> None:
-    """Print the first messages on standard error, then the number of the others and the words ``more``."""
-    for message in messages[:LISTED]:
-        complain(f"convgrad: {message}")
-    if len(messages) > LISTED:
-        complain(f"convgrad: and {len(messages) - LISTED} {more}")
 
 
 def _complain_of_empty(unread: Unread) -> None:

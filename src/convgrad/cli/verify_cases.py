@@ -14,6 +14,7 @@ from convgrad.cases import scheme
 from convgrad.cases.case import Arrays, Case, NoCaseError, PassedOverError
 from convgrad.cases.naming import named_apart
 from convgrad.cli.arguments import attributes_of, shape_of
+from convgrad.cli.console import LISTED
 from convgrad.cli.exits import UsageError
 from convgrad.errors import ConvgradError, FileError, UnsupportedError
 from convgrad.formats import FORMATS
@@ -24,8 +25,6 @@ from convgrad.spec.problem import Problem
 from convgrad.verify.declared import SUM
 from convgrad.verify.fill import fill
 from convgrad.verify.parts import at_once
-
-LISTED = 20  # the number of errors that are printed; further errors are counted
 
 
 @dataclass(frozen=True, eq=False)

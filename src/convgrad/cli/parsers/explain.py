@@ -20,7 +20,8 @@ def parser() -> argparse.ArgumentParser:
         ),
     )
     what = (
-        "GRAPH.json, in the format of oneDNN's dumps and of benchdnn, or a problem line in quotes, as for convgrad run"
+        "GRAPH.json, in the format of oneDNN's dumps and of benchdnn; a problem line in quotes, as for convgrad run; or"
+        " cases as for convgrad verify: files, folders, or a quoted problem in any known notation"
     )
     explain.add_argument("what", metavar="WHAT", help=what)
     explain.add_argument("--threads", type=threads, help="for a problem line: the number of threads of the plan")

@@ -7,7 +7,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from convgrad.cli.console import say
 from convgrad.cli.exits import EXIT_CODES, UsageError
@@ -36,6 +36,10 @@ class Parser(argparse.ArgumentParser):
         cut = re.sub(rf"\S{{{LONGEST + 1},}}", lambda word: word[0][:LONGEST], message)
         head, unknown, words = cut.partition("unrecognized arguments: ")
         raise UsageError(head + unknown + (words[:LONGEST] if unknown else words) + self._meant(message))
+
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        """Return the options that a word can abbreviate: none if the word has a blank, as a problem in quotes has."""
+        return [] if " " in option_string else super()._get_option_tuples(option_string)
 
     def _meant(self, message: str) -> str:
         chosen = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)

@@ -13,7 +13,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of ``convgrad run``."""
     run = Parser(
         "convgrad run",
-        "Compute one operator or a graph. Print the shapes, the resolved attributes, the time "
+        "Compute one operator, a graph or cases. Print the shapes, the resolved attributes, the time "
         "and the results. Operands are read from files, or generated from a problem line or from shapes.",
         (
             'convgrad run "BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1" --check oracle',
@@ -24,8 +24,9 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument(
         "operator",
         metavar="OPERATOR",
-        help="the name of an operator, such as ConvolutionBackwardWeights; GRAPH.json; or a problem line in quotes:"
-        " [deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] DESCRIPTOR, with a descriptor of benchdnn",
+        help="the name of an operator, such as ConvolutionBackwardWeights; GRAPH.json; a problem line in quotes:"
+        " [deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] DESCRIPTOR, with a descriptor of benchdnn; or cases as"
+        " for convgrad verify: files, folders, or a quoted problem in any known notation",
     )
     place = "FILE.npy, FILE.npz:KEY or FILE.safetensors:KEY"
     run.add_argument("inputs", metavar="INPUT", nargs="*", help=f"the operands in the order of the operator: {place}")

@@ -1,0 +1,69 @@
+"""One call of ``convgrad run``: compute it, judge it, write its result and print the report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from numpy.typing import NDArray
+
+from convgrad import files
+from convgrad.cli.arguments import limits_of
+from convgrad.cli.checks import ours, theirs, verdicts_on
+from convgrad.cli.console import complain, say
+from convgrad.cli.progress import Progress
+from convgrad.cli.report import as_text, report
+from convgrad.cli.times import timed
+from convgrad.formats import Format
+from convgrad.functional.call import Prepared
+from convgrad.verify.verdict import Verdict
+
+Array = NDArray[Any]
+
+
+def run_one(
+    prepared: Prepared,
+    places: Sequence[str],
+    options: argparse.Namespace,
+    recorded: Mapping[str, Array] = MappingProxyType({}),
+    about: Mapping[str, Any] = MappingProxyType({}),
+) -> list[Verdict]:
+    """Run a call, print its report, write its result, and return the verdicts.
+
+    ``places`` are the origins of the operands, and ``recorded`` are results to judge, by their place. ``about`` begins
+    the report.
+    """
+    problem = prepared.problem
+    if problem.note:
+        complain(f"convgrad: warning: {problem.note}")
+    claims = [theirs(place, prepared, result, None) for place, result in recorded.items()]
+    if options.expect is not None:
+        expected = read_array(options.expect, options, problem.output_format)
+        claims.append(theirs(options.expect, prepared, expected, options.height))
+    if options.output:
+        files.check_target(options.output, problem.output_format.dtype, options.force)
+    with Progress(f"{problem.operator}:", options.json):
+        result, times = timed(prepared, options.threads)
+    if options.check:
+        claims.insert(0, ours(prepared, result))
+    verdicts = verdicts_on(claims, silent=options.json)
+    sources = dict(zip((port.name for port in prepared.op.operands), places, strict=False))
+    summary = {**about, **report(prepared, sources, result, times, verdicts)}
+    if options.output:
+        files.write(options.output, result, options.force)
+        summary["written"] = options.output
+    say_report(summary, options)
+    return list(verdicts.values())
+
+
+def say_report(summary: Mapping[str, Any], options: argparse.Namespace) -> None:
+    """Print a report as text, or as JSON if the options ask for it."""
+    say(json.dumps(summary) if options.json else as_text(summary))
+
+
+def read_array(place: str, options: argparse.Namespace, fmt: Format | None) -> Array:
+    """Return the array at a place, within the limits of the options."""
+    return files.read(place, limits_of(options.limit, ("memory_bytes",)).memory_bytes, fmt)
