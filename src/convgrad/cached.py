@@ -1,11 +1,14 @@
-"""Properties that are computed once per object, without a lock."""
+"""Properties that are computed once per object, without a lock, and results that are kept by values and their types."""
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable
+from functools import lru_cache, wraps
 from typing import Any, Generic, TypeVar, overload
 
 Value = TypeVar("Value")
+_NO_REFERENCES = 2  # the version of marshal's format in which equal values of the same types have the same bytes
 
 
 class cached_property(Generic[Value]):
@@ -34,3 +37,37 @@ class cached_property(Generic[Value]):
             return self
         value: Value = instance.__dict__.setdefault(self._name, self._function(instance))
         return value
+
+
+def remembered(maxsize: int, of_caller: slice) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+    """Return a decorator like ``lru_cache`` for functions that check arguments ``of_caller``, which users pass.
+
+    These arguments are numbers, and tuples of numbers. 2, 2.0 and True are equal to 2, 2 and 1, but are not the same to
+    the checks. With ``lru_cache``, a call with 2.0 would be accepted after one with 2.
+    """
+
+    def decorate(function: Callable[..., Value]) -> Callable[..., Value]:
+        @lru_cache(maxsize)
+        def known(key: object, *args: Any) -> Value:
+            return function(*args)
+
+        @wraps(function)
+        def call(*args: Any) -> Value:
+            return known(exactly(args[of_caller]), *args)
+
+        call.cache_clear = known.cache_clear  # type: ignore[attr-defined]
+        return call
+
+    return decorate
+
+
+def exactly(values: tuple[Any, ...]) -> object:
+    """Return a key that is equal only for equal values of the same types: numbers, and tuples of numbers.
+
+    >>> exactly((1, (2, 3))) == exactly((1, (2, 3))), exactly((1, (2, 3))) == exactly((1, (2.0, 3)))
+    (True, False)
+    """
+    try:
+        return marshal.dumps(values, _NO_REFERENCES)  # a quarter of the time of the types
+    except ValueError:  # a type that marshal does not know
+        return tuple([(type(value), exactly(value) if isinstance(value, tuple) else value) for value in values])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 
 from convgrad import engines
+from convgrad.cached import remembered
 from convgrad.engines.settings import asked_of_us, count, on, selection
 from convgrad.engines.settings import tune as measured
 from convgrad.functional.call import REMEMBERED
@@ -201,7 +201,7 @@ def timed() -> Iterator[list[KernelCall]]:
         _timed.reset(token)
 
 
-@lru_cache(maxsize=REMEMBERED)
+@remembered(REMEMBERED, slice(1, 2))
 def _known(
     pose: Callable[..., Problem],
     layer: tuple[Any, ...],
@@ -218,7 +218,7 @@ def _known(
         return _Call(problem, given, channels_last, threads)
 
 
-@lru_cache(maxsize=REMEMBERED)
+@remembered(REMEMBERED, slice(1, 2))
 def _known_gradients(
     wanted: tuple[bool, ...],
     layer: tuple[Any, ...],

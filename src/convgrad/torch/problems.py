@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from convgrad.cached import remembered
 from convgrad.formats import Format
 from convgrad.functional.call import REMEMBERED, problem_of_row
 from convgrad.libraries.torch import formats_of
@@ -23,7 +24,7 @@ _LAYOUTS = {"data_format": "NCX"}
 _WEIGHTS = {False: "OIX", True: "IOX"}  # layouts by Operator.transposed; both describe the same memory
 
 
-@lru_cache(maxsize=REMEMBERED)
+@remembered(REMEMBERED, slice(1, None))
 def dst_problem(
     given: tuple[Kind, ...],
     strides: Ints,
@@ -40,7 +41,7 @@ def dst_problem(
     return _problem("ConvTransposeBackwardData", given, strides, pads_begin, ends, dilations, groups, more)
 
 
-@lru_cache(maxsize=REMEMBERED)
+@remembered(REMEMBERED, slice(1, None))
 def transposed_problem(
     given: tuple[Kind, ...],
     extents: Ints | None,
@@ -63,7 +64,7 @@ def transposed_problem(
     return src_problem(given, extents, strides, pads_begin, dilations, groups)
 
 
-@lru_cache(maxsize=REMEMBERED)
+@remembered(REMEMBERED, slice(1, None))
 def src_problem(
     given: tuple[Kind, ...], extents: Ints, strides: Ints, pads_begin: Ints | None, dilations: Ints, groups: int
 ) -> Problem:
@@ -74,7 +75,7 @@ def src_problem(
     return _problem("ConvTranspose", given, strides, pads_begin, ends, dilations, groups, more)
 
 
-@lru_cache(maxsize=REMEMBERED)
+@remembered(REMEMBERED, slice(1, None))
 def kernel_problem(
     given: tuple[Kind, ...],
     kernel: Ints,
@@ -92,7 +93,7 @@ def kernel_problem(
     return problem
 
 
-@lru_cache(maxsize=REMEMBERED)
+@remembered(REMEMBERED, slice(1, None))
 def weights_problem(
     given: tuple[Kind, ...], kernel: Ints, strides: Ints, pads_begin: Ints | None, dilations: Ints, groups: int
 ) -> Problem:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 
+from convgrad.cached import remembered
 from convgrad.formats import F32
 from convgrad.functional.call import REMEMBERED, problem_from_shapes
 from convgrad.spec.rules import refuse
@@ -50,7 +49,7 @@ def of_size(name: str, result: Tensor, size: Ints) -> Tensor:
     return result
 
 
-@lru_cache(maxsize=REMEMBERED)
+@remembered(REMEMBERED, slice(1, None))
 def _known_to_fit(
     operator: str, shapes: tuple[Ints, ...], strides: Ints, pads: Ints, dilations: Ints, groups: Ints
 ) -> None:
