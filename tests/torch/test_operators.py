@@ -176,7 +176,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "kernel": (lambda x, w, b: ct.conv2d(x[..., :1], w), ValueError, r"the output .*\(1 \+ 0 - 2\)/1\) \+ 1 = 0 .G8"),
     "axes": (lambda x, w, b: ct.conv2d(x, w, stride=(1, 1, 2)), ValueError, "conv2d: stride must have one value per"),
     "stride": (lambda x, w, b: ct.conv2d(x, w, stride=0), ValueError, "conv2d: stride must be positive"),
-    "a fraction": (lambda x, w, b: ct.conv2d(x, w, dilation=1.5), ValueError, "dilation must be an integer or a list of"),
+    "a fraction": (lambda x, w, b: ct.conv2d(x, w, dilation=1.5), ValueError, "dilation must be an integer or a list"),
     "pad": (lambda x, w, b: ct.conv2d(x, w, padding=-1), ValueError, "padding must be at least 0"),
     "pad at the end": (lambda x, w, b: ct.convolution(x, w, None, 1, 0, -1), ValueError, "padding_end must"),
     "name": (lambda x, w, b: ct.conv2d(x, w, padding="full"), ValueError, "padding must be 'same', 'valid' or"),
