@@ -22,7 +22,9 @@ from tests.torch.layers import integers  # noqa: E402
 
 F = torch.nn.functional
 # What PyTorch itself warns of: TorchScript is deprecated, and "same" with even kernels copies the input.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Using padding='same'", "ignore:The .grad")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:Using padding='same'", "ignore:The .grad"
+)
 SIZES = (5, 6, 11)  # traced at the first; with a stride of 2, the first two have dst of one extent
 
 
