@@ -14,6 +14,7 @@ import pytest
 from convgrad.bench.report import COLUMNS
 from convgrad.cli.bench import _warn_of_phases
 from tests.bench.problems import COMMAND, TINY, needs_torch
+from tests.support.children import HANG_S
 from tests.support.tiers import tiers
 
 TWO = [TINY, "BWD_D f32 NCX mb1ic3ih8oc4oh4kh3sh2ph1"]
@@ -21,7 +22,7 @@ TWO = [TINY, "BWD_D f32 NCX mb1ic3ih8oc4oh4kh3sh2ph1"]
 
 def command(*arguments: str, expect: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [COMMAND, "bench", *arguments], capture_output=True, text=True, cwd=cwd, timeout=120, check=False
+        [COMMAND, "bench", *arguments], capture_output=True, text=True, cwd=cwd, timeout=HANG_S, check=False
     )
     assert done.returncode == expect, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -87,7 +88,7 @@ def test_an_interruption_leaves_the_rows_done(tmp_path: Path) -> None:
     while b"2/2 mb1ic64iw40000" not in shown:
         shown += os.read(master, 1000)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=HANG_S)
     os.close(master)
     assert process.returncode == 130, errors
     assert b"interrupted" in errors

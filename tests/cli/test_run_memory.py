@@ -18,6 +18,7 @@ import pytest
 from convgrad import files
 from convgrad.cli import main
 from convgrad.cli.progress import Progress
+from tests.support.children import HANG_S
 
 SAME = ["--attr", "strides=1,1", "--attr", "dilations=1,1", "--attr", "auto_pad=same_upper"]
 F32, BF16 = np.float32, ml_dtypes.bfloat16
@@ -195,7 +196,7 @@ def test_a_real_interruption_and_a_kill(name: str, folder: Path) -> None:
         )
         if end is not None:
             begin = time.monotonic()
-            while not (folder / "kept").exists() and child.poll() is None and time.monotonic() - begin < 60:
+            while not (folder / "kept").exists() and child.poll() is None and time.monotonic() - begin < HANG_S:
                 time.sleep(0.01)
             time.sleep(0.05)
             child.send_signal(end)

@@ -175,11 +175,9 @@ def test_interrupted_and_asked_again(two: Client, tmp_path: Path) -> None:
     lazily = made("weights", lazy(JOBS["weights"], paths, tmp_path / "journal", 1, delay_s=0.05))
     thread = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     thread.start()
-    begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         lazily.compute()
     thread.join()
-    assert time.monotonic() - begin < 2
     assert len(readers(tmp_path / "journal")) < 2 * 67
     assert computed(two, "weights", lazy(JOBS["weights"], paths, tmp_path / "again", 16)) == plain
 

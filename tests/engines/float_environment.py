@@ -24,6 +24,7 @@ from llvmlite import binding
 import convgrad
 from convgrad.engines import addresses, pool
 from convgrad.formats import FORMATS
+from tests.support.children import HANG_S
 
 Array = np.ndarray
 
@@ -169,7 +170,7 @@ def on_the_pool(act: Callable[[], None]) -> None:
     together = threading.Barrier(max(THREADS, pool.size()))
 
     def kernel(_arguments: int, _scratch: int) -> None:
-        together.wait(20)
+        together.wait(HANG_S)
         act()
 
     pool.run(kernel, addresses.words(4), 64, together.parties, 1e6)  # so long that the caller only waits

@@ -17,7 +17,7 @@ import pytest
 from convgrad import engines
 from convgrad.engines.llvm import execute, isas, jit
 from convgrad.spec.geometry import effective_kernel
-from tests.support.children import Array, Layer, in_child
+from tests.support.children import HANG_S, Array, Layer, in_child
 from tests.support.tiers import then_long
 
 CALLERS = 32
@@ -56,7 +56,7 @@ def at_once(calls: list[list[Layer]], expected: dict[Layer, Array]) -> list[bool
     for one in threads:
         one.start()
     for one in threads:
-        one.join(60)
+        one.join(HANG_S)
     assert not any(one.is_alive() for one in threads)
     return right
 
@@ -144,7 +144,7 @@ def test_many_threads_ask_for_kernels_not_yet_compiled(kernels: int, nothing_com
 
 def test_many_threads_make_the_first_call() -> None:
     """All results are equal, of one kernel."""
-    assert in_child(__name__, "first_calls", timeout=120) == [CALLERS, 1]
+    assert in_child(__name__, "first_calls") == [CALLERS, 1]
 
 
 @pytest.mark.parametrize("seconds", then_long([1], [20]))
@@ -160,7 +160,7 @@ def test_kernels_leave_while_they_run(
 
     def caller(me: int) -> None:
         rng = np.random.default_rng(me)
-        while time.perf_counter() < give_up:
+        while time.perf_counter() < give_up or jit._linker.number < before + 10:
             layer = LAYERS[rng.integers(len(LAYERS))]
             right.append(np.array_equal(layer(1 + me % 3), expected[layer]))
 
@@ -168,7 +168,7 @@ def test_kernels_leave_while_they_run(
     for one in threads:
         one.start()
     for one in threads:
-        one.join(seconds + 60)
+        one.join(seconds + HANG_S)
     compiled = jit._linker.number - before
     assert not any(one.is_alive() for one in threads)
     assert all(right)

@@ -26,6 +26,7 @@ from convgrad.engines.settings import kernel_directory
 from convgrad.errors import FileError, InvalidAttributeError
 from convgrad.plan.machine import ISAS, Isa, Machine
 from tests.net import FILE, lines_of, problems_of
+from tests.support.children import HANG_S
 from tests.support.engine_helpers import HOST
 from tests.support.places import ROOT
 
@@ -85,7 +86,7 @@ def test_processes_share_kernels(tmp_path: Path) -> None:
     code = "import sys; from tests.engines.test_object_cache import generated_once; generated_once(sys.argv[1])"
     command = [sys.executable, "-c", code, str(tmp_path / "kernels")]
     both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    assert {json.loads(one.communicate(timeout=120)[0]) for one in both} <= {0, 1}
+    assert {json.loads(one.communicate(timeout=HANG_S)[0]) for one in both} <= {0, 1}
     assert [one.returncode for one in both] == [0, 0]
     only(tmp_path / "kernels")
     assert generated(tmp_path / "kernels") == 0

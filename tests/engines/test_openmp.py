@@ -24,7 +24,7 @@ from convgrad.engines import openmp, pool, pools, scratch, settings
 from convgrad.engines.addresses import words
 from convgrad.engines.llvm import wait
 from convgrad.errors import UnsupportedError
-from tests.support.children import TORCH, Layer, in_child, use
+from tests.support.children import HANG_S, TORCH, Layer, in_child, use
 
 pytestmark = pytest.mark.skipif(not TORCH, reason="there is no runtime of OpenMP")
 
@@ -34,7 +34,6 @@ CONV = Layer((20, 20), (3, 3), (16, 40), batch=4, pad=1, role="dst")
 CALLED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 LONG_MS = 2 * pool.LONG_MS
 INTERRUPTS, EXIT = "tests.package.test_interrupts", ("daemon", "executing", "end")
-HANG_S = 20.0
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ class Seen:
 
     def note(self, at: int) -> None:
         self.threads[threading.get_ident()] = at
-        self.together.wait(10)
+        self.together.wait(HANG_S)
 
     def run(self, threads: int, time_ms: float, scratch_bytes: int = 64) -> set[int]:
         with convgrad.threads(pool="openmp"):
@@ -333,7 +332,7 @@ def forked() -> str:
 
 def test_without_a_runtime() -> None:
     """Nothing is loaded to find one; there is one once PyTorch is imported."""
-    reason, before, after = in_child(__name__, "without_torch", timeout=60)
+    reason, before, after = in_child(__name__, "without_torch")
     assert reason.startswith("no OpenMP runtime is loaded; ")
     assert reason.endswith("so import torch first [D12]")
     assert (before, after) == ("own", "openmp")
@@ -343,7 +342,7 @@ def test_unusual_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads with small stacks, each bound to a core, and none of them in a forked child."""
     monkeypatch.setenv("OMP_STACKSIZE", "48k")
     monkeypatch.setenv("OMP_PROC_BIND", "true")
-    assert in_child(__name__, "unusual_threads", timeout=60, pool="openmp") == {
+    assert in_child(__name__, "unusual_threads", pool="openmp") == {
         "cores": len(os.sched_getaffinity(0)),
         "right": [True] * len(SOME),
         "child": "right",
@@ -353,7 +352,7 @@ def test_unusual_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_interpreter_ends_while_a_team_computes() -> None:
     """tests/package/test_interrupts.py has more of it."""
-    assert in_child(INTERRUPTS, "leave", *EXIT, timeout=60, pool="openmp") is True
+    assert in_child(INTERRUPTS, "leave", *EXIT, pool="openmp") is True
 
 
 @pytest.mark.parametrize(
@@ -377,8 +376,9 @@ def test_a_team_that_sleeps(spins: bool, cores: openmp.Runtime, monkeypatch: pyt
     if spins:  # whether a thread that computes runs between two readings is up to the system
         monkeypatch.setattr(time, "clock_gettime_ns", lambda _: time.perf_counter_ns())
     for _ in range(3):
-        time.sleep(2 * openmp.AT_ONCE_S)
+        monkeypatch.setattr(openmp, "AT_ONCE_S", 0.0)  # every call follows a rest
         assert openmp.rests() == openmp.rested() == (not spins)
+        monkeypatch.setattr(openmp, "AT_ONCE_S", HANG_S)  # every call follows at once
         assert not openmp.rests()
     ends.set()
     other.join()

@@ -21,6 +21,7 @@ from convgrad.plan.recipe import SPATIAL
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from tests.engines.guarded import CACHE_LINE, CANARY, Guarded, Placed, run_guarded
+from tests.support.children import HANG_S
 from tests.support.engine_helpers import HOST, Array, empty, made, modelled, run_plan
 from tests.support.forward_problems import MIXED, PROBLEMS, ROLES, plans_of, posed, recut
 from tests.support.hash_problems import operands_of, shape_of, values
@@ -148,7 +149,7 @@ def test_two_callers_on_two_threads_each() -> None:
     def caller(at: int) -> None:
         problem, operands, expected, plans = made[at]
         for plan in plans:
-            together.wait(60)
+            together.wait(HANG_S)
             for _ in range(20):
                 assert_same_bits(
                     run_plan(replace(plan, packed_once=True), problem, operands, empty(problem)), expected, str(plan)
@@ -156,7 +157,7 @@ def test_two_callers_on_two_threads_each() -> None:
 
     with ThreadPoolExecutor(len(made)) as callers:
         for done in [callers.submit(caller, at) for at in range(len(made))]:
-            done.result(120)
+            done.result(HANG_S)
 
 
 def test_memory_that_a_call_needs(call: Call) -> None:

@@ -18,7 +18,7 @@ from convgrad.engines.addresses import words
 from convgrad.engines.llvm.wait import LEAVE
 from convgrad.engines.team import Team
 from convgrad.host import move_thread, usable_cores
-from tests.support.children import Layer
+from tests.support.children import HANG_S, Layer
 
 LAYER = Layer((20, 20), (3, 3), (40, 70), batch=4, pad=1)
 AFFINITY = hasattr(os, "sched_setaffinity")
@@ -36,7 +36,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> pool._Pool:
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
-    give_up = time.perf_counter() + 10
+    give_up = time.perf_counter() + HANG_S
     while not holds() and time.perf_counter() < give_up:
         time.sleep(1e-3)
     return holds()
@@ -53,7 +53,7 @@ def test_no_more_threads_than_cores(
 
     def kernel(_arguments: int, _scratch: int) -> None:
         seen.add(threading.get_ident())
-        together.wait(10)
+        together.wait(HANG_S)
 
     pool.run(kernel, words(3), 64, asked, time_ms)
     assert len(seen) == expected
@@ -182,7 +182,7 @@ def test_a_long_call_has_threads_beside_others_that_keep_the_pool_busy(
         served = threading.Event()
         long = threading.Thread(target=lambda: pool.run(lambda *_: served.set(), words(3), 64, 1, 1000.0), daemon=True)
         long.start()
-        assert served.wait(10)
+        assert served.wait(HANG_S)
         long.join()
     finally:
         for helper in fresh.helpers:
@@ -193,7 +193,7 @@ def test_invitations_do_not_pile_up(fresh: pool._Pool, monkeypatch: pytest.Monke
     """Teams that are over may wait in the queue of busy threads: no more than there are threads, and without arrays."""
     monkeypatch.setattr(pool, "usable_cores", lambda: (0, 1))
     go = threading.Event()
-    busy = pool.Team(lambda *_: bool(go.wait(10)), words(3), 64, None)
+    busy = pool.Team(lambda *_: bool(go.wait(HANG_S)), words(3), 64, None)
     fresh.invite(busy, 1, all_needed=False)
     assert eventually(lambda: fresh.idle == 0)
     for _ in range(20):

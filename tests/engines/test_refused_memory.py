@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.children import run_program
+from tests.support.children import HANG_S, run_program
 from tests.support.classes import NAMES
 from tests.support.engine_helpers import HOST
 from tests.support.places import ROOT
@@ -24,7 +24,7 @@ pytestmark = [
 
 
 def child(*arguments: str) -> dict[str, Any]:
-    *_, last = run_program("tests.engines.refused", *arguments, timeout=280)
+    *_, last = run_program("tests.engines.refused", *arguments)
     told: dict[str, Any] = json.loads(last)
     if not told["refused"]:
         pytest.skip("this kernel cannot refuse executable memory")
@@ -72,7 +72,7 @@ def test_the_stack_can_be_walked_after_a_refusal(kernels_before: bool) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)],
         cwd=ROOT, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True, text=True, timeout=100, check=False,
+        capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
     if done.stdout.startswith("False"):
         pytest.skip("this kernel cannot refuse executable memory")

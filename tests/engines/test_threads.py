@@ -24,7 +24,7 @@ from convgrad.errors import ConvgradError
 from convgrad.notation import problem
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of
-from tests.support.children import Layer
+from tests.support.children import HANG_S, Layer
 from tests.support.engine_helpers import Array, empty
 
 pytestmark = pytest.mark.usefixtures("eight_cores")  # so many threads run
@@ -132,7 +132,7 @@ def test_an_error_on_a_thread_reaches_the_caller(time_ms: float) -> None:
 
     def kernel(_arguments: int, _scratch: int) -> None:
         if threading.get_ident() == caller:
-            met.wait(10)
+            met.wait(HANG_S)
             while not arguments[-1]:
                 time.sleep(1e-3)
             return
@@ -154,25 +154,27 @@ def test_no_interrupt_leaves_while_others_compute(interrupts: int) -> None:
 
     def kernel(_arguments: int, _scratch: int) -> None:
         if threading.get_ident() == caller:
-            at_work.wait(10)
+            at_work.wait(HANG_S)
             return
         arguments[-2] = 1
         at_work.set()
-        time.sleep(0.3)
+        signal.setitimer(signal.ITIMER_REAL, 0.02, 0.04)
+        all_came.wait(HANG_S)
+        time.sleep(0.02)
         ended.set()
         arguments[-2] = 0
 
-    left = [interrupts]
+    left, all_came = [interrupts], threading.Event()
 
     def interrupt(*_: object) -> None:
         left[0] -= 1
         if left[0] == 0:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            all_came.set()
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.1, 0.04)
         with pytest.raises(KeyboardInterrupt):
             pool.run(kernel, arguments, 64, 2, 1.0)
         assert ended.is_set()
@@ -194,7 +196,7 @@ def test_the_pool_outlives_an_error() -> None:
             pool.run(kernel, words(3), 64, 4, time_ms)
         assert np.array_equal(LAYERS[0](4), expected)
     at_once = threading.Barrier(4)
-    pool.run(lambda *_: bool(at_once.wait(10)), words(3), 64, 4, 1.0)
+    pool.run(lambda *_: bool(at_once.wait(HANG_S)), words(3), 64, 4, 1.0)
 
 
 def test_callers_from_executors_and_tasks() -> None:
@@ -205,7 +207,7 @@ def test_callers_from_executors_and_tasks() -> None:
         return LAYERS[at % 2](1 + at % 4).tobytes()
 
     with ThreadPoolExecutor(8) as outer, ThreadPoolExecutor(8) as within:
-        nested = list(outer.map(lambda at: (inner(at), within.submit(inner, at + 1).result(60)), range(80)))
+        nested = list(outer.map(lambda at: (inner(at), within.submit(inner, at + 1).result(HANG_S)), range(80)))
     assert nested == [(expected[at % 2], expected[(at + 1) % 2]) for at in range(80)]
 
     async def gather() -> list[tuple[int, bytes]]:
@@ -252,11 +254,11 @@ def test_a_long_call_waits_for_no_other(threads: int, monkeypatch: pytest.Monkey
 
     def slow(_arguments: int, _scratch: int) -> None:
         begun.set()
-        in_time.append(served.wait(1))
+        in_time.append(served.wait(HANG_S))
 
     other = threading.Thread(target=lambda: pool.run(slow, words(3), 64, threads, 1000.0))
     other.start()
-    assert begun.wait(10)
+    assert begun.wait(HANG_S)
     pool.run(lambda *_: served.set(), words(3), 64, threads, 1000.0)
     other.join()
     assert in_time == [True] * threads

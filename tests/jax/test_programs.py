@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.children import HANG_S
 from tests.support.places import TESTS
 
 CALLS = TESTS / "jax" / "large_calls.py"
@@ -18,7 +19,7 @@ CALLS = TESTS / "jax" / "large_calls.py"
 def run(*words: object, **environment: str) -> str:
     command = [sys.executable, "-W", "error", *map(str, words)]
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=240, env=os.environ | environment
+        command, capture_output=True, text=True, check=False, timeout=HANG_S, env=os.environ | environment
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -81,7 +82,7 @@ child = os.fork()
 if child == 0:
     before.shut()
     os._exit(0)
-end = time.monotonic() + 20
+end = time.monotonic() + 600  # seconds that only a hang takes
 while os.waitpid(child, os.WNOHANG)[0] == 0:
     assert time.monotonic() < end or os.kill(child, 9), "the child waits for threads that it does not have"
     time.sleep(0.01)

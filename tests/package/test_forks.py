@@ -182,7 +182,7 @@ def processes(method: str, count: int) -> None:
     one.start()
     warnings.simplefilter("ignore", DeprecationWarning)
     with ProcessPoolExecutor(2, multiprocessing.get_context(method)) as pool:
-        right = [got == e for got, e in zip(pool.map(compute, range(count), timeout=60), expected, strict=True)]
+        right = [got == e for got, e in zip(pool.map(compute, range(count), timeout=HANG_S), expected, strict=True)]
     left.set()
     one.join()
     print(json.dumps(sum(right)))
@@ -226,7 +226,7 @@ def test_a_fork_while_others_plan(others: str, count: int) -> None:
 
 @NEEDS_FORK
 def test_a_fork_during_the_first_call() -> None:
-    assert in_child(__name__, "fork_at_first_call", timeout=2 * HANG_S) == RIGHT
+    assert in_child(__name__, "fork_at_first_call") == RIGHT
 
 
 def test_a_fork_takes_the_locks_that_are_made_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,4 +248,4 @@ def test_a_fork_takes_the_locks_that_are_made_while_it_waits(monkeypatch: pytest
     ("method", "count"), then_long([("spawn", 2)], [(method, 4) for method in ("spawn", "forkserver", "fork")])
 )
 def test_processes_of_a_pool(method: str, count: int) -> None:
-    assert in_child(__name__, "processes", method, count, timeout=120) == count
+    assert in_child(__name__, "processes", method, count) == count

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.children import HANG_S
 from tests.support.tiers import then_long, tiers
 
 SET_UP = """
@@ -62,7 +63,7 @@ assert threading.stack_size() == {stack_kib} << 10
 ON_A_THREAD = "thread = threading.Thread(target=call); thread.start(); thread.join()"
 
 
-def python(code: str, timeout: float = 60) -> tuple[int, str, str]:
+def python(code: str, timeout: float = HANG_S) -> tuple[int, str, str]:
     done = subprocess.run(
         [sys.executable, "-c", SET_UP + code], capture_output=True, text=True, timeout=timeout, check=False
     )

@@ -79,7 +79,7 @@ def told() -> None:
 
 
 def test_all_but_kernels_works_without_llvmlite() -> None:
-    found = in_child(__name__, "told", timeout=60)
+    found = in_child(__name__, "told")
     why = "llvmlite, which compiles kernels, cannot be loaded: No module named 'llvmlite'"
     assert not found["loaded"]
     assert found["warnings"] == [f"convgrad computes with NumPy only, slower and not to the same bits: {why}"]

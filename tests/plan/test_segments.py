@@ -121,7 +121,7 @@ def test_big_kernels_have_the_specified_bits(line: str) -> None:
 def test_tables_of_many_taps_take_no_time() -> None:
     """Of 300 x 255 outer taps: arrays, no loop over them."""
     one = problem("BWD_W f32 NXC mb1ic9id300ih255iw62oc1od1oh1ow1kd300kh255kw64pd0ph0pw1")
-    start = time.perf_counter()
+    start = time.thread_time()
     made = schedule(dense_view(one), engines.plan_of(one, Machine(ISAS["avx512"]), 1), False)
     assert len(made.tables["outs"]) * made.tables["outs"].shape[1] >= 300 * 255 * 64
-    assert time.perf_counter() - start < 1
+    assert time.thread_time() - start < 1

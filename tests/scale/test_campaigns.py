@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.support.children import HANG_S
 from tests.support.engine_helpers import HOST
 from tests.support.places import ROOT
 
@@ -26,5 +27,5 @@ PROGRAMS = {
 def test_nothing_breaks(name: str) -> None:
     pytest.importorskip("zarr")
     command = [sys.executable, "-m", "campaigns", name, *PROGRAMS[name]]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

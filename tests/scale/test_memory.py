@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import convgrad
-from tests.support.children import run_program
+from tests.support.children import HANG_S, run_program
 from tests.support.engine_helpers import HOST
 from tests.support.places import BENCHMARKS
 
@@ -36,7 +36,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
         for path, shape in zip(case.paths(folder), case.shapes, strict=False):
             if not path.exists():
                 np.save(path, integers(shape))
-    *_, last = run_program("tests.scale.in_little_memory", folder, timeout=120, **PLAIN)
+    *_, last = run_program("tests.scale.in_little_memory", folder, **PLAIN)
     return json.loads(last)
 
 
@@ -71,7 +71,7 @@ time.sleep({10 * EVERY_S})
 print(len(own))
 """
     child.write_text(lines)
-    seen = watched(child, [], timeout_s=60)
+    seen = watched(child, [], timeout_s=HANG_S)
     assert seen.told == LOADED
     assert LOADED <= seen.peaks["RssAnon"] < MAPPED <= seen.peaks["RssFile"]
     assert seen.peaks["RssAnon"] <= seen.peaks["VmData"]

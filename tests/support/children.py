@@ -26,7 +26,7 @@ from tests.support.places import ROOT
 
 Array = NDArray[Any]
 TORCH = importlib.util.find_spec("torch") is not None and sys.platform == "linux"
-HANG_S = 120.0  # only what hangs takes so long, however busy the machine is
+HANG_S = 600.0  # only what hangs takes so long, however busy the machine is
 _NONE = pytest.mark.skipif(not TORCH, reason="there is no runtime of OpenMP")
 POOLS = [pytest.param(settings.OWN), pytest.param(settings.OPENMP, marks=[_NONE, pytest.mark.long])]
 
@@ -121,7 +121,7 @@ def in_child(
     module: str,
     function: str,
     *arguments: Any,
-    timeout: float,
+    timeout: float = HANG_S,
     python: tuple[str, ...] = (),
     pool: str = settings.OWN,
 ) -> Any:
@@ -135,7 +135,7 @@ def in_child(
     return json.loads(lines[-1]) if lines else None
 
 
-def run_program(module: str, *arguments: object, timeout: float = 200, **environment: str) -> list[str]:
+def run_program(module: str, *arguments: object, timeout: float = HANG_S, **environment: str) -> list[str]:
     """Run a program of the tests; return the lines that it printed, or fail with the last one if it dies."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     done = subprocess.run(

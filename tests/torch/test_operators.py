@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.children import HANG_S
 from tests.support.engine_helpers import HOST, watched
 from tests.support.tiers import tiers
 
@@ -307,7 +308,7 @@ def test_workers_that_are_forked_and_threads_have_the_same_bits() -> None:
     rows = _Rows(layer, layer.operands(torch.float32, 0))
     expected = [bits(rows[at]) for at in range(len(rows))]
     loader = torch.utils.data.DataLoader(
-        rows, batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=60
+        rows, batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=HANG_S
     )
     assert [bits(row) for row in loader] == expected
     with ThreadPoolExecutor(4) as threads:

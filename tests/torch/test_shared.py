@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.children import HANG_S
+
 pytest.importorskip("torch")
 
 PROGRAM = """
@@ -50,7 +52,7 @@ def losses(way: str, store: Path, processes: int) -> list[str]:
         )
         for rank in range(processes)
     ]
-    told = [one.communicate(timeout=120) for one in begun]
+    told = [one.communicate(timeout=HANG_S) for one in begun]
     assert [one.returncode for one in begun] == [0] * processes, told
     (first, *others) = [out.split() for out, _ in told]
     assert others == [first] * (processes - 1)
