@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from convgrad import files
 
 NOBODY = 65534
-# The kinds of files that can be read with what is installed.
+# The kinds of files that can be read and written with what is installed.
 KINDS = [kind for kind in files.KINDS if kind != ".pt" or importlib.util.find_spec("torch")]
+KINDS = [kind for kind in KINDS if not files.KINDS[kind].is_folder]
 ONES = np.ones((2, 3), np.float32)
 ESCAPE = "\x1b[31mred\x1b]0;title\x07"
 LONG = "n" * 300

@@ -18,10 +18,9 @@ from convgrad.cli.console import complain
 from convgrad.cli.exits import UsageError, ended_as_by_ctrl_c
 from convgrad.cli.progress import Progress
 from convgrad.cli.report import in_pieces, report
-from convgrad.formats import Format
 from convgrad.functional.call import Prepared, check_options, prepare
 from convgrad.functional.partials import SUMMED
-from convgrad.scale.source import stand_ins
+from convgrad.scale.source import at_place, stand_ins
 from convgrad.spec.problem import Problem
 
 Array = NDArray[Any]
@@ -55,7 +54,7 @@ def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
     check_options(options.operator, None, False, options.threads)
     attributes = attributes_of(options.operator, options.attr)
     fmt = formats.named(options.dtype) if options.dtype else None
-    operands = tuple(_operand(place, fmt) for place in options.inputs)
+    operands = tuple(at_place(Path(place), fmt) for place in options.inputs)
     prepared = prepare(options.operator, stand_ins(options.operator, operands), attributes, options.dtype)
     problem = prepared.problem
     if problem.note:
@@ -98,12 +97,6 @@ def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
 
 def _is_same(path: str, place: str) -> bool:
     return os.path.realpath(path) == os.path.realpath(files.split_place(place)[0])
-
-
-def _operand(place: str, fmt: Format | None) -> object:
-    """Return an operand's file as a memory map, or the list of extents if the file contains a shape."""
-    array = files.mapped(place, fmt)
-    return array.tolist() if array.dtype.kind in "iu" else array
 
 
 def _full(prepared: Prepared, operands: Sequence[object]) -> list[object]:

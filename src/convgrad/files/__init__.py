@@ -1,13 +1,14 @@
-"""Reading and writing of arrays in .npy, .npz, .safetensors and .pt files. Code in pickles is never run.
+"""Reading and writing of arrays in .npy, .npz, .safetensors and .pt files, and reading of folders of Zarr.
 
-A **place** names an array: ``file.npy``, ``file.npz:key``, ``file.safetensors:key`` or ``file.pt:key``. The key is
-optional if the file has only one array. Readers refuse arrays that need more memory than a limit.
+A **place** names an array: ``file.npy``, ``file.npz:key``, ``file.safetensors:key``, ``file.pt:key`` or
+``folder.zarr:key``. The key is optional if the file has only one array. Code in pickles is never run. Readers refuse
+arrays that need more memory than a limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from convgrad.disk import check_new, left, opened, written
 from convgrad.errors import FileError
-from convgrad.files import npy, npz, pt, safetensors
+from convgrad.files import npy, npz, pt, safetensors, zarr
 from convgrad.files.member import RECORDS, Members
 from convgrad.files.room import room
 from convgrad.formats import Format, of_dtype
@@ -38,15 +39,17 @@ class Kind:
     """A file format: the functions that find and write arrays, and whether arrays have keys.
 
     ``extensions`` is whether the format can store bf16 and f8. ``header`` returns the bytes before an array's numbers,
-    from the array's key, shape and type. If ``header`` is None, no array can be written in parts.
+    from the array's key, shape and type. If ``header`` is None, no array can be written in parts. A format that
+    ``is_folder`` is only read.
     """
 
-    members: Callable[[IO[bytes], Path], AbstractContextManager[Members]]
+    members: Callable[[Any, Path], AbstractContextManager[Members]]
     write: Callable[[IO[bytes], Mapping[str, Array]], None]
     keyed: bool
     extensions: bool = False
     header: Callable[[str, tuple[int, ...], np.dtype[Any]], bytes] | None = None
     package: Callable[[], object] = lambda: None  # imports the package for the format, or raises an error
+    is_folder: bool = False
 
 
 KINDS: Mapping[str, Kind] = {
@@ -61,8 +64,10 @@ KINDS: Mapping[str, Kind] = {
         package=safetensors.package,
     ),
     ".pt": Kind(pt.members, pt.write, keyed=True, extensions=True, package=pt.package),
+    ".zarr": Kind(zarr.members, zarr.write, keyed=True, package=zarr.package, is_folder=True),
 }
 _KEYED = " or ".join(ending for ending, kind in KINDS.items() if kind.keyed)
+_WRITTEN = ", ".join(ending for ending, kind in KINDS.items() if not kind.is_folder)
 
 
 def split_place(place: str) -> tuple[Path, str | None]:
@@ -90,17 +95,32 @@ def read(place: str, memory_bytes: int = DEFAULT_LIMITS.memory_bytes, fmt: Forma
         return _arrays(path, {name: members[name]}, memory_bytes, {name: fmt})[name]
 
 
-def mapped(place: str, fmt: Format | None = None) -> Array:
-    """Return the array at a place as a memory map of its file. Only the file's header is read.
+def is_place(text: str) -> bool:
+    """Return whether a text names an array in a file or folder of a known format.
 
-    Raises FileError if the array cannot be mapped, for example because it is compressed. ``fmt`` is the same as in
-    ``read``.
+    >>> is_place("step.npz:src"), is_place("src")
+    (True, False)
+    """
+    path, _ = split_place(text)
+    return path.suffix.lower() in KINDS or zarr.is_zarr(path)
+
+
+def mapped(place: str, fmt: Format | None = None) -> Any:
+    """Return the array at a place as a memory map of its file, or as an array of Zarr. Only the header is read.
+
+    Raises FileError if the array cannot be read in pieces, for example because its file is compressed. ``fmt`` is the
+    same as in ``read``.
     """
     path, key = split_place(place)
     _check_key(place, path, key)
     with _members(path) as members:
         name = _one_key(path, key, members) if _kind(path).keyed else next(iter(members))
         member = members[name]
+        if member.sliced is not None:
+            found = member.sliced()
+            if np.dtype(found.dtype) in RECORDS:
+                raise FileError(f"{place}: raw records cannot be read in pieces; store the values as .safetensors")
+            return found
         if member.stored is None:
             raise FileError(
                 f"{place}: must have the same bytes in its file as in memory, to be read in pieces; {member.why_not}"
@@ -138,6 +158,8 @@ def check_target(place: str, array_dtype: np.dtype[Any], force: bool) -> None:
     path, key = split_place(place)
     _check_key(place, path, key)
     fmt = of_dtype(array_dtype)
+    if _kind(path).is_folder:
+        raise FileError(f"{place}: {zarr.READ_ONLY}; write {_WRITTEN}")
     if fmt is not None and fmt.is_extension and not _kind(path).extensions:
         raise FileError(
             f"{place}: {fmt} cannot be kept in {path.suffix} files, which lose the type; write .safetensors"
@@ -195,7 +217,7 @@ def write_all(path: str, arrays: Mapping[str, Array], force: bool = False) -> No
 
 
 def _kind(path: Path) -> Kind:
-    ending = path.suffix.lower()
+    ending = ".zarr" if zarr.is_zarr(path) else path.suffix.lower()
     if ending not in KINDS:
         got = "a directory" if path.is_dir() else ending or "no ending"
         raise FileError(f"{path}: the name must end in {', '.join(KINDS)}; got {got}")
@@ -217,7 +239,9 @@ def _check_new_key(path: Path, key: str) -> None:
 def _members(path: Path) -> Iterator[Members]:
     """Open a file and yield its arrays, which are not yet read. Exceptions within the context become FileError."""
     kind = _kind(path)
-    with opened(path) as file:
+    if kind.is_folder and not zarr.is_zarr(path):
+        raise FileError(f"{path}: must be a folder of Zarr, with one of {', '.join(zarr.HEADS)}; it is none")
+    with nullcontext() if kind.is_folder else opened(path) as file:
         try:
             with kind.members(file, path) as members:
                 yield members

@@ -28,13 +28,15 @@ class Stored:
 class Member:
     """An array in an open file: its announced size, and functions that return the array and its position.
 
-    If ``stored`` is None, the array cannot be mapped, and ``why_not`` is the reason.
+    If ``stored`` is None, the array cannot be mapped, and ``why_not`` is the reason. ``sliced`` returns an object that
+    is read region by region, if the format has such objects.
     """
 
     size_bytes: int
     read: Callable[[], NDArray[Any]]
     stored: Callable[[], Stored] | None = None
     why_not: str = ""
+    sliced: Callable[[], Any] | None = None
 
 
 Members = Mapping[str, Member]

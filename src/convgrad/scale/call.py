@@ -19,7 +19,7 @@ from convgrad.scale.cut import ONCE, remaining
 from convgrad.scale.memory import bytes_of
 from convgrad.scale.plan import Plan, plan_of
 from convgrad.scale.prefetch import Slot, Waited, prefetched
-from convgrad.scale.source import Source, source_of, stand_ins
+from convgrad.scale.source import Source, at_place, source_of, stand_ins
 from convgrad.scale.takes import buffers, room_bytes
 from convgrad.scale.target import Target, target_of
 from convgrad.spec.problem import Problem, of_images
@@ -135,6 +135,7 @@ def called(
     If ``to_run`` is false, no result is allocated, and the target is None without ``out``.
     """
     check_options(operator, out, accumulate, threads)
+    inputs = tuple(map(at_place, inputs))
     prepared = prepare(operator, stand_ins(operator, inputs), attributes, dtype, accumulate, lenient=True)
     problem, taken = prepared.problem, prepared.taken
     check_order(problem)

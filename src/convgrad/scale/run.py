@@ -59,7 +59,8 @@ def run(
     image that is too large. The next piece is read while a piece is computed.
 
     ``inputs`` are objects with ``shape``, ``dtype`` and slicing: maps of files (``numpy.memmap``), arrays of zarr, h5py
-    and Dask, and arrays in memory, which are used in place. ``attributes`` are the same as for :func:`convgrad.run`;
+    and Dask, and arrays in memory, which are used in place. The name of a ``.npy`` file or of a Zarr folder stands for
+    its array, as for ``convgrad run``. ``attributes`` are the same as for :func:`convgrad.run`;
     one int applies to all axes. ``out`` is an array, a map of a file, or an object with ``out[region] = array``.
     Without ``out``, the result is a new NumPy array. ``accumulate`` adds the old value last.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -11,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import arrays, libraries
+from convgrad import arrays, files, libraries
 from convgrad.errors import FileError
 from convgrad.formats import Format
 from convgrad.mapped import is_mapped
@@ -97,6 +98,17 @@ class Source:
 def words_of(name: str, region: Region) -> str:
     """Return a region of an array as text, for example ``src[0:2, 3:5]``."""
     return f"{name}[{', '.join(f'{one.start}:{one.stop}' for one in region)}]"
+
+
+def at_place(value: object, fmt: Format | None = None) -> object:
+    """Return the array at a place in a file or a folder of Zarr, or any other value unchanged.
+
+    If the file contains a shape, which is a list of integers, the list is returned. ``fmt`` is that of ``files.read``.
+    """
+    if not isinstance(value, os.PathLike) and not (isinstance(value, str) and files.is_place(value)):
+        return value
+    array = files.mapped(os.fspath(value), fmt)
+    return np.asarray(array[...]).tolist() if array.dtype.kind in "iu" and array.ndim == 1 else array
 
 
 def is_sliced(value: Any) -> bool:

@@ -29,7 +29,8 @@ def parser() -> argparse.ArgumentParser:
         " for convgrad verify: files, folders, or a quoted problem in any known notation",
     )
     place = "FILE.npy, FILE.npz:KEY or FILE.safetensors:KEY"
-    run.add_argument("inputs", metavar="INPUT", nargs="*", help=f"the operands in the order of the operator: {place}")
+    read = "FILE.npy, FILE.npz:KEY, FILE.safetensors:KEY or a Zarr folder"
+    run.add_argument("inputs", metavar="INPUT", nargs="*", help=f"the operands in the order of the operator: {read}")
     run.add_argument(
         "--attr",
         metavar="NAME=VALUE",
