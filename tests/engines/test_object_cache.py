@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import hashlib
 import json
 import os
 import subprocess
@@ -21,7 +22,7 @@ from convgrad import disk, engines, host
 from convgrad.cli import info
 from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm import added, jit, object_cache
-from convgrad.engines.llvm.object_cache import SUFFIX, Store
+from convgrad.engines.llvm.object_cache import LINE, SUFFIX, Store
 from convgrad.engines.settings import kernel_directory
 from convgrad.errors import FileError, InvalidAttributeError
 from convgrad.plan.machine import ISAS, Isa, Machine
@@ -145,6 +146,57 @@ def test_what_others_may_write_is_refused(kernels: Path, what: str, monkeypatch:
     assert path.read_bytes() == before
     with convgrad.kernel_cache(kernels):
         assert said in info.collect()["kernel cache"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_one_warning_for_all_files_of_a_directory(kernels: Path) -> None:
+    store = Store(kernels)
+    for at in range(3):
+        store.write(f"{at:064}", OBJECTS)
+    for path in kernels.iterdir():
+        path.chmod(0o620)
+    with pytest.warns(UserWarning, match="others may write to it") as warned:
+        assert [store.read(f"{at:064}") for at in range(3)] == [None] * 3
+    assert len(warned) == 1
+    before = only_text(kernels)
+    store.write(f"{0:064}", {b"d" * 32: b"other code"})
+    assert only_text(kernels) == before, "a refused file is not replaced"
+
+
+def only_text(directory: Path) -> set[bytes]:
+    return {path.read_bytes() for path in directory.iterdir()}
+
+
+@pytest.mark.parametrize("below", ["", ".cache/convgrad", "../home/x"])
+def test_a_missing_home_is_not_created(below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("CONVGRAD_CACHE_DIR", f"~/{below}")
+    directory = kernel_directory()
+    assert directory == home / below
+    assert generated(directory) == 1
+    assert not home.exists()
+    assert f"the home directory {home} does not exist" in info.collect()["kernel cache"]
+    home.mkdir()
+    assert generated(directory) == 1
+    assert generated(directory) == 0
+    assert list(home.rglob(f"*{SUFFIX}"))
+
+
+def test_a_home_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONVGRAD_CACHE_DIR", "~nobody-of-this-name/x")
+    assert kernel_directory() is None
+    assert "no home directory is known for ~nobody-of-this-name/x" in info.collect()["kernel cache"]
+
+
+@pytest.mark.parametrize(
+    "rest", [b"a", b"a" * 32, b"a" * 32 + bytes(7), b"a" * 32 + b"\xff" * 8, b"a" * 32 + b"\2" + bytes(7) + b"x"]
+)
+def test_a_right_digest_of_incomplete_code(rest: bytes, tmp_path: Path) -> None:
+    text = LINE + hashlib.sha256(NAME.encode() + rest).digest() + rest
+    (tmp_path / (NAME + SUFFIX)).write_bytes(text)
+    assert Store(tmp_path).read(NAME) is None
 
 
 @pytest.mark.parametrize("error", [errno.EROFS, errno.ENOSPC, errno.EACCES])

@@ -23,7 +23,7 @@ from convgrad.engines.cuda import driver
 from convgrad.engines.llvm import isas, object_cache, speeds
 from convgrad.engines.settings import OPENMP, OWN, count, kernel_directory
 from convgrad.errors import ConvgradError
-from convgrad.host import cpu_fields, cpu_model, usable_cores
+from convgrad.host import cpu_fields, cpu_model, environment, usable_cores
 from convgrad.plan.reach import NO_KERNEL
 
 _VARIABLES = ("CONVGRAD_NUM_THREADS", "CONVGRAD_MAX_ISA", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -126,7 +126,9 @@ def _kernel_cache() -> str:
     """Return the directory of the compiled kernels, their number and size, and how to remove them."""
     directory = kernel_directory()
     if directory is None:
-        return "off: each process compiles its kernels"
+        given = environment(b"CONVGRAD_CACHE_DIR")
+        unknown = f" (no home directory is known for {given})" if given.startswith("~") else ""
+        return f"off: each process compiles its kernels{unknown}"
     store = object_cache.store(directory)
     place = str(directory)
     with suppress(RuntimeError, ValueError):  # no home directory, or the cache is elsewhere

@@ -217,7 +217,8 @@ def kernel_directory() -> Path | None:
         return asked
     given = environment(b"CONVGRAD_CACHE_DIR", str(_UNSET))
     if given != str(_UNSET):
-        return None if given.strip().lower() in ("", "off") else Path(given)
+        given = os.path.expanduser(given)  # which leaves ~ where the home directory is unknown
+        return None if given.strip().lower() in ("", "off") or given.startswith("~") else Path(given)
     place = cache_directory()
     return None if place is None else place / "convgrad"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import stat
 import struct
@@ -29,6 +30,7 @@ _BEGUN_S = time.time()
 _SHARED = stat.S_IWGRP | stat.S_IWOTH
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _LENGTH = struct.Struct("<Q")
+_VALUE = hashlib.sha256(b"value").digest()  # the name of a value of ``write_value``, in place of a function's
 _refused: set[Path] = set()  # files and directories about which this process has warned
 
 
@@ -102,10 +104,27 @@ class Store:
             return None
         return _unpacked(name, text)
 
+    def read_value(self, name: str) -> Any:
+        """Return a value that ``write_value`` has written; None if the file is missing, damaged or not used.
+
+        The caller checks the value: whoever may write to the directory may have written any.
+        """
+        try:
+            return json.loads((self.read(name) or {})[_VALUE])
+        except (KeyError, ValueError, RecursionError):
+            return None
+
+    def write_value(self, name: str, value: Any) -> None:
+        """Write a value of JSON, like a kernel."""
+        self.write(name, {_VALUE: json.dumps(value).encode()})
+
     def write(self, name: str, objects: Objects) -> None:
         """Write a kernel, and remove the least recently used kernels if the directory exceeds MAX_BYTES."""
         path, text = self.directory / (name + SUFFIX), _packed(name, objects)
         try:
+            if missing := _missing_home(self.directory):
+                self.trouble = missing
+                return
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if path in _refused or not self._is_ours():
                 return
@@ -126,7 +145,8 @@ class Store:
             refusal = _refusal(_status(self.directory))
             there = self.directory
         except FileNotFoundError:
-            refusal, there = "", next(each for each in self.directory.absolute().parents if each.exists())
+            refusal = _missing_home(self.directory)
+            there = next(each for each in self.directory.absolute().parents if each.exists())
         except OSError as error:
             return why(error)
         if not refusal and not os.access(there, os.W_OK | os.X_OK):
@@ -163,13 +183,16 @@ class Store:
         return not refusal
 
     def _refuse(self, path: Path, reason: str) -> None:
-        """Warn once per process that a file or directory is not used, because other users could have written code."""
+        """Warn that a file or directory is not used, because other users could have written code.
+
+        A process warns once per directory: all files of a directory may have the same reason.
+        """
         self.trouble = reason
-        if path not in _refused:
-            _refused.add(path)
+        if not any(self.directory in (each, each.parent) for each in _refused):
             warnings.warn(
                 f"{path} is not used as a kernel cache, kernels are compiled in memory: {reason}", stacklevel=2
             )
+        _refused.add(path)
 
 
 @cache
@@ -199,6 +222,17 @@ def _refusal(status: os.stat_result) -> str:
     return ""
 
 
+def _missing_home(directory: Path) -> str:
+    """Return why a directory is not created: it is in a home directory that does not exist. Return "" for others."""
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return ""
+    there = Path(os.path.abspath(directory))
+    inside = home in (there, *there.parents)
+    return f"the home directory {home} does not exist" if inside and not home.exists() else ""
+
+
 def _packed(name: str, objects: Objects) -> bytes:
     parts = b"".join(digest + _LENGTH.pack(len(code)) + code for digest, code in objects.items())
     return LINE + hashlib.sha256(name.encode() + parts).digest() + parts
@@ -212,7 +246,9 @@ def _unpacked(name: str, text: bytes) -> Objects | None:
     objects = {}
     while begin < len(text):
         digest, begin = text[begin : begin + _DIGEST_BYTES], begin + _DIGEST_BYTES
+        if begin + _LENGTH.size > len(text):
+            return None
         (length,) = _LENGTH.unpack_from(text, begin)
         begin += _LENGTH.size
         objects[digest], begin = text[begin : begin + length], begin + length
-    return objects
+    return objects if begin == len(text) else None

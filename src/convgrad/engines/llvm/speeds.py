@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,10 +9,10 @@ from convgrad.engines.llvm import object_cache
 from convgrad.engines.settings import kernel_directory
 from convgrad.host import cpu_fields, cpu_model
 from convgrad.plan.constants import MEASURED
-from convgrad.plan.machine import SPEEDS, Isa
+from convgrad.plan.machine import SPEEDS, Isa, Machine
 
 CALIBRATED = "calibrated on this machine"
-_SPEEDS = hashlib.sha256(b"speeds").digest()  # the name of what is kept in the kernel cache
+MAX_FACTOR = 1000  # between a measured speed and the assumed one; a file with other speeds is damaged
 
 
 def speeds_of(isa: Isa) -> tuple[Mapping[str, Any], str]:
@@ -33,9 +31,15 @@ def kept(isa: Isa) -> Mapping[str, Any] | None:
     directory = kernel_directory()
     if directory is None or (name := _name(isa)) is None:
         return None
-    file = object_cache.store(directory).read(name)
-    found: Mapping[str, Any] | None = json.loads(file[_SPEEDS]) if file else None
-    return found
+    found, assumed = object_cache.store(directory).read_value(name), Machine(isa)
+    if not isinstance(found, dict) or found.keys() != set(SPEEDS):
+        return None
+    plausible = all(
+        type(found[each]) in (int, float)
+        and getattr(assumed, each) / MAX_FACTOR <= found[each] <= getattr(assumed, each) * MAX_FACTOR
+        for each in SPEEDS
+    )
+    return {each: float(found[each]) for each in SPEEDS} if plausible else None
 
 
 def keep(isa: Isa, speeds: Mapping[str, float]) -> str:
@@ -44,7 +48,7 @@ def keep(isa: Isa, speeds: Mapping[str, float]) -> str:
     if directory is None or name is None:
         return "there is no kernel cache"
     store = object_cache.store(directory)
-    store.write(name, {_SPEEDS: json.dumps(speeds).encode()})
+    store.write_value(name, speeds)
     return store.trouble
 
 

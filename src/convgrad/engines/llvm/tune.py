@@ -5,11 +5,10 @@ All plans compute the same bits, so the choice changes nothing but the time.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import inf
 from time import perf_counter
 from typing import Any
 
@@ -39,7 +38,6 @@ SLOW = 1.5  # times the time of the fastest plan: slower plans are not timed in 
 MIN_GAIN = 0.03  # of the time: a smaller gain may be noise, and does not replace the plan of the cost model
 SAMPLE_S = 0.01  # of calls of one plan per round
 MIN_ROUNDS, MAX_ROUNDS, ROUNDS_S = 4, 50, 0.2  # rounds go on until this time is used
-_MEASURED = hashlib.sha256(b"measured plans").digest()  # the name of what is kept in the kernel cache
 REMEMBERED = 1024
 
 
@@ -54,13 +52,18 @@ def fastest(problem: Problem, strides: Strides, machine: Machine, threads: int) 
     directory = kernel_directory()
     facts = (problem, strides, machine, threads, pools.name())
     name = None if directory is None else object_cache.key(machine.isa, cpu_model(), measured, facts)
-    if directory is not None and name is not None and (kept := object_cache.store(directory).read(name)):
-        times = json.loads(kept[_MEASURED])
-    else:
+    store = None if directory is None or name is None else object_cache.store(directory)
+    times: Any = None if store is None or name is None else store.read_value(name)
+    if not _are_times(times, len(found)):
         times = measured(problem, strides, found)
-        if directory is not None and name is not None:
-            object_cache.store(directory).write(name, {_MEASURED: json.dumps(times).encode()})
+        if store is not None and name is not None:
+            store.write_value(name, times)
     return _choice(found, times)
+
+
+def _are_times(value: Any, count: int) -> bool:
+    """Return whether a value from a file is a list of ``count`` times."""
+    return isinstance(value, list) and len(value) == count and all(type(v) is float and 0 < v < inf for v in value)
 
 
 def _candidates(problem: Problem, strides: Strides, machine: Machine, threads: int) -> list[Chosen]:
