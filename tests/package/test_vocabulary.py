@@ -13,7 +13,7 @@ from tests.support.places import SOURCES
 ROOMS = {  # lines: a commit that needs more says why, one that needs less lowers it
     "plan": 1_825, "plan/backward_weights": 1_623, "plan/forward": 2_304,
     "engines": 1_755, "engines/llvm": 3_919, "engines/llvm/backward_weights": 1_045,
-    "engines/llvm/forward": 2_178, "engines/llvm/winograd": 1_463,
+    "engines/llvm/forward": 2_178, "engines/llvm/winograd": 1_464,
     "plan/cuda": 870, "engines/cuda": 1_080,
 }  # fmt: skip
 SLACK = 40  # lines
@@ -21,7 +21,7 @@ PACKAGES = ("plan", "engines")
 ALLOWED = {  # words of another library or format, and of our public interface
     "dask": {"chunks"},
     "scale": {"chunks"},
-    "cases": {"window"},
+    "cases": {"window", "most"},
     "jax": {"window"},
     "torch": {"most"},
     "verify": {"blind"},

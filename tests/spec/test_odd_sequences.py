@@ -121,6 +121,6 @@ def test_texts_of_values() -> None:
         "an integer of 16610 bits", "array([[1, 1], [1, 1]])",
     ]  # fmt: skip
     assert all(len(shown(make())) <= 200 for make in ODD.values())
-    assert as_items(ODD["repeated"](), most=3) is None
+    assert as_items(ODD["repeated"](), maximum=3) is None
     for value in ([1], ("a",), {"b": 2}, 1.5, "c'd", None):
         assert shown(value) == repr(value)

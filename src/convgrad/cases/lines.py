@@ -102,7 +102,7 @@ def is_typed(text: str) -> bool:
     return len(words) > 1 or text.startswith("--") or is_descriptor(text)
 
 
-def _joined(lines: Iterator[Line]) -> Iterator[Line]:
+def _combined(lines: Iterator[Line]) -> Iterator[Line]:
     """Yield lines, with all lines of a convolution of MLIR as one, up to a line that begins another problem."""
     line = next(lines, None)
     while line is not None:
@@ -125,7 +125,7 @@ def _begins(line: Line) -> bool:
 
 
 def _cases(text: str, place: Place, reader: Reader) -> Iterator[Found]:
-    for line in _joined(lines_of(text, place)):
+    for line in _combined(lines_of(text, place)):
         first = line.words[0]
         dialect = next((d for d in LINE_DIALECTS if d.begins(first.text)), None)
         if dialect is None:

@@ -181,12 +181,12 @@ def few(operator: str, name: str, value: Any) -> Any:
     return each[0] if items is None else items
 
 
-def as_items(value: object, most: int | None = None) -> tuple[Any, ...] | None:
+def as_items(value: object, maximum: int | None = None) -> tuple[Any, ...] | None:
     """Return the items of an iterable as a tuple, iterating only once; None for a string or a value without items.
 
-    Return None, too, if there are more items than ``most``.
+    Return None, too, if there are more items than ``maximum``.
 
-    >>> as_items(iter(["src"])), as_items("src"), as_items(1), as_items(range(10**9), most=2)
+    >>> as_items(iter(["src"])), as_items("src"), as_items(1), as_items(range(10**9), maximum=2)
     (('src',), None, None, None)
     """
     try:
@@ -194,8 +194,8 @@ def as_items(value: object, most: int | None = None) -> tuple[Any, ...] | None:
     except TypeError:
         return None
     # Outside of ``try``, which would hide errors of the iterator.
-    held = None if items is None else tuple(islice(items, None if most is None else most + 1))
-    return None if most is not None and len(held or ()) > most else held
+    held = None if items is None else tuple(islice(items, None if maximum is None else maximum + 1))
+    return None if maximum is not None and len(held or ()) > maximum else held
 
 
 def _type_words(attribute: Attribute, strict: bool = False) -> str:

@@ -80,9 +80,9 @@ def check_unread(
     strides: Ints, pads: tuple[Ints, Ints], dilations: Ints,
 ) -> None:  # fmt: skip
     """Raise by rule G7 if no convolution with these attributes has tensors with these spatial extents."""
-    for axis, (rest, stride) in enumerate(zip(unread(large, small, kernel, strides, pads, dilations), strides)):  # noqa: B905
-        if not 0 <= rest < stride:  # G7
-            fit = large[axis] - rest
+    for axis, (remainder, stride) in enumerate(zip(unread(large, small, kernel, strides, pads, dilations), strides)):  # noqa: B905
+        if not 0 <= remainder < stride:  # G7
+            fit = large[axis] - remainder
             most = f" to {fit + stride - 1}" if stride > 1 else ""
             sentence = f"src must have {fit}{most} positions on spatial axis {axis}"
             refuse("G7", name, f"{sentence}, s(l - 1) + E - P and fewer than s more; got {large[axis]}")

@@ -111,15 +111,15 @@ def min_height(problem: Problem, accumulation: Format) -> int:
 
 
 def _check_height(problem: Problem, accumulation: Format, height: int, shared: bool) -> None:
-    least, most = min_height(problem, accumulation), order_of(problem).terms + last_additions(problem)
-    if least <= height <= most or (shared and height > most):
+    minimum, maximum = min_height(problem, accumulation), order_of(problem).terms + last_additions(problem)
+    if minimum <= height <= maximum or (shared and height > maximum):
         return
     terms = _sum_of(problem)
-    if height > most:
-        wanted = f"height must be at most {most}, because no order of {terms} rounds a term more often"
+    if height > maximum:
+        wanted = f"height must be at most {maximum}, because no order of {terms} rounds a term more often"
         hint = "Omit height for any order"
     else:
-        wanted = f"height must be at least {least}, because no order of {terms} has a smaller rounding depth"
+        wanted = f"height must be at least {minimum}, because no order of {terms} has a smaller rounding depth"
         hint = "Omit height for any order, or declare accumulation f64 if sums are kept in more bits"
     raise InvalidAttributeError(f"{problem.operator}: {wanted}; got {height}. {hint}")
 

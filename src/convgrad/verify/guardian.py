@@ -61,13 +61,13 @@ def _prctl(option: int, value: int) -> None:
 
 def _status(child: int, leash: Connection) -> int | None:
     """Wait for the end of the child, and return its status, or None if the leash is let go first."""
-    told: list[int] = []
+    signals: list[int] = []
     woken, wakes = os.pipe()
     os.set_blocking(wakes, False)
     signal.set_wakeup_fd(wakes)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
-    while not told:
+    signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
+    while not signals:
         while (found := os.waitpid(-1, os.WNOHANG))[0]:  # orphans end too
             if found[0] == child:
                 return found[1]
