@@ -90,11 +90,12 @@ class Claim:
         return diagnose(self.got, beyond, reference, problem, self.operands, self.old, keep, self.scattered)
 
     def _is_running_sum(self) -> bool:
-        """Return whether all elements have the bits of one running sum in the declared format."""
-        if self.how.algorithm != SUM or self.got.size > REPEATED:
+        """Return whether all elements have the bits of one running sum in the declared format, if it is narrow."""
+        keep, own = self.how.accumulation, self.problem.operand_format.accumulator
+        if self.how.algorithm != SUM or self.got.size > REPEATED or keep.significand_bits >= own.significand_bits:
             return False
         fmt, got = self.problem.output_format, self.got.astype(np.float64).ravel()
-        sums = running_sums(self.problem, self.operands, self.old, np.arange(got.size), self.how.accumulation)
+        sums = running_sums(self.problem, self.operands, self.old, np.arange(got.size), keep)
         return any(np.array_equal(round_to(total, fmt), got) for _, total in sums)
 
     def _named(self, reference: Reference) -> tuple[Defect, ...]:
