@@ -25,7 +25,9 @@ LAX: dict[str, Sequence[Any]] = {
     "feature_group_count": [1], "batch_group_count": [1],
 }  # fmt: skip
 LISTS = {"strides": [1, 1], "dilations": [1, 1], "pads_begin": [1, 1], "pads_end": [1, 1]}
+SMALL = jax.numpy.ones((1, 3, 4)), jax.numpy.ones((1, 4, 4))
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Sequence[Any]]]] = {
+    "threads": (partial(cj.convolution, *SMALL), {"threads": [1], "groups": [1]}),
     "convolution": (partial(cj.convolution, SRC, WEIGHTS, pads_begin=1, pads_end=1), SAME),
     "weights": (partial(cj.convolution_backward_weights, SRC, SRC, WEIGHTS.shape, pads_begin=1, pads_end=1), SAME),
     "run": (partial(cj.run, "Convolution", SRC, WEIGHTS, **LISTS), {n: v for n, v in RUN.items() if n != "pads_end"}),
@@ -41,7 +43,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Sequence[Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("name", then_long(["run"], [name for name in CALLS if name != "run"]))
+@pytest.mark.parametrize("name", then_long(["threads"], [name for name in CALLS if name != "threads"]))
 def test_equal_values_of_other_types(name: str) -> None:
     call, options = CALLS[name]
     assert differences(call, options) == []

@@ -32,7 +32,7 @@ def written(problem: Problem, threads: int | None) -> str:
         "output": str(problem.output_format),
         "bias": "bias" in problem.operands,
         "variant": problem.algorithm,
-        "threads": threads,
+        "threads": None if threads is None else int(threads),  # it may be an integer of NumPy
     }
     return json.dumps(said, separators=(",", ":"))
 
