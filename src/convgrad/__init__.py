@@ -1,5 +1,6 @@
 """Gradients of convolutions for NumPy, PyTorch and JAX: the operators of oneDNN Graph, with proved error bounds."""
 
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,7 @@ from convgrad.functional.pullback import Pullback, vjp
 from convgrad.functional.run import infer_shapes, run
 from convgrad.functional.samples import per_sample_bias_norm2, per_sample_weights_norm2
 from convgrad.functional.weighted import clip_scales, clipped_weights_sum, weighted_bias_sum, weighted_weights_sum
+from convgrad.spec.operators import of_others
 
 if TYPE_CHECKING:
     from convgrad.verify.bound import error_bound
@@ -97,10 +99,6 @@ __all__ = [
 
 _BY_THEMSELVES = ("dask", "graph", "jax", "scale", "testing", "torch", "verify")  # modules to import by name
 
-_OF_OTHERS = {f"conv{axes}d": "convolution" for axes in (1, 2, 3)} | {
-    f"{name}{axes}d": "conv_transpose" for name in ("conv_transpose", "convtranspose") for axes in (1, 2, 3)
-}
-
 
 def __getattr__(name: str) -> Any:
     """Return ``error_bound``, which is imported on first use. Raise AttributeError for other names."""
@@ -109,6 +107,7 @@ def __getattr__(name: str) -> Any:
     hint = f" until something has imported it: import convgrad.{name}" if name in _BY_THEMSELVES else ""
     if name == "set_num_threads":
         hint = ". Use convgrad.threads(n) in a with statement"
-    if name.lower() in _OF_OTHERS:
-        hint = f". {_OF_OTHERS[name.lower()]} takes any number of spatial axes; PyTorch's layers are in convgrad.torch"
+    if operator := of_others(name):
+        function = re.sub(r"(?<!^)(?=[A-Z])", "_", operator).lower()
+        hint = f". {function} takes any number of spatial axes; PyTorch's layers are in convgrad.torch"
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[__name__])

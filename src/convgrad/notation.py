@@ -88,12 +88,22 @@ def read(line: str, strict: bool = False) -> Line:
         (weights_format, choices),
     ):
         if word not in legal:
-            hint = meant(in_our_letters(word), legal)
+            hint = meant_direction(word) if legal is DIRECTIONS else meant(in_our_letters(word), legal)
             raise NotationError(f"expected one of {', '.join(legal)}; got {word!r:.100} in {line!r:.100}{hint}")
     fmt = formats.FORMATS[type_name]
     return Line(
         transposed, direction, fmt, data_format, weights_format, read_descriptor(descriptor, transposed, strict)
     )
+
+
+def meant_direction(word: str) -> str:
+    """Return a hint that suggests a direction instead of an unknown one; "" if no direction is similar.
+
+    >>> meant_direction("FWD"), meant_direction("bwd"), meant_direction("FWD-B")
+    ('. Did you mean FWD_D?', '. Did you mean BWD_D, BWD_W or BWD_WB?', '. Did you mean FWD_B?')
+    """
+    short = {"FWD": ". Did you mean FWD_D?", "BWD": ". Did you mean BWD_D, BWD_W or BWD_WB?"}
+    return short.get(word.upper()) or meant(word, DIRECTIONS)
 
 
 def write(line: Line) -> str:

@@ -287,7 +287,7 @@ def test_a_typed_problem_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"/b:1:1: "):
         list(cases.read(f"--batch={tmp_path}/b"))
     for missing in ("nothing.txt", tmp_path / "nothing", "a\0b"):
-        with pytest.raises(FileError, match="no such file, and no problem"):
+        with pytest.raises(FileError, match="is neither a file nor a problem line"):
             cases.read(missing)
 
 
@@ -394,5 +394,5 @@ def test_the_page_names_every_knob() -> None:
 
 
 def test_a_function_in_place_of_a_case_is_told_its_option() -> None:
-    with pytest.raises(FileError, match=r"no problem\. Pass a function with --call mine:f"):
+    with pytest.raises(FileError, match=r"problem line\. Pass a function with --call mine:f"):
         cases.read("mine:f")

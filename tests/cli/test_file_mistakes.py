@@ -95,7 +95,7 @@ READ: list[tuple] = [
     ((*SUM, f"{LONG}.npy"), 3, "File name too long"),
     ((*SUM, f"{ESCAPE}.npy"), 3, "?[31mred?]0;title?.npy: cannot be read: No such file"),
     ((*SUM, "secret.npy"), 3, "secret.npy: cannot be read: Permission denied", as_nobody),
-    ((*SUM, "lines.txt"), 3, "the name must end in .npy, .npz, .safetensors, .pt; got .txt"),
+    ((*SUM, "lines.txt"), 3, "the name must end in .npy, .npz, .safetensors, .pt, .zarr; got .txt"),
     ((*SUM, "text.npy"), 3, "text.npy: cannot be read as .npy"),
     ((*SUM, "a.npy:key"), 3, "a .npy file has one array and no keys; got key 'key'"),
     ((*SUM, "a.npy", "--limit", "memory_bytes=10"), 3, "the array must fit 10 bytes (memory_bytes); the size is 152"),

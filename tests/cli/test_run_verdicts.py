@@ -305,12 +305,12 @@ def test_a_graph_of_which_nothing_ran_is_no_success(said, tensors: list[str]) ->
     foreign()
     code, out, err = said("run", "foreign.json", "--check", "oracle", *tensors)
     assert code == 1
-    assert out.splitlines()[-1] == "0 of 1 ops ran; nothing was compared, which is no success"
+    assert out.splitlines()[-1] == "0 of 1 ops ran; nothing was compared, which is no success; not run: ReLU 0"
     assert "reproduce: convgrad run foreign.json" in err
     code, out, _ = said("run", "foreign.json", "--check", "oracle", "--json", *tensors)
     assert (code, json.loads(out.splitlines()[-1])) == (1, {"ops": 1, "ran": 0, "compared": 0, "ok": False})
     code, out, _ = said("run", "foreign.json", *tensors)
-    assert (code, out.splitlines()[-1]) == (0, "0 of 1 ops ran")
+    assert (code, out.splitlines()[-1]) == (1, "0 of 1 ops ran; not run: ReLU 0")
 
 
 def test_a_recorded_result_that_nothing_computes_is_no_success(said) -> None:
@@ -325,7 +325,7 @@ def test_a_recorded_result_that_nothing_computes_is_no_success(said) -> None:
     code, out, _ = said("run", "two.json", "--tensors", "some.npz")
     assert code == 1
     assert "Convolution 0 did not run: waits for tensor 0; some.npz:2 was not compared" in out
-    assert out.splitlines()[-1] == "1 of 2 ops ran; nothing was compared, which is no success"
+    assert out.splitlines()[-1] == "1 of 2 ops ran; nothing was compared, which is no success; not run: Convolution 0"
     np.savez("some.npz", **arrays, **{"4": np.full(2, 4, np.float32)})
     code, out, _ = said("run", "two.json", "--tensors", "some.npz")
     assert code == 1

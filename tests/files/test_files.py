@@ -5,7 +5,9 @@ from __future__ import annotations
 import struct
 import tracemalloc
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -64,6 +66,36 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path, monkeyp
         files.write(place, ARRAYS[1], force=True)
     assert files.read(place).shape == (2, 3)
     assert len(list(tmp_path.iterdir())) == 1
+
+
+class Thing:
+    pass
+
+
+UNSAFE: dict[str, Callable[[Any, Path], object]] = {
+    "an object": lambda torch, path: torch.save({"a": Thing()}, path),
+    "a module": lambda torch, path: torch.save(torch.nn.Linear(1, 1), path),
+    "a function": lambda torch, path: torch.save(print, path),
+    "an array": lambda torch, path: torch.save({"a": np.ones(3)}, path),
+    "a broken pickle": lambda torch, path: path.write_bytes(bytes(zipped([("a/data.pkl", b"x"), ("a/version", b"3")]))),
+    "a legacy file": lambda torch, path: torch.save(torch.ones(2), path, _use_new_zipfile_serialization=False),
+    "text": lambda torch, path: path.write_text("hello"),
+}
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_refusals_of_pt_files_advise_nothing_unsafe(name: str, tmp_path: Path) -> None:
+    """PyTorch's own error advises to load the file with weights_only=False, which runs its code."""
+    path = tmp_path / "a.pt"
+    UNSAFE[name](pytest.importorskip("torch"), path)
+    with pytest.raises(FileError) as caught:
+        files.read(str(path))
+    said = str(caught.value)
+    assert "weights_only" not in said
+    assert "torch.load" not in said
+    assert len(said) < 300
+    if name in ("an object", "a module", "a function", "an array"):
+        assert "must hold only tensors, because code in a pickle is never run. Save a tensor, or tensors by key" in said
 
 
 OBJECTS = npy(np.array([{}], object))

@@ -212,6 +212,7 @@ def test_questions_take_attributes_as_the_functions_do() -> None:
         ("conv2d", r"\. convolution takes any"),
         ("set_num_threads", r"\. Use convgrad\.threads"),
         ("ConvTranspose1d", r"\. conv_transpose takes"),
+        ("conv2d_weight", r"\. convolution_backward_weights takes"),
     ],
 )
 def test_layers_of_other_libraries_are_no_attributes(name: str, words: str) -> None:

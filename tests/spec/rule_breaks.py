@@ -141,6 +141,10 @@ ROWS = [
     Row("O1", "ConvolutionBackwardFilter", [X], {}, ("Did you mean", WEIGHTS)),
     Row("O1", "Convolution-2", [X], {}, ("Convolution-1",)),
     Row("O1", "conv", [X], {}, ("Did you mean Convolution",)),
+    Row("O1", "conv2d", [X], {}, ("table. Did you mean Convolution? [O1]",)),
+    Row("O1", "torch.nn.ConvTranspose3d", [X], {}, ("table. Did you mean ConvTranspose? [O1]",)),
+    Row("O1", "conv_transpose1d_weight", [X], {}, (f"table. Did you mean {T_WEIGHTS}? [O1]",)),
+    Row("O1", "Conv2DBackpropInput", [X], {}, (f"table. Did you mean {DATA}? [O1]",)),
     Row("O1", by_function, [X, W], {}, ("convolution: the operator must be", "table. Did you mean Convolution")),
     Row("O1", without_name, [X, W], {}, ("ndarray: the operator must be a name in the operator table. It has",)),
     Row("O1", "?", [], {}, (f"It has {ALL_NAMES} [O1]",)),
@@ -194,6 +198,7 @@ ROWS = [
     Row("A4", TRANSPOSE, [T_SRC, T_W], {"output_padding": [-1]}, ("output_padding must be non-negative", "[-1]")),
     Row("A4", convolution, [X, W], {"pads_begin": -3}, ("pads_begin", "-3", "cropping")),
     # A5
+    Row("A5", CONV, [X, W], {"auto_pad": "same"}, ("That auto_pad is called same_upper here (PyTorch's 'same') [A5]",)),
     Row("A5", CONV, [X, W], {"data_format": "NHWC"}, ("must be one of NXC, NCX", "'NHWC'", "layout is called NXC")),
     Row("A5", CONV, [X, W], {"data_format": "ncdhw"}, ("'ncdhw'", "That layout is called NCX here")),
     Row("A5", CONV, [X, W], {"data_format": "nxc"}, ("That layout is called NXC here",)),

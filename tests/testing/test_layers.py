@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import convgrad
-from convgrad import notation
+from convgrad import InvalidAttributeError, notation
 from convgrad.testing import layers
 
 
@@ -37,6 +37,47 @@ def test_arguments_determine_layers() -> None:
         assert np.array_equal(one.src, two.src)
         assert np.array_equal(one.diff_dst, three.diff_dst)
     assert [one.name for one in first] != [one.name for one in other]
+
+
+CHOICES: dict[str, tuple[Any, Any]] = {  # values, and how a layer shows them
+    "types": (["f16", "f64"], lambda one, line: line.format.name),
+    "data_formats": (["NCX"], lambda one, line: line.data_format),
+    "weights_formats": (["OIX", "XIO"], lambda one, line: line.weights_format),
+    "axes": ([1, 3], lambda one, line: len(line.descriptor.axes)),
+    "groups": ([4, 5], lambda one, line: line.descriptor.groups),
+    "images": ([1, 7], lambda one, line: line.descriptor.batch),
+    "channels": ([1, 6], lambda one, line: line.descriptor.in_channels // line.descriptor.groups),
+    "extents": ([1, 11], lambda one, line: line.descriptor.axes[0].output),
+    "kernels": ([2, 7], lambda one, line: line.descriptor.axes[0].kernel),
+    "strides": ([1, 4], lambda one, line: line.descriptor.axes[0].stride),
+    "dilations": ([3, 5], lambda one, line: line.descriptor.axes[0].dilation),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_each_argument_chooses(name: str) -> None:
+    values, shown = CHOICES[name]
+    chosen: dict[str, Any] = {name: values}
+    made = layers(30, **chosen)
+    assert {shown(one, notation.read(one.name)) for one in made} == set(values)
+    for one in made:
+        shape = convgrad.infer_shapes("Convolution", one.src.shape, one.weights.shape, **one.attributes)
+        assert shape == one.diff_dst.shape
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_wrong_choices_are_refused(name: str) -> None:
+    for wrong in ([], [0], ["f31"], "f32", [2.5]):
+        chosen: dict[str, Any] = {name: wrong}
+        if name != "weights_formats" or wrong:
+            with pytest.raises(InvalidAttributeError, match=f"layers: {name} must"):
+                layers(1, **chosen)
+
+
+def test_layers_of_one_position_are_legal() -> None:
+    for transposed in (False, True):
+        for one in layers(60, extents=[1], kernels=[1, 2, 4], transposed=transposed):
+            assert notation.problem(one.name).output_shape == one.weights.shape
 
 
 def test_choices() -> None:

@@ -120,6 +120,10 @@ REFUSED = {
     "weight_size is too small": (
         InvalidShapeError, "conv1d_weight", (ONE(1, 1, 4), (1, 1, 2), ONE(1, 1, 2)), "grad_output .* that fit: 3",
     ),
+    "weight_size is too large": (
+        InvalidShapeError, "conv1d_weight", (ONE(1, 1, 4), (1, 1, 9), ONE(1, 1, 2)),
+        r"\. Twice the padding that fits: 6\. Kernels that fit: 3",
+    ),
     "an axis too many": (
         InvalidShapeError, "conv1d_input", ((1, 1, 3, 3), ONE(1, 1, 2, 2), ONE(1, 1, 2, 2)), "stride .* 2 here",
     ),

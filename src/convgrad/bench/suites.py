@@ -86,7 +86,7 @@ def cases(
 def shapes_file(path: Path) -> list[str]:
     """Return the problem lines of a file. A comment extends from # to the end of a line and is removed."""
     try:
-        lines = _lines(path.read_text(encoding="utf-8"))
+        lines = _lines(path.read_text(encoding="utf-8-sig"))
         for line in lines:
             notation.read(line)
     except (OSError, UnicodeDecodeError) as error:

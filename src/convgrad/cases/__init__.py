@@ -117,10 +117,10 @@ def _read(source: str | Path, limits: Limits) -> Iterator[Found]:
     dialect = _dialect(path) if there else None
     if dialect is not None:
         return dialect.found(path, limits)
-    wanted = "must be cases in a notation that is known here" if there else "no such file, and no problem"
-    if not there and re.fullmatch(r"[\w.]+:\w+", str(source)):
-        raise FileError(f"{source!s:.200}: {wanted}. Pass a function with --call {source!s:.200}")
-    raise FileError(f"{source!s:.200}: {wanted}; {_known()}")
+    if not there:
+        hint = f" Pass a function with --call {source!s:.200}" if re.fullmatch(r"[\w.]+:\w+", str(source)) else ""
+        raise FileError(f"{source!s:.200} is neither a file nor a problem line.{hint}")
+    raise FileError(f"{source!s:.200}: must be cases in a notation that is known here; {_known()}")
 
 
 def _read_folder(folder: Path, limits: Limits) -> Iterator[Found]:

@@ -50,7 +50,7 @@ FORMATS = of_program("hlo")
 KINDS = {"!quant": "quantised elements of type", "complex": "complex elements of type", "c": "complex elements of type"}
 START = 1 << 16  # bytes at the start of a file that are searched for the first words of a module
 _STATEMENT = re.compile(r"\s*(?:ROOT\s+)?%?[\w.\-:#]+\s*=\s|\s*\}|.*\{\s*$|\s*$")  # a statement's first or last line
-_HEADS = re.compile(rb"\A(?:\s|//[^\n]*\n)*(?:HloModule|ENTRY|module|func\.func)\b")
+_HEADS = re.compile(rb"\A(?:\xef\xbb\xbf)?(?:\s|//[^\n]*\n)*(?:HloModule|ENTRY|module|func\.func)\b")
 
 Shape = tuple[int, ...]
 

@@ -91,6 +91,7 @@ def parsed(text: str, where: str) -> Any:
         ...
     convgrad.errors.FileError: a.json: keys of an object must differ; 'op' stands twice
     """
+    text = text.removeprefix("\ufeff")  # the byte order mark of some editors
     try:
         return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_integer)
     except json.JSONDecodeError as error:

@@ -32,7 +32,8 @@ LARGEST_BATCH = 10**18
 
 def _direction(text: str) -> str:
     if text.upper() not in notation.DIRECTIONS:
-        raise NotationError(f"dir must be one of {', '.join(notation.DIRECTIONS)}; got {text!r:.80}")
+        directions, hint = ", ".join(notation.DIRECTIONS), notation.meant_direction(text)
+        raise NotationError(f"dir must be one of {directions}; got {text!r:.80}{hint}")
     return text.upper()
 
 

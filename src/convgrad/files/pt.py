@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import IO, Any
 
 import numpy as np
@@ -26,7 +27,7 @@ UNMAPPED = "only torch can find a tensor in a .pt file; use .safetensors"
 def members(file: IO[bytes], path: Path) -> Iterator[Members]:
     """Yield the tensors of a file by key. A tensor's data remain on disk until the tensor is read."""
     torch = package()
-    loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    loaded = _loaded(torch, path)
     tensors = {"": loaded} if isinstance(loaded, torch.Tensor) else loaded
     if not isinstance(tensors, dict):
         raise FileError(f"{path}: must hold a tensor, or tensors by key; got {type(tensors).__name__}")
@@ -36,6 +37,19 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
             raise FileError(f"{path}: must hold tensors by key; got {key!r:.80} with {type(tensor).__name__}")
         found[key] = Member(tensor.numel() * tensor.element_size(), partial(_array, tensor, torch), why_not=UNMAPPED)
     yield found
+
+
+def _loaded(torch: Any, path: Path) -> Any:
+    """Return what a file holds. PyTorch's own error advises to run the code of the file, so it is replaced."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except UnpicklingError:
+        safe = "Save a tensor, or tensors by key such as model.state_dict(), and not a module or other objects"
+        raise FileError(f"{path}: must hold only tensors, because code in a pickle is never run. {safe}") from None
+    except RuntimeError as error:
+        if "_use_new_zipfile_serialization" not in str(error):
+            raise
+        raise FileError(f"{path}: must be in the zip format of torch.save, its default; it is not") from None
 
 
 def _array(tensor: Any, torch: Any) -> Array:

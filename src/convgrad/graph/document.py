@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -64,7 +65,7 @@ def read_document(text: str | bytes, limits: Limits, spared: Spared) -> tuple[An
     if len(text) > limits.file_bytes:
         raise GraphError(f"$: the text must be at most {limits.file_bytes} bytes (file_bytes); it is longer")
     errors = "surrogatepass" if isinstance(text, str) else "strict"
-    data = text.encode(errors=errors) if isinstance(text, str) else text.removeprefix(b"\xef\xbb\xbf")
+    data = (text.encode(errors=errors) if isinstance(text, str) else text).removeprefix(codecs.BOM_UTF8)
     found = outline(data, limits)
     around = len(data) - (found.end - found.begin)
     if around > limits.op_bytes:

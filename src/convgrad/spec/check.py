@@ -261,7 +261,8 @@ def _choice_hint(attribute: Attribute, value: str) -> str:
     spelt = CHOICES.get(attribute.means, {}).get(value.lower(), layout)
     if spelt in attribute.choices:
         what = "auto_pad" if attribute.means == "auto_pad" else "layout"
-        return f". That {what} is called {spelt} here"
+        known = " (PyTorch's 'same')" if value.lower() == "same" else ""
+        return f". That {what} is called {spelt} here{known}"
     if layout in CONV_WEIGHTS and attribute.means == "weights_format":
         same = {"XIO": "XOI", "OIX": "IOX"}[layout]
         return (

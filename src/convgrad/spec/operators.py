@@ -7,6 +7,7 @@ convolution with src and dst exchanged: the ``src`` of ConvTranspose is the conv
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -254,6 +255,30 @@ OPERATORS: tuple[Operator, ...] = (
 )  # fmt: skip
 
 
+# Names of other libraries without their number of axes, underlines and capitals.
+_OF_OTHERS = {
+    **dict.fromkeys(("conv", "convolution", "convgeneraldilated", "depthwiseconv", "correlate"), "Convolution"),
+    **dict.fromkeys(("convtranspose", "convtransposed", "transposedconv", "deconv", "deconvolution"), "ConvTranspose"),
+    **dict.fromkeys(("convinput", "convbackpropinput", "convdgrad", "dgrad"), "ConvolutionBackwardData"),
+    **dict.fromkeys(
+        ("convweight", "convweights", "convbackpropfilter", "convwgrad", "wgrad"), "ConvolutionBackwardWeights"
+    ),
+    "convtransposeinput": "ConvTransposeBackwardData",
+    "convtransposeweight": "ConvTransposeBackwardWeights",
+    "biasaddgrad": "BiasAddBackward",
+}  # fmt: skip
+
+
+def of_others(name: str) -> str:
+    """Return the operator that another library calls by this name; "" for an unknown name.
+
+    >>> of_others("conv2d"), of_others("torch.nn.ConvTranspose3d"), of_others("conv1d_weight"), of_others("matmul")
+    ('Convolution', 'ConvTranspose', 'ConvolutionBackwardWeights', '')
+    """
+    last = re.split(r"[.:/]", name.lower())[-1]
+    return _OF_OTHERS.get(re.sub(r"[1-9]d|_", "", last), "")
+
+
 def rows(name: str) -> list[Operator]:
     """Return the rows of an operator: one, or two if generations share a name but not the order of operands.
 
@@ -272,7 +297,8 @@ def rows(name: str) -> list[Operator]:
         asked = name if isinstance(name, str) else str(getattr(name, "__name__", type(name).__name__))
         names = {row.name.lower(): row.name for row in OPERATORS}
         asked = asked[:200]
-        near = [names[one] for one in difflib.get_close_matches(asked.lower(), names, n=3, cutoff=0.5)]
+        close = difflib.get_close_matches(asked.lower(), names, n=3, cutoff=0.5)
+        near = [other] if (other := of_others(asked)) else [names[one] for one in close]
         hint = f"Did you mean {', '.join(near)}?" if near else f"It has {', '.join(names.values())}"
         refuse("O1", asked, f"the operator must be a name in the operator table. {hint}")
     return found

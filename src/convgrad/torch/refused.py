@@ -23,6 +23,7 @@ _COMMON = (
     (r"\bweights\b", "weight"),
     (r"\bstrides\b", "stride"),
     (r"\bdilations\b", "dilation"),
+    (r"\bpads_begin \+ pads_end that fit\b", "Twice the padding that fits"),
     (r"\bpads_begin\b", "padding"),
     (r"\bpads_end\b", "padding"),
     (r" \((?:OIX|IOX)\)", ""),  # PyTorch has only one layout of weights

@@ -118,7 +118,7 @@ def main(arguments: list[str]) -> int:
         print(__doc__)
         return 1
     try:
-        certificate = json.loads(Path(arguments[0]).read_text("utf-8"))
+        certificate = json.loads(Path(arguments[0]).read_text("utf-8-sig"))
         given = dict(argument.split("=", 1) for argument in arguments[1:])
         wrong = disagreements(certificate, {name: Path(path).read_bytes() for name, path in given.items()})
         said = f"element {certificate['index']} of {certificate['operator']}: {certificate['conclusions']['verdict']}"

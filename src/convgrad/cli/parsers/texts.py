@@ -6,8 +6,8 @@ from argparse import ArgumentTypeError
 
 LONGEST_S = 1e6
 MAX_ERROR = (
-    "the largest error, as a multiple of the error bound of direct summation (default 1); from about 8, Winograd"
-    " can compute 3x3 layers"
+    "Allow errors up to TIMES the error bound of direct summation (default 1). With 8 or more, 3x3 layers may use"
+    " Winograd."
 )
 TUNE = "choose plans by measurement, and store the times in the kernel cache; the bits of results do not change"
 
