@@ -59,27 +59,27 @@ def layers(
     value that is given twice is drawn twice as often.
 
     Args:
-        count: the number of layers.
-        seed: the seed of all values.
-        types: types of the arrays: f32, bf16, f16, f64, f8_e4m3 or f8_e5m2.
-        data_formats: layouts of src and diff_dst, NXC or NCX.
-        weights_formats: layouts of weights: XIO or OIX, and XOI or IOX if ``transposed``. By default, XIO and XOI go
+        count: The number of layers.
+        seed: The seed of all values.
+        types: Types of the arrays: f32, bf16, f16, f64, f8_e4m3 or f8_e5m2.
+        data_formats: Layouts of src and diff_dst, NXC or NCX.
+        weights_formats: Layouts of weights: XIO or OIX, and XOI or IOX if ``transposed``. By default, XIO and XOI go
             with NXC, and OIX and IOX with NCX.
-        axes: numbers of spatial axes.
-        groups: numbers of groups.
-        images: numbers of images.
-        channels: numbers of channels per group, of src and of dst. For example, ``groups=[32], channels=[1]`` are
+        axes: Numbers of spatial axes.
+        groups: Numbers of groups.
+        images: Numbers of images.
+        channels: Numbers of channels per group, of src and of dst. For example, ``groups=[32], channels=[1]`` are
             depthwise layers.
-        extents: extents of dst on a spatial axis; those of src if ``transposed``. The extents of the other side follow.
-        kernels: numbers of taps on an axis.
-        strides: strides on an axis.
-        dilations: dilations on an axis.
-        transposed: whether the layers are transposed convolutions.
+        extents: Extents of dst on a spatial axis; those of src if ``transposed``. The extents of the other side follow.
+        kernels: Numbers of taps on an axis.
+        strides: Strides on an axis.
+        dilations: Dilations on an axis.
+        transposed: Whether the layers are transposed convolutions.
 
     Pads at both ends are random, up to half of the dilated kernel. ``attributes`` has all attributes of a layer.
 
     Raises:
-        InvalidAttributeError: an argument has no values, or a value that no layer can have.
+        InvalidAttributeError: An argument has no values, or a value that no layer can have.
 
     >>> [layer] = layers(1, types=["bf16"], axes=[2])
     >>> print(layer)
