@@ -39,7 +39,7 @@ def faults(sentence: str) -> list[str]:
 
 def sentences(text: str) -> Iterator[str]:
     for paragraph in re.split(r"\n\s*\n", SECTIONS.split(text)[0]):
-        for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z`\"])", " ".join(paragraph.split())):
+        for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z`\"]|[a-z_]+: )", " ".join(paragraph.split())):
             if len(sentence.split()) > 2:
                 yield sentence
 
