@@ -95,7 +95,7 @@ def conv_transpose(
     high) are the pads of lhs with the zeros inserted. If ``use_consistent_padding`` is true, pairs are instead the pads
     of the convolution that is transposed. Then L = stride*(l - 1) + E - low - high. ``transpose_kernel`` reverses the
     taps and exchanges the channels of rhs. All other arguments are the same as in
-    :func:`convgrad.jax.conv_general_dilated`.
+    ``convgrad.jax.conv_general_dilated``.
 
     Follows jax.lax.conv_transpose.
 
