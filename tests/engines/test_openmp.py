@@ -123,8 +123,8 @@ def test_a_call_from_within_a_region_runs_alone(cores: openmp.Runtime) -> None:
         inner.append((threading.get_ident(), Seen(1).run(2, 1.0)))
 
     with convgrad.threads(pool="openmp"):
+        assert pools.helped(2, 1.0)  # before the region: on a busy machine, its team may sleep afterwards
         pools.run(driver(call), words(4), 64, 2, 1.0)
-        assert pools.helped(2, 1.0)
     assert len(inner) == 2
     assert all(threads == {caller} for caller, threads in inner)
 
