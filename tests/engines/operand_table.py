@@ -363,7 +363,8 @@ def run_group(group: Group, some: Sequence[Row] | None = None) -> Counter[str]:
         ran = ""
         for at_end in (True, False):
             ran = _among_pages(group, problem, arrays, strides, expected, isa, at_end, what)
-        assert ran or row.strided, f"the family did not run: {what}"
+        unaligned = row.bias == "in records" and group.family.run is _run_on_gpu  # GPUs refuse such strides
+        assert ran or row.strided or unaligned, f"the family did not run: {what}"
         done[ran] += 1
     return done
 
