@@ -1,4 +1,4 @@
-"""Nine networks that people train, written with torch.nn alone: what benchmarks of whole training steps run."""
+"""Eleven networks that people train, written with torch.nn alone, for benchmarks of whole training steps."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Residual(nn.Module):
         return self.act(self.body(x) + self.shortcut(x))
 
 
-def classifier(*features: nn.Module, channels: int) -> Layers:
-    return Layers(*features, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
+def classifier(*features: nn.Module, channels: int, classes: int = 1000) -> Layers:
+    return Layers(*features, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
 
 
 def resnet(blocks: tuple[int, ...], bottleneck: bool) -> Layers:
@@ -57,24 +57,24 @@ def resnet(blocks: tuple[int, ...], bottleneck: bool) -> Layers:
 class Excited(nn.Module):
     """Squeeze and excitation: channels are weighted by what their means say."""
 
-    def __init__(self, channels: int, squeezed: int) -> None:
+    def __init__(self, channels: int, squeezed: int, act: type = nn.SiLU, gate: type = nn.Sigmoid) -> None:
         super().__init__()
         self.weigh = Layers(
-            nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, squeezed, 1), nn.SiLU(), nn.Conv2d(squeezed, channels, 1),
-            nn.Sigmoid(),
-        )  # fmt: skip
+            nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, squeezed, 1), act(), nn.Conv2d(squeezed, channels, 1), gate()
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Weigh the channels."""
         return x * self.weigh(x)
 
 
-def inverted(inner: int, outer: int, expand: int, kernel: int, stride: int, act: type, excited: bool) -> nn.Module:
-    """Return an inverted residual block: 1x1 up, depthwise, 1x1 down."""
-    width = inner * expand
-    layers = [conv_bn(inner, width, 1, act=act)] if expand > 1 else []
+def inverted(
+    inner: int, width: int, outer: int, kernel: int, stride: int, act: type, excited: nn.Module | None
+) -> nn.Module:
+    """Return an inverted residual block: 1x1 up to ``width`` channels, depthwise, 1x1 down."""
+    layers: list[nn.Module] = [conv_bn(inner, width, 1, act=act)] if width > inner else []
     layers.append(conv_bn(width, width, kernel, stride, width, act))
-    layers += [Excited(width, max(1, inner // 4))] if excited else []
+    layers += [excited] if excited else []
     layers.append(conv_bn(width, outer, 1, act=nn.Identity))
     return Residual(Layers(*layers)) if stride == 1 and inner == outer else Layers(*layers)
 
@@ -85,7 +85,8 @@ def mobile(rows: tuple[tuple[int, ...], ...], first: int, last: int, act: type, 
     inner = first
     for expand, outer, count, stride, kernel in rows:
         for number in range(count):
-            layers.append(inverted(inner, outer, expand, kernel, 1 if number else stride, act, excited))
+            weigh = Excited(inner * expand, max(1, inner // 4)) if excited else None
+            layers.append(inverted(inner, inner * expand, outer, kernel, 1 if number else stride, act, weigh))
             inner = outer
     return classifier(*layers, conv_bn(inner, last, 1, act=act), channels=last)
 
@@ -98,6 +99,53 @@ EFFICIENTNET_B0 = (
     (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5), (6, 192, 4, 2, 5),
     (6, 320, 1, 1, 3),
 )  # fmt: skip
+
+
+MOBILENET_V3 = (  # kernel, width, channels, whether excited, activation, stride
+    (3, 16, 16, False, nn.ReLU, 1), (3, 64, 24, False, nn.ReLU, 2), (3, 72, 24, False, nn.ReLU, 1),
+    (5, 72, 40, True, nn.ReLU, 2), (5, 120, 40, True, nn.ReLU, 1), (5, 120, 40, True, nn.ReLU, 1),
+    (3, 240, 80, False, nn.Hardswish, 2), (3, 200, 80, False, nn.Hardswish, 1), (3, 184, 80, False, nn.Hardswish, 1),
+    (3, 184, 80, False, nn.Hardswish, 1), (3, 480, 112, True, nn.Hardswish, 1), (3, 672, 112, True, nn.Hardswish, 1),
+    (5, 672, 160, True, nn.Hardswish, 2), (5, 960, 160, True, nn.Hardswish, 1), (5, 960, 160, True, nn.Hardswish, 1),
+)  # fmt: skip
+
+
+def mobilenet_v3() -> Layers:
+    """Return MobileNetV3-Large."""
+    layers: list[nn.Module] = [conv_bn(3, 16, 3, 2, act=nn.Hardswish)]
+    inner = 16
+    for kernel, width, outer, excited, act, stride in MOBILENET_V3:
+        weigh = Excited(width, width // 4, nn.ReLU, nn.Hardsigmoid) if excited else None
+        layers.append(inverted(inner, width, outer, kernel, stride, act, weigh))
+        inner = outer
+    dense = [nn.Linear(960, 1280), nn.Hardswish(), nn.Dropout(0.2), nn.Linear(1280, 1000)]
+    return Layers(*layers, conv_bn(inner, 960, 1, act=nn.Hardswish), nn.AdaptiveAvgPool2d(1), nn.Flatten(), *dense)
+
+
+class Wide(nn.Module):
+    """A block of Wide-ResNet: normalisation and activation come before each 3x3 convolution."""
+
+    def __init__(self, inner: int, outer: int, stride: int) -> None:
+        super().__init__()
+        self.before = Layers(nn.BatchNorm2d(inner), nn.ReLU())
+        self.body = Layers(conv_bn(inner, outer, 3, stride), nn.Conv2d(outer, outer, 3, 1, 1, bias=False))
+        same = stride == 1 and inner == outer
+        self.shortcut = nn.Identity() if same else nn.Conv2d(inner, outer, 1, stride, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add the shortcut to the body's result."""
+        active = self.before(x)
+        return self.body(active) + (x if isinstance(self.shortcut, nn.Identity) else self.shortcut(active))
+
+
+def wide_resnet() -> Layers:
+    """Return Wide-ResNet-16-4 for the 32x32 images of CIFAR."""
+    layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, 1, 1, bias=False)]
+    inner = 16
+    for outer in (64, 128, 256):
+        layers += [Wide(inner, outer, 1 if outer == 64 else 2), Wide(outer, outer, 1)]
+        inner = outer
+    return classifier(*layers, nn.BatchNorm2d(inner), nn.ReLU(), channels=inner, classes=10)
 
 
 class ChannelNorm(nn.LayerNorm):
@@ -225,6 +273,8 @@ NETWORKS: Mapping[str, Network] = {
     "resnet18": Network(lambda: resnet((2, 2, 2, 2), False)),
     "resnet50": Network(lambda: resnet((3, 4, 6, 3), True)),
     "mobilenet_v2": Network(lambda: mobile(MOBILENET_V2, 32, 1280, nn.ReLU6, False)),
+    "mobilenet_v3": Network(mobilenet_v3),
+    "wide_resnet": Network(wide_resnet, (64, 3, 32, 32)),
     "efficientnet_b0": Network(lambda: mobile(EFFICIENTNET_B0, 32, 1280, nn.SiLU, True)),
     "convnext_t": Network(convnext),
     "unet": Network(UNet),
