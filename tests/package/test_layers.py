@@ -82,11 +82,16 @@ WORDS = {
     ),
     "jax": "frame site gate handler primitive call operators run window general kinds lax reproducible",
     "dask": "blocks chunks tasks fused graph call operators run",
-    "testing": "convolution products gradcheck layers",
+    "testing": "convolution products gradcheck layers same_bits",
     "graph": "limits kinds model resolve fuse given infer partition graph outline document reader writer explain dot",
     "torch": (
         "errors recorded extents problems cuda kernels traced strides operators flops refused plain complex_sums "
-        "expanded instead overrides arguments sizes functional grad fingerprint varying pristine modules steps report"
+        "expanded instead overrides arguments sizes functional grad fingerprint training varying pristine modules "
+        "steps report"
+    ),
+    "torch.training": (
+        "row caller elements functions sums products norms losses images indexed optimizers random fixed groups "
+        "context watch audit record processes"
     ),
 }
 ORDERS = {package: modules.split() for package, modules in WORDS.items()}

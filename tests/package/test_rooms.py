@@ -23,6 +23,7 @@ ROOMS = (
     "cases",
     "bench",
     "torch",
+    "training",
     "jax",
     "scale",
     "dask",

@@ -23,7 +23,7 @@ ALLOWED = {  # words of another library or format, and of our public interface
     "scale": {"chunks"},
     "cases": {"window", "most"},
     "jax": {"window"},
-    "torch": {"most"},
+    "torch": {"most", "gather"},
     "verify": {"blind"},
     "cli": {"blind", "role"},
 }

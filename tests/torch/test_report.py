@@ -82,6 +82,30 @@ def many(kinds: int, names: int = 40) -> dict[str, str]:
     return {f"{kind}.{'block.' * 20}{at}": f"Kind{kind}" for kind in range(kinds) for at in range(names)}
 
 
+def test_operators_of_a_step_have_places_and_cures() -> None:
+    model = ct.reproducible(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)))
+    rule, x = torch.optim.Adam(model.parameters()), torch.ones(2, 1, 5, 5)
+
+    def step() -> None:
+        nn.functional.silu(model(x)).square().mean().backward()
+        rule.step()
+
+    whole = ct.report(model, step=step)
+    *_, title, first, second, third, _, _, _ = str(whole).splitlines()
+    assert title.startswith("operators of the step that may vary: ")
+    assert all(line.endswith(".") and "test_report.py:" in line for line in (first, second, third))
+    assert len(whole.details().splitlines()) > len(str(whole).splitlines())
+    lines = whole.details().splitlines()
+    (silu,) = [line for line in lines if " aten::silu:" in line]
+    (norm,) = [line for line in lines if " aten::native_batch_norm:" in line]
+    assert silu.endswith(". Use another operator, because convgrad has no definition of this one.")
+    assert "1 (BatchNorm2d)" in norm
+    assert norm.endswith(". Use convgrad.torch.same_bits().")
+    with ct.same_bits(strict=False):
+        inside = ct.report(model, step=step)
+    assert [line.split(":")[2] for line in inside.operators.cures()] == ["silu", "silu_backward"]
+
+
 def test_any_report_has_at_most_25_lines() -> None:
     step = Step(1.0, (), ())
     with timed() as calls:

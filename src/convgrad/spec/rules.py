@@ -83,6 +83,11 @@ _ROWS = (
     ("P4", InvalidShapeError, "Parts are results of `partials` for problems that differ only in their images."),
     ("P5", InvalidShapeError,
      "Together, the parts contain every image once. Only the last part may end inside a leaf."),
+    # B: same bits of a training step
+    ("B1", UnsupportedError,
+     "`same_bits` needs PyTorch 2.9 or newer, and no other library that replaces the same operators."),
+    ("B2", UnsupportedError,
+     "In `same_bits`, an operator has a specified order of its sums, or never varies, unless `strict=False`."),
     # S: samples of a batch
     ("S1", InvalidShapeError, "`scale` has one value per image."),
     ("S2", InvalidAttributeError, "`max_norm` is a positive number."),

@@ -14,9 +14,12 @@ from convgrad.testing.products import (
     assert_linear_weight_gradient,
     assert_matrix_product,
 )
+from convgrad.testing.same_bits import Configuration, assert_batch_invariant, assert_same_bits
 
 __all__ = [
+    "Configuration",
     "Layer",
+    "assert_batch_invariant",
     "assert_bias_gradient",
     "assert_convolution",
     "assert_data_gradient",
@@ -24,6 +27,7 @@ __all__ = [
     "assert_linear_data_gradient",
     "assert_linear_weight_gradient",
     "assert_matrix_product",
+    "assert_same_bits",
     "assert_weight_gradient",
     "gradcheck",
     "layers",

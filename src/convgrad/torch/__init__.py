@@ -22,11 +22,20 @@ from convgrad.torch.functional import (
 from convgrad.torch.modules import original, reproducible
 from convgrad.torch.report import Report, report
 from convgrad.torch.steps import Step, Steps
+from convgrad.torch.training.audit import Audit, audit
+from convgrad.torch.training.context import same_bits
+from convgrad.torch.training.processes import PartsOfBatch, join_gradients
+from convgrad.torch.training.record import Difference, Run, first_difference, record
 
 __all__ = [
+    "Audit",
+    "Difference",
+    "PartsOfBatch",
     "Report",
+    "Run",
     "Step",
     "Steps",
+    "audit",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -36,9 +45,13 @@ __all__ = [
     "conv_transpose3d",
     "convolution",
     "fingerprint",
+    "first_difference",
     "grad",
+    "join_gradients",
     "linear",
     "original",
+    "record",
     "report",
     "reproducible",
+    "same_bits",
 ]

@@ -93,7 +93,8 @@ def reproducible(
     PyTorch's forward, a method of PyTorch's class was replaced, the layer is lazy and was never called, its parameters
     are f64 or complex128, or TorchScript compiled it. A forward may also call a function such as
     ``torch.nn.functional.conv2d``. `reproducible` finds only modules, so replace such a function with the function of
-    the same name in `convgrad.torch.functional`. If `reproducible` finds no layer, a warning lists the classes of the
+    the same name in `convgrad.torch.functional`, or train inside `same_bits`, which also fixes the bits of functions,
+    batch norm, losses and optimizers. If `reproducible` finds no layer, a warning lists the classes of the
     model's modules.
 
     Raises InvalidDataTypeError if the model is not a ``torch.nn.Module``, and InvalidAttributeError if ``max_error`` is
@@ -140,7 +141,7 @@ def _found(model: Any, linear: bool) -> str:
     return (
         f"found no convolution of torch.nn, so nothing has changed. The model's modules are {shown}.{hint} Layers of"
         " other libraries, quantized layers and functions that a forward calls are not found: call"
-        " convgrad.torch.conv2d there."
+        " convgrad.torch.conv2d there, or train inside convgrad.torch.same_bits()."
     )
 
 

@@ -8,12 +8,14 @@ from typing import Any
 
 from convgrad.torch.modules import is_convolution, is_reproducible, named_modules, unsupported, why_left_out
 from convgrad.torch.steps import Steps, measured
+from convgrad.torch.training.audit import Audit, audit
 from convgrad.torch.varying import DEPENDENCES, TRIED, VARIES_WITH
 from convgrad.words import counted
 
-_UNSEEN = "functions that a forward calls, such as torch.nn.functional.conv2d or torch.matmul, are not listed"
+_UNSEEN = "functions, losses and optimizers are not listed unless you pass step=; same_bits() fixes their bits, too"
 _COMPUTED = "layers of convgrad, with the same bits on any threads and instruction set"
 _VARYING = "modules of PyTorch that may have different bits"
+_OPERATORS = 6  # max operators of a step that are listed
 _WIDTH = 60  # max characters of names in a line; names beyond are left out
 
 
@@ -31,8 +33,9 @@ class Report:
     - ``unknown``: the classes of modules without children whose class was not measured. The measurements are of CPUs,
       so all modules of PyTorch are in this group if a parameter is on a GPU.
 
-    ``steps`` has the times of training steps if you passed inputs to `report`. ``print(report)`` shows at most 25
-    lines. ``details()`` returns a text with all names.
+    ``steps`` has the times of training steps if you passed inputs to `report`, and ``operators`` has the `Audit` of the
+    step that you passed. ``print(report)`` shows at most 25 lines, and up to 7 for a step. ``details()`` returns a text
+    with all names.
     """
 
     reproducible: Mapping[str, str] = field(default_factory=dict)
@@ -41,17 +44,23 @@ class Report:
     steady: Mapping[str, str] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
     steps: Steps | None = None
+    operators: Audit | None = None
 
     def __str__(self) -> str:
         """Return the report as text of at most 25 lines."""
-        return "\n".join(self._lines(_few))
+        return "\n".join(self._lines(_few, _OPERATORS))
 
     def details(self) -> str:
         """Return the report as text with the name of every module."""
-        return "\n".join(self._lines(_all))
+        return "\n".join(self._lines(_all, None))
 
-    def _lines(self, shown: Callable[[Mapping[str, list[str]], int], Iterable[str]]) -> Iterator[str]:
-        """Yield the report's lines. ``shown`` yields a group's lines, from its names by kind and a maximum."""
+    def _lines(
+        self, shown: Callable[[Mapping[str, list[str]], int], Iterable[str]], operators: int | None
+    ) -> Iterator[str]:
+        """Yield the report's lines. ``shown`` yields a group's lines, from its names by kind and a maximum.
+
+        ``operators`` is the maximum number of operators of the step.
+        """
         if self.reproducible:
             yield f"{_COMPUTED}: {len(self.reproducible)}"
             yield from shown(_by(self.reproducible), 2)
@@ -70,12 +79,17 @@ class Report:
             yield f"modules that did not vary where measured: {len(self.steady)}"
             yield from shown(_by(self.steady), 1)
         yield f"tried: {TRIED}"
-        yield _UNSEEN
+        if self.operators is None:
+            yield _UNSEEN
+        else:
+            cures = list(self.operators.cures())
+            yield f"operators of the step that may vary: {len(cures)}"
+            yield from cures[:operators]
         if self.steps is not None:
             yield from self.steps.lines()
 
 
-def report(model: Any, *inputs: Any) -> Report:
+def report(model: Any, *inputs: Any, step: Callable[[], Any] | None = None) -> Report:
     """Return a report on the settings that may change the bits of each module of a model. Read it with ``print``.
 
     If you pass ``inputs``, the report also runs training steps of ``model(*inputs)`` and shows their times:
@@ -91,6 +105,9 @@ def report(model: Any, *inputs: Any) -> Report:
     Args:
         model: Any ``torch.nn.Module``.
         inputs: Tensors, or tuples, lists and dicts of tensors.
+        step: A function without arguments that runs a training step: the forward pass, the loss, the backward pass and
+            the optimizer. The report runs it once, changes included, and lists its operators that may vary, each with
+            its place and with what to do about it.
 
     Raises:
         InvalidDataTypeError: The model is not a ``torch.nn.Module``. If you pass inputs: the model has a lazy module
@@ -107,7 +124,7 @@ def report(model: Any, *inputs: Any) -> Report:
     modules that did not vary where measured: 1
       ReLU: 1 module (1)
     tried: 1, 2, 3, 8 threads; AVX-512, AVX2, neither; 2 memory formats; few and many channels and positions, odd sizes
-    functions that a forward calls, such as torch.nn.functional.conv2d or torch.matmul, are not listed
+    functions, losses and optimizers are not listed unless you pass step=; same_bits() fixes their bits, too
     """
     made: dict[str, dict[str, Any]] = {
         place: {} for place in ("reproducible", "left_out", "varying", "steady", "unknown")
@@ -129,7 +146,8 @@ def report(model: Any, *inputs: Any) -> Report:
             made["steady"][name] = kind
         elif not any(module.children()):
             made["unknown"][name] = kind
-    return Report(**made, steps=measured(model, inputs) if inputs else None)
+    steps, operators = measured(model, inputs) if inputs else None, None if step is None else audit(step)
+    return Report(**made, steps=steps, operators=operators)
 
 
 def _measured(module: Any) -> str:

@@ -1,0 +1,139 @@
+"""The audit of a training step: its operators by group, with the modules and lines that call them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from convgrad.errors import InvalidDataTypeError
+from convgrad.torch.training.context import is_active, silent
+from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, group_of, rows
+from convgrad.torch.training.watch import Watcher
+from convgrad.words import counted
+
+_TITLES = {
+    VARIES: "may vary with threads, instruction set or memory format",
+    OURS: "computed by convgrad, in one order",
+    FIXED_GROUP: "never vary: they move data, or do one IEEE operation per element",
+}
+_COMPUTED_BY_PYTORCH = "may vary here, because PyTorch computed them outside same_bits()"
+_PLACES = 3  # max places in a line
+_CURES = {
+    "_scaled_dot_product": "Use torch.nn.attention.sdpa_kernel(SDPBackend.MATH)",
+    "_transformer_encoder": "Call torch.backends.mha.set_fastpath_enabled(False)",
+    "_native_multi_head": "Call torch.backends.mha.set_fastpath_enabled(False)",
+    "mkldnn_rnn": "Use torch.backends.mkldnn.flags(enabled=False)",
+    "allreduce": "Register convgrad.torch.join_gradients as the communication hook",
+}
+_OUTSIDE = "Use convgrad.torch.same_bits()"
+_NO_CURE = "Use another operator, because convgrad has no definition of this one"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The operators of a step by name. ``print(audit)`` shows them in three groups.
+
+    - ``varying``: operators whose bits may depend on threads, instruction set or memory format.
+    - ``ours``: operators that convgrad computes in one specified order, inside ``same_bits()``.
+    - ``fixed``: operators that never vary.
+
+    Each value counts the places of an operator: "module, FILE:LINE". ``inside`` is whether the step ran inside
+    ``same_bits()``. The audit is false if an operator may vary, so ``assert audit(step)`` works.
+    """
+
+    varying: Mapping[str, Counter[str]] = field(default_factory=dict)
+    ours: Mapping[str, Counter[str]] = field(default_factory=dict)
+    fixed: Mapping[str, Counter[str]] = field(default_factory=dict)
+    inside: bool = False
+
+    def __bool__(self) -> bool:
+        """Return whether no operator may vary, in the block in which the step ran."""
+        return not self.varying and (self.inside or not self.ours)
+
+    def __str__(self) -> str:
+        """Return the table as text."""
+        groups = {VARIES: self.varying, OURS: self.ours, FIXED_GROUP: self.fixed}
+        lines = []
+        for group, operators in groups.items():
+            calls = sum(places.total() for places in operators.values())
+            title = _TITLES[group] if self.inside or group != OURS else _COMPUTED_BY_PYTORCH
+            lines.append(f"{title}: {counted(len(operators), 'operator')}, {counted(calls, 'call')}")
+            lines += [] if group == FIXED_GROUP else self._operators(operators)
+        return "\n".join(lines)
+
+    def cures(self) -> Iterator[str]:
+        """Yield a line for each operator that varies in the block in which the step ran, with what to do about it."""
+        yield from self._operators({**self.varying, **({} if self.inside else self.ours)})
+
+    def _operators(self, operators: Mapping[str, Counter[str]]) -> Iterator[str]:
+        for name, places in sorted(operators.items(), key=lambda one: -one[1].total()):
+            shown = [place for place, _ in places.most_common(_PLACES)]
+            cure = self._cure(name)
+            line = f"  {places.total()} {name}: {'; '.join(shown)}{'; ...' if len(places) > _PLACES else ''}"
+            yield f"{line}. {cure}." if cure else line
+
+    def _cure(self, name: str) -> str:
+        """Return what the user can do about an operator; "" if nothing need be done."""
+        if name not in self.varying:
+            return "" if self.inside else _OUTSIDE
+        return next((cure for part, cure in _CURES.items() if part in name), _NO_CURE)
+
+
+def audit(step: Callable[[], Any]) -> Audit:
+    """Run a training step, and return its operators in three groups. Read the result with ``print``.
+
+    An operator that convgrad does not know is in the group of those that may vary, so the audit passes nothing over.
+    Inside ``same_bits()``, the step runs to its end even if an operator may vary.
+
+    Args:
+        step: A function without arguments that runs the forward pass, the loss, the backward pass and the optimizer.
+
+    Returns:
+        An `Audit`. It is true if no bit of the step may vary.
+
+    Raises:
+        InvalidDataTypeError: ``step`` cannot be called.
+
+    >>> import convgrad.torch as ct
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> with ct.same_bits():
+    ...     print(ct.audit(lambda: torch.nn.functional.silu(x).sum()))  # doctest: +ELLIPSIS
+    may vary with threads, instruction set or memory format: 1 operator, 1 call
+      1 aten::silu: <doctest ... Use another operator, because convgrad has no definition of this one.
+    computed by convgrad, in one order: 1 operator, 1 call
+      1 aten::sum: <doctest ...
+    never vary: they move data, or do one IEEE operation per element: 0 operators, 0 calls
+    """
+    if not callable(step):
+        raise InvalidDataTypeError(f"audit: step must be a function without arguments; got {type(step).__name__}")
+    groups: dict[str, dict[str, Counter[str]]] = {group: {} for group in _FIELDS.values()}
+
+    def see(name: str, place: str, results: Any, arguments: Any) -> None:
+        groups[_group_of_call(name, arguments)].setdefault(name, Counter())[place] += 1
+
+    with silent(), Watcher(see):
+        step()
+    return Audit(**{name: groups[group] for name, group in _FIELDS.items()}, inside=is_active())
+
+
+_FIELDS = {"varying": VARIES, "ours": OURS, "fixed": FIXED_GROUP}
+
+
+def _group_of_call(name: str, arguments: Any) -> str:
+    """Return the group of a call: a row serves only its types, dense tensors, and CPUs."""
+    group = group_of(name)
+    tensors = [one for one in tree_leaves(arguments) if isinstance(one, torch.Tensor)]
+    found = rows().get(name.removeprefix("aten::")) if group == OURS else None
+    if group != FIXED_GROUP and any(one.layout != torch.strided or one.device.type != "cpu" for one in tensors):
+        return VARIES if not name.startswith("convgrad::") else group
+    floats = [one for one in tensors if (one.is_floating_point() and one.dim()) or one.is_complex()]
+    if found is not None and any(one.dtype not in found[0].types for one in floats):
+        return VARIES
+    if found is not None and not floats and not any(one.is_floating_point() for one in tensors):
+        return FIXED_GROUP  # sums of integers are exact
+    return OURS if name.startswith("convgrad::") else group

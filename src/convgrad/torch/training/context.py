@@ -1,0 +1,276 @@
+"""The context that puts convgrad's operators in place of ATen's kernels on CPUs, and takes them back."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import ContextDecorator, ExitStack, contextmanager, nullcontext
+from contextvars import ContextVar, Token
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from convgrad.spec.rules import refuse
+from convgrad.torch.training.caller import line_of_caller
+from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, group_of, rows
+from convgrad.torch.training.row import LOW, Function, Row, Tensor
+
+_CPU = "CPU"
+_UNSERVED = ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU")  # layouts of no row
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What a context does about an operator that may vary: raise, warn, or neither."""
+
+    strict: bool
+    silent: bool = False
+
+
+_in_context: ContextVar[_Setting | None] = ContextVar("convgrad_same_bits", default=None)
+_started: list[_Setting] = []  # the contexts that `start` has opened, for all threads
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Let operators that may vary pass in a block of this thread, without errors and warnings."""
+    setting = _current()
+    token = _in_context.set(None if setting is None else _Setting(False, silent=True))
+    try:
+        yield
+    finally:
+        _in_context.reset(token)
+
+
+def is_active() -> bool:
+    """Return whether `same_bits` is in force in this thread or task."""
+    return _current() is not None
+
+
+def _current() -> _Setting | None:
+    return _in_context.get() or (_started[-1] if _started else None)
+
+
+class same_bits(ContextDecorator):
+    """Compute each training step with the same bits on any threads, instruction set and memory format.
+
+    In a ``with`` block of this thread or task, convgrad computes the operators of convolutions, matrix products, batch
+    norm, sums, losses and optimizers, in one specified order. It replaces ATen's kernels below autograd, so modules,
+    functions and custom forwards all use it. Functions that torch.compile has compiled run eagerly. ``same_bits()``
+    also decorates a function. Enter it around the training loop, because entering takes about 0.1 s.
+
+    In a notebook, ``session = same_bits().start()`` opens the context for all threads until ``session.stop()``.
+
+    Args:
+        strict: Whether an operator that may vary raises. If it is False, such an operator warns, and PyTorch computes
+            it. ``convgrad.torch.audit`` lists the operators of a step. Default: True.
+
+    Raises:
+        UnsupportedError: On entry, if PyTorch is older than 2.9, or if another library has replaced an operator. In
+            the block, if an operator may vary, or if it has tensors of a type, layout or device that convgrad does
+            not compute.
+
+    >>> with same_bits():
+    ...     torch.ones(1000, 1000).sum().item()
+    1000000.0
+    """
+
+    def __init__(self, *, strict: bool = True) -> None:
+        if not isinstance(strict, bool):  # A2
+            refuse("A2", "same_bits", f"strict must be True or False; got {strict!r:.200}")
+        self._setting = _Setting(strict)
+        self._tokens: list[Token[_Setting | None]] = []
+
+    def _recreate_cm(self) -> same_bits:
+        return same_bits(strict=self._setting.strict)  # each call of a decorated function has its own block
+
+    def __enter__(self) -> same_bits:
+        """Replace the kernels, unless a surrounding block has replaced them."""
+        _installation.acquire()
+        self._tokens.append(_in_context.set(self._setting))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take the kernels back at the end of the outermost block."""
+        try:
+            _in_context.reset(self._tokens.pop())
+        except ValueError:  # a generator was closed in another context, which never had the setting
+            pass
+        finally:
+            _installation.release()
+
+    def start(self) -> same_bits:
+        """Open the context for all threads, until `stop`."""
+        _installation.acquire()
+        _started.append(self._setting)
+        return self
+
+    def stop(self) -> None:
+        """Close the context that `start` has opened. Does nothing if it is closed."""
+        if self._setting in _started:
+            _started.remove(self._setting)
+            _installation.release()
+
+
+class _Installation:
+    """The replaced kernels of this process, and the number of contexts that use them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._open = ExitStack()
+        self._kernels: dict[tuple[str, str], Function] = {}  # kept alive, because other threads may still run them
+
+    def acquire(self) -> None:
+        """Install the kernels if nobody has."""
+        with self._lock:
+            if not self._users:
+                with ExitStack() as stack:
+                    self._install(stack)
+                    self._open = stack.pop_all()
+            self._users += 1
+
+    def release(self) -> None:
+        """Take the kernels back if nobody else uses them."""
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._open.close()
+
+    def _install(self, stack: ExitStack) -> None:
+        if not hasattr(torch.library, "get_kernel"):  # B1
+            refuse("B1", "same_bits", f"PyTorch must be 2.9 or newer; got {torch.__version__}")
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        libraries: dict[str, Any] = {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch warns about each replaced kernel
+            for name, key in _replaced():
+                space, _, operator = name.partition("::")
+                if space not in libraries:
+                    libraries[space] = torch.library.Library(space, "IMPL")
+                    stack.callback(libraries[space]._destroy)
+                if group_of(name) == OURS and f"{space}/{operator}/{key}" in torch.library._impls:  # B1
+                    refuse("B1", "same_bits", f"no other library may replace {name} on {key}; one has")
+                libraries[space].impl(operator, self._kernel(name, key), key, with_keyset=True)
+
+    def _kernel(self, name: str, key: str) -> Function:
+        """Return the function that computes or refuses an operator in the context, and calls ATen elsewhere."""
+        if (name, key) not in self._kernels:
+            original = torch.library.get_kernel(name, key).call_boxed
+            found = rows().get(name.removeprefix("aten::")) if key == _CPU else None
+            make = _refusing(name, key, original) if found is None else _computing(name, *found, original)
+            self._kernels[name, key] = make
+        return self._kernels[name, key]
+
+
+_installation = _Installation()
+
+
+def _replaced() -> Iterator[tuple[str, str]]:
+    """Yield the operators to replace, each with the dispatch key of its kernel."""
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    unserved = (*_UNSERVED, "CUDA") if torch.cuda.is_available() else _UNSERVED
+    for name in torch._C._dispatch_get_all_op_names():
+        group = group_of(name)
+        in_general = has(name, "CompositeExplicitAutograd") and not name.endswith("out")
+        has_own = (has(name, _CPU) or in_general) and not has(name, "CompositeImplicitAutograd")
+        if name.removeprefix("aten::") in rows() if group == OURS else group == VARIES and has_own:
+            yield name, _CPU
+        if group != FIXED_GROUP:
+            yield from ((name, key) for key in unserved if has(name, key))
+
+
+def _computing(name: str, row: Row, stores: str, original: Function) -> Function:
+    """Return the kernel of an operator that has a row."""
+    function, types, passed_on = row.function, row.types, row.passed_on
+    writes = "out" in inspect.signature(function).parameters
+    arguments = _schema(name).arguments
+    places = [at for at, one in enumerate(arguments) if str(one.type) == "Tensor" and not one.kwarg_only]
+    out_names = [one.name for one in arguments if one.is_out]
+
+    def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        is_number = False
+        for at in places:
+            if not isinstance(args[at], torch.Tensor):
+                args, is_number = _with_tensor(args, at), True
+        if _current() is None:
+            return original(keys, *args, **kwargs)
+        is_float = False
+        for tensor in _tensors((*args, *kwargs.values())):
+            if tensor.dtype in types:
+                is_float = True
+            elif tensor.dtype.is_complex or (tensor.dtype.is_floating_point and tensor.dim()):
+                return _refused(name, f"has no specified order for {tensor.dtype}", original, keys, args, kwargs)
+        is_low = is_number and any(tensor.dtype in LOW for tensor in _tensors(args))
+        outs = {out: kwargs.pop(out) for out in out_names}
+        if not is_float or (passed_on is not None and not is_low and passed_on(*args, **kwargs)):
+            return original(keys, *args, **kwargs, **outs)
+        with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():
+            if stores == "new":
+                return function(*args, **kwargs)
+            targets = (args[0],) if stores == "in place" else tuple(outs.values())
+            results = function(*args, **kwargs, **{"out": targets[0]} if writes else {})
+            _store(results if isinstance(results, tuple) else (results,), targets, stores == "out")
+            return targets[0] if len(targets) == 1 else targets
+
+    return kernel
+
+
+def _schema(name: str) -> Any:
+    packet, _, overload = name.removeprefix("aten::").partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")._schema
+
+
+def _with_tensor(args: tuple[Any, ...], at: int) -> tuple[Any, ...]:
+    """Return arguments with a tensor for the Python number at a place, where PyTorch passes ``x + 2`` like this."""
+    number, other = args[at], next(one for one in args if isinstance(one, torch.Tensor))
+    dtype = torch.result_type(other, number)
+    dtype = torch.float32 if dtype in LOW and other.dim() else dtype
+    return (*args[:at], torch.full((), number, dtype=dtype), *args[at + 1 :])
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    """Yield the tensors among values and lists of values."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _store(results: tuple[Tensor, ...], targets: tuple[Tensor, ...], resize: bool) -> None:
+    """Write results to the tensors that the caller passed; ``out`` tensors get the results' shapes."""
+    for result, target in zip(results, targets, strict=True):
+        if result is not target:
+            if resize and target.shape != result.shape:
+                target.resize_(result.shape)
+            target.copy_(result)
+
+
+def _refusing(name: str, key: str, original: Function) -> Function:
+    """Return the kernel of an operator that may vary."""
+    reason = "may vary" if key == _CPU else f"has no specified order for {key} tensors"
+
+    def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        if _current() is None:
+            return original(keys, *args, **kwargs)
+        return _refused(name, reason, original, keys, args, kwargs)
+
+    return kernel
+
+
+def _refused(name: str, reason: str, original: Function, keys: Any, args: Any, kwargs: Any) -> Any:
+    """Raise by rule B2 for an operator; in a block that is not strict, warn and let PyTorch compute it."""
+    setting = _current()
+    if setting is None or not setting.silent:
+        sentence = f"{name} {reason}, at {line_of_caller()}"
+        if setting is None or setting.strict:  # B2
+            refuse("B2", "same_bits", f"{sentence}. Use another operator, or pass strict=False to let it vary")
+        warnings.warn(f"same_bits: {sentence}", stacklevel=3)
+    return original(keys, *args, **kwargs)

@@ -1,0 +1,122 @@
+"""Operators that compute each element by itself: sums with a factor, square roots, interpolation, powers."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from convgrad.spec.rules import refuse
+from convgrad.torch.training.row import ELEMENTWISE, Function, Tensor, common_type, row, stored
+
+_SUM = "u abs(factor * other) + u abs(result)"
+
+
+def _without_factor(*_: Tensor, alpha: float = 1) -> bool:
+    return alpha == 1
+
+
+@row("add.Tensor", formula="self + (alpha * other)", bound=_SUM, types=ELEMENTWISE, passed_on=_without_factor)
+def add(self: Tensor, other: Tensor, *, alpha: float = 1, out: Tensor | None = None) -> Tensor:
+    """Return self + alpha*other, with two roundings."""
+    to, (x, y) = common_type(self, other)
+    return stored(torch.add, x, y * alpha, to, out)
+
+
+@row("sub.Tensor", formula="self - (alpha * other)", bound=_SUM, types=ELEMENTWISE, passed_on=_without_factor)
+def sub(self: Tensor, other: Tensor, *, alpha: float = 1, out: Tensor | None = None) -> Tensor:
+    """Return self - alpha*other, with two roundings."""
+    to, (x, y) = common_type(self, other)
+    return stored(torch.sub, x, y * alpha, to, out)
+
+
+@row("rsub.Tensor", formula="other - (alpha * self)", bound=_SUM, types=ELEMENTWISE, passed_on=_without_factor)
+def rsub(self: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
+    """Return other - alpha*self, with two roundings."""
+    return sub(other, self, alpha=alpha)
+
+
+@row(
+    "lerp.Scalar",
+    "lerp.Tensor",
+    formula="self + weight * (end - self) if abs(weight) < 0.5, else end - (end - self) * (1 - weight)",
+    bound="3 u (abs(self) + abs(end))",
+    types=ELEMENTWISE,
+)
+def lerp(self: Tensor, end: Tensor, weight: float | Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Return the value between two tensors, with a rounding after each operation."""
+    if isinstance(weight, torch.Tensor):
+        to, (x, y, w) = common_type(self, end, weight)
+        difference = y - x
+        return torch.where(w.abs() < 0.5, x + difference * w, y - difference * (1 - w)).to(to)
+    to, (x, y) = common_type(self, end)
+    if abs(weight) < 0.5:
+        return stored(torch.add, x, (y - x) * weight, to, out)
+    return stored(torch.sub, y, (y - x) * (1 - weight), to, out)
+
+
+@row(
+    "addcmul",
+    formula="self + (value * tensor1) * tensor2; value = 1 does not multiply",
+    bound="2 u abs(value * tensor1 * tensor2) + u abs(result)",
+    types=ELEMENTWISE,
+)
+def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1, out: Tensor | None = None) -> Tensor:
+    """Return self + value*tensor1*tensor2, with a rounding after each operation."""
+    to, (x, y, z) = common_type(self, tensor1, tensor2)
+    return stored(torch.add, x, (y if value == 1 else y * value) * z, to, out)
+
+
+@row(
+    "addcdiv",
+    formula="self + (value * tensor1) / tensor2; value = 1 does not multiply",
+    bound="2 u abs(value * tensor1 / tensor2) + u abs(result)",
+    types=ELEMENTWISE,
+)
+def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1, out: Tensor | None = None) -> Tensor:
+    """Return self + value*tensor1/tensor2, with a rounding after each operation."""
+    to, (x, y, z) = common_type(self, tensor1, tensor2)
+    return stored(torch.add, x, (y if value == 1 else y * value) / z, to, out)
+
+
+@row("sqrt", formula="the square root of IEEE 754", bound="u abs(result)", types=ELEMENTWISE)
+def sqrt(self: Tensor) -> Tensor:
+    """Return the square root by NumPy, because torch.sqrt is one ulp off for a fifth of all f32 numbers on CPUs."""
+    to, (x,) = common_type(self)
+    root = torch.empty_like(x)
+    with np.errstate(invalid="ignore"):
+        np.sqrt(x.detach().numpy(), out=root.numpy())
+    return root.to(to)
+
+
+@row("rsqrt", formula="1 / sqrt(self)", bound="2 u abs(result)", types=ELEMENTWISE)
+def rsqrt(self: Tensor) -> Tensor:
+    """Return the reciprocal of the square root, with two roundings."""
+    to, (x,) = common_type(self)
+    return (1 / sqrt(x)).to(to)
+
+
+_POWERS: dict[float, Function] = {
+    1: lambda x: x.clone(),
+    2: lambda x: x * x,
+    3: lambda x: (x * x) * x,
+    4: lambda x: (x * x) * (x * x),
+    0.5: sqrt,
+    -0.5: rsqrt,
+    -1: lambda x: 1 / x,
+    -2: lambda x: 1 / (x * x),
+}
+
+
+@row(
+    "pow.Tensor_Scalar",
+    formula="products, sqrt and division; exponents -2, -1, -0.5, 0.5, 1, 2, 3, 4",
+    bound="3 u abs(result)",
+    types=ELEMENTWISE,
+)
+def power(self: Tensor, exponent: float) -> Tensor:
+    """Return self**exponent for the exponents that products, square roots and divisions compute."""
+    if exponent not in _POWERS:
+        refuse("B2", "pow", f"exponent must be one of {', '.join(map(str, _POWERS))}; got {exponent}")
+    to, (x,) = common_type(self)
+    raised: Tensor = _POWERS[exponent](x)
+    return raised.to(to)

@@ -1,0 +1,52 @@
+"""Sums of rows that an index selects: index_add and the gradient of an embedding."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from convgrad.torch.training.row import SEQUENTIAL, Tensor, common_type, row
+
+_BOUND = "(number of terms) u sum(abs(terms))"
+
+
+def _add_rows(found: Tensor, index: Tensor, rows: Tensor) -> Tensor:
+    """Add rows to ``found`` at the places of an index, one after another in the order of the index."""
+    np.add.at(found.detach().numpy(), index.reshape(-1).numpy(), rows.detach().numpy())
+    return found
+
+
+@row(
+    "index_add",
+    formula="self + (alpha * source) at each place of index, in the order of index",
+    order=SEQUENTIAL,
+    bound=_BOUND,
+)
+def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+    """Return self plus the slices of source at the places of index."""
+    to, (x, y) = common_type(self, source)
+    if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < (self.shape[dim] if self.dim() else 1):
+        raise IndexError(f"index_add: index must be from 0 to {self.shape[dim] - 1}")
+    y = y if alpha == 1 else y * alpha
+    found = x.clone().reshape(x.shape or (1,))
+    _add_rows(found.movedim(dim, 0), index, y.reshape(y.shape or (1,)).movedim(dim, 0))
+    return found.reshape(x.shape).to(to)
+
+
+@row(
+    "embedding_dense_backward",
+    formula="sum of grad_output over the positions of each index, in their order; / frequency first, if scaled",
+    order=SEQUENTIAL,
+    bound=_BOUND,
+)
+def embedding_backward(
+    grad_output: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
+) -> Tensor:
+    """Return the gradient of an embedding's weights."""
+    places = indices.reshape(-1)
+    rows = grad_output.float().reshape(places.numel(), -1)
+    if scale_grad_by_freq:
+        rows = rows / torch.bincount(places, minlength=num_weights)[places].float().unsqueeze(1)
+    used = places != padding_idx
+    found = torch.zeros((num_weights, grad_output.shape[-1]))
+    return _add_rows(found, places[used], rows[used]).to(grad_output.dtype)

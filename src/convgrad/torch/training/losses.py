@@ -1,0 +1,242 @@
+"""Losses and softmax: elements by IEEE operations or elementary functions, then sums in one order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from convgrad.torch.training.functions import exp64, log1p64, log64
+from convgrad.torch.training.row import ROW_MAJOR, Tensor, common_type, row
+from convgrad.torch.training.sums import products, total
+
+_NONE, _MEAN = 0, 1  # values of ATen's `reduction`; 2 is the sum
+_REDUCED = "mean or sum of the losses"
+_DEPTH = "(h + 3) u sum(abs(losses)), / count for the mean"
+
+
+def _exp(x: Tensor) -> Tensor:
+    return exp64(x.to(torch.float64)).to(torch.float32)
+
+
+# -- softmax -------------------------------------------------------------------------------------------------------
+
+
+@row(
+    "_log_softmax",
+    formula="d = self - max; d - log(sum of exp(d)); exp and log in f64, then rounded to f32",
+    order=ROW_MAJOR,
+    bound="(h + 2) u + u abs(d) + u abs(result)",
+)
+def log_softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    """Return the logarithm of softmax along a dimension."""
+    x = self.float()
+    if not x.numel():
+        return torch.empty_like(x if half_to_float else self)
+    difference = x - x.amax(dim, keepdim=True)
+    logarithm = log64(total(_exp(difference), dim, True).to(torch.float64)).to(torch.float32)
+    return (difference - logarithm).to(torch.float32 if half_to_float else self.dtype)
+
+
+@row(
+    "_log_softmax_backward_data",
+    formula="grad_output - exp(output) * (sum of grad_output)",
+    order=ROW_MAJOR,
+    bound="(h + 2) u exp(output) sum(abs(grad_output)) + u abs(result)",
+)
+def log_softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+    """Return the gradient of log_softmax from its output."""
+    g = grad_output.float()
+    return (g - _exp(output) * total(g, dim, True)).to(input_dtype) if g.numel() else torch.empty_like(grad_output)
+
+
+@row(
+    "_softmax",
+    formula="e = exp(self - max) in f64, then rounded to f32; e / (sum of e)",
+    order=ROW_MAJOR,
+    bound="(h + 4) u result",
+)
+def softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    """Return softmax along a dimension."""
+    x = self.float()
+    if not x.numel():
+        return torch.empty_like(x if half_to_float else self)
+    e = _exp(x - x.amax(dim, keepdim=True))
+    return (e / total(e, dim, True)).to(torch.float32 if half_to_float else self.dtype)
+
+
+@row(
+    "_softmax_backward_data",
+    formula="output * (grad_output - sum of grad_output * output)",
+    order=ROW_MAJOR,
+    bound="abs(output) (h + 2) u sum(abs(grad_output output)) + 2 u abs(result)",
+)
+def softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+    """Return the gradient of softmax from its output."""
+    g, y = grad_output.float(), output.float()
+    return (y * (g - products(g, y, dim, True))).to(input_dtype) if g.numel() else torch.empty_like(grad_output)
+
+
+# -- classes -------------------------------------------------------------------------------------------------------
+
+
+@row(
+    "nll_loss_forward",
+    "nll_loss2d_forward",
+    formula="sum of -(weight * self) at the targets; the mean is divided by the sum of the weights",
+    order=ROW_MAJOR,
+    bound=_DEPTH,
+)
+def nll_loss(
+    self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
+) -> tuple[Tensor, Tensor]:
+    """Return the negative log likelihood, and the sum of the targets' weights."""
+    x, labels = (self, target) if self.dim() > 1 else (self.unsqueeze(0), target.reshape(1))
+    used = labels != ignore_index
+    index = torch.where(used, labels, 0)
+    losses = -x.float().gather(1, index.unsqueeze(1)).squeeze(1)
+    if weight is None:
+        all_weights = used.sum().float()  # a sum of integers
+    else:
+        weights = torch.where(used, weight.float()[index], 0)
+        losses, all_weights = losses * weights, total(weights)
+    losses = torch.where(used, losses, 0)
+    if reduction == _NONE:
+        return losses.reshape(target.shape).to(self.dtype), self.new_zeros(())
+    found = total(losses)
+    return (found / all_weights if reduction == _MEAN else found).to(self.dtype), all_weights.to(self.dtype)
+
+
+@row(
+    "nll_loss_backward",
+    "nll_loss2d_backward",
+    formula="-(weight * grad_output) at the targets, 0 elsewhere; the mean is divided by the sum of the weights",
+    bound="2 u abs(result)",
+)
+def nll_loss_backward(
+    grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int,
+    total_weight: Tensor,
+) -> Tensor:  # fmt: skip
+    """Return the gradient of the negative log likelihood."""
+    x, labels = (self, target) if self.dim() > 1 else (self.unsqueeze(0), target.reshape(1))
+    used = labels != ignore_index
+    index = torch.where(used, labels, 0)
+    gradient = grad_output.float() if reduction == _NONE else grad_output.float().expand(labels.shape)
+    if weight is not None:
+        gradient = gradient * weight.float()[index]
+    if reduction == _MEAN:
+        gradient = gradient / total_weight.float()
+    gradient = torch.where(used, -gradient.reshape(labels.shape), 0).to(self.dtype)
+    return torch.zeros_like(x).scatter(1, index.unsqueeze(1), gradient.unsqueeze(1)).reshape(self.shape)
+
+
+# -- differences ---------------------------------------------------------------------------------------------------
+
+
+def _reduce(losses: Tensor, reduction: int, to: torch.dtype) -> Tensor:
+    """Return the losses in the type ``to``, or their mean or sum."""
+    if reduction == _NONE:
+        return losses.to(to)
+    found = total(losses)
+    return (found / losses.numel() if reduction == _MEAN else found).to(to)
+
+
+def _spread(grad_output: Tensor, number: int, reduction: int) -> Tensor:
+    """Return the gradient of each loss."""
+    return grad_output.float() / number if reduction == _MEAN else grad_output.float()
+
+
+def _difference_loss(
+    name: str,
+    loss: Callable[[Tensor, float], Tensor],
+    slope: Callable[[Tensor, float], Tensor],
+    formulas: tuple[str, str],
+    default: float,
+) -> None:
+    """Add the two rows of a loss of d = self - target with a parameter; ``slope`` is its derivative by d."""
+
+    def forward(self: Tensor, target: Tensor, reduction: int = _MEAN, parameter: float = default) -> Tensor:
+        to, (x, y) = common_type(self, target)
+        return _reduce(loss(x - y, parameter), reduction, to)
+
+    def backward(
+        grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, parameter: float = default
+    ) -> Tensor:
+        to, (x, y) = common_type(self, target)
+        difference = x - y
+        return (_spread(grad_output, difference.numel(), reduction) * slope(difference, parameter)).to(to)
+
+    formula = f"d = self - target; {formulas[0]}; {_REDUCED}"
+    row(name, formula=formula, order=ROW_MAJOR, bound=_DEPTH)(forward)
+    gradient = f"(grad_output, / count for the mean) * {formulas[1]}"
+    row(f"{name}_backward", formula=gradient, bound="4 u abs(result)")(backward)
+
+
+_difference_loss("mse_loss", lambda d, _: d * d, lambda d, _: d * 2, ("d * d", "(2 * d)"), 0.0)
+_difference_loss(
+    "smooth_l1_loss",
+    lambda d, beta: torch.where(d.abs() < beta, (0.5 * d * d) / (beta or 1.0), d.abs() - 0.5 * beta),
+    lambda d, beta: torch.where(d.abs() < beta, d / (beta or 1.0), d.sign()),
+    ("0.5 * d * d / beta if abs(d) < beta, else abs(d) - 0.5 * beta", "(d / beta, or the sign of d)"),
+    1.0,
+)
+_difference_loss(
+    "huber_loss",
+    lambda d, delta: torch.where(d.abs() <= delta, 0.5 * d * d, delta * (d.abs() - 0.5 * delta)),
+    lambda d, delta: d.clamp(-delta, delta),
+    ("0.5 * d * d if abs(d) <= delta, else delta * (abs(d) - 0.5 * delta)", "(d from -delta to delta)"),
+    1.0,
+)
+
+
+# -- two classes ---------------------------------------------------------------------------------------------------
+
+
+@row(
+    "binary_cross_entropy",
+    formula="-(target * max(log(self), -100) + (1 - target) * max(log(1 - self), -100)) * weight, in f64, "
+    f"then rounded; {_REDUCED}",
+    order=ROW_MAJOR,
+    bound=_DEPTH,
+)
+def binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN) -> Tensor:
+    """Return the cross entropy of probabilities and targets from 0 to 1."""
+    if ((self < 0) | (self > 1)).any():
+        raise RuntimeError("binary_cross_entropy: all elements of input should be between 0 and 1")
+    x, t = self.to(torch.float64), target.to(torch.float64)
+    losses = -(t * log64(x).clamp(min=-100) + (1 - t) * log1p64(-x).clamp(min=-100))
+    losses = losses if weight is None else losses * weight
+    return _reduce(losses.to(torch.float32), reduction, self.dtype)
+
+
+@row(
+    "binary_cross_entropy_backward",
+    formula="(grad_output, / count for the mean) * (self - target) / max((1 - self) * self, 1e-12) * weight",
+    bound="6 u abs(result)",
+)
+def binary_cross_entropy_backward(
+    grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN
+) -> Tensor:
+    """Return the gradient of binary_cross_entropy with respect to the probabilities."""
+    x, t = self.float(), target.float()
+    found = _spread(grad_output, x.numel(), reduction) * (x - t) / ((1 - x) * x).clamp(min=1e-12)
+    return (found if weight is None else found * weight.float()).to(self.dtype)
+
+
+@row(
+    "binary_cross_entropy_with_logits",
+    formula="((1 - target) * self + p * (log1p(exp(-abs(self))) + max(-self, 0))) * weight, in f64, then rounded; "
+    f"p = 1 + (pos_weight - 1) * target; {_REDUCED}",
+    order=ROW_MAJOR,
+    bound=_DEPTH,
+)
+def binary_cross_entropy_with_logits(
+    self: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None,
+    reduction: int = _MEAN,
+) -> Tensor:  # fmt: skip
+    """Return the cross entropy of sigmoid(self) and targets from 0 to 1."""
+    x, t = self.to(torch.float64), target.to(torch.float64)
+    entropy = log1p64(exp64(-x.abs())) + (-x).clamp(min=0)
+    losses = (1 - t) * x + (entropy if pos_weight is None else entropy * ((pos_weight.to(x.dtype) - 1) * t + 1))
+    losses = losses if weight is None else losses * weight
+    return _reduce(losses.to(torch.float32), reduction, self.dtype)

@@ -1,0 +1,143 @@
+"""Convolutions and matrix products, by the kernels of convgrad."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from convgrad.engines.settings import accuracy
+from convgrad.torch import kernels
+from convgrad.torch.extents import Ints, less, rests_of
+from convgrad.torch.kernels import is_channels_last
+from convgrad.torch.training.row import OF_OPERATOR, Tensor, row
+
+_BOUND = "h u sum(abs(products))"
+Gradients = tuple[Tensor | None, ...]
+
+
+@row("convolution", formula="Convolution or ConvTranspose", order=OF_OPERATOR, bound=_BOUND)
+def convolution(
+    input: Tensor, weight: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+) -> Tensor:  # fmt: skip
+    """Return the convolution, plain or transposed."""
+    strides, pads, dilations, more = _per_axis(input, stride, padding, dilation, output_padding)
+    layer = dilations, groups, is_channels_last(input) or is_channels_last(weight), accuracy(None)
+    if transposed:
+        return kernels.data_gradient(input, weight, bias, None, strides, pads, pads, more, *layer)
+    return kernels.forward(input, weight, bias, strides, pads, pads, *layer)
+
+
+@row(
+    "convolution_backward",
+    formula="the data, weight and bias gradients of the operator",
+    order=OF_OPERATOR,
+    bound=_BOUND,
+)
+def convolution_backward(
+    grad_output: Tensor, input: Tensor, weight: Tensor, bias_sizes: Sequence[int] | None, stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+    output_mask: Sequence[bool],
+) -> Gradients:  # fmt: skip
+    """Return the gradients of a convolution with respect to input, weight and bias."""
+    strides, pads, dilations = _per_axis(input, stride, padding, dilation)
+    kernel, extents = tuple(weight.shape[2:]), tuple(input.shape[2:])
+    layer = dilations, groups, is_channels_last(input) or is_channels_last(weight), accuracy(None)
+    if not transposed:
+        given = grad_output, input, weight, tuple(output_mask), extents, kernel, strides, pads
+        return kernels.gradients(*given, *layer)
+    ends = less((0,) * len(pads), rests_of(grad_output.shape[2:], extents, kernel, strides, pads, dilations))
+    of_input, of_weight, of_bias = output_mask
+    return (
+        kernels.forward(grad_output, weight, None, strides, pads, ends, *layer) if of_input else None,
+        kernels.weight_gradient(grad_output, input, None, kernel, strides, pads, ends, *layer) if of_weight else None,
+        kernels.bias_gradient(grad_output) if of_bias else None,
+    )
+
+
+def _per_axis(input: Tensor, *attributes: Sequence[int]) -> list[Ints]:
+    """Return each attribute with one value per spatial axis; ATen accepts a single value for all axes."""
+    axes = input.dim() - 2
+    return [tuple(one) if len(one) == axes else tuple(one) * axes for one in attributes]
+
+
+# -- matrix products -----------------------------------------------------------------------------------------------
+
+
+_ONE_TAP = (1,), (0,), (0,), (1,)
+
+
+def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return the matrix product of (M, K) and (K, N), plus a bias (N,), as a convolution with one tap."""
+    if not (a.numel() and b.numel()):
+        zeros = a.new_zeros(a.shape[0], b.shape[1])
+        return zeros if bias is None else zeros + bias
+    return kernels.forward(a.unsqueeze(2), b.t().unsqueeze(2), bias, *_ONE_TAP, 1, False).squeeze(2)
+
+
+def _batched(a: Tensor, b: Tensor) -> Tensor:
+    """Return the matrix products of (B, M, K) and (B, K, N), as one convolution with B groups."""
+    batch, rows, inner = a.shape
+    columns = b.shape[2]
+    if not (a.numel() and b.numel()):
+        return a.new_zeros(batch, rows, columns)
+    src = a.transpose(0, 1).reshape(rows, batch * inner, 1)
+    weights = b.transpose(1, 2).reshape(batch * columns, inner, 1)
+    found = kernels.forward(src, weights, None, *_ONE_TAP, batch, False)
+    return found.reshape(rows, batch, columns).transpose(0, 1)
+
+
+@row("mm", formula="Convolution with one tap: rows are images, columns are channels", order=OF_OPERATOR, bound=_BOUND)
+def mm(self: Tensor, mat2: Tensor) -> Tensor:
+    """Return the product of two matrices."""
+    return product(self, mat2)
+
+
+@row("bmm", formula="Convolution with one tap and a group per product", order=OF_OPERATOR, bound=_BOUND)
+def bmm(self: Tensor, mat2: Tensor) -> Tensor:
+    """Return the products of two batches of matrices."""
+    return _batched(self, mat2)
+
+
+@row("mv", formula="mm with one column", order=OF_OPERATOR, bound=_BOUND)
+def mv(self: Tensor, vec: Tensor) -> Tensor:
+    """Return the product of a matrix and a vector."""
+    return product(self, vec.unsqueeze(1)).squeeze(1)
+
+
+@row("dot", "vdot", formula="mm of one row and one column", order=OF_OPERATOR, bound=_BOUND)
+def dot(self: Tensor, other: Tensor) -> Tensor:
+    """Return the inner product of two vectors."""
+    return product(self.unsqueeze(0), other.unsqueeze(1)).reshape(())
+
+
+_PLUS = "alpha * product + beta * self, in f32; a factor of 1 does not multiply; bf16 and f16 are rounded once"
+
+
+@row("addmm", formula=_PLUS, order=OF_OPERATOR, bound=f"{_BOUND} + 3 u abs(result)")
+def addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """Return the product of two matrices plus a matrix or a bias."""
+    if beta == alpha == 1 and self.dim() == 1 and self.shape == mat2.shape[1:] and self.dtype == mat1.dtype:
+        return product(mat1, mat2, self)
+    return _plus(self, product(mat1.float(), mat2.float()), beta, alpha, mat1.dtype)
+
+
+@row("addmv", formula=_PLUS, order=OF_OPERATOR, bound=f"{_BOUND} + 3 u abs(result)")
+def addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """Return the product of a matrix and a vector plus a vector."""
+    return _plus(self, mv(mat.float(), vec.float()), beta, alpha, mat.dtype)
+
+
+@row("baddbmm", formula=_PLUS, order=OF_OPERATOR, bound=f"{_BOUND} + 3 u abs(result)")
+def baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """Return the products of two batches of matrices plus a batch."""
+    return _plus(self, _batched(batch1.float(), batch2.float()), beta, alpha, batch1.dtype)
+
+
+def _plus(self: Tensor, found: Tensor, beta: float, alpha: float, to: torch.dtype) -> Tensor:
+    found = found if alpha == 1 else found * alpha
+    if beta != 0:
+        added = self.float() if beta == 1 else self.float() * beta
+        found = found + added
+    return found.to(to)

@@ -1,0 +1,1 @@
+"""Tests of ``convgrad.torch.training``: one hash for a training step."""

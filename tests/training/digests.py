@@ -1,0 +1,66 @@
+"""Hashes of the results of all operators of a table, by case; run as a program, for an instruction set of PyTorch.
+
+``python -m tests.training.digests TABLE TIER`` prints them as JSON. TABLE is fixed or rows, TIER quick or long.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from convgrad.torch import same_bits
+from tests.training import fixed_cases, row_cases
+
+F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
+FORMATS = False, True
+Found = Iterator[tuple[str, str]]  # the case, which all settings share, and the hash
+
+
+def digest(results: Any) -> str:
+    """Return a hash of tensors' types, shapes and elements in row-major order."""
+    found = hashlib.sha256()
+    for one in tree_leaves(results):
+        if isinstance(one, torch.Tensor):
+            here = one.detach().resolve_conj().resolve_neg().contiguous()
+            found.update(f"{one.dtype} {tuple(one.shape)}".encode())
+            found.update(here.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:12]
+
+
+def fixed(is_long: bool) -> Found:
+    if is_long:
+        settings = [*product((1, 2, 3, 4), (F32, BF16), fixed_cases.SHAPES, FORMATS)]
+    else:
+        settings = [(1, F32, "odd", False), (2, F32, "odd", True), (1, F32, "large", False), (3, F32, "large", True)]
+    for threads, dtype, shape, last in settings:
+        torch.set_num_threads(threads)
+        for name, call in fixed_cases.CASES.items():
+            torch.manual_seed(0)
+            found = call(*fixed_cases.operands(fixed_cases.SHAPES[shape], dtype, last))
+            yield f"{name} {dtype} {shape}", digest(found)
+
+
+def rows(is_long: bool) -> Found:
+    settings = [*zip((1, 3), FORMATS, strict=True)] if not is_long else [*product((1, 2, 3), FORMATS)]
+    with same_bits():
+        for (threads, last), dtype in product(settings, (F32, BF16, F16)):
+            torch.set_num_threads(threads)
+            for name in row_cases.CASES:
+                draw = row_cases.drawing(dtype, last, integers=False)
+                yield f"{name} {dtype}", digest(row_cases.results(name, draw))
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    made: dict[str, list[str]] = {}
+    for case, one in {"fixed": fixed, "rows": rows}[sys.argv[1]](sys.argv[2] == "long"):
+        made.setdefault(case, []).append(one)
+    print(json.dumps(made))

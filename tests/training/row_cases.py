@@ -1,0 +1,161 @@
+"""A call of each operator that `same_bits` computes, on tensors of small integers or of real numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+Draw = Callable[..., torch.Tensor]  # a shape -> a tensor of the type, format and numbers under test
+Call = Callable[[Draw], tuple[Any, ...]]
+IMAGES = 3, 4, 6, 8
+_OPTIONS = dict[str, Any]
+
+
+def _labels(shape: tuple[int, ...], classes: int) -> torch.Tensor:
+    labels = torch.arange(int(np.prod(shape))).reshape(shape) % classes
+    labels.reshape(-1)[0] = -100
+    return labels
+
+
+def _two_or_half(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(x > 0, 2.0, 0.5).to(x.dtype)
+
+
+def _adam(d: Draw) -> tuple[Any, ...]:
+    lists = [[d(5, 7), d(3)] for _ in range(2)]
+    squares = [[abs(one) for one in (d(5, 7), d(3))] for _ in range(2)]
+    return (*lists, [d(5, 7), d(3)], *squares, [torch.tensor(3.0), torch.tensor(3.0)])
+
+
+_CONV = (2, 1), (1, 0), (1, 1)
+_STATS = False, 0.25, 0.5
+CASES: dict[str, tuple[Call, _OPTIONS]] = {
+    "add.Tensor": (lambda d: (d(*IMAGES), d(4, 1, 1)), {"alpha": 3}),
+    "sub.Tensor": (lambda d: (d(*IMAGES), d(*IMAGES)), {"alpha": 3}),
+    "rsub.Tensor": (lambda d: (d(*IMAGES), d(*IMAGES)), {"alpha": 3}),
+    "lerp.Scalar": (lambda d: (d(*IMAGES), d(*IMAGES), 0.25), {}),
+    "lerp.Tensor": (lambda d: (d(*IMAGES), d(*IMAGES), abs(d(*IMAGES)) / 4), {}),
+    "addcmul": (lambda d: (d(*IMAGES), d(*IMAGES), d(*IMAGES)), {"value": 0.5}),
+    "addcdiv": (lambda d: (d(*IMAGES), d(*IMAGES), _two_or_half(d(*IMAGES))), {"value": 0.5}),
+    "sqrt": (lambda d: (d(*IMAGES) ** 2,), {}),
+    "rsqrt": (lambda d: (_two_or_half(d(*IMAGES)) ** 2,), {}),
+    "pow.Tensor_Scalar": (lambda d: (d(*IMAGES), 3), {}),
+    **{name: (lambda d: (d(*IMAGES),), {}) for name in ("exp", "sigmoid", "tanh", "log_sigmoid_forward")},
+    "log": (lambda d: (abs(d(*IMAGES)) + 1,), {}),
+    "log1p": (lambda d: (abs(d(*IMAGES)),), {}),
+    "sigmoid_backward": (lambda d: (d(*IMAGES), d(*IMAGES)), {}),
+    "tanh_backward": (lambda d: (d(*IMAGES), d(*IMAGES)), {}),
+    "log_sigmoid_backward": (lambda d: (d(*IMAGES), d(*IMAGES), torch.empty(0)), {}),
+    "sum": (lambda d: (d(*IMAGES),), {}),
+    "sum.dim_IntList": (lambda d: (d(*IMAGES), [0, 3]), {}),
+    "mean": (lambda d: (d(4, 4, 8, 8),), {}),
+    "mean.dim": (lambda d: (d(3, 5, 8, 4), [-1, -2], True), {}),
+    "var.correction": (lambda d: (d(3, 4, 8, 8), [2, 3]), {"correction": 1}),
+    "var_mean.correction": (lambda d: (d(3, 4, 8, 8), [0, 2]), {"correction": 0}),
+    "std.correction": (lambda d: (d(3, 4, 8, 8), [1]), {"correction": 1}),
+    "linalg_vector_norm": (lambda d: (d(*IMAGES), 1), {}),
+    "convolution": (lambda d: (d(*IMAGES), d(8, 2, 3, 2), d(8), *_CONV, False, (0, 0), 2), {}),
+    "convolution_backward": (
+        lambda d: (d(3, 8, 3, 7), d(*IMAGES), d(8, 2, 3, 2), [8], *_CONV, False, (0, 0), 2, [True] * 3),
+        {},
+    ),
+    "mm": (lambda d: (d(5, 300), d(300, 7)), {}),
+    "bmm": (lambda d: (d(3, 5, 9), d(3, 9, 7)), {}),
+    "mv": (lambda d: (d(5, 9), d(9)), {}),
+    "dot": (lambda d: (d(999), d(999)), {}),
+    "vdot": (lambda d: (d(999), d(999)), {}),
+    "addmm": (lambda d: (d(7), d(5, 9), d(9, 7)), {"beta": 2, "alpha": 3}),
+    "addmv": (lambda d: (d(5), d(5, 9), d(9)), {"beta": 2}),
+    "baddbmm": (lambda d: (d(3, 5, 7), d(3, 5, 9), d(3, 9, 7)), {"alpha": 0.5}),
+    "_adaptive_avg_pool2d": (lambda d: (d(3, 4, 8, 4), [4, 2]), {}),
+    "_adaptive_avg_pool3d": (lambda d: (d(3, 4, 8, 4, 4), [4, 2, 1]), {}),
+    "_adaptive_avg_pool2d_backward": (lambda d: (d(3, 4, 4, 2), d(3, 4, 8, 4)), {}),
+    "_adaptive_avg_pool3d_backward": (lambda d: (d(3, 4, 4, 2, 1), d(3, 4, 8, 4, 4)), {}),
+    "upsample_linear1d": (lambda d: (d(3, 4, 8), [16], False), {}),
+    "upsample_bilinear2d": (lambda d: (d(*IMAGES), [12, 16], False), {}),
+    "upsample_trilinear3d": (lambda d: (d(2, 3, 4, 3, 5), [8, 6, 10], False), {}),
+    "upsample_linear1d_backward": (lambda d: (d(3, 4, 16), [16], [3, 4, 8], False), {}),
+    "upsample_bilinear2d_backward": (lambda d: (d(3, 4, 12, 16), [12, 16], [3, 4, 6, 8], False), {}),
+    "upsample_trilinear3d_backward": (lambda d: (d(2, 3, 8, 6, 10), [8, 6, 10], [2, 3, 4, 3, 5], False), {}),
+    "index_add": (lambda d: (d(5, 7), 1, torch.arange(20) % 7, d(5, 20)), {"alpha": 2}),
+    "embedding_dense_backward": (lambda d: (d(4, 5, 6), torch.arange(20).reshape(4, 5) % 7, 8, 3, False), {}),
+    "_log_softmax": (lambda d: (d(*IMAGES), 1, False), {}),
+    "_softmax": (lambda d: (d(*IMAGES), 1, False), {}),
+    "_log_softmax_backward_data": (lambda d: (d(9, 40), d(9, 40), 1, torch.float32), {}),
+    "_softmax_backward_data": (lambda d: (d(9, 40), d(9, 40), 1, torch.float32), {}),
+    "nll_loss_forward": (lambda d: (d(9, 5), _labels((9,), 5), abs(d(5)), 1, -100), {}),
+    "nll_loss2d_forward": (lambda d: (d(*IMAGES), _labels((3, 6, 8), 4), None, 2, -100), {}),
+    "nll_loss_backward": (lambda d: (d(), d(9, 5), _labels((9,), 5), abs(d(5)), 1, -100, 1 + d() ** 2), {}),
+    "nll_loss2d_backward": (lambda d: (d(), d(*IMAGES), _labels((3, 6, 8), 4), None, 2, -100, d()), {}),
+    **{name: (lambda d: (d(4, 4, 8, 8), d(4, 4, 8, 8)), {}) for name in ("mse_loss", "smooth_l1_loss", "huber_loss")},
+    "mse_loss_backward": (lambda d: (d(), d(4, 4, 8, 8), d(4, 4, 8, 8), 1), {}),
+    "smooth_l1_loss_backward": (lambda d: (d(), d(4, 4, 8, 8), d(4, 4, 8, 8), 1, 2.0), {}),
+    "huber_loss_backward": (lambda d: (d(), d(4, 4, 8, 8), d(4, 4, 8, 8), 1, 2.0), {}),
+    "binary_cross_entropy": (lambda d: (abs(d(*IMAGES)) / 8, abs(d(*IMAGES)) / 8), {}),
+    "binary_cross_entropy_backward": (lambda d: (d(), abs(d(*IMAGES)) / 8, abs(d(*IMAGES)) / 8), {}),
+    "binary_cross_entropy_with_logits": (lambda d: (d(*IMAGES), abs(d(*IMAGES)) / 8, None, abs(d(8))), {}),
+    "native_batch_norm": (lambda d: (d(*IMAGES), d(4), d(4), d(4), abs(d(4)), *_STATS), {}),
+    "_native_batch_norm_legit": (lambda d: (d(*IMAGES), d(4), d(4), d(4), abs(d(4)), True, 0.25, 0.5), {}),
+    "_native_batch_norm_legit.no_stats": (lambda d: (d(*IMAGES), d(4), d(4), True, 0.25, 0.5), {}),
+    "native_batch_norm_backward": (
+        lambda d: (d(*IMAGES), d(*IMAGES), d(4), None, None, d(4), abs(d(4)), True, 0.5, [True] * 3),
+        {},
+    ),
+    "uniform_": (lambda d: (d(*IMAGES), -1.0, 2.0), {}),
+    "bernoulli_.float": (lambda d: (d(*IMAGES), 0.25), {}),
+    "bernoulli_.Tensor": (lambda d: (d(*IMAGES), abs(d(*IMAGES)) / 8), {}),
+    "exponential_": (lambda d: (d(*IMAGES), 2.0), {}),
+    "normal_": (lambda d: (d(*IMAGES), 1.0, 2.0), {}),
+    "_fused_sgd_": (
+        lambda d: ([d(5, 7), d(3)], [d(5, 7), d(3)], [d(5, 7), d(3)]),
+        {"weight_decay": 0.25, "momentum": 0.5, "lr": 0.125, "dampening": 0.25, "nesterov": False, "maximize": False,
+         "is_first_step": False},
+    ),
+    **{
+        name: (_adam, {"lr": 0.125, "beta1": 0.5, "beta2": 0.25, "weight_decay": 0.25, "eps": 0.5, "amsgrad": True,
+                       "maximize": True})
+        for name in ("_fused_adam_", "_fused_adamw_")
+    },
+}  # fmt: skip
+# Their results are exact on small integers, so PyTorch's results in f64 have the same values.
+_EXACT = """
+    add.Tensor sub.Tensor rsub.Tensor lerp.Scalar lerp.Tensor addcmul addcdiv sqrt rsqrt pow.Tensor_Scalar
+    sigmoid_backward tanh_backward sum sum.dim_IntList mean mean.dim linalg_vector_norm convolution
+    convolution_backward mm bmm mv dot vdot addmm addmv baddbmm _adaptive_avg_pool2d _adaptive_avg_pool3d
+    _adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward upsample_linear1d upsample_bilinear2d
+    upsample_trilinear3d upsample_linear1d_backward upsample_bilinear2d_backward upsample_trilinear3d_backward
+    index_add embedding_dense_backward mse_loss smooth_l1_loss huber_loss mse_loss_backward
+    smooth_l1_loss_backward huber_loss_backward nll_loss2d_forward nll_loss2d_backward
+"""
+EXACT = frozenset(_EXACT.split())
+
+
+def drawing(dtype: torch.dtype, last: bool, seed: int = 0, integers: bool = True) -> Draw:
+    """Return a function that draws tensors: integers from -4 to 4, or normal numbers."""
+    rng = np.random.default_rng(seed)
+
+    def draw(*shape: int) -> torch.Tensor:
+        values = rng.integers(-4, 5, shape) if integers else rng.standard_normal(shape)
+        tensor = torch.from_numpy(np.asarray(values, np.float64)).to(dtype)
+        formats = {4: torch.channels_last, 5: torch.channels_last_3d} if last else {}
+        return tensor.contiguous(memory_format=formats.get(tensor.dim(), torch.contiguous_format))
+
+    return draw
+
+
+def operator(name: str) -> Any:
+    """Return an operator of ATen by its name, such as "add.Tensor"."""
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+def results(name: str, draw: Draw) -> Any:
+    """Call an operator, and return its results and the lists that it wrote to."""
+    make, options = CASES[name]
+    torch.manual_seed(0)
+    arguments = make(draw)
+    found = operator(name)(*arguments, **options)
+    return arguments if found is None else (found, arguments) if name.endswith("_legit") else found

@@ -1,0 +1,119 @@
+"""`audit`, `record` and `first_difference`: operators by group, with their places."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import convgrad.torch as ct
+from convgrad.errors import FileError, InvalidDataTypeError
+from convgrad.torch.training.groups import group_of
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4 * 36, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(F.relu(self.norm(self.conv(x))).flatten(1))
+
+
+def step(model: nn.Module, activation: object = None) -> object:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    x, labels = torch.rand(4, 3, 8, 8), torch.arange(4)
+
+    def run() -> None:
+        y = model(x)
+        y = y if activation is None else activation(y)
+        F.cross_entropy(y, labels).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return run
+
+
+def test_nothing_varies_in_a_step() -> None:
+    with ct.same_bits():
+        found = ct.audit(step(Net()))
+    assert found
+    assert not found.varying
+    assert {"aten::convolution", "aten::native_batch_norm", "aten::addmm", "aten::_log_softmax"} <= set(found.ours)
+    assert "conv (Conv2d), test_audit.py" in next(iter(found.ours["aten::convolution"]))
+    assert "aten::relu" in found.fixed
+
+
+def test_planted_silu_is_named() -> None:
+    with ct.same_bits():
+        found = ct.audit(step(Net(), F.silu))
+    assert not found
+    assert set(found.varying) == {"aten::silu", "aten::silu_backward"}
+    text = str(found)
+    assert text.splitlines()[0] == "may vary with threads, instruction set or memory format: 2 operators, 2 calls"
+    assert "backward of Silu, test_audit.py" in text
+
+
+def test_outside_the_context_the_table_says_so() -> None:
+    found = ct.audit(step(Net()))
+    assert not found
+    assert "may vary here, because PyTorch computed them outside same_bits(): " in str(found)
+    assert ". Use convgrad.torch.same_bits()." in str(found)
+
+
+def test_types_and_layouts_without_a_row_may_vary() -> None:
+    found = ct.audit(
+        lambda: (torch.ones(3, dtype=torch.float64).sum(), torch.ones(2, 2).to_sparse() @ torch.ones(2, 2))
+    )
+    assert {"aten::sum", "aten::mm", "aten::_to_sparse"} & set(found.varying) >= {"aten::sum"}
+
+
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [
+        ("aten::add_.Tensor", "ours"), ("aten::_foreach_lerp_.Scalar", "ours"), ("aten::_foreach_exp", "ours"),
+        ("aten::_foreach_sin", "may vary"), ("aten::_foreach_mul_.Tensor", "fixed"), ("aten::view", "fixed"),
+        ("aten::silu", "may vary"), ("other::operator", "may vary"), ("c10d::allreduce_", "may vary"),
+        ("c10d::allgather_", "fixed"), ("convgrad::forward", "fixed"),
+    ],
+)  # fmt: skip
+def test_groups(name: str, group: str) -> None:
+    assert group_of(name) == group
+
+
+def test_audit_needs_a_function() -> None:
+    for function in (ct.audit, ct.record):
+        with pytest.raises(InvalidDataTypeError, match="step must be a function without arguments; got NoneType"):
+            function(None)  # type: ignore[arg-type]
+
+
+def test_first_difference_names_module_and_operator(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Net().eval()
+    x = torch.rand(4, 3, 8, 8)
+    with torch.no_grad():
+        before = ct.record(lambda: model(x))
+        assert ct.first_difference(before, ct.record(lambda: model(x))) is None
+        model.norm.weight[1] += 2.0**-20
+        after = ct.record(lambda: model(x))
+    found = ct.first_difference(before, after)
+    assert found is not None
+    assert found.left is not None
+    assert found.left.operator == "aten::native_batch_norm"
+    assert found.left.place.startswith("norm (BatchNorm2d)")
+    before.save(tmp_path / "run.jsonl")
+    assert ct.first_difference(tmp_path / "run.jsonl", after) == found
+    (tmp_path / "bad.jsonl").write_text("{}")
+    for path in ("bad.jsonl", "none.jsonl"):
+        with pytest.raises(FileError, match=r"must be a file of Run\.save"):
+            ct.first_difference(tmp_path / path, after)
+
+
+def test_first_difference_of_other_lengths() -> None:
+    x = torch.ones(3)
+    left, right = ct.record(lambda: x + 1), ct.record(lambda: (x + 1) * 2)
+    assert str(ct.first_difference(left, right)).startswith("one run ends before call 1: aten::mul.Tensor at ")
+    assert "in one run, and aten::mul.Tensor" in str(ct.first_difference(left, ct.record(lambda: x * 2)))

@@ -1,0 +1,159 @@
+"""Every operator that `same_bits` computes: exact on integers, with the same bits in all formats and variants."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+import convgrad
+from convgrad.torch import same_bits
+from convgrad.torch.training.groups import rows
+from convgrad.torch.training.row import ROWS, overloads_of
+from tests.training.digests import digest
+from tests.training.row_cases import CASES, EXACT, drawing, operator, results
+
+pytestmark = pytest.mark.usefixtures("installed")
+F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
+
+
+def test_each_row_has_a_case() -> None:
+    of_rows = {name for row in ROWS for name in row.names}
+    assert of_rows - {f"{name}.tensor_lr" for name in CASES} == set(CASES)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("name", sorted(EXACT))
+def test_exact_on_integers(name: str, last: bool) -> None:
+    expected = results(name, drawing(torch.float64, False))
+    with same_bits():
+        found = results(name, drawing(F32, last))
+    for a, b in zip(tree_leaves(found), tree_leaves(expected), strict=True):
+        if isinstance(a, torch.Tensor) and a.is_floating_point():
+            torch.testing.assert_close(a.double(), b.double(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", [name for name, (row, stores) in rows().items() if stores != "new"])
+def test_variants_store_the_same(name: str) -> None:
+    row, stores = rows()[name]
+    base = next(one for one in row.names if name in overloads_of(one))
+    make, options = CASES[base]
+    with same_bits():
+        torch.manual_seed(0)
+        expected = operator(base)(*make(drawing(F32, False)), **options)
+        torch.manual_seed(0)
+        arguments = make(drawing(F32, False))
+        if stores == "in place":
+            first = arguments[0].clone()
+            if expected.shape != first.shape:  # a bias has another shape than the result
+                return
+            found: Any = operator(name)(first, *arguments[1:], **options)
+            assert found is first
+        else:
+            names = [one.name for one in operator(name)._schema.arguments if one.is_out]
+            several = expected if isinstance(expected, tuple) else (expected,)
+            outs = {out: torch.full_like(one, math.nan) for out, one in zip(names, several, strict=True)}
+            found = operator(name)(*arguments, **options, **outs)
+    assert digest(found) == digest(expected)
+
+
+@pytest.mark.parametrize("name", ["exp", "log", "log1p", "sigmoid", "tanh"])
+def test_functions_are_nearly_correctly_rounded(name: str) -> None:
+    x = torch.linspace(-30, 30, 4001) if name not in ("log", "log1p") else torch.logspace(-30, 30, 4001)
+    exact = getattr(torch, name)(x.double())
+    with same_bits():
+        found = getattr(torch, name)(x)
+    ulp = torch.nextafter(found.abs(), torch.tensor(math.inf)).double() - found.abs().double()
+    assert ((found.double() - exact).abs() <= 0.501 * ulp).all()
+
+
+def test_square_root_is_ieee() -> None:
+    x = torch.tensor([float.fromhex("0x1.cf3238p+0"), 0.0, -0.0, math.inf, 2.0**-140])
+    with same_bits():
+        root = x.sqrt()
+    assert root[0].item() == float.fromhex("0x1.585a14p+0")
+    assert math.copysign(1, root[2]) == -1
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("shape", [(32, 5), (4, 5, 9), (4, 5, 6, 7), (2, 5, 3, 4, 6), (64, 5, 1, 1)])
+def test_batch_norm_is_within_its_bound(shape: tuple[int, ...], training: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(shape, requires_grad=True)
+    norm = {2: torch.nn.BatchNorm1d, 3: torch.nn.BatchNorm1d, 4: torch.nn.BatchNorm2d}.get(
+        len(shape), torch.nn.BatchNorm3d
+    )
+    ours, exact = (norm(5).train(training) for _ in range(2))
+    exact.double()
+    y = x.detach().double().requires_grad_()
+    g = torch.randn(shape)
+    with same_bits():
+        found = ours(x)
+        found.backward(g)
+    expected = exact(y)
+    expected.backward(g.double())
+    height = 256 + 16 + 16  # a chain and two levels of the tree
+    for a, b in ((found, expected), (x.grad, y.grad)):
+        limit = (height + 12) * 2.0**-24 * 4 * b.abs().max()
+        assert ((a.double() - b).abs() <= limit).all()
+    number = x.numel() / 5
+    for a, b in ((ours.weight.grad, exact.weight.grad), (ours.bias.grad, exact.bias.grad)):
+        assert ((a.double() - b).abs() <= (height + 12) * 2.0**-24 * number * 4).all()
+    assert ((ours.running_var.double() - exact.running_var).abs() <= 2.0**-20 * exact.running_var.abs()).all()
+
+
+@pytest.mark.parametrize("name", ["add.Tensor", "sub.Tensor", "rsub.Tensor"])
+@pytest.mark.parametrize("dtype", [torch.float64, F32, BF16, torch.int64])
+def test_python_numbers_keep_the_type(name: str, dtype: torch.dtype) -> None:
+    x = torch.arange(6).to(dtype)
+    for rank in (1, 0):
+        given = x if rank else x[2]
+        with same_bits():
+            found = given + 2, 2 - given, given - 2, given.add(2, alpha=3)
+        expected = given + 2, 2 - given, given - 2, given.add(2, alpha=3)
+        assert [one.dtype for one in found] == [one.dtype for one in expected]
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize(
+    "loss", ["cross_entropy", "mse_loss", "smooth_l1_loss", "huber_loss", "bce", "bce_logits", "l1"]
+)
+def test_losses_and_gradients_near_f64(loss: str, reduction: str) -> None:
+    torch.manual_seed(0)
+    x, t = torch.randn(6, 5), torch.rand(6, 5)
+    calls = {
+        "cross_entropy": lambda x: torch.nn.functional.cross_entropy(
+            x, torch.tensor([0, 1, 4, -100, 2, 3]), torch.arange(1.0, 6).to(x.dtype), reduction=reduction
+        ),
+        "bce": lambda x: torch.nn.functional.binary_cross_entropy(x.sigmoid(), t.to(x.dtype), reduction=reduction),
+        "bce_logits": lambda x: torch.nn.functional.binary_cross_entropy_with_logits(
+            x, t.to(x.dtype), reduction=reduction
+        ),
+        "l1": lambda x: torch.nn.functional.l1_loss(x, t.to(x.dtype), reduction=reduction),
+    }
+    call = calls.get(loss) or (lambda x: getattr(torch.nn.functional, loss)(x, t.to(x.dtype), reduction=reduction))
+    a, b = x.clone().requires_grad_(), x.double().requires_grad_()
+    with same_bits():
+        ours = call(a)
+        ours.sum().backward()
+    exact = call(b)
+    exact.sum().backward()
+    terms = x.numel()  # no sum has more terms, and no operation more than 8 roundings on top
+    for found, expected in ((ours, exact), (a.grad, b.grad)):
+        assert ((found.double() - expected).abs() <= (terms + 8) * 2.0**-24 * (1 + expected.abs().max() * 4)).all()
+
+
+def test_max_error_reaches_convolutions() -> None:
+    torch.manual_seed(0)
+    x, w = torch.randn(1, 64, 28, 28), torch.randn(64, 64, 3, 3)
+    with same_bits():
+        direct = torch.nn.functional.conv2d(x, w, padding=1)
+        with convgrad.max_error(64):
+            tiled = torch.nn.functional.conv2d(x, w, padding=1)
+    assert not torch.equal(direct, tiled)
+    assert torch.equal(direct, convgrad.torch.conv2d(x, w, padding=1))
+    assert torch.equal(tiled, convgrad.torch.conv2d(x, w, padding=1, max_error=64))
