@@ -157,7 +157,8 @@ class _Installation:
                     stack.callback(libraries[space]._destroy)
                 if group_of(name) == OURS and f"{space}/{operator}/{key}" in torch.library._impls:  # B1
                     refuse("B1", "same_bits", f"no other library may replace {name} on {key}; one has")
-                libraries[space].impl(operator, self._kernel(name, key), key, with_keyset=True)
+                kernel = self._kernel(name, key)
+                libraries[space].impl(operator, kernel, key, with_keyset=True, allow_override=True)
 
     def _kernel(self, name: str, key: str) -> Function:
         """Return the function that computes or refuses an operator in the context, and calls ATen elsewhere."""

@@ -1,0 +1,136 @@
+"""Measure training steps inside ``same_bits()``, compared with PyTorch and with ``reproducible(model, linear=True)``.
+
+PYTHONPATH=src python benchmarks/step_times.py -o benchmarks/results/step_times.csv
+PYTHONPATH=src python benchmarks/step_times.py --table benchmarks/results/step_times.csv
+
+Steps take turns in one process: forward, loss, backward, SGD with momentum. A row has the medians of the steps' times,
+and of the ratios of neighbouring steps. Memory is the peak of a new process that takes two steps, in MiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import csv
+import resource
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
+
+import torch
+from rows import asked, write_rows
+from step_bits import FORMATS, NAMES, OPTIMIZERS, loss_of
+from torch import nn
+from torch_networks import NETWORKS
+
+import convgrad.torch
+from convgrad.bench.measure import FmaPeak
+from convgrad.host import cpu_model
+
+VARIANTS = ("torch", "reproducible", "same_bits")
+
+
+class Step:
+    """A network that trains on a batch, in one of the variants."""
+
+    def __init__(self, name: str, variant: str, model: nn.Module, batch: torch.Tensor) -> None:
+        self.name, self.variant, self.batch = name, variant, batch
+        self.model = convgrad.torch.reproducible(model, linear=True) if variant == "reproducible" else model
+        self.rule = OPTIMIZERS["sgd"](self.model.parameters())
+
+    def seconds(self) -> float:
+        """Return the time of a training step, without the time of entering `same_bits`."""
+        with convgrad.torch.same_bits() if self.variant == "same_bits" else nullcontext():
+            begin = time.perf_counter()
+            self.rule.zero_grad()
+            loss_of(self.name, self.model(self.batch)).backward()
+            self.rule.step()
+            return time.perf_counter() - begin
+
+
+def made(name: str, form: str) -> tuple[nn.Module, torch.Tensor]:
+    torch.manual_seed(0)
+    model, batch = NETWORKS[name].make(), torch.randn(NETWORKS[name].batch)
+    return model.to(memory_format=FORMATS[form]), batch.to(memory_format=FORMATS[form])
+
+
+def measured(name: str, form: str, threads: int, rounds: int) -> dict[str, float]:
+    """Return the medians of rounds in which each variant takes a step."""
+    model, batch = made(name, form)
+    steps = {variant: Step(name, variant, copy.deepcopy(model), batch) for variant in VARIANTS}
+    for _ in range(2):
+        for step in steps.values():
+            step.seconds()
+    peak = FmaPeak(threads, "f32")
+    taken = [{variant: step.seconds() for variant, step in steps.items()} | {"peak": peak()} for _ in range(rounds)]
+    row = {"fma_gflops": round(median(each["peak"] for each in taken), 1)}
+    row |= {f"{variant}_ms": round(1e3 * median(each[variant] for each in taken), 1) for variant in VARIANTS}
+    row["to_torch"] = round(median(each["same_bits"] / each["torch"] for each in taken), 3)
+    row["to_reproducible"] = round(median(each["same_bits"] / each["reproducible"] for each in taken), 3)
+    return row
+
+
+def peak_mib(name: str, form: str, threads: int, variant: str) -> int:
+    """Return the peak memory of a new process that takes two steps."""
+    command = [sys.executable, __file__, "--one", name, form, variant, "--threads", str(threads)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return int(done.stdout.splitlines()[-1])
+
+
+def table(path: Path) -> str:
+    """Return the rows of a file as Markdown, and the geometric means of their ratios."""
+    with path.open(encoding="utf-8") as file:
+        rows: list[dict[str, Any]] = list(csv.DictReader(file))
+    lines = [
+        "| network | memory format | PyTorch, ms | time / PyTorch's | time / that of `reproducible` | memory, MiB |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        memory = f"{row['torch_mib']}, {row['same_bits_mib']}"
+        ratios = f"{float(row['to_torch']):.2f} | {float(row['to_reproducible']):.2f}"
+        lines.append(f"| {row['network']} | {row['format']} | {float(row['torch_ms']):.0f} | {ratios} | {memory} |")
+    for form in FORMATS:
+        some = [row for row in rows if row["format"] == form]
+        means = [geometric_mean(float(row[name]) for row in some) for name in ("to_torch", "to_reproducible")]
+        lines.append(f"| geometric mean | {form} | | {means[0]:.2f} | {means[1]:.2f} | |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--networks", nargs="*", default=list(NAMES), choices=list(NETWORKS), metavar="NAME")
+    parser.add_argument("--formats", nargs="*", default=list(FORMATS), choices=list(FORMATS), metavar="FORMAT")
+    parser.add_argument("--one", nargs=3, metavar=("NAME", "FORMAT", "VARIANT"), help="print the peak memory")
+    parser.add_argument("--table", type=Path, help="print the rows of such a file as Markdown, and measure nothing")
+    options = asked(parser)
+    if options.table:
+        print(table(options.table))
+        return
+    torch.set_num_threads(options.threads)
+    if options.one:
+        name, form, variant = options.one
+        step = Step(name, variant, *made(name, form))
+        for _ in range(2):
+            step.seconds()
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+        return
+    rows = []
+    machine = {"threads": options.threads, "torch": torch.__version__, "processor": cpu_model()}
+    for name in options.networks:
+        for form in options.formats:
+            found = measured(name, form, options.threads, options.rounds)
+            found |= {f"{v}_mib": peak_mib(name, form, options.threads, v) for v in VARIANTS}
+            rows.append({"network": name, "format": form, **found, **machine})
+            print(rows[-1], flush=True)
+            if options.output:
+                write_rows(options.output, rows)
+
+
+if __name__ == "__main__":
+    main()
