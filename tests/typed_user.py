@@ -134,7 +134,11 @@ def frameworks(layer: torch.nn.Conv2d, image: torch.Tensor, ones: jax.Array) -> 
     ours = convgrad.torch.reproducible(layer)
     assert_type(ours, torch.nn.Conv2d)
     assert_type(convgrad.torch.fingerprint(ours), str)
-    assert_type(convgrad.torch.report(ours), convgrad.torch.Report)
+    assert_type(convgrad.torch.report(ours, step=ours.train), convgrad.torch.Report)
+    with convgrad.torch.same_bits(strict=False):
+        assert_type(convgrad.torch.audit(ours.train).varying["aten::silu"]["train.py:1"], int)
+    first, second = convgrad.torch.record(ours.train), convgrad.torch.record(ours.eval)
+    assert_type(convgrad.torch.first_difference(first, second), convgrad.torch.Difference | None)
     theirs: jax.Array = convgrad.jax.convolution(ones, ones)
     print(theirs)
     assert_type(convgrad.jax.reproducible(unpadded)(ones, "VALID"), str)
