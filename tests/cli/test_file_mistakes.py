@@ -208,6 +208,7 @@ def named(row: tuple) -> str:
     return reduce(lambda text, one: text.replace(*one), SHORT.items(), " ".join(row[0]))
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("row", ROWS, ids=named)
 def test_file_mistakes(
     row: tuple, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -82,7 +82,7 @@ BLOCKS = {
 }
 
 
-@tiers("operator, types, order", list(CALLS), MIXED, ["any", "depth", "blocks"], every=11)
+@tiers("operator, types, order", list(CALLS), MIXED, ["any", "depth", "blocks"], every=23)
 def test_the_verdict_on_a_file_is_checks(said, operator: str, types: tuple[str, str], order: str) -> None:
     type_name, result_type = types
     height = {"any": None, "depth": 6, "blocks": BLOCKS[operator]}[order]

@@ -95,6 +95,7 @@ def test_default_run_reaches_97_percent():
     assert accuracy(printed("train_digits.py")) >= 0.97
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -104,6 +104,7 @@ def assert_in_order(plain: Problem, operands: Sequence[Array], number: int) -> N
             assert_same_bits(run_plan(plan, problem, operands, out), expected)
 
 
+@pytest.mark.every(2)
 @KERNELS
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("threads", [1, 2])

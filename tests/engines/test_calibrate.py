@@ -54,6 +54,7 @@ def test_a_prediction_is_that_of_the_plan(threads: int) -> None:
             assert predicted_ms(one, view, machine, each) == pytest.approx(each.time_ms, rel=1e-12), line
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_speeds_behind_times_are_found(seed: int) -> None:
     old = Machine(ISAS["avx512"], fma_per_ns=100.0)

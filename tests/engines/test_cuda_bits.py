@@ -78,7 +78,7 @@ def assert_same(problem: Problem, operands: Sequence[Array], old: Array | None =
         assert all(each.memory.intact() for each in some)
 
 
-@tiers("line", LINES, every=9)
+@tiers("line", LINES, every=19)
 def test_bits_are_those_of_the_cpu(line: str) -> None:
     problem, operands = made(line)
     assert refusal(problem) == ""
@@ -137,7 +137,7 @@ def test_numbers_that_are_not_finite(line: str) -> None:
     assert_same(problem, operands)
 
 
-@tiers("lies, ic, oc, operand", ["NXC", "NCX"], [8, 300], [24, 17, 4], ["f32", "bf16"], every=5)
+@tiers("lies, ic, oc, operand", ["NXC", "NCX"], [8, 300], [24, 17, 4], ["f32", "bf16"], every=11)
 def test_biases_old_values_and_activations(lies: str, ic: int, oc: int, operand: str) -> None:
     problem, operands = made(f"FWD_B {operand} {lies} mb2ic{ic}ih8oc{oc}oh8kh3ph1")
     assert "bias" in problem.operands

@@ -52,7 +52,7 @@ def assert_plan(one: Small, plan: AnyPlan, at_end: bool = True) -> None:
     assert_same_bits(np.ascontiguousarray(out), np.ascontiguousarray(one.expected), (one.words, str(plan)))
 
 
-@tiers("case", CASES, every=11)
+@tiers("case", CASES, every=23)
 def test_every_kind_of_problem(case: tuple[str, str]) -> None:
     """A plan of each, and that plan cut in other ways."""
     name, role = case
@@ -77,7 +77,7 @@ def test_every_plan(number: int, name: str, role: str) -> None:
 
 
 @pytest.mark.usefixtures("eight_cores")
-@tiers("name, role, threads", list(PROBLEMS), ROLES, THREADS, every=37)
+@tiers("name, role, threads", list(PROBLEMS), ROLES, THREADS, every=79)
 def test_threads_change_nothing(name: str, role: str, threads: int) -> None:
     number = NUMBERED[name, role]
     one = small(name, role, number)
@@ -87,6 +87,7 @@ def test_threads_change_nothing(name: str, role: str, threads: int) -> None:
         assert_same_bits(got, np.ascontiguousarray(one.expected), (one.words, str(cut)))
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("number", "role", "lies", "results", "kernel"),
     [
@@ -115,6 +116,7 @@ def test_few_results_are_read_in_place(number: int, role: str, lies: str, result
             assert_plan(replace(one, operands=placed), met[number % len(met)], at_end)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("stride", [2, 3, 4, 5])
 @pytest.mark.parametrize("types", [("f32", "f32"), ("bf16", "bf16"), ("f16", "f32")])
 def test_positions_with_a_stride_are_transposed(stride: int, types: tuple[str, str]) -> None:

@@ -75,6 +75,7 @@ def without_pairs(problem: Problem, operands: Sequence[Array]) -> bytes:
     return run_plan(plain, problem, operands, empty(problem)).tobytes()
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("line", then_long(QUICK, [line for line in LINES if line not in QUICK]))
 def test_the_limit_is_sharp(line: str) -> None:
     """Sums of least exponents of 142 run by pairs, of 141 do not; were they taken so, there would be other bits."""
@@ -191,6 +192,7 @@ def _tile(spec: ForwardSpec) -> list[str]:
     return body[: body.index("\n.Lfunc_end")].splitlines()
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("rows", "vectors"), ISAS["avx512bf16"].micro_tiles_of(2))
 @pytest.mark.parametrize("place", [False, True])
 def test_the_inner_loop_of_pairs_is_ideal(rows: int, vectors: int, place: bool) -> None:

@@ -54,7 +54,7 @@ def test_problems_among_guard_pages(kind: str, seed: int) -> None:
     assert min(done[name] for name in there) > 0
 
 
-@tiers("seed, isa", range(16), HOST, every=7)
+@tiers("seed, isa", range(16), HOST, every=17)
 def test_plans_of_weight_gradients(seed: int, isa: str) -> None:
     """Of one image at a time and of two, by caches of any size."""
     case, prepared = prepared_weights(seed)
@@ -72,6 +72,7 @@ def test_plans_of_weight_gradients(seed: int, isa: str) -> None:
         assert placed[-1].intact()
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("stride", [2, 3, 4])
 @pytest.mark.parametrize("kind", ["f32", "bf16", "f16"])
 def test_weight_gradients_of_positions_with_a_stride(kind: str, stride: int) -> None:

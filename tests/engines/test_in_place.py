@@ -74,7 +74,7 @@ def in_parts(plan: Plan, parts: int) -> Plan:
     return replace(plan, parts=(*others, parts), threads=2)
 
 
-@tiers("line, isa", LINES, HOST, every=11)
+@tiers("line, isa", LINES, HOST, every=23)
 def test_strips_give_the_specified_bits(line: str, isa: str) -> None:
     one, operands = made(line)
     expected = evaluate_in_order(one, operands)
@@ -86,7 +86,7 @@ def test_strips_give_the_specified_bits(line: str, isa: str) -> None:
             assert_same_bits(got, expected, (line, parts, str(plan)))
 
 
-@tiers("line, isa", [*LINES, *DENSE], HOST, every=3)
+@tiers("line, isa", [*LINES, *DENSE], HOST, every=7)
 def test_no_byte_beside_is_touched(line: str, isa: str) -> None:
     """Guard pages beside operands, output, scratch and what tasks share; rows and images forwards and backwards."""
     one, operands = made(line)

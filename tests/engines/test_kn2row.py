@@ -105,6 +105,7 @@ def assert_reached(seen: Along, size: int) -> None:
 UNMET = Conv(2, 1, 3, 16, (Axis(5, 4, 2, pad_begin=0), Axis(2, 2, 1, 4, 1, 1, 2)))  # of the last axis, all
 
 
+@pytest.mark.every(3)
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 @pytest.mark.parametrize("number", range(4))
 def test_outputs_that_no_tap_meets_are_zeros(number: int) -> None:

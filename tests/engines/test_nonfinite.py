@@ -133,6 +133,7 @@ def assert_poison_stays(number: int) -> int:
     return harmless
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("number", then_long(QUICK, [number for number in NUMBERS if number not in QUICK]))
 def test_poison_reaches_existing_taps_only(number: int) -> None:
     harmless = assert_poison_stays(number)

@@ -17,7 +17,7 @@ from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
 
 
-@tiers("output, isa", ALL_TYPES, HOST, every=3)
+@tiers("output, isa", ALL_TYPES, HOST, every=7)
 def test_rounding_to_every_output(output: str, isa: str) -> None:
     one = replace(problem("BWD_W f32 NXC mb1ic40iw1oc40ow1kw1pw0"), output_format=FORMATS[output])
     rng = np.random.default_rng(0)
@@ -31,6 +31,7 @@ def test_rounding_to_every_output(output: str, isa: str) -> None:
             assert_same_bits(run_plan(plan, one, operands, empty(one)), expected, plan)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("output", ["f8_e4m3", "f8_e5m2"])
 @pytest.mark.parametrize("isa", HOST)
 def test_every_number_of_8_bits_and_what_lies_between(output: str, isa: str) -> None:
@@ -49,7 +50,7 @@ def test_every_number_of_8_bits_and_what_lies_between(output: str, isa: str) -> 
         assert_same_bits(run_plan(plan, one, operands, empty(one)), expected, plan)
 
 
-@tiers("fmt, isa, data_format", ["bf16", "f8_e4m3", "f16", "f8_e5m2"], HOST, ["NXC", "NCX"], every=3)
+@tiers("fmt, isa, data_format", ["bf16", "f8_e4m3", "f16", "f8_e5m2"], HOST, ["NXC", "NCX"], every=7)
 def test_every_narrow_value_is_widened_exactly(fmt: str, isa: str, data_format: str) -> None:
     bits = FORMATS[fmt].bits
     count = 1 << 8 * bits.itemsize

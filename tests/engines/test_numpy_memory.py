@@ -19,7 +19,7 @@ PROBLEMS = {
 }
 
 
-@tiers("name, dtype", list(PROBLEMS), [np.float32, np.float16], every=3)
+@tiers("name, dtype", list(PROBLEMS), [np.float32, np.float16], every=7)
 def test_a_few_blocks(name: str, dtype: type) -> None:
     operator, shape, weights_shape = PROBLEMS[name]
     axes = len(shape) - 2

@@ -176,6 +176,7 @@ LONG_LINES = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", then_long(LINES, LONG_LINES))
 def test_single_problems(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Integers, normal numbers, and one hash."""

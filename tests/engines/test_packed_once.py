@@ -71,7 +71,7 @@ def tried(name: str, role: str, types: tuple[str, str], number: int) -> tuple[Pr
     return problem, operands, old, np.ascontiguousarray(evaluate_in_order(problem, operands, old))
 
 
-@tiers("channels, fmt, stride", (2, 3, 4, 5, 6), ("bf16", "f32", "f16"), (1, 2), every=7)
+@tiers("channels, fmt, stride", (2, 3, 4, 5, 6), ("bf16", "f32", "f16"), (1, 2), every=17)
 def test_few_channels(channels: int, fmt: str, stride: int) -> None:
     """Vectors of two to four channels are interleaved, and squares of more are transposed; the last is not whole."""
     host = HOST[(channels + stride) % len(HOST)]
@@ -89,7 +89,7 @@ def test_few_channels(channels: int, fmt: str, stride: int) -> None:
             assert_same_bits(np.ascontiguousarray(got), expected, (width, str(each)))
 
 
-@tiers("name, role, types, gaps", NAMES, ROLES, MIXED, list(GAPS), every=97)
+@tiers("name, role, types, gaps", NAMES, ROLES, MIXED, list(GAPS), every=197)
 def test_lines_with_and_without_gaps(name: str, role: str, types: tuple[str, str], gaps: str) -> None:
     """Lines that follow each other are packed and stored as one. Output blocks pack A, or it is packed once."""
     number = NAMES.index(name) + MIXED.index(types) + 7 * ROLES.index(role)

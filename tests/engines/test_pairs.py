@@ -75,7 +75,7 @@ PROBLEMS = (
 )  # fmt: skip
 
 
-@tiers("line", PROBLEMS, every=2)
+@tiers("line", PROBLEMS, every=5)
 def test_the_limit_is_sharp(line: str) -> None:
     """Sums of least exponents of 142 run by pairs, of 141 do not; were they taken so, there would be other bits."""
     problem, (src, dst) = made(line)
@@ -94,6 +94,7 @@ def test_the_limit_is_sharp(line: str) -> None:
         assert_sharp(list(kinds.values()), problem, operands, wanted, there)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("compact", [False, True])
 @pytest.mark.parametrize("shape", ISAS["avx512bf16"].micro_tiles)
 def test_the_inner_loop_of_pairs_is_ideal(shape: tuple[int, int], compact: bool) -> None:

@@ -35,6 +35,7 @@ MULTIPLY_ADDS, ELEMENTS = 3_000_000, 100_000  # of dense problems
 needs_kernels = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("kind", "seed"), then_long(product(KINDS, range(4)), product(KINDS, range(100, 150)))
 )  # fmt: skip
@@ -69,7 +70,7 @@ def run_class(name: str, seed: int, kind: Kind, count: int, patch: pytest.Monkey
 
 
 @needs_kernels
-@tiers("name, kind", list(CLASSES), KINDS, every=7)
+@tiers("name, kind", list(CLASSES), KINDS, every=17)
 def test_classes(name: str, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     run_class(name, QUICK_SEEDS[list(CLASSES).index(name) % len(QUICK_SEEDS)], kind, 8, monkeypatch)
 
@@ -134,6 +135,7 @@ def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
         assert_bounded(replace(one, result=lost))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("fmt", ALL_TYPES)
 @pytest.mark.parametrize("positions", [(40, 1), (2, 20, 1), (40, 2)])
 def test_positions_whose_last_axis_tells_another_step(positions: tuple[int, ...], fmt: str) -> None:

@@ -173,11 +173,12 @@ def geometries() -> list[str]:
 
 
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
-@tiers("number, line", list(enumerate(geometries())), every=3)
+@tiers("number, line", list(enumerate(geometries())), every=7)
 def test_bits_of_strides_dilations_and_pads(number: int, line: str) -> None:
     assert_stencils(replace(problem(line), accumulate=number % 4 == 1), number, slice(None), number // 8 % 2 == 1)
 
 
+@pytest.mark.every(3)
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize("fmt", ["f32", "bf16"])
@@ -187,6 +188,7 @@ def test_lines_that_end_with_a_vector(number: int, fmt: str) -> None:
     assert_stencils(problem(line), number, slice(None), number % 2 == 1)
 
 
+@pytest.mark.every(3)
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 @pytest.mark.parametrize(("number", "line"), list(enumerate(2 * PAIRED)))
 def test_bits_of_pairs(number: int, line: str) -> None:
@@ -199,6 +201,7 @@ def test_bits_of_pairs(number: int, line: str) -> None:
     assert_stencils(one, number, slice(number % 2, None, 3), number >= len(PAIRED), operands)
 
 
+@pytest.mark.every(2)
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 @pytest.mark.parametrize("line", PAIRED)
 def test_no_pair_where_one_number_is_denormal(line: str) -> None:
@@ -217,7 +220,7 @@ def test_no_pair_where_one_number_is_denormal(line: str) -> None:
 
 
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
-@tiers("number, line", list(enumerate(4 * VOLUMES)), every=2)
+@tiers("number, line", list(enumerate(4 * VOLUMES)), every=5)
 def test_bits_of_taps_along_three_axes(number: int, line: str) -> None:
     """In every second problem, weights are infinite."""
     one = replace(problem(line), accumulate=number % 4 == 3)

@@ -53,6 +53,7 @@ def layers(count: int) -> list[Layer]:
     ]  # fmt: skip
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("seed", then_long(range(4), range(4, 90)))
 def test_same_bits(seed: int) -> None:
     layer = layers(90)[seed]
@@ -72,7 +73,7 @@ def test_accumulation_adds_once() -> None:
     assert (out[1, 1] == 5 + 2 * 81).all()
 
 
-@tiers("fmt, lies", ALL_TYPES, LAYOUTS, every=17)
+@tiers("fmt, lies", ALL_TYPES, LAYOUTS, every=37)
 def test_views_of_any_strides(fmt: str, lies: str) -> None:
     """Operands and results of any type are measured in memory of their strides, which may be no whole elements."""
     rng, dtype = np.random.default_rng(4), FORMATS[fmt].dtype

@@ -117,7 +117,7 @@ runs = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 
 
 @runs
-@tiers("direction, line, name, isa", DIRECTIONS, LINES, NAMES, HOST, every=47)
+@tiers("direction, line, name, isa", DIRECTIONS, LINES, NAMES, HOST, every=97)
 @pytest.mark.usefixtures("eight_cores")
 def test_kernels_have_the_specified_bits(direction: str, line: str, name: str, isa: str) -> None:
     """In all layouts, on any threads, into what was NaN."""
@@ -136,7 +136,7 @@ OTHER_KERNELS = (
 
 
 @runs
-@tiers("direction, line, isa", DIRECTIONS, OTHER_KERNELS, HOST, every=11)
+@tiers("direction, line, isa", DIRECTIONS, OTHER_KERNELS, HOST, every=23)
 @pytest.mark.usefixtures("eight_cores")
 def test_kernels_of_other_sizes_have_the_specified_bits(direction: str, line: str, isa: str) -> None:
     """In as many axes, also of operands in 16 bits."""
@@ -251,7 +251,7 @@ def test_old_values_and_output_types(name: str, direction: str) -> None:
 
 
 @runs
-@tiers("name, direction, value", NAMES, DIRECTIONS, (np.nan, np.inf, -np.inf, 3e38), every=3)
+@tiers("name, direction, value", NAMES, DIRECTIONS, (np.nan, np.inf, -np.inf, 3e38), every=7)
 def test_what_is_not_finite_is_the_direct_sum_s(name: str, direction: str, value: float) -> None:
     """All results are, where one is not finite; what overflows in between is not."""
     one = posed(LINES[1], name, direction=direction)
@@ -269,7 +269,7 @@ ADDED = ("FWD_B", "deconv FWD_B", "BWD_D", "BWD_W")  # passes with a bias, and t
 
 
 @runs
-@tiers("line, fmt, accumulate, active, value", ADDED, ALL_TYPES, (False, True), (False, True), (np.nan, 3e38), every=37)
+@tiers("line, fmt, accumulate, active, value", ADDED, ALL_TYPES, (False, True), (False, True), (np.nan, 3e38), every=79)
 def test_direct_sums_begin_with_biases_and_old_values(
     line: str, fmt: str, accumulate: bool, active: bool, value: float
 ) -> None:

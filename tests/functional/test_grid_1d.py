@@ -77,7 +77,7 @@ def check(problem: tuple[int, ...]) -> int:
     return compared
 
 
-@tiers("extent", range(1, 13), every=5)
+@tiers("extent", range(1, 13), every=11)
 @pytest.mark.parametrize("every", [29, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
 def test_every_problem(extent: int, every: int) -> None:
     """All in the long tier; of each extent every twenty-ninth before, which is prime to every attribute's values."""

@@ -51,6 +51,7 @@ def nonempty(op: Operator, rng: np.random.Generator, axes: int, fmt: Format) -> 
             return replace(case, format=fmt, dtype=None)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "seeds", [range(3), pytest.param(range(100, 160), marks=pytest.mark.long)], ids=["few", "many"]
 )

@@ -82,6 +82,7 @@ def unchanged(function: Model) -> Model:
     return function
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_gradients_are_those_of_explicit_calls(way: str) -> None:
     """Compiled in the same places: XLA's own operations have different bits elsewhere."""
@@ -163,6 +164,7 @@ def with_rules(conv: Model) -> tuple[Model, Model, Model]:
     return forward, backward, filtered
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("way", [unchanged, jax.jit], ids=["eager", "jit"])
 def test_rules_of_custom_derivatives(number: int, way: Callable[[Model], Model]) -> None:
@@ -229,6 +231,7 @@ def narrow(x: Any, w: Any) -> Any:
     return THEIRS(x.astype(NARROW), w.astype(NARROW), (1,), "SAME").astype(x.dtype) + THEIRS(x, w, (1,), "SAME")
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("way", [unchanged, jax.jit, jax.checkpoint, partial(jax.vmap, in_axes=(0, None))])
 def test_what_is_refused_is_left_to_jax(way: Callable[[Model], Model]) -> None:
     """Each call warns, of programs that were met before too; with strict=True each call raises."""

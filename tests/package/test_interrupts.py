@@ -154,6 +154,7 @@ def leave(kind: str, at: str, how: str) -> None:
 # -- tests -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("whose", POOLS)
 @pytest.mark.parametrize(("count", "longest_s"), then_long([(2, 0.15)], [(50, 0.5)]), ids=["quick", "long"])
 @pytest.mark.parametrize("threads", then_long([2], [1]))

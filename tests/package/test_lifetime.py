@@ -99,7 +99,7 @@ def test_a_call_at_exit(before: str, count: int) -> None:
 CALLING = {"ours": "call()", "theirs": ON_A_THREAD, "both": f"{ON_A_THREAD}; call()"}
 
 
-@tiers("stack_kib, whose", [32, 40, 48], list(CALLING), every=4)
+@tiers("stack_kib, whose", [32, 40, 48], list(CALLING), every=11)
 def test_small_stacks(stack_kib: int, whose: str) -> None:
     """Threads of ours have their own size; LLVM and the interpreter's compiler never run on somebody else's."""
     how = CALLING[whose]

@@ -208,7 +208,7 @@ def test_a_long_row_has_tables_of_its_edges() -> None:
         assert calls_of(one, threads) < CALLS
 
 
-@tiers("name", list(CLASSES), every=3)
+@tiers("name", list(CLASSES), every=7)
 def test_tables_are_as_long_as_axes(name: str) -> None:
     rng = np.random.default_rng(95)
     for number, conv in enumerate(islice(draw(CLASSES[name], rng, 1 << 26), PROBLEMS)):

@@ -72,6 +72,7 @@ def test_what_some_lines_reach(given: list[Axis], data: st.DataObject) -> None:
     assert len(mask) == numbers[-1] - begin + 1
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "line",
     [

@@ -40,6 +40,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return json.loads(last)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", CASES)
 def test_the_bits_are_those_of_the_call_for_which_there_is_no_room(name: str, told: Any) -> None:
     case = CASES[name]

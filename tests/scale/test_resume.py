@@ -130,6 +130,7 @@ class Call:
         return np.broadcast_to(lines.reshape(*shape[:2], *[1] * len(shape[2:])), shape)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", LAYERS)
 def test_left_after_any_piece_it_does_the_others(name: str, tmp_path: Path) -> None:
     call = Call(name, tmp_path)

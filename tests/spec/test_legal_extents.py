@@ -115,6 +115,7 @@ def test_g8_convolution_counts_positions(pads: dict[str, Any], share: int) -> No
             assert (got is None) == (src == 0 and (window.same or src + window.total - window.span >= -window.stride))
 
 
+@pytest.mark.every(2)
 @shares
 def test_g6_data_gradient_lists_its_legal_extents(pads: dict[str, Any], share: int) -> None:
     refused = 0
@@ -129,7 +130,7 @@ def test_g6_data_gradient_lists_its_legal_extents(pads: dict[str, Any], share: i
     assert refused > 1000 / SHARES
 
 
-@tiers("pads, share", PADS[:2], range(SHARES), every=3)
+@tiers("pads, share", PADS[:2], range(SHARES), every=7)
 def test_g6_data_gradient_lists_the_pads_that_fit(pads: dict[str, Any], share: int) -> None:
     for window, dst, src in product(windows(pads, share), range(4), range(0, 16, 3)):
         dy, w, shape = (1, dst, 1), (window.kernel, 1, 1), (1, src, 1)
@@ -191,6 +192,7 @@ def test_g6_weight_gradient_lists_the_kernels_that_fit(pads: dict[str, Any]) -> 
             assert listed(message, "Kernels that fit: ", 16) == fit, message
 
 
+@pytest.mark.every(2)
 @shares
 def test_g7_transposed_weight_gradient_lists_its_legal_extents(pads: dict[str, Any], share: int) -> None:
     for window, small, padding in product(windows(pads, share), range(4), [None, 0, 1]):

@@ -64,6 +64,7 @@ def canonical(region: Region, layout: str) -> Region:
     return tuple(region[axis] for axis in axis_order(layout, len(region))) if len(region) > 1 else region
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("line", WRITTEN)
 def test_a_box_of_results_has_the_bits_of_the_whole(line: str) -> None:
     one, chance = problem(line), random.Random(line)
@@ -93,6 +94,7 @@ def test_all_positions_are_the_problem_itself(line: str) -> None:
     assert [*slab.reads, slab.writes] == regions
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("line", SUMS)
 def test_rows_of_images_are_joined_to_the_bits_of_the_whole(line: str) -> None:
     one, chance = problem(line), random.Random(line)

@@ -49,7 +49,7 @@ def in_format(tensor: Any, form: str) -> Any:
 CASES = [(*layer, torch.float32) for layer in LAYERS] + [(*layer, torch.complex64) for layer in COMPLEX]
 
 
-@tiers("axes, transposed, src, dst, groups, taps, dtype", CASES, every=5)
+@tiers("axes, transposed, src, dst, groups, taps, dtype", CASES, every=11)
 def test_gradients_have_the_strides_of_their_tensors(
     axes: int, transposed: bool, src: int, dst: int, groups: int, taps: int, dtype: Any
 ) -> None:

@@ -33,7 +33,7 @@ def applies(defect: str) -> Plant:
     raise AssertionError(f"no role has {defect}")
 
 
-@tiers("defect", list(WRONG), every=2)
+@tiers("defect", list(WRONG), every=5)
 def test_a_planted_defect_is_named(defect: str) -> None:
     verdict = verdict_of(defect, applies(defect) if defect != "output truncated" else plant("dst", 200, "bf16"))
     assert verdict is not None

@@ -74,6 +74,7 @@ def test_declared_winograd_may_err_by_2e_5_on_integers(monkeypatch: pytest.Monke
     assert GATES["benchdnn"](Kernel("off", scaled(4e-5).compute, declared))
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", KERNELS)
 def test_right_kernel_is_near_the_exact_result(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     skip_without_library(name)

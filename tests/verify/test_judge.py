@@ -119,6 +119,7 @@ def test_elements_that_share_products_count_as_one(line: str, kind: str) -> None
 UNSEEN = {"products truncated", "none: convgrad", "tf32 accumulation of blocks"}
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", sorted(ARITHMETIC.keys() - UNSEEN))
 def test_a_planted_defect_is_seen_and_named(name: str) -> None:
     wanted, planted = ARITHMETIC[name]
@@ -341,6 +342,7 @@ def test_terms_whose_squares_overflow_are_not_judged() -> None:
     assert judged(case, convgrad.run, "adversarial").ok
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("fmt", [F32, BF16, F16], ids=str)
 @pytest.mark.parametrize("operator", ["Convolution", "ConvolutionBackwardData", "ConvolutionBackwardWeights"])

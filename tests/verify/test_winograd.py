@@ -119,7 +119,7 @@ def posed(role: str, outputs: int, taps: int, axes: int, scale: float, rng: np.r
     return made, call
 
 
-@tiers("filtering, role", FILTERS, ROLES, every=5)
+@tiers("filtering, role", FILTERS, ROLES, every=11)
 def test_f32_keeps_the_bound(filtering: tuple[int, int], role: str) -> None:
     """Also where products underflow; on one axis and on two; it is less than that of a result that is off by all."""
     outputs, taps = filtering
