@@ -107,7 +107,7 @@ class Grid:
         """Begin the function."""
         parameters = dict.fromkeys(POINTERS, "ptr") | (CPU_PARAMETERS if self.on_cpu else {})
         self.f = Kernel(self.module, self.name, parameters, public=True)
-        self.module.functions.append(self.f)
+        self.module.functions[self.name] = self.f
         if self.on_cpu:
             self.shared, self.f.misaligned = self.f.memory, self.f.parameters["misaligned"]
         else:

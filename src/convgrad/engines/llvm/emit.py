@@ -113,6 +113,10 @@ class Function:
         """Call a function of the same module."""
         self.say(f"call void @{name}({', '.join(str(self.value(a)) for a in arguments)})")
 
+    def pass_to(self, name: str, /, **values: Value | int) -> None:
+        """Call a function that the module already has, with the values of its parameters. It ignores other values."""
+        self.call(name, *(values[parameter] for parameter in self.module.functions[name].parameters))
+
     def intrinsic(self, kind: str, name: str, *arguments: Value | str) -> Value:
         """Call an LLVM intrinsic with the result type ``kind``; the module declares it at its first use."""
         types = [str(a).rsplit(" ", 1)[0] if isinstance(a, str) else a.type for a in arguments]
@@ -345,13 +349,13 @@ class Module:
     """A module that is being emitted: its functions and the declarations of the intrinsics that they call."""
 
     def __init__(self) -> None:
-        self.functions: list[Function] = []
+        self.functions: dict[str, Function] = {}
         self.declared: dict[str, None] = {}
 
     def function(self, name: str, public: bool = False, **parameters: str) -> Function:
         """Begin a function with parameters of these types, and return it. Functions that Python calls are public."""
-        self.functions.append(Function(self, name, parameters, public))
-        return self.functions[-1]
+        function = self.functions[name] = Function(self, name, parameters, public)
+        return function
 
     def declare(self, line: str) -> None:
         """Add the declaration of an intrinsic, unless the module already has it."""
@@ -359,7 +363,7 @@ class Module:
 
     def __str__(self) -> str:
         attributes = "attributes #0 = { nounwind }"
-        return "\n\n".join([*map(str, self.functions), "\n".join(self.declared), attributes, ""])
+        return "\n\n".join([*map(str, self.functions.values()), "\n".join(self.declared), attributes, ""])
 
 
 def separate(ir: str) -> list[str]:

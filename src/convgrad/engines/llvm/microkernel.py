@@ -84,15 +84,15 @@ def opaque_pointer(f: Function, pointer: Value) -> Value:
     return f.op("ptr", f'call ptr asm "", "=r,0"({pointer})')
 
 
-def by_width(f: Function, lanes: int, among: Sequence[int], left: Value, name: str, given: tuple[Value, ...]) -> None:
+def by_width(f: Function, lanes: int, among: Sequence[int], left: Value, name: str, given: Values) -> None:
     """Call the function with the smallest width that covers the ``left`` remaining columns.
 
     ``among`` are the widths in vectors, the largest first. The name of a function is ``name`` and its width.
     """
     if len(among) == 1:
-        f.call(f"{name}{among[0]}", *given)
+        f.pass_to(f"{name}{among[0]}", **given)
         return
     with f.when(f.compare("sgt", left, among[1] * lanes)):
-        f.call(f"{name}{among[0]}", *given)
+        f.pass_to(f"{name}{among[0]}", **given)
     with f.otherwise():
         by_width(f, lanes, among[1:], left, name, given)

@@ -85,10 +85,10 @@ def _panel_of_b(n: Nest, block: Named, numbers: tuple[Value, Value], packed: tup
     left, first_tap = n.columns_left(group_number, b_number), f.at(args.taps, t.tap * taps_record(n.spec).bytes)
     with f.loop(n.a.task.count, sums=sums) as a:
         a_panel = pack.panel(n, n.a, a_packed, a.index)
-        pairs: tuple[Value, ...] = ()
+        pairs = dict[str, Value]()
         if n.spec.step == 2:
             exponents = pack.min_exponents(n, n.a, a_packed, a.index), pack.min_exponents(n, n.b, b_packed, b)
-            pairs = (pairs_allowed(f, n.spec.isa, args, exponents),)
+            pairs["pairs"] = pairs_allowed(f, n.spec.isa, args, exponents)
         with f.when(going(f, args)), f.loop(t.taps, sums=a.sums, tap=first_tap) as tap:
             number = ((group * n.b.task.count + b) * n.a.task.count + a.index) * t.taps + tap.index
             partial = f.at(f.at(args.partial_sums, t.partial_sums), number * (args.leaves * n.spec.tile_bytes))
@@ -102,7 +102,7 @@ def _panel_of_b(n: Nest, block: Named, numbers: tuple[Value, Value], packed: tup
 
 def _chains(
     n: Nest, block: Named, tap: Value, sums: Value, panels: tuple[Value, Value], left: Value, partial: Value,
-    pairs: tuple[Value, ...],
+    pairs: dict[str, Value],
 ) -> None:  # fmt: skip
     """Emit the sums of all chains of a cache block under one micro-tile of taps; push each chain to the tree."""
     f, args = n.f, n.args
@@ -110,7 +110,10 @@ def _chains(
         before = chain.image - block.image
         a, b = (f.at(panel, before * one.args.read_image) for panel, one in zip(panels, n.operands, strict=True))
         segments, begins = f.at(args.segments, chain.segment * SEGMENT.bytes), tree.begins(f, chain.number)
-        given = (f.arguments, sums, begins, a, b, chain.images, segments, chain.segments, tap, *pairs)
+        given = pairs | {
+            "arguments": f.arguments, "node": sums, "first": begins, "x": a, "y": b, "images": chain.images,
+            "segments": segments, "segment_count": chain.segments, "tap": tap,
+        }  # fmt: skip
         by_width(f, n.spec.isa.lanes, widths(n.spec), left, "tile", given)
         combine_after(n, sums, chain, partial)
 

@@ -89,7 +89,11 @@ class Nest:
         out = f.at(args.out, group * (args.out_group * self.spec.groups_a_panel))
         out = f.at(f.at(out, first_b * self.b.args.out), first_a * self.a.args.out)
         left = self.columns_left(group, b)
-        f.call("store_panel", f.arguments, sums, sums_step, outs, t.taps, out, skip_a, skip_b, left)
+        skipped = {"skip": skip_a, "skip_vectors": skip_b, "left": left}
+        f.pass_to(
+            "store_panel", arguments=f.arguments, sums=sums, sums_step=sums_step, outs=outs, tap_tiles=t.taps, out=out,
+            **skipped,
+        )  # fmt: skip
 
     def reduce(self, partial: Value) -> None:
         """Reduce the partial sums of all leaves for one micro-tile; the result replaces the sums of the first leaf."""

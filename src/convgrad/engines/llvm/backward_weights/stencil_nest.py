@@ -62,8 +62,9 @@ def _segments(n: Nest, sums: Value, chain: Named) -> None:
                 begin = part.index * at_a_time
                 panels, there = f.min(t.groups - begin, at_a_time), f.at(sums, begin * panel_sums)
                 with f.loop(t.taps, sums=there, tap=f.at(args.taps, t.tap * taps.bytes)) as tap:
-                    where = (number, segment.segment, tap.tap, t.group + begin)
-                    f.call("depthwise", f.arguments, tap.sums, panel_sums, panels, begins, *where)
+                    where = {"image": number, "segment": segment.segment, "tap": tap.tap, "group": t.group + begin}
+                    chain_of = {"chain": tap.sums, "chain_step": panel_sums, "panels": panels, "begins": begins}
+                    f.pass_to("depthwise", arguments=f.arguments, **chain_of, **where)
                     tap.next(sums=f.at(tap.sums, args.sums_step), tap=f.at(tap.tap, taps.bytes))
             segment.next(segment=f.at(segment.segment, SEGMENT.bytes))
 

@@ -84,7 +84,8 @@ def _pack_a(module: Module, spec: Kn2rowSpec) -> None:
         nothing_yet(f, gemm.isa, f.at(f.scratch, a.min_at))
     loops = [(a.n, a.weights_group), *((axis.taps, axis.tap) for axis in outer)]
     nested(f, loops, a.weights, f.at(f.scratch, a.a_at), line)
-    f.call("pack_bias", a.bias, f.at(f.scratch, a.bias_at), a.bias, a.bias_n, a.n, a.n)
+    given = {"given": a.bias, "to": f.at(f.scratch, a.bias_at), "source": a.bias, "step": a.bias_n}
+    f.pass_to("pack_bias", count=a.n, full=a.n, **given)
     f.store(Value(f, "float", NO_BIAS), f.at(f.scratch, a.no_bias_at))
     f.done()
 
@@ -107,18 +108,20 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
             following = f.at(cache_block.source, a.weights_n * a.cache_block)
             with f.loop(panels, b=packed, to=cache_block.to, left=here, prefetch=following) as panel:
                 begin = f.at(panel.prefetch, a_block.first * a.tile_prefetch)
-                pairs: tuple[Value, ...] = ()
+                pairs = dict[str, Value]()
                 if gemm.step == 2:
                     minimums = f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, panel.b)
-                    pairs = (pairs_allowed(f, gemm.isa, a, minimums),)
+                    pairs["pairs"] = pairs_allowed(f, gemm.isa, a, minimums)
                 with f.loop(f.min(a.micro_tiles - a_block.first, a.a_block), prefetch=begin) as each:
                     row = f.min((a_block.first + each.index) * height, a.row_count - height)
-                    given = (
-                        f.arguments, f.at(f.scratch, a.sums_at), segments, chains, a.chain_count,
-                        f.at(packed_a, row * a.row_bytes), panel.b, f.at(panel.to, row * a.tap_bytes_out),
-                        f.at(f.scratch, a.no_bias_at), a.row_bytes, a.tap_bytes_out, each.prefetch, a.k_prefetch,
-                        panel.left, zero, zero, yes, yes, *pairs,
-                    )  # fmt: skip
+                    given = pairs | {
+                        "arguments": f.arguments, "sums": f.at(f.scratch, a.sums_at), "segments": segments,
+                        "chains": chains, "count": a.chain_count, "data": f.at(packed_a, row * a.row_bytes),
+                        "weights": panel.b, "out": f.at(panel.to, row * a.tap_bytes_out),
+                        "bias": f.at(f.scratch, a.no_bias_at), "row_step": a.row_bytes, "out_step": a.tap_bytes_out,
+                        "next": each.prefetch, "rate": a.k_prefetch, "left": panel.left, "skip": zero,
+                        "bias_step": zero, "begins": yes, "ends": yes,
+                    }  # fmt: skip
                     for high in gemm.mr_sizes:
                         with f.when(f.compare("eq", height, high)):
                             by_width(f, gemm.isa.lanes, gemm.nr_sizes, panel.left, f"tile{high}_", given)

@@ -174,9 +174,20 @@ def _line(module: Module, spec: Kn2rowSpec) -> None:
     tap_sums, bias, across = f.at(f.scratch, a.tap_sums_at), f.at(f.scratch, a.bias_at), e.across
     of_phase = a.stream_bytes * a.n
     with f.loop(a.phase_count, phase=f.at(a.phases, e.phase), to=streams) as each:
-        f.call("list_taps", f.arguments, f.outer, f.count, each.phase, entries, nodes, counted)
+        lists = {"entries": entries, "nodes": nodes, "counted": counted}
+        f.pass_to("list_taps", phase=each.phase, **f.parameters, **lists)
         many = f.load("i64", counted) >> (NODE.bytes.bit_length() - 1)
-        f.call("phase", f.arguments, tap_sums, entries, nodes, many, e.count, across, bias, each.to)
+        lists = {"entries": entries, "nodes": nodes, "count": many}
+        f.pass_to(
+            "phase",
+            arguments=f.arguments,
+            tap_sums=tap_sums,
+            met=e.count,
+            across=across,
+            bias=bias,
+            to=each.to,
+            **lists,
+        )
         each.next(phase=f.at(each.phase, PHASE.bytes), to=f.at(each.to, of_phase))
     if spec.out == SPATIAL:
         with f.loop(a.n, source=streams, out=f.out) as result:

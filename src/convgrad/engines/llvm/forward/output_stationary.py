@@ -1,18 +1,27 @@
-"""The output-stationary loop nest. Panels of B are packed first, then each output block packs its part of A.
+"""The output-stationary loop nest of forwards and data gradients:
 
-An output block is divided into regions. A region is a box of positions at which the same taps exist. The segments of a
-region are listed once. Then, for each panel of B, the region is divided into micro-tiles, along the axis that leaves
-the fewest rows of micro-tiles unused.
+    1. for group of task:
+    2.     for set of panels of B that fit into scratch: pack these panels and their biases
+    3.         for output block: pack its part of A
+    4.             for region of the block (the positions at which the same taps exist): list its segments
+    5.                 for panel of the set:
+    6.                     for pass of chains:
+    7.                         for line of positions:
+    8.                             for micro-tile of the line: micro-kernel over the chains of the pass
+
+``task`` emits 1 to 3, ``_output_block`` 4, ``_region`` 5 and 6, ``_lines`` 7, and ``_micro_tiles`` 8. Micro-tiles are
+placed along the axis that leaves the fewest of their rows unused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns, going
-from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.forward import pack
 from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.forward.grouped_stencil import grouped_tile, rows_of_taps
@@ -91,7 +100,9 @@ def _pack_panels(
     """Pack ``count`` panels of B and their biases. A transposed GEMM has a bias per row of A, and packs all biases."""
     bias_at, bias_n, width = f.at(f.scratch, a.bias_at), a.bias_n, spec.width
     if spec.transposed_gemm:
-        f.call("pack_bias", a.bias, bias_at, a.bias, bias_n, *[along(a, spec)[-1].extent] * 2)
+        given = {"given": a.bias, "to": bias_at, "source": a.bias, "step": bias_n}
+        rows = along(a, spec)[-1].extent
+        f.pass_to("pack_bias", count=rows, full=rows, **given)
     first = panel * width
     left = a.n - first
     if not spec.b_in_place:
@@ -103,7 +114,7 @@ def _pack_panels(
         source, some = each.bias, f.min(each.left, width)
         if spec.overlaps:
             source, some = f.at(source, f.min(each.left - width, 0) * bias_n), f.value(width)
-        f.call("pack_bias", a.bias, each.to, source, bias_n, some, width)
+        f.pass_to("pack_bias", given=a.bias, to=each.to, source=source, step=bias_n, count=some, full=width)
         each.next(to=f.at(each.to, width * F32_BYTES), bias=f.at(each.bias, bias_n * width), left=each.left - width)
 
 
@@ -213,6 +224,25 @@ def _each_line(
     lines(0, memory, scratch)
 
 
+@dataclass(frozen=True)
+class _Region:
+    """The function ``region`` while it is emitted: its arguments, its part of each axis, and its lists of chains."""
+
+    f: Function
+    spec: ForwardSpec
+    a: Named
+    parts: list[Named]
+    lists: tuple[Value, Value]  # addresses of the segments and of the chains
+    chains: Value  # the number of chains
+    data: Value  # where position 0 of all axes is
+    out: Value
+    axis: Value  # the axis along which micro-tiles are placed
+    tiled: dict[str, Value]  # the region's part of this axis
+    last: Value  # distance of the next micro-tile of A after the last of a line
+    first_panel: dict[str, Value]  # weights, biases, first column, and bytes that are prefetched per k
+    waiting: Value  # address of the offset of the next micro-tile's sums in scratch
+
+
 def _region(module: Module, spec: ForwardSpec) -> None:
     """Emit ``region``, which lists a region's segments and computes its micro-tiles for each panel of B.
 
@@ -225,8 +255,30 @@ def _region(module: Module, spec: ForwardSpec) -> None:
         "region", False, arguments="ptr", scratch="ptr", data="ptr", weights="ptr", out="ptr", panel="i64",
         panels="i64", packed="i64", **dict.fromkeys(names, "ptr"),
     )  # fmt: skip
+    r = _listed(f, spec, [f.parameters[name] for name in names])
+    a = r.a
+    with f.loop(f.panels, **r.first_panel) as panel:
+        first = _first_column(f, spec, a, panel.first)
+        given = _panel(r, panel, first)
+        data = r.data
+        if spec.stencil:  # a panel reads only the channels of its own groups
+            data = f.at(data, (f.panel + panel.index) * (a.a_k * (spec.stencil.groups * spec.stencil.in_channels)))
+        passes = f.max(f.op("i64", f"udiv {r.chains + a.pass_chains - 1}, {a.pass_chains.name}"), 1)
+        with f.loop(passes) as some, f.when(going(f, a)):
+            given |= _pass(r, some.index, passes)
+            f.store(f.value(0), r.waiting)
+            _lines(r, 0, given, data, r.out if spec.collects else f.at(r.out, first * a.out_n))
+        panel.next(
+            weights=panel.weights if spec.b_in_place else f.at(panel.weights, a.panel_bytes),
+            bias=panel.bias if spec.transposed_gemm else f.at(panel.bias, spec.width * F32_BYTES),
+            first=panel.first + spec.width, rate=f.value(0),
+        )  # fmt: skip
+    f.done()
+
+
+def _listed(f: Function, spec: ForwardSpec, rows: list[Value]) -> _Region:
+    """Emit the call that lists the segments of a region, and choose the axis of its micro-tiles."""
     a = arguments(f, spec)
-    rows = [f.parameters[name] for name in names]
     lists = f.at(f.scratch, a.segments_at), f.at(f.scratch, a.chains_at)
     counted = f.alloca("i64", len(COUNTED.columns))
     f.call("segments", f.arguments, *lists, counted, *rows)
@@ -235,72 +287,64 @@ def _region(module: Module, spec: ForwardSpec) -> None:
     parts = [columns(f, row, PART) for row in rows]
     data = reduce(lambda p, part: f.at(p, part.data), parts, f.data)
     out = reduce(lambda p, part: f.at(p, part.out), parts, f.out)
-    which, tiled = _tiled_axis(f, spec, parts)
+    axis, tiled = _tiled_axis(f, spec, parts)
     if spec.stencil:
         last = last + _to_next_block(f, along(a, spec), parts)
     elif spec.step == 2 and spec.a_in_place:  # finding its minimum has loaded this block into the cache
         last = _to_next_block(f, along(a, spec), parts)
-    rows_of_tile, step = tiled["mr"], tiled["data_step"]
-    begin = {
+    first_panel = {
         "weights": f.weights if spec.b_in_place else f.at(f.scratch, a.b_at + f.packed * a.panel_bytes),
         "bias": f.at(f.scratch, a.bias_at + f.packed * (spec.width * F32_BYTES)), "first": f.panel * spec.width,
-        "rate": _prefetch_rate(f, rows_of_tile * step, all_k),
+        "rate": _prefetch_rate(f, tiled["mr"] * tiled["data_step"], all_k),
+    }  # fmt: skip
+    waiting = f.alloca("i64", 1)
+    return _Region(f, spec, a, parts, lists, chains, data, out, axis, tiled, last, first_panel, waiting)
+
+
+def _panel(r: _Region, panel: Loop, first: Value) -> dict[str, Value]:
+    """Return the values of a panel of B that its micro-tiles need. ``first`` is its first column."""
+    f, spec, a = r.f, r.spec, r.a
+    given = {
+        "weights": f.at(panel.weights, first * a.weights_n) if spec.b_in_place else panel.weights,
+        "bias": f.at(panel.bias, r.parts[-1].first_bias) if spec.transposed_gemm else panel.bias, "rate": panel.rate,
+        "left": f.min(a.n - first, spec.width) if spec.stencil else a.n - first,
+    }  # fmt: skip
+    if spec.prefetches_panels:  # of this image or the next one; ``f.panels`` panels are packed together
+        later = first + (f.value(PREFETCH_PANELS) if spec.b_in_place else f.panels) * spec.width
+        place = f.at(f.weights, later * a.weights_n)
+        given["later"] = f.select(later < a.n, place, f.at(place, a.weights_group - a.n * a.weights_n))
+    if spec.step == 2:
+        minimums = f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, panel.weights)
+        given["pairs"] = pairs_allowed(f, spec.isa, a, minimums)
+    return given
+
+
+def _pass(r: _Region, number: Value, passes: Value) -> dict[str, Value]:
+    """Return the chains of a pass, and whether it is the first and the last one."""
+    f = r.f
+    done = number * r.a.pass_chains
+    chain = f.at(r.lists[1], done * CHAIN.bytes)
+    return {
+        "segments": f.at(r.lists[0], f.load("i64", chain, CHAIN.at("segment"))), "chains": chain,
+        "chain_count": f.min(r.chains - done, r.a.pass_chains), "begins": f.compare("eq", number, 0),
+        "ends": f.compare("eq", number, passes - 1),
     }  # fmt: skip
 
-    waiting = f.alloca("i64", 1)  # the offset of the next micro-tile's sums in scratch
 
-    def lines(at: int, panel: dict[str, Value], data: Value, out: Value) -> None:
-        if at == spec.axes:
-            f.call(
-                "micro_tiles", f.arguments, f.at(f.scratch, a.sums_at), panel["segments"], panel["chains"],
-                panel["count"], data, panel["weights"], out, panel["bias"], step, tiled["out_step"], last,
-                panel["rate"], panel["left"], rows_of_tile, tiled["tiles"], tiled["count"], tiled["bias"],
-                panel["begins"], panel["ends"], waiting,
-                *((tiled["met"], tiled["met_step"]) if spec.stencil else ()),
-                *((panel["pairs"],) if spec.step == 2 else ()),
-                *((panel["later"],) if spec.prefetches_panels else ()),
-            )  # fmt: skip
-            return
-        count = f.select(f.compare("eq", which, at), f.value(1), parts[at].count)
-        with f.loop(count, data=data, out=out) as each:
-            lines(at + 1, panel, each.data, each.out)
-            each.next(data=f.at(each.data, parts[at].data_step), out=f.at(each.out, parts[at].out_step))
-
-    with f.loop(f.panels, **begin) as each:
-        first = _first_column(f, spec, a, each.first)
-        panel = {
-            "weights": f.at(each.weights, first * a.weights_n) if spec.b_in_place else each.weights,
-            "bias": f.at(each.bias, parts[-1].first_bias) if spec.transposed_gemm else each.bias, "rate": each.rate,
-            "left": f.min(a.n - first, spec.width) if spec.stencil else a.n - first,
-        }  # fmt: skip
-        if spec.prefetches_panels:  # of this image or the next one; ``f.panels`` panels are packed together
-            later = first + (f.value(PREFETCH_PANELS) if spec.b_in_place else f.panels) * spec.width
-            place = f.at(f.weights, later * a.weights_n)
-            panel["later"] = f.select(later < a.n, place, f.at(place, a.weights_group - a.n * a.weights_n))
-        if spec.step == 2:
-            panel["pairs"] = pairs_allowed(
-                f, spec.isa, a, (f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, each.weights))
-            )
-        met = data
-        if spec.stencil:  # a panel reads only the channels of its own groups
-            met = f.at(data, (f.panel + each.index) * (a.a_k * (spec.stencil.groups * spec.stencil.in_channels)))
-        passes = f.max(f.op("i64", f"udiv {chains + a.pass_chains - 1}, {a.pass_chains.name}"), 1)
-        with f.loop(passes) as some, f.when(going(f, a)):
-            done = some.index * a.pass_chains
-            chain = f.at(lists[1], done * CHAIN.bytes)
-            panel |= {
-                "segments": f.at(lists[0], f.load("i64", chain, CHAIN.at("segment"))), "chains": chain,
-                "count": f.min(chains - done, a.pass_chains), "begins": f.compare("eq", some.index, 0),
-                "ends": f.compare("eq", some.index, passes - 1),
-            }  # fmt: skip
-            f.store(f.value(0), waiting)
-            lines(0, panel, met, out if spec.collects else f.at(out, first * a.out_n))
-        each.next(
-            weights=each.weights if spec.b_in_place else f.at(each.weights, a.panel_bytes),
-            bias=each.bias if spec.transposed_gemm else f.at(each.bias, spec.width * F32_BYTES),
-            first=each.first + spec.width, rate=f.value(0),
-        )  # fmt: skip
-    f.done()
+def _lines(r: _Region, at: int, panel: dict[str, Value], data: Value, out: Value) -> None:
+    """Emit a loop for each axis but that of the micro-tiles; inside, call ``micro_tiles`` for a line of positions."""
+    f = r.f
+    if at == r.spec.axes:
+        step = r.tiled["data_step"]
+        of_axis = r.tiled | {"rows": r.tiled["mr"], "row_step": step, "bias_step": r.tiled["bias"]}
+        own = {"sums": f.at(f.scratch, r.a.sums_at), "waiting": r.waiting, "last": r.last, "data": data, "out": out}
+        f.pass_to("micro_tiles", **{**f.parameters, **of_axis, **panel, **own})
+        return
+    part = r.parts[at]
+    count = f.select(f.compare("eq", r.axis, at), f.value(1), part.count)
+    with f.loop(count, data=data, out=out) as line:
+        _lines(r, at + 1, panel, line.data, line.out)
+        line.next(data=f.at(line.data, part.data_step), out=f.at(line.out, part.out_step))
 
 
 def _first_column(f: Function, spec: ForwardSpec, a: Named, first: Value) -> Value:
@@ -369,12 +413,12 @@ def _micro_tiles(module: Module, spec: ForwardSpec) -> None:
         bias = f.at(f.bias, first * f.bias_step) if spec.transposed_gemm else f.bias
         at = f.load("i64", f.waiting)
         f.store(at + arguments(f, spec).waiting_bytes, f.waiting)
-        given = (
-            f.arguments, f.at(f.sums, at), f.segments, f.chains, f.chain_count, data, f.weights, out, bias, f.row_step,
-            f.out_step, prefetched, rate, f.left, wanted - first, f.bias_step, f.begins, f.ends,
-            *((f.met + first * f.met_step, f.met_step) if spec.stencil else ()),
-            *((f.pairs,) if spec.step == 2 else ()),
-        )  # fmt: skip
+        given = f.parameters | {
+            "sums": f.at(f.sums, at), "count": f.chain_count, "data": data, "out": out, "bias": bias,
+            "next": prefetched, "rate": rate, "skip": wanted - first,
+        }  # fmt: skip
+        if spec.stencil:
+            given["met"] = f.met + first * f.met_step
         for rows in spec.mr_sizes:
             with f.when(f.compare("eq", f.rows, rows)):
                 by_width(f, spec.isa.lanes, spec.nr_sizes, f.left, f"tile{rows}_", given)

@@ -95,7 +95,8 @@ def _sums_back(
     (first, count), to, room = order.rows, f.at(f.scratch, a.sums_at), f.at(f.scratch, a.room_at)
     given, biases = a.of("bias"), f.at(f.scratch, a.bias_at)
     pack_bias(f.module, spec.operands)
-    f.call("pack_bias", given.data, biases, bias, given.step, out.channels, out.channels)
+    of_bias = {"given": given.data, "source": bias, "step": given.step}
+    f.pass_to("pack_bias", to=biases, count=out.channels, full=out.channels, **of_bias)
     out = out.but(bias=biases)
     sums.trees(f, spec.isa, a.of("gemm").but(n=out.channels), (*points, to), order.at_point, a.k, a.levels, room)
     with f.loop(count) as row:
