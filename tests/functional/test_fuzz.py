@@ -28,8 +28,13 @@ SECONDS = 3.0  # of processor time, that of idle BLAS threads included: far more
 
 tiers = pytest.mark.parametrize("examples", [400, pytest.param(10_000, marks=pytest.mark.long)])
 
-ELSEWHERE = {"O3", "T6", "D7", "D8"}  # rules of joint and compiled calls, of tensors; P and S are of pieces and samples
-OF_RUN = [rule for rule in RULES if rule not in ELSEWHERE and rule[0] not in "PS"]
+ELSEWHERE = {
+    "O3",
+    "T6",
+    "D7",
+    "D8",
+}  # rules of joint and compiled calls, of tensors; P, S and B are of pieces, samples, steps
+OF_RUN = [rule for rule in RULES if rule not in ELSEWHERE and rule[0] not in "PSB"]
 
 
 # -- arguments of every kind -------------------------------------------------------------------------------------------

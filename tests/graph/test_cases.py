@@ -203,7 +203,7 @@ def test_example_files_give_the_functions_results(name: str) -> None:
         if "negative_pads_end" in name:
             assert attributes["pads_end"] == [-1, -1]
             attributes["pads_end"] = [0, 0]
-        for absent in [key for key, value in attributes.items() if value == [0] * 12]:
+        for absent in [key for key, zeros in attributes.items() if zeros == [0] * 12]:
             attributes[absent] = None if absent == "output_padding" else graph.tensors[output.id].shape
         expected = convgrad.run(versioned, *(value(tensor.id) for tensor in op.inputs), **attributes)
         assert expected.any()

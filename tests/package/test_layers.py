@@ -74,7 +74,7 @@ WORDS = {
     "engines.llvm.winograd": "vectors into sums back tasks run",
     "engines.llvm.backward_weights": "segment tile stencil nest pack gemm_nest stencil_nest",
     "engines.llvm.forward": (
-        "arguments pack segments micro_tile grouped_stencil output_stationary kn2row_adds kn2row spatial_tile "
+        "arguments pack segments micro_tile grouped_stencil region output_stationary kn2row_adds kn2row spatial_tile "
         "spatial_stencil"
     ),
     "scale": (
@@ -90,8 +90,8 @@ WORDS = {
         "steps report"
     ),
     "torch.training": (
-        "row caller elements functions sums products norms losses images indexed optimizers random fixed groups "
-        "context watch audit record processes"
+        "row caller expected elements functions sums products norms losses images indexed optimizers random fixed "
+        "groups context watch audit record processes"
     ),
 }
 ORDERS = {package: modules.split() for package, modules in WORDS.items()}

@@ -61,6 +61,7 @@ ARITHMETIC: dict[str, Call] = {
     "hardshrink_backward": lambda x, y: aten.hardshrink_backward(x, y, 0.3),
     "softshrink_backward": lambda x, y: aten.softshrink_backward(x, y, 0.3),
     "_prelu_kernel": lambda x, y: aten._prelu_kernel(x, y[:1, :, :1, :1]),
+    "_prelu_kernel_backward": lambda x, y: aten._prelu_kernel_backward(x, y, y[:1, :, :1, :1]),
     "native_dropout_backward": lambda x, y: aten.native_dropout_backward(x, y > 0, 1.25),
 }
 
@@ -71,6 +72,31 @@ def _pooled(x: torch.Tensor, axes: int) -> Any:
     kernel, stride, pad = ((2,) * axes, (1,) * axes, (1,) * axes) if axes == 2 else ((1, 2, 2), (1, 1, 1), (0, 1, 1))
     found = (F.max_pool2d if axes == 2 else F.max_pool3d)(x, kernel, stride, pad, return_indices=True)
     return (*found, torch.autograd.grad(found[0], x, found[0].detach() * 0.37))
+
+
+def _averaged(x: torch.Tensor, axes: int) -> Any:
+    x = _of_rank(x, axes).detach().requires_grad_()
+    pool = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}[axes]
+    found = pool(x, 2, 1, 1)
+    return found, torch.autograd.grad(found, x, _uneven(found))[0]
+
+
+def _uneven(like: torch.Tensor) -> torch.Tensor:
+    """Return a cotangent whose neighbours differ, so that the order of sums matters."""
+    values = (torch.arange(like.numel()) % 97).to(torch.float64) * 0.37
+    return torch.empty_like(like).copy_(values.reshape(like.shape))
+
+
+def _padded_back(x: torch.Tensor, axes: int, mode: str) -> torch.Tensor:
+    x = _of_rank(x, axes).detach().requires_grad_()
+    found = F.pad(x, (1,) * 2 * axes, mode)
+    return torch.autograd.grad(found, x, _uneven(found))[0]
+
+
+def _enlarged_back(x: torch.Tensor, axes: int, mode: str) -> torch.Tensor:
+    x = _of_rank(x, axes).detach().requires_grad_()
+    found = F.interpolate(x, scale_factor=2.5, mode=mode)
+    return torch.autograd.grad(found, x, _uneven(found))[0]
 
 
 COMPARISONS: dict[str, Call] = {
@@ -114,6 +140,8 @@ COMPARISONS: dict[str, Call] = {
     "max_pool2d_with_indices_backward": lambda x, y: _pooled(x, 2)[2],
     "max_pool3d_with_indices": lambda x, y: _pooled(x, 3)[:2],
     "max_pool3d_with_indices_backward": lambda x, y: _pooled(x, 3)[2],
+    **{f"avg_pool{axes}d": lambda x, y, axes=axes: _averaged(x, axes)[0] for axes in (1, 2, 3)},
+    **{f"avg_pool{axes}d_backward": lambda x, y, axes=axes: _averaged(x, axes)[1] for axes in (2, 3)},
     "adaptive_max_pool2d": lambda x, y: F.adaptive_max_pool2d(x, 2, True),
     "adaptive_max_pool3d": lambda x, y: F.adaptive_max_pool3d(x.unsqueeze(2), (1, 2, 2), True),
 }
@@ -126,7 +154,6 @@ MOVES: dict[str, Call] = {
     **_unary("conj_physical", "_neg_view", "lift", "lift_fresh", "_to_copy"),
     "_copy_from": lambda x, y: torch.empty_like(x).copy_(y),
     "_efficientzerotensor": lambda x, y: torch._efficientzerotensor((2, 3)).clone() + 0,
-    "_index_put_impl_": lambda x, y: aten._index_put_impl_(x.clone(), [torch.tensor([0])], y[:1]),
     "_local_scalar_dense": lambda x, y: torch.tensor(x[0, 0, 0, 0].item()),
     "_new_zeros_with_same_feature_meta": aten._new_zeros_with_same_feature_meta,
     "_pin_memory": lambda x, y: x.clone(),  # pins only with a GPU
@@ -162,7 +189,6 @@ MOVES: dict[str, Call] = {
             "set",
         )
     },
-    "arange": lambda x, y: torch.arange(x.shape[3]) * 3,
     "as_strided": lambda x, y: x.contiguous().as_strided((2, 3), (4, 1)),
     "block_diag": lambda x, y: torch.block_diag(x[0, 0], y[0, 0]),
     "cat": lambda x, y: aten.cat([x, y], 1),
@@ -185,9 +211,7 @@ MOVES: dict[str, Call] = {
     "gather": lambda x, y: aten.gather(x, 1, _index(y, x.shape[1])),
     "im2col": lambda x, y: F.unfold(x, 2),
     "index": lambda x, y: x[:, _rows(y)],
-    "index_copy": lambda x, y: aten.index_copy(x, 1, torch.arange(x.shape[1]).flip(0), y),
     "index_fill": lambda x, y: aten.index_fill(x, 1, _rows(y), 0.3),
-    "index_put": lambda x, y: aten.index_put(x, [None, torch.tensor([1])], y[:, :1]),
     "index_select": lambda x, y: aten.index_select(x, 1, _rows(y)),
     "masked_fill": lambda x, y: aten.masked_fill(x, y > 0, 0.3),
     "masked_scatter": lambda x, y: aten.masked_scatter(x, y > 0, y),
@@ -202,7 +226,6 @@ MOVES: dict[str, Call] = {
     "permute": lambda x, y: x.permute(3, 1, 0, 2).contiguous(),
     "pixel_shuffle": lambda x, y: F.pixel_shuffle(torch.cat([x, y, x, y], 1)[:, : 4 * x.shape[1]], 2),
     "pixel_unshuffle": lambda x, y: F.pixel_unshuffle(F.pad(x, (0, 1, 0, 1)), 2),
-    "put": lambda x, y: aten.put(x, torch.tensor([3, 7]), y.reshape(-1)[:2]),
     "repeat": lambda x, y: x.repeat(2, 1, 1, 3),
     "repeat_interleave": lambda x, y: x.repeat_interleave(2, 1),
     "roll": lambda x, y: aten.roll(x, [1, 2], [1, 3]),
@@ -237,6 +260,18 @@ MOVES: dict[str, Call] = {
         for axes in (1, 2, 3)
     },
     **{
+        f"{kind}_pad{axes}d_backward": lambda x, y, mode=mode, axes=axes: _padded_back(x, axes, mode)
+        for kind, mode in (("reflection", "reflect"), ("replication", "replicate"))
+        for axes in (1, 2, 3)
+    },
+    **{
+        f"{'_' * bool(exact)}upsample_nearest{exact}{axes}d_backward": lambda x, y, mode=mode, axes=axes: (
+            _enlarged_back(x, axes, mode)
+        )
+        for exact, mode in (("", "nearest"), ("_exact", "nearest-exact"))
+        for axes in (1, 2, 3)
+    },
+    **{
         f"{'_' * bool(exact)}upsample_nearest{exact}{axes}d": lambda x, y, mode=mode, axes=axes: F.interpolate(
             _of_rank(x, axes), scale_factor=1.7, mode=mode
         )
@@ -247,7 +282,6 @@ MOVES: dict[str, Call] = {
 INTEGERS: dict[str, Call] = {
     **_integers("gcd", "lcm"),
     "randint": lambda x, y: torch.randint(0, 100, x.shape),
-    "random": lambda x, y: torch.empty(x.shape).random_(0, 100),
     "randperm": lambda x, y: torch.randperm(x.numel()),
 }
 CASES = ARITHMETIC | COMPARISONS | MOVES | INTEGERS

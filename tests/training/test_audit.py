@@ -117,3 +117,11 @@ def test_first_difference_of_other_lengths() -> None:
     left, right = ct.record(lambda: x + 1), ct.record(lambda: (x + 1) * 2)
     assert str(ct.first_difference(left, right)).startswith("one run ends before call 1: aten::mul.Tensor at ")
     assert "in one run, and aten::mul.Tensor" in str(ct.first_difference(left, ct.record(lambda: x * 2)))
+
+
+def test_arithmetic_of_complex_tensors_may_vary() -> None:
+    with ct.same_bits():
+        found = ct.audit(lambda: (torch.ones(3, dtype=torch.complex64) * 2, torch.ones(3) * 2, torch.arange(3).exp()))
+    assert list(found.varying) == ["aten::mul.Tensor"]
+    assert "aten::mul.Tensor" in found.fixed
+    assert "aten::exp" in found.ours

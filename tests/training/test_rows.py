@@ -41,6 +41,9 @@ def test_variants_store_the_same(name: str) -> None:
     row, stores = rows()[name]
     base = next(one for one in row.names if name in overloads_of(one))
     make, options = CASES[base]
+    options = {key: value for key, value in options.items() if key != "out"}
+    if base == name:  # it has no form that returns a new tensor
+        return
     with same_bits():
         torch.manual_seed(0)
         expected = operator(base)(*make(drawing(F32, False)), **options)

@@ -167,7 +167,9 @@ class _Rewriter:
             return program
         if program not in self.known:
             here: list[str] = []
-            if isinstance(program, ClosedJaxpr):
+            if isinstance(program, ClosedJaxpr) and not isinstance(
+                program.jaxpr, ClosedJaxpr
+            ):  # one class from JAX 0.12
                 changed = program.replace(jaxpr=self.rewritten(program.jaxpr, here))
             else:
                 changed = program.replace(eqns=[self.equation(equation, here) for equation in program.eqns])

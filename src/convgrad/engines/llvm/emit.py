@@ -109,13 +109,10 @@ class Function:
         self.lines.append(f"{label}:")
         self.block = label
 
-    def call(self, name: str, *arguments: Value | int) -> None:
-        """Call a function of the same module."""
-        self.say(f"call void @{name}({', '.join(str(self.value(a)) for a in arguments)})")
-
-    def pass_to(self, name: str, /, **values: Value | int) -> None:
-        """Call a function that the module already has, with the values of its parameters. It ignores other values."""
-        self.call(name, *(values[parameter] for parameter in self.module.functions[name].parameters))
+    def call(self, name: str, /, *arguments: Value | int, **values: Value | int) -> None:
+        """Call a function of the same module. Named values go to its parameters; values without one are ignored."""
+        named = [values[parameter] for parameter in self.module.functions[name].parameters] if values else ()
+        self.say(f"call void @{name}({', '.join(str(self.value(a)) for a in (*arguments, *named))})")
 
     def intrinsic(self, kind: str, name: str, *arguments: Value | str) -> Value:
         """Call an LLVM intrinsic with the result type ``kind``; the module declares it at its first use."""

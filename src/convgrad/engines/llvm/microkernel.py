@@ -90,9 +90,9 @@ def by_width(f: Function, lanes: int, among: Sequence[int], left: Value, name: s
     ``among`` are the widths in vectors, the largest first. The name of a function is ``name`` and its width.
     """
     if len(among) == 1:
-        f.pass_to(f"{name}{among[0]}", **given)
+        f.call(f"{name}{among[0]}", **given)
         return
     with f.when(f.compare("sgt", left, among[1] * lanes)):
-        f.pass_to(f"{name}{among[0]}", **given)
+        f.call(f"{name}{among[0]}", **given)
     with f.otherwise():
         by_width(f, lanes, among[1:], left, name, given)

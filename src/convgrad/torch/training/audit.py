@@ -12,7 +12,9 @@ from torch.utils._pytree import tree_leaves
 
 from convgrad.errors import InvalidDataTypeError
 from convgrad.torch.training.context import is_active, silent
+from convgrad.torch.training.fixed import ARITHMETIC
 from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, group_of, rows
+from convgrad.torch.training.row import PASS
 from convgrad.torch.training.watch import Watcher
 from convgrad.words import counted
 
@@ -134,6 +136,9 @@ def _group_of_call(name: str, arguments: Any) -> str:
     floats = [one for one in tensors if (one.is_floating_point() and one.dim()) or one.is_complex()]
     if found is not None and any(one.dtype not in found[0].types for one in floats):
         return VARIES
-    if found is not None and not floats and not any(one.is_floating_point() for one in tensors):
+    if found is not None and found[0].integers == PASS and not any(one.is_floating_point() for one in tensors):
         return FIXED_GROUP  # sums of integers are exact
+    packet = name.removeprefix("aten::").partition(".")[0].removesuffix("_")
+    if group == FIXED_GROUP and packet in ARITHMETIC and any(one.is_complex() for one in tensors):
+        return VARIES
     return OURS if name.startswith("convgrad::") else group

@@ -10,20 +10,35 @@ from contextlib import ContextDecorator, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from convgrad.spec.rules import refuse
 from convgrad.torch.training.caller import line_of_caller
+from convgrad.torch.training.expected import Expected, as_expected
 from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, group_of, rows
-from convgrad.torch.training.row import LOW, Function, Row, Tensor
+from convgrad.torch.training.row import (
+    LOW,
+    PASS,
+    PROMOTE,
+    Function,
+    Row,
+    Tensor,
+    UnservedError,
+    check_cast,
+    operator_of,
+)
 
 _CPU = "CPU"
+_CHECKED = (
+    "convolution",
+    "nll_loss",
+)  # check their arguments themselves; PyTorch's check refuses more than its kernels
 _UNSERVED = ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU")  # layouts of no row
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Setting:
     """What a context does about an operator that may vary: raise, warn, or neither."""
 
@@ -31,6 +46,7 @@ class _Setting:
     silent: bool = False
 
 
+Decorated = TypeVar("Decorated", bound=Function)
 _in_context: ContextVar[_Setting | None] = ContextVar("convgrad_same_bits", default=None)
 _started: list[_Setting] = []  # the contexts that `start` has opened, for all threads
 
@@ -83,7 +99,14 @@ class same_bits(ContextDecorator):
         if not isinstance(strict, bool):  # A2
             refuse("A2", "same_bits", f"strict must be True or False; got {strict!r:.200}")
         self._setting = _Setting(strict)
-        self._tokens: list[Token[_Setting | None]] = []
+        self._tokens: dict[int, list[Token[_Setting | None]]] = {}  # by thread
+
+    def __call__(self, function: Decorated) -> Decorated:
+        """Return a function that runs in a block of its own."""
+        kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
+        if any(is_kind(function) for is_kind in kinds):  # A2: their bodies run after the call
+            refuse("A2", "same_bits", "coroutines and generators cannot be decorated. Use the context inside of them")
+        return super().__call__(function)
 
     def _recreate_cm(self) -> same_bits:
         return same_bits(strict=self._setting.strict)  # each call of a decorated function has its own block
@@ -91,24 +114,26 @@ class same_bits(ContextDecorator):
     def __enter__(self) -> same_bits:
         """Replace the kernels, unless a surrounding block has replaced them."""
         _installation.acquire()
-        self._tokens.append(_in_context.set(self._setting))
+        self._tokens.setdefault(threading.get_ident(), []).append(_in_context.set(self._setting))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Take the kernels back at the end of the outermost block."""
+        token = self._tokens[threading.get_ident()].pop()
         try:
-            _in_context.reset(self._tokens.pop())
+            _in_context.reset(token)
         except ValueError:  # a generator was closed in another context, which never had the setting
             pass
         finally:
             _installation.release()
 
     def start(self) -> same_bits:
-        """Open the context for all threads, until `stop`."""
-        _installation.acquire()
-        _started.append(self._setting)
+        """Open the context for all threads, until `stop`. Does nothing if it is open."""
+        if self._setting not in _started:
+            _installation.acquire()
+            _started.append(self._setting)
         return self
 
     def stop(self) -> None:
@@ -191,41 +216,50 @@ def _computing(name: str, row: Row, stores: str, original: Function) -> Function
     """Return the kernel of an operator that has a row."""
     function, types, passed_on = row.function, row.types, row.passed_on
     writes = "out" in inspect.signature(function).parameters
-    arguments = _schema(name).arguments
+    operator = operator_of(name.removeprefix("aten::"))
+    arguments = operator._schema.arguments
     places = [at for at, one in enumerate(arguments) if str(one.type) == "Tensor" and not one.kwarg_only]
     out_names = [one.name for one in arguments if one.is_out]
+    expected = (
+        None
+        if stores == "out" or not operator._schema.returns or any(one in name for one in _CHECKED)
+        else Expected(operator)
+    )
 
     def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
-        is_number = False
+        given, is_number = args, False
         for at in places:
             if not isinstance(args[at], torch.Tensor):
                 args, is_number = _with_tensor(args, at), True
         if _current() is None:
             return original(keys, *args, **kwargs)
-        is_float = False
-        for tensor in _tensors((*args, *kwargs.values())):
-            if tensor.dtype in types:
-                is_float = True
-            elif tensor.dtype.is_complex or (tensor.dtype.is_floating_point and tensor.dim()):
+        tensors = list(_tensors((*args, *kwargs.values())))
+        is_float = any(tensor.dtype in types for tensor in tensors)
+        for tensor in tensors:
+            unserved = tensor.dtype.is_floating_point and tensor.dtype not in types and (tensor.dim() or not is_float)
+            if unserved or tensor.dtype.is_complex:
                 return _refused(name, f"has no specified order for {tensor.dtype}", original, keys, args, kwargs)
-        is_low = is_number and any(tensor.dtype in LOW for tensor in _tensors(args))
+        is_low = is_number and any(tensor.dtype in LOW for tensor in tensors)
         outs = {out: kwargs.pop(out) for out in out_names}
-        if not is_float or (passed_on is not None and not is_low and passed_on(*args, **kwargs)):
+        passes = not is_float and row.integers == PASS and not getattr(kwargs.get("dtype"), "is_floating_point", False)
+        if passes or (passed_on is not None and not is_low and passed_on(*args, **kwargs, **outs)):
             return original(keys, *args, **kwargs, **outs)
-        with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():
-            if stores == "new":
-                return function(*args, **kwargs)
-            targets = (args[0],) if stores == "in place" else tuple(outs.values())
-            results = function(*args, **kwargs, **{"out": targets[0]} if writes else {})
-            _store(results if isinstance(results, tuple) else (results,), targets, stores == "out")
-            return targets[0] if len(targets) == 1 else targets
+        try:
+            with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():
+                made = None if expected is None else expected(given, kwargs)
+                if not is_float and row.integers == PROMOTE:
+                    args = tuple([_promoted(value) for value in args])
+                if stores == "new":
+                    return function(*args, **kwargs) if made is None else as_expected(function(*args, **kwargs), made)
+                targets = (args[0],) if stores == "in place" else tuple(outs.values())
+                results = function(*args, **kwargs, **{"out": targets[0]} if writes else {})
+                _store(results if isinstance(results, tuple) else (results,), targets, stores == "out")
+                return targets[0] if len(targets) == 1 else targets
+        except UnservedError as error:
+            reason = str(error)
+        return _refused(name, reason, original, keys, args, {**kwargs, **outs})
 
     return kernel
-
-
-def _schema(name: str) -> Any:
-    packet, _, overload = name.removeprefix("aten::").partition(".")
-    return getattr(getattr(torch.ops.aten, packet), overload or "default")._schema
 
 
 def _with_tensor(args: tuple[Any, ...], at: int) -> tuple[Any, ...]:
@@ -233,7 +267,14 @@ def _with_tensor(args: tuple[Any, ...], at: int) -> tuple[Any, ...]:
     number, other = args[at], next(one for one in args if isinstance(one, torch.Tensor))
     dtype = torch.result_type(other, number)
     dtype = torch.float32 if dtype in LOW and other.dim() else dtype
-    return (*args[:at], torch.full((), number, dtype=dtype), *args[at + 1 :])
+    exact = {float: torch.float64, complex: torch.complex128}.get(type(number))
+    return (*args[:at], torch.tensor(number, dtype=exact).to(dtype), *args[at + 1 :])
+
+
+def _promoted(value: Any) -> Any:
+    """Return a tensor of integers or bools in PyTorch's default type, and any other value as it is."""
+    is_integer = isinstance(value, torch.Tensor) and not value.is_floating_point()
+    return value.to(torch.get_default_dtype()) if is_integer else value
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:
@@ -249,6 +290,7 @@ def _store(results: tuple[Tensor, ...], targets: tuple[Tensor, ...], resize: boo
     """Write results to the tensors that the caller passed; ``out`` tensors get the results' shapes."""
     for result, target in zip(results, targets, strict=True):
         if result is not target:
+            check_cast(result.dtype, target)
             if resize and target.shape != result.shape:
                 target.resize_(result.shape)
             target.copy_(result)

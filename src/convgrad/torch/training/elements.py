@@ -5,13 +5,21 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from convgrad.spec.rules import refuse
-from convgrad.torch.training.row import ELEMENTWISE, Function, Tensor, common_type, row, stored
+from convgrad.torch.training.row import (
+    ELEMENTWISE,
+    PROMOTE,
+    Function,
+    Tensor,
+    UnservedError,
+    common_type,
+    row,
+    stored,
+)
 
 _SUM = "u abs(factor * other) + u abs(result)"
 
 
-def _without_factor(*_: Tensor, alpha: float = 1) -> bool:
+def _without_factor(*_: Tensor, alpha: float = 1, **__: object) -> bool:
     return alpha == 1
 
 
@@ -78,7 +86,7 @@ def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1,
     return stored(torch.add, x, (y if value == 1 else y * value) / z, to, out)
 
 
-@row("sqrt", formula="the square root of IEEE 754", bound="u abs(result)", types=ELEMENTWISE)
+@row("sqrt", formula="the square root of IEEE 754", bound="u abs(result)", types=ELEMENTWISE, integers=PROMOTE)
 def sqrt(self: Tensor) -> Tensor:
     """Return the square root by NumPy, because torch.sqrt is one ulp off for a fifth of all f32 numbers on CPUs."""
     to, (x,) = common_type(self)
@@ -88,7 +96,7 @@ def sqrt(self: Tensor) -> Tensor:
     return root.to(to)
 
 
-@row("rsqrt", formula="1 / sqrt(self)", bound="2 u abs(result)", types=ELEMENTWISE)
+@row("rsqrt", formula="1 / sqrt(self)", bound="2 u abs(result)", types=ELEMENTWISE, integers=PROMOTE)
 def rsqrt(self: Tensor) -> Tensor:
     """Return the reciprocal of the square root, with two roundings."""
     to, (x,) = common_type(self)
@@ -96,27 +104,37 @@ def rsqrt(self: Tensor) -> Tensor:
 
 
 _POWERS: dict[float, Function] = {
+    0: torch.ones_like,
     1: lambda x: x.clone(),
     2: lambda x: x * x,
     3: lambda x: (x * x) * x,
     4: lambda x: (x * x) * (x * x),
     0.5: sqrt,
+    1.5: lambda x: x * sqrt(x),
     -0.5: rsqrt,
+    -1.5: lambda x: 1 / (x * sqrt(x)),
     -1: lambda x: 1 / x,
     -2: lambda x: 1 / (x * x),
+    -3: lambda x: 1 / ((x * x) * x),
 }
+
+
+def _is_of_integers(self: Tensor, exponent: float, **_: object) -> bool:
+    return not self.is_floating_point() and isinstance(exponent, int)
 
 
 @row(
     "pow.Tensor_Scalar",
-    formula="products, sqrt and division; exponents -2, -1, -0.5, 0.5, 1, 2, 3, 4",
-    bound="3 u abs(result)",
+    formula="products, sqrt and division; exponents -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4",
+    bound="4 u abs(result)",
     types=ELEMENTWISE,
+    integers=PROMOTE,
+    passed_on=_is_of_integers,
 )
 def power(self: Tensor, exponent: float) -> Tensor:
     """Return self**exponent for the exponents that products, square roots and divisions compute."""
     if exponent not in _POWERS:
-        refuse("B2", "pow", f"exponent must be one of {', '.join(map(str, _POWERS))}; got {exponent}")
+        raise UnservedError(f"computes only the exponents {', '.join(map(str, sorted(_POWERS)))}; got {exponent}")
     to, (x,) = common_type(self)
     raised: Tensor = _POWERS[exponent](x)
     return raised.to(to)

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from convgrad.torch.training.row import ELEMENTWISE, Function, Tensor, common_type, row
+from convgrad.torch.training.row import ELEMENTWISE, PROMOTE, Function, Tensor, common_type, row
 
 _F64 = torch.float64
 _LOG2_E = 1.4426950408889634
@@ -100,7 +100,9 @@ def _rounded(function: Function, self: Tensor) -> Tensor:
 
 
 for _name, _function in {"exp": exp64, "log": log64, "log1p": log1p64, "sigmoid": sigmoid64, "tanh": tanh64}.items():
-    row(_name, formula=f"{_name}(self) in f64, then rounded", bound=_NEAREST)(partial(_rounded, _function))
+    row(_name, formula=f"{_name}(self) in f64, then rounded", bound=_NEAREST, integers=PROMOTE)(
+        partial(_rounded, _function)
+    )
 
 
 @row("sigmoid_backward", formula="(grad_output * (1 - output)) * output", bound="3 u abs(result)", types=ELEMENTWISE)

@@ -54,14 +54,14 @@ def group_of(name: str) -> str:
         base = packet.removeprefix(_OF_LISTS).removesuffix("_")
         base = _BASES.get(base, base)
         return OURS if base in _packets() else FIXED_GROUP if base in FIXED else VARIES
-    if packet in _MADE_OF_OTHERS:
+    if packet in _MADE_OF_OTHERS or packet.removesuffix("_") in _MADE_OF_OTHERS:
         return OURS
     return FIXED_GROUP if packet in FIXED or packet.removesuffix("_") in FIXED else VARIES
 
 
 _COMPOSITES = """
     add sub rsub mean _convolution norm logsumexp linalg_norm matmul linear _batch_norm_impl_index smooth_l1_loss
-    huber_loss_backward smooth_l1_loss_backward addr _euclidean_dist std_mean l1_loss _safe_softmax
-    rand rand_like randn randn_like uniform normal bernoulli exponential
+    huber_loss_backward smooth_l1_loss_backward _euclidean_dist std_mean l1_loss _safe_softmax
+    rand rand_like randn randn_like uniform bernoulli exponential index_put random normal arange
 """
 _MADE_OF_OTHERS = frozenset(_COMPOSITES.split())  # they only call other operators, which have groups of their own

@@ -8,8 +8,7 @@ from itertools import product
 
 import torch
 
-from convgrad.torch.kernels import LAST, is_channels_last
-from convgrad.torch.training.row import ROW_MAJOR, SEQUENTIAL, Tensor, row
+from convgrad.torch.training.row import ROW_MAJOR, SEQUENTIAL, Tensor, formatted, row
 from convgrad.torch.training.sums import count, total
 
 
@@ -35,17 +34,17 @@ def adaptive_average(self: Tensor, output_size: Sequence[int]) -> Tensor:
     for place, cell in _cells(self.shape[-axes:], output_size):
         positions = self[(..., *cell)]
         found[(..., *place)] = (total(positions, dims) / count(positions, dims)).to(self.dtype)
-    return _formatted(found, self)
+    return formatted(found, self)
 
 
 def _adaptive_average_backward(axes: int, grad_output: Tensor, self: Tensor) -> Tensor:
     """Return the gradient of adaptive average pooling along the last ``axes`` axes."""
-    found = torch.zeros(self.shape)
+    found = torch.zeros(self.shape, dtype=torch.float32)
     dims = tuple(range(-axes, 0))
     for place, cell in _cells(self.shape[-axes:], grad_output.shape[-axes:]):
         positions = found[(..., *cell)]
         positions += (grad_output[(..., *place)].float() / count(positions, dims))[(..., *[None] * axes)]
-    return _formatted(found, self)
+    return formatted(found, self)
 
 
 for _axes in (2, 3):
@@ -81,12 +80,14 @@ def _neighbours(
 def _linear(self: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None) -> Tensor:
     """Return an image that is interpolated linearly, along each spatial axis in turn."""
     x = self.float()
+    if min(output_size) < 1:
+        raise RuntimeError(f"upsample: the output must have one position or more per axis; got {list(output_size)}")
     for axis, (size, scale) in enumerate(zip(output_size, _scales(scales, output_size), strict=True), 2):
         lower, upper, below, above = _neighbours(x.shape[axis], size, align_corners, scale)
         shape = [-1 if dim == axis else 1 for dim in range(x.dim())]
         first, second = x.index_select(axis, torch.tensor(lower)), x.index_select(axis, torch.tensor(upper))
         x = first * below.reshape(shape) + second * above.reshape(shape)
-    return _formatted(x, self)
+    return formatted(x, self)
 
 
 def _linear_backward(
@@ -104,7 +105,7 @@ def _linear_backward(
             for places, part in parts:
                 found.select(axis, places[at]).add_(part.select(axis, at))
         g = found
-    return _formatted(g, grad_output)
+    return formatted(g, grad_output)
 
 
 def _scales(scales: Sequence[float | None], sizes: Sequence[int]) -> tuple[float | None, ...]:
@@ -119,9 +120,3 @@ for _name in ("linear1d", "bilinear2d", "trilinear3d"):
         order=SEQUENTIAL,
         bound="(number of outputs + 3) u sum(abs(grad_output)) per axis",
     )(_linear_backward)
-
-
-def _formatted(found: Tensor, like: Tensor) -> Tensor:
-    """Return a result in the type and the memory format of a tensor."""
-    last = LAST.get(found.dim()) if is_channels_last(like) else None
-    return found.to(like.dtype).contiguous(memory_format=last or torch.contiguous_format)

@@ -1,11 +1,13 @@
-"""Sums of rows that an index selects: index_add and the gradient of an embedding."""
+"""Sums and writes at places that an index selects: index_add, index_put and the gradient of an embedding."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
-from convgrad.torch.training.row import SEQUENTIAL, Tensor, common_type, row
+from convgrad.torch.training.row import ELEMENTWISE, LOW, SEQUENTIAL, SERVE, Tensor, common_type, row
 
 _BOUND = "(number of terms) u sum(abs(terms))"
 
@@ -24,9 +26,11 @@ def _add_rows(found: Tensor, index: Tensor, rows: Tensor) -> Tensor:
 )
 def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """Return self plus the slices of source at the places of index."""
-    to, (x, y) = common_type(self, source)
+    (to, (x, y)), dim = common_type(self, source), dim % max(self.dim(), 1)
     if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < (self.shape[dim] if self.dim() else 1):
         raise IndexError(f"index_add: index must be from 0 to {self.shape[dim] - 1}")
+    if self.dim() and source.shape != (*self.shape[:dim], index.numel(), *self.shape[dim:][1:]):
+        raise RuntimeError(f"index_add: source must have a slice per index; got {tuple(source.shape)}")
     y = y if alpha == 1 else y * alpha
     found = x.clone().reshape(x.shape or (1,))
     _add_rows(found.movedim(dim, 0), index, y.reshape(y.shape or (1,)).movedim(dim, 0))
@@ -44,9 +48,33 @@ def embedding_backward(
 ) -> Tensor:
     """Return the gradient of an embedding's weights."""
     places = indices.reshape(-1)
-    rows = grad_output.float().reshape(places.numel(), -1)
+    rows = grad_output.float().reshape(places.numel(), grad_output.shape[-1])
     if scale_grad_by_freq:
         rows = rows / torch.bincount(places, minlength=num_weights)[places].float().unsqueeze(1)
     used = places != padding_idx
-    found = torch.zeros((num_weights, grad_output.shape[-1]))
+    found = torch.zeros((num_weights, grad_output.shape[-1]), dtype=torch.float32)
     return _add_rows(found, places[used], rows[used]).to(grad_output.dtype)
+
+
+@row(
+    "_index_put_impl_",
+    formula="self[indices] = values, or the sum of self and the values with accumulate; in order of the indices",
+    order=SEQUENTIAL,
+    bound=_BOUND,
+    types=ELEMENTWISE,
+    integers=SERVE,
+)
+def index_put(
+    self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
+) -> Tensor:
+    """Write or add values at indices, one after another, so that the last of equal indices wins."""
+    where = tuple([slice(None) if one is None else one for one in indices])
+    places = torch.arange(self.numel()).reshape(self.shape)[where]
+    inner = torch.float32 if self.dtype in LOW else self.dtype
+    found = self.to(inner, copy=True).contiguous().reshape(-1)
+    given = values.to(inner).expand(places.shape).reshape(-1).numpy()
+    if accumulate:
+        np.add.at(found.numpy(), places.reshape(-1).numpy(), given)
+    else:
+        found.numpy()[places.reshape(-1).numpy()] = given
+    return self.copy_(found.reshape(self.shape))

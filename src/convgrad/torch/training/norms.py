@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from convgrad.torch.training.elements import sqrt
-from convgrad.torch.training.row import BY_CHANNEL, Tensor, row
+from convgrad.torch.training.row import BY_CHANNEL, Tensor, formatted, row
 from convgrad.torch.training.sums import channel_products, channel_sums, scaled_channels
 
 _FORWARD = (
@@ -103,8 +103,7 @@ def _per_channel(values: Tensor, x: Tensor) -> Tensor:
 
 def _like(found: Tensor, input: Tensor) -> Tensor:
     """Return a result in the type and shape of the input."""
-    result: Tensor = found.to(input.dtype).reshape(input.shape)
-    return result
+    return formatted(found.reshape(input.shape), input)
 
 
 def _update(running: Tensor | None, new: Tensor, momentum: float) -> None:

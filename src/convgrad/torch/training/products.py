@@ -138,6 +138,6 @@ def baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, al
 def _plus(self: Tensor, found: Tensor, beta: float, alpha: float, to: torch.dtype) -> Tensor:
     found = found if alpha == 1 else found * alpha
     if beta != 0:
-        added = self.float() if beta == 1 else self.float() * beta
+        added = self.float().expand(found.shape) if beta == 1 else self.float().expand(found.shape) * beta
         found = found + added
     return found.to(to)

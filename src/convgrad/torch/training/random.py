@@ -1,44 +1,38 @@
-"""Random numbers in the row-major order of the indices, whatever the memory format."""
+"""Random numbers in the row-major order of the indices, whatever the memory format; and sequences of numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from convgrad.torch.training.elements import sqrt
-from convgrad.torch.training.functions import cos64, log64
-from convgrad.torch.training.row import ELEMENTWISE, Tensor, common_type, row
+from convgrad.torch.training.functions import cos64, log1p64, log64
+from convgrad.torch.training.row import ELEMENTWISE, SERVE, Tensor, common_type, row
 
 _ORDER = "numbers of PyTorch's generator, in row-major order of the indices"
-
-
-def _in_order(name: str) -> Callable[..., Tensor]:
-    """Return an in-place operator of PyTorch that draws for contiguous memory first, then copies."""
-
-    def draw(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return self.copy_(getattr(torch.empty(self.shape, dtype=self.dtype), name)(*args, **kwargs))
-
-    return draw
 
 
 def _is_contiguous(self: Tensor, *_: object, **__: object) -> bool:
     return bool(self.is_contiguous())
 
 
-for _name, _overloads in {"bernoulli_": (".float", ".Tensor"), "exponential_": ("",)}.items():
-    row(
-        *[f"{_name}{one}" for one in _overloads],
-        formula=f"{_name} for contiguous memory: {_ORDER}",
-        bound="as PyTorch",
-        types=ELEMENTWISE,
-        passed_on=_is_contiguous,
-    )(_in_order(_name))
-
-
 def _is_unit(self: Tensor, low: float = 0, high: float = 1, **_: object) -> bool:
     return (low, high) == (0, 1) and _is_contiguous(self)
+
+
+def _unit(shape: Sequence[int], generator: Any, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Return numbers from 0 to 1 of PyTorch's generator, which are the same on all processors."""
+    return torch.empty(tuple(shape), dtype=dtype).uniform_(generator=generator)
+
+
+@row("random_", "random_.from", "random_.to", formula=f"integers: {_ORDER}", bound="exact", types=ELEMENTWISE,
+     integers=SERVE, passed_on=_is_contiguous)  # fmt: skip
+def integers(self: Tensor, *limits: int, generator: Any = None) -> Tensor:
+    """Fill a tensor with random integers."""
+    return self.copy_(torch.empty(self.shape, dtype=self.dtype).random_(*limits, generator=generator))
 
 
 @row(
@@ -50,24 +44,65 @@ def _is_unit(self: Tensor, low: float = 0, high: float = 1, **_: object) -> bool
 )
 def uniform(self: Tensor, low: float = 0, high: float = 1, *, generator: Any = None) -> Tensor:
     """Fill a tensor with uniform random numbers. PyTorch's own numbers differ where there is no FMA."""
-    if low > high:
+    if not low <= high:
         raise RuntimeError(f"uniform_ needs from <= to; got from={low} and to={high}")
-    numbers = torch.empty(self.shape, dtype=self.dtype).uniform_(generator=generator)
-    to, (x,) = common_type(numbers)
+    to, (x,) = common_type(_unit(self.shape, generator, self.dtype))
     return self.copy_((x * (high - low) + low).to(to))
 
 
-@row(
-    "normal_",
-    formula="mean + std * (sqrt(-2 log(1 - u)) * cos(2 pi v)) in f64, then rounded; u, v: pairs of f64 uniform "
-    f"{_ORDER}",
-    bound="0.501 ulp",
-    types=ELEMENTWISE,
-)
+@row("bernoulli_.float", "bernoulli_.Tensor", formula=f"1 if u < p, else 0; u: f64 {_ORDER}", bound="exact",
+     types=ELEMENTWISE, integers=SERVE)  # fmt: skip
+def bernoulli(self: Tensor, p: float | Tensor = 0.5, *, generator: Any = None) -> Tensor:
+    """Fill a tensor with ones and zeros. PyTorch's own numbers differ between vendors of processors."""
+    low, high = (float(p.min()), float(p.max())) if isinstance(p, torch.Tensor) and p.numel() else (p, p)
+    if not (isinstance(low, torch.Tensor) or 0 <= low <= high <= 1):
+        raise RuntimeError(f"bernoulli_ needs p from 0 to 1; got {low if low < 0 else high}")
+    return self.copy_(_unit(self.shape, generator) < p)
+
+
+@row("exponential_", formula=f"-log1p(-u) / lambd in f64, then rounded; u: f64 {_ORDER}", bound="0.501 ulp",
+     types=ELEMENTWISE)  # fmt: skip
+def exponential(self: Tensor, lambd: float = 1, *, generator: Any = None) -> Tensor:
+    """Fill a tensor with exponential random numbers."""
+    if lambd <= 0:
+        raise RuntimeError(f"exponential_ needs lambd > 0; got {lambd}")
+    return self.copy_(-log1p64(-_unit(self.shape, generator)) / lambd)
+
+
+def _normal(shape: Sequence[int], generator: Any) -> Tensor:
+    """Return normal random numbers in f64."""
+    pairs = _unit((math.prod(shape), 2), generator)
+    radius = sqrt(log64(1 - pairs[:, 0]) * -2)
+    return (radius * cos64(pairs[:, 1])).reshape(tuple(shape))
+
+
+_NORMAL = f"mean + std * (sqrt(-2 log(1 - u)) * cos(2 pi v)) in f64, then rounded; u, v: pairs of f64 uniform {_ORDER}"
+
+
+@row("normal_", formula=_NORMAL, bound="0.501 ulp", types=ELEMENTWISE)
 def normal(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
     """Fill a tensor with normal random numbers. PyTorch's own numbers differ between processors."""
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    pairs = torch.empty((self.numel(), 2), dtype=torch.float64).uniform_(generator=generator)
-    radius = sqrt(log64(1 - pairs[:, 0]) * -2)
-    return self.copy_((radius * cos64(pairs[:, 1]) * std + mean).reshape(self.shape))
+    return self.copy_(_normal(self.shape, generator) * std + mean)
+
+
+@row("normal.Tensor_Tensor", "normal.Tensor_float", "normal.float_Tensor", formula=_NORMAL, bound="0.501 ulp",
+     types=ELEMENTWISE)  # fmt: skip
+def normal_of(mean: float | Tensor, std: float | Tensor = 1, *, generator: Any = None) -> Tensor:
+    """Return normal random numbers with a mean and a deviation per element."""
+    shape = torch.broadcast_shapes(*[one.shape for one in (mean, std) if isinstance(one, torch.Tensor)])
+    return _normal(shape, generator) * std + mean
+
+
+def _is_exact(start: float, end: float, step: float = 1, *, out: Tensor) -> bool:
+    whole = all(float(one).is_integer() and abs(one) < 1 << 24 for one in (start, end, step))
+    return whole or not out.is_floating_point()
+
+
+@row("arange.start_out", formula="start + step * index in f64, then rounded", bound="0.501 ulp", types=ELEMENTWISE,
+     passed_on=_is_exact)  # fmt: skip
+def arange(start: float, end: float, step: float = 1, *, out: Tensor) -> Tensor:
+    """Return numbers at a distance of ``step``."""
+    number = math.ceil((end - start) / step)
+    return (torch.arange(number).to(torch.float64) * step + start).to(out.dtype)

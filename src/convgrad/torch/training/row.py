@@ -9,12 +9,17 @@ from typing import Any, TypeVar
 
 import torch
 
+from convgrad.torch.kernels import LAST, is_channels_last
+
 Tensor = Any  # torch.Tensor, which type checkers find only if PyTorch is installed
 Function = Callable[..., Any]
 Defined = TypeVar("Defined", bound=Function)
 LOW = frozenset((torch.bfloat16, torch.float16))
 SUMMED = LOW | {torch.float32}  # types with a specified order of sums
 ELEMENTWISE = SUMMED | {torch.float64}  # f64 is admitted where nothing is summed
+
+
+PASS, PROMOTE, SERVE = "pass", "promote", "serve"  # integers and bools: to ATen, converted to floats, to the function
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,11 @@ class Row:
     function: Function
     types: frozenset[Any]
     passed_on: Function | None
+    integers: str = PASS
+
+
+class UnservedError(Exception):
+    """A row does not compute a call. The message continues "OPERATOR ..."."""
 
 
 ROWS: list[Row] = []
@@ -52,11 +62,12 @@ def row(
     order: str = NO_SUM,
     types: frozenset[Any] = SUMMED,
     passed_on: Function | None = None,
+    integers: str = PASS,
 ) -> Callable[[Defined], Defined]:
     """Add a function to the table as the definition of operators of ATen. It takes their arguments."""
 
     def add(function: Defined) -> Defined:
-        ROWS.append(Row(names, formula, order, bound, function, types, passed_on))
+        ROWS.append(Row(names, formula, order, bound, function, types, passed_on, integers))
         return function
 
     return add
@@ -69,8 +80,7 @@ def overloads_of(name: str) -> dict[str, str]:
     >>> sorted(overloads_of("lerp.Scalar").items())
     [('lerp.Scalar', 'new'), ('lerp.Scalar_out', 'out'), ('lerp_.Scalar', 'in place')]
     """
-    packet, _, overload = name.partition(".")
-    wanted = _arguments(getattr(getattr(torch.ops.aten, packet), overload or "default"))
+    packet, wanted = name.partition(".")[0], _arguments(operator_of(name))
     named = {}
     for other in (packet, f"{packet}_"):
         operators = getattr(torch.ops.aten, other, None)
@@ -80,6 +90,12 @@ def overloads_of(name: str) -> dict[str, str]:
                 stores = "out" if _has_out(operator) else "in place" if other != packet else "new"
                 named[other if one == "default" else f"{other}.{one}"] = stores
     return named
+
+
+def operator_of(name: str) -> Any:
+    """Return an operator of ATen by its name, such as "lerp.Scalar"."""
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
 
 
 def _arguments(operator: Any) -> list[tuple[str, str]]:
@@ -106,6 +122,22 @@ def common_type(*tensors: Tensor) -> tuple[Any, tuple[Tensor, ...]]:
 
 def stored(operation: Function, x: Any, y: Any, to: Any, out: Tensor | None) -> Tensor:
     """Return ``operation(x, y)`` in the type ``to``; write it to ``out`` at once if ``out`` has that type."""
-    if out is None or out.dtype != x.dtype or out.dtype != to:
-        return operation(x, y).to(to)
-    return operation(x, y, out=out)
+    if out is not None and out.dtype == x.dtype == to:
+        return operation(x, y, out=out)
+    result = operation(x, y).to(to)
+    if out is None:
+        return result
+    check_cast(to, out)
+    return out.copy_(result)
+
+
+def check_cast(dtype: torch.dtype, out: Tensor) -> None:
+    """Raise if a result of a type cannot be written to a tensor."""
+    if not torch.can_cast(dtype, out.dtype):
+        raise RuntimeError(f"result type {dtype} can't be cast to the output type {out.dtype}")
+
+
+def formatted(found: Tensor, like: Tensor) -> Tensor:
+    """Return a result in the type and the memory format of a tensor."""
+    last = LAST.get(found.dim()) if is_channels_last(like) else None
+    return found.to(like.dtype).contiguous(memory_format=last or torch.contiguous_format)

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import torch
 
-from convgrad.spec.rules import refuse
 from convgrad.torch import kernels
 from convgrad.torch.training.elements import sqrt
-from convgrad.torch.training.row import ROW_MAJOR, Tensor, row
+from convgrad.torch.training.row import ROW_MAJOR, SUMMED, Tensor, UnservedError, row
 
 Dims = int | Sequence[int] | None
 _DEPTH = "h u sum(abs(self)), where h is the rounding depth"
@@ -74,16 +73,25 @@ def _rows(x: Tensor, dims: Dims, keepdim: bool) -> tuple[Tensor, list[int]]:
     return rows, shape
 
 
+def _served(dtype: torch.dtype) -> torch.dtype:
+    """Return the type of a sum; raise if no order is specified for it."""
+    if dtype not in SUMMED:
+        raise UnservedError(f"has no specified order for {dtype}")
+    return dtype
+
+
 @row("sum", "sum.dim_IntList", formula="sum of self", order=ROW_MAJOR, bound=_DEPTH)
 def sums(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     """Return the sums over dimensions."""
-    return total(self, dim, keepdim).to(dtype or self.dtype)
+    if dtype is not None and not dtype.is_floating_point:
+        return self.to(dtype).sum(dim, keepdim)
+    return total(self, dim, keepdim).to(_served(dtype or self.dtype))
 
 
 @row("mean", "mean.dim", formula="sum / count", order=ROW_MAJOR, bound=f"({_DEPTH}) / count + u abs(result)")
 def mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     """Return the means over dimensions."""
-    return (total(self, dim, keepdim) / count(self, dim)).to(dtype or self.dtype)
+    return (total(self, dim, keepdim) / count(self, dim)).to(_served(dtype or self.dtype))
 
 
 def moments(self: Tensor, dim: Dims, correction: float | None, keepdim: bool) -> tuple[Tensor, Tensor]:
@@ -137,6 +145,6 @@ def vector_norm(
 ) -> Tensor:
     """Return the norms over dimensions, of order 1 or 2."""
     if ord not in (1, 2):
-        refuse("B2", "linalg_vector_norm", f"ord must be 1, 2 or infinite; got {ord}")
+        raise UnservedError(f"computes only the orders 1, 2 and infinity; got {ord}")
     found = sqrt(products(self, self, dim, keepdim)) if ord == 2 else total(self.abs(), dim, keepdim)
-    return found.to(dtype or self.dtype)
+    return found.to(_served(dtype or self.dtype))

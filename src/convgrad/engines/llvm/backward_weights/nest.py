@@ -90,7 +90,7 @@ class Nest:
         out = f.at(f.at(out, first_b * self.b.args.out), first_a * self.a.args.out)
         left = self.columns_left(group, b)
         skipped = {"skip": skip_a, "skip_vectors": skip_b, "left": left}
-        f.pass_to(
+        f.call(
             "store_panel", arguments=f.arguments, sums=sums, sums_step=sums_step, outs=outs, tap_tiles=t.taps, out=out,
             **skipped,
         )  # fmt: skip

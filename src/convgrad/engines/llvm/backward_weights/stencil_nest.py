@@ -64,7 +64,7 @@ def _segments(n: Nest, sums: Value, chain: Named) -> None:
                 with f.loop(t.taps, sums=there, tap=f.at(args.taps, t.tap * taps.bytes)) as tap:
                     where = {"image": number, "segment": segment.segment, "tap": tap.tap, "group": t.group + begin}
                     chain_of = {"chain": tap.sums, "chain_step": panel_sums, "panels": panels, "begins": begins}
-                    f.pass_to("depthwise", arguments=f.arguments, **chain_of, **where)
+                    f.call("depthwise", arguments=f.arguments, **chain_of, **where)
                     tap.next(sums=f.at(tap.sums, args.sums_step), tap=f.at(tap.tap, taps.bytes))
             segment.next(segment=f.at(segment.segment, SEGMENT.bytes))
 

@@ -85,7 +85,7 @@ def _pack_a(module: Module, spec: Kn2rowSpec) -> None:
     loops = [(a.n, a.weights_group), *((axis.taps, axis.tap) for axis in outer)]
     nested(f, loops, a.weights, f.at(f.scratch, a.a_at), line)
     given = {"given": a.bias, "to": f.at(f.scratch, a.bias_at), "source": a.bias, "step": a.bias_n}
-    f.pass_to("pack_bias", count=a.n, full=a.n, **given)
+    f.call("pack_bias", count=a.n, full=a.n, **given)
     f.store(Value(f, "float", NO_BIAS), f.at(f.scratch, a.no_bias_at))
     f.done()
 

@@ -175,10 +175,10 @@ def _line(module: Module, spec: Kn2rowSpec) -> None:
     of_phase = a.stream_bytes * a.n
     with f.loop(a.phase_count, phase=f.at(a.phases, e.phase), to=streams) as each:
         lists = {"entries": entries, "nodes": nodes, "counted": counted}
-        f.pass_to("list_taps", phase=each.phase, **f.parameters, **lists)
+        f.call("list_taps", phase=each.phase, **f.parameters, **lists)
         many = f.load("i64", counted) >> (NODE.bytes.bit_length() - 1)
         lists = {"entries": entries, "nodes": nodes, "count": many}
-        f.pass_to(
+        f.call(
             "phase",
             arguments=f.arguments,
             tap_sums=tap_sums,

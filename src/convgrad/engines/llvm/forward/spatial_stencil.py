@@ -82,7 +82,7 @@ def _pack_a(module: Module, spec: SpatialStencilSpec) -> None:
 
     taps = ((axis.kernel, axis.tap) for axis in along(a, spec))
     nested(f, [(a.n, a.weights_n), *taps], f.weights, f.to, one_tap)
-    f.pass_to("pack_bias", given=a.bias, to=f.bias_to, source=f.bias, step=a.bias_n, count=a.n, full=a.n)
+    f.call("pack_bias", given=a.bias, to=f.bias_to, source=f.bias, step=a.bias_n, count=a.n, full=a.n)
     f.done()
 
 

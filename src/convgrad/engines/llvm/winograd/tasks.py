@@ -96,7 +96,7 @@ def _sums_back(
     given, biases = a.of("bias"), f.at(f.scratch, a.bias_at)
     pack_bias(f.module, spec.operands)
     of_bias = {"given": given.data, "source": bias, "step": given.step}
-    f.pass_to("pack_bias", to=biases, count=out.channels, full=out.channels, **of_bias)
+    f.call("pack_bias", to=biases, count=out.channels, full=out.channels, **of_bias)
     out = out.but(bias=biases)
     sums.trees(f, spec.isa, a.of("gemm").but(n=out.channels), (*points, to), order.at_point, a.k, a.levels, room)
     with f.loop(count) as row:

@@ -1,0 +1,71 @@
+"""The type and the strides that PyTorch gives a result, and its errors, from the operator's kernel for ``meta``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from convgrad.torch.training.row import Tensor
+
+_KEPT = 256  # kinds of arguments per operator
+Described = tuple[Any, ...]
+Made = tuple[tuple[Any, Any] | None, ...]  # the type of each result, and whether it is contiguous
+
+
+class Expected:
+    """Calls the ``meta`` kernel of an operator once per kind of arguments. It raises as PyTorch does."""
+
+    def __init__(self, operator: Any) -> None:
+        self._operator = operator
+        self._known: dict[Described, Made | None] = {}
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Made | None:
+        """Return what is known of the results; None if PyTorch has no such kernel."""
+        kind = (_described(args), tuple([(name, _described(value)) for name, value in kwargs.items()]))
+        if kind not in self._known:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            self._known[kind] = self._made(args, kwargs)
+        return self._known[kind]
+
+    def _made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Made | None:
+        try:
+            results = self._operator(*map(_meta, args), **{name: _meta(value) for name, value in kwargs.items()})
+        except NotImplementedError:
+            return None
+        except (AssertionError, ZeroDivisionError) as error:  # of kernels in Python
+            raise RuntimeError(str(error)) from error
+        several = results if isinstance(results, tuple) else (results,)
+        return tuple([None if one is None else (one.dtype, one.is_contiguous()) for one in several])
+
+
+def as_expected(results: Any, made: Made) -> Any:
+    """Return results in the expected types, and contiguous where PyTorch's results are."""
+    if not isinstance(results, tuple):
+        return _as_expected(results, made[0])
+    return tuple([_as_expected(result, one) for result, one in zip(results, made, strict=False)])
+
+
+def _as_expected(result: Tensor | None, made: tuple[Any, Any] | None) -> Tensor | None:
+    if result is None or made is None:
+        return result
+    dtype, is_contiguous = made
+    result = result if result.dtype == dtype else result.to(dtype)
+    return result.contiguous() if is_contiguous else result
+
+
+def _described(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.stride(), value.dtype
+    if isinstance(value, list | tuple):
+        return tuple([_described(one) for one in value])
+    return None if isinstance(value, torch.Generator) else (type(value), value)
+
+
+def _meta(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    if isinstance(value, list | tuple):
+        return [_meta(one) for one in value]
+    return None if isinstance(value, torch.Generator) else value

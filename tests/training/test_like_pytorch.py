@@ -1,0 +1,210 @@
+"""Types, shapes, strides and errors inside `same_bits` are those of PyTorch; contexts leave nothing behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
+
+import convgrad.torch as ct
+from convgrad.errors import InvalidAttributeError, UnsupportedError
+from convgrad.torch import same_bits
+from convgrad.torch.training import context
+
+pytestmark = pytest.mark.usefixtures("installed")
+F64, BF16 = torch.float64, torch.bfloat16
+Call = Callable[[], Any]
+
+
+def x(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.arange(1.0, 1 + torch.Size(shape).numel()).reshape(shape).to(dtype)
+
+
+def last(*shape: int) -> torch.Tensor:
+    return x(*shape).to(memory_format=torch.channels_last)
+
+
+def outcome(call: Call) -> Any:
+    """Return types, shapes, and whether results are contiguous; or the kind of the error."""
+    torch.manual_seed(0)
+    try:
+        results = [one for one in tree_leaves(call()) if isinstance(one, torch.Tensor)]
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        return "IndexError" if isinstance(error, IndexError) else "error"
+    return [(one.dtype, tuple(one.shape), one.is_contiguous()) for one in results]
+
+
+CALLS: dict[str, Call] = {
+    "sum of a missing axis": lambda: x(2, 3).sum(5),
+    "mean of integers": lambda: torch.arange(3).mean(),
+    "mean to integers": lambda: x(3).mean(dtype=torch.int64),
+    "sum to integers": lambda: torch.tensor([0.6, 0.6]).sum(dtype=torch.int64),
+    "sum of integers to f32": lambda: torch.arange(12).reshape(3, 4).sum(0, dtype=torch.float32),
+    "0-dim f32 + f64": lambda: torch.add(torch.tensor(1.0), torch.tensor(2.0, dtype=F64), alpha=2),
+    "0-dim bf16 + f32": lambda: torch.add(torch.tensor(1.0, dtype=BF16), torch.tensor(2.0), alpha=2),
+    "floats into integers": lambda: torch.arange(3).add_(x(3), alpha=2),
+    "products into integers": lambda: torch.arange(3).addcmul_(x(3), x(3)),
+    "exp into integers": lambda: torch.exp(x(3), out=torch.zeros(3, dtype=torch.int64)),
+    "exp of integers": lambda: torch.arange(3).exp(),
+    "square root of bools": lambda: torch.tensor([True, False]).sqrt(),
+    "integers to an integer": lambda: torch.arange(3) ** 2,
+    "integers to a float": lambda: torch.arange(3) ** 1.5,
+    "rows of another shape": lambda: x(3, 4).index_add(0, torch.tensor([0, 1]), x(2, 1)),
+    "a larger matrix": lambda: torch.addmm(x(2, 3, 4), x(3, 5), x(5, 4)),
+    "factors that do not fit": lambda: torch.mm(x(2, 0), x(3, 4)),
+    "weights of another length": lambda: F.nll_loss(x(3, 4), torch.tensor([0, 1, 2]), x(5)),
+    "32-bit labels": lambda: F.nll_loss(x(3, 4), torch.tensor([0, 1, 2], dtype=torch.int32)),
+    "8-bit labels": lambda: F.cross_entropy(x(3, 4), torch.tensor([0, 1, 2], dtype=torch.uint8)),
+    "a label that is no class": lambda: F.nll_loss(x(3, 4), torch.tensor([0, 1, 4])),
+    "huber with delta 0": lambda: F.huber_loss(x(3), x(3), delta=0),
+    "lerp of two types": lambda: torch.lerp(x(3), x(3, dtype=F64), 0.5),
+    "batched products": lambda: torch.bmm(x(3, 4, 5), x(3, 5, 6)).view(3, -1),
+    "softmax of a view": lambda: F.softmax(x(2, 3, 4, 5).permute(0, 2, 1, 3), -1).view(2, -1),
+    "batch norm of a view": lambda: F.batch_norm(x(2, 4, 3).transpose(1, 2), None, None, training=True),
+    "channels last": lambda: F.batch_norm(last(2, 3, 4, 5), None, None, training=True),
+    "a byte plus 300": lambda: torch.ones(2, dtype=torch.uint8) + 300,
+    "beyond f32": lambda: x(2) + 1e300,
+    "an embedding of nothing": lambda: torch.ops.aten.embedding_dense_backward(
+        x(0, 4), torch.empty(0, dtype=torch.int64), 3, -1, False
+    ),
+    "no size": lambda: F.interpolate(x(1, 2, 4, 4), size=(0, 3), mode="bilinear"),
+    "uniform numbers of an empty range": lambda: x(3).uniform_(2, 1),
+    "chances above 1": lambda: x(3).bernoulli_(1.5),
+    "normal numbers of tensors": lambda: torch.normal(x(3), x(3)),
+    "distributions": lambda: torch.distributions.Normal(x(3), x(3)).sample(),
+    "index assignment": lambda: x(4, 3).index_put_((torch.tensor([1, 1]),), torch.tensor(7.0)),
+    "assignment of bools": lambda: torch.zeros(4, dtype=torch.bool).index_put_(
+        (torch.tensor([1]),), torch.tensor(True)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_outcomes(name: str) -> None:
+    expected = outcome(CALLS[name])
+    with same_bits():
+        assert outcome(CALLS[name]) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["a byte plus 300", "beyond f32", "sum to integers", "index assignment", "exp of integers"]
+)
+def test_values(name: str) -> None:
+    expected = CALLS[name]()
+    with same_bits():
+        torch.testing.assert_close(CALLS[name](), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, BF16, torch.float16])
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
+def test_fused_steps_change_parameters_of_any_type(kind: Any, dtype: torch.dtype) -> None:
+    parameter = nn.Parameter(torch.ones(4, dtype=dtype))
+    rule = kind([parameter], lr=0.125, fused=True)
+    parameter.grad = torch.ones_like(parameter)
+    with same_bits():
+        rule.step()
+    assert (parameter < 0.9).all()
+
+
+def test_equal_indices_are_added_in_order() -> None:
+    w = torch.ones(7, requires_grad=True)
+    factors, index = torch.linspace(-1, 1, 30_000) ** 3, torch.arange(30_000) % 7
+    with same_bits():
+        (w[index] * factors).sum().backward()
+        assert ct.audit(lambda: w[index].sum().backward())
+    expected = torch.zeros(7)
+    for at in range(7):
+        for factor in factors[at::7].tolist():
+            expected[at] += factor
+    assert torch.equal(w.grad[:7] - 0, w.grad)
+    assert torch.equal(torch.autograd.grad((w[index] * factors).sum(), w)[0].sign(), expected.sign())
+
+
+def test_not_strict_lets_powers_and_norms_pass() -> None:
+    with same_bits(strict=False):
+        for call in (lambda: x(3) ** 1.7, lambda: torch.norm(x(3), 3)):
+            with pytest.warns(UserWarning, match=r"computes only the .*, at test_like_pytorch\.py:\d+"):
+                call()
+    with same_bits():
+        assert "aten::linalg_vector_norm" in ct.audit(lambda: torch.norm(x(3), 3)).ours
+        with pytest.raises(UnsupportedError, match=r"computes only the exponents .*; got 1\.7, at test_like_pytorch"):
+            x(3) ** 1.7
+
+
+def test_derivatives_of_powers() -> None:
+    with same_bits():
+        for exponent in (2, -0.5, -2, 0.5, 3):
+            y = x(3).requires_grad_()
+            (first,) = torch.autograd.grad((y**exponent).sum(), y, create_graph=True)
+            if exponent in (2, 3):
+                first.sum().backward()
+
+
+def test_stop_closes_its_own_session_only() -> None:
+    first, second = same_bits().start(), same_bits().start()
+    first.start()
+    first.stop()
+    first.stop()
+    same_bits().stop()
+    assert context.is_active()
+    second.stop()
+    assert not context.is_active()
+
+
+def test_exit_without_enter_changes_nothing() -> None:
+    users = context._installation._users
+    with pytest.raises(KeyError):
+        same_bits().__exit__(None, None, None)
+    assert context._installation._users == users
+
+
+def test_one_object_in_two_threads() -> None:
+    shared, entered, left = same_bits(), threading.Event(), threading.Event()
+
+    def other() -> None:
+        with shared:
+            entered.set()
+            left.wait(60)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    entered.wait(60)
+    with shared:
+        left.set()
+        thread.join()
+        assert context.is_active()
+    assert not context.is_active()
+
+
+def test_coroutines_and_generators_are_not_decorated() -> None:
+    async def coroutine() -> None: ...
+
+    def generator() -> Any:
+        yield
+
+    for function in (coroutine, generator):
+        with pytest.raises(InvalidAttributeError, match="coroutines and generators cannot be decorated"):
+            same_bits()(function)
+
+
+def test_the_default_type_changes_no_bits() -> None:
+    def gradients() -> list[torch.Tensor]:
+        weight, image = x(5, 3).requires_grad_(), x(1, 2, 5, 5).requires_grad_()
+        loss = F.embedding(torch.tensor([1, 1, 4]), weight).sum() + F.adaptive_avg_pool2d(image, 2).square().sum()
+        return list(torch.autograd.grad(loss, (weight, image)))
+
+    with same_bits():
+        expected = gradients()
+        for dtype in (F64, BF16):
+            torch.set_default_dtype(dtype)
+            try:
+                found = gradients()
+            finally:
+                torch.set_default_dtype(torch.float32)
+            assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(found, expected, strict=True)) or dtype
