@@ -12,8 +12,8 @@ def line_of_caller() -> str:
     """Return "FILE:LINE" of the innermost frame outside PyTorch and convgrad."""
     frame = sys._getframe(1)
     while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if module.partition(".")[0] not in _LIBRARIES and not frame.f_code.co_filename.startswith("<frozen"):
-            return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        file, module = frame.f_code.co_filename, frame.f_globals.get("__name__", "").partition(".")[0]
+        if file.startswith("<doctest") or (module not in _LIBRARIES and not file.startswith("<frozen")):
+            return f"{Path(file).name}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return "an unknown line"
