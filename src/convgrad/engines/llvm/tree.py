@@ -64,8 +64,7 @@ def combine_complete(
     """
     differ = f.op("i64", f"xor {number}, {following.name}")
     with f.when(f.compare("ne", differ >> DIGIT_BITS, 0)):
-        chains = {"number": number, "following": following}
-        f.call("combine_up", sums=sums, step=step, size=size, levels=levels, **chains)
+        f.call("combine_up", sums, step, size, levels, number, following)
 
 
 def complete_nodes(
