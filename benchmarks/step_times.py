@@ -4,7 +4,7 @@ PYTHONPATH=src python benchmarks/step_times.py -o benchmarks/results/step_times.
 PYTHONPATH=src python benchmarks/step_times.py --table benchmarks/results/step_times.csv
 
 Steps take turns in one process: forward, loss, backward, SGD with momentum. A row has the medians of the steps' times,
-and of the ratios of neighbouring steps. Memory is the peak of a new process that takes two steps, in MiB.
+and of the ratios of neighbouring steps. ``--memory`` measures the peaks of new processes that take two steps, in MiB.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import copy
 import csv
-import resource
 import subprocess
 import sys
 import time
@@ -74,6 +73,12 @@ def measured(name: str, form: str, threads: int, rounds: int) -> dict[str, float
     return row
 
 
+def _peak_mib() -> int:
+    """Return the peak memory of this process. ``ru_maxrss`` would include that of the process that started it."""
+    status = Path("/proc/self/status").read_text("utf-8")
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM:")).split()[1]) >> 10
+
+
 def peak_mib(name: str, form: str, threads: int, variant: str) -> int:
     """Return the peak memory of a new process that takes two steps."""
     command = [sys.executable, __file__, "--one", name, form, variant, "--threads", str(threads)]
@@ -86,17 +91,16 @@ def table(path: Path) -> str:
     with path.open(encoding="utf-8") as file:
         rows: list[dict[str, Any]] = list(csv.DictReader(file))
     lines = [
-        "| network | memory format | PyTorch, ms | time / PyTorch's | time / that of `reproducible` | memory, MiB |",
-        "|---|---|---|---|---|---|",
+        "| network | memory format | PyTorch, ms | time / PyTorch's | time / that of `reproducible` |",
+        "|---|---|---|---|---|",
     ]
     for row in rows:
-        memory = f"{row['torch_mib']}, {row['same_bits_mib']}"
         ratios = f"{float(row['to_torch']):.2f} | {float(row['to_reproducible']):.2f}"
-        lines.append(f"| {row['network']} | {row['format']} | {float(row['torch_ms']):.0f} | {ratios} | {memory} |")
+        lines.append(f"| {row['network']} | {row['format']} | {float(row['torch_ms']):.0f} | {ratios} |")
     for form in FORMATS:
         some = [row for row in rows if row["format"] == form]
         means = [geometric_mean(float(row[name]) for row in some) for name in ("to_torch", "to_reproducible")]
-        lines.append(f"| geometric mean | {form} | | {means[0]:.2f} | {means[1]:.2f} | |")
+        lines.append(f"| geometric mean | {form} | | {means[0]:.2f} | {means[1]:.2f} |")
     return "\n".join(lines)
 
 
@@ -106,6 +110,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--networks", nargs="*", default=list(NAMES), choices=list(NETWORKS), metavar="NAME")
     parser.add_argument("--formats", nargs="*", default=list(FORMATS), choices=list(FORMATS), metavar="FORMAT")
+    parser.add_argument("--memory", action="store_true", help="measure peaks of memory instead of times")
     parser.add_argument("--one", nargs=3, metavar=("NAME", "FORMAT", "VARIANT"), help="print the peak memory")
     parser.add_argument("--table", type=Path, help="print the rows of such a file as Markdown, and measure nothing")
     options = asked(parser)
@@ -118,14 +123,18 @@ def main() -> None:
         step = Step(name, variant, *made(name, form))
         for _ in range(2):
             step.seconds()
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+        print(_peak_mib())
         return
-    rows = []
+    rows: list[dict[str, Any]] = []
     machine = {"threads": options.threads, "torch": torch.__version__, "processor": cpu_model()}
     for name in options.networks:
         for form in options.formats:
-            found = measured(name, form, options.threads, options.rounds)
-            found |= {f"{v}_mib": peak_mib(name, form, options.threads, v) for v in VARIANTS}
+            if options.memory:
+                found: dict[str, float] = {
+                    f"{variant}_mib": peak_mib(name, form, options.threads, variant) for variant in VARIANTS
+                }
+            else:
+                found = measured(name, form, options.threads, options.rounds)
             rows.append({"network": name, "format": form, **found, **machine})
             print(rows[-1], flush=True)
             if options.output:
