@@ -59,35 +59,45 @@ def test_weights_are_equal_for_any_number_of_processes(tmp_path: Path) -> None:
     assert len(set.union(*found)) == 1
 
 
-def test_one_process_averages_its_parts() -> None:
-    """The gradient of each part is that of its own backward pass; four parts are added one after another."""
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    try:
-        parts = torch.randn(4, 5, 3, generator=torch.Generator().manual_seed(0))
-        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2))
-        model.register_comm_hook(ct.PartsOfBatch(4), ct.join_gradients)
-        for step in range(2):
-            model.zero_grad()
-            expected = []
-            for part in parts:
-                assert torch.equal(model.module.weight.grad, torch.zeros(2, 3)) if expected else True
-                model(part).square().sum().backward()
-                expected.append(torch.autograd.grad(model.module(part).square().sum(), model.module.weight)[0])
-            total = ((expected[0] + expected[1]) + expected[2]) + expected[3]
-            assert torch.equal(model.module.weight.grad, total / 4), step
-    finally:
-        torch.distributed.destroy_process_group()
-
-
 class _Bucket:
-    def gradients(self) -> Any:
-        return [torch.ones(2)]
+    """A bucket of DistributedDataParallel: the gradients of a weight and of a bias."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor, of: list[torch.Tensor]) -> None:
+        self._buffer = torch.cat([weight.reshape(-1), bias])
+        self._of = of
+
+    def buffer(self) -> torch.Tensor:
+        return self._buffer
+
+    def parameters(self) -> list[torch.Tensor]:
+        return self._of
+
+    def gradients(self) -> list[torch.Tensor]:
+        return [self._buffer[:6].view(2, 3), self._buffer[6:]]
+
+
+def test_one_process_averages_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four parts are added one after another. A step returns zeros until its last part."""
+
+    def all_gather(to: list[torch.Tensor], part: torch.Tensor) -> None:
+        to[0].copy_(part)
+
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
+    monkeypatch.setattr(torch.distributed, "all_gather", all_gather)
+    state, parameters = ct.PartsOfBatch(4), [torch.zeros(2, 3), torch.zeros(2)]
+    for _ in range(2):
+        parts = [(torch.randn(2, 3), torch.randn(2)) for _ in range(4)]
+        results = [ct.join_gradients(state, _Bucket(*part, parameters)).value().clone() for part in parts]
+        assert not torch.cat(results[:3]).any()
+        first, second, third, fourth = (torch.cat([weight.reshape(-1), bias]) for weight, bias in parts)
+        assert torch.equal(results[3], (((first + second) + third) + fourth) / 4)
 
 
 def test_processes_divide_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)
+    bucket = _Bucket(torch.ones(2, 3), torch.ones(2), [torch.zeros(2, 3), torch.zeros(2)])
     with pytest.raises(InvalidAttributeError, match="3, must divide the 4 parts of a batch"):
-        ct.join_gradients(ct.PartsOfBatch(4), _Bucket())
+        ct.join_gradients(ct.PartsOfBatch(4), bucket)
 
 
 @pytest.mark.parametrize("parts", [0, -1, 1.5, True, "4"])
