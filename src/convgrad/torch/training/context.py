@@ -31,10 +31,7 @@ from convgrad.torch.training.row import (
 )
 
 _CPU = "CPU"
-_CHECKED = (
-    "convolution",
-    "nll_loss",
-)  # check their arguments themselves; PyTorch's check refuses more than its kernels
+_CHECKED = "convolution", "nll_loss"  # their functions check arguments, because PyTorch's check refuses too much
 _UNSERVED = ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU")  # layouts of no row
 
 
@@ -220,11 +217,8 @@ def _computing(name: str, row: Row, stores: str, original: Function) -> Function
     arguments = operator._schema.arguments
     places = [at for at, one in enumerate(arguments) if str(one.type) == "Tensor" and not one.kwarg_only]
     out_names = [one.name for one in arguments if one.is_out]
-    expected = (
-        None
-        if stores == "out" or not operator._schema.returns or any(one in name for one in _CHECKED)
-        else Expected(operator)
-    )
+    is_checked = stores != "out" and operator._schema.returns and not any(part in name for part in _CHECKED)
+    expected = Expected(operator) if is_checked else None
 
     def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
         given, is_number = args, False

@@ -43,7 +43,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Difference:
-    """The first call that differs between two runs. Its operands were equal, because no earlier call differs."""
+    """The first call that differs between two runs: it varies, or it reads a tensor that was made before the run."""
 
     left: Call | None
     right: Call | None

@@ -18,7 +18,6 @@ LOW = frozenset((torch.bfloat16, torch.float16))
 SUMMED = LOW | {torch.float32}  # types with a specified order of sums
 ELEMENTWISE = SUMMED | {torch.float64}  # f64 is admitted where nothing is summed
 
-
 PASS, PROMOTE, SERVE = "pass", "promote", "serve"  # integers and bools: to ATen, converted to floats, to the function
 
 
@@ -29,6 +28,7 @@ class Row:
     ``names`` are overloads such as "lerp.Scalar"; their in-place and ``out`` forms follow. ``formula`` has the
     operations in their order. ``order`` is the order of the sums, and ``bound`` the largest error of an element, where
     u = 2^-24. ``passed_on`` returns whether ATen computes a call, because it is then one IEEE operation per element.
+    ``integers`` is what happens to a call without floats: PASS, PROMOTE or SERVE.
     """
 
     names: tuple[str, ...]
