@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from rows import asked, write_rows
 from torch.nn import functional as F
+from torch_steps import FORMATS
 
 import convgrad.torch
 from convgrad.host import cpu_model
 
 IMAGES = (32, 64, 112, 112)
-FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 aten = torch.ops.aten
 Call = Callable[..., Any]
 LABELS = torch.arange(32 * 28 * 28).reshape(32, 28, 28) % 64

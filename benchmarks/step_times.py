@@ -22,9 +22,10 @@ from typing import Any
 
 import torch
 from rows import asked, write_rows
-from step_bits import FORMATS, NAMES, OPTIMIZERS, loss_of
+from step_bits import NAMES, OPTIMIZERS, loss_of
 from torch import nn
 from torch_networks import NETWORKS
+from torch_steps import FORMATS, made
 
 import convgrad.torch
 from convgrad.bench.measure import FmaPeak
@@ -51,15 +52,9 @@ class Step:
             return time.perf_counter() - begin
 
 
-def made(name: str, form: str) -> tuple[nn.Module, torch.Tensor]:
-    torch.manual_seed(0)
-    model, batch = NETWORKS[name].make(), torch.randn(NETWORKS[name].batch)
-    return model.to(memory_format=FORMATS[form]), batch.to(memory_format=FORMATS[form])
-
-
 def measured(name: str, form: str, threads: int, rounds: int) -> dict[str, float]:
     """Return the medians of rounds in which each variant takes a step."""
-    model, batch = made(name, form)
+    model, batch = made(NETWORKS[name], form)
     steps = {variant: Step(name, variant, copy.deepcopy(model), batch) for variant in VARIANTS}
     for _ in range(2):
         for step in steps.values():
@@ -120,7 +115,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     if options.one:
         name, form, variant = options.one
-        step = Step(name, variant, *made(name, form))
+        step = Step(name, variant, *made(NETWORKS[name], form))
         for _ in range(2):
             step.seconds()
         print(_peak_mib())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -86,8 +85,7 @@ def record(step: Callable[[], Any]) -> Run:
         packet = name.partition("::")[2].split(".")[0]
         tensors = [one for one in tree_leaves(results) if isinstance(one, torch.Tensor) and one.layout == torch.strided]
         if tensors and packet not in _UNWRITTEN:
-            digest = hashlib.sha256("".join(fingerprint(one) for one in tensors).encode()).hexdigest()[:12]
-            calls.append(Call(len(calls), name, place, digest))
+            calls.append(Call(len(calls), name, place, fingerprint(tensors)[:12]))
 
     with Watcher(see):
         step()
