@@ -44,8 +44,8 @@ class Audit:
     - ``ours``: operators that convgrad computes in one specified order, inside ``same_bits()``.
     - ``fixed``: operators that never vary.
 
-    Each value counts the places of an operator: "module, FILE:LINE". ``inside`` is whether the step ran inside
-    ``same_bits()``. The audit is false if an operator may vary, so ``assert audit(step)`` works.
+    Each value counts the places of an operator, such as ``"layer1.0.bn1, train.py:12"``. ``inside`` is whether the
+    step ran inside ``same_bits()``. The audit is false if an operator may vary, so ``assert audit(step)`` works.
     """
 
     varying: Mapping[str, Counter[str]] = field(default_factory=dict)
