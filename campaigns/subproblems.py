@@ -26,10 +26,11 @@ from convgrad.functional.call import Prepared, prepare
 from convgrad.functional.partials import SUMMED, Partials, partials_of
 from convgrad.functional.rows import Rows, rows_of, subproblem_of_rows
 from convgrad.plan import constants
-from convgrad.plan.forward.kn2row import Kn2rowPlan
-from convgrad.plan.forward.recipe import ForwardPlan
-from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
+from convgrad.plan.gemm.spec import GemmPlan, TransposedGemmPlan
+from convgrad.plan.kn2row.spec import Kn2rowPlan
 from convgrad.plan.recipe import Chosen
+from convgrad.plan.stencils.grouped import GroupedStencilPlan
+from convgrad.plan.stencils.spatial import SpatialStencilPlan
 from convgrad.spec.geometry import Conv
 from convgrad.spec.image_cuts import row_step
 from convgrad.spec.layouts import DATA, from_canonical
@@ -54,7 +55,13 @@ CHANNELS = [op for op in OPERATORS if op.solves_for in ("bias", "bias_add")]
 BOXES, CUTS = 4, 4
 FEW = 4  # drawn, of which that with the most places to cut its rows is a sum
 CHUNK = 25
-KINDS = {SpatialStencilPlan: "planes", Kn2rowPlan: "products", ForwardPlan: "boxes"}
+KINDS = {
+    SpatialStencilPlan: "planes",
+    Kn2rowPlan: "products",
+    GemmPlan: "boxes",
+    TransposedGemmPlan: "boxes",
+    GroupedStencilPlan: "windows",
+}
 
 
 @dataclass
@@ -225,8 +232,6 @@ def _hold(got: Array, expected: Array, words: str, tally: Tally) -> None:
 
 def _kernel(plan: Chosen) -> str:
     """Return which kernels compute a plan: a strategy of weight gradients, or a nest of forwards."""
-    if isinstance(plan, ForwardPlan) and plan.spec.stencil is not None:
-        return "windows"
     return KINDS.get(type(plan)) or plan.strategy
 
 

@@ -19,12 +19,13 @@ import numpy as np
 from convgrad import engines, notation
 from convgrad.engines.llvm.driver import module_of
 from convgrad.formats import BF16
-from convgrad.plan.backward_weights.recipe import Plan
-from convgrad.plan.forward.kn2row import Kn2rowPlan
-from convgrad.plan.forward.recipe import ForwardPlan
-from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
+from convgrad.plan.gemm.spec import GemmPlan, TransposedGemmPlan
+from convgrad.plan.kn2row.spec import Kn2rowPlan
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.passes import dense_view, tables
+from convgrad.plan.split_k.recipe import Plan
+from convgrad.plan.stencils.grouped import GroupedStencilPlan
+from convgrad.plan.stencils.spatial import SpatialStencilPlan
 from convgrad.plan.tables import Schedule
 from convgrad.spec.check import check_attributes
 from convgrad.spec.operators import find
@@ -91,7 +92,7 @@ def _values(plan: Plan, made: Schedule) -> str:
     return " ".join(f"{name}={value}" for name, value in words.items())
 
 
-def _data_values(plan: ForwardPlan, made: Schedule) -> str:
+def _data_values(plan: GemmPlan, made: Schedule) -> str:
     spec, (rows, lanes) = plan.spec, plan.operands
     words = {
         "by": plan.strategy.replace(" ", "_"),
@@ -141,7 +142,8 @@ def _planes_values(plan: SpatialStencilPlan, made: Schedule) -> str:
 
 
 VALUES: dict[type, Callable[[Any, Schedule], str]] = {
-    Plan: _values, ForwardPlan: _data_values, Kn2rowPlan: _products_values, SpatialStencilPlan: _planes_values
+    Plan: _values, GemmPlan: _data_values, TransposedGemmPlan: _data_values, GroupedStencilPlan: _data_values,
+    Kn2rowPlan: _products_values, SpatialStencilPlan: _planes_values,
 }  # fmt: skip
 
 

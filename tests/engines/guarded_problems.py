@@ -23,7 +23,7 @@ from convgrad.engines import scratch as kept_memory
 from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.winograd.run import tiled
 from convgrad.functional.call import prepare
-from convgrad.plan.forward.recipe import ForwardPlan
+from convgrad.plan.gemm.spec import GemmPlan
 from convgrad.plan.machine import Isa, Machine
 from convgrad.spec import exact_result
 from convgrad.spec.geometry import Conv
@@ -131,8 +131,8 @@ def data(rng: np.random.Generator, name: str, seed: int, isa: Isa) -> Posed:
         plan = cuts[int(rng.integers(10)) % len(cuts)]
         print(words, plan.summary, plan.cut, flush=True)
         run_guarded(plan, problem, operands, out, at_end)
-        if isinstance(plan, ForwardPlan):
-            for word in ("a_in_place", "b_in_place", "transposed_gemm"):
+        if isinstance(plan, GemmPlan):
+            for word in ("a_in_place", "b_in_place", "bias_per_row"):
                 count[word] += getattr(plan.spec, word)
         count[plan.spec.body] += 1
         return out

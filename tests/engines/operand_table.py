@@ -23,14 +23,14 @@ from convgrad.engines.llvm.isas import host_isas
 from convgrad.engines.llvm.winograd.run import tiled
 from convgrad.engines.numpy import NumPyCall
 from convgrad.formats import BF16, F64, FORMATS, Format
-from convgrad.plan import choose, constants
-from convgrad.plan.candidates import CANDIDATES, Candidate
+from convgrad.plan import choose, constants, passes
 from convgrad.plan.cuda.plan import plan as device_plan
 from convgrad.plan.cuda.plan import refusal
 from convgrad.plan.cuda.recipe import Spec
+from convgrad.plan.kernels import KERNELS, Kernel
 from convgrad.plan.machine import ISAS, Isa, Machine
-from convgrad.plan.passes import TILES, dense_strides, view_of
-from convgrad.plan.winograd import PositionsPlan
+from convgrad.plan.passes import dense_strides, view_of
+from convgrad.plan.winograd.plans import PositionsPlan
 from convgrad.spec import exact_result, tiles
 from convgrad.spec.activation import RELU
 from convgrad.spec.geometry import Channels, Conv
@@ -59,8 +59,9 @@ WITH_BIAS = ("dst", "src", "bias_add")
 MULTIPLY_ADDS, ALTERNATIVES = 500_000, 3
 CHANNELS = (Channels(3, 20, (9, 9)), Channels(40, 33, (17,)), Channels(2, 5, (3, 4, 5)), Channels(2, 300, ()))
 MANY_ROWS = Conv(3, 1, 9, 17, (along(10, 3), along(10, 3)))  # a GPU packs the weights, if they are first by channels
-# The kernels of Winograd's problems: with one axis, axes of one tap, five taps, and an axis that is summed directly.
-KERNELS = ((3,), (5,), (3, 3), (5, 5), (1, 3), (3, 1), (3, 5), (5, 3), (7, 3), (4, 5), (3, 3, 3), (3, 1, 1), (2, 3, 5))
+# The taps of Winograd's problems: with one axis, axes of one tap, five taps, and an axis that is summed directly.
+WINOGRAD_PASSES = ("weights", "dst", "src")
+TAPS = ((3,), (5,), (3, 3), (5, 5), (1, 3), (3, 1), (3, 5), (5, 3), (7, 3), (4, 5), (3, 3, 3), (3, 1, 1), (2, 3, 5))
 
 
 @dataclass(frozen=True)
@@ -117,28 +118,28 @@ def families() -> list[Family]:
 
 
 def _direct() -> Iterator[Family]:
-    for solves_for, candidates in CANDIDATES.items():
-        for one in candidates:
+    for solves_for, kernels in KERNELS.items():
+        for one in kernels:
             yield Family(one.name, _pass(solves_for), partial(_is_supported, one), partial(_run_direct, one))
 
 
-def _is_supported(candidate: Candidate, problem: Problem, isa: Isa) -> bool:
-    return _supports(candidate, problem, dense_strides(problem), isa)
+def _is_supported(kernel: Kernel, problem: Problem, isa: Isa) -> bool:
+    return _supports(kernel, problem, dense_strides(problem), isa)
 
 
-def _supports(candidate: Candidate, problem: Problem, strides: Sequence[tuple[int, ...]], isa: Isa) -> bool:
+def _supports(kernel: Kernel, problem: Problem, strides: Sequence[tuple[int, ...]], isa: Isa) -> bool:
     view = view_of(problem, strides[:-1], strides[-1])
-    return not candidate.unsupported(problem, view, isa) and any(True for _ in candidate.kernels(problem, view, isa))
+    return not kernel.unsupported(problem, view, isa) and any(True for _ in kernel.specs(problem, view, isa))
 
 
 def _run_direct(
-    one: Candidate, problem: Problem, given: Sequence[Array], out: Array, isa: Isa, at_end: bool, turn: int
+    one: Kernel, problem: Problem, given: Sequence[Array], out: Array, isa: Isa, at_end: bool, turn: int
 ) -> str:
     strides = [array.strides for array in (*given, out)]
     if not _supports(one, problem, strides, isa):
         return ""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choose, "CANDIDATES", {problem.solves_for: (one,)})
+        patch.setattr(choose, "KERNELS", {problem.solves_for: (one,)})
         view = view_of(problem, strides[:-1], strides[-1])
         found = choose.plans(problem, view, Machine(isa, l2_bytes=1 << 10 + turn % 8), 1, None)
     kinds = unlike(found, turn) if problem.solves_for in ("dst", "src") else found
@@ -148,7 +149,7 @@ def _run_direct(
 
 def _winograd() -> Iterator[Family]:
     """Yield a family for each algorithm and pass."""
-    for solves_for, name in product(TILES, sorted({name for kernel in KERNELS for name in _named(kernel)})):
+    for solves_for, name in product(WINOGRAD_PASSES, sorted({name for kernel in TAPS for name in _named(kernel)})):
         yield Family(
             f"Winograd {name}", _pass(solves_for), lambda problem, _: bool(problem.algorithm),
             _run_winograd, (name,), is_crossed=name == "4x4",
@@ -192,7 +193,7 @@ def way_of(problem: Problem, plan: Any) -> str:
 def winograd_plan(problem: Problem, isa: Isa) -> Any:
     """Return the plan with which a row of Winograd runs."""
     with _way(problem.geometry.batch):
-        return TILES[problem.solves_for](problem, _machine(isa), 1)
+        return passes.winograd_plan(problem, _machine(isa), 1)
 
 
 def _machine(isa: Isa) -> Machine:
@@ -207,7 +208,7 @@ def _run_winograd(problem: Problem, given: Sequence[Array], out: Array, isa: Isa
 
 
 def _of_gpu() -> Iterator[Family]:
-    for solves_for, spec in product(CANDIDATES, get_args(Spec)):
+    for solves_for, spec in product(KERNELS, get_args(Spec)):
 
         def cases(problem: Problem, isa: Isa, name: str = spec.name) -> bool:
             strides = dense_strides(problem)
@@ -279,7 +280,7 @@ def rows(group: Group) -> list[Row]:
 
 def _geometries(group: Group) -> Iterator[Case]:
     if group.family.algorithms != ("",):
-        for kernel, name in product(KERNELS, group.family.algorithms):
+        for kernel, name in product(TAPS, group.family.algorithms):
             if name in _named(kernel):
                 yield _tiled_conv(kernel, group.turn), name
     elif group.family.solves_for in ("bias", "bias_add"):

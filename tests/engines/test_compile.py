@@ -10,17 +10,17 @@ from itertools import chain, product
 import pytest
 
 from convgrad.engines.llvm import jit
-from convgrad.engines.llvm.backward_weights.stencil import depthwise
-from convgrad.engines.llvm.backward_weights.tile import tile
 from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.llvm.emit import Module, separate
-from convgrad.engines.llvm.forward.micro_tile import tile as tile_of_positions
-from convgrad.plan.backward_weights.recipe import DEPTHWISE, GEMM, GROUPS, KernelSpec, MicroTileShape, Operand
-from convgrad.plan.forward.kn2row import Kn2rowSpec
-from convgrad.plan.forward.recipe import ForwardSpec
-from convgrad.plan.forward.spatial_stencil import Footprint, SpatialStencilSpec, Taps
+from convgrad.engines.llvm.gemm.micro_tile import tile as tile_of_positions
+from convgrad.engines.llvm.split_k.stencil import depthwise
+from convgrad.engines.llvm.split_k.tile import tile
+from convgrad.plan.gemm.spec import GemmSpec, TransposedGemmSpec
+from convgrad.plan.kn2row.spec import Kn2rowSpec
 from convgrad.plan.machine import ISAS
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED
+from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, GROUPS, KernelSpec, MicroTileShape, Operand
+from convgrad.plan.stencils.spatial import Footprint, SpatialStencilSpec, Taps
 from tests.support.engine_helpers import HOST
 from tests.support.places import GOLDEN
 from tests.support.tiers import tiers
@@ -43,15 +43,15 @@ def spec_under(isa: str, tile: MicroTileShape, lanes: str, fmt: str = "f32", axi
 WEIGHTS = {CHANNELS: CHANNELS_OUT, SPATIAL: CHANNELS_IN, STRIDED: STRIDED}
 
 
-def data_spec(isa: str, rows: int, vectors: int, fmt: str = "f32", axis: str = CHANNELS, **rest: bool) -> ForwardSpec:
+def data_spec(isa: str, rows: int, vectors: int, fmt: str = "f32", axis: str = CHANNELS, **rest: bool) -> GemmSpec:
     """The kernel of a forward or a data gradient whose operands and output lie alike."""
     place = fmt == "f32" and axis == CHANNELS
-    return ForwardSpec(ISAS[isa], fmt, fmt, rows, vectors, True, 4, axis, WEIGHTS[axis], axis, place, **rest)
+    return GemmSpec(ISAS[isa], fmt, fmt, rows, vectors, True, 4, axis, WEIGHTS[axis], axis, place, **rest)
 
 
 def products_spec(isa: str, fmt: str, axis: str) -> Kn2rowSpec:
     """The kernel of few results whose operands and output lie alike."""
-    product = ForwardSpec(ISAS[isa], fmt, "f32", 5, 2, True, 1, axis, WEIGHTS[axis], CHANNELS, False, False, True)
+    product = TransposedGemmSpec(ISAS[isa], fmt, "f32", 5, 2, True, 1, axis, WEIGHTS[axis], CHANNELS, False)
     return Kn2rowSpec(product, fmt, 4, 2, axis)
 
 

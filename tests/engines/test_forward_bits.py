@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem as problem_of
-from convgrad.plan.forward.kn2row import KN2ROW
-from convgrad.plan.forward.recipe import DENSE, ForwardPlan
-from convgrad.plan.forward.spatial_stencil import SPATIAL_STENCIL
+from convgrad.plan.gemm.spec import DENSE, TRANSPOSED, GemmPlan, GemmSpec
+from convgrad.plan.kn2row.spec import KN2ROW
 from convgrad.plan.machine import ISAS
 from convgrad.plan.recipe import SPATIAL
+from convgrad.plan.stencils.grouped import GROUPED_STENCIL
+from convgrad.plan.stencils.spatial import SPATIAL_STENCIL
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
 from tests.engines.guarded import Placed, run_guarded
@@ -109,7 +110,7 @@ def test_few_results_are_read_in_place(number: int, role: str, lies: str, result
         old = values(shape_of(problem, problem.output), problem.output_format, bits)
         expected = evaluate_in_order(problem, operands, old)
         one = Small(f"{few} results", lies, np.asarray, problem, operands, old, expected)
-        met = [plan for plan in one.plans(ISAS[isa]) if isinstance(plan, ForwardPlan) and plan.spec.masked]
+        met = [plan for plan in one.plans(ISAS[isa]) if isinstance(plan, GemmPlan) and plan.spec.masked]
         assert met, isa
         for at_end in (True, False):
             placed = [Placed(array, array.strides, at_end).array for array in operands]
@@ -134,7 +135,7 @@ def test_positions_with_a_stride_are_transposed(stride: int, types: tuple[str, s
         )  # fmt: skip
         for isa, at_end in product(HOST, (True, False)):
             placed = [Placed(array, array.strides, at_end).array for array in operands]
-            found = (plan for plan in one.plans(ISAS[isa]) if isinstance(plan, ForwardPlan))
+            found = (plan for plan in one.plans(ISAS[isa]) if isinstance(plan, GemmPlan))
             plans = [plan for plan in found if plan.spec.data == SPATIAL]
             assert {plan.spec.stride for plan in plans} == {stride if stride < 5 else 1}
             assert_plan(replace(one, operands=placed), plans[number % len(plans)], at_end)
@@ -148,11 +149,11 @@ def test_the_table_is_wide() -> None:
     assert {one.problem.operator for one in met} == set(OPERATORS.values())
     assert {one.problem.accumulate for one in met} == {True, False}
     plans = [dealt(one, number) for one, number in zip(met, NUMBERED.values(), strict=True)]
-    assert {plan.spec.body for plan in plans} == {DENSE, SPATIAL_STENCIL, KN2ROW}
-    specs = [plan.spec for plan in plans if plan.spec.body == DENSE]
+    assert {plan.spec.body for plan in plans} == {DENSE, TRANSPOSED, GROUPED_STENCIL, SPATIAL_STENCIL, KN2ROW}
+    specs = [plan.spec for plan in plans if isinstance(plan.spec, GemmSpec)]
     for name in ("data", "weights", "out"):
         assert len({getattr(spec, name) for spec in specs}) >= 3, name
-    for name in ("single_vector", "a_in_place", "b_in_place", "transposed_gemm", "pairs"):
+    for name in ("single_vector", "a_in_place", "b_in_place", "bias_per_row", "pairs"):
         assert {getattr(spec, name) for spec in specs} == {True, False}, name
     assert {str(spec.isa) for spec in specs} == set(HOST)
 

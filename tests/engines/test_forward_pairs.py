@@ -14,12 +14,12 @@ from convgrad.engines.llvm.driver import module_of
 from convgrad.formats import BF16, F32
 from convgrad.notation import problem as problem_of
 from convgrad.plan.constants import PAIR_ADDS
-from convgrad.plan.forward.kn2row import Kn2rowPlan
-from convgrad.plan.forward.recipe import ForwardPlan, ForwardSpec
-from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
+from convgrad.plan.gemm.spec import GemmPlan, GemmSpec
+from convgrad.plan.kn2row.spec import Kn2rowPlan
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.plan.passes import dense_view, plan, plans
+from convgrad.plan.stencils.spatial import SpatialStencilPlan
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem, canonical_shape
 from tests.engines.pair_hashes import KINDS, operands_of
@@ -52,7 +52,7 @@ LAYOUTS = ("NXC XIO", "NCX OIX", "NXC OIX", "NCX XIO")
 def of_pairs(found: Sequence[AnyPlan], few: bool = True) -> list[AnyPlan]:
     """The plans of kernels of few channels, or all, that take pairs, the smallest first, which compile soon."""
     some = [plan for plan in found if plan.in_pairs]
-    chosen = [plan for plan in some if not few or not isinstance(plan, ForwardPlan) or plan.spec.stencil]
+    chosen = [plan for plan in some if not few or type(plan) is not GemmPlan]
     return sorted(chosen, key=sums_of)
 
 
@@ -63,9 +63,9 @@ def sums_of(plan: AnyPlan) -> int:
     return tile_of(plan).mr * tile_of(plan).nr
 
 
-def tile_of(plan: AnyPlan) -> ForwardSpec:
+def tile_of(plan: AnyPlan) -> GemmSpec:
     """The kernel of a plan's tiles."""
-    assert isinstance(plan, ForwardPlan | Kn2rowPlan)
+    assert isinstance(plan, GemmPlan | Kn2rowPlan)
     return plan.spec.product if isinstance(plan, Kn2rowPlan) else plan.spec
 
 
@@ -185,7 +185,7 @@ def test_pairs_are_half_as_many(channels: int) -> None:
     assert sum("(%rsp)" in line and "zmm" in line for line in lines) <= (8 if channels == 8 else 0)
 
 
-def _tile(spec: ForwardSpec) -> list[str]:
+def _tile(spec: GemmSpec) -> list[str]:
     """The instructions of the highest tile."""
     text = jit.assembly(module_of(spec), spec.isa)
     body = text[text.index(f"\ntile{spec.mr}_{spec.nr}:") :]

@@ -14,8 +14,8 @@ from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.llvm.execute import executable_of
 from convgrad.formats import FORMATS
 from convgrad.notation import problem
-from convgrad.plan.backward_weights.recipe import Plan
 from convgrad.plan.machine import ISAS, Machine
+from convgrad.plan.split_k.recipe import Plan
 from convgrad.spec import exact_result
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order

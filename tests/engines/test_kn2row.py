@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem
-from convgrad.plan.forward.kn2row import Kn2rowPlan, reached
-from convgrad.plan.forward.nest import Along
+from convgrad.plan.forward_nest import Along
+from convgrad.plan.kn2row.spec import Kn2rowPlan, reached
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.passes import dense_view, plan, plans
 from convgrad.spec.geometry import Axis, Conv

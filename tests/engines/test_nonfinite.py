@@ -12,8 +12,8 @@ from convgrad import engines
 from convgrad.engines.llvm.execute import executable_of
 from convgrad.formats import FORMATS, Format
 from convgrad.notation import problem
-from convgrad.plan.backward_weights.recipe import GEMM, Plan
 from convgrad.plan.machine import ISAS
+from convgrad.plan.split_k.recipe import GEMM, Plan
 from convgrad.spec import exact_result
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order

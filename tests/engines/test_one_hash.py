@@ -15,8 +15,8 @@ from convgrad.engines.llvm.execute import Executable, executable
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
 from convgrad.notation import problem
-from convgrad.plan.backward_weights.schedule import TASK
 from convgrad.plan.machine import ISAS
+from convgrad.plan.split_k.schedule import TASK
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import axis_order
 from convgrad.spec.operators import Operator, find

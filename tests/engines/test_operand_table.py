@@ -7,7 +7,7 @@ from itertools import groupby
 
 import pytest
 
-from convgrad.plan.candidates import CANDIDATES
+from convgrad.plan.kernels import KERNELS
 from convgrad.spec.filtering import FILTERINGS
 from convgrad.spec.geometry import Conv
 from convgrad.spec.toom_cook import algorithm_of
@@ -50,7 +50,7 @@ def test_every_family_has_rows() -> None:
             ways.add(way_of(one, winograd_plan(one, isa_of(group))))
         if group.family.kernel not in met and case_of(group, isa_of(group)):
             met.add(group.family.kernel)
-    assert met == wanted > {one.name for candidates in CANDIDATES.values() for one in candidates}
+    assert met == wanted > {kernel.name for kernels in KERNELS.values() for kernel in kernels}
     assert tiles == {one for one in FILTERINGS.values() if one.of_weights}
     assert ways == {"by rows", "by results", "at once", "by blocks", "by units"}
 

@@ -15,7 +15,7 @@ from convgrad.engines import pools, scratch
 from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm.execute import Executable, executable_of
 from convgrad.engines.team import STOP
-from convgrad.plan.forward.recipe import ForwardPlan
+from convgrad.plan.gemm.spec import GemmPlan
 from convgrad.plan.machine import ISAS, Isa
 from convgrad.plan.recipe import SPATIAL
 from convgrad.spec.ordered import evaluate_in_order
@@ -43,20 +43,17 @@ def with_gaps(array: Array, lines: int, images: int) -> tuple[int, ...]:
     return (step + images * array.itemsize, *reversed(strides))
 
 
-def cuts_of_packed(
-    problem: Problem, operands: list[Array], out: Array, isa: Isa, threads: int = 1
-) -> list[ForwardPlan]:
+def cuts_of_packed(problem: Problem, operands: list[Array], out: Array, isa: Isa, threads: int = 1) -> list[GemmPlan]:
     """Return plans that pack A, one for each width of micro-tiles, each cut in other ways."""
     view, found = plans_of(problem, operands, out, isa, threads)
     kernels = {
         (plan.spec.nr, plan.spec.step): plan
         for plan in found
-        if isinstance(plan, ForwardPlan)
-        and not (plan.spec.a_in_place or plan.spec.transposed_gemm or plan.spec.stencil)
+        if type(plan) is GemmPlan and not plan.spec.a_in_place
     }  # fmt: skip
     assert kernels
     cuts = (cut for plan in kernels.values() for cut in recut(plan, view, threads))
-    return [cut for cut in cuts if isinstance(cut, ForwardPlan)]
+    return [cut for cut in cuts if isinstance(cut, GemmPlan)]
 
 
 def tried(name: str, role: str, types: tuple[str, str], number: int) -> tuple[Problem, list[Array], Array, Array]:

@@ -14,7 +14,7 @@ from convgrad.engines import numpy as by_numpy
 from convgrad.engines.llvm import execute, jit
 from convgrad.engines.llvm.execute import Executable
 from convgrad.functional.call import prepare
-from convgrad.plan.backward_weights.recipe import KernelSpec
+from convgrad.plan.split_k.recipe import KernelSpec
 from convgrad.spec.geometry import forward_extent
 from tests.support.engine_helpers import Array
 from tests.support.tiers import then_long

@@ -11,11 +11,11 @@ import pytest
 from convgrad.engines.llvm import isas
 from convgrad.formats import BF16, F32
 from convgrad.notation import problem
-from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan, seen, unsupported
-from convgrad.plan.forward.spatial_stencil_schedule import ALONG, PART, TABLES, TASK
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.plan.passes import dense_view, plan, plans, tables, view_of
+from convgrad.plan.stencils.spatial import SpatialStencilPlan, nest_of, unsupported
+from convgrad.plan.stencils.spatial_schedule import ALONG, PART, TABLES, TASK
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from tests.engines.guarded import run_guarded
@@ -139,7 +139,7 @@ def assert_stencils(
     paired = [with_pairs(("fused", "flushed")[number % 2]), *(isa for isa in isas.host_isas() if isa.pairs)]
     for isa in (ISAS[HOST[number % len(HOST)]], paired[number // 2 % len(paired)]):
         view, found = plans_of(one, operands, old, isa)
-        if isa.pairs and (one.operand_format is not BF16 or min(seen(view).k, seen(view).n) == 1):
+        if isa.pairs and (one.operand_format is not BF16 or min(nest_of(view).k, nest_of(view).n) == 1):
             continue
         chosen = [each for each in found if isinstance(each, SpatialStencilPlan) and each.in_pairs == bool(isa.pairs)]
         assert chosen, "the problem has spatial stencils"

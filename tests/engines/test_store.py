@@ -10,9 +10,9 @@ import pytest
 
 from convgrad.engines.llvm import isas
 from convgrad.formats import FORMATS
-from convgrad.plan.backward_weights.recipe import Plan
-from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
 from convgrad.plan.machine import ISAS, Isa
+from convgrad.plan.split_k.recipe import Plan
+from convgrad.plan.stencils.spatial import SpatialStencilPlan
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from tests.support.engine_helpers import HOST, Array, empty, made, plans_for, run_plan

@@ -12,9 +12,9 @@ from convgrad import engines
 from convgrad.engines.llvm.winograd import run, sums
 from convgrad.functional.call import prepare
 from convgrad.notation import problem
-from convgrad.plan.forward.kn2row import Kn2rowPlan
+from convgrad.plan.kn2row.spec import Kn2rowPlan
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.winograd import plan_positions
+from convgrad.plan.winograd.plans import plan_positions
 from convgrad.spec import order, tiles
 from convgrad.spec.order import FAN_IN, order_of
 from convgrad.spec.ordered import evaluate_in_order

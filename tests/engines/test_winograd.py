@@ -18,7 +18,7 @@ from convgrad.engines.llvm.winograd.run import tiled
 from convgrad.formats import BF16, F8_E4M3, F8_E5M2, F16, F32, Format
 from convgrad.notation import problem as problem_of
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.winograd import PositionsPlan
+from convgrad.plan.winograd.plans import PositionsPlan
 from convgrad.spec import tiles
 from convgrad.spec.bound import gamma
 from convgrad.spec.chosen import guarantee, kappa, why_not_of, with_algorithm

@@ -22,9 +22,9 @@ from convgrad.engines.team import STOP, work
 from convgrad.formats import F64, FORMATS
 from convgrad.functional.call import prepare
 from convgrad.functional.samples import OPERATORS
-from convgrad.plan.backward_weights.schedule import CALL
 from convgrad.plan.machine import ISAS
 from convgrad.plan.records import FLAGS
+from convgrad.plan.split_k.schedule import CALL
 from convgrad.spec import exact_result
 from convgrad.spec import samples as specified
 from convgrad.spec.bound import error_bound

@@ -53,14 +53,13 @@ WORDS = {
     ),
     "verify.probe": "masks asker tree replay sample blocks draw",
     "plan": (
-        "reach constants machine tables pairs recipe records regions tree tiling cost backward_weights forward "
-        "candidates choose winograd passes cuda"
+        "reach constants machine tables pairs recipe records regions tree tiling cost forward_nest gemm stencils "
+        "kn2row split_k winograd kernels choose passes cuda"
     ),
-    "plan.backward_weights": "recipe nest operands taps segments cuts cost kernels schedule",
-    "plan.forward": (
-        "recipe nest kn2row spatial_stencil cuts cost dense grouped_stencil schedule kn2row_schedule "
-        "spatial_stencil_schedule"
-    ),
+    "plan.gemm": "spec cuts cost candidates schedule",
+    "plan.stencils": "grouped grouped_cost grouped_schedule spatial spatial_cost spatial_schedule",
+    "plan.kn2row": "spec cuts cost schedule",
+    "plan.split_k": "recipe nest operands taps segments cuts cost kernels schedule",
     "plan.cuda": "nest tables recipe vectors plan",
     "engines": (
         "addresses engine openmp settings numpy products starting scratch llvm team pool pools llvm.execute "
@@ -68,15 +67,14 @@ WORDS = {
     ),
     "engines.cuda": "driver grid operands single tile kernels engine",
     "engines.llvm": (
-        "emit intrinsics arguments pairs convert tree microkernel store packing backward_weights forward driver "
+        "emit intrinsics arguments pairs convert tree microkernel store packing split_k gemm stencils kn2row driver "
         "squares object_cache jit tried added scaled speeds isas wait execute tune calibrate samples winograd engine"
     ),
     "engines.llvm.winograd": "vectors into sums back tasks run",
-    "engines.llvm.backward_weights": "segment tile stencil nest pack gemm_nest stencil_nest",
-    "engines.llvm.forward": (
-        "arguments pack segments micro_tile grouped_stencil region output_stationary kn2row_adds kn2row spatial_tile "
-        "spatial_stencil"
-    ),
+    "engines.llvm.split_k": "segment tile stencil nest pack gemm_nest stencil_nest",
+    "engines.llvm.gemm": "arguments pack segments micro_tile region output_stationary",
+    "engines.llvm.stencils": "grouped spatial_tile spatial",
+    "engines.llvm.kn2row": "tap_adds nest",
     "scale": (
         "memory source target cut takes plan prefetch durable identity finished head checkpoint progress call run"
     ),

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem
-from convgrad.plan.backward_weights.nest import WeightsNest, segments_of, weights_nest
-from convgrad.plan.backward_weights.recipe import Plan
-from convgrad.plan.backward_weights.schedule import schedule
 from convgrad.plan.choose import plan
 from convgrad.plan.constants import PREFETCH_TRANSPOSE_BYTES
 from convgrad.plan.machine import ISAS, Machine
+from convgrad.plan.split_k.nest import WeightsNest, segments_of, weights_nest
+from convgrad.plan.split_k.recipe import Plan
+from convgrad.plan.split_k.schedule import schedule
 from convgrad.plan.tree import DIGIT_BITS, chains, chains_of_leaves, levels_of
 from convgrad.spec.chains import tree
 from convgrad.spec.geometry import Conv

@@ -15,24 +15,26 @@ import pytest
 
 from convgrad.notation import problem
 from convgrad.plan.constants import PACK_ONCE_LINES, PACK_TOGETHER
-from convgrad.plan.forward.kn2row import Kn2rowPlan
-from convgrad.plan.forward.kn2row_schedule import TABLES as PRODUCTS_TABLES
-from convgrad.plan.forward.nest import ForwardNest
-from convgrad.plan.forward.recipe import ForwardPlan
-from convgrad.plan.forward.schedule import (
+from convgrad.plan.forward_nest import ForwardNest
+from convgrad.plan.gemm.schedule import (
     ALONG,
     CHAIN,
     LINE,
     OUTPUT_BLOCK,
     PART,
     SEGMENT,
-    STENCIL_SEGMENT,
     TABLES,
     TASK,
 )
-from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
+from convgrad.plan.gemm.spec import GemmPlan
+from convgrad.plan.kernels import FAMILIES
+from convgrad.plan.kn2row.schedule import TABLES as PRODUCTS_TABLES
+from convgrad.plan.kn2row.spec import Kn2rowPlan
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.passes import dense_view, plan, tables
+from convgrad.plan.stencils import grouped_schedule
+from convgrad.plan.stencils.grouped import GroupedStencilPlan
+from convgrad.plan.stencils.spatial import SpatialStencilPlan
 from convgrad.plan.tables import Schedule
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
@@ -67,11 +69,10 @@ def planned(one: Problem, isa: str, threads: int) -> tuple[ForwardNest, AnyPlan,
     view = dense_view(one)
     chosen = plan(one, view, Machine(ISAS[isa]), threads)
     assert isinstance(chosen, AnyPlan)
-    seen = view.seen(chosen.spec) if isinstance(chosen, ForwardPlan) else view
-    return seen, chosen, tables(one, view, chosen)
+    return FAMILIES[chosen.spec.body].nest(view), chosen, tables(one, view, chosen)
 
 
-def most_rows(view: ForwardNest, chosen: ForwardPlan) -> dict[str, int]:
+def most_rows(view: ForwardNest, chosen: GemmPlan) -> dict[str, int]:
     """Return how many rows tables may have: parts of each axis are cut by its slabs, each phase of it."""
     slabs = [ceil(axis.extent / size) for axis, size in zip(view.axes, chosen.output_block, strict=True)]
     phases = [max(part.positions.step for part in axis.parts) for axis in view.axes]
@@ -162,7 +163,7 @@ def test_threads_share_uneven_work(role: str, layout: str) -> None:
     """Of 3 images, and of 41 channels in panels of 32, one of two threads would compute two thirds."""
     _, chosen, made = planned(problem(f"{role} f32 {layout} mb3ic41ih29oc41oh29kh5ph2"), "avx512", 2)
     tasks = dict(zip(TASK.columns, made.tables["tasks"].T, strict=True))
-    assert isinstance(chosen, ForwardPlan)
+    assert isinstance(chosen, GemmPlan)
     assert chosen.output_block[-3] != 2
     assert len(set(tasks["panels"])) == 1
     assert chosen.parts[1] == 1 or chosen.parts[2] > 1
@@ -231,7 +232,7 @@ def test_lists_of_runs_are_as_long_as_taps() -> None:
         view, chosen, made = planned(one, "avx512", 2)
         listed = made.numbers["b_at"] - made.numbers["chains_at"]
         blocks = view.order.blocks_a_line
-        run = STENCIL_SEGMENT if chosen.spec.stencil else SEGMENT
+        run = grouped_schedule.SEGMENT if isinstance(chosen, GroupedStencilPlan) else SEGMENT
         assert listed <= (view.taps * blocks + 2) * (CHAIN.bytes + run.bytes) + 128, line
 
 
@@ -255,7 +256,7 @@ def test_large_copies_are_not_made(role: str) -> None:
     for batch, once in ((8, True), (64, False)):
         one = problem(f"{role} f32 NCX mb{batch}ic512ih56oc512oh56kh3ph1")
         _, chosen, made = planned(one, "avx512", 2)
-        assert isinstance(chosen, ForwardPlan)
+        assert isinstance(chosen, GemmPlan)
         assert chosen.packed_once == once
         assert made.packed_bytes == once * batch * (512 + 16) * 56 * 56 * 4  # a line more per position
 

@@ -13,10 +13,10 @@ from convgrad import engines
 from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.execute import executable
 from convgrad.notation import problem
-from convgrad.plan.backward_weights.schedule import schedule
-from convgrad.plan.backward_weights.segments import indirection_of, rows_met, tap_share
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.passes import dense_view
+from convgrad.plan.split_k.schedule import schedule
+from convgrad.plan.split_k.segments import indirection_of, rows_met, tap_share
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order
 from tests.support.engine_helpers import Array, empty

@@ -19,11 +19,11 @@ from convgrad.engines.numpy import NumPyCall
 from convgrad.formats import F64
 from convgrad.functional.call import Prepared, prepare
 from convgrad.notation import problem as problem_of
-from convgrad.plan.backward_weights.nest import weights_nest
-from convgrad.plan.backward_weights.recipe import Plan
 from convgrad.plan.choose import plans
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.recipe import Chosen
+from convgrad.plan.split_k.nest import weights_nest
+from convgrad.plan.split_k.recipe import Plan
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import axis_order
 from convgrad.spec.problem import Problem, canonical_shapes

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from convgrad.formats import FORMATS
-from convgrad.plan.forward.cuts import panels_of
-from convgrad.plan.forward.kn2row import Kn2rowPlan, output_block_count
-from convgrad.plan.forward.nest import ForwardNest
-from convgrad.plan.forward.recipe import ForwardPlan, ForwardSpec
-from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
+from convgrad.plan.forward_nest import ForwardNest
+from convgrad.plan.gemm.cuts import panels_of
+from convgrad.plan.gemm.spec import GemmPlan, GemmSpec
+from convgrad.plan.kernels import FAMILIES
+from convgrad.plan.kn2row.spec import Kn2rowPlan, output_block_count
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.passes import plans, view_of
+from convgrad.plan.stencils.spatial import SpatialStencilPlan
 from convgrad.spec.geometry import Axis, Conv, effective_kernel
 from convgrad.spec.operators import Tensor
 from convgrad.spec.ordered import evaluate_in_order
@@ -48,7 +49,7 @@ def along(
     return Axis(src, dst, kernel, stride, dilation, *pads)
 
 
-AnyPlan = ForwardPlan | SpatialStencilPlan | Kn2rowPlan
+AnyPlan = GemmPlan | SpatialStencilPlan | Kn2rowPlan
 
 SAME = along(5, 3, pads=(1, 1))
 
@@ -208,8 +209,8 @@ def unlike(found: Sequence[AnyPlan], number: int) -> list[AnyPlan]:
 def kind_of(plan: AnyPlan) -> Any:
     """Return what plans share that differ in their tile's height alone; those of another body are all alike."""
     spec = plan.spec
-    if isinstance(spec, ForwardSpec):
-        return spec.nr, spec.single_vector, spec.b_in_place, spec.transposed_gemm, spec.stencil is None
+    if isinstance(spec, GemmSpec):
+        return spec.nr, spec.single_vector, spec.b_in_place, spec.body
     return spec.body
 
 
@@ -230,7 +231,7 @@ def recut(plan: AnyPlan, view: ForwardNest, threads: int = 1) -> Iterator[AnyPla
     if isinstance(plan, SpatialStencilPlan):
         yield from (replace(plan, parts=(parts,), threads=threads) for parts in {1, min(5, view.groups), view.groups})
         return
-    seen = view.seen(plan.spec)
+    seen = FAMILIES[plan.spec.body].nest(view)
     extents = [axis.extent for axis in seen.axes]
     panels = panels_of(seen, plan.spec)
     blocks = [

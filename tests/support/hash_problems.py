@@ -59,6 +59,10 @@ deconv FWD_B f16 NCX mb1ic31iw40oc9ow161kw6sw4dw1pw2 onto f16
 deconv BWD_D f32 NXC mb2ic33ih6oc17oh12kh3sh2ph1 to f32
 deconv BWD_D bf16 NCX mb2ic16ih5oc32oh20kh4sh4ph0 to bf16
 FWD_B f32 NCX mb2ic300ih7oc40oh7kh1ph0 to f32
+FWD_B f32 NCX mb3ic40ih13oc17oh13kh1ph0 to bf16
+FWD_B f16 NCX mb2ic300ih11oc24oh11kh1ph0 onto f16
+FWD_B f8_e4m3 NCX mb2ic40ih28oc17oh28kh1ph0 to f32
+BWD_D bf16 NCX mb2ic24ih20oc96oh20kh1ph0 onto f32
 FWD_D f32 NXC mb1ic513ih6oc20oh6kh3ph1 to f32
 BWD_W f8_e4m3 NXC mb3ic17ih14oc33oh14kh3ph1 to f32
 BWD_W f8_e5m2 NCX mb2ic33ih9oc20oh5kh3sh2ph1 onto f8_e5m2

@@ -8,8 +8,8 @@ from heapq import nsmallest
 from typing import Any
 
 from convgrad.plan import constants
-from convgrad.plan.candidates import CANDIDATES, Candidate, Kernels, Nest
 from convgrad.plan.cost import Costs, Cut
+from convgrad.plan.kernels import FAMILIES, KERNELS, Family, Kernel, Specs
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import Chosen, Rejected
 from convgrad.spec.order import height_of
@@ -28,23 +28,25 @@ def plans(
     Each kernel has at most ``cuts`` plans, which divide its work among threads in the fastest ways.
     """
     supported = [
-        (one, one.kernels) for one in CANDIDATES[problem.solves_for] if not one.unsupported(problem, view, machine.isa)
+        (kernel, kernel.specs)
+        for kernel in KERNELS[problem.solves_for]
+        if not kernel.unsupported(problem, view, machine.isa)
     ]
     return _planned(supported, problem, view, machine, threads, limit, cuts)
 
 
 def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
     """Return the plan with the least predicted time. Its ``rejected`` has the reasons against the other candidates."""
-    supported: list[tuple[Candidate, Kernels]] = []
+    supported: list[tuple[Kernel, Specs]] = []
     rejected: list[Rejected] = []
     few = view.multiply_adds < constants.SMALL_PROBLEM
-    for one in CANDIDATES[problem.solves_for]:
-        kernels = one.small if few else one.kernels
-        reason = one.unsupported(problem, view, machine.isa)
-        if kernels and not reason:
-            supported.append((one, kernels))
+    for kernel in KERNELS[problem.solves_for]:
+        specs = kernel.small if few else kernel.specs
+        reason = kernel.unsupported(problem, view, machine.isa)
+        if specs and not reason:
+            supported.append((kernel, specs))
         else:
-            rejected.append(Rejected(one.name, reason or TOO_LITTLE))
+            rejected.append(Rejected(kernel.name, reason or TOO_LITTLE))
     best, *others = _planned(supported, problem, view, machine, threads, constants.MAX_KERNELS_PLANNED)
     slower = [Rejected(other.summary, duration(other.time_ms), slower=True) for other in others]
     return replace(best, rejected=(*slower, *rejected))
@@ -53,9 +55,10 @@ def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
 def predicted_ms(problem: Problem, view: Any, machine: Machine, chosen: Chosen) -> float:
     """Return the predicted ms of a plan with no more threads than tasks, on a machine that may have other speeds."""
     machine = machine.for_traffic(moved_bytes(problem))
-    nest = next(one.nest for one in CANDIDATES[problem.solves_for] if one.nest.plan is type(chosen))
-    costs = nest.alone(problem, view, machine, chosen.spec, chosen.operands)
-    for time, cut in nest.timed(costs, problem, view, machine, chosen.threads):
+    family = FAMILIES[chosen.spec.body]
+    view = family.nest(view)
+    costs = family.alone(problem, view, machine, chosen.spec, chosen.operands)
+    for time, cut in family.timed(costs, problem, view, machine, chosen.threads):
         same = (cut.parts, min(cut.threads, cut.tasks)) == (chosen.parts, chosen.threads)
         if same and all(getattr(chosen, name) == size for name, size in cut.loops.items()):
             return time / 1e6
@@ -63,31 +66,32 @@ def predicted_ms(problem: Problem, view: Any, machine: Machine, chosen: Chosen) 
 
 
 def _planned(
-    proposing: Iterable[tuple[Candidate, Kernels]], problem: Problem, view: Any, machine: Machine, threads: int,
+    supported: Iterable[tuple[Kernel, Specs]], problem: Problem, view: Any, machine: Machine, threads: int,
     limit: int | None, cuts: int = 1,
 ) -> list[Any]:  # fmt: skip
-    """Return plans for the ``limit`` fastest kernels of each loop nest, with their ``cuts`` fastest divisions."""
+    """Return plans for the ``limit`` fastest kernels of each family, with their ``cuts`` fastest divisions."""
     machine = machine.for_traffic(moved_bytes(problem))
-    of_nests: dict[Nest, list[tuple[Costs, str]]] = {}
-    for one, kernels in proposing:
-        alone, found = one.nest.alone, of_nests.setdefault(one.nest, [])
-        for spec, operands in kernels(problem, view, machine.isa):
-            found.append((alone(problem, view, machine, spec, operands), one.strategy or one.name))
+    of_families: dict[Family, list[tuple[Costs, str]]] = {}
+    for kernel, specs in supported:
+        family, candidates = kernel.family, of_families.setdefault(kernel.family, [])
+        for spec, operands in specs(problem, view, machine.isa):
+            costs = family.alone(problem, family.nest(view), machine, spec, operands)
+            candidates.append((costs, kernel.name))
     planned: list[Chosen] = []
-    for nest, found in of_nests.items():
-        for costs, strategy in sorted(found, key=lambda each: each[0].alone_ns)[:limit]:
-            timed = nest.timed(costs, problem, view, machine, threads)
-            cheapest = nsmallest(cuts, timed, key=lambda each: each[0])
-            planned += [_plan(problem, nest, strategy, costs, *each) for each in cheapest]
+    for family, candidates in of_families.items():
+        for costs, name in sorted(candidates, key=lambda candidate: candidate[0].alone_ns)[:limit]:
+            timed = family.timed(costs, problem, family.nest(view), machine, threads)
+            cheapest = nsmallest(cuts, timed, key=lambda division: division[0])
+            planned += [_plan(problem, family, name, costs, *division) for division in cheapest]
     return sorted(planned, key=lambda each: each.time_ms)
 
 
-def _plan(problem: Problem, nest: Nest, strategy: str, costs: Costs, time: float, cut: Cut) -> Chosen:
+def _plan(problem: Problem, family: Family, name: str, costs: Costs, time: float, cut: Cut) -> Chosen:
     """Return the plan of a kernel and a division of its work. The kernel applies the activation, which adds no time."""
     spec: Any = costs.spec
     if problem.activation:
         spec = replace(spec, activation=problem.activation)
-    return nest.plan(
-        strategy=strategy, spec=spec, operands=costs.operands, parts=cut.parts, threads=min(cut.threads, cut.tasks),
+    return family.plan(
+        strategy=name, spec=spec, operands=costs.operands, parts=cut.parts, threads=min(cut.threads, cut.tasks),
         rounding_depth=height_of(problem), time_ms=time / 1e6, **cut.loops,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 from typing import Any, NamedTuple
@@ -32,6 +32,9 @@ class Cut(NamedTuple):
         return prod(self.parts)
 
 
+Timed = Iterator[tuple[float, Cut]]  # the predicted time in ns of each cut, and the cut
+
+
 def pack_ns(machine: Machine, axis: str) -> float:
     """Return the time to pack one element in ns, by the contiguous axis of its operand."""
     return {
@@ -48,6 +51,11 @@ def store_ns(machine: Machine, axis: str) -> float:
         TAPS: constants.STORE_TAPS_FACTOR * machine.store_rows_ns,
         STRIDED: constants.STORE_STRIDED_FACTOR * machine.store_rows_ns,
     }[axis]  # fmt: skip
+
+
+def paired_ns(step: int) -> float:
+    """Return the additional time to pack one value in ns, if ``step`` is 2, so that it is packed in bf16 pairs."""
+    return constants.PACK_PAIR_NS if step == 2 else 0.0
 
 
 @dataclass(frozen=True)
@@ -76,3 +84,20 @@ def on_threads_ns(machine: Machine, alone_ns: float, share: float, cut: Cut, une
     if min(cut.threads, tasks) > 1:
         time = time * (1 + uneven * cut.threads / tasks) + machine.wake_ns
     return time + machine.call_ns
+
+
+def share(cut: Cut, uneven: tuple[float, ...] = (1.0,)) -> float:
+    """Return the largest task's share of the work. Parts of output blocks count as equal if they outnumber threads.
+
+    ``uneven`` is the work of the largest unit of each dimension, compared with the mean.
+    """
+    share = 1.0
+    for count, parts, factor in zip(cut.counts, cut.parts, uneven, strict=True):
+        largest = -(-count // parts) / count * factor if parts > 1 else 1.0
+        share *= largest
+    return share if parts <= cut.threads else share / largest / parts
+
+
+def claimed(count: int, threads: int) -> int:
+    """Return the number of parts of ``count`` equal units of work: several per thread, because speeds differ."""
+    return min(count, 1 if threads == 1 else 4 * threads)

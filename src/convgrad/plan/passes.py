@@ -8,21 +8,15 @@ from math import prod
 from typing import Any
 
 from convgrad.plan import choose
-from convgrad.plan.backward_weights import schedule
-from convgrad.plan.backward_weights.nest import WeightsNest, weights_nest
-from convgrad.plan.backward_weights.recipe import DEPTHWISE, GEMM
-from convgrad.plan.forward import kn2row_schedule, spatial_stencil_schedule
-from convgrad.plan.forward import schedule as forward_schedule
-from convgrad.plan.forward.kn2row import KN2ROW
-from convgrad.plan.forward.nest import ForwardNest, forward_nest
-from convgrad.plan.forward.recipe import DENSE
-from convgrad.plan.forward.spatial_stencil import SPATIAL_STENCIL
+from convgrad.plan.forward_nest import ForwardNest, forward_nest
+from convgrad.plan.kernels import FAMILIES
 from convgrad.plan.machine import Machine
 from convgrad.plan.reach import conv_of
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.records import Record
+from convgrad.plan.split_k.nest import WeightsNest, weights_nest
 from convgrad.plan.tables import Schedule, Strides
-from convgrad.plan.winograd import TiledPlan, plan_positions, plan_weights
+from convgrad.plan.winograd.plans import TiledPlan, plan_positions, plan_weights
 from convgrad.spec.layouts import axis_order, from_canonical
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import order_of
@@ -34,11 +28,12 @@ ONES = "ones"  # the name of an operand whose elements are all 1
 
 @dataclass(frozen=True)
 class Pass:
-    """A pass: the problem's operand for each tensor of the convolution, and the function that makes its loop nest."""
+    """A pass: the problem's operand for each tensor of the convolution, its loop nest, and its plan for Winograd."""
 
     solves_for: str
     operands: Mapping[str, str]
     view: Callable[[Problem, Mapping[str, Strides], Strides], Any]
+    winograd: Callable[[Problem, Machine, int], TiledPlan] | None = None
 
 
 def _weights_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -> WeightsNest:
@@ -63,30 +58,13 @@ def _padded(strides: tuple[int, ...], rank: int, size: int) -> tuple[int, ...]:
 PASSES = {
     one.solves_for: one
     for one in (
-        Pass("weights", {"src": "src", "dst": "dst"}, _weights_view),
+        Pass("weights", {"src": "src", "dst": "dst"}, _weights_view, plan_weights),
         # A bias gradient is computed as a weight gradient with one tap and one src channel of ones, because 1 * y = y.
         Pass("bias", {"src": ONES, "dst": "dst"}, _weights_view),
-        Pass("dst", {"src": "src", "weights": "weights"}, _forward_view),
-        Pass("src", {"dst": "dst", "weights": "weights"}, _forward_view),
+        Pass("dst", {"src": "src", "weights": "weights"}, _forward_view, plan_positions),
+        Pass("src", {"dst": "dst", "weights": "weights"}, _forward_view, plan_positions),
     )
 }
-
-SCHEDULES: Mapping[str, Callable[[Any, Any, bool], Schedule]] = {  # by the name of the kernel's loop nest
-    GEMM: schedule.schedule,
-    DEPTHWISE: schedule.schedule,
-    DENSE: forward_schedule.schedule,
-    SPATIAL_STENCIL: spatial_stencil_schedule.schedule,
-    KN2ROW: kn2row_schedule.schedule,
-}
-_ARGUMENTS: Mapping[str, Callable[[int], Record]] = {  # by loop nest; others have fixed arguments
-    DENSE: forward_schedule.arguments,
-    SPATIAL_STENCIL: spatial_stencil_schedule.arguments,
-    KN2ROW: kn2row_schedule.arguments,
-}
-
-TILES: Mapping[str, Callable[[Problem, Machine, int], Chosen]] = {  # planners for Winograd, by the tensor solved for
-    "weights": plan_weights, "dst": plan_positions, "src": plan_positions,
-}  # fmt: skip
 
 
 def view_of(problem: Problem, operands: Sequence[Strides], out: Strides) -> Any:
@@ -118,9 +96,16 @@ def dense_view(problem: Problem) -> Any:
 def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Chosen:
     """Return the plan with the least predicted time for a problem and its loop nest."""
     if problem.algorithm:
-        return TILES[problem.solves_for](problem, machine.for_traffic(moved_bytes(problem)), threads)
+        return winograd_plan(problem, machine.for_traffic(moved_bytes(problem)), threads)
     chosen: Chosen = choose.plan(problem, view, machine, threads)
     return chosen
+
+
+def winograd_plan(problem: Problem, machine: Machine, threads: int) -> TiledPlan:
+    """Return the plan of a problem whose algorithm is Winograd's."""
+    planner = PASSES[problem.solves_for].winograd
+    assert planner is not None, "Winograd computes this pass"
+    return planner(problem, machine, threads)
 
 
 plans = choose.plans
@@ -135,13 +120,13 @@ def scratch_bytes(problem: Problem, chosen: Chosen) -> int:
 
 def tables(problem: Problem, view: Any, chosen: Chosen) -> Schedule:
     """Return the tables and numbers that the compiled driver reads for a plan."""
-    return SCHEDULES[chosen.spec.body](view, chosen, problem.accumulate)
+    family = FAMILIES[chosen.spec.body]
+    return family.schedule(family.nest(view), chosen, problem.accumulate)
 
 
 def arguments_of(spec: Any) -> Record:
     """Return the record of the arguments that a kernel's driver reads."""
-    known = _ARGUMENTS.get(spec.body)
-    return schedule.ARGUMENTS if known is None else known(spec.axes)
+    return FAMILIES[spec.body].arguments(spec)
 
 
 def dense(shape: Sequence[int], layout: str, size: int) -> tuple[int, ...]:

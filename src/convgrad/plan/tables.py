@@ -15,6 +15,7 @@ from convgrad.plan.machine import LINE_BYTES
 Ints = NDArray[np.int64]
 Strides = tuple[int, ...]
 Table = Ints | NDArray[np.int32]
+ELSEWHERE = np.iinfo(np.int64).min  # an output offset that stands for a tap that another micro-tile stores
 
 
 @dataclass(frozen=True)

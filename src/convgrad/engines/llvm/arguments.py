@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from convgrad.engines.llvm.emit import Function, Value
-from convgrad.plan.backward_weights.schedule import ARGUMENTS
 from convgrad.plan.records import Record
 
 
@@ -31,7 +30,7 @@ class Named:
         return Named(lambda name: own[name] if name in own else self.named(name))
 
 
-def arguments(f: Function, record: Record = ARGUMENTS) -> Named:
+def arguments(f: Function, record: Record) -> Named:
     """Return the driver's arguments from a function's parameter ``arguments``. Each use loads the argument again."""
     return loaded_where_used(f, f.arguments, record)
 

@@ -11,69 +11,76 @@ from dataclasses import dataclass
 from typing import Any
 
 from convgrad.engines.llvm.arguments import Named, arguments, going
-from convgrad.engines.llvm.backward_weights import gemm_nest, stencil_nest
-from convgrad.engines.llvm.backward_weights.nest import store_panel
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.forward import kn2row, output_stationary, pack, spatial_stencil
-from convgrad.engines.llvm.forward.arguments import arguments as arguments_of_spec
+from convgrad.engines.llvm.gemm import output_stationary, pack
+from convgrad.engines.llvm.gemm.arguments import arguments as arguments_of_spec
 from convgrad.engines.llvm.intrinsics import INTRINSICS
-from convgrad.plan.backward_weights import schedule as tasks
-from convgrad.plan.backward_weights.recipe import DEPTHWISE, GEMM
-from convgrad.plan.forward import kn2row_schedule, schedule, spatial_stencil_schedule
-from convgrad.plan.forward.kn2row import KN2ROW
-from convgrad.plan.forward.recipe import DENSE
-from convgrad.plan.forward.spatial_stencil import SPATIAL_STENCIL
+from convgrad.engines.llvm.kn2row import nest as kn2row
+from convgrad.engines.llvm.split_k import gemm_nest, stencil_nest
+from convgrad.engines.llvm.split_k.nest import store_panel
+from convgrad.engines.llvm.stencils import grouped, spatial
+from convgrad.plan.gemm import schedule
+from convgrad.plan.gemm.spec import DENSE, TRANSPOSED
+from convgrad.plan.kn2row import schedule as kn2row_schedule
+from convgrad.plan.kn2row.spec import KN2ROW
 from convgrad.plan.machine import Isa
 from convgrad.plan.records import FLAGS, Record
 from convgrad.plan.records import addresses as addresses_of
+from convgrad.plan.split_k import schedule as split_k_schedule
+from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM
+from convgrad.plan.stencils import spatial_schedule
+from convgrad.plan.stencils.grouped import GROUPED_STENCIL
+from convgrad.plan.stencils.spatial import SPATIAL_STENCIL
 
 
 @dataclass(frozen=True)
-class Nest:
-    """A loop nest: ``emitted`` write its IR functions, the last of which is ``task``."""
+class Emitter:
+    """The code of a loop nest: ``emitted`` write its IR functions, the last of which is ``task``."""
 
     emitted: tuple[Callable[[Module, Any], None], ...]
     task: Record  # the columns of the table of tasks
     begin: Callable[[Function, Any], None] = lambda f, spec: None  # writes code that a thread runs before its tasks
 
 
-NESTS = {
-    GEMM: Nest((gemm_nest.bodies, store_panel, gemm_nest.task), tasks.TASK),
-    DEPTHWISE: Nest((stencil_nest.bodies, store_panel, stencil_nest.task), tasks.TASK),
-    DENSE: Nest((output_stationary.bodies, output_stationary.task), schedule.TASK, output_stationary.begin),
-    SPATIAL_STENCIL: Nest((spatial_stencil.bodies, spatial_stencil.task), spatial_stencil_schedule.TASK),
-    KN2ROW: Nest((kn2row.bodies, kn2row.task), kn2row_schedule.TASK, kn2row.begin),
+_NEST = (output_stationary.bodies, output_stationary.task)
+EMITTERS = {  # by the body of a specification
+    GEMM: Emitter((gemm_nest.bodies, store_panel, gemm_nest.task), split_k_schedule.TASK),
+    DEPTHWISE: Emitter((stencil_nest.bodies, store_panel, stencil_nest.task), split_k_schedule.TASK),
+    DENSE: Emitter(_NEST, schedule.TASK, output_stationary.begin),
+    TRANSPOSED: Emitter(_NEST, schedule.TASK, output_stationary.begin),
+    GROUPED_STENCIL: Emitter((grouped.bodies, output_stationary.task), schedule.TASK, output_stationary.begin),
+    SPATIAL_STENCIL: Emitter((spatial.bodies, spatial.task), spatial_schedule.TASK),
+    KN2ROW: Emitter((kn2row.bodies, kn2row.task), kn2row_schedule.TASK, kn2row.begin),
 }
-
-PACKING = Nest((pack.pack_line, pack.pack_once), schedule.LINE)
+_PACKING = Emitter((pack.pack_line, pack.pack_once), schedule.LINE)
 
 
 def module_of(spec: Any) -> str:
     """Return the IR of ``driver(arguments, scratch)`` and of the functions that it calls."""
-    return _module(spec, NESTS[spec.body])
+    return _module(spec, EMITTERS[spec.body])
 
 
 def packing_of(spec: Any) -> str:
     """Return the IR of a driver that packs all of A, for kernels that need it packed before their first task."""
-    return _module(spec, PACKING)
+    return _module(spec, _PACKING)
 
 
-def _module(spec: Any, nest: Nest) -> str:
+def _module(spec: Any, emitter: Emitter) -> str:
     module = Module()
-    for emit in nest.emitted:
+    for emit in emitter.emitted:
         emit(module, spec)
-    _driver(module, spec, nest)
+    _driver(module, spec, emitter)
     return str(module)
 
 
-def _driver(module: Module, spec: Any, nest: Nest) -> None:
+def _driver(module: Module, spec: Any, emitter: Emitter) -> None:
     """Emit ``driver``, which calls ``task`` for each task that its thread claims."""
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
     a = arguments_of_spec(f, spec)
     with driver(f, spec.isa, a):
-        nest.begin(f, spec)
+        emitter.begin(f, spec)
         with claims(f, a, lambda: a.task_count) as task:
-            f.call("task", f.arguments, f.scratch, f.at(a.tasks, task * nest.task.bytes))
+            f.call("task", f.arguments, f.scratch, f.at(a.tasks, task * emitter.task.bytes))
 
 
 # -- parts of all drivers --

@@ -16,9 +16,9 @@ from convgrad.engines.addresses import Words, address_of, words
 from convgrad.engines.llvm import isas, jit, scaled, squares
 from convgrad.engines.llvm.execute import Executable, executable
 from convgrad.formats import Format
-from convgrad.plan.backward_weights.schedule import OPERANDS
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.records import COLUMN_BYTES, FLAGS
+from convgrad.plan.split_k.schedule import OPERANDS
 from convgrad.plan.tables import placed
 from convgrad.spec.problem import Problem
 

@@ -11,9 +11,9 @@ from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, arguments
 from convgrad.engines.llvm.driver import claimed, float_environment
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.plan.backward_weights.schedule import CALL, OPERANDS
 from convgrad.plan.machine import Isa
 from convgrad.plan.records import COLUMN_BYTES, FLAGS, Record, addresses
+from convgrad.plan.split_k.schedule import CALL, OPERANDS
 from convgrad.spec.samples import CHAINS
 
 ARGUMENTS = addresses(

@@ -21,8 +21,8 @@ from convgrad.engines.llvm.convert import BYTES, can_round, read_interleaved, ro
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.llvm.intrinsics import nan_or_denormal
 from convgrad.formats import BF16
-from convgrad.plan.backward_weights.taps import ELSEWHERE
 from convgrad.plan.recipe import F32_BYTES
+from convgrad.plan.tables import ELSEWHERE
 from convgrad.spec.activation import RELU
 
 NO_BIAS = "-0.0"  # x + -0.0 has the bits of x for every x, also for -0

@@ -35,7 +35,7 @@ from convgrad.engines.llvm.winograd.vectors import (
 from convgrad.plan.constants import PREFETCH_ROWS
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.plan.recipe import TAPS as BY_TAPS
-from convgrad.plan.winograd import Slices, of_point, pitch
+from convgrad.plan.winograd.plans import Slices, of_point, pitch
 from convgrad.spec.toom_cook import Algorithm
 
 

@@ -32,7 +32,7 @@ from convgrad.engines.llvm.winograd.vectors import (
 )
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, STRIDED
 from convgrad.plan.recipe import TAPS as BY_TAPS
-from convgrad.plan.winograd import PANEL, Slices, of_panel, of_point, of_weights, pitch
+from convgrad.plan.winograd.plans import PANEL, Slices, of_panel, of_point, of_weights, pitch
 from convgrad.spec.filtering import Filtering, Transform
 
 # -- input transforms --

@@ -24,12 +24,12 @@ from convgrad.engines.llvm.winograd.sums import level_bytes, sum_numbers
 from convgrad.engines.llvm.winograd.vectors import Spec, prefixed
 from convgrad.float_environment import in_default_environment
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
-from convgrad.plan.passes import TILES, dense
+from convgrad.plan.passes import dense, winograd_plan
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, STRIDED
 from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.plan.tables import placed
 from convgrad.plan.tree import levels_of
-from convgrad.plan.winograd import PositionsPlan, TiledPlan, WeightsPlan, of_panel
+from convgrad.plan.winograd.plans import PositionsPlan, TiledPlan, WeightsPlan, of_panel
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem, canonical_shape, canonical_shapes
 from convgrad.spec.tiles import BLOCK
@@ -145,7 +145,7 @@ class Tiled:
 @in_default_environment
 def tiled(problem: Problem, strides: Strides, machine: Machine, threads: int) -> Tiled:
     """Return the cached prepared call of a problem with Winograd's algorithm, for canonical arrays of these strides."""
-    chosen: Any = TILES[problem.solves_for](problem, machine, threads)
+    chosen: Any = winograd_plan(problem, machine, threads)
     given = dict(zip((*problem.operands, "out"), strides, strict=True))
     stages: Any = _weights_stages if problem.solves_for == "weights" else _positions_stages
     given = {name: chosen.slices.strides(each) if len(each) > 1 else each for name, each in given.items()}

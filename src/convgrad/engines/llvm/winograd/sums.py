@@ -20,7 +20,7 @@ from convgrad.plan.constants import PREFETCH_B
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tree import DIGIT_BITS, END
-from convgrad.plan.winograd import PANEL
+from convgrad.plan.winograd.plans import PANEL
 from convgrad.spec.tiles import BLOCK
 
 Points = tuple[Value, Value, Value]  # addresses of A, of B and of the sums

@@ -1,0 +1,325 @@
+"""The micro-tile of forward passes and data gradients: sums of some rows of A and columns of B, in registers.
+
+The kernel adds one chain after the other. It pushes each chain to the reduction tree and stores the total of the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import product
+
+from convgrad.engines.llvm import tree
+from convgrad.engines.llvm.arguments import Named
+from convgrad.engines.llvm.convert import BYTES, read
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.gemm.arguments import arguments
+from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high, high_sum, low, low_sum
+from convgrad.engines.llvm.microkernel import StridedRows, Values, multiply_add, outer_product, sum_names
+from convgrad.engines.llvm.store import PER_COLUMN, PER_ROW, Epilogue, Panel
+from convgrad.formats import F32
+from convgrad.plan.constants import PREFETCH_B
+from convgrad.plan.gemm.schedule import CHAIN, SEGMENT
+from convgrad.plan.gemm.spec import GemmSpec
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
+
+PARAMETERS = {
+    "arguments": "ptr", "sums": "ptr", "segments": "ptr", "chains": "ptr", "count": "i64", "data": "ptr",
+    "weights": "ptr", "out": "ptr", "bias": "ptr", "row_step": "i64", "out_step": "i64", "next": "ptr", "rate": "i64",
+    "left": "i64", "skip": "i64", "bias_step": "i64", "begins": "i1", "ends": "i1",
+}  # fmt: skip
+
+
+def tile(module: Module, spec: GemmSpec, rows: int, vectors: int, prefetches_panels: bool = False) -> None:
+    """Emit ``tile<rows>_<vectors>``, which computes sum[r][v], the sum of data[r] * weights[v] over chains and k.
+
+    A row is a position. Rows are ``row_step`` bytes apart in A and ``out_step`` bytes apart in the output. A micro-tile
+    may take several passes over its chains: ``begins`` and ``ends`` are true in the first and in the last pass. Each k
+    prefetches at ``next`` and moves it by ``rate`` bytes. There is the data of the next micro-tile, or a row of a later
+    panel if ``prefetches_panels`` is true.
+    """
+    pairs = {"pairs": "i64"} if spec.step == 2 else {}
+    f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, **pairs)
+    MicroTile(f, spec, rows, vectors, prefetches_panels).chains()
+    f.done()
+
+
+Read = Callable[[Function, Value, int], Value]  # (f, address, lanes): load an element of A into all lanes
+
+
+@dataclass(frozen=True)
+class Step:
+    """A multiply-add to all sums of a micro-tile. An iteration of the loop over k has one or two steps."""
+
+    read: Read  # loads an element of A
+    a: Value | int = 0  # the offset of that element from the first k of the iteration, in bytes
+    b: int = 0  # the number of rows of the panel of B from the first k of the iteration
+    add: MultiplyAdd = multiply_add
+
+
+def k_bytes(spec: GemmSpec, a: Named) -> Value | int:
+    """Return the distance in bytes between two k of A, packed or in place."""
+    if not spec.a_in_place:
+        return F32_BYTES // spec.step
+    return BYTES[spec.operand] if spec.data == CHANNELS else a.a_k
+
+
+def steps_of(spec: GemmSpec, a: Named) -> list[Step]:
+    """Return the steps of an iteration of a kernel without pair instructions, in the order of the sum.
+
+    If terms are bf16 pairs, the sum adds the second k of a pair first. Packing swaps the two k of a pair. Operands in
+    place are not swapped, so the steps read them in this order.
+    """
+    if not spec.a_in_place:
+        return [Step(_element(F32.name))]
+    if not spec.pairs:
+        return [Step(_element(spec.operand))]
+    first, second = (1, 0) if spec.b_in_place else (0, 1)
+    if spec.data == CHANNELS:
+        return [Step(_high_half, b=first), Step(_low_half, b=second)]
+    one = _element(spec.operand)
+    return [Step(one, k_bytes(spec, a), first), Step(one, b=second)]
+
+
+def _element(fmt: str) -> Read:
+    """Return a function that loads an element of A in a format, as f32."""
+    return lambda f, place, lanes: f.splat(read(f, fmt, place), lanes)
+
+
+def _pair(f: Function, place: Value, lanes: int) -> Value:
+    """Load a bf16 pair of A into all lanes."""
+    return f.splat(f.load("i32", place), lanes)
+
+
+def _first_of_pair(f: Function, place: Value, lanes: int) -> Value:
+    """Load an odd last k of A as a bf16 pair whose high half is 0; memory after the k is not read."""
+    return f.splat(f.op("i32", f"zext {f.load('i16', place)} to i32"), lanes)
+
+
+def _high_half(f: Function, place: Value, lanes: int) -> Value:
+    """Load the second element of a bf16 pair of A as f32."""
+    return high(f, _pair(f, place, lanes))
+
+
+def _low_half(f: Function, place: Value, lanes: int) -> Value:
+    """Load the first element of a bf16 pair of A as f32."""
+    return low(f, _pair(f, place, lanes))
+
+
+@dataclass(frozen=True)
+class MicroTile:
+    """The micro-tile that is being emitted."""
+
+    f: Function
+    spec: GemmSpec
+    rows: int
+    vectors: int
+    prefetches_panels: bool = False  # rows of a later panel of B, else the data of the next micro-tile
+    segment_bytes: int = SEGMENT.bytes
+
+    @property
+    def kind(self) -> str:
+        """The IR type of a vector of sums."""
+        return f"<{self.spec.isa.lanes} x float>"
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the sums of each row and vector."""
+        return sum_names(self.rows, self.vectors)
+
+    @property
+    def offsets(self) -> list[int]:
+        """The offset of each vector of sums in memory, in bytes."""
+        lanes, across = self.spec.isa.lanes * F32_BYTES, self.spec.nr
+        return [(r * across + v) * lanes for r, v in product(range(self.rows), range(self.vectors))]
+
+    @property
+    def prefetched_out(self) -> Value:
+        """The address of the output that is prefetched: that of this micro-tile."""
+        return self.f.out
+
+    def chains(self) -> None:
+        """Add all chains of a pass. Push their sums to the tree, except the last pass's last chain, which is stored."""
+        f = self.f
+        zeros = {name: f.zeros(self.kind) for name in self.names}
+        pushed = f.select(f.ends, f.count - 1, f.count)
+        if self.spec.out == CHANNELS and self.spec.step == 1:
+            self.prefetch_out()
+        with f.loop(f.count, chain=f.chains, segment=f.segments, prefetched=f.next, **zeros) as chain:
+            segments = f.load("i64", chain.chain, CHAIN.at("segments"))
+            with f.loop(segments, segment=chain.segment, prefetched=chain.prefetched, **zeros) as each:
+                after = self.segment(each.segment, each.prefetched, {name: each.carried[name] for name in self.names})
+                state = {name: after[name] for name in ("prefetched", *self.names)}
+                each.next(segment=f.at(each.segment, self.segment_bytes), **state)
+            sums = {name: each.carried[name] for name in self.names}
+            with f.when(chain.index < pushed):
+                self.push(list(sums.values()), chain.chain)
+            chain.next(chain=f.at(chain.chain, CHAIN.bytes), segment=each.segment, prefetched=each.prefetched, **sums)
+        with f.when(f.ends):
+            self.store([chain.carried[name] for name in self.names], f.at(chain.chain, -CHAIN.bytes))
+
+    def prefetch_out(self) -> None:
+        """Prefetch the output, whose lines are often far apart."""
+        f, size = self.f, self.vectors * self.spec.isa.lanes * BYTES[self.spec.output]
+        row = self.prefetched_out
+        for _ in range(self.rows):
+            f.prefetch_all(row, size, write=True)
+            row = f.at(row, f.out_step)
+
+    def segment(self, segment: Value, prefetched: Value, sums: Values) -> Values:
+        """Add a segment to the sums by loops over its k, and return the new state of the loops."""
+        f, spec = self.f, self.spec
+        data, weights, count = (f.load("i64", segment, SEGMENT.at(name)) for name in SEGMENT.columns)
+        rows = StridedRows(f, f.row_step, self.rows)
+        state = {**rows.begin(f.at(f.data, data)), "w": f.at(f.weights, weights), "prefetched": prefetched, **sums}
+        if spec.step == 2:
+            pairs = (count >> 1) & f.pairs
+            state = self.loop(pairs, state, rows, [Step(_pair, add=PAIR_SUMS[spec.isa.pairs])], 2)
+            halves = [Step(_pair, add=high_sum), Step(_pair, add=low_sum)]  # sums fill the registers: load A twice
+            state = self.loop((count >> 1) - pairs, state, rows, halves, 2)
+            return self.loop(count & 1, state, rows, [Step(_first_of_pair, add=low_sum)], 2)
+        steps = steps_of(spec, arguments(f, spec))
+        if len(steps) == 1:
+            return self.loop(count, state, rows, steps, 1)
+        state = self.loop(count >> 1, state, rows, steps, 2)
+        return self.loop(count & 1, state, rows, [Step(_element(spec.operand))], 1)
+
+    def loop(self, count: Value, begin: Values, rows: StridedRows, steps: Sequence[Step], size: int) -> Values:
+        """Emit a loop of ``count`` iterations, each of which adds ``size`` k by ``steps``; return the new state."""
+        f, spec, lanes = self.f, self.spec, self.spec.isa.lanes
+        a = arguments(f, spec)
+        a_step = k_bytes(spec, a)
+        b_step: Value | int = a.b_k if spec.b_in_place else spec.pitch * F32_BYTES // spec.step
+        masks = [f.mask(f.left - v * lanes, lanes) for v in range(self.vectors)] if spec.masked else []
+        with f.loop(count, **begin) as k:
+            sums = {name: k.carried[name] for name in self.names}
+            for step in steps:
+                place = f.at(k.w, b_step * step.b) if step.b else k.w
+                columns = [self.column(place, v, masks) for v in range(self.vectors)]
+                rows_of_a = (step.read(f, place, lanes) for place in rows.places(k, step.a))
+                outer_product(f, sums, rows_of_a, columns, step.add)
+            after = f.at(k.w, b_step * size)
+            if spec.b_in_place:
+                f.prefetch_all(f.at(after, b_step * PREFETCH_B), self.vectors * lanes * BYTES[spec.operand])
+            for n in range(size if self.prefetches_panels else 1):
+                row_bytes = spec.panel_row_bytes if self.prefetches_panels else 1
+                locality = 2 if self.prefetches_panels and not spec.b_in_place else 3  # packed in the next pass
+                f.prefetch_all(f.at(k.prefetched, f.rate * n) if n else k.prefetched, row_bytes, locality)
+            k.next(**rows.moved(k, a_step * size), w=after, prefetched=f.at(k.prefetched, f.rate * size), **sums)
+        return {name: k.carried[name] for name in begin}
+
+    def column(self, weights: Value, number: int, masks: list[Value]) -> Value:
+        """Load a vector of B: packed f32 or bf16 pairs, or, if B is read in place, its stored format as f32."""
+        f, lanes, operand = self.f, self.spec.isa.lanes, self.spec.operand
+        if self.spec.b_in_place:
+            return read(
+                f, operand, f.at(weights, number * lanes * BYTES[operand]), lanes, masks[number] if masks else None
+            )
+        kind = self.kind if self.spec.step == 1 else f"<{lanes} x i32>"
+        return f.load(kind, weights, number * lanes * F32_BYTES)
+
+    def push(self, sums: list[Value], chain: Value) -> None:
+        """Push the sums of a chain to the tree, and combine the nodes that this completes."""
+        f, a = self.f, arguments(self.f, self.spec)
+        number, following = (f.load("i64", chain, at + CHAIN.at("number")) for at in (0, CHAIN.bytes))
+        tree.push(f, sums, [f.at(f.sums, place) for place in self.offsets], tree.begins(f, number))
+        size = self.rows * self.spec.pitch * F32_BYTES
+        tree.combine_complete(f, f.sums, self.spec.tile_bytes, size, a.levels, number, following)
+
+    def store(self, sums: list[Value], last: Value) -> None:
+        """Add the last chain to the tree, and store the total, or collect it.
+
+        It is stored from registers if the tree has at most one level, the call does not accumulate, and the columns of
+        the output are complete.
+        """
+        f, a = self.f, arguments(self.f, self.spec)
+        plain = f.compare("eq", a.accumulate, 0) & (f.left >= self.vectors * self.spec.isa.lanes)
+        if self.spec.out != CHANNELS:
+            plain = Value(f, "i1", "true" if self.spec.collects else "false")
+        with f.when(f.begins & (f.count < 2)):
+            with f.when(plain):
+                self.from_registers(sums)
+            with f.otherwise():
+                for value, place in zip(sums, self.offsets, strict=True):
+                    f.store(value, f.sums, place)
+                self.from_memory(f.sums)
+        with f.otherwise():
+            with f.when(plain & f.compare("eq", a.levels, 1)):
+                self.from_registers([
+                    f.add(f.load(self.kind, f.sums, place), value)
+                    for value, place in zip(sums, self.offsets, strict=True)
+                ])  # fmt: skip
+            with f.otherwise():
+                self.push(sums, last)
+                self.from_memory(f.at(f.sums, (a.levels - 1) * self.spec.tile_bytes))
+
+    def from_registers(self, sums: list[Value]) -> None:
+        """Store whole vectors of sums, or collect them as they are.
+
+        Data for which bf16 pairs are allowed has no sum that is denormal or -0. So without a bias, such sums need no +0
+        and only a test for NaN, which takes two vectors at a time.
+        """
+        f = self.f
+        if self.spec.collects:
+            row = f.out
+            for r, v in product(range(self.rows), range(self.vectors)):
+                row = f.at(row, f.out_step) if r and not v else row
+                f.store(sums[r * self.vectors + v], row, v * self.spec.isa.lanes * F32_BYTES)
+            return
+        e = epilogue(f, self.spec)
+        rows = [sums[r * self.vectors : (r + 1) * self.vectors] for r in range(self.rows)]
+        with ExitStack() as otherwise:
+            if e.rounds and self.spec.step == 2 and len(sums) % 2 == 0:
+                paired = f.compare("ne", f.pairs, 0) & f.op("i1", f"icmp eq {arguments(f, self.spec).bias}, null")
+                with f.when(paired & self.no_nan(sums)):
+                    e.rounded_rows(rows, f.out, f.out_step)
+                otherwise.enter_context(f.otherwise())
+            e.rows(rows, f.out, f.out_step, f.bias, f.bias_step)
+
+    def no_nan(self, sums: list[Value]) -> Value:
+        """Return an i1: whether none of the sums is NaN."""
+        f, lanes = self.f, self.spec.isa.lanes
+        found = [f.op(f"<{lanes} x i1>", f"fcmp uno {a}, {b.name}") for a, b in zip(sums[::2], sums[1::2], strict=True)]
+        return f.op("i1", f"xor {f.any_of(found)}, true")
+
+    def from_memory(self, sums: Value) -> None:
+        """Store sums that are in memory, or collect them."""
+        f = self.f
+        if self.spec.collects:
+            self.from_registers([f.load(self.kind, sums, place) for place in self.offsets])
+            return
+        step = (f.out_step, f.left, f.bias_step)
+        f.call("store_panel", f.arguments, sums, f.out, f.bias, f.value(self.rows), f.skip, *step)
+
+
+def epilogue(f: Function, spec: GemmSpec, accumulate: Value | None = None) -> Epilogue:
+    """Return the epilogue of a kernel."""
+    return Epilogue.of(f, spec, accumulate, PER_ROW if spec.bias_per_row else PER_COLUMN)
+
+
+def store_panel(module: Module, spec: GemmSpec) -> None:
+    """Emit ``store_panel``, which stores out[row, column] = round(sum + 0 + bias [+ old]).
+
+    It stores the rows from ``skip`` to ``rows``, and the first ``left`` columns. Rows are ``out_step`` bytes apart in
+    the output. Biases per row are ``bias_step`` bytes apart. A missing bias is -0.0, which changes no sum, not even -0.
+    """
+    f = module.function(
+        "store_panel", arguments="ptr", sums="ptr", out="ptr", bias="ptr", rows="i64", skip="i64", out_step="i64",
+        left="i64", bias_step="i64",
+    )  # fmt: skip
+    a, lanes, size, pitch = arguments(f, spec), spec.isa.lanes, BYTES[spec.output], spec.pitch * F32_BYTES
+    column_step = f.value(size) if spec.out == CHANNELS else a.out_n
+    panel = Panel(
+        epilogue(f, spec, a.accumulate), f.rows - f.skip, spec.nr,
+        lambda vector: f.left - vector * lanes,
+        f.at(f.sums, f.skip * pitch), pitch, f.at(f.out, f.skip * f.out_step), f.out_step, column_step,
+        column_step * lanes, f.at(f.bias, f.skip * f.bias_step), f.bias_step,
+    )  # fmt: skip
+    if spec.out == CHANNELS:
+        panel.along_columns()
+    elif spec.out == SPATIAL:
+        panel.along_rows()
+    else:
+        panel.one_by_one()
+    f.done()

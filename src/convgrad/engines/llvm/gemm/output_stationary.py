@@ -1,0 +1,224 @@
+"""The output-stationary loop nest of forwards and data gradients:
+
+    1. for group of task:
+    2.     for set of panels of B that fit into scratch: pack these panels and their biases
+    3.         for output block: pack its part of A
+    4.             for region of the block (the positions at which the same taps exist): list its segments
+    5.                 for panel of the set:
+    6.                     for pass of chains:
+    7.                         for line of positions:
+    8.                             for micro-tile of the line: micro-kernel over the chains of the pass
+
+``task`` emits 1 to 3, and ``_output_block`` 4. In `region.py`, ``region`` emits 5 and 6, ``_lines`` 7, and
+``micro_tiles`` 8. Micro-tiles are placed along the axis that leaves the fewest of their rows unused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+from convgrad.engines.llvm import tree
+from convgrad.engines.llvm.arguments import Named, columns, going
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.gemm import pack
+from convgrad.engines.llvm.gemm.arguments import along, arguments
+from convgrad.engines.llvm.gemm.micro_tile import store_panel, tile
+from convgrad.engines.llvm.gemm.region import first_column, micro_tiles, region
+from convgrad.engines.llvm.gemm.segments import segments
+from convgrad.engines.llvm.packing import bias as pack_bias
+from convgrad.engines.llvm.pairs import minimum, nothing_yet
+from convgrad.plan.gemm.schedule import OUTPUT_BLOCK, PART, TASK
+from convgrad.plan.gemm.spec import GemmSpec
+from convgrad.plan.recipe import F32_BYTES
+
+NOTHING = -1
+EachLine = Callable[[Value, Value, Value], None]  # (address in memory, address in scratch, positions) of a line
+
+
+def bodies(module: Module, spec: GemmSpec) -> None:
+    """Emit the functions that the nest of a GEMM calls."""
+    functions(module, spec, segments, lambda rows, vectors: tile(module, spec, rows, vectors, spec.prefetches_panels))
+
+
+def functions(
+    module: Module, spec: GemmSpec, lists: Callable[[Module, Any], None], micro_tile: Callable[[int, int], None]
+) -> None:  # fmt: skip
+    """Emit the functions that the nest calls: packing, the reduction tree, segments, micro-tiles and regions.
+
+    ``lists`` emits ``segments``, and ``micro_tile`` emits a micro-tile with some rows and vectors.
+    """
+    pack.panels_of_b(module, spec, spec)
+    if not spec.a_in_place:
+        pack.pack_line(module, spec)
+    tree.combine_up(module, spec.isa)
+    store_panel(module, spec)
+    if spec.step == 2:
+        minimum(module, spec.isa)
+    lists(module, spec)
+    for rows in spec.mr_sizes:
+        for vectors in spec.nr_sizes:
+            micro_tile(rows, vectors)
+    micro_tiles(module, spec)
+    pack_bias(module, spec.operand)
+    region(module, spec)
+
+
+def begin(f: Function, spec: GemmSpec) -> None:
+    """Emit the code that runs before a thread's first task: it marks the thread's scratch as not packed."""
+    f.store(f.value(NOTHING), f.at(f.scratch, arguments(f, spec).packed_at))
+
+
+def task(module: Module, spec: GemmSpec) -> None:
+    """Emit ``task``, which loops over groups, over sets of panels that are packed together, and over output blocks.
+
+    If a task needs the panels that its thread packed last, they are not packed again.
+    """
+    f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
+    a, t = arguments(f, spec), columns(f, f.task, TASK)
+    with f.loop(t.groups) as group:
+        number = t.group + group.index
+        weights = f.at(a.weights, number * a.weights_group)
+        data = f.at(a.data, number * a.data_group)
+        out = f.at(a.out, number * a.out_group)
+        bias = f.at(a.bias, number * a.n * a.bias_n)
+        with f.loop(t.panels, panel=t.panel, left=t.panels) as some:
+            count = f.min(some.left, a.panels)
+            with f.when(f.compare("sgt", count, 0) & going(f, a)):
+                which, packed = number * a.n + some.panel, f.at(f.scratch, a.packed_at)
+                with f.when(f.compare("ne", f.load("i64", packed), which)):
+                    _pack_panels(f, spec, a, weights, bias, some.panel, count)
+                    f.store(which, packed)
+                with f.loop(t.blocks) as each, f.when(going(f, a)):
+                    _output_block(f, spec, a, t.block + each.index, (data, weights, out), (some.panel, count))
+            some.next(panel=some.panel + count, left=some.left - count)
+    f.done()
+
+
+def _pack_panels(
+    f: Function, spec: GemmSpec, a: Named, weights: Value, bias: Value, panel: Value, count: Value
+) -> None:  # fmt: skip
+    """Pack ``count`` panels of B and their biases, or all biases if each row of A has one."""
+    bias_at, bias_n, width = f.at(f.scratch, a.bias_at), a.bias_n, spec.width
+    if spec.bias_per_row:
+        given = {"given": a.bias, "to": bias_at, "source": a.bias, "step": bias_n}
+        rows = along(a, spec)[-1].extent
+        f.call("pack_bias", count=rows, full=rows, **given)
+    first = panel * width
+    left = a.n - first
+    if not spec.b_in_place:
+        source = f.at(weights, panel * a.weights_panel)
+        pack.pack_panels(f, spec, a, f.at(f.scratch, a.b_at), source, left, count, a.weights_panel)
+    if spec.bias_per_row:
+        return
+    with f.loop(count, to=bias_at, bias=f.at(bias, first * bias_n), left=left) as each:
+        source, some = each.bias, f.min(each.left, width)
+        if spec.overlaps:
+            source, some = f.at(source, f.min(each.left - width, 0) * bias_n), f.value(width)
+        f.call("pack_bias", given=a.bias, to=each.to, source=source, step=bias_n, count=some, full=width)
+        each.next(to=f.at(each.to, width * F32_BYTES), bias=f.at(each.bias, bias_n * width), left=each.left - width)
+
+
+def _output_block(
+    f: Function, spec: GemmSpec, a: Named, number: Value, operands: tuple[Value, Value, Value],
+    panels: tuple[Value, Value],
+) -> None:  # fmt: skip
+    """Compute one output block, region by region. The digits of its number select its range of positions per axis."""
+    data, weights, out = operands
+    axes = along(a, spec)
+    rows = []
+    for axis in reversed(axes):
+        count = axis.blocks
+        digit = f.op("i64", f"urem {number}, {count.name}")
+        number = f.op("i64", f"udiv {number}, {count.name}")
+        rows.append(columns(f, f.at(a.output_blocks, axis.block + digit * OUTPUT_BLOCK.bytes), OUTPUT_BLOCK))
+    block = rows[::-1]
+    if spec.step == 2:
+        nothing_yet(f, spec.isa, f.at(f.scratch, a.min_at))
+
+    data = _read_a(f, spec, a, axes, block, data)
+
+    def regions(at: int, parts: list[Value], *where: Value) -> None:
+        if at == spec.axes:
+            f.call("region", f.arguments, f.scratch, data, weights, *where, *parts)
+            return
+        with f.loop(block[at].parts, part=f.at(a.parts, block[at].part)) as each:
+            regions(at + 1, [*parts, each.part], *where)
+            each.next(part=f.at(each.part, PART.bytes))
+
+    if not spec.collects:
+        regions(0, [], out, *panels, f.value(0))
+        return
+    collected = f.at(f.scratch, a.out_at)
+    out_axes, out_block = [axis.of("out") for axis in axes], [row.of("out") for row in block]
+    with f.loop(panels[1]) as each:
+        number = panels[0] + each.index
+        first = first_column(f, spec, a, number * spec.width)
+        left = f.min(a.n - first, spec.width)
+        bias = f.at(f.scratch, a.bias_at + each.index * (spec.width * F32_BYTES))
+
+        def store(to: Value, sums: Value, count: Value) -> None:
+            step = (out_axes[-1].given, left, f.value(F32_BYTES))
+            f.call("store_panel", f.arguments, sums, to, bias, count, f.value(0), *step)
+
+        out_lines = (out_axes, out_block, f.at(out, first * a.out_n), collected)
+        regions(0, [], _origin(f, collected, out_axes, out_block), number, f.value(1), each.index)
+        _each_line(f, *out_lines, store)
+
+
+def _origin(f: Function, begin: Value, axes: Sequence[Named], block: Sequence[Named]) -> Value:
+    """Return the address that position 0 of all axes would have, if the first position of a block is at ``begin``."""
+    moved = reduce(lambda s, one: s + one[1].first * one[0].step, zip(axes, block, strict=True), f.value(0))
+    return f.at(begin, f.value(0) - moved)
+
+
+def _read_a(f: Function, spec: GemmSpec, a: Named, axes: Sequence[Named], block: Sequence[Named], data: Value) -> Value:
+    """Pack the part of A that an output block reads, unless A is packed or in place. Find its minimum exponent.
+
+    Return the address that position 0 of all axes has in A, or would have in the packed part.
+    """
+
+    def find_min(source: Value, to: Value, count: Value) -> None:
+        f.call("minimum", source, count, axes[-1].given, a.channels, f.at(f.scratch, a.min_at))
+
+    def pack_line(source: Value, to: Value, count: Value) -> None:
+        pack.line_of_a(f, spec, a, to, source, count)
+
+    lines, begin = (axes, block, data), f.at(f.scratch, a.a_at)
+    packs = f.value(0) if spec.a_in_place else a.packs
+    if not spec.a_in_place:
+        with f.when(f.compare("ne", packs, 0)):
+            _each_line(f, *lines, begin, pack_line)
+        data = f.select(f.compare("ne", packs, 0), _origin(f, begin, axes, block), data)
+    if spec.step == 2:
+        with f.when(f.compare("eq", packs, 0)):
+            _each_line(f, *lines, begin, find_min)
+    return data
+
+
+def _each_line(
+    f: Function, axes: Sequence[Named], block: Sequence[Named], memory: Value, scratch: Value, each_line: EachLine
+) -> None:  # fmt: skip
+    """Visit the lines of A that an output block reads, or the lines of its outputs.
+
+    Position 0 of all axes is at ``memory``, and the block's first position is at ``scratch``. If the lines of the last
+    axis follow each other without gaps, in memory and in scratch, all lines of the last two axes are visited as one.
+    """
+    *_, outer, inner = [axis.given for axis in axes]
+    *_, outer_step, inner_step = [axis.step for axis in axes]
+    *_, count, length = [each.count for each in block]
+    together = f.compare("eq", outer, length * inner) & f.compare("eq", outer_step, length * inner_step)
+    counts = [each.count for each in block[:-2]] + [f.select(together, f.value(1), count)]
+    length = f.select(together, count * length, length)
+
+    def lines(at: int, source: Value, to: Value) -> None:
+        source = f.at(source, block[at].first * axes[at].given)
+        if at == len(axes) - 1:
+            each_line(source, to, length)
+            return
+        with f.loop(counts[at], source=source, to=to) as each:
+            lines(at + 1, each.source, each.to)
+            each.next(source=f.at(each.source, axes[at].given), to=f.at(each.to, axes[at].step))
+
+    lines(0, memory, scratch)

@@ -1,0 +1,192 @@
+"""Packing for forward passes and data gradients, in the order in which chains add k.
+
+B is packed as [tap][k][N index], and A as [M index][k]. A cell is an f32 value, or a bf16 pair if a multiply-add takes
+two k. The second k of a pair is in the high half.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from convgrad.engines.llvm.arguments import Named, columns, going
+from convgrad.engines.llvm.convert import BYTES
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.gemm.arguments import along, arguments
+from convgrad.engines.llvm.packing import Cells, Copy, in_pairs, nested
+from convgrad.engines.llvm.pairs import nothing_yet
+from convgrad.plan.constants import PREFETCH_WEIGHTS_BYTES
+from convgrad.plan.gemm.schedule import LINE
+from convgrad.plan.gemm.spec import GemmSpec
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.pairs import order_of_k
+from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, TAPS
+
+FEW_CHANNELS = (2, 3, 4)  # numbers of channels whose vectors are interleaved, not transposed
+
+
+def pack_b(module: Module, spec: GemmSpec) -> None:
+    """Emit ``pack_b``, which packs a panel of B. Columns from the number ``left`` on are undefined."""
+    f = module.function("pack_b", arguments="ptr", to="ptr", source="ptr", left="i64")
+    a = arguments(f, spec)
+    k, pitch, n_stride, axes = a.k, spec.pitch * F32_BYTES, a.weights_n, along(a, spec)
+    prefetch = f.value(PREFETCH_WEIGHTS_BYTES) if spec.weights in (CHANNELS_IN, TAPS) else None
+    copy = Copy(
+        cells(f, spec), k, a.weights_k, f.min(f.left, spec.width), n_stride, pitch, spec.pitch,
+        prefetch_bytes=prefetch, fills=False,
+    )  # fmt: skip
+    if spec.pairs and spec.step == 1:
+        copy = replace(copy, row_at=lambda row: taken(f, spec, row, k))
+    if spec.group_columns:
+        group = a.weights_group
+
+        def of_group(column: Value) -> Value:
+            number, left = f.divided(column, spec.group_columns)
+            return number * group + left * n_stride
+
+        copy = replace(copy, offset=of_group)
+
+    def one_tap(source: Value, to: Value) -> Value:
+        if spec.weights == CHANNELS_IN:
+            copy.along_rows(source, to)
+        else:
+            way = Copy.along_columns if spec.weights == CHANNELS_OUT else Copy.one_by_one
+            in_pairs(copy, "rows", way, source, to)
+        return f.at(to, a.b_tap)
+
+    def all_taps(copy: Copy, source: Value, to: Value) -> None:
+        """Copy each block of columns k by k, because the taps of a k are contiguous. They are the rows of a copy."""
+        own = replace(copy, rows=a.taps, pitch=a.b_tap, row_at=None)
+        for block in own.blocks():
+            with f.loop(copy.rows, source=source) as each:
+                own.block_along_rows(block, each.source, copy.packed(to, each.index))
+                each.next(source=f.at(each.source, copy.row))
+
+    if spec.weights == TAPS:
+        in_pairs(copy, "rows", all_taps, f.source, f.to)
+    else:
+        nested(f, [(axis.kernel, axis.tap) for axis in axes], f.source, f.to, one_tap)
+    f.done()
+
+
+def _pack_line_of_b(module: Module, gemm: GemmSpec, spec: Any) -> None:
+    """Emit ``pack_line_of_b``, which packs ``count`` contiguous positions as to[panel][k][position]."""
+    f = module.function("pack_line_of_b", arguments="ptr", to="ptr", source="ptr", count="i64")
+    a, (whole, left) = arguments(f, spec), f.divided(f.count, gemm.width)
+    width, row = f.value(gemm.width), f.value(gemm.width * BYTES[gemm.operand])
+    count_k, panel_bytes, pitch = a.k, a.panel_bytes, gemm.width * F32_BYTES
+
+    def all_panels(copy: Copy, source: Value, to: Value) -> None:
+        """Copy k by k. The rows of the copy of a k are the panels."""
+        panels = replace(copy, rows=whole, row=row, columns=width, pitch=panel_bytes, width=gemm.width, row_at=None)
+        with f.loop(copy.rows, source=source) as k:
+            here = copy.packed(to, k.index)
+            panels.along_columns(k.source, here)
+            with f.when(f.compare("sgt", left, 0)):
+                last = replace(panels, rows=f.value(1), columns=left)
+                last.along_columns(f.at(k.source, whole * row), f.at(here, whole * panel_bytes))
+            k.next(source=f.at(k.source, copy.row))
+
+    copy = Copy(cells(f, gemm), count_k, a.weights_k, f.count, row, pitch)
+    if gemm.pairs and gemm.step == 1:
+        copy = replace(copy, row_at=lambda k: taken(f, gemm, k, count_k))
+    in_pairs(copy, "rows", all_panels, f.source, f.to)
+    f.done()
+
+
+def panels_of_b(module: Module, gemm: GemmSpec, spec: Any) -> None:
+    """Emit the function that ``pack_panels`` calls. ``spec`` is that of the driver whose GEMM is ``gemm``."""
+    if gemm.packs_lines_of_b:
+        _pack_line_of_b(module, gemm, spec)
+    else:
+        pack_b(module, gemm)
+
+
+def pack_panels(
+    f: Function, gemm: GemmSpec, a: Named, to: Value, source: Value, left: Value, count: Value, step: Value
+) -> None:  # fmt: skip
+    """Pack ``count`` panels of B, which are ``step`` bytes apart and have ``left`` columns or more than they need.
+
+    Find the minimum exponent of each panel of bf16 pairs.
+    """
+    if gemm.packs_lines_of_b:
+        f.call("pack_line_of_b", f.arguments, to, source, f.min(left, count * gemm.width))
+        if gemm.step == 1:
+            return
+    with f.loop(count, to=to, source=source, left=left) as panel:
+        if not gemm.packs_lines_of_b:
+            f.call("pack_b", f.arguments, panel.to, panel.source, panel.left)
+        if gemm.step == 2:
+            _panel_minimum(f, gemm, a, panel.to, panel.left)
+        panel.next(
+            to=f.at(panel.to, a.panel_bytes), source=f.at(panel.source, step), left=panel.left - gemm.width
+        )  # fmt: skip
+
+
+def cells(f: Function, spec: GemmSpec) -> Cells:
+    """Return f32 cells, or cells of bf16 pairs whose second k is in the high half."""
+    return Cells(f, spec.operand, spec.isa.lanes, 1 if spec.step == 2 else None)
+
+
+def taken(f: Function, spec: GemmSpec, k: Value, count: Value) -> Value:
+    """Return the position of ``k`` in the order of the sum, which swaps the two k of a pair.
+
+    A tap has ``count`` k, and an odd last k is not swapped.
+    """
+    if not spec.pairs:
+        return k
+    other = f.op("i64", f"xor {k}, 1")
+    return f.select(f.compare("slt", other, count), other, k)
+
+
+def pack_line(module: Module, spec: GemmSpec) -> None:
+    """Emit ``pack_line``, which packs ``count`` positions of the last axis as rows of A."""
+    f = module.function("pack_line", arguments="ptr", to="ptr", source="ptr", count="i64")
+    a = arguments(f, spec)
+    channels, k_stride, last = a.channels, a.data_k, along(a, spec)[-1]
+    copy = Copy(replace(cells(f, spec), stride=spec.stride), f.count, last.given, channels, k_stride, last.step)
+    swapped = spec.swaps_pairs and spec.step == 1
+    if swapped:
+        copy = replace(copy, offset=lambda column: taken(f, spec, column, channels) * k_stride)
+    if spec.data == CHANNELS:
+        with f.loop(f.count, source=f.source, to=f.to) as position:
+            copy.contiguous(channels, position.source, position.to, swapped)
+            position.next(source=f.at(position.source, copy.row), to=f.at(position.to, last.step))
+    else:
+        with ExitStack() as otherwise:
+            for number in FEW_CHANNELS if spec.data == SPATIAL else ():
+                size = spec.position_bytes(number)
+                with f.when(f.compare("eq", channels, number) & f.compare("eq", last.step, size)):
+                    replace(copy, pitch=size).few_along_rows(order_of_k(number, swapped), f.source, f.to)
+                otherwise.enter_context(f.otherwise())
+            in_pairs(copy, "columns", Copy.along_rows if spec.data == SPATIAL else Copy.one_by_one, f.source, f.to)
+    f.done()
+
+
+def pack_once(module: Module, spec: GemmSpec) -> None:
+    """Emit ``task``, which packs a row of LINE, unless the call is stopped. The output of this driver is packed A."""
+    f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
+    a, line = arguments(f, spec), columns(f, f.task, LINE)
+    with f.when(going(f, a)):
+        f.call("pack_line", f.arguments, f.at(a.out, line.to), f.at(a.data, line.source), line.count)
+    f.done()
+
+
+def line_of_a(f: Function, spec: GemmSpec, a: Named, to: Value, source: Value, count: Value) -> None:
+    """Pack ``count`` positions of A. If cells are bf16 pairs, lower the minimum exponent of the packed part of A."""
+    f.call("pack_line", f.arguments, to, source, count)
+    if spec.step == 2:
+        f.call("minimum", to, count, along(a, spec)[-1].step, (a.channels + 1 >> 1) * 2, f.at(f.scratch, a.min_at))
+
+
+def _panel_minimum(f: Function, spec: GemmSpec, a: Named, panel: Value, left: Value) -> None:
+    """Write the minimum exponent of a packed panel of bf16 pairs. Only its ``left`` first columns count."""
+    found, rows = minimum_of_panel(f, a, panel), a.taps * (a.k + 1 >> 1)
+    nothing_yet(f, spec.isa, found)
+    f.call("minimum", panel, rows, spec.pitch * F32_BYTES, f.min(left, spec.width) * 2, found)
+
+
+def minimum_of_panel(f: Function, a: Named, panel: Value) -> Value:
+    """Return the address of the minimum exponent of a panel of B, which is stored after the panel."""
+    return f.at(panel, a.panel_bytes - LINE_BYTES)

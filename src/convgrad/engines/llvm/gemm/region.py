@@ -1,0 +1,221 @@
+"""The part of the output-stationary loop nest in a region: panels of B, passes of chains, lines, and micro-tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from convgrad.engines.llvm.arguments import Named, columns, going
+from convgrad.engines.llvm.emit import Function, Loop, Module, Value
+from convgrad.engines.llvm.gemm import pack
+from convgrad.engines.llvm.gemm.arguments import along, arguments
+from convgrad.engines.llvm.gemm.segments import COUNTED
+from convgrad.engines.llvm.microkernel import by_width
+from convgrad.engines.llvm.pairs import pairs_allowed
+from convgrad.plan.constants import PREFETCH_MAX_TILE_BYTES, PREFETCH_PANELS
+from convgrad.plan.gemm.schedule import CHAIN, PART
+from convgrad.plan.gemm.spec import NEXT_BLOCK, SAME_TILE, GemmSpec
+from convgrad.plan.recipe import F32_BYTES
+
+
+@dataclass(frozen=True)
+class Region:
+    """The function ``region`` while it is emitted: its arguments, its part of each axis, and its lists of chains."""
+
+    f: Function
+    spec: GemmSpec
+    a: Named
+    parts: list[Named]
+    lists: tuple[Value, Value]  # addresses of the segments and of the chains
+    chains: Value  # the number of chains
+    data: Value  # where position 0 of all axes is
+    out: Value
+    axis: Value  # the axis along which micro-tiles are placed
+    tiled: dict[str, Value]  # the region's part of this axis
+    last: Value  # distance of the next micro-tile of A after the last of a line
+    first_panel: dict[str, Value]  # weights, biases, first column, and bytes that are prefetched per k
+    waiting: Value  # address of the offset of the next micro-tile's sums in scratch
+
+
+def region(module: Module, spec: GemmSpec) -> None:
+    """Emit ``region``, which lists a region's segments and computes its micro-tiles for each panel of B.
+
+    If a panel of B exceeds the second cache, chains are divided into passes. Each pass adds some chains to all
+    micro-tiles of the panel, whose sums are in scratch between passes. On AVX-512, plans of 3x3 layers with 256 or more
+    channels do so.
+    """
+    names = [f"part{axis}" for axis in range(spec.axes)]
+    f = module.function(
+        "region", False, arguments="ptr", scratch="ptr", data="ptr", weights="ptr", out="ptr", panel="i64",
+        panels="i64", packed="i64", **dict.fromkeys(names, "ptr"),
+    )  # fmt: skip
+    r = _listed(f, spec, [f.parameters[name] for name in names])
+    a = r.a
+    with f.loop(f.panels, **r.first_panel) as panel:
+        first = first_column(f, spec, a, panel.first)
+        given = _panel(r, panel, first)
+        data = r.data
+        if spec.panel_channels:
+            data = f.at(data, (f.panel + panel.index) * (a.a_k * spec.panel_channels))
+        passes = f.max(f.op("i64", f"udiv {r.chains + a.pass_chains - 1}, {a.pass_chains.name}"), 1)
+        with f.loop(passes) as some, f.when(going(f, a)):
+            given |= _pass(r, some.index, passes)
+            f.store(f.value(0), r.waiting)
+            _lines(r, 0, given, data, r.out if spec.collects else f.at(r.out, first * a.out_n))
+        panel.next(
+            weights=panel.weights if spec.b_in_place else f.at(panel.weights, a.panel_bytes),
+            bias=panel.bias if spec.bias_per_row else f.at(panel.bias, spec.width * F32_BYTES),
+            first=panel.first + spec.width, rate=f.value(0),
+        )  # fmt: skip
+    f.done()
+
+
+def _listed(f: Function, spec: GemmSpec, rows: list[Value]) -> Region:
+    """Emit the call that lists the segments of a region, and choose the axis of its micro-tiles."""
+    a = arguments(f, spec)
+    lists = f.at(f.scratch, a.segments_at), f.at(f.scratch, a.chains_at)
+    counted = f.alloca("i64", len(COUNTED.columns))
+    f.call("segments", f.arguments, *lists, counted, *rows)
+    of_lists = columns(f, counted, COUNTED)
+    chains, all_k, last = of_lists.chains, of_lists.k, of_lists.last
+    parts = [columns(f, row, PART) for row in rows]
+    data = reduce(lambda p, part: f.at(p, part.data), parts, f.data)
+    out = reduce(lambda p, part: f.at(p, part.out), parts, f.out)
+    axis, tiled = _tiled_axis(f, spec, parts)
+    if spec.prefetched == SAME_TILE:
+        last = last + _to_next_block(f, along(a, spec), parts)
+    elif spec.prefetched == NEXT_BLOCK:
+        last = _to_next_block(f, along(a, spec), parts)
+    first_panel = {
+        "weights": f.weights if spec.b_in_place else f.at(f.scratch, a.b_at + f.packed * a.panel_bytes),
+        "bias": f.at(f.scratch, a.bias_at + f.packed * (spec.width * F32_BYTES)), "first": f.panel * spec.width,
+        "rate": _prefetch_rate(f, tiled["mr"] * tiled["data_step"], all_k),
+    }  # fmt: skip
+    waiting = f.alloca("i64", 1)
+    return Region(f, spec, a, parts, lists, chains, data, out, axis, tiled, last, first_panel, waiting)
+
+
+def _panel(r: Region, panel: Loop, first: Value) -> dict[str, Value]:
+    """Return the values of a panel of B that its micro-tiles need. ``first`` is its first column."""
+    f, spec, a = r.f, r.spec, r.a
+    given = {
+        "weights": f.at(panel.weights, first * a.weights_n) if spec.b_in_place else panel.weights,
+        "bias": f.at(panel.bias, r.parts[-1].first_bias) if spec.bias_per_row else panel.bias, "rate": panel.rate,
+        "left": f.min(a.n - first, spec.width) if spec.panel_channels else a.n - first,
+    }  # fmt: skip
+    if spec.prefetches_panels:  # of this image or the next one; ``f.panels`` panels are packed together
+        later = first + (f.value(PREFETCH_PANELS) if spec.b_in_place else f.panels) * spec.width
+        place = f.at(f.weights, later * a.weights_n)
+        given["later"] = f.select(later < a.n, place, f.at(place, a.weights_group - a.n * a.weights_n))
+    if spec.step == 2:
+        minimums = f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, panel.weights)
+        given["pairs"] = pairs_allowed(f, spec.isa, a, minimums)
+    return given
+
+
+def _pass(r: Region, number: Value, passes: Value) -> dict[str, Value]:
+    """Return the chains of a pass, and whether it is the first and the last one."""
+    f = r.f
+    done = number * r.a.pass_chains
+    chain = f.at(r.lists[1], done * CHAIN.bytes)
+    return {
+        "segments": f.at(r.lists[0], f.load("i64", chain, CHAIN.at("segment"))), "chains": chain,
+        "chain_count": f.min(r.chains - done, r.a.pass_chains), "begins": f.compare("eq", number, 0),
+        "ends": f.compare("eq", number, passes - 1),
+    }  # fmt: skip
+
+
+def _lines(r: Region, at: int, panel: dict[str, Value], data: Value, out: Value) -> None:
+    """Emit a loop for each axis but that of the micro-tiles; inside, call ``micro_tiles`` for a line of positions."""
+    f = r.f
+    if at == r.spec.axes:
+        step = r.tiled["data_step"]
+        of_axis = r.tiled | {"rows": r.tiled["mr"], "row_step": step, "bias_step": r.tiled["bias"]}
+        own = {"sums": f.at(f.scratch, r.a.sums_at), "waiting": r.waiting, "last": r.last, "data": data, "out": out}
+        f.call("micro_tiles", **{**f.parameters, **of_axis, **panel, **own})
+        return
+    part = r.parts[at]
+    count = f.select(f.compare("eq", r.axis, at), f.value(1), part.count)
+    with f.loop(count, data=data, out=out) as line:
+        _lines(r, at + 1, panel, line.data, line.out)
+        line.next(data=f.at(line.data, part.data_step), out=f.at(line.out, part.out_step))
+
+
+def first_column(f: Function, spec: GemmSpec, a: Named, first: Value) -> Value:
+    """Return the first column of a panel. If panels overlap, the last panel ends at the last column."""
+    return f.min(first, a.n - spec.width) if spec.overlaps else first
+
+
+def _tiled_axis(f: Function, spec: GemmSpec, parts: Sequence[Named]) -> tuple[Value, dict[str, Value]]:
+    """Return the number of the axis along which micro-tiles are placed, and the region's part of this axis.
+
+    It is the axis that wastes the least time on unused rows of micro-tiles, or the later axis if two are equal. Some
+    kernels always take the last axis.
+    """
+    best: dict[str, Value] = {name: getattr(parts[-1], name) for name in PART.columns}
+    which = f.value(len(parts) - 1)
+    for at in () if spec.tiles_last_axis else reversed(range(len(parts) - 1)):
+        less = f.compare("slt", parts[at].waste, best["waste"])
+        best = {name: f.select(less, getattr(parts[at], name), best[name]) for name in PART.columns}
+        which = f.select(less, f.value(at), which)
+    return which, best
+
+
+def _to_next_block(f: Function, axes: Sequence[Named], parts: Sequence[Named]) -> Value:
+    """Return the distance in A, in bytes, from a region to the same region of the next output block.
+
+    Kernels prefetch at this distance if the data of their next micro-tile is already in the cache. The next block
+    follows along the last axis that is divided into blocks.
+    """
+    steps = [part.count * part.data_step for part in parts]
+    found = steps[0]
+    for axis, step in zip(axes[1:], steps[1:], strict=True):
+        found = f.select(f.compare("sgt", axis.blocks, 1), step, found)
+    return found
+
+
+def _prefetch_rate(f: Function, size: Value, count: Value) -> Value:
+    """Return the number of bytes of the next micro-tile of A that are prefetched per k, during the first panel of B.
+
+    The rate is 0 if rows of A are so far apart that one or two cache lines per k are not enough. ``size`` is the bytes
+    of A per micro-tile, and ``count`` is the number of k.
+    """
+    rate = f.op("i64", f"sdiv {size}, {f.max(count, 1).name}")
+    near = f.compare("sgt", rate, 0) & f.compare("sle", rate, PREFETCH_MAX_TILE_BYTES)
+    return f.select(near, rate, f.value(0))
+
+
+def micro_tiles(module: Module, spec: GemmSpec) -> None:
+    """Emit ``micro_tiles``, which computes the micro-tiles of a line of positions. The last two may overlap."""
+    f = module.function(
+        "micro_tiles", False, arguments="ptr", sums="ptr", segments="ptr", chains="ptr", chain_count="i64", data="ptr",
+        weights="ptr", out="ptr", bias="ptr", row_step="i64", out_step="i64", last="i64", rate="i64", left="i64",
+        rows="i64", tiles="i64", count="i64", bias_step="i64", begins="i1", ends="i1", waiting="ptr",
+        **({"met": "i64", "met_step": "i64"} if spec.checks_positions else {}),
+        **({"pairs": "i64"} if spec.step == 2 else {}),
+        **({"later": "ptr"} if spec.prefetches_panels else {}),
+    )  # fmt: skip
+    with f.loop(f.tiles) as each:
+        wanted = each.index * f.rows
+        first = f.min(wanted, f.count - f.rows)
+        data, out = f.at(f.data, first * f.row_step), f.at(f.out, first * f.out_step)
+        if spec.prefetches_panels:
+            prefetched = f.later
+            rate = f.select(f.compare("eq", each.index, 0), arguments(f, spec).weights_k, f.value(0))
+        else:
+            step = f.value(0) if spec.prefetched == SAME_TILE else f.rows * f.row_step
+            prefetched, rate = f.at(f.at(data, step), f.last), f.rate
+        bias = f.at(f.bias, first * f.bias_step) if spec.bias_per_row else f.bias
+        at = f.load("i64", f.waiting)
+        f.store(at + arguments(f, spec).waiting_bytes, f.waiting)
+        given = f.parameters | {
+            "sums": f.at(f.sums, at), "count": f.chain_count, "data": data, "out": out, "bias": bias,
+            "next": prefetched, "rate": rate, "skip": wanted - first,
+        }  # fmt: skip
+        if spec.checks_positions:
+            given["met"] = f.met + first * f.met_step
+        for rows in spec.mr_sizes:
+            with f.when(f.compare("eq", f.rows, rows)):
+                by_width(f, spec.isa.lanes, spec.nr_sizes, f.left, f"tile{rows}_", given)
+    f.done()

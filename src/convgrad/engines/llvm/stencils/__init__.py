@@ -1,0 +1,1 @@
+"""The grouped and the spatial stencil in IR."""

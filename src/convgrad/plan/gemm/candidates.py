@@ -1,0 +1,120 @@
+"""The kernels of the GEMM, positions times output channels, and of the transposed GEMM; A and B packed or in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from convgrad.formats import BF16, F32, FORMATS
+from convgrad.plan import constants
+from convgrad.plan.forward_nest import OPERAND, ForwardNest, transposed
+from convgrad.plan.gemm.cost import crowded
+from convgrad.plan.gemm.cuts import reached_bytes
+from convgrad.plan.gemm.spec import GemmSpec, TransposedGemmSpec
+from convgrad.plan.machine import Isa
+from convgrad.plan.pairs import steps
+from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, TAPS, Operands, positions_axis
+from convgrad.spec.problem import Problem
+
+# The choices of A in place, if channels are contiguous. For bf16, A in place is split into halves, or A is packed.
+PLACES = {F32.name: (True,), BF16.name: (True, False)}
+Proposed = tuple[GemmSpec, Operands]
+
+
+def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
+    """Return the empty string, because dense kernels support every problem."""
+    return ""
+
+
+def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[Proposed]:
+    """Yield the dense kernels for the contiguous axes of a problem, with A and B packed or in place."""
+    operands = (OPERAND[problem.solves_for], "weights")
+    return ((spec, operands) for spec in _specs(GemmSpec, problem, view, isa))
+
+
+def transposed_unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
+    """Return why the GEMM cannot be transposed, or the empty string if it can."""
+    other = view.transposed_gemm
+    if other is None:
+        return "an image is not one matrix product"
+    together = view.out[1] != other.out[1] == problem.output_format.dtype.itemsize
+    return "" if together else "positions of the output are not contiguous"
+
+
+def transposed_kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[Proposed]:
+    """Yield the kernels of the transposed GEMM, whose M is output channels and whose N is positions."""
+    operands = ("weights", OPERAND[problem.solves_for])
+    return ((spec, operands) for spec in _specs(TransposedGemmSpec, problem, transposed(view), isa))
+
+
+def any_layout(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[Proposed]:
+    """Yield the kernel for operands with any strides, which all small problems share."""
+    names = (problem.operand_format.name, problem.output_format.name)
+    layouts = (STRIDED, STRIDED, STRIDED)
+    spec = GemmSpec(isa, *names, constants.SMALL_KERNEL_ROWS, 1, False, len(view.axes), *layouts, True)
+    yield spec, (OPERAND[problem.solves_for], "weights")
+
+
+def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[GemmSpec]:
+    names = (problem.operand_format.name, problem.output_format.name)
+    data, weights, out, stride = contiguous_axes(view, *names)
+    places = PLACES.get(names[0], (False,)) if data == CHANNELS else (False,)
+    if crowded(view) and False not in places:
+        places = (*places, False)
+    if (
+        reached_bytes(view, [1] * len(view.axes)) > constants.MAX_OUTPUT_BLOCK_BYTES
+    ):  # the packed A of one position would be too large
+        places = (True,)
+    f32 = problem.operand_format is F32
+    for step, (max_rows, vectors) in (
+        (many, tile) for many in steps(problem, isa) for tile in isa.micro_tiles_of(many)
+    ):
+        few = view.positions <= constants.MAX_B_READS_POSITIONS * max_rows
+        wide = few or (kind is TransposedGemmSpec and f32)  # otherwise packed panels of two vectors are best
+        if (vectors > 2 and not wide) or (vectors - 1) * isa.lanes >= view.n:
+            continue
+        whole = view.n >= vectors * isa.lanes and not problem.accumulate
+        masked = view.n < vectors * isa.lanes
+        readable = weights == CHANNELS_OUT and view.tap_step is not None and step == 1
+        ways = (False, True) if readable and wide and (whole or masked) else (False,)
+        remainder = view.n % (vectors * isa.lanes)
+        for rows in range(max_rows, max(1, max_rows - constants.FEWER_ROWS_POSITIONS), -1):
+            single_vector = vectors > 1 and 0 < remainder <= isa.lanes
+            for a_in_place, b_in_place in product(places, ways):
+                if a_in_place and not f32 and rows * vectors > isa.registers - 2 * isa.spare:
+                    continue
+                # Packing swaps the two k of each bf16 pair of A, but B in place is not swapped.
+                if b_in_place and problem.operand_format is BF16 and not a_in_place:
+                    continue
+                if step == 2 and (view.k == 1 or (a_in_place and data != CHANNELS)):  # no k to pair
+                    continue
+                yield kind(
+                    isa, *names, rows, vectors, single_vector and not b_in_place, len(view.axes), data, weights, out,
+                    a_in_place, b_in_place, step=step, masked=b_in_place and masked, stride=stride,
+                )  # fmt: skip
+
+
+def contiguous_axes(view: ForwardNest, operand: str, output: str) -> tuple[str, str, str, int]:
+    """Return the contiguous axes of A (data), B (weights) and the output, and the stride of positions of A.
+
+    The stride is 1 for other axes.
+    """
+    size, out_size = FORMATS[operand].dtype.itemsize, FORMATS[output].dtype.itemsize
+    last = view.axes[-1]
+    data, stride = positions_axis(last.data, size)
+    if view.data[1] == size or view.channels == 1:
+        data, stride = CHANNELS, 1
+    _, n, k = view.weights
+    if n == size or view.n == 1 == view.taps:
+        weights = CHANNELS_OUT
+    elif k == size:
+        weights = CHANNELS_IN
+    else:
+        weights = TAPS if view.taps > 1 and view.tap_step == size else STRIDED
+    if view.out[1] == out_size and view.n > 1:
+        out = CHANNELS
+    elif last.out == out_size:
+        out = SPATIAL
+    else:
+        out = CHANNELS if view.n == 1 else STRIDED
+    return data, weights, out, stride

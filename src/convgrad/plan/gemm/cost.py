@@ -1,0 +1,227 @@
+"""The predicted time of a GEMM, on one thread and for each division of the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, inf, prod
+from typing import Any
+
+from convgrad.formats import FORMATS
+from convgrad.plan import constants
+from convgrad.plan.cost import Costs, Cut, Timed, on_threads_ns, pack_ns, paired_ns, share, store_ns
+from convgrad.plan.forward_nest import Along, ForwardNest
+from convgrad.plan.gemm.cuts import cuts, packed_times, parts_of, read_bytes
+from convgrad.plan.gemm.spec import GemmSpec
+from convgrad.plan.machine import LINE_BYTES, Machine
+from convgrad.plan.pairs import chain_adds
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL, Operands
+from convgrad.plan.tiling import tiles
+from convgrad.spec.problem import Problem
+
+
+@dataclass(frozen=True)
+class Model:
+    """The parts of the cost model that differ between kernels with the loop nest of the GEMM."""
+
+    cycles: Callable[[ForwardNest, Machine, Any, tuple[int, ...]], float]  # of all micro-tiles, for a size of blocks
+    stores: bool = False  # whether ``cycles`` include stores along contiguous channels
+    transposed: bool = False  # whether B and the output are lines of panels of channels-first data
+
+    def alone(self, problem: Problem, view: ForwardNest, machine: Machine, spec: Any, operands: Operands) -> Costs:
+        """Return the predicted times of a kernel on one thread, with all positions in one output block."""
+        return self.costs(view, machine, spec, operands, tuple(axis.extent for axis in view.axes))
+
+    def timed(self, one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
+        """Yield the predicted time and the cut, for each way to cut a kernel's work."""
+        along = tiled_axis(view.axes, one.spec.mr, one.spec.nr)
+        by_block: dict[tuple[int, ...], tuple[Costs, float]] = {}
+        panel = read_bytes(view, one.spec)
+        widths = _widths(view, one.spec)
+        panels = len(widths) * max(widths) / sum(widths)
+        for cut in cuts(view, machine, one.spec, threads, along):
+            block = cut.loops["output_block"]
+            if block not in by_block:
+                size = cut.counts[-1] * prod(block) / view.positions
+                by_block[block] = self.costs(view, machine, one.spec, one.operands, block), size
+            found, size = by_block[block]
+            yield time_ns(found, panel, view.groups, machine, cut, (1.0, panels, size)), cut
+
+    def costs(
+        self, view: ForwardNest, machine: Machine, spec: GemmSpec, operands: Operands, block: tuple[int, ...]
+    ) -> Costs:
+        """Return the predicted times of a kernel on one thread, for a size of output blocks in positions."""
+        results = view.positions * view.groups * view.n
+        store = results * (
+            machine.traffic_ns(FORMATS[spec.output].dtype.itemsize)
+            if self.stores and spec.out == CHANNELS
+            else _store_ns(machine, spec, _line(view, block))
+        )
+        if self.transposed:
+            store += _scattered_ns(machine, spec, results * FORMATS[spec.output].dtype.itemsize)
+        cycles, b_ns = self.cycles(view, machine, spec, block), self._b_ns(view, machine, spec)
+        data, *once = _a_ns(view, machine, spec, block)
+        return Costs(spec, operands, cycles * machine.cycle_ns, store, data, b_ns, *once)
+
+    def _b_ns(self, view: ForwardNest, machine: Machine, spec: GemmSpec) -> float:
+        """Return the time in ns to read B from memory and to pack it."""
+        k = view.groups * view.taps * view.k
+        size = FORMATS[spec.operand].dtype.itemsize * k * view.n
+        if spec.b_in_place:
+            return machine.traffic_ns(size)
+        pack = k * spec.packed_columns(view.n) * (pack_ns(machine, spec.weights) + paired_ns(spec.step))
+        return pack + (_scattered_ns(machine, spec, size) if self.transposed else machine.traffic_ns(size))
+
+
+def time_ns(
+    one: Costs, panel: int, groups: int, machine: Machine, cut: Cut, uneven: tuple[float, ...]
+) -> float:  # fmt: skip
+    """Return the time of a division of the work in ns.
+
+    ``panel`` is the bytes of a panel of B of one of the groups. ``uneven`` is the work of the largest group, panel and
+    output block, compared with the mean.
+    """
+    (group_parts, parts, blocks), (_, panels, all_blocks) = cut.parts, cut.counts
+    compute = one.compute_ns
+    if not one.spec.b_in_place and not cut.loops["pass_chains"]:
+        room = machine.l2_bytes * constants.PANELS_SHARE
+        if panel > room:
+            compute *= 1 + constants.PANEL_L2_MISS_FACTOR * min((panel - room) / machine.l2_bytes, 1.0)
+        if panel * cut.loops["panels"] > max(room, panel):  # each output block reads all panels from a shared cache
+            read = panel * panels * groups * all_blocks
+            compute += constants.PANELS_READ_FACTOR * machine.traffic_ns(read)
+    packings, start = packed_times(cut), 0.0
+    again = packings > parts or group_parts < groups  # otherwise a thread packs the one set of panels of its tasks once
+    times = blocks if again else min(blocks, cut.threads)
+    data = one.a_ns * packings
+    if cut.loops["packed_once"]:
+        data = one.once_ns + one.again_ns * packings
+        start = machine.wake_ns if cut.threads > 1 else 0.0  # threads start a second time
+    packed = compute + one.store_ns + data + one.b_ns * times
+    return on_threads_ns(machine, packed, share(cut, uneven), cut, constants.POSITIONS_IMBALANCE) + start
+
+
+def _distant_cycles(view: ForwardNest, machine: Machine, spec: GemmSpec) -> float:
+    """Return the cycles by which loads of B in place take longer than multiply-adds.
+
+    A panel that exceeds half of the first cache is read from the second cache. The other half is for A, and because the
+    rows of a panel are in different pages, which use few sets of the cache.
+    """
+    if 2 * view.k * spec.panel_row_bytes <= machine.l1_bytes:
+        return 0.0
+    lines = spec.panel_row_bytes / LINE_BYTES
+    wait = lines * machine.l2_line_cycles * constants.DISTANT_LINE_FACTOR - spec.mr * spec.nr / 2
+    return max(wait, 0.0) * view.k * view.groups * ceil(view.positions / spec.mr) * ceil(view.n / spec.width)
+
+
+def _scattered_ns(machine: Machine, spec: GemmSpec, size: int) -> float:
+    """Return the time to read or write ``size`` bytes of channels-first data in lines of a panel, in ns."""
+    return machine.traffic_ns(size * (1 + LINE_BYTES / (spec.width * F32_BYTES)))
+
+
+def _line(view: ForwardNest, block: tuple[int, ...]) -> int:
+    """Return the number of contiguous output positions of an output block."""
+    *_, outer, inner = view.axes
+    whole = block[-1] >= inner.extent and outer.out == inner.out * inner.extent
+    return min(block[-1], inner.extent) * (min(block[-2], outer.extent) if whole else 1)
+
+
+def _in_squares(spec: GemmSpec, line: int) -> float:
+    """Return the time to transpose a position of a line, compared with lines of whole squares."""
+    return ceil(line / spec.isa.lanes) * spec.isa.lanes / line
+
+
+def _store_ns(machine: Machine, spec: GemmSpec, line: int) -> float:
+    """Return the time to store one output, in ns; ``line`` outputs of a block are contiguous."""
+    traffic = machine.traffic_ns(FORMATS[spec.output].dtype.itemsize)
+    if spec.out == SPATIAL:
+        transposed = constants.COLLECTED_STORE_FACTOR * machine.store_rows_ns * _in_squares(spec, line)
+        return transposed + traffic + machine.traffic_ns(constants.SEGMENT_BYTES) / line
+    return store_ns(machine, spec.out)
+
+
+def _a_ns(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int, ...]) -> tuple[float, float, float]:
+    """Return times in ns: to read or pack A by each output block, to pack it once, and to read it when it is packed.
+
+    Neighbouring output blocks overlap in A.
+    """
+    all_met, channels = prod(axis.met for axis in view.axes), view.groups * view.channels
+    met = all_met * prod(_halo(axis, size) for axis, size in zip(view.axes, block, strict=True))
+    read = machine.traffic_ns(FORMATS[spec.operand].dtype.itemsize) * spec.stride  # reads bring whole cache lines
+    pack = pack_ns(machine, spec.data)
+    exponents = constants.MIN_EXPONENT_NS if spec.step == 2 else 0.0
+    if spec.a_in_place:
+        return met * channels * (read + exponents), 0.0, 0.0
+    packed = spec.position_bytes(2) / 2
+    copy = machine.traffic_ns(packed)
+    far = constants.FAR_COPY_FACTOR if all_met * channels * packed > machine.l2_bytes else 1.0
+    once, again = all_met * channels * (read + pack + far * copy), met * channels * (copy + exponents)
+    if spec.data == SPATIAL:
+        line = _line(view, block)
+        pack = pack * _in_squares(spec, line) + machine.traffic_ns(constants.SEGMENT_BYTES) / line
+    return met * channels * (read + pack + paired_ns(spec.step)), once, again
+
+
+def _halo(axis: Along, size: int) -> float:
+    """Return how often an average position of A is packed by output blocks of ``size`` positions."""
+    blocks = ceil(axis.extent / size)
+    return 1 + (blocks - 1) * axis.parts.reach / max(1, axis.met)
+
+
+def crowded(view: ForwardNest) -> bool:
+    """Return whether A in place has set conflicts, because positions of less than two lines use few sets of a cache."""
+    few = view.axes[-1].data % constants.SET_CONFLICT_BYTES == 0 and view.k * view.data[1] < 2 * LINE_BYTES
+    return view.groups > 1 and view.taps > 1 and few
+
+
+def tile_cycles(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int, ...]) -> float:
+    """Return the cycles of all micro-tiles of all groups."""
+    adds, widths = chain_adds(spec.filled(view.k), spec.step, machine), _widths(view, spec)
+    of_width = {v: _region_cycles(view, spec.mr, v, block, adds) for v in set(widths)}
+    cycles = view.groups * sum(map(of_width.__getitem__, widths))
+    if spec.a_in_place and spec.data == CHANNELS and crowded(view):
+        return cycles * constants.SET_CONFLICT_FACTOR
+    return cycles * constants.PAIR_SPLIT_FACTOR if spec.reads_pairs and spec.step == 1 and view.k > 1 else cycles
+
+
+def _widths(view: ForwardNest, spec: GemmSpec) -> list[int]:
+    """Return the number of vectors of each panel of a group. A last panel of few columns may have one vector."""
+    full, last = divmod(view.n, spec.width)
+    widths = [spec.nr] * full
+    if last:
+        widths.append(1 if spec.single_vector and last <= spec.isa.lanes else spec.nr)
+    return widths
+
+
+def _region_cycles(view: ForwardNest, rows: int, vectors: int, block: tuple[int, ...], adds: float) -> float:
+    """Return the cycles of all regions for one panel of B. Micro-tiles run along the axis that wastes fewest cycles.
+
+    Regions are combinations of parts of axes, and may be too many to list. So axes are added one after the other, and
+    regions that waste the same number of cycles per position are added up.
+    """
+    work, regions, segments = {inf: 1.0}, 1, 1  # pairs of position and tap, by cycles per position
+    for axis, size in zip(view.axes, block, strict=True):
+        parts, more = parts_of(axis, size), dict[float, float]()
+        for count, meetings in parts.counted:
+            here = tiles(count, rows, vectors)[2]
+            for waste, found in work.items():
+                smaller = min(waste, here)
+                more[smaller] = more.get(smaller, 0.0) + found * meetings
+        work, regions, segments = more, regions * len(parts), segments * parts.all_taps
+    begin = constants.REGION_CYCLES * regions + constants.SEGMENT_CYCLES * segments
+    compute = sum(waste * found for waste, found in work.items())
+    return compute * adds + begin + constants.MICRO_TILE_ROW_CYCLES * view.positions
+
+
+def tiled_axis(axes: tuple[Along, ...], rows: int, vectors: int) -> int:
+    """Return the axis along which micro-tiles waste the fewest cycles, or the last of several such axes."""
+    waste = [tiles(axis.parts.largest, rows, vectors)[2] for axis in axes]
+    return max(a for a, w in enumerate(waste) if w <= min(waste) * constants.INNER_AXIS_FACTOR)
+
+
+def _transposed_cycles(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int, ...]) -> float:
+    """Return the cycles of all micro-tiles of a transposed GEMM."""
+    return tile_cycles(view, machine, spec, block) + (_distant_cycles(view, machine, spec) if spec.b_in_place else 0.0)
+
+
+GEMM, TRANSPOSED = Model(tile_cycles), Model(_transposed_cycles, transposed=True)

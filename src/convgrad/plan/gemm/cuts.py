@@ -1,0 +1,169 @@
+"""The ways to cut a GEMM: into output blocks, and into parts of groups and of output channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import ceil, prod
+
+from convgrad.plan import constants
+from convgrad.plan.cost import Cut
+from convgrad.plan.forward_nest import Along, ForwardNest
+from convgrad.plan.gemm.spec import GemmSpec
+from convgrad.plan.machine import LINE_BYTES, Machine
+from convgrad.plan.recipe import F32_BYTES, SPATIAL
+from convgrad.plan.regions import Parts
+from convgrad.plan.tiling import tiles
+from convgrad.plan.tree import levels_of
+from convgrad.spec.order import BLOCK
+
+
+def panels_of(view: ForwardNest, spec: GemmSpec) -> int:
+    """Return the number of panels of B per group."""
+    return ceil(view.n / spec.width)
+
+
+def panel_bytes(view: ForwardNest, spec: GemmSpec) -> int:
+    """Return the bytes of a packed panel of B."""
+    return view.taps * spec.tap_bytes(view.k) + (LINE_BYTES if spec.step == 2 else 0)  # min. exponent
+
+
+def read_bytes(view: ForwardNest, spec: GemmSpec) -> int:
+    """Return the bytes of a packed panel of B that micro-tiles read: without padding and minimum exponent."""
+    return view.taps * spec.pitch * spec.position_bytes(view.k)
+
+
+def parts_of(axis: Along, size: int) -> Parts:
+    """Return the parts of an axis, cut at the bounds of output blocks of ``size`` positions."""
+    return axis.parts.in_blocks(size).parts
+
+
+def cuts(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int, tiled_axis: int) -> Iterator[Cut]:
+    """Yield ways to cut groups, panels of B and output blocks, and to pack A: by each output block, or once."""
+    may_pack_once, found = _may_pack_once(view, spec), set()
+    for cut in _cuts(view, machine, spec, threads, tiled_axis):
+        key = (cut.parts, *cut.loops.values())
+        if key in found:
+            continue
+        found.add(key)
+        packings = packed_times(cut) if may_pack_once else 1
+        if packings <= 2:  # with more packings, packing once is always faster
+            yield cut._replace(loops={**cut.loops, "packed_once": False})
+        if packings > 1:
+            yield cut._replace(loops={**cut.loops, "packed_once": True})
+
+
+def packed_times(cut: Cut) -> int:
+    """Return how often an output block packs its part of A: for each part of the panels, and each set of panels."""
+    (_, parts, _), (_, panels, _) = cut.parts, cut.counts
+    at_once: int = cut.loops["panels"]
+    return parts * -(-panels // (parts * at_once))
+
+
+def _may_pack_once(view: ForwardNest, spec: GemmSpec) -> bool:
+    """Return whether a kernel packs A by positions, positions form few lines, and the copy is not too large."""
+    lines = view.groups * prod(axis.met for axis in view.outer_axes)
+    copy = view.groups * prod(axis.met for axis in view.axes) * spec.position_step(view.channels)
+    return spec.packs_once and lines <= constants.PACK_ONCE_LINES and copy <= constants.MAX_SCRATCH_BYTES
+
+
+def _cuts(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int, tiled_axis: int) -> Iterator[Cut]:
+    """Yield the ways to cut. Most micro-tiles run along the axis ``tiled_axis``."""
+    panels, one = panels_of(view, spec), read_bytes(view, spec)
+    fit = max(1, int(machine.l2_bytes * constants.PANELS_SHARE) // max(1, one))
+    more = fit if spec.a_in_place else max(fit, constants.PANELS_BYTES // max(1, one))
+    wishes = sorted({1, *(threads << n for n in range(4))})
+    choices = product(sorted({min(panels, fit), min(panels, more)}), wishes, sorted({tiled_axis, len(view.axes) - 1}))
+    for at_once, wanted, last in choices:
+        block = _output_block(view, machine, spec, wanted if wanted <= threads else 2 * wanted, last)
+        there = _count(view, block)
+        taken = min(there, wanted)
+        for others in sorted({1, threads, 4 * threads, ceil(panels / at_once)}):
+            groups = min(view.groups, others)
+            parts = min(panels, ceil(others / groups))
+            loops = {"output_block": block, "panels": min(at_once, ceil(panels / parts)), "pass_chains": 0}
+            yield Cut((view.groups, panels, there), (groups, parts, taken), threads, loops)
+    if not spec.b_in_place and one > machine.l2_bytes * constants.PANELS_SHARE:
+        yield from _in_passes(view, machine, spec, threads)
+
+
+def _in_passes(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int) -> Iterator[Cut]:
+    """Yield ways to divide the work in passes. A pass adds some chains of a panel of B to all micro-tiles of a region.
+
+    The part of B that a pass reads stays in the second cache. Sums stay in scratch between passes.
+    """
+    chains = max(1, int(machine.l2_bytes * constants.PASS_SHARE) // (BLOCK // spec.step * spec.width * F32_BYTES))
+    panels = panels_of(view, spec)
+    for wanted in (1, threads, 2 * threads):
+        block = _whole_block(view, wanted)
+        if max_tiles(view, block, spec) * waiting_bytes(view, spec) > constants.MAX_OPEN_SUMS_BYTES:
+            continue
+        there = _count(view, block)
+        for parts in sorted({min(panels, threads), min(panels, 2 * threads), panels}):
+            loops = {"output_block": block, "panels": 1, "pass_chains": chains}
+            yield Cut((view.groups, panels, there), (1, parts, min(there, wanted)), threads, loops)
+
+
+def _count(view: ForwardNest, block: Sequence[int]) -> int:
+    """Return the number of output blocks of size ``block``."""
+    return prod(ceil(axis.extent / size) for axis, size in zip(view.axes, block, strict=True))
+
+
+def _whole_block(view: ForwardNest, wanted: int) -> tuple[int, ...]:
+    """Return a size of output blocks for ``wanted`` or more blocks, if positions suffice. Outer axes are cut first."""
+    size = []
+    for axis in view.axes:
+        parts = min(axis.extent, wanted)
+        size.append(ceil(axis.extent / parts))
+        wanted = ceil(wanted / parts)
+    return tuple(size)
+
+
+def waiting_bytes(view: ForwardNest, spec: GemmSpec) -> int:
+    """Return the bytes of a micro-tile's sums between passes: one set of sums per level of the tree."""
+    return levels(view) * spec.tile_bytes
+
+
+def levels(view: ForwardNest) -> int:
+    """Return the number of levels of the reduction tree, or 1 if there is only one chain."""
+    return max(1, levels_of(view.order.blocks) + levels_of(view.order.units))
+
+
+def max_tiles(view: ForwardNest, block: Sequence[int], spec: GemmSpec) -> int:
+    """Return the maximum number of micro-tiles of a region, if output blocks have the size ``block``."""
+    longest = [parts_of(axis, size).max_count for axis, size in zip(view.axes, block, strict=True)]
+    along = [tiles(count, spec.mr, spec.nr)[1] for count in longest]
+    return max(prod(longest) // count * many for count, many in zip(longest, along, strict=True))
+
+
+def _output_block(view: ForwardNest, machine: Machine, spec: GemmSpec, wanted: int, last: int) -> tuple[int, ...]:
+    """Return a size of output blocks whose A fits in the cache and for which there are ``wanted`` blocks.
+
+    The axis ``last``, along which most micro-tiles run, is cut after the other axes and in whole micro-tiles.
+    """
+    share = constants.SPATIAL_BLOCK_SHARE if spec.data == SPATIAL else constants.OUTPUT_BLOCK_SHARE
+    room_bytes = max(1, int(machine.l2_bytes * share))
+    size, have = [axis.extent for axis in view.axes], 1
+    several = [axis for axis, extent in enumerate(size) if extent > 1]
+    for axis in sorted(several, key=last.__eq__):
+        extent, reached = size[axis], reached_bytes(view, size) + prod(size) * spec.pitch * F32_BYTES * spec.collects
+        unit, room = (spec.mr, room_bytes if have == 1 else 2 * room_bytes) if axis == last else (1, room_bytes)
+        pieces = max(1.0, reached / room, wanted / have)
+        if axis == last and reached <= constants.MAX_OUTPUT_BLOCK_BYTES:
+            pieces = min(pieces, extent / (constants.MIN_OUTPUT_BLOCK_TILES * spec.mr))
+        whole = max(1, int(extent / max(1.0, pieces)))
+        if whole < extent:
+            size[axis] = ceil(ceil(extent / ceil(extent / whole)) / unit) * unit
+            have *= ceil(extent / size[axis])
+    return tuple(size)
+
+
+def reached_bytes(view: ForwardNest, size: Sequence[int]) -> int:
+    """Return the estimated bytes of A that an output block reads, as f32."""
+    return prod(_reach(axis, s) for axis, s in zip(view.axes, size, strict=True)) * view.channels * F32_BYTES
+
+
+def _reach(axis: Along, size: int) -> int:
+    """Return the estimated number of input positions from the first to the last that ``size`` output positions read."""
+    between = (size - 1) * axis.parts.by_position // axis.parts.step
+    return min(axis.met, between + axis.parts.reach + 1)

@@ -1,0 +1,310 @@
+"""A plan of a GEMM as tables of integers that the compiled driver reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.plan.constants import PACK_TOGETHER, PACK_TOGETHER_BYTES
+from convgrad.plan.forward_nest import Along, ForwardNest
+from convgrad.plan.gemm.cuts import levels, max_tiles, panel_bytes, panels_of, waiting_bytes
+from convgrad.plan.gemm.spec import GemmPlan, GemmSpec
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.pairs import PAIR_BYTES, add_condition
+from convgrad.plan.recipe import CHANNELS, F32_BYTES
+from convgrad.plan.records import FLAGS, Record, addresses
+from convgrad.plan.regions import Blocks, Parts
+from convgrad.plan.tables import Ints, Schedule, Table, distinct, evenly, offsets, placed, wrapped
+from convgrad.plan.tiling import tiles
+from convgrad.plan.tree import levels_of
+from convgrad.spec.order import FAN_IN
+
+# The arguments that differ between calls. If there is no bias, its address is 0 and its value is -0.0.
+CALL = FLAGS + addresses("data", "weights", "out", "bias")
+TABLES = addresses("tasks", "output_blocks", "parts")
+NUMBERS = Record(
+    "task_count",
+    "n", "k", "channels", "taps",  # n and k per group, channels of a packed position of A, taps of the filter
+    "data_group", "data_k", "out_group", "out_n",  # byte strides
+    "weights_group", "weights_n", "weights_k", "bias_n",
+    "tap_chains",  # accumulation chains per tap
+    "number_step", "number_share",  # number of a chain: (tap * number_step + chain of the tap) / number_share
+    "levels",  # levels of the reduction tree
+    "pass_chains", "waiting_bytes",  # chains per pass; bytes of a micro-tile's sums between passes
+    "a_k",  # bytes from a k to the next in the A that micro-tiles read
+    "b_tap", "b_k",  # bytes from a tap, from a k to the next in the B that micro-tiles read
+    "panels", "panel_bytes", "weights_panel",  # number of panels packed at a time; bytes of a panel: packed, in memory
+    "a_at", "b_at", "bias_at", "segments_at", "chains_at", "sums_at", "packed_at", "out_at",  # byte offsets in scratch
+    "accumulate",
+)  # fmt: skip
+STEPS = Record("given", "step")  # bytes from a position to the next: in memory, and in scratch if there is a copy
+ALONG = Record(  # an axis
+    "extent", "met",  # number of output positions, number of input positions
+    "blocks", "block",  # number of output blocks, and byte offset of the first row of OUTPUT_BLOCK
+    "kernel", "tap",  # number of taps; bytes of weights from a tap to the next
+) + STEPS + STEPS.within("out")  # of A, and of the output  # fmt: skip
+PAIRS = Record(  # additional arguments of kernels with bf16 pairs
+    "min_sum", "paths",  # the smallest exponent sum that allows pairs; address of the counters ``PATHS``
+    "min_at",  # offset in scratch of the minimum exponent of A in an output block
+    addresses=("paths",),
+)  # fmt: skip
+LINE = Record("source", "to", "count")  # a task that packs A: byte offsets in memory and in packed A, positions
+PACKING = Record(
+    "packs",  # whether each output block packs its part of A
+    "packing", "packing_count",  # address of the rows of LINE, and their number
+    addresses=("packing",),
+)  # fmt: skip
+TASK = Record("group", "groups", "panel", "panels", "block", "blocks")
+POSITIONS = Record("first", "count")
+# An output block's rows of PART, and its positions: of A, and of the output.
+OUTPUT_BLOCK = Record("part", "parts") + POSITIONS + POSITIONS.within("out")
+PART = Record(  # a part of an axis; a region is one part of each axis
+    "count", "out", "out_step",  # number of output positions, bytes to the first position, bytes between positions
+    "met", "met_step",  # position of A for the first output position and tap, and its step per output position
+    "data", "data_step",  # the same as the line above, in bytes
+    "taps", "tap", "tap_step", "tap_data",  # number of taps, first tap, step of taps, bytes of A from a tap to the next
+    "first_bias", "bias",  # if each row of A has a bias: bytes to the first position's bias, and to the next
+    "mr", "tiles", "waste",  # micro-tiles along this axis: rows, number, 1024ths of a cycle per position
+)  # fmt: skip
+SEGMENT = Record("data", "weights", "count")  # byte offsets in A and in B; number of k
+CHAIN = Record("number", "segments", "segment")  # number in the tree, number of segments, bytes to the first segment
+
+MAX_WEIGHED = 1 << 20  # if there are more output blocks, tasks assume that all have equal work
+
+
+@cache
+def of_axes(axes: int) -> Record:
+    """Return the arguments of a kernel for a number of axes, without those of bf16 pairs."""
+    return sum((ALONG.within(f"axis{axis}") for axis in range(axes)), CALL + TABLES + NUMBERS)
+
+
+@cache
+def arguments(axes: int) -> Record:
+    """Return the arguments of the output-stationary nest for a number of axes."""
+    return of_axes(axes) + PAIRS + PACKING
+
+
+def schedule(view: ForwardNest, plan: GemmPlan, accumulates: bool, segment: Record = SEGMENT) -> Schedule:
+    """Return the tables and numbers of a plan for the arrays of a nest. ``segment`` is the record of a segment."""
+    spec = plan.spec
+    cut = [axis.parts.in_blocks(size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
+    reached = [_reached(axis, each) for axis, each in zip(view.axes, cut, strict=True)]
+    # The maximum positions of A along each axis that are packed together: of an output block, or all.
+    room = [axis.met for axis in view.axes] if plan.packed_once else [int(counts.max()) for _, counts in reached]
+    sizes = [min(axis.extent, size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
+    out_row = spec.pitch * F32_BYTES  # bytes of a position's sums in scratch
+    row = spec.position_step(view.channels)
+    steps = _steps([axis.data for axis in view.axes], () if spec.a_in_place else room, row)
+    out_steps = _steps([axis.out for axis in view.axes], sizes if spec.collects else (), out_row)
+    blocks, parts, axes = _axes(view, spec, plan, cut, reached, steps, out_steps)
+    tables: dict[str, Table] = {
+        "tasks": _tasks(view, plan, list(map(_work, cut))),
+        "output_blocks": blocks,
+        "parts": parts,
+    }
+    packed = prod(room) * row
+    own = 0 if spec.a_in_place or plan.packed_once else packed
+    scratch, size = _scratch(view, plan, segment, own, prod(sizes) * out_row * spec.collects)
+    numbers = {
+        "task_count": len(tables["tasks"]),
+        "n": view.n, "k": view.k, "channels": view.channels, "taps": view.taps,
+        "data_group": packed if plan.packed_once else view.data[0], "data_k": view.data[1],
+        "out_group": view.out[0], "out_n": view.out[1],
+        "weights_group": view.weights[0], "weights_n": view.weights[1], "weights_k": view.weights[2],
+        "a_k": _a_k(view, spec),
+        "bias_n": view.bias, "panels": plan.panels, "accumulate": int(accumulates),
+        **_numbering(view), **_b_steps(view, spec), **scratch, **axes,
+    }  # fmt: skip
+    if spec.step == 2:
+        add_condition(tables, numbers)
+    if not plan.packed_once:
+        return Schedule(tables, numbers | {"packs": 1}, size)
+    tables["packing"] = _packing(view, row)
+    numbers["packing_count"] = len(tables["packing"])
+    return Schedule(tables, numbers, size, packed_bytes=view.groups * packed)
+
+
+def _packing(view: ForwardNest, row: int) -> Table:
+    """Return rows of LINE for all of A, whose positions are contiguous. Packed positions are ``row`` bytes apart."""
+    outer = view.outer_axes
+    length, step = prod(axis.met for axis in view.axes[len(outer) :]), view.axes[-1].data
+    begins = offsets((view.groups, *(axis.met for axis in outer)), (view.data[0], *(axis.data for axis in outer)))
+    each = max(PACK_TOGETHER, PACK_TOGETHER_BYTES // row)
+    return LINE.rows(
+        {"source": begin + first * step, "to": (line * length + first) * row, "count": min(each, length - first)}
+        for line, begin in enumerate(begins.tolist())
+        for first in range(0, length, each)
+    )
+
+
+def _axes(
+    view: ForwardNest, spec: GemmSpec, plan: GemmPlan, cut: Sequence[Blocks],
+    reached: Sequence[tuple[Ints, Ints]], steps: Sequence[int], out_steps: Sequence[int],
+) -> tuple[Ints, Ints, dict[str, int]]:  # fmt: skip
+    """Return the rows of OUTPUT_BLOCK and of PART, and the values of ALONG, for all axes."""
+    blocks, parts, numbers = list[Ints](), list[Ints](), dict[str, int]()
+    for at, axis in enumerate(view.axes):
+        begins, (first, count), part = cut[at].begins, reached[at], sum(map(len, parts))
+        numbers |= ALONG.values(
+            f"axis{at}", extent=axis.extent, met=axis.met, blocks=len(begins),
+            block=sum(map(len, blocks)) * OUTPUT_BLOCK.bytes, kernel=axis.kernel, tap=axis.weights,
+            given=steps[at] if plan.packed_once else axis.data, step=steps[at],  # no task reads A in memory
+            **STEPS.values("out", given=axis.out, step=out_steps[at]),
+        )  # fmt: skip
+        unit = prod(inner.kernel for inner in view.axes[at + 1 :])
+        begin = np.arange(len(begins)) * plan.output_block[at]
+        outs = {"out.first": begin, "out.count": np.minimum(axis.extent - begin, plan.output_block[at])}
+        blocks.append(
+            OUTPUT_BLOCK.table(
+                len(begins), part=(part + begins) * PART.bytes, parts=cut[at].lengths, first=first, count=count, **outs
+            )
+        )
+        parts.append(_rows(cut[at].parts, axis, steps[at], out_steps[at], unit, spec))
+    return np.concatenate(blocks), np.concatenate(parts), numbers
+
+
+def _steps(given: Sequence[int], room: Sequence[int], size: int) -> Sequence[int]:
+    """Return the byte stride of each axis in scratch with ``room`` for positions of ``size`` bytes, or as ``given``."""
+    return given if not room else [prod(room[at + 1 :]) * size for at in range(len(room))]
+
+
+def _reached(axis: Along, cut: Blocks) -> tuple[Ints, Ints]:
+    """Return the first position of A that each output block reads, and the number of positions to the last."""
+    low, end = cut.reached
+    low, end = np.maximum(low, 0), np.minimum(end, axis.met)
+    there = low < end
+    return np.where(there, low, 0), np.where(there, end - low, 0)
+
+
+def _rows(parts: Parts, axis: Along, step: int, out_step: int, unit: int, spec: GemmSpec) -> Ints:
+    """Return rows of PART for the parts of an axis."""
+    counts, which = distinct(parts.count)
+    found = [tiles(count, spec.mr, spec.nr) for count in counts.tolist()]
+    rows = [(mr, many, int(1024 * waste)) for mr, many, waste in found]
+    mr, many, waste = np.array(rows, np.int64)[which].T
+    first_bias, bias = (F32_BYTES * parts.first, F32_BYTES) if spec.bias_per_row and axis.extent > 1 else (0, 0)
+    return PART.table(
+        len(parts),
+        count=parts.count, out=parts.first * wrapped(out_step), out_step=parts.step * out_step,
+        met=parts.met, met_step=parts.by_position,
+        data=np.where(parts.taps > 0, parts.met * wrapped(step), 0), data_step=parts.by_position * step,
+        taps=parts.taps, tap=np.where(parts.taps > 0, parts.tap * unit, 0), tap_step=parts.tap_step * unit,
+        tap_data=parts.by_tap * step, first_bias=first_bias, bias=bias, mr=mr, tiles=many, waste=waste,
+    )  # fmt: skip
+
+
+def _work(cut: Blocks) -> Ints:
+    """Return the relative work of each output block of an axis: 4 per pair of position and tap, plus 1 per position."""
+    return np.add.reduceat(cut.parts.count * (4 * cut.parts.taps + 1), cut.begins)
+
+
+def _tasks(view: ForwardNest, plan: GemmPlan, work: Sequence[Ints]) -> Ints:
+    """Return rows of TASK. Groups and panels are cut into equal parts, output blocks into parts of decreasing size.
+
+    The first parts are large, because a thread then reads neighbouring data. The last parts are small, so that all
+    threads end at about the same time.
+    """
+    groups, panels, parts = plan.parts
+    count = prod(map(len, work))
+    done = np.arange(1, parts) / parts
+    if parts > plan.threads:
+        done = 1 - (1 - done) ** 2
+    bounds = _bounds(_ends(work, done) if count <= MAX_WEIGHED else (count * done).astype(np.int64), parts, count)
+    return TASK.rows(
+        {"group": g0, "groups": g1 - g0, "panel": p0, "panels": p1 - p0, "block": b0, "blocks": b1 - b0}
+        for g0, g1 in evenly(view.groups, groups)
+        for p0, p1 in evenly(panels_of(view, plan.spec), panels)
+        for b0, b1 in pairwise(bounds)
+    )
+
+
+def _ends(work: Sequence[Ints], done: NDArray[np.float64]) -> Ints:
+    """Return for each share in ``done`` how many output blocks together have this share of the work."""
+    weights = np.ones(1)
+    for each in work:
+        weights = np.multiply.outer(weights, each.astype(float)).ravel()
+    total = np.concatenate([[0.0], np.cumsum(weights)])
+    ends: Ints = np.searchsorted(total, total[-1] * done, side="left")
+    return ends
+
+
+def _bounds(ends: Ints, parts: int, count: int) -> list[int]:
+    """Return the bounds of ``parts`` parts of ``range(count)``: close to ``ends``, but with no empty part.
+
+    >>> _bounds(np.array([1, 1, 4]), 4, 4)
+    [0, 1, 2, 3, 4]
+    """
+    number = np.arange(1, parts)
+    ends = np.maximum.accumulate(ends - number) + number
+    return [0, *np.clip(ends, number, count - parts + number).tolist(), count]
+
+
+def _numbering(view: ForwardNest) -> dict[str, int]:
+    """Return the arguments from which the driver computes the number of a chain in the tree.
+
+    If a chain has several taps, such as 4 taps of 64 channels, ``number_step`` is 1 and ``number_share`` is 4.
+    """
+    order = view.order
+    if order.units > 1:
+        step, share = FAN_IN ** levels_of(order.blocks), 1
+    else:
+        step, share = order.blocks_a_line, order.lines_a_block
+    return {
+        "tap_chains": order.blocks_a_line, "number_step": step, "number_share": share,
+        "levels": levels(view),
+    }  # fmt: skip
+
+
+def _a_k(view: ForwardNest, spec: GemmSpec) -> int:
+    """Return the bytes from a k to the next in the A that micro-tiles read.
+
+    If channels are contiguous, this is the size of an element, not the stride of the nest. A single channel may have
+    the stride of positions, and then the driver would merge the segments of neighbouring taps.
+    """
+    if spec.step == 2:
+        return PAIR_BYTES // 2
+    if not spec.a_in_place:
+        return F32_BYTES
+    return spec.operand_bytes if spec.data == CHANNELS else view.data[1]
+
+
+def _b_steps(view: ForwardNest, spec: GemmSpec) -> dict[str, int]:
+    """Return the byte strides of taps, k and panels in the B that micro-tiles read, and of panels in memory."""
+    group, n, k = view.weights
+    if spec.b_in_place:
+        panel = spec.width * n
+        return {"b_tap": view.tap_step or 0, "b_k": k, "panel_bytes": panel, "weights_panel": panel}
+    return {
+        "b_tap": spec.tap_bytes(view.k), "b_k": spec.pitch * F32_BYTES // spec.step,
+        "panel_bytes": panel_bytes(view, spec),
+        "weights_panel": spec.panel_step(group, n),
+    }  # fmt: skip
+
+
+def _scratch(
+    view: ForwardNest, plan: GemmPlan, segment: Record, data_bytes: int, out_bytes: int
+) -> tuple[dict[str, int], int]:  # fmt: skip
+    """Return the offsets of a task's arrays in scratch, the arguments for passes, and the bytes of scratch."""
+    spec, order = plan.spec, view.order
+    segments = prod(axis.parts.max_taps for axis in view.axes) * order.blocks_a_line + 1
+    sums = waiting_bytes(view, spec)
+    sizes = {
+        "sums_at": sums * (max_tiles(view, plan.output_block, spec) if plan.pass_chains else 1),
+        "bias_at": (view.axes[-1].extent if spec.bias_per_row else plan.panels * spec.width) * F32_BYTES,
+        "chains_at": (segments + 1) * CHAIN.bytes,
+        "segments_at": segments * segment.bytes,
+        "b_at": 0 if spec.b_in_place else plan.panels * panel_bytes(view, spec),
+        "a_at": data_bytes,
+        "out_at": out_bytes,
+        "packed_at": 8,
+    }
+    if spec.step == 2:
+        sizes["min_at"] = LINE_BYTES
+    places, size = placed(sizes)
+    waiting = {"pass_chains": plan.pass_chains or segments, "waiting_bytes": sums if plan.pass_chains else 0}
+    return {**places, **waiting}, size + 4 * LINE_BYTES

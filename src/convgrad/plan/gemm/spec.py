@@ -1,0 +1,281 @@
+"""The GEMM of forwards and data gradients: the specification of its kernel, and its plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from convgrad.formats import BF16, F32, FORMATS
+from convgrad.plan import constants
+from convgrad.plan.machine import LINE_BYTES, Isa
+from convgrad.plan.pairs import PAIR_BYTES
+from convgrad.plan.recipe import CHANNELS, CHANNELS_OUT, F32_BYTES, PACKED, SPATIAL, STRIDED, TAPS, Chosen
+from convgrad.plan.tiling import heights
+
+DENSE, TRANSPOSED = "dense", "transposed"  # names of loop nests: N is output channels, or output positions
+# The data that a micro-tile prefetches: of the next micro-tile, of that of the next output block, or of the same
+# micro-tile of the next output block.
+NEXT_TILE, NEXT_BLOCK, SAME_TILE = "next micro-tile", "next micro-tile of the next block", "same micro-tile"
+
+
+@dataclass(frozen=True)
+class GemmSpec:
+    """The specification of a kernel. Extents are arguments, so a new shape seldom compiles a kernel.
+
+    A micro-tile is ``mr`` output positions times ``nr`` vectors of output channels. A (data) is read in place, or
+    packed in f32 or in bf16 pairs. B (weights) is packed as [tap][k][n], or read in place if output channels are
+    contiguous.
+    """
+
+    isa: Isa
+    operand: str  # the number format of A and B
+    output: str  # the number format of the output
+    mr: int  # rows of the highest micro-tile; the rows of the others are powers of two
+    nr: int  # vectors of the widest micro-tile
+    single_vector: bool  # whether there are also micro-tiles of one vector, for a last panel of few channels
+    axes: int  # the number of axes
+    data: str  # the contiguous axis of A: CHANNELS, SPATIAL (positions of the last axis), STRIDED
+    weights: str  # the contiguous axis of B: CHANNELS_OUT (N), CHANNELS_IN (K), TAPS, STRIDED
+    out: str  # the contiguous axis of the output: CHANNELS, SPATIAL, STRIDED
+    a_in_place: bool
+    b_in_place: bool = False  # useful for few positions, such as a 7x7 classifier, and for transposed GEMMs in f32
+    step: int = 1  # k per multiply-add; 2 for bf16 pairs, with the second k in the high half
+    masked: bool = False  # whether loads of B in place are masked, because it has fewer columns than a panel
+    stride: int = 1  # positions in memory from a position of A to the next, if data is SPATIAL
+    activation: str = ""  # applied to outputs before rounding; "" for none
+
+    @property
+    def packing(self) -> GemmSpec:
+        """The specification of the driver that packs all of A. Kernels that pack the same operand share the driver."""
+        return GemmSpec(
+            self.isa, self.operand, F32.name, 1, 1, False, self.axes, self.data, STRIDED, STRIDED, False,
+            step=self.step, stride=self.stride,
+        )  # fmt: skip
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the last panel of B overlaps the one before, because B in place is read in whole panels."""
+        return self.b_in_place and not self.masked
+
+    @property
+    def body(self) -> str:
+        """The name of the loop nest whose generator writes the kernel's code."""
+        return DENSE
+
+    @property
+    def collects(self) -> bool:
+        """Whether the sums of an output block are collected in scratch, and then stored along lines of positions."""
+        return self.out == SPATIAL
+
+    @property
+    def pairs(self) -> bool:
+        """Whether chains add the k of a tap in pairs, the second k of each pair first."""
+        return self.operand == BF16.name
+
+    @property
+    def swaps_pairs(self) -> bool:
+        """Whether packing swaps the two k of each pair, because the sum adds the second k first."""
+        return self.pairs
+
+    @property
+    def operand_bytes(self) -> int:
+        """The bytes of an element of A or B in memory."""
+        return FORMATS[self.operand].dtype.itemsize
+
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether a load of A reads two k."""
+        return self.step == 2 or (self.a_in_place and self.pairs)
+
+    @property
+    def fills_pairs(self) -> bool:
+        """Whether an odd last k of a tap is packed as a whole bf16 pair, whose high half is 0 in A and in B."""
+        return self.step == 2 and not self.a_in_place
+
+    def filled(self, k: int) -> int:
+        """Return the number of k that are multiplied for ``k`` of a tap: an odd last one may fill a whole pair."""
+        return k + k % 2 if self.fills_pairs else k
+
+    def position_bytes(self, channels: int) -> int:
+        """Return the bytes of a packed position of A. With bf16 pairs, an odd last channel fills a whole pair."""
+        return PAIR_BYTES * -(-channels // 2) if self.step == 2 else F32_BYTES * channels
+
+    def position_step(self, channels: int) -> int:
+        """Return the bytes between packed positions of A: one more cache line avoids set conflicts between rows."""
+        size = self.position_bytes(channels)
+        return size + LINE_BYTES * (size % constants.SET_CONFLICT_BYTES == 0)
+
+    def tap_bytes(self, k: int) -> int:
+        """Return the bytes from a tap to the next in a packed panel of B.
+
+        If taps are contiguous in memory, all taps of a k are packed in turn, and one more cache line avoids set
+        conflicts between them. Kernels with bf16 pairs read a panel as one piece.
+        """
+        size = self.pitch * self.position_bytes(k)
+        together = self.weights == TAPS and self.step == 1
+        return size + LINE_BYTES * (together and size % constants.SET_CONFLICT_BYTES == 0)
+
+    @property
+    def bias_per_row(self) -> bool:
+        """Whether each row of A has a bias, rather than each column of B."""
+        return False
+
+    @property
+    def prefetches_panels(self) -> bool:
+        """Whether micro-tiles prefetch a later panel of B, because its columns are positions and its rows far apart."""
+        return False
+
+    @property
+    def packs_lines_of_b(self) -> bool:
+        """Whether panels that are used together are packed as one line, because their columns are positions."""
+        return self.prefetches_panels and not self.b_in_place
+
+    @property
+    def panel_channels(self) -> int:
+        """The input channels that a panel of B uses, if each panel uses others; 0 if all panels use all channels."""
+        return 0
+
+    @property
+    def group_columns(self) -> int:
+        """The columns of a group, if a panel has columns of several groups without a common stride; else 0."""
+        return 0
+
+    @property
+    def tiles_last_axis(self) -> bool:
+        """Whether micro-tiles are always placed along the last axis, and not along the one that wastes least."""
+        return False
+
+    @property
+    def checks_positions(self) -> bool:
+        """Whether micro-tiles need their position in A, because some input positions may be absent."""
+        return False
+
+    @property
+    def prefetched(self) -> str:
+        """The data that a micro-tile prefetches. The minimum of bf16 pairs in place has loaded that of this block."""
+        return NEXT_BLOCK if self.step == 2 and self.a_in_place else NEXT_TILE
+
+    @property
+    def panel_row_bytes(self) -> int:
+        """The bytes in memory of a row of a panel of B, which are the columns of one k."""
+        return self.pitch * FORMATS[self.operand].dtype.itemsize
+
+    def panel_step(self, group: int, n: int) -> int:
+        """Return the bytes in memory from a panel of B to the next, for the strides of groups and of columns."""
+        return self.width * n
+
+    def packed_columns(self, n: int) -> int:
+        """Return the number of columns of the packed panels of a group, which has ``n`` columns."""
+        return -(-n // self.width) * self.width
+
+    @property
+    def packs_once(self) -> bool:
+        """Whether threads may pack all of A before the first task."""
+        return self.data == SPATIAL and not self.a_in_place
+
+    @property
+    def mr_sizes(self) -> tuple[int, ...]:
+        """The numbers of rows of the kernel's micro-tiles, descending."""
+        return heights(self.mr)
+
+    @property
+    def nr_sizes(self) -> tuple[int, ...]:
+        """The numbers of vectors of the kernel's micro-tiles, descending."""
+        return (self.nr, 1) if self.single_vector and self.nr > 1 else (self.nr,)
+
+    @property
+    def width(self) -> int:
+        """The number of columns of a panel of B, which are output channels."""
+        return self.pitch
+
+    @property
+    def pitch(self) -> int:
+        """The number of lanes of a panel, including lanes without a column."""
+        return self.nr * self.isa.lanes
+
+    @property
+    def tile_bytes(self) -> int:
+        """The bytes that the accumulators of a micro-tile take in memory."""
+        return self.mr * self.pitch * F32_BYTES
+
+    @property
+    def tile(self) -> str:
+        """The micro-tile, as text."""
+        return f"micro-tile {self.mr}x{self.nr}"
+
+    def __str__(self) -> str:
+        pairs = ", bf16 pairs" if self.step == 2 else ""
+        return f"{self.operand} to {self.output}, {self.tile} of {self.isa}{pairs}"
+
+
+@dataclass(frozen=True)
+class TransposedGemmSpec(GemmSpec):
+    """The specification of a GEMM with the weights as A and the data as B: M is output channels, and N is positions."""
+
+    @property
+    def body(self) -> str:
+        """The name of the loop nest whose generator writes the kernel's code."""
+        return TRANSPOSED
+
+    @property
+    def bias_per_row(self) -> bool:
+        """Return true, because rows are output channels."""
+        return True
+
+    @property
+    def prefetches_panels(self) -> bool:
+        """Whether micro-tiles prefetch a later panel of B, because its columns are positions and its rows far apart."""
+        return self.weights == CHANNELS_OUT
+
+    @property
+    def packs_once(self) -> bool:
+        """Return false, because A is the weights."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemmPlan(Chosen):
+    """The plan of a forward or a data gradient."""
+
+    spec: GemmSpec
+    output_block: tuple[int, ...]  # the positions of an output block along each axis
+    panels: int  # panels of B that are packed at a time
+    pass_chains: int  # number of chains per pass over a region's micro-tiles; 0: all chains in one pass
+    parts: tuple[int, int, int]  # parts of groups, panels, output blocks; a task is one part of each
+    packed_once: bool = False  # whether all threads pack A before the first task, and not each output block its part
+
+    @property
+    def summary(self) -> str:
+        """The strategy, the kernel and the operands, as one line of text."""
+        spec, (a, b) = self.spec, self.operands
+        in_place = "in place" if spec.data == CHANNELS else "in place, strided"
+        a_read = in_place if spec.a_in_place else PACKED[spec.data] + ", once" * self.packed_once
+        b_read = "in place" if spec.b_in_place else "packed"
+        return f"{self.strategy}: {spec}, A from {a} ({a_read}), B from {b} ({b_read})"
+
+    @property
+    def cut(self) -> str:
+        """The division of the work among tasks, as one line of text."""
+        block = "x".join(map(str, self.output_block))
+        passes = f", {self.pass_chains} chains" if self.pass_chains else ""
+        packed, (groups, columns, rows) = "" if self.spec.b_in_place else " packed", self.dimensions
+        return (
+            f"{' x '.join(map(str, self.parts))} parts of {groups}, {columns}, {rows}; {self.panels} "
+            f"panel{'s' * (self.panels > 1)} of {columns}{packed} at a time{passes}, {block} {rows}"
+        )
+
+    @property
+    def dimensions(self) -> tuple[str, str, str]:
+        """The names of the divided dimensions, of which the second is N and the third is M."""
+        return ("groups", "results", "positions")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransposedGemmPlan(GemmPlan):
+    """The plan of a forward or a data gradient by the transposed GEMM."""
+
+    spec: TransposedGemmSpec
+
+    @property
+    def dimensions(self) -> tuple[str, str, str]:
+        """The names of the divided dimensions, of which the second is N and the third is M."""
+        return ("images", "positions", "results")

@@ -1,0 +1,53 @@
+"""The predicted time of kn2row, on one thread and for the division of the work."""
+
+from __future__ import annotations
+
+from math import gcd, prod
+
+from convgrad.formats import FORMATS
+from convgrad.plan import constants
+from convgrad.plan.cost import Costs, Timed, on_threads_ns, pack_ns, paired_ns, share, store_ns
+from convgrad.plan.forward_nest import ForwardNest
+from convgrad.plan.kn2row.cuts import cuts
+from convgrad.plan.kn2row.spec import Kn2rowSpec, output_block_count, reached, rows_of
+from convgrad.plan.machine import Machine
+from convgrad.plan.pairs import chain_adds
+from convgrad.plan.recipe import CHANNELS, STRIDED, Operands
+from convgrad.plan.tiling import tiles
+from convgrad.spec.problem import Problem
+
+
+def alone(problem: Problem, view: ForwardNest, machine: Machine, spec: Kn2rowSpec, operands: Operands) -> Costs:
+    """Return the predicted times of kn2row on one thread, with all positions in one output block."""
+    return _costs(view, machine, spec, operands, tuple(axis.extent for axis in view.axes[spec.line :]), 1)
+
+
+def timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
+    """Yield the predicted time and the cut of kn2row, if there is one. Each part of the output packs all weights."""
+    for cut in cuts(view, machine, one.spec, threads):
+        (parts,) = cut.parts
+        each = _costs(view, machine, one.spec, one.operands, cut.loops["output_block"], parts)
+        packed = each.alone_ns + each.a_ns * (parts - 1)
+        yield on_threads_ns(machine, packed, share(cut), cut, constants.POSITIONS_IMBALANCE), cut
+
+
+def _costs(
+    view: ForwardNest, machine: Machine, spec: Kn2rowSpec, operands: Operands, output_block: tuple[int, ...], parts: int
+) -> Costs:
+    """Return the predicted times of kn2row for a size of output blocks: the GEMM, packing, and the sums of taps."""
+    one, rows = spec.product, rows_of(view)
+    lines, *inner = (reached(axis, size) for axis, size in zip(view.axes[spec.line :], output_block, strict=True))
+    images = prod(axis.extent for axis in view.axes[: spec.line])
+    fresh = max((each.stop for each in lines), default=0) - min((each.start for each in lines), default=0)
+    rings = images * prod(map(len, inner))  # times that a ring buffer starts with the first line
+    again = (parts - gcd(parts, rings)) * max(0, max(map(len, lines)) - fresh // len(lines))  # lines at bounds of parts
+    met = images * (fresh + again / rings) * prod(sum(map(len, blocks)) for blocks in inner)
+    met = max(met, output_block_count(view, spec, output_block) * one.width)  # an output block packs at least one panel
+    _, _, cycles = tiles(rows, one.mr, one.nr)
+    compute = met * rows * chain_adds(one.filled(view.k), one.step, machine) * cycles / one.width * machine.cycle_ns
+    paired = paired_ns(one.step)
+    read = pack_ns(machine, one.weights) + paired + machine.traffic_ns(FORMATS[one.operand].dtype.itemsize)
+    store = store_ns(machine, STRIDED if spec.out == STRIDED else CHANNELS)
+    adds = view.met_taps * view.n / one.isa.lanes * constants.KN2ROW_ADD_NS + view.positions * view.n * store
+    a_ns, b_ns = rows * view.k * (pack_ns(machine, one.data) + paired), met * view.k * read
+    return Costs(spec, operands, compute, adds, a_ns, b_ns)

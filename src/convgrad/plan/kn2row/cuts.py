@@ -1,0 +1,57 @@
+"""The way to cut kn2row: into output blocks, whose size depends on the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil, prod
+
+from convgrad.plan import constants
+from convgrad.plan.cost import Cut, claimed
+from convgrad.plan.forward_nest import ForwardNest
+from convgrad.plan.kn2row.spec import Kn2rowSpec, max_reached, output_block_count, rows_of
+from convgrad.plan.machine import Machine
+from convgrad.plan.recipe import F32_BYTES
+from convgrad.plan.tiling import tiles
+
+
+def cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) -> Iterator[Cut]:
+    """Yield the cut of kn2row, or nothing if the tap sums of an output block need too much memory."""
+    rows, axes = rows_of(view), view.axes[spec.line :]
+    for rooms in range(constants.KN2ROW_LINE_ROOMS, 0, -1):
+        output_block, cache_block = _lines_at_once(view, machine, spec, threads, rooms)
+        if max_reached(axes, output_block) * rows * F32_BYTES > constants.MAX_OUTPUT_BLOCK_BYTES:
+            continue
+        count = output_block_count(view, spec, output_block)
+        height, many, _ = tiles(rows, spec.product.mr, spec.product.nr)
+        tile_bytes = height * spec.product.position_bytes(view.k)
+        block = max(1, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // tile_bytes)
+        loops = {"output_block": output_block, "cache_block": cache_block, "block": min(many, block)}
+        yield Cut((count,), (claimed(count, threads),), threads, loops)
+        return
+
+
+def _lines_at_once(
+    view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int, rooms: int
+) -> tuple[tuple[int, ...], int]:  # fmt: skip
+    """Return the size of output blocks along lines and each inner axis, and the input positions packed at a time.
+
+    As many lines as fit in the cache's room for tap sums are computed together. If one line needs more than ``rooms``
+    times the room, it is cut: along outer axes first, into blocks that recompute at most half of their positions.
+    """
+    lines, *inner = view.axes[spec.line :]
+    width, phases = spec.product.width, len(lines.phases)
+    room = max(
+        constants.KN2ROW_MIN_POSITIONS, int(machine.l2_bytes * constants.KN2ROW_SHARE) // (rows_of(view) * F32_BYTES)
+    )
+    pieces, across = ceil(prod(axis.met for axis in inner) / (rooms * room)), list[int]()
+    for at, axis in enumerate(inner, 1 - len(inner)):
+        unit, parts = len(axis.phases), axis.parts
+        again = 0 if at == 0 else parts.reach * parts.step // parts.by_position
+        many = min(pieces, axis.extent // max(1, unit, 2 * again) or 1)
+        across.append(min(axis.extent, ceil(axis.extent / many / unit) * unit))
+        pieces = ceil(pieces / ceil(axis.extent / across[-1]))
+    in_line = max_reached(inner, across)
+    together = max(1, min(room // max(1, in_line), ceil(lines.extent / phases / threads)))
+    packed = max(width, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // spec.product.position_bytes(view.k))
+    cache_block = ceil(min(packed, max(1, together * in_line)) / width) * width
+    return (min(lines.extent, phases * together), *across), cache_block

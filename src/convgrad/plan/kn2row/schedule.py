@@ -1,0 +1,212 @@
+"""A plan of kn2row as tables and numbers, and the records by which the compiled driver reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from math import prod
+
+import numpy as np
+
+from convgrad.plan.forward_nest import Along, ForwardNest
+from convgrad.plan.gemm.schedule import CHAIN, PAIRS, SEGMENT, of_axes
+from convgrad.plan.kn2row.spec import Kn2rowPlan, output_block_count, reached, rows_of, tap_lines
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.pairs import add_condition
+from convgrad.plan.recipe import CHANNELS_OUT, F32_BYTES
+from convgrad.plan.records import Record, addresses
+from convgrad.plan.regions import Parts
+from convgrad.plan.tables import Ints, Schedule, Table, evenly, placed, wrapped
+from convgrad.plan.tiling import tiles
+from convgrad.plan.tree import levels_of
+from convgrad.spec.order import BLOCK as BLOCK_TERMS
+
+TABLES = addresses("last_blocks", "phases", "segments", "chains")  # after those of the GEMM
+NUMBERS = Record(
+    "chain_count",  # accumulation chains per tap
+    "row_count", "row_bytes", "height",  # number of rows of A, bytes of a row of A, rows of a micro-tile
+    "micro_tiles", "a_block",  # micro-tiles of all rows, micro-tiles of a block of A
+    "cache_block",  # input positions that are packed at a time
+    "phase_count",  # phases of the last axis
+    "tile_prefetch", "k_prefetch",  # bytes of B to prefetch per micro-tile, per k
+    "lines",  # number of lines of the ring buffer of tap sums
+    "tap_bytes_out", "result_bytes",  # bytes of tap sums: from a tap to the next, from an output channel to the next
+    "stream_bytes",  # bytes of summed outputs from a (phase, output channel) to the next
+    "out_step", "adds",
+    "done_at", "tap_sums_at", "outer_at", "entries_at", "nodes_at", "streams_at", "ordered_at", "no_bias_at",
+)  # fmt: skip
+ALONG = Record(
+    "given", "out", "taps", "tap",
+    "blocks", "first_block",  # the number of output blocks or images; bytes to the first row of OUTPUT_BLOCK, if any
+    "place",  # the byte stride of tap sums
+    "fused",  # whether the positions of the next axis continue those of this axis with the same stride
+)  # fmt: skip
+TASK = Record("output_block", "output_blocks")
+OUTPUT_BLOCK = Record("part", "parts", "first", "end")  # the block's rows of PART and its input positions
+PART = Record("count", "out", "out_step", "met", "met_step", "taps", "tap", "tap_step", "tap_met")
+LAST_BLOCK = Record(  # a part of an output block along the last axis
+    "phase", "first", "count",  # the first row of PHASE; first input position, number of input positions
+    "out", "outputs", "across",  # bytes to the first output, number of outputs, outputs per phase
+)  # fmt: skip
+PHASE = Record("met", "taps", "tap", "tap_step", "tap_met")  # met: an input position, counted from the block's first
+OUTER = Record("place", "number")  # a tap of all axes except the last: offset of its tap sums, and its number
+ENTRY = Record("at", "met")  # a tap: offset of its tap sums, and the input position of the first output
+NODE = Record("number", "taps")
+
+
+@cache
+def arguments(axes: int) -> Record:
+    """Return the arguments of a kernel for a number of axes. The arguments of its GEMM, with one axis, are first."""
+    return sum((ALONG.within(f"line{axis}") for axis in range(axes)), of_axes(1) + TABLES + NUMBERS) + PAIRS
+
+
+def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule:
+    """Return the tables and numbers of a plan for the arrays of a nest."""
+    spec, gemm = plan.spec, plan.spec.product
+    last, parts, output_blocks = view.axes[-1], list[Ints](), list[dict[str, int]]()
+    for at, size in enumerate(plan.output_block[:-1], spec.line):
+        met, cut = reached(view.axes[at], size), view.axes[at].parts.in_blocks(size)
+        output_blocks += [
+            {"part": (sum(map(len, parts)) + first) * PART.bytes, "parts": count, "first": e.start, "end": e.stop}
+            for first, count, e in zip(cut.begins.tolist(), cut.lengths.tolist(), met, strict=True)
+        ]
+        starts = [0 if at == spec.line else each.start for each in met]  # lines keep their numbers in the ring buffer
+        parts.append(_parts(view, at, cut.parts, np.repeat(starts, cut.lengths)))
+    last_blocks, phases = _last_blocks(last, plan.output_block[-1], _unit(view, len(view.axes) - 1))
+    chain_count = view.order.blocks_a_line
+    segments = [
+        {
+            "data": gemm.position_bytes(first), "weights": gemm.position_bytes(first) * gemm.width,
+            "count": gemm.filled(min(BLOCK_TERMS, view.k - first)),
+        }
+        for first in range(0, chain_count * BLOCK_TERMS, BLOCK_TERMS)
+    ]  # fmt: skip
+    chains = [{"number": at, "segments": 1, "segment": at * SEGMENT.bytes} for at in range(chain_count)]
+    count = output_block_count(view, spec, plan.output_block)
+    tasks = [{"output_block": first, "output_blocks": end - first} for first, end in evenly(count, *plan.parts)]
+    tables: dict[str, Table] = {
+        "tasks": TASK.rows(tasks), "output_blocks": OUTPUT_BLOCK.rows(output_blocks), "parts": np.concatenate(parts),
+        "last_blocks": LAST_BLOCK.rows(last_blocks), "phases": PHASE.rows(phases), "segments": SEGMENT.rows(segments),
+        "chains": CHAIN.rows([*chains, {"number": -1, "segments": 0, "segment": 0}]),
+    }  # fmt: skip
+    numbers = _numbers(view, plan, last_blocks)
+    numbers |= {
+        "task_count": len(tasks), "phase_count": len(last.phases), "chain_count": chain_count, "adds": int(accumulates),
+    }  # fmt: skip
+    if gemm.step == 2:
+        add_condition(tables, numbers)
+    return Schedule(tables, numbers, numbers.pop("scratch"))
+
+
+def _unit(view: ForwardNest, at: int) -> int:
+    """Return the step between the row-major numbers of neighbouring taps of axis ``at``."""
+    return prod(inner.kernel for inner in view.axes[at + 1 :])
+
+
+def _parts(view: ForwardNest, at: int, parts: Parts, starts: Ints) -> Ints:
+    """Return rows of PART for axis ``at``. A part counts input positions from its number in ``starts``."""
+    out, unit = view.axes[at].out, _unit(view, at)
+    return PART.table(
+        len(parts),
+        count=parts.count, out=parts.first * wrapped(out), out_step=parts.step * out, met=parts.met - starts,
+        met_step=parts.by_position, taps=parts.taps, tap=parts.tap * unit, tap_step=parts.tap_step * unit,
+        tap_met=parts.by_tap,
+    )  # fmt: skip
+
+
+def _last_blocks(last: Along, across: int, unit: int) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+    """Return rows of LAST_BLOCK and of PHASE for output blocks of ``across`` positions."""
+    blocks, phases = list[dict[str, int]](), list[dict[str, int]]()
+    stride = last.phases[0].positions.step
+    for begin, met in zip(range(0, last.extent, across), reached(last, across), strict=True):
+        count = min(across, last.extent - begin)
+        each = -(-count // stride)
+        blocks.append({
+            "phase": len(phases) * PHASE.bytes, "first": met.start, "count": len(met), "out": begin * last.out,
+            "outputs": count, "across": each,
+        })  # fmt: skip
+        for phase in last.phases:
+            first = phase.met + begin // stride * phase.by_position - met.start
+            existing = _touching(first, phase.by_tap, len(phase.taps), each, len(met))
+            taps = phase.taps[existing.start : existing.stop] if existing else range(0)
+            low = first + existing.start * phase.by_tap if existing else 0
+            phases.append({
+                "met": low, "taps": len(taps), "tap": taps.start * unit, "tap_step": taps.step * unit,
+                "tap_met": phase.by_tap,
+            })  # fmt: skip
+    return blocks, phases
+
+
+def _touching(first: int, by_tap: int, taps: int, positions: int, extent: int) -> range:
+    """Return the taps through which any of ``positions`` neighbouring outputs reads the input.
+
+    The first output meets the input position ``first`` through tap 0. The input has positions 0 to ``extent``.
+
+    >>> _touching(-3, 1, 9, 2, 4), _touching(3, -1, 9, 2, 4)
+    (range(2, 7), range(0, 5))
+    """
+    low, end = (1 - positions - first, extent - first) if by_tap > 0 else (first - extent + 1, first + positions)
+    return range(max(0, -(-low // abs(by_tap))), min(taps, -(-end // abs(by_tap))))
+
+
+def _numbers(view: ForwardNest, plan: Kn2rowPlan, last_blocks: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Return the values of the GEMM's arguments and of NUMBERS, and a thread's scratch in bytes as "scratch"."""
+    spec, gemm = plan.spec, plan.spec.product
+    order, last = view.order, view.axes[-1]
+    in_last, across = (max(block[name] for block in last_blocks) for name in ("count", "across"))
+    across = -(-across // spec.across) * spec.across
+    met = [reached(axis, size) for axis, size in zip(view.axes[spec.line :], plan.output_block, strict=True)]
+    reach = [max(map(len, each)) for each in met]
+    places = [max(1, prod(reach[at + 1 :])) * F32_BYTES for at in range(len(reach))]
+    rows, lines = rows_of(view), max(1, reach[0])
+    pitch = -(-(lines * places[0] + 1) // LINE_BYTES) // 2 * 2 * LINE_BYTES + LINE_BYTES
+    height, many, _ = tiles(rows, gemm.mr, gemm.nr)
+    beside = (in_last + 2 * across) * F32_BYTES
+    levels = max(1, levels_of(order.blocks))
+    streams = len(last.phases) * view.n
+    row_bytes = gemm.position_step(view.k)
+    panel = gemm.width * gemm.position_bytes(view.k) + LINE_BYTES * (gemm.step == 2)  # with its minimum exponent
+    sizes = {
+        "packed_at": 8, "done_at": 8, "no_bias_at": 4,
+        "bias_at": view.n * F32_BYTES,
+        "sums_at": levels * gemm.tile_bytes,
+        "a_at": rows * row_bytes,
+        "b_at": -(-plan.cache_block // gemm.width) * panel,
+        "outer_at": prod(axis.kernel for axis in view.axes[:-1]) * OUTER.bytes,
+        "entries_at": view.taps * ENTRY.bytes, "nodes_at": (view.taps + 1) * NODE.bytes,
+        "streams_at": streams * across * F32_BYTES,
+        "ordered_at": (streams * across + gemm.isa.lanes) * F32_BYTES,
+        "tap_sums_at": rows * pitch + 2 * beside,
+    }  # fmt: skip
+    if gemm.step == 2:
+        sizes["min_at"] = LINE_BYTES
+    found, size = placed(sizes)
+    found["tap_sums_at"] += -(-beside // LINE_BYTES) * LINE_BYTES
+    _, by_result, by_term = view.weights
+    numbers = {
+        **found, "scratch": size + 4 * LINE_BYTES,
+        "n": view.n, "k": view.k, "channels": view.channels, "taps": 1, "levels": levels,
+        "weights_group": by_result, "weights_n": last.data, "weights_k": view.data[1], "data_k": by_term,
+        "a_k": F32_BYTES // gemm.step, "b_k": gemm.width * F32_BYTES // gemm.step, "panel_bytes": panel,
+        "out_n": view.out[1], "bias_n": view.bias, "accumulate": 0,
+        "axis0.kernel": 1, "axis0.tap": 0, "axis0.given": tap_lines(view)[-1][1], "axis0.step": row_bytes,
+        "row_count": rows, "row_bytes": row_bytes, "height": height, "micro_tiles": many, "a_block": plan.block,
+        "cache_block": plan.cache_block, "lines": lines, "tap_bytes_out": pitch, "result_bytes": pitch * view.taps,
+        "stream_bytes": across * F32_BYTES, "out_step": last.out,
+    }  # fmt: skip
+    of_k = 0
+    if gemm.weights != CHANNELS_OUT:
+        of_k = -(-gemm.width * last.data // (many * view.k) // LINE_BYTES) * LINE_BYTES
+    numbers["tile_prefetch"], numbers["k_prefetch"] = of_k * view.k, of_k
+    given, fused = [last.data], [False]  # from the last axis outwards; a single position can have any stride
+    for axis, inner, blocks in zip(view.axes[-2::-1], view.axes[:0:-1], met[:0:-1], strict=False):
+        line = given[-1] * inner.met
+        given.append(axis.data if axis.met > 1 else line)
+        fused.append(given[-1] == line and all(len(block) == inner.met for block in blocks))
+    columns = [(axis.data, axis.extent, 0, 0, False) for axis in view.axes[: spec.line]]
+    first_blocks = [sum(map(len, met[:at])) * OUTPUT_BLOCK.bytes for at in range(len(met))]
+    columns += zip(given[::-1], map(len, met), first_blocks, places, fused[::-1], strict=True)
+    for number, (axis, (taps, tap), column) in enumerate(zip(view.axes, tap_lines(view), columns, strict=True)):
+        names = zip(("given", "blocks", "first_block", "place", "fused"), map(int, column), strict=True)
+        numbers |= ALONG.values(f"line{number}", out=axis.out, taps=taps, tap=tap, **dict(names))
+    return numbers

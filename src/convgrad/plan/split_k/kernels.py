@@ -1,0 +1,175 @@
+"""The candidate kernels of weight gradients (dense, thin, grouped, depthwise), and micro-tiles that fit registers.
+
+A support check, such as ``not_thin``, returns why a kernel does not apply, or the empty string if it applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from math import ceil, prod
+
+from convgrad.plan.constants import (
+    DEPTHWISE_MAX_OUTER_TAPS,
+    FEWER_ROWS_WEIGHTS,
+    MAX_ADDRESSES,
+    MAX_B_READS,
+    MAX_GROUP_CHANNELS,
+)
+from convgrad.plan.machine import ISAS, Isa
+from convgrad.plan.pairs import steps
+from convgrad.plan.recipe import CHANNELS, STRIDED, Operands
+from convgrad.plan.split_k.nest import WeightsNest, per_group, segments_of
+from convgrad.plan.split_k.operands import b_in_place, contiguous_axis, evenly_apart, readable_in_place
+from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, GROUPS, KernelSpec, MicroTileShape, Operand
+from convgrad.plan.tiling import balanced
+from convgrad.spec.geometry import Axis
+from convgrad.spec.problem import Problem
+
+Proposed = Iterator[tuple[KernelSpec, Operands]]
+FEWEST_GROUPS = max(isa.lanes for isa in ISAS.values())  # a full vector, so that no load reads beyond the last group
+EITHER_WAY = (("src", "dst"), ("dst", "src"))  # the two choices of the tensors for A and B
+
+
+def not_dense(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
+    """Return the empty string, because the dense kernel applies to every problem."""
+    return ""
+
+
+def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
+    """Yield the dense kernels. A micro-tile has one tap: broadcast channels of A times vectors of channels of B."""
+    names = (problem.operand_format.name, problem.output_format.name)
+    channels, compact = per_group(nest), 2 in steps(problem, isa) and _segments_of_whole_pairs(problem, nest)
+    axis = {tensor: contiguous_axis(problem, nest, tensor) for tensor in channels}
+    ways = {tensor: (False, True) if readable_in_place(problem, nest, tensor) else (False,) for tensor in channels}
+    for (a, b), (max_mr, nr) in product(EITHER_WAY, isa.micro_tiles):
+        whole = b_in_place(problem, nest, isa, b, nr)
+        for micro_tile, in_place in product(outer_products(max_mr, nr, channels[a]), ways[a]):
+            x = Operand(*axis[a], micro_tile.mr, in_place, moves=True)
+            y = Operand(*axis[b], nr * isa.lanes)
+            few = ceil(channels[a] / micro_tile.mr) <= MAX_B_READS and nest.conv.taps == 1  # few reads of B
+            for operand in (y, replace(y, in_place=True)) if few and whole else (y,):
+                for step in steps(problem, isa):
+                    one = KernelSpec(isa, *names, GEMM, micro_tile, x, operand, step=step)
+                    yield one, (a, b)
+                    if step == 2 and compact:
+                        yield replace(one, compact=True), (a, b)
+
+
+def _segments_of_whole_pairs(problem: Problem, nest: WeightsNest) -> bool:
+    """Return whether kernels with ``compact`` pairs apply: segments must be whole chains that begin at an even k."""
+    axes = [contiguous_axis(problem, nest, tensor) for tensor in ("src", "dst")]
+    if not nest.pointwise or any(axis == STRIDED or stride > 1 for axis, stride in axes):
+        return False
+    return all(evenly_apart(nest, tensor) for tensor in ("src", "dst")) and not (segments_of(nest).first % 2).any()
+
+
+def not_thin(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
+    """Return why the thin kernel does not apply."""
+    channels = min(per_group(nest).values())
+    if nest.conv.taps == 1:
+        return "there is one tap"
+    return "" if 2 * channels < isa.registers else f"two taps of {channels} channels do not fit in registers"
+
+
+def thin(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
+    """Yield the thin kernels. A micro-tile has several taps: all channels of A times vectors of channels of B."""
+    axes, channels = nest.conv.axes, per_group(nest)
+    names = (problem.operand_format.name, problem.output_format.name)
+    adjacent = axes[-1].dilation == 1
+    for a, b in EITHER_WAY:
+        x = Operand(*contiguous_axis(problem, nest, a), channels[a], moves=a == "src")
+        for nr in sorted({min(v, -(-channels[b] // isa.lanes)) for v in (1, 2, 3, 4)}):
+            y = Operand(*contiguous_axis(problem, nest, b), nr * isa.lanes, moves=b == "src")
+            held = nr if x.moves else channels[a] + nr
+            in_place = x.moves and b_in_place(problem, nest, isa, b, nr)
+            for micro_tile in under_taps(axes, channels[a], nr, isa.registers - held - isa.spare):
+                for operand in (y, replace(y, in_place=True)) if in_place else (y,):
+                    for step in steps(problem, isa) if micro_tile.taps > 1 else ():
+                        one = KernelSpec(isa, *names, GEMM, micro_tile, x, operand, adjacent=adjacent, step=step)
+                        yield one, (a, b)
+
+
+def not_grouped(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
+    """Return why the grouped kernel does not apply."""
+    if nest.conv.groups == 1:
+        return "there is one group"
+    channels = max(per_group(nest).values())
+    return "" if channels <= MAX_GROUP_CHANNELS else f"a group has {channels} channels, more than {MAX_GROUP_CHANNELS}"
+
+
+def grouped(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
+    """Yield the grouped kernels, whose lanes are groups: some src channels times some dst channels of each group."""
+    axes, channels = nest.conv.axes, per_group(nest)
+    names = (problem.operand_format.name, problem.output_format.name)
+    x = Operand(*contiguous_axis(problem, nest, "src"), channels["src"], moves=True)
+    y = Operand(*contiguous_axis(problem, nest, "dst"), channels["dst"])
+    shapes = product(*(sorted({balanced(operand.width, n) for n in range(1, 9)}) for operand in (x, y)))
+    adjacent = axes[-1].dilation == 1
+    for mr, nr in shapes:
+        for micro_tile in under_taps(axes, mr, nr, isa.registers - nr - isa.spare):
+            for step in steps(problem, isa):
+                yield KernelSpec(isa, *names, GEMM, micro_tile, x, y, GROUPS, adjacent, step=step), ("src", "dst")
+
+
+def not_depthwise(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
+    """Return why the direct depthwise kernel does not apply."""
+    channels = max(per_group(nest).values())
+    if nest.conv.groups < FEWEST_GROUPS:
+        return f"there are fewer than {FEWEST_GROUPS} groups"
+    if channels > 1:
+        return f"a group has {channels} channels"
+    if any(contiguous_axis(problem, nest, tensor)[0] != CHANNELS for tensor in ("src", "dst")):
+        return "channels are not contiguous"
+    return "" if all(evenly_apart(nest, tensor) for tensor in ("src", "dst")) else "positions have no common stride"
+
+
+def depthwise(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
+    """Yield the direct depthwise kernels: several taps of a vector of groups, with the sums in registers."""
+    names = (problem.operand_format.name, problem.output_format.name)
+    x, y = Operand(CHANNELS, 1, 1, in_place=True, moves=True), Operand(CHANNELS, 1, 1, in_place=True)
+    for micro_tile, slide in stencils(isa, nest.conv.axes):
+        yield KernelSpec(isa, *names, DEPTHWISE, micro_tile, x, y, GROUPS, slide=slide), ("src", "dst")
+
+
+def outer_products(max_mr: int, nr: int, channels: int) -> list[MicroTileShape]:
+    """Return the micro-tiles of one tap with ``max_mr`` rows or a few less, and at most ``channels`` rows.
+
+    >>> [micro_tile.mr for micro_tile in outer_products(14, 2, channels=11)]
+    [6, 7, 8, 9, 10, 11]
+    """
+    max_mr = min(max_mr, channels)
+    return [MicroTileShape(mr, nr) for mr in range(max(1, max_mr - FEWER_ROWS_WEIGHTS), max_mr + 1)]
+
+
+def under_taps(axes: tuple[Axis, ...], mr: int, nr: int, room: int) -> list[MicroTileShape]:
+    """Return the micro-tiles of ``mr`` rows and ``nr`` vectors whose sums of several taps fit ``room`` registers.
+
+    With dilation, each tap needs its own address, and the padding of src grows with the extent of the taps.
+    """
+    *outer, inner = axes
+    fit = room // (mr * nr)
+    if inner.dilation > 1:
+        fit = min(fit, MAX_ADDRESSES, inner.src // inner.dilation + 1)
+    if fit < 1:
+        return []
+    k = balanced(inner.kernel, fit)
+    found = [MicroTileShape(mr, nr, 1, k)]
+    count = prod(axis.kernel for axis in outer)
+    if k == inner.kernel and count > 1:
+        several = sorted({balanced(count, n) for n in (2, 3, 4, 5)})
+        found += [MicroTileShape(mr, nr, u, k) for u in several if 1 < u <= fit // k]
+    return found
+
+
+def stencils(isa: Isa, axes: tuple[Axis, ...]) -> Iterator[tuple[MicroTileShape, int]]:
+    """Yield the micro-tiles of the depthwise kernel that fit in registers, each with its ``KernelSpec.slide``."""
+    *outer, inner = axes
+    moved = inner.stride // inner.dilation if inner.stride % inner.dilation == 0 else 0
+    for u in range(1, min(prod(axis.kernel for axis in outer), DEPTHWISE_MAX_OUTER_TAPS) + 1):
+        for k in sorted({ceil(inner.kernel / n) for n in range(1, 5)} | {min(inner.kernel, 8)}):
+            for slide in {moved if moved < k else 0, 0}:
+                held = u * (k - slide) if slide else 0
+                if u * k + held + 1 + isa.spare <= isa.registers:
+                    yield MicroTileShape(1, 1, u, k), slide

@@ -1,0 +1,259 @@
+"""A plan of a weight or bias gradient as tables of integers, which the compiled driver reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from math import prod
+
+import numpy as np
+
+from convgrad.formats import FORMATS
+from convgrad.plan import constants, tree
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.pairs import add_condition
+from convgrad.plan.recipe import SPATIAL
+from convgrad.plan.records import FLAGS, Record, addresses
+from convgrad.plan.split_k.cuts import panels_of
+from convgrad.plan.split_k.nest import WeightsNest, per_group, segments_of, shortened
+from convgrad.plan.split_k.operands import OperandStrides, operands_of
+from convgrad.plan.split_k.recipe import DEPTHWISE, KernelSpec, Parts, Plan
+from convgrad.plan.split_k.segments import ImageTables, image_tables, indirection_of
+from convgrad.plan.split_k.taps import contiguous, margins, tap_tables
+from convgrad.plan.tables import Ints, Schedule, Table, evenly
+
+OPERANDS = ("a", "b")
+CALL = FLAGS + addresses("a.data", "b.data", "out", "partial_sums")  # the arguments that differ between calls
+OPERAND = Record(
+    "packed",  # address of a table with rows of PACKED
+    "image", "group", "channel", "k",  # byte strides in the operand's memory
+    "channels",  # channels per group
+    "at",  # bytes from the begin of scratch to the packed panels
+    "panel",  # bytes from a panel to the next
+    "read_image", "read_k",  # byte strides in what the kernel reads: packed panels, or memory
+    "prefetch",  # bytes by which the depthwise kernel, or packing that transposes, prefetches
+    "out",  # bytes from a channel to the next in the weights
+    addresses=("packed",),
+)  # fmt: skip
+TABLES = addresses("tasks", "cache_blocks", "taps", "outs", "ranges", "masks", "chains", "segments", "indirection")
+NUMBERS = Record(
+    "task_count",
+    "groups", "out_group",  # number of groups; bytes from a group to the next in the weights
+    "tap_step",  # bytes from an inner tap to the next in the src that the kernel reads
+    "left", "right",  # bytes of zeros before and after a packed row of src
+    "swapped",  # whether B is src, in a kernel of one tap
+    "a_next",  # bytes from a cache block's A in place to the next one's
+    "sums_at", "sums_step", "panel_sums",  # the sums in scratch: offset, bytes per micro-tile, bytes per panel or 0
+    "levels", "leaf_levels",  # levels of a task's tree, and of the tree over all leaves of the batch
+    "image_parts", "leaves",  # number of tasks per part of the weights; number of leaves of the batch
+    "taps_contiguous", "accumulate",
+    "min_sum", "paths",  # smallest exponent sum that allows pairs; address of the counters ``PATHS``
+    addresses=("paths",),
+)  # fmt: skip
+ARGUMENTS = CALL + TABLES + OPERAND.within("a") + OPERAND.within("b") + NUMBERS
+CACHE_BLOCK = Record(
+    "image", "images", "chains", "chain",  # first image; numbers of images and chains; first row of CHAIN
+    "a.first", "a.count", "b.first", "b.count",  # rows of PACKED that the block packs
+    "last",  # whether the task stores its sums after this block
+)  # fmt: skip
+CHAIN = tree.CHAIN + Record("image", "images", "segment", "segments")  # the chain's images and rows of SEGMENT
+
+
+def schedule(nest: WeightsNest, plan: Plan, accumulate: bool) -> Schedule:
+    """Return the tables and numbers of a plan for the arrays of a nest."""
+    conv, spec = nest.conv, plan.spec
+    a, _ = operands = operands_of(nest, spec, plan.operands)
+    src = next(operand for operand in operands if operand.tensor == "src")
+    depthwise = spec.body == DEPTHWISE
+    segments = shortened(segments_of(nest), constants.DEPTHWISE_POSITIONS) if depthwise else segments_of(nest)
+    indirection = indirection_of(() if nest.pointwise else conv.axes[:-1])
+    taps = tap_tables(nest, spec, src, indirection.taps)
+    image = image_tables(nest, segments, plan.chains_a_cache_block, spec, operands, indirection)
+    leaves = -(-conv.batch // nest.images_a_chain)
+    ends = [min(leaf * nest.images_a_chain, conv.batch) for _, leaf in evenly(leaves, plan.parts[-1])]
+    shared = len(ends) > 1
+    cache_blocks = [_cache_blocks(images, nest, image, plan, not shared) for images in pairwise([0, *ends])]
+    chains, levels = _chains(nest, image, leaves, shared)
+    panels = panels_of(nest, spec, plan.operands)[:4]
+    made = tasks(panels, plan.parts, list(map(len, cache_blocks)), leaves * spec.tile_bytes)
+    by_operand = [_operand_numbers(nest, plan, operand, image) for operand in operands]
+    scratch, scratch_bytes = _scratch(
+        spec, made.panels, [each["panel"] for each in by_operand],
+        levels + depthwise,  # the depthwise kernel has the sums of a chain in scratch too
+        max(map(len, cache_blocks)) > 1 or depthwise,
+    )  # fmt: skip
+    left, right = margins(nest, spec)
+    tables: dict[str, Table] = {
+        "tasks": made.table,
+        "cache_blocks": np.concatenate(cache_blocks),
+        **{
+            f"{name}.packed": np.concatenate(image.packed[tensor])
+            for name, tensor in zip(OPERANDS, plan.operands, strict=True)
+        },
+        **taps,
+        "chains": chains,
+        "segments": image.segments,
+        "indirection": image.indirection,
+    }
+    numbers = {
+        **{f"{name}.{word}": each[word] for name, each in zip(OPERANDS, by_operand, strict=True) for word in each},
+        **scratch,
+        "task_count": len(made.table),
+        "groups": conv.groups, "out_group": per_group(nest)["dst"] * nest.weights_strides[0],
+        "tap_step": src.step * conv.axes[-1].dilation,
+        "left": left * spec.k_bytes(src.operand), "right": right * spec.k_bytes(src.operand),
+        "swapped": int((a.tensor == "src") != spec.a.moves),
+        "a_next": _next_cache_block(image.packed[a.tensor], a.image * plan.images_a_cache_block),
+        "image_parts": len(cache_blocks), "leaves": leaves, "levels": levels, "leaf_levels": tree.levels_of(leaves),
+        "taps_contiguous": int(contiguous(taps["outs"], FORMATS[spec.output].dtype.itemsize)),
+        "accumulate": int(accumulate),
+    }  # fmt: skip
+    if spec.step == 2:
+        add_condition(tables, numbers)
+    frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
+    offsets = (nest.src_offset, 0) if a is src else (0, nest.src_offset)
+    shifted = LINE_BYTES if depthwise and made.partial_bytes else 0  # stores read past the last sums
+    return Schedule(frozen, numbers, scratch_bytes, offsets, made.partial_bytes + shifted, made.counters)
+
+
+def _chains(nest: WeightsNest, image: ImageTables, leaves: int, shared: bool) -> tuple[Ints, int]:
+    """Return rows of CHAIN, and the levels of the tree. If tasks share the batch, each leaf has a separate tree."""
+    numbers, levels = (tree.chains_of_leaves if shared else tree.chains)(nest.chains, leaves)
+    first, count = np.arange(leaves) * nest.images_a_chain, image.segments_a_chain
+    images = np.stack([first, np.minimum(nest.images_a_chain, nest.conv.batch - first)], 1)
+    segments = np.stack([np.cumsum(count) - count, count], 1)
+    columns = [numbers, np.repeat(images, nest.chains, axis=0), np.tile(segments, (leaves, 1))]
+    return np.concatenate(columns, 1), levels
+
+
+def _operand_numbers(nest: WeightsNest, plan: Plan, one: OperandStrides, image: ImageTables) -> dict[str, int]:
+    """Return the values of OPERAND. If lanes are groups, panels are an odd number of lines, to use all cache sets."""
+    packed, in_place = plan.spec.packed_bytes(one.operand, image.max_k[one.tensor]), one.operand.in_place
+    panel = packed * plan.images_a_cache_block + (
+        LINE_BYTES if plan.spec.step == 2 else 0
+    )  # space for the panel's minimum exponent
+    if plan.spec.groups_in_lanes:
+        panel = (-(-panel // LINE_BYTES) | 1) * LINE_BYTES
+    return {
+        "image": one.image, "group": one.group, "channel": one.channel, "k": one.k, "channels": one.channels,
+        "panel": 0 if in_place else panel, "read_image": one.image if in_place else packed,
+        "read_k": one.step * one.stride, "prefetch": _prefetch(nest, plan.spec, one), "out": one.out,
+    }  # fmt: skip
+
+
+def _scratch(
+    spec: KernelSpec, panels: Sequence[int], panel_bytes: Sequence[int], levels: int, all_panels: bool
+) -> tuple[dict[str, int], int]:  # fmt: skip
+    """Return the offsets of A, B and the sums in scratch, and the bytes of scratch.
+
+    ``panels`` is the size of the largest task in panels of groups, of A and of B, and in micro-tiles of taps. Scratch
+    has the sums of all panels if several cache blocks add to them, or else of one panel.
+    """
+    groups, a, b, taps = panels
+    counts = (groups, groups) if spec.groups_in_lanes else (a, b)
+    a_bytes, b_bytes = (count * size for count, size in zip(counts, panel_bytes, strict=True))
+    tiles = (groups * a * b if all_panels else 1) * taps
+    sums_at, sums_step = a_bytes + b_bytes, levels * spec.tile_bytes
+    size = sums_at + tiles * levels * spec.tile_bytes
+    numbers = {
+        "a.at": 0, "b.at": a_bytes, "sums_at": sums_at, "sums_step": sums_step, "panel_sums": sums_step * all_panels,
+    }  # fmt: skip
+    return numbers, size + (LINE_BYTES if spec.body == DEPTHWISE else 0)  # stores read past the last sums
+
+
+def _prefetch(nest: WeightsNest, spec: KernelSpec, one: OperandStrides) -> int:
+    """Return the prefetch distance in bytes, or 0: of the depthwise kernel, or of packing that transposes."""
+    if spec.body == DEPTHWISE:
+        return _depthwise_prefetch(nest, one)
+    channel = abs(one.group if spec.groups_in_lanes else one.channel)
+    near, crowded = channel <= constants.PREFETCH_MIN_STRIDE_BYTES, channel % constants.PREFETCH_CONFLICT_BYTES == 0
+    channels = spec.isa.lanes if spec.groups_in_lanes else one.operand.width
+    if one.operand.contiguous != SPATIAL or near or crowded or channels > constants.PREFETCH_MAX_CHANNELS:
+        return 0
+    return max(1, constants.PREFETCH_TRANSPOSE_BYTES // (channels * LINE_BYTES)) * LINE_BYTES
+
+
+def _depthwise_prefetch(nest: WeightsNest, one: OperandStrides) -> int:
+    """Return the prefetch distance of the depthwise kernel in bytes: some rows, or one segment of a long row."""
+    axes = nest.conv.axes
+    strides = [axis.stride if one.tensor == "src" else 1 for axis in axes]
+    if nest.pointwise or len(axes) == 1 or axes[-1].dst > constants.DEPTHWISE_POSITIONS:
+        return constants.DEPTHWISE_POSITIONS * one.step * strides[-1]
+    rows = -(-constants.PREFETCH_DEPTHWISE_BYTES // max(1, abs(axes[-1].dst * one.step * strides[-1])))
+    return rows * nest.strides(one.tensor)[-2] * strides[-2]
+
+
+def _next_cache_block(packed: tuple[Ints, ...], images: int) -> int:
+    """Return the bytes from a cache block's operand to the next one's; ``images`` if blocks are whole images."""
+    return int(packed[1][0, 0] - packed[0][0, 0]) if len(packed) > 1 and all(map(len, packed[:2])) else images
+
+
+def _cache_blocks(part: tuple[int, int], nest: WeightsNest, image: ImageTables, plan: Plan, stores: bool) -> Ints:
+    """Return rows of CACHE_BLOCK for a range of images, in summation order. The last row's ``last`` is ``stores``."""
+    (begin, batch), images = part, plan.images_a_cache_block
+    begins, ends = np.array(image.chains, np.int64).T
+    first = np.arange(begin, batch, images)[:, None]
+    taken = np.minimum(images, batch - first)
+    many = nest.chains > 1  # otherwise a chain sums whole images
+    (a, a_count), (b, b_count) = (_spans(image.packed[tensor]) for tensor in plan.operands)
+    columns: dict[str, Ints] = {
+        "image": first, "images": taken,
+        "chains": ends - begins if many else -(-taken // nest.images_a_chain),
+        "chain": first * nest.chains + begins if many else first // nest.images_a_chain,
+        "a.first": a, "a.count": a_count, "b.first": b, "b.count": b_count,
+    }  # fmt: skip
+    shape = (first.size, begins.size)
+    last = np.zeros(first.size * begins.size, np.int64)
+    last[-1] = stores
+    each = {name: np.broadcast_to(column, shape).ravel() for name, column in columns.items()}
+    return CACHE_BLOCK.table(last.size, last=last, **each)
+
+
+def _spans(packed: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """Return for each cache block its first row of PACKED, and how many it has."""
+    counts = np.array([len(one) for one in packed], np.int64)
+    return np.cumsum(counts) - counts, counts
+
+
+# The ranges of a task, as begin and length; the number of its part of the weights; the offset of its partial sums.
+TASK = Record(
+    "group", "groups", "a.first", "a.count", "b.first", "b.count", "tap", "taps",
+    "cache_block", "cache_blocks", "part", "partial_sums",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Rows of TASK, and the sizes of the memory that the tasks use."""
+
+    table: Ints
+    panels: Sequence[int]  # panels of groups, of A, of B, and micro-tiles of taps, in the largest task
+    partial_bytes: int  # bytes of the counters and of the partial sums after them
+    counters: int  # counters: one per part of the weights, if tasks share the batch
+
+
+def tasks(panels: Sequence[int], into: Parts, cache_blocks: Sequence[int], leaf_bytes: int) -> Tasks:
+    """Return the tasks. A task is one part each of groups, A, B, micro-tiles of taps, and the batch.
+
+    ``cache_blocks`` are counted per part of the batch. ``leaf_bytes`` are those of a micro-tile's sums of all leaves.
+    """
+    weights = list(product(*map(evenly, panels, into[: len(panels)])))  # ranges of panels of groups, A, B, and taps
+    sizes = [[end - begin for begin, end in each] for each in weights]
+    shared = len(cache_blocks) > 1
+    sums_step = leaf_bytes * shared
+    counters = len(weights) * shared
+    first = -(-8 * counters // LINE_BYTES) * LINE_BYTES
+    sums_at = np.cumsum([first, *(prod(each) * sums_step for each in sizes)]).tolist()
+    table = TASK.rows(
+        {
+            "group": group, "groups": groups, "a.first": a, "a.count": a_count, "b.first": b, "b.count": b_count,
+            "tap": tap, "taps": taps, "cache_block": begin, "cache_blocks": end - begin,
+            "part": part, "partial_sums": sums_at[part],
+        }
+        for begin, end in pairwise(np.cumsum([0, *cache_blocks]).tolist())
+        for part, (((group, _), (a, _), (b, _), (tap, _)), (groups, a_count, b_count, taps)) in enumerate(
+            zip(weights, sizes, strict=True)
+        )
+    )  # fmt: skip
+    return Tasks(table, list(map(max, zip(*sizes, strict=True))), sums_at[-1], counters)

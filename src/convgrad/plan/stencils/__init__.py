@@ -1,0 +1,1 @@
+"""Plans of the direct kernels of small groups and of few channels: the grouped and the spatial stencil."""

@@ -1,0 +1,1 @@
+"""Plans of Winograd, for all passes."""
