@@ -79,7 +79,7 @@ def test_the_file_is_wide() -> None:
     plans = [engines.plan_of(one, Machine(ISAS["neon"]), 2) for one in made]
     ways = [(type(plan), plan.strategy) for plan in plans]
     assert min(map(ways.count, {*ways})) >= 4
-    assert len({*ways}) == 10
+    assert len({*ways}) == 11
     assert sum(plan.threads > 1 for plan in plans) >= 90
     for roles, operators, least in ((("weights", "bias"), 2 * 4 + 2, 90), (("dst", "src"), 4 * 4, 12)):
         some = [one for one in made if one.solves_for in roles]
