@@ -24,8 +24,8 @@ import convgrad
 from convgrad.bench.suites import suite
 from convgrad.host import cpu_model
 from convgrad.notation import problem as problem_of
-from convgrad.spec.chosen import with_algorithm
 from convgrad.spec.geometry import Conv
+from convgrad.spec.winograd.choice import with_algorithm
 
 Array = NDArray[Any]
 UNIT = 2.0**-24

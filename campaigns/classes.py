@@ -26,11 +26,11 @@ import pytest
 from campaigns.command import parser_of
 from convgrad.formats import FORMATS
 from convgrad.plan import constants
-from convgrad.spec import chosen
 from convgrad.spec.activation import RELU
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
-from convgrad.spec.toom_cook import algorithms
+from convgrad.spec.winograd import choice as chosen
+from convgrad.spec.winograd.algorithms import algorithms
 from convgrad.verify.fill import Kind
 from tests.engines.runs import assert_bounded, assert_exact, run_anyhow
 from tests.support.classes import (

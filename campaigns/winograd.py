@@ -33,8 +33,8 @@ from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem, canonical_shapes, posed
-from convgrad.spec.toom_cook import MIN_CHANNELS, algorithms
-from convgrad.spec.toom_cook_bound import BOUNDS, toom_cook_bound
+from convgrad.spec.winograd.algorithms import MIN_CHANNELS, algorithms
+from convgrad.spec.winograd.bound import BOUNDS, result_bound
 from tests.support.engine_helpers import HOST, Array, empty, lying
 
 CHANNELS = (32, 40, 64)
@@ -157,7 +157,7 @@ def bounds(numbers: Sequence[int], draw: Callable[[np.random.Generator], Problem
         off = np.abs(out - exact)
         done.update([one.solves_for, one.algorithm, one.layouts[0], "mixed" if mixed else "normal"])
         for bound in BOUNDS:
-            share = float((off / toom_cook_bound(one, operands, bound=bound)).max())
+            share = float((off / result_bound(one, operands, bound=bound)).max())
             shares[bound].append(share)
             if not share <= 1:
                 beyond[bound] += 1

@@ -31,12 +31,13 @@ from convgrad.plan.kernels import KERNELS, Kernel
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.passes import dense_strides, view_of
 from convgrad.plan.winograd.plans import PositionsPlan
-from convgrad.spec import exact_result, tiles
+from convgrad.spec import exact_result
 from convgrad.spec.activation import RELU
 from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.operators import SolvesFor, Tensor
 from convgrad.spec.problem import Problem, posed
-from convgrad.spec.toom_cook import algorithms
+from convgrad.spec.winograd import tile_order as tiles
+from convgrad.spec.winograd.algorithms import algorithms
 from tests.engines.guarded import Array, GuardedMemory, Placed, lying, run_guarded
 from tests.support import emulated
 from tests.support.classes import ALL_TYPES

@@ -14,8 +14,8 @@ from convgrad.formats import F32
 from convgrad.functional.call import Prepared, prepare
 from convgrad.spec import exact_result
 from convgrad.spec.bound import error_bound
-from convgrad.spec.chosen import DIRECT
 from convgrad.spec.geometry import Conv
+from convgrad.spec.winograd.choice import DIRECT
 from convgrad.verify.bound import bound_of
 from convgrad.verify.compare import compare
 from convgrad.verify.declared import declared

@@ -8,9 +8,9 @@ from itertools import groupby
 import pytest
 
 from convgrad.plan.kernels import KERNELS
-from convgrad.spec.filtering import FILTERINGS
 from convgrad.spec.geometry import Conv
-from convgrad.spec.toom_cook import algorithm_of
+from convgrad.spec.winograd.algorithms import algorithm_of
+from convgrad.spec.winograd.filtering import FILTERINGS
 from tests.engines.operand_table import (
     LAYOUTS,
     Case,

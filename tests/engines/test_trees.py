@@ -15,10 +15,11 @@ from convgrad.notation import problem
 from convgrad.plan.kn2row.spec import Kn2rowPlan
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.winograd.plans import plan_positions
-from convgrad.spec import order, tiles
+from convgrad.spec import order
 from convgrad.spec.order import FAN_IN, order_of
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem, canonical_shapes
+from convgrad.spec.winograd import tile_order as tiles
 from tests.support.engine_helpers import HOST, Array, empty, plans_for, run_plan
 from tests.support.forward_problems import plans_of
 from tests.support.helpers import assert_same_bits

@@ -19,19 +19,19 @@ from convgrad.formats import BF16, F8_E4M3, F8_E5M2, F16, F32, Format
 from convgrad.notation import problem as problem_of
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.winograd.plans import PositionsPlan
-from convgrad.spec import tiles
 from convgrad.spec.bound import gamma
-from convgrad.spec.chosen import guarantee, kappa, why_not_of, with_algorithm
 from convgrad.spec.exact_result import evaluate
-from convgrad.spec.filtering import Filtering
 from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.order import height_of, order_of
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import canonical_shapes
-from convgrad.spec.toom_cook import algorithms
-from convgrad.spec.toom_cook_bound import BOUNDS, toom_cook_bound
-from convgrad.spec.toom_cook_ordered import InF32
+from convgrad.spec.winograd import tile_order as tiles
+from convgrad.spec.winograd.algorithms import algorithms
+from convgrad.spec.winograd.bound import BOUNDS, result_bound
+from convgrad.spec.winograd.choice import guarantee, kappa, why_not_of, with_algorithm
+from convgrad.spec.winograd.execution import InF32
+from convgrad.spec.winograd.filtering import Filtering
 from tests.support.classes import ALL_TYPES
 from tests.support.engine_helpers import HOST, empty, lying
 from tests.support.helpers import assert_same_bits
@@ -214,7 +214,7 @@ def test_few_tiles_are_computed_by_blocks_of_results(direction: str) -> None:
     assert not call.plan.by_rows
     assert call.plan.tasks > 1
     got, exact = computed(one, operands, empty(one), HOST[0], 2), evaluate(one, operands).value
-    assert (np.abs(got - exact) <= toom_cook_bound(one, operands)).all()
+    assert (np.abs(got - exact) <= result_bound(one, operands)).all()
     src, dst = (512, 32) if direction == "FWD_D" else (32, 512)
     part = problem_of(f"{direction} f32 NXC mb1ic{src}ih4oc{dst}oh4kh3ph1")
     weights = operands[1][-32:] if direction == "FWD_D" else operands[1][:, -32:]
@@ -235,7 +235,7 @@ def test_biases_are_added_to_what_tiles_give() -> None:
         got = computed(one, operands, empty(one), HOST[0], 2)
         assert_same_bits(np.ascontiguousarray(got), np.ascontiguousarray(expected), value)
         off = np.abs(got[:, :5] - evaluate(one, operands).value[:, :5])
-        assert (off <= toom_cook_bound(one, operands)[:, :5]).all()
+        assert (off <= result_bound(one, operands)[:, :5]).all()
 
 
 @runs
@@ -330,7 +330,7 @@ def test_errors_lie_within_the_bound(seed: int) -> None:
         each * np.float32(10) ** rng.integers(-9, 9, each.shape).astype(np.float32) for each in drawn(one, seed)
     ]
     exact, got = evaluate(one, operands).value, evaluate_in_order(one, operands)
-    assert (np.abs(got - exact) <= toom_cook_bound(one, operands)).all()
+    assert (np.abs(got - exact) <= result_bound(one, operands)).all()
 
 
 def test_an_accuracy_admits_what_keeps_it() -> None:
@@ -366,8 +366,8 @@ def test_a_group_s_sums_are_no_longer_than_its_channels(name: str, direction: st
     axes = [0 if tensor == "weights" else 1 for tensor in (*one.operands, one.output)]
     whole = [np.concatenate([each] * 4, axis) for each, axis in zip(operands, axes, strict=False)]
     for bound in BOUNDS:
-        wanted = np.concatenate([toom_cook_bound(one, operands, bound=bound)] * 4, axes[-1])
-        assert (toom_cook_bound(all_of, whole, bound=bound) == wanted).all()
+        wanted = np.concatenate([result_bound(one, operands, bound=bound)] * 4, axes[-1])
+        assert (result_bound(all_of, whole, bound=bound) == wanted).all()
 
 
 @runs

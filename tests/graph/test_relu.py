@@ -12,7 +12,7 @@ import convgrad
 from convgrad.formats import FORMATS
 from convgrad.graph import Execution, Graph, LogicalTensor, Op, explain, from_json, to_json
 from convgrad.notation import problem
-from convgrad.spec.chosen import guarantee, with_algorithm
+from convgrad.spec.winograd.choice import guarantee, with_algorithm
 from tests.graph.ops import PADDED, B, W, X, chain, graph_of, integers, lt
 from tests.support.helpers import assert_same_bits
 from tests.support.roles import Array, same

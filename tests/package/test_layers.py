@@ -27,9 +27,11 @@ WORDS = {
     "libraries": "library dlpack cuda_interface torch jax",
     "spec": (
         "rules operators layouts geometry foreign check shapes channels extents readings problem activation "
-        "derivatives formulas work tiles filtering toom_cook slices order chosen pieces subproblems image_cuts bound "
-        "samples chains toom_cook_ordered toom_cook_sizes toom_cook_bound ordered ordered_samples exact_result"
+        "derivatives formulas work winograd.tile_order winograd.filtering winograd.algorithms winograd.slices order "
+        "winograd.choice pieces subproblems image_cuts bound samples chains winograd ordered ordered_samples "
+        "exact_result"
     ),
+    "spec.winograd": "tile_order filtering algorithms slices choice execution sizes bound",
     "cases": (
         "case naming place tags knobs descriptors benchdnn posed lying driver_flags miopen hlo_text mlir_text mlir hlo "
         "json_values hipdnn onnx_tensors onnx lines onednn_graph sidecar scheme aten_header aten strange "

@@ -16,14 +16,12 @@ import convgrad
 from convgrad.formats import ACCUMULATIONS, F32
 from convgrad.notation import problem as problem_of
 from convgrad.spec.bound import gamma
-from convgrad.spec.chosen import guarantee
 from convgrad.spec.exact_result import evaluate
-from convgrad.spec.filtering import Filtering
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.order import height_of
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem, canonical_shapes
-from convgrad.spec.toom_cook_bound import (
+from convgrad.spec.winograd.bound import (
     BOUNDS,
     GROWTH,
     KAPPA,
@@ -32,10 +30,12 @@ from convgrad.spec.toom_cook_bound import (
     UNDERFLOW,
     direct_height,
     may_be_direct,
-    toom_cook_bound,
+    result_bound,
 )
-from convgrad.spec.toom_cook_ordered import by_groups
-from convgrad.spec.toom_cook_sizes import InMagnitudes, ways
+from convgrad.spec.winograd.choice import guarantee
+from convgrad.spec.winograd.execution import by_groups
+from convgrad.spec.winograd.filtering import Filtering
+from convgrad.spec.winograd.sizes import InMagnitudes, ways
 from convgrad.verify.bound import bound_of
 from convgrad.verify.compare import sum_bound
 from convgrad.verify.declared import declared
@@ -129,7 +129,7 @@ def test_each_bound_is_at_most_what_it_is_derived_from(direction: str, line: str
     rng, operands = np.random.default_rng(3), drawn(one, 3)
     if mixed:
         operands = [each * np.float32(10) ** rng.integers(-8, 9, each.shape).astype(np.float32) for each in operands]
-    by_paths, by_norms, by_kappa = (toom_cook_bound(one, operands, bound=bound) for bound in BOUNDS)
+    by_paths, by_norms, by_kappa = (result_bound(one, operands, bound=bound) for bound in BOUNDS)
     of_ways = gamma(height_of(one), F32.unit) * sized(one, operands)
     nearly, underflow = 1 + 1e-9, 1e-28
     assert (by_paths <= of_ways * nearly + underflow).all()
@@ -143,7 +143,7 @@ def shares(line: str, direction: str, name: str) -> list[float]:
     one = posed(line, name, direction=direction)
     operands = drawn(one, 1)
     direct = gamma(direct_height(one), F32.unit) * evaluate(replace(one, algorithm=""), operands).magnitude
-    bounds = [toom_cook_bound(one, operands, bound=bound) for bound in BOUNDS]
+    bounds = [result_bound(one, operands, bound=bound) for bound in BOUNDS]
     of_ways = gamma(height_of(one), F32.unit) * sized(one, operands)
     return [float(np.median(each / direct)) for each in (of_ways, *bounds)]
 
@@ -189,10 +189,10 @@ def test_integers_are_exact_up_to_the_proved_size(direction: str, name: str, see
     largest = sized(one, operands).max() * scale
     assert 2 / 3 * 2**24 <= largest <= 2**24
     assert (evaluate_in_order(one, operands) == evaluate(one, operands).value).all()
-    assert not toom_cook_bound(one, operands).any()
-    assert toom_cook_bound(one, operands, bound=NORMS).any()
+    assert not result_bound(one, operands).any()
+    assert result_bound(one, operands, bound=NORMS).any()
     operands[0] *= np.float32(2)
-    assert toom_cook_bound(one, operands).any()
+    assert result_bound(one, operands).any()
 
 
 def test_a_verdict_holds_integers_to_the_exact_sums() -> None:
@@ -234,4 +234,4 @@ def test_what_may_not_be_finite_has_the_direct_sum_s_bound_too(direction: str) -
 def test_nothing_is_promised_of_sums_in_few_bits() -> None:
     one = posed(LINES[2], "2x2")
     for bound in (PATHS, NORMS, KAPPA):
-        assert np.isinf(toom_cook_bound(one, drawn(one, 1), ACCUMULATIONS["f8_e5m2"], bound)).all()
+        assert np.isinf(result_bound(one, drawn(one, 1), ACCUMULATIONS["f8_e5m2"], bound)).all()

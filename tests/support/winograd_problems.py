@@ -12,11 +12,11 @@ import numpy as np
 from convgrad.engines.llvm.winograd.run import tiled
 from convgrad.notation import problem as problem_of
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.spec.filtering import FILTERINGS, Filtering, Transform
 from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.problem import Problem, canonical_shapes
-from convgrad.spec.toom_cook import Algorithm, algorithm_of
+from convgrad.spec.winograd.algorithms import Algorithm, algorithm_of
+from convgrad.spec.winograd.filtering import FILTERINGS, Filtering, Transform
 from tests.support.engine_helpers import Array, lying
 
 NAMES = ["2x2", "4x4"]

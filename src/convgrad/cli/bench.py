@@ -23,7 +23,7 @@ from convgrad.cli.progress import Progress
 from convgrad.disk import check_new, growing
 from convgrad.engines.settings import max_error
 from convgrad.host import usable_cores
-from convgrad.spec.chosen import DIRECT
+from convgrad.spec.winograd.choice import DIRECT
 from convgrad.words import counted
 
 PHASE = 0.3  # the largest change of the processor's speed during a run without a warning

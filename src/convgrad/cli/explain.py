@@ -26,7 +26,7 @@ from convgrad.graph.dot import to_dot
 from convgrad.graph.explain import explain
 from convgrad.graph.given import by_id, formats_of
 from convgrad.graph.reader import read
-from convgrad.spec.chosen import DIRECT
+from convgrad.spec.winograd.choice import DIRECT
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from convgrad.graph.model import RELU, Op, operator_of
 from convgrad.graph.partition import Execution, memory_of
 from convgrad.graph.reader import read
 from convgrad.spec.activation import relu
-from convgrad.spec.chosen import DIRECT
 from convgrad.spec.layouts import shape_words
+from convgrad.spec.winograd.choice import DIRECT
 from convgrad.verify.fill import Kind
 from convgrad.verify.fill_graph import fill_graph
 from convgrad.verify.verdict import Verdict

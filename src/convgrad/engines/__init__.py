@@ -18,11 +18,11 @@ from convgrad.engines.starting import loaded
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import Format
 from convgrad.plan.reach import unsupported
-from convgrad.spec import chosen
-from convgrad.spec.chosen import DIRECT, with_algorithm
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
 from convgrad.spec.samples import in_parts, is_product
+from convgrad.spec.winograd import choice as chosen
+from convgrad.spec.winograd.choice import DIRECT, with_algorithm
 
 if TYPE_CHECKING:
     from convgrad.engines.llvm.engine import LlvmEngine

@@ -13,11 +13,11 @@ from convgrad.functional.call import check_options, problem_from_shapes
 from convgrad.functional.partials import SUMMED, why_no_order
 from convgrad.spec.activation import activated
 from convgrad.spec.bound import gamma
-from convgrad.spec.chosen import kappa
 from convgrad.spec.layouts import from_canonical, shape_words
 from convgrad.spec.pieces import chunk_images, leaf_images
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.spec.rules import refuse
+from convgrad.spec.winograd.choice import kappa
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
 from convgrad.words import counted, duration
 

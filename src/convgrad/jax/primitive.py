@@ -20,10 +20,10 @@ from convgrad import engines
 from convgrad.formats import F32, F64, Format
 from convgrad.jax.handler import TARGET
 from convgrad.jax.site import operand_shapes, written
-from convgrad.spec.chosen import DIRECT
 from convgrad.spec.derivatives import COTANGENT, ZEROS, Derivative, derivative
 from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.rules import refuse
+from convgrad.spec.winograd.choice import DIRECT
 
 Traced = Any  # a JAX array or a tracer
 

@@ -19,7 +19,7 @@ of bf16 operands are taken in pairs within a tap: the second of each pair first,
 Instructions that multiply and add pairs use the same order.
 
 In Winograd, a block is a chain over at most 64 products of a point. A weight gradient adds the products of tiles
-(``spec/tiles.py``), and the other passes add the products of channels.
+(``spec/winograd/tile_order.py``), and the other passes add the products of channels.
 
 Terms whose tap does not exist are skipped. Then +0, the bias, and the old value (``accumulate``) are added, in this
 order, with one addition each. The result is rounded once to the output type.
@@ -37,8 +37,8 @@ from numpy.typing import NDArray
 from convgrad.formats import BF16
 from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.problem import Problem
-from convgrad.spec.tiles import BLOCK as TILES_BLOCK
-from convgrad.spec.toom_cook import algorithm_of, aligned, in_slices
+from convgrad.spec.winograd.algorithms import algorithm_of, aligned, in_slices
+from convgrad.spec.winograd.tile_order import BLOCK as TILES_BLOCK
 
 BLOCK = 256
 FAN_IN = 16

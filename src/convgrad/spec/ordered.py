@@ -22,7 +22,7 @@ from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import order_of
 from convgrad.spec.problem import Problem
-from convgrad.spec.toom_cook_ordered import by_tiles
+from convgrad.spec.winograd.execution import by_tiles
 
 F32Array = NDArray[np.float32]
 

@@ -40,7 +40,7 @@ class Problem:
     output_format: Format
     accumulate: bool = False
     note: str | None = None
-    algorithm: str = ""  # a name in spec/toom_cook.py; "" is the direct sum
+    algorithm: str = ""  # a name in spec/winograd/algorithms.py; "" is the direct sum
     activation: str = ""  # the activation of a forward's results, before their rounding: "relu" or ""
 
     def __hash__(self) -> int:

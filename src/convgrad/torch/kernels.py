@@ -16,9 +16,9 @@ from convgrad.engines.settings import tune as measured
 from convgrad.functional.call import REMEMBERED
 from convgrad.libraries.torch import TORCH, address_of
 from convgrad.spec.activation import activated
-from convgrad.spec.chosen import DIRECT
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
+from convgrad.spec.winograd.choice import DIRECT
 from convgrad.torch import cuda
 from convgrad.torch.extents import Ints
 from convgrad.torch.problems import (

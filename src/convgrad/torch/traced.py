@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from convgrad.spec.chosen import DIRECT
 from convgrad.spec.geometry import effective_kernel, forward_extent
+from convgrad.spec.winograd.choice import DIRECT
 from convgrad.torch import kernels, problems
 from convgrad.torch.extents import Ints, pads_of, transposed_extents
 from convgrad.torch.kernels import LAST, Tensor, kinds

@@ -17,7 +17,7 @@ from convgrad.spec.exact_result import Answer
 from convgrad.spec.order import last_additions
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
-from convgrad.spec.toom_cook_bound import BOUNDS, PATHS, direct_height, may_be_direct, toom_cook_bound
+from convgrad.spec.winograd.bound import BOUNDS, PATHS, direct_height, may_be_direct, result_bound
 from convgrad.verify.compare import compare, sum_bound
 from convgrad.verify.declared import SUM, Declared, declared_for
 from convgrad.verify.parts import PART, Part, parts_of, references
@@ -112,7 +112,7 @@ def bound_of(
     """Return each element's error bound before the output's rounding, plus the error of the exact value in float64."""
     if problem.algorithm and how.algorithm == SUM:
         own = sum_bound(answer, how.accumulation, np.zeros_like(answer.terms))
-        by_tiles: F64Array = toom_cook_bound(problem, operands, how.accumulation, bound) + own
+        by_tiles: F64Array = result_bound(problem, operands, how.accumulation, bound) + own
         if not may_be_direct(problem, operands, how.accumulation):
             return by_tiles
         direct = np.minimum(rounded_terms(answer) + last_additions(problem), direct_height(problem))

@@ -16,10 +16,10 @@ from convgrad.formats import F64, Format
 from convgrad.functional.call import Prepared, prepare, spelled_out
 from convgrad.libraries import detached
 from convgrad.spec.check import as_integer
-from convgrad.spec.chosen import DIRECT
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
+from convgrad.spec.winograd.choice import DIRECT
 from convgrad.verify.claim import Claim
 from convgrad.verify.declared import SUM, Declared, declared_for
 from convgrad.verify.foreign import WRONG_KIND, Function, answer

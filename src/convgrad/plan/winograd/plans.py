@@ -15,8 +15,17 @@ from convgrad.plan.tables import placed
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem, canonical_shape
-from convgrad.spec.tiles import Turns
-from convgrad.spec.toom_cook import MET, Algorithm, algorithm_of, aligned, as_forward, in_slices, of_group, slots
+from convgrad.spec.winograd.algorithms import (
+    MET,
+    Algorithm,
+    algorithm_of,
+    aligned,
+    as_forward,
+    in_slices,
+    of_group,
+    slots,
+)
+from convgrad.spec.winograd.tile_order import Turns
 from convgrad.words import counted
 
 REMEMBERED = 256  # the number of cached plans of weight gradients

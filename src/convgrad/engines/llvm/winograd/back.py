@@ -36,7 +36,7 @@ from convgrad.plan.constants import PREFETCH_ROWS
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.plan.winograd.plans import Slices, of_point, pitch
-from convgrad.spec.toom_cook import Algorithm
+from convgrad.spec.winograd.algorithms import Algorithm
 
 
 def positions_numbers(
@@ -181,7 +181,7 @@ class _Back:
         return [[self._divided(value) for value in row] for row in zip(*columns, strict=True)]
 
     def _divided(self, value: Value) -> Value:
-        """Return ``value`` divided by the transform's divisor, rounded once, + 0, as in ``toom_cook_ordered.py``."""
+        """Return ``value`` divided by the transform's divisor, rounded once, + 0, as in ``execution.py``."""
         f, v, algorithm = self.f, self.v, Algorithm(self.kinds)
         by = float(algorithm.divisor)
         reciprocal = float(np.float32(1) / np.float32(by))

@@ -1,8 +1,8 @@
 """Input transforms and filter transforms into the Winograd domain, in IR.
 
-The arithmetic is that of ``spec/filtering.py``, operation by operation. The lanes of a vector are channels. If another
-axis of the operand is contiguous, its values are first transposed into vectors of channels, in a staging buffer in
-scratch.
+The arithmetic is that of ``spec/winograd/filtering.py``, operation by operation. The lanes of a vector are channels. If
+another axis of the operand is contiguous, its values are first transposed into vectors of channels, in a staging buffer
+in scratch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from convgrad.engines.llvm.winograd.vectors import (
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, STRIDED
 from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.plan.winograd.plans import PANEL, Slices, of_panel, of_point, of_weights, pitch
-from convgrad.spec.filtering import Filtering, Transform
+from convgrad.spec.winograd.filtering import Filtering, Transform
 
 # -- input transforms --
 

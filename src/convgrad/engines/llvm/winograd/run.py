@@ -32,8 +32,8 @@ from convgrad.plan.tree import levels_of
 from convgrad.plan.winograd.plans import PositionsPlan, TiledPlan, WeightsPlan, of_panel
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem, canonical_shape, canonical_shapes
-from convgrad.spec.tiles import BLOCK
-from convgrad.spec.toom_cook import MET
+from convgrad.spec.winograd.algorithms import MET
+from convgrad.spec.winograd.tile_order import BLOCK
 
 CAPACITY = 64  # the largest number of cached calls
 Array = NDArray[Any]

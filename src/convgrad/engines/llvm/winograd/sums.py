@@ -21,7 +21,7 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tree import DIGIT_BITS, END
 from convgrad.plan.winograd.plans import PANEL
-from convgrad.spec.tiles import BLOCK
+from convgrad.spec.winograd.tile_order import BLOCK
 
 Points = tuple[Value, Value, Value]  # addresses of A, of B and of the sums
 

@@ -20,7 +20,7 @@ from convgrad.engines.llvm.winograd import back, into, sums
 from convgrad.engines.llvm.winograd.vectors import Spec, Vectors, walk
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.recipe import TAPS as BY_TAPS
-from convgrad.spec.toom_cook import MET
+from convgrad.spec.winograd.algorithms import MET
 
 Task = Callable[[Function, Spec, Named, Value], None]  # emits the work of the task whose number a thread has claimed
 Part = tuple[Value, Value]  # the first number and the count of a range

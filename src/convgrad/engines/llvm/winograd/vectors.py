@@ -12,9 +12,9 @@ from convgrad.engines.llvm.emit import Function, Loop, Value
 from convgrad.engines.llvm.microkernel import multiples, opaque_pointer
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
-from convgrad.spec.filtering import FILTERINGS, Filtering
 from convgrad.spec.operators import SolvesFor
-from convgrad.spec.toom_cook import Algorithm
+from convgrad.spec.winograd.algorithms import Algorithm
+from convgrad.spec.winograd.filtering import FILTERINGS, Filtering
 
 Steps = tuple[Value, int]  # a stride in bytes, and a number of elements
 Step = tuple[Value, Value | int]  # a value in the first iteration of a loop, and its increment per iteration

@@ -13,7 +13,7 @@ from convgrad.spec.bound import gamma
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import last_additions, order_of
 from convgrad.spec.problem import Problem
-from convgrad.spec.toom_cook_ordered import Transforms, back, by_channel, placed, points, slices_of, tiled, transforms
+from convgrad.spec.winograd.execution import Transforms, back, by_channel, placed, points, slices_of, tiled, transforms
 
 F64Array = NDArray[np.float64]
 _OWN = gamma(16, F64.unit)  # the error of transforms in float64, relative to sums of absolute values

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.spec.chains import fma_f32, sum_in_order
-from convgrad.spec.filtering import Arithmetic, Transform
 from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import order_of
 from convgrad.spec.problem import Problem, canonical_shape
-from convgrad.spec.slices import arrays_in_slices, from_slices, problem_in_slices
-from convgrad.spec.toom_cook import Algorithm, algorithm_of, of_group, regions
+from convgrad.spec.winograd.algorithms import Algorithm, algorithm_of, of_group, regions
+from convgrad.spec.winograd.filtering import Arithmetic, Transform
+from convgrad.spec.winograd.slices import arrays_in_slices, from_slices, problem_in_slices
 
 F32Array = NDArray[np.float32]
 AnyFloat = TypeVar("AnyFloat", np.float32, np.float64)

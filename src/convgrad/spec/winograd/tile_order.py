@@ -1,6 +1,6 @@
 """The order in which a weight gradient sums its Winograd tiles: reduction segments (stretches), blocks and units.
 
-A segment is a row of a slice's tiles (``toom_cook.py``). A row of more than 64 tiles is cut into segments of equal
+A segment is a row of a slice's tiles (``algorithms.py``). A row of more than 64 tiles is cut into segments of equal
 length; the last segment may reach beyond the slice's edge. A block has as many whole segments as have at most 64 tiles
 together, from one or more slices. Up to 256 blocks are divided into at most U units. U is the largest power of two, up
 to 16, for which U units have at least 4 blocks each. More blocks are divided into units of 16 blocks. Missing tiles at

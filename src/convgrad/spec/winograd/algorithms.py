@@ -4,10 +4,10 @@ Minimal filtering (``filtering.py``) applies to two axes of a convolution, rows 
 transformed. Another axis is summed directly: an image at each position of it is a **slice**, and the src channels of a
 slice are those at each tap of it.
 
-A weight gradient sums the products of each point over all tiles and slices, in the order of ``tiles.py``. A forward
-sums the products of each point over channels, in the order of a 1x1 forward. A data gradient is a forward from dst to
-src with the taps of the weights reversed. Positions beyond an operand's edge are 0. Rows are transformed first, and
-columns are transformed back first. The results are divided by an integer, with one rounding.
+A weight gradient sums the products of each point over all tiles and slices, in the order of ``tile_order.py``. A
+forward sums the products of each point over channels, in the order of a 1x1 forward. A data gradient is a forward from
+dst to src with the taps of the weights reversed. Positions beyond an operand's edge are 0. Rows are transformed first,
+and columns are transformed back first. The results are divided by an integer, with one rounding.
 
 In a forward or a data gradient, the tiles at the end of an axis have only the positions that are left: if 14 rows have
 tiles of 4, the last tile has 2. It has fewer points, and its weights have the same values at these points.
@@ -22,10 +22,10 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from convgrad.spec.filtering import FILTERINGS, ONE, Filtering
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.operators import SolvesFor, Tensor
-from convgrad.spec.tiles import Turns, turns
+from convgrad.spec.winograd.filtering import FILTERINGS, ONE, Filtering
+from convgrad.spec.winograd.tile_order import Turns, turns
 
 MET: Mapping[SolvesFor, Tensor] = {"dst": "src", "src": "dst", "weights": "src"}  # the tensor that tiles meet
 TILES = (2, 4)  # the largest tiles of the axes of an algorithm
@@ -126,7 +126,7 @@ class Algorithm:
         """Return the number of granules in 1, times the divisor of results.
 
         If operands are integers, all intermediate values are integer multiples of a power of two, the granule. No value
-        exceeds W * scale granules. ``toom_cook_sizes.ways`` computes W.
+        exceeds W * scale granules. ``sizes.ways`` computes W.
 
         >>> one = Conv(1, 1, 32, 32, (Axis(4, 4, 3),) * 2)
         >>> [algorithm_of(one, name).scale(of) for name in ("2x2", "4x4") for of in ("weights", "dst")]

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import F32, Format
 from convgrad.spec.bound import gamma
-from convgrad.spec.chosen import kappa
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import height_of, order_of
 from convgrad.spec.problem import Problem, canonical_shape
-from convgrad.spec.toom_cook_ordered import by_groups, slices_of, tiles_of
-from convgrad.spec.toom_cook_sizes import by_norms, by_paths, ways
+from convgrad.spec.winograd.choice import kappa
+from convgrad.spec.winograd.execution import by_groups, slices_of, tiles_of
+from convgrad.spec.winograd.sizes import by_norms, by_paths, ways
 
 F64Array = NDArray[np.float64]
 PATHS, NORMS, KAPPA = BOUNDS = ("paths", "norms", "kappa")  # the factor of "kappa" does not depend on data
@@ -29,7 +29,7 @@ GROWTH = 1 << 32
 
 
 @in_default_environment
-def toom_cook_bound(
+def result_bound(
     problem: Problem, operands: Sequence[NDArray[Any]], accumulator: Format = F32, bound: str = PATHS
 ) -> F64Array:
     """Return the error bound before the output's rounding, including underflow, in one of three forms.

@@ -1,7 +1,7 @@
 """Conversion of operands to those of slices, and of the results of slices back.
 
 A slice is an image at one position of the axis that is summed directly. The src channels of a slice are those at each
-tap of this axis. ``toom_cook.in_slices`` has the geometry. A data gradient becomes a forward.
+tap of this axis. ``algorithms.in_slices`` has the geometry. A data gradient becomes a forward.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem
-from convgrad.spec.toom_cook import MET, aligned, as_forward, in_slices, slots
+from convgrad.spec.winograd.algorithms import MET, aligned, as_forward, in_slices, slots
 
 AnyFloat = TypeVar("AnyFloat", np.float32, np.float64)
 

@@ -11,7 +11,7 @@ from convgrad.formats import BF16, F32
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import REMEMBERED, Problem, intern
-from convgrad.spec.toom_cook import algorithm_of, algorithms, as_forward, in_slices, why_not
+from convgrad.spec.winograd.algorithms import algorithm_of, algorithms, as_forward, in_slices, why_not
 
 PAIRED = 0.5  # the cost of a multiply-add of bf16 operands, which the direct sum may compute in pairs
 DIRECT = 1.0  # the default of ``max_error``, which admits only the direct sum
