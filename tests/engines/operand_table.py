@@ -23,13 +23,14 @@ from convgrad.engines.llvm.isas import host_isas
 from convgrad.engines.llvm.winograd.run import tiled
 from convgrad.engines.numpy import NumPyCall
 from convgrad.formats import BF16, F64, FORMATS, Format
-from convgrad.plan import choose, constants, passes
+from convgrad.plan import choose, passes
 from convgrad.plan.cuda.plan import plan as device_plan
 from convgrad.plan.cuda.plan import refusal
 from convgrad.plan.cuda.recipe import Spec
 from convgrad.plan.kernels import KERNELS, Kernel
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.passes import dense_strides, view_of
+from convgrad.plan.winograd import constants as winograd_constants
 from convgrad.plan.winograd.plans import PositionsPlan
 from convgrad.spec import exact_result
 from convgrad.spec.activation import RELU
@@ -176,8 +177,8 @@ def _way(batch: int) -> Iterator[None]:
     """Have Winograd divide its work in one of three ways: as large problems do, in few blocks, or in units of tiles."""
     with pytest.MonkeyPatch.context() as patch:
         if batch == 3:  # cache blocks of rows of tiles; weight gradients by blocks of channels
-            patch.setattr(constants, "WINOGRAD_MIN_TILES", 1)
-            patch.setattr(constants, "WINOGRAD_BLOCK", 16)
+            patch.setattr(winograd_constants, "MIN_TILES", 1)
+            patch.setattr(winograd_constants, "BLOCK", 16)
         elif batch == 4:  # weight gradients whose sums are added later
             patch.setattr(tiles, "MAX_BLOCKS", 1)
             patch.setattr(tiles, "BLOCK", 16)

@@ -58,10 +58,11 @@ WORDS = {
         "reach constants machine tables pairs recipe records regions tree tiling cost forward_nest gemm stencils "
         "kn2row split_k winograd kernels choose passes cuda"
     ),
-    "plan.gemm": "spec cuts cost candidates schedule",
-    "plan.stencils": "grouped grouped_cost grouped_schedule spatial spatial_cost spatial_schedule",
-    "plan.kn2row": "spec cuts cost schedule",
-    "plan.split_k": "recipe nest operands taps segments cuts cost kernels schedule",
+    "plan.gemm": "constants spec cuts cost candidates schedule",
+    "plan.stencils": "constants grouped grouped_cost grouped_schedule spatial spatial_cost spatial_schedule",
+    "plan.kn2row": "constants spec cuts cost schedule",
+    "plan.winograd": "constants plans",
+    "plan.split_k": "constants recipe nest operands taps segments cuts cost kernels schedule",
     "plan.cuda": "nest tables recipe vectors plan",
     "engines": (
         "addresses engine openmp settings numpy products starting scratch llvm team pool pools llvm.execute "

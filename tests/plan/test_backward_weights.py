@@ -10,8 +10,8 @@ import pytest
 
 from convgrad.notation import problem
 from convgrad.plan.choose import plan
-from convgrad.plan.constants import PREFETCH_TRANSPOSE_BYTES
 from convgrad.plan.machine import ISAS, Machine
+from convgrad.plan.split_k.constants import PREFETCH_TRANSPOSE_BYTES
 from convgrad.plan.split_k.nest import WeightsNest, segments_of, weights_nest
 from convgrad.plan.split_k.recipe import Plan
 from convgrad.plan.split_k.schedule import schedule

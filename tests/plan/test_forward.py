@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem
-from convgrad.plan.constants import PACK_ONCE_LINES, PACK_TOGETHER
 from convgrad.plan.forward_nest import ForwardNest
+from convgrad.plan.gemm.constants import PACK_ONCE_LINES, PACK_TOGETHER
 from convgrad.plan.gemm.schedule import (
     ALONG,
     CHAIN,

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from itertools import product
 
 from convgrad.formats import BF16, F32, FORMATS
-from convgrad.plan import constants
+from convgrad.plan import constants as shared
 from convgrad.plan.forward_nest import OPERAND, ForwardNest, transposed
+from convgrad.plan.gemm import constants
 from convgrad.plan.gemm.cost import crowded
 from convgrad.plan.gemm.cuts import reached_bytes
 from convgrad.plan.gemm.spec import GemmSpec, TransposedGemmSpec
@@ -62,7 +63,7 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
     if crowded(view) and False not in places:
         places = (*places, False)
     if (
-        reached_bytes(view, [1] * len(view.axes)) > constants.MAX_OUTPUT_BLOCK_BYTES
+        reached_bytes(view, [1] * len(view.axes)) > shared.MAX_OUTPUT_BLOCK_BYTES
     ):  # the packed A of one position would be too large
         places = (True,)
     f32 = problem.operand_format is F32
@@ -78,7 +79,7 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
         readable = weights == CHANNELS_OUT and view.tap_step is not None and step == 1
         ways = (False, True) if readable and wide and (whole or masked) else (False,)
         remainder = view.n % (vectors * isa.lanes)
-        for rows in range(max_rows, max(1, max_rows - constants.FEWER_ROWS_POSITIONS), -1):
+        for rows in range(max_rows, max(1, max_rows - shared.FEWER_ROWS_POSITIONS), -1):
             single_vector = vectors > 1 and 0 < remainder <= isa.lanes
             for a_in_place, b_in_place in product(places, ways):
                 if a_in_place and not f32 and rows * vectors > isa.registers - 2 * isa.spare:

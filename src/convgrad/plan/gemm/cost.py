@@ -8,9 +8,10 @@ from math import ceil, inf, prod
 from typing import Any
 
 from convgrad.formats import FORMATS
-from convgrad.plan import constants
+from convgrad.plan import constants as shared
 from convgrad.plan.cost import Costs, Cut, Timed, on_threads_ns, pack_ns, paired_ns, share, store_ns
 from convgrad.plan.forward_nest import Along, ForwardNest
+from convgrad.plan.gemm import constants
 from convgrad.plan.gemm.cuts import cuts, packed_times, parts_of, read_bytes
 from convgrad.plan.gemm.spec import GemmSpec
 from convgrad.plan.machine import LINE_BYTES, Machine
@@ -98,7 +99,7 @@ def time_ns(
         data = one.once_ns + one.again_ns * packings
         start = machine.wake_ns if cut.threads > 1 else 0.0  # threads start a second time
     packed = compute + one.store_ns + data + one.b_ns * times
-    return on_threads_ns(machine, packed, share(cut, uneven), cut, constants.POSITIONS_IMBALANCE) + start
+    return on_threads_ns(machine, packed, share(cut, uneven), cut, shared.POSITIONS_IMBALANCE) + start
 
 
 def _distant_cycles(view: ForwardNest, machine: Machine, spec: GemmSpec) -> float:
@@ -136,7 +137,7 @@ def _store_ns(machine: Machine, spec: GemmSpec, line: int) -> float:
     traffic = machine.traffic_ns(FORMATS[spec.output].dtype.itemsize)
     if spec.out == SPATIAL:
         transposed = constants.COLLECTED_STORE_FACTOR * machine.store_rows_ns * _in_squares(spec, line)
-        return transposed + traffic + machine.traffic_ns(constants.SEGMENT_BYTES) / line
+        return transposed + traffic + machine.traffic_ns(shared.SEGMENT_BYTES) / line
     return store_ns(machine, spec.out)
 
 
@@ -158,7 +159,7 @@ def _a_ns(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int,
     once, again = all_met * channels * (read + pack + far * copy), met * channels * (copy + exponents)
     if spec.data == SPATIAL:
         line = _line(view, block)
-        pack = pack * _in_squares(spec, line) + machine.traffic_ns(constants.SEGMENT_BYTES) / line
+        pack = pack * _in_squares(spec, line) + machine.traffic_ns(shared.SEGMENT_BYTES) / line
     return met * channels * (read + pack + paired_ns(spec.step)), once, again
 
 
@@ -180,7 +181,7 @@ def tile_cycles(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tupl
     of_width = {v: _region_cycles(view, spec.mr, v, block, adds) for v in set(widths)}
     cycles = view.groups * sum(map(of_width.__getitem__, widths))
     if spec.a_in_place and spec.data == CHANNELS and crowded(view):
-        return cycles * constants.SET_CONFLICT_FACTOR
+        return cycles * shared.SET_CONFLICT_FACTOR
     return cycles * constants.PAIR_SPLIT_FACTOR if spec.reads_pairs and spec.step == 1 and view.k > 1 else cycles
 
 
@@ -208,7 +209,7 @@ def _region_cycles(view: ForwardNest, rows: int, vectors: int, block: tuple[int,
                 smaller = min(waste, here)
                 more[smaller] = more.get(smaller, 0.0) + found * meetings
         work, regions, segments = more, regions * len(parts), segments * parts.all_taps
-    begin = constants.REGION_CYCLES * regions + constants.SEGMENT_CYCLES * segments
+    begin = shared.REGION_CYCLES * regions + shared.SEGMENT_CYCLES * segments
     compute = sum(waste * found for waste, found in work.items())
     return compute * adds + begin + constants.MICRO_TILE_ROW_CYCLES * view.positions
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from math import ceil, prod
 
-from convgrad.plan import constants
+from convgrad.plan import constants as shared
 from convgrad.plan.cost import Cut
 from convgrad.plan.forward_nest import Along, ForwardNest
+from convgrad.plan.gemm import constants
 from convgrad.plan.gemm.spec import GemmSpec
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.recipe import F32_BYTES, SPATIAL
@@ -64,7 +65,7 @@ def _may_pack_once(view: ForwardNest, spec: GemmSpec) -> bool:
     """Return whether a kernel packs A by positions, positions form few lines, and the copy is not too large."""
     lines = view.groups * prod(axis.met for axis in view.outer_axes)
     copy = view.groups * prod(axis.met for axis in view.axes) * spec.position_step(view.channels)
-    return spec.packs_once and lines <= constants.PACK_ONCE_LINES and copy <= constants.MAX_SCRATCH_BYTES
+    return spec.packs_once and lines <= constants.PACK_ONCE_LINES and copy <= shared.MAX_SCRATCH_BYTES
 
 
 def _cuts(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int, tiled_axis: int) -> Iterator[Cut]:
@@ -149,7 +150,7 @@ def _output_block(view: ForwardNest, machine: Machine, spec: GemmSpec, wanted: i
         extent, reached = size[axis], reached_bytes(view, size) + prod(size) * spec.pitch * F32_BYTES * spec.collects
         unit, room = (spec.mr, room_bytes if have == 1 else 2 * room_bytes) if axis == last else (1, room_bytes)
         pieces = max(1.0, reached / room, wanted / have)
-        if axis == last and reached <= constants.MAX_OUTPUT_BLOCK_BYTES:
+        if axis == last and reached <= shared.MAX_OUTPUT_BLOCK_BYTES:
             pieces = min(pieces, extent / (constants.MIN_OUTPUT_BLOCK_TILES * spec.mr))
         whole = max(1, int(extent / max(1.0, pieces)))
         if whole < extent:

@@ -10,8 +10,8 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.plan.constants import PACK_TOGETHER, PACK_TOGETHER_BYTES
 from convgrad.plan.forward_nest import Along, ForwardNest
+from convgrad.plan.gemm.constants import PACK_TOGETHER, PACK_TOGETHER_BYTES
 from convgrad.plan.gemm.cuts import levels, max_tiles, panel_bytes, panels_of, waiting_bytes
 from convgrad.plan.gemm.spec import GemmPlan, GemmSpec
 from convgrad.plan.machine import LINE_BYTES

@@ -5,9 +5,10 @@ from __future__ import annotations
 from math import gcd, prod
 
 from convgrad.formats import FORMATS
-from convgrad.plan import constants
+from convgrad.plan import constants as shared
 from convgrad.plan.cost import Costs, Timed, on_threads_ns, pack_ns, paired_ns, share, store_ns
 from convgrad.plan.forward_nest import ForwardNest
+from convgrad.plan.kn2row import constants
 from convgrad.plan.kn2row.cuts import cuts
 from convgrad.plan.kn2row.spec import Kn2rowSpec, output_block_count, reached, rows_of
 from convgrad.plan.machine import Machine
@@ -28,7 +29,7 @@ def timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, thr
         (parts,) = cut.parts
         each = _costs(view, machine, one.spec, one.operands, cut.loops["output_block"], parts)
         packed = each.alone_ns + each.a_ns * (parts - 1)
-        yield on_threads_ns(machine, packed, share(cut), cut, constants.POSITIONS_IMBALANCE), cut
+        yield on_threads_ns(machine, packed, share(cut), cut, shared.POSITIONS_IMBALANCE), cut
 
 
 def _costs(
@@ -48,6 +49,6 @@ def _costs(
     paired = paired_ns(one.step)
     read = pack_ns(machine, one.weights) + paired + machine.traffic_ns(FORMATS[one.operand].dtype.itemsize)
     store = store_ns(machine, STRIDED if spec.out == STRIDED else CHANNELS)
-    adds = view.met_taps * view.n / one.isa.lanes * constants.KN2ROW_ADD_NS + view.positions * view.n * store
+    adds = view.met_taps * view.n / one.isa.lanes * constants.ADD_NS + view.positions * view.n * store
     a_ns, b_ns = rows * view.k * (pack_ns(machine, one.data) + paired), met * view.k * read
     return Costs(spec, operands, compute, adds, a_ns, b_ns)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, prod
 
-from convgrad.plan import constants
+from convgrad.plan import constants as shared
 from convgrad.plan.cost import Cut, claimed
 from convgrad.plan.forward_nest import ForwardNest
+from convgrad.plan.kn2row import constants
 from convgrad.plan.kn2row.spec import Kn2rowSpec, max_reached, output_block_count, rows_of
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import F32_BYTES
@@ -17,14 +18,14 @@ from convgrad.plan.tiling import tiles
 def cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) -> Iterator[Cut]:
     """Yield the cut of kn2row, or nothing if the tap sums of an output block need too much memory."""
     rows, axes = rows_of(view), view.axes[spec.line :]
-    for rooms in range(constants.KN2ROW_LINE_ROOMS, 0, -1):
+    for rooms in range(constants.LINE_ROOMS, 0, -1):
         output_block, cache_block = _lines_at_once(view, machine, spec, threads, rooms)
-        if max_reached(axes, output_block) * rows * F32_BYTES > constants.MAX_OUTPUT_BLOCK_BYTES:
+        if max_reached(axes, output_block) * rows * F32_BYTES > shared.MAX_OUTPUT_BLOCK_BYTES:
             continue
         count = output_block_count(view, spec, output_block)
         height, many, _ = tiles(rows, spec.product.mr, spec.product.nr)
         tile_bytes = height * spec.product.position_bytes(view.k)
-        block = max(1, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // tile_bytes)
+        block = max(1, int(machine.l2_bytes * constants.PACKED_SHARE) // tile_bytes)
         loops = {"output_block": output_block, "cache_block": cache_block, "block": min(many, block)}
         yield Cut((count,), (claimed(count, threads),), threads, loops)
         return
@@ -40,9 +41,7 @@ def _lines_at_once(
     """
     lines, *inner = view.axes[spec.line :]
     width, phases = spec.product.width, len(lines.phases)
-    room = max(
-        constants.KN2ROW_MIN_POSITIONS, int(machine.l2_bytes * constants.KN2ROW_SHARE) // (rows_of(view) * F32_BYTES)
-    )
+    room = max(constants.MIN_POSITIONS, int(machine.l2_bytes * constants.SHARE) // (rows_of(view) * F32_BYTES))
     pieces, across = ceil(prod(axis.met for axis in inner) / (rooms * room)), list[int]()
     for at, axis in enumerate(inner, 1 - len(inner)):
         unit, parts = len(axis.phases), axis.parts
@@ -52,6 +51,6 @@ def _lines_at_once(
         pieces = ceil(pieces / ceil(axis.extent / across[-1]))
     in_line = max_reached(inner, across)
     together = max(1, min(room // max(1, in_line), ceil(lines.extent / phases / threads)))
-    packed = max(width, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // spec.product.position_bytes(view.k))
+    packed = max(width, int(machine.l2_bytes * constants.PACKED_SHARE) // spec.product.position_bytes(view.k))
     cache_block = ceil(min(packed, max(1, together * in_line)) / width) * width
     return (min(lines.extent, phases * together), *across), cache_block

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 from math import ceil, prod
 
-from convgrad.plan import constants
+from convgrad.plan import constants as shared
 from convgrad.plan.cost import Costs, Cut, on_threads_ns, pack_ns, store_ns
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.pairs import chain_adds
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL, STRIDED, TAPS, Operands
+from convgrad.plan.split_k import constants
 from convgrad.plan.split_k.cuts import cuts, lines_held
 from convgrad.plan.split_k.nest import WeightsNest, per_group
 from convgrad.plan.split_k.recipe import DEPTHWISE, KernelSpec, Operand
@@ -58,7 +59,7 @@ def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, 
     else:
         in_order = nest.conv.groups == 1 or (spec.body == DEPTHWISE and cut.parts[0] == 1)
         piece = largest[0] * spec.groups_a_panel * min(per_group(nest).values())
-    strided = 1.0 if in_order else 1 + constants.SEGMENT_BYTES / (piece * size)
+    strided = 1.0 if in_order else 1 + shared.SEGMENT_BYTES / (piece * size)
     halo = _halo(nest, chains)
     a, b = (halo if tensor == "src" else 1.0 for tensor in one.operands)
     _, a_parts, b_parts, taps, _ = cut.parts
@@ -74,7 +75,7 @@ def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, 
     share = prod(largest[:4]) / prod(cut.counts[:4]) * images
     time = on_threads_ns(machine, alone, share, cut, constants.IMBALANCE)
     time += machine.traffic_ns(cut.shared_bytes * (1 / cut.threads + constants.REMOTE_READ_FACTOR))
-    if cut.own_bytes * cut.threads + cut.shared_bytes > constants.MAX_SCRATCH_BYTES:
+    if cut.own_bytes * cut.threads + cut.shared_bytes > shared.MAX_SCRATCH_BYTES:
         time *= constants.SCRATCH_FACTOR
     return time
 
@@ -105,7 +106,7 @@ def _compute_ns(nest: WeightsNest, machine: Machine, spec: KernelSpec, operands:
         passed = 1 if spec.compact else spec.step
         cycles = steps * sum(n * _dense_cycles(machine, micro_tile.mr, nr, conv.taps, passed) for n, nr in widths)
         if spec.a.in_place and conv.taps > 1 and channels[a] > constants.SET_CONFLICT_CHANNELS:
-            cycles *= constants.SET_CONFLICT_FACTOR
+            cycles *= shared.SET_CONFLICT_FACTOR
     else:
         cycles = sum(n * _taps_cycles(nest, machine, spec, nr) for n, nr in widths)
     return ceil(conv.groups / spec.groups_a_panel) * ceil(channels[a] / micro_tile.mr) * cycles * machine.cycle_ns
@@ -128,7 +129,7 @@ def _taps_cycles(nest: WeightsNest, machine: Machine, spec: KernelSpec, nr: int)
     inner = conv.axes[-1]
     sums = micro_tile.taps * micro_tile.mr * nr
     loads = micro_tile.mr * (micro_tile.taps if spec.a.moves else 1) + nr * (1 if spec.a.moves else micro_tile.taps)
-    position = max(sums / 2, constants.LOAD_CYCLES * loads, constants.MIN_STEP_CYCLES) + constants.STEP_CYCLES
+    position = max(sums / 2, shared.LOAD_CYCLES * loads, shared.MIN_STEP_CYCLES) + shared.STEP_CYCLES
     passed = (spec.step - 1) * (micro_tile.mr + nr * spec.isa.lanes) * F32_BYTES / LINE_BYTES
     position += machine.l2_line_cycles * passed / constants.MAX_TAPS_IN_L1
     if sums > constants.TAPS_REGISTER_SHARE * spec.isa.registers:
@@ -141,9 +142,7 @@ def _taps_cycles(nest: WeightsNest, machine: Machine, spec: KernelSpec, nr: int)
     segments = conv.batch * _segments_met(conv.axes[:-1], micro_tile.outer_taps)
     tiles = ceil(inner.kernel / micro_tile.inner_taps)
     padded = sum(p > 0 for p in (inner.pad_begin, inner.pad_end)) * min(micro_tile.inner_taps - 1, inner.dst)
-    begin = (
-        constants.LINE_START_CYCLES + constants.SEGMENT_CYCLES * (1 + padded) + 0.5 * position * min(padded, inner.dst)
-    )
+    begin = constants.LINE_START_CYCLES + shared.SEGMENT_CYCLES * (1 + padded) + 0.5 * position * min(padded, inner.dst)
     pushes = (
         conv.batch
         * nest.chains
@@ -171,9 +170,9 @@ def _depthwise_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: K
         max(
             micro_tile.taps / 2,
             constants.DEPTHWISE_LOAD_FACTOR * machine.vector_load_cycles * loads,
-            constants.MIN_STEP_CYCLES,
+            shared.MIN_STEP_CYCLES,
         )
-        + constants.STEP_CYCLES
+        + shared.STEP_CYCLES
     )
     outer = ceil(prod(axis.kernel for axis in conv.axes[:-1]) / micro_tile.outer_taps)
     tiles = outer * ceil(inner.kernel / micro_tile.inner_taps)
@@ -213,7 +212,7 @@ def _pack_ns(machine: Machine, spec: KernelSpec, operand: Operand) -> float:
     spread = operand.width if spec.groups_in_lanes and operand.contiguous == CHANNELS else 0
     if spec.compact:
         return PACK_PAIRS_NS[operand.contiguous]
-    paired = constants.PACK_PAIR_NS if spec.step == 2 else 0
+    paired = shared.PACK_PAIR_NS if spec.step == 2 else 0
     return pack_ns(machine, operand.contiguous) + constants.PACK_SPREAD_NS * spread + paired
 
 

@@ -8,10 +8,10 @@ from math import ceil, gcd, prod
 from operator import le
 from typing import NamedTuple
 
-from convgrad.plan.constants import CACHE_WAYS, MAX_INDIRECTION_FACTOR, MAX_PACK_ALL_BYTES
 from convgrad.plan.cost import Cut
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.recipe import F32_BYTES, Operands
+from convgrad.plan.split_k.constants import CACHE_WAYS, MAX_INDIRECTION_FACTOR, MAX_PACK_ALL_BYTES
 from convgrad.plan.split_k.nest import WeightsNest, per_group
 from convgrad.plan.split_k.recipe import DEPTHWISE, KernelSpec, Parts
 from convgrad.plan.split_k.segments import tap_share

@@ -10,16 +10,16 @@ from dataclasses import replace
 from itertools import product
 from math import ceil, prod
 
-from convgrad.plan.constants import (
+from convgrad.plan.machine import ISAS, Isa
+from convgrad.plan.pairs import steps
+from convgrad.plan.recipe import CHANNELS, STRIDED, Operands
+from convgrad.plan.split_k.constants import (
     DEPTHWISE_MAX_OUTER_TAPS,
     FEWER_ROWS_WEIGHTS,
     MAX_ADDRESSES,
     MAX_B_READS,
     MAX_GROUP_CHANNELS,
 )
-from convgrad.plan.machine import ISAS, Isa
-from convgrad.plan.pairs import steps
-from convgrad.plan.recipe import CHANNELS, STRIDED, Operands
 from convgrad.plan.split_k.nest import WeightsNest, per_group, segments_of
 from convgrad.plan.split_k.operands import b_in_place, contiguous_axis, evenly_apart, readable_in_place
 from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, GROUPS, KernelSpec, MicroTileShape, Operand

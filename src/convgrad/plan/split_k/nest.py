@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from convgrad.cached import cached_property
-from convgrad.plan.constants import MAX_FOLDED_CHANNELS, SPARSE_POSITIONS
+from convgrad.plan.split_k.constants import MAX_FOLDED_CHANNELS, SPARSE_POSITIONS
 from convgrad.plan.tables import Ints, Strides, distinct
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import images_a_block, over_positions

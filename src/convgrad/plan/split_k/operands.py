@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from convgrad.formats import F32
-from convgrad.plan.constants import MAX_B_STRIDE_BYTES
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import CHANNELS, Operands, positions_axis
+from convgrad.plan.split_k.constants import MAX_B_STRIDE_BYTES
 from convgrad.plan.split_k.nest import WeightsNest, collapsed, per_group
 from convgrad.plan.split_k.recipe import KernelSpec, Operand
 from convgrad.spec.problem import Problem

@@ -10,11 +10,12 @@ from math import prod
 import numpy as np
 
 from convgrad.formats import FORMATS
-from convgrad.plan import constants, tree
+from convgrad.plan import tree
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import add_condition
 from convgrad.plan.recipe import SPATIAL
 from convgrad.plan.records import FLAGS, Record, addresses
+from convgrad.plan.split_k import constants
 from convgrad.plan.split_k.cuts import panels_of
 from convgrad.plan.split_k.nest import WeightsNest, per_group, segments_of, shortened
 from convgrad.plan.split_k.operands import OperandStrides, operands_of

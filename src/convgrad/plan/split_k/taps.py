@@ -17,8 +17,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.plan.constants import MIN_STORE_LINE
 from convgrad.plan.records import Record
+from convgrad.plan.split_k.constants import MIN_STORE_LINE
 from convgrad.plan.split_k.nest import WeightsNest
 from convgrad.plan.split_k.operands import OperandStrides
 from convgrad.plan.split_k.recipe import DEPTHWISE, KernelSpec

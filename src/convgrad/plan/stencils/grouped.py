@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from math import ceil, gcd, lcm
 
-from convgrad.plan import constants
 from convgrad.plan.forward_nest import OPERAND, ForwardNest
 from convgrad.plan.gemm.candidates import contiguous_axes
 from convgrad.plan.gemm.spec import SAME_TILE, GemmPlan, GemmSpec
@@ -15,6 +14,7 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
 from convgrad.plan.recipe import CHANNELS, STRIDED, Operands
 from convgrad.plan.regions import Parts
+from convgrad.plan.stencils import constants
 from convgrad.spec.order import BLOCK
 from convgrad.spec.problem import Problem
 

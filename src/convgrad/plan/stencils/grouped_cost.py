@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from math import ceil, prod
 
-from convgrad.plan import constants
+from convgrad.plan import constants as shared
 from convgrad.plan.forward_nest import ForwardNest
 from convgrad.plan.gemm.cost import Model
 from convgrad.plan.gemm.cuts import parts_of
 from convgrad.plan.machine import Machine
 from convgrad.plan.pairs import chain_adds
+from convgrad.plan.stencils import constants
 from convgrad.plan.stencils.grouped import GroupedStencilSpec
 from convgrad.plan.tiling import tiles
 
@@ -30,7 +31,7 @@ def _cycles(view: ForwardNest, machine: Machine, spec: GroupedStencilSpec, block
     regions = prod(len(parts) for parts in (*outer, last))
     if spec.shape.groups == spec.isa.lanes and spec.a_in_place and panels > 1:
         found *= constants.GROUPED_ALONE_FACTOR
-    return found * panels + constants.REGION_CYCLES * regions
+    return found * panels + shared.REGION_CYCLES * regions
 
 
 def _row_cycles(machine: Machine, spec: GroupedStencilSpec, rows: int, taps: int) -> float:
@@ -47,8 +48,8 @@ def _row_cycles(machine: Machine, spec: GroupedStencilSpec, rows: int, taps: int
         of_a_vector = ceil(stencil.groups * k_steps / spec.nr / spec.isa.lanes)
         loads = met * of_a_vector + (0 if held else products)
         spread = met * k_steps * of_a_vector if stencil.out_channels * stencil.in_channels > 1 else 0
-        found += times * (max(adds / 2, loads * constants.LOAD_CYCLES) + spread)
-    return found + constants.SEGMENT_CYCLES
+        found += times * (max(adds / 2, loads * shared.LOAD_CYCLES) + spread)
+    return found + shared.SEGMENT_CYCLES
 
 
 GROUPED_STENCIL = Model(_cycles, stores=True)

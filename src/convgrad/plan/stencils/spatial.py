@@ -17,12 +17,12 @@ from math import ceil, prod
 from typing import NamedTuple
 
 from convgrad.formats import BF16, F32, FORMATS
-from convgrad.plan import constants
 from convgrad.plan.forward_nest import OPERAND, ForwardNest
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
 from convgrad.plan.recipe import Chosen, Operands
 from convgrad.plan.regions import Part
+from convgrad.plan.stencils import constants
 from convgrad.spec.problem import Problem
 
 SPATIAL_STENCIL = "spatial stencil"  # the name of the loop nest

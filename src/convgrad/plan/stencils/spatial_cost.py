@@ -5,11 +5,12 @@ from __future__ import annotations
 from math import ceil, prod
 
 from convgrad.formats import FORMATS
-from convgrad.plan import constants
+from convgrad.plan import constants as shared
 from convgrad.plan.cost import Costs, Cut, Timed, claimed, on_threads_ns, share
 from convgrad.plan.forward_nest import ForwardNest
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import F32_BYTES, Operands
+from convgrad.plan.stencils import constants
 from convgrad.plan.stencils.spatial import SpatialStencilSpec
 from convgrad.spec.problem import Problem
 
@@ -41,4 +42,4 @@ def alone(problem: Problem, view: ForwardNest, machine: Machine, spec: SpatialSt
 def timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
     """Yield the predicted time and the cut of a spatial stencil: parts of the groups."""
     cut = Cut((view.groups,), (claimed(view.groups, threads),), threads, {})
-    yield on_threads_ns(machine, one.alone_ns, share(cut), cut, constants.POSITIONS_IMBALANCE), cut
+    yield on_threads_ns(machine, one.alone_ns, share(cut), cut, shared.POSITIONS_IMBALANCE), cut

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 from math import prod
 
-from convgrad.plan.constants import PREFETCH_MAX_LINE_BYTES
 from convgrad.plan.forward_nest import Along, ForwardNest
 from convgrad.plan.gemm.schedule import CALL, PAIRS
 from convgrad.plan.machine import LINE_BYTES
@@ -13,6 +12,7 @@ from convgrad.plan.pairs import add_condition
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.records import Record, addresses
 from convgrad.plan.regions import Part
+from convgrad.plan.stencils.constants import PREFETCH_MAX_LINE_BYTES
 from convgrad.plan.stencils.spatial import SpatialStencilPlan
 from convgrad.plan.tables import Schedule, Table, evenly, placed
 

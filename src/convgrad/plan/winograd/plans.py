@@ -8,10 +8,10 @@ from functools import lru_cache
 from itertools import product
 from math import prod
 
-from convgrad.plan import constants
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.recipe import F32_BYTES, Chosen
 from convgrad.plan.tables import placed
+from convgrad.plan.winograd import constants
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem, canonical_shape
@@ -190,9 +190,9 @@ def _rows(conv: Conv, algorithm: Algorithm, machine: Machine, threads: int) -> i
     down, across = algorithm.covering(conv)
     of_row = algorithm.points * across * (pitch(conv.src_channels) + pitch(conv.dst_channels))
     count, channels = conv.batch * down, max(conv.src_channels, conv.dst_channels)
-    near = max(1, int(machine.l2_bytes * constants.WINOGRAD_BLOCK_SHARE) // of_row)
-    minimum = -(-channels // (constants.WINOGRAD_CHANNELS_A_TILE * across))
-    wanted = near if near >= minimum else -(-constants.WINOGRAD_MIN_TILES // across)
+    near = max(1, int(machine.l2_bytes * constants.BLOCK_SHARE) // of_row)
+    minimum = -(-channels // (constants.CHANNELS_A_TILE * across))
+    wanted = near if near >= minimum else -(-constants.MIN_TILES // across)
     if count < wanted * threads:
         return 0
     blocks = -(-count // wanted)
@@ -203,7 +203,7 @@ def _results(conv: Conv, machine: Machine, threads: int) -> int:
     """Return the number of result channels in a cache block: whole vectors, so few that all threads have work."""
     lanes = machine.isa.lanes
     of_thread = -(-conv.dst_channels // threads)
-    return min(constants.WINOGRAD_RESULTS, -(-of_thread // lanes) * lanes)
+    return min(constants.RESULTS, -(-of_thread // lanes) * lanes)
 
 
 # -- backward weights --
@@ -257,11 +257,11 @@ def plan_weights(problem: Problem, machine: Machine, threads: int) -> WeightsPla
     src, dst = (algorithm.points * of_point(tiles, channels) for channels in (down, across))
     block, stored = (down, across), 1
     if _by_blocks(algorithm, turns, machine, down, across):
-        block, stored = (min(down, constants.WINOGRAD_BLOCK), min(across, constants.WINOGRAD_BLOCK)), turns.blocks
+        block, stored = (min(down, constants.BLOCK), min(across, constants.BLOCK)), turns.blocks
     sums = algorithm.points * of_point(*((conv.src_channels, conv.dst_channels) if several else block))
     shared, shared_bytes = placed(({"sums": turns.units * sums} if several else {}) | old_values(problem))
     values = turns.units * algorithm.points * conv.src_channels * conv.dst_channels
-    weights = values * constants.WINOGRAD_TRANSFORM_ADDS / machine.fma_per_ns / threads / 1e6
+    weights = values * constants.TRANSFORM_ADDS / machine.fma_per_ns / threads / 1e6
     return WeightsPlan(
         strategy="tiles", spec=None, operands=("src", "dst"), threads=threads, rounding_depth=height_of(problem),
         time_ms=problem.geometry.groups * (time + weights), algorithm=problem.algorithm, transforms=algorithm,
@@ -282,13 +282,13 @@ def _timed(
     """
     tiles, conv, taps = turns.each * turns.length, slices.conv, slices.axes[0].kernel
     for down, across in product(
-        _equal(slices.channels, constants.WINOGRAD_SRC_CHANNELS), _equal(conv.dst_channels, machine.isa.lanes)
+        _equal(slices.channels, constants.SRC_CHANNELS), _equal(conv.dst_channels, machine.isa.lanes)
     ):
         points, sums = tiles * (pitch(down) + pitch(across)), down * pitch(across)
         if _by_blocks(algorithm, turns, machine, down, across):
             sums = 0
-        multiply_adds = tiles * (down * across + constants.WINOGRAD_TRANSFORM_ADDS * (down + across))
-        if algorithm.points * (points + sums) > constants.WINOGRAD_TASK_SHARE * machine.l2_bytes:
+        multiply_adds = tiles * (down * across + constants.TRANSFORM_ADDS * (down + across))
+        if algorithm.points * (points + sums) > constants.TASK_SHARE * machine.l2_bytes:
             multiply_adds += 2 * (points + sums) * machine.fma_per_ns / machine.bytes_per_ns
         tasks = turns.units * taps * -(-slices.channels // down) * -(-conv.dst_channels // across)
         blocks = turns.blocks * algorithm.points * multiply_adds
@@ -298,8 +298,8 @@ def _timed(
 def _by_blocks(algorithm: Algorithm, turns: Turns, machine: Machine, down: int, across: int) -> bool:
     """Return whether a task transforms the tiles of all of its chains, and then has the sums of blocks of channels."""
     points = turns.blocks * turns.each * turns.length * (pitch(down) + pitch(across))
-    room = constants.WINOGRAD_UNIT_SHARE * machine.l2_bytes
-    return turns.units == 1 and max(down, across) > constants.WINOGRAD_BLOCK and algorithm.points * points <= room
+    room = constants.UNIT_SHARE * machine.l2_bytes
+    return turns.units == 1 and max(down, across) > constants.BLOCK and algorithm.points * points <= room
 
 
 def _equal(channels: int, each: int) -> list[int]:

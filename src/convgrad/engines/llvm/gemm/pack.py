@@ -16,7 +16,7 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.gemm.arguments import along, arguments
 from convgrad.engines.llvm.packing import Cells, Copy, in_pairs, nested
 from convgrad.engines.llvm.pairs import nothing_yet
-from convgrad.plan.constants import PREFETCH_WEIGHTS_BYTES
+from convgrad.plan.gemm.constants import PREFETCH_WEIGHTS_BYTES
 from convgrad.plan.gemm.schedule import LINE
 from convgrad.plan.gemm.spec import GemmSpec
 from convgrad.plan.machine import LINE_BYTES

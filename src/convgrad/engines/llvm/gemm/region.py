@@ -13,7 +13,7 @@ from convgrad.engines.llvm.gemm.arguments import along, arguments
 from convgrad.engines.llvm.gemm.segments import COUNTED
 from convgrad.engines.llvm.microkernel import by_width
 from convgrad.engines.llvm.pairs import pairs_allowed
-from convgrad.plan.constants import PREFETCH_MAX_TILE_BYTES, PREFETCH_PANELS
+from convgrad.plan.gemm.constants import PREFETCH_MAX_TILE_BYTES, PREFETCH_PANELS
 from convgrad.plan.gemm.schedule import CHAIN, PART
 from convgrad.plan.gemm.spec import NEXT_BLOCK, SAME_TILE, GemmSpec
 from convgrad.plan.recipe import F32_BYTES

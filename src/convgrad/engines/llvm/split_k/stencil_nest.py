@@ -11,8 +11,8 @@ from convgrad.engines.llvm.arguments import Named, going
 from convgrad.engines.llvm.emit import Module, Value
 from convgrad.engines.llvm.split_k.nest import Nest, combine_after, nest, trees, when_all_ended
 from convgrad.engines.llvm.split_k.stencil import depthwise, first_group
-from convgrad.plan.constants import DEPTHWISE_PANELS
 from convgrad.plan.recipe import F32_BYTES
+from convgrad.plan.split_k.constants import DEPTHWISE_PANELS
 from convgrad.plan.split_k.recipe import KernelSpec
 from convgrad.plan.split_k.segments import SEGMENT
 from convgrad.plan.split_k.taps import taps_record

@@ -12,8 +12,8 @@ from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
 from convgrad.engines.llvm.microkernel import Values, multiply_add, outer_product, sum_names
 from convgrad.engines.llvm.split_k.segment import Segment
-from convgrad.plan.constants import PREFETCH_POSITIONS
 from convgrad.plan.recipe import F32_BYTES
+from convgrad.plan.split_k.constants import PREFETCH_POSITIONS
 from convgrad.plan.split_k.recipe import KernelSpec
 from convgrad.plan.split_k.schedule import ARGUMENTS
 from convgrad.plan.split_k.segments import SEGMENT

@@ -12,9 +12,9 @@ from convgrad.engines.llvm.gemm.arguments import along, arguments
 from convgrad.engines.llvm.packing import bias, nested
 from convgrad.engines.llvm.pairs import minimum, nothing_yet, pairs_allowed
 from convgrad.engines.llvm.stencils.spatial_tile import OMITTED, WHOLE, ZEROS, SpatialTile, outer_parts
-from convgrad.plan.constants import PREFETCH_BLOCKS
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
+from convgrad.plan.stencils.constants import PREFETCH_BLOCKS
 from convgrad.plan.stencils.spatial import SpatialStencilSpec
 from convgrad.plan.stencils.spatial_schedule import PART, TASK
 

@@ -32,9 +32,9 @@ from convgrad.engines.llvm.winograd.vectors import (
     walk,
     whole,
 )
-from convgrad.plan.constants import PREFETCH_ROWS
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.plan.recipe import TAPS as BY_TAPS
+from convgrad.plan.winograd.constants import PREFETCH_ROWS
 from convgrad.plan.winograd.plans import Slices, of_point, pitch
 from convgrad.spec.winograd.algorithms import Algorithm
 

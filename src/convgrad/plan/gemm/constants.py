@@ -1,0 +1,31 @@
+"""Constants of the cost model and limits of the GEMM."""
+
+from __future__ import annotations
+
+from convgrad.plan.constants import Count, Rate
+
+SET_CONFLICT_BYTES = Count(1024, "bytes", "strides that are multiples of this use few sets of a cache")
+MIN_EXPONENT_NS = Rate(0.015, "ns", "search for the minimum exponent, per element that is read in place")
+MICRO_TILE_ROW_CYCLES = Rate(6.0, "cycles", "start and store of a micro-tile's row, per panel")
+PANELS_SHARE = Rate(0.5, "of the second cache", "maximum weights that are packed at a time")
+PANELS_BYTES = Count(16 << 20, "bytes", "maximum weights that are packed at a time, if A is packed again for each part")
+PANEL_L2_MISS_FACTOR = Rate(0.5, "times", "additional time per second cache by which a panel exceeds its share")
+PANELS_READ_FACTOR = Rate(2.0, "times", "time to read panels of B from a shared cache, compared with other data")
+PASS_SHARE = Rate(0.4, "of the second cache", "weights that all micro-tiles of a region use in one pass")
+MAX_OPEN_SUMS_BYTES = Count(4 << 20, "bytes", "maximum sums that wait in scratch between passes")
+OUTPUT_BLOCK_SHARE = Rate(0.25, "of the second cache", "maximum A that an output block reads")
+SPATIAL_BLOCK_SHARE = Rate(0.5, "of the second cache", "the same, if packing transposes positions of A")
+PACK_TOGETHER = Count(64, "positions", "minimum positions that a task packs, if A is packed once")
+PACK_TOGETHER_BYTES = Count(1 << 16, "bytes", "packed A of a task, if A is packed once")
+FAR_COPY_FACTOR = Rate(4.0, "times", "time to write and read packed A that exceeds the second cache")
+PACK_ONCE_LINES = Count(4096, "lines", "maximum separate lines of an A that is packed once")
+PAIR_SPLIT_FACTOR = Rate(1.03, "times", "time if a kernel splits bf16 pairs in A in place, compared with f32")
+COLLECTED_STORE_FACTOR = Rate(0.2, "times", "store of an output that is collected, compared with rows of a micro-tile")
+MAX_B_READS_POSITIONS = Count(4, "tiles", "maximum micro-tiles that read the same B in place")
+PREFETCH_MAX_TILE_BYTES = Count(128, "bytes", "maximum bytes per K that are prefetched for the next micro-tile")
+DISTANT_LINE_FACTOR = Rate(4.0, "times", "load of an L2 line if rows are in different pages, compared with others")
+PREFETCH_PANELS = Count(2, "panels", "distance at which the first micro-tile of a panel of positions prefetches B")
+MIN_OUTPUT_BLOCK_TILES = Count(4, "tiles", "minimum micro-tiles of an output block along the axis that they run along")
+SMALL_KERNEL_ROWS = Count(8, "rows", "rows of the kernel for small problems; more compile twice as long")
+INNER_AXIS_FACTOR = Rate(1.02, "times", "an inner axis is preferred up to this waste, compared with the least")
+PREFETCH_WEIGHTS_BYTES = Count(512, "bytes", "distance at which packing prefetches weights that it transposes")
