@@ -10,15 +10,15 @@ import pytest
 
 from tests.support.places import SOURCES
 
-TOTAL = 442_431  # tokens of all rooms
+TOTAL = 442_473  # tokens of all rooms
 BUDGETS = {  # tokens by room: a folder without the folders in it
     ".": 10_656, "bench": 8_007, "cases": 29_253, "cli": 21_764, "cli/parsers": 2_970, "dask": 5_742,
-    "engines": 9_259, "engines/cuda": 9_207, "engines/llvm": 30_329, "engines/llvm/gemm": 10_720,
+    "engines": 9_292, "engines/cuda": 9_207, "engines/llvm": 30_317, "engines/llvm/gemm": 10_720,
     "engines/llvm/kn2row": 5_346, "engines/llvm/split_k": 11_016, "engines/llvm/stencils": 7_943,
-    "engines/llvm/winograd": 15_344, "files": 5_258, "functional": 17_129, "graph": 15_051, "jax": 10_614,
+    "engines/llvm/winograd": 15_344, "files": 5_258, "functional": 17_136, "graph": 15_051, "jax": 10_620,
     "libraries": 2_921, "plan": 10_544, "plan/cuda": 6_763, "plan/gemm": 8_736, "plan/kn2row": 4_591,
     "plan/split_k": 14_117, "plan/stencils": 4_762, "plan/winograd": 2_247, "scale": 11_837, "spec": 23_753,
-    "spec/winograd": 9_997, "testing": 4_717, "torch": 23_597, "torch/training": 17_239, "verify": 31_234,
+    "spec/winograd": 9_997, "testing": 4_717, "torch": 23_605, "torch/training": 17_239, "verify": 31_234,
     "verify/diagnose": 17_952, "verify/judge": 8_024, "verify/judge/statistics": 5_529, "verify/probe": 8_263,
 }  # fmt: skip
 SLACK = 200  # tokens by which a room may be smaller than its budget

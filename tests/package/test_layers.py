@@ -208,7 +208,7 @@ def test_forks_wait_for_what_is_imported_or_cached_later() -> None:
     for module, path in MODULES.items():
         text = path.read_text()
         if not module.startswith("cli."):
-            assert not re.search(r"^ +(from|import) convgrad\b.*PLC0415", text, re.MULTILINE), f"{path}: use loaded"
+            assert not re.search(r"^ +(from|import) convgrad\b.*PLC0415", text, re.MULTILINE), f"{path}: use Later"
         assert not re.search(
             r"import .*cached_property$|functools\.cached_property\(", text.replace(OURS, ""), re.MULTILINE
         )

@@ -14,7 +14,7 @@ from convgrad.engines import products
 from convgrad.engines.engine import Call, Engine, Strides
 from convgrad.engines.numpy import NUMPY
 from convgrad.engines.settings import accuracy, count, selection, tuning
-from convgrad.engines.starting import loaded
+from convgrad.engines.starting import Later
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import Format
 from convgrad.plan.reach import unsupported
@@ -25,19 +25,21 @@ from convgrad.spec.winograd import choice as chosen
 from convgrad.spec.winograd.choice import DIRECT, with_algorithm
 
 if TYPE_CHECKING:
+    from convgrad.engines.llvm import engine as llvm_engine
     from convgrad.engines.llvm.engine import LlvmEngine
+    from convgrad.plan import passes
     from convgrad.plan.machine import Machine
     from convgrad.plan.recipe import Chosen
+else:  # they load LLVM
+    llvm_engine, passes = Later("convgrad.engines.llvm.engine"), Later("convgrad.plan.passes")
 
 Array = NDArray[Any]
 REMEMBERED = 256  # cached calls
-PASSES = "convgrad.plan.passes"  # loaded with the kernels
 
 
 def generated() -> LlvmEngine:
     """Return the generated engine. Its module is imported at the first call, because it loads LLVM."""
-    engine: LlvmEngine = loaded("convgrad.engines.llvm.engine").LLVM
-    return engine
+    return llvm_engine.LLVM
 
 
 class Row(NamedTuple):
@@ -114,17 +116,14 @@ def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> C
 
     Plans for this machine are measured if ``tune`` is in force.
     """
-    passes = loaded(PASSES)
     if tuning() and machine is machine_of(problem):
         return generated().measured_plan(problem, count(threads))
-    planned: Chosen = passes.plan(problem, passes.dense_view(problem), machine, count(threads))
-    return planned
+    return passes.plan(problem, passes.dense_view(problem), machine, count(threads))
 
 
 def scratch_of(problem: Problem, chosen: Chosen) -> int:
     """Return the bytes of scratch memory that all threads of a plan of ``plan_of`` use together."""
-    taken: int = loaded(PASSES).scratch_bytes(problem, chosen)
-    return taken
+    return passes.scratch_bytes(problem, chosen)
 
 
 def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> Choice:

@@ -6,12 +6,17 @@ import sys
 import threading
 from collections.abc import Callable
 from ctypes import addressof
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from convgrad.engines import openmp, pool, scratch, settings
 from convgrad.engines.addresses import Words, words
-from convgrad.engines.starting import loaded
-from convgrad.engines.team import WAIT, work
+from convgrad.engines.starting import Later
+from convgrad.engines.team import work
+
+if TYPE_CHECKING:
+    from convgrad.engines.llvm import wait
+else:
+    wait = Later("convgrad.engines.llvm.wait")
 
 PAGE_BYTES = 4096  # scratch is a multiple of a page, so that two threads share no page
 
@@ -68,7 +73,6 @@ def _run_by_team(kernel: Any, arguments: Words, scratch_bytes: int, threads: int
     if there == 1:
         work(kernel, addressof(arguments), scratch_bytes)
         return
-    wait = loaded(WAIT)
     # ``each`` keeps the function alive: if two threads compile the function at once, the cache drops one of them.
     found, each = _found(), wait.region()
     step = -(-scratch_bytes // PAGE_BYTES) * PAGE_BYTES

@@ -120,3 +120,21 @@ def loaded(name: str) -> Any:
     """Import a module and return it. Forks wait for the import, so that no child inherits a partly loaded module."""
     with _loading:
         return run_on_large_stack(partial(import_module, name))
+
+
+class Later:
+    """A module that is imported when an attribute of it is first read.
+
+    Type checkers and editors need the import, too, so that they know the attributes:
+
+        if TYPE_CHECKING:
+            from convgrad.engines.llvm import added
+        else:
+            added = Later("convgrad.engines.llvm.added")
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(loaded(self._name), attribute)

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from convgrad.engines import scratch
 from convgrad.engines.addresses import Words
-from convgrad.engines.starting import loaded
+from convgrad.engines.starting import Later
 from convgrad.plan.constants import CALLER_LOOKS
 
 if TYPE_CHECKING:
-    from convgrad.engines.llvm.wait import Waiting
+    from convgrad.engines.llvm import wait
+else:
+    wait = Later("convgrad.engines.llvm.wait")  # needed if there is a driver, because it loads LLVM
 
 # The last three arguments of a driver: how many threads will run it, how many run it, and whether it must stop.
 PENDING, ACTIVE, STOP = -3, -2, -1
 _give_way: Callable[[], None] = getattr(os, "sched_yield", partial(time.sleep, 0))  # Windows has no sched_yield
-WAIT = "convgrad.engines.llvm.wait"  # loaded if there is a driver, because it loads LLVM
 LOOK_S = 0.02  # the interval at which a waiting caller checks for signals
 
 
@@ -32,10 +33,9 @@ def work(kernel: Any, arguments: int, scratch_bytes: int) -> None:
     del memory
 
 
-def waiting() -> Waiting:
+def waiting() -> wait.Waiting:
     """Return the compiled functions by which threads wait for work and for each other."""
-    found: Waiting = loaded(WAIT).compiled()
-    return found
+    return wait.compiled()
 
 
 class Team:

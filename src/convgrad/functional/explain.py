@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from convgrad import engines, formats
 from convgrad.engines import Choice
-from convgrad.engines.starting import loaded
+from convgrad.engines.starting import Later
 from convgrad.float_environment import in_default_environment
 from convgrad.functional.call import check_options, problem_from_shapes
 from convgrad.functional.partials import SUMMED, why_no_order
@@ -22,9 +22,11 @@ from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
 from convgrad.words import counted, duration
 
 if TYPE_CHECKING:
+    from convgrad.functional import in_words
     from convgrad.plan.recipe import Chosen
+else:
+    in_words = Later("convgrad.functional.in_words")  # needed for texts only
 
-IN_WORDS = "convgrad.functional.in_words"  # needed for texts only
 WIDTH = 10
 
 
@@ -77,7 +79,7 @@ class Explanation:
         rounded = f" before the result is rounded to {output}" if output.unit > sums.unit else ""
         if not self.problem.algorithm:
             return f"{self.error_factor:.3g} sum |x||y|{rounded}"
-        norms, constant, tiles = loaded(IN_WORDS).norms(self.problem), kappa(self.problem), self.problem.algorithm
+        norms, constant, tiles = in_words.norms(self.problem), kappa(self.problem), self.problem.algorithm
         return f"{self.error_factor:.3g} {norms}{rounded}: kappa = {constant:.4g}, of tiles of {tiles}"
 
     def __str__(self) -> str:
@@ -88,7 +90,7 @@ class Explanation:
         shapes = [f"{t} {shape_words(from_canonical(canonical_shape(geometry, t), layout))}" for t, layout in tensors]
         nominal, needed = nominal_flops(geometry), needed_flops(geometry)
         rows = [
-            *loaded(IN_WORDS).in_words(problem),
+            *in_words.in_words(problem),
             ("shapes", f"of the underlying convolution: {', '.join(shapes)}"),
             ("work", f"{nominal / 1e9:.4g} GFLOP, {needed / 1e9:.4g} without padding; {moved / 1e6:.4g} MB"),
             ("intensity", f"{nominal / max(moved, 1):.4g} operations per byte"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import finalize
 
 import numpy as np
@@ -18,7 +18,7 @@ from convgrad import arrays, libraries
 from convgrad.engines.addresses import address_of
 from convgrad.engines.cuda import driver
 from convgrad.engines.engine import Strides
-from convgrad.engines.starting import loaded
+from convgrad.engines.starting import Later
 from convgrad.errors import UnsupportedError
 from convgrad.libraries import dlpack
 from convgrad.libraries.cuda_interface import read
@@ -28,11 +28,17 @@ from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
 
+if TYPE_CHECKING:
+    from convgrad.engines.cuda import engine
+    from convgrad.plan.cuda import plan, vectors
+else:  # they load LLVM and planners
+    engine, plan, vectors = (
+        Later(f"convgrad.{name}") for name in ("engines.cuda.engine", "plan.cuda.plan", "plan.cuda.vectors")
+    )
+
 Array = NDArray[Any]
 
 REMEMBERED = 256  # cached calls
-# These modules are loaded at the first call, because they load LLVM and planners.
-_ENGINE, _VECTORS = "convgrad.engines.cuda.engine", "convgrad.plan.cuda.vectors"
 
 
 class Seen(NamedTuple):
@@ -123,7 +129,7 @@ class _Kernels:
     """The kernels of a problem on a device, and their table in the device's memory."""
 
     def __init__(self, problem: Problem, strides: Strides, number: int, aligned: bool) -> None:
-        self._call = loaded(_ENGINE).DeviceCall(problem, strides, number, aligned)
+        self._call = engine.DeviceCall(problem, strides, number, aligned)
         self._device: driver.Device = self._call.device
         self._table = self._device.copied(self._call.table)
         finalize(self, self._device.free, self._table).atexit = False
@@ -142,9 +148,8 @@ def _add(problem: Problem, operands: tuple[Array, ...], result: Array, number: i
     device, (stream, *others) = driver.device(number), streams
     strides = (*[array.strides for array in operands], result.transpose(problem.output_order).strides)
     addresses, out = [address_of(array) for array in operands], address_of(result)
-    engine = loaded(_ENGINE)
     nothing = unsupported(problem)
-    if nothing and (why_not := engine.refusal(problem, strides)):
+    if nothing and (why_not := plan.refusal(problem, strides)):
         raise UnsupportedError(f"{problem.operator}: {why_not}")
     if nothing and ("bias" in problem.operands or problem.accumulate or not result.flags.c_contiguous):
         raise UnsupportedError(
@@ -159,5 +164,5 @@ def _add(problem: Problem, operands: tuple[Array, ...], result: Array, number: i
             if nothing:
                 device.fill_with_zeros(out, result.nbytes, stream)
             else:
-                aligned = loaded(_VECTORS).are_aligned(problem, (*addresses, out))
+                aligned = vectors.are_aligned(problem, (*addresses, out))
                 _kernels(problem, strides, number, aligned).add(addresses, out, stream)

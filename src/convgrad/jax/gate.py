@@ -10,11 +10,15 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from convgrad.engines.starting import loaded
+from convgrad.engines.starting import Later
 from convgrad.jax.frame import CANCELLED, Api, ErrorArguments, Frame
+
+if TYPE_CHECKING:
+    from convgrad.engines.llvm import isas, jit
+else:  # they load LLVM
+    isas, jit = Later("convgrad.engines.llvm.isas"), Later("convgrad.engines.llvm.jit")
 
 LOOK_S = 0.0005  # seconds between two checks whether all threads have left the gate
 NOTHING = 1  # the initial value of the slot for the handler's answer; answers are addresses
@@ -25,7 +29,7 @@ Answers = ctypes.CFUNCTYPE(None, ctypes.POINTER(Frame), ctypes.POINTER(ctypes.c_
 class Gate:
     """Compiled code that calls a handler until the gate is shut; afterwards the code returns an error."""
 
-    def __init__(self, isa: Any, jit: ModuleType, handler: Any) -> None:
+    def __init__(self, isa: Any, handler: Any) -> None:
         self.words = (ctypes.c_int64 * 2)()  # is the gate shut; number of threads in it
         self.error = ErrorArguments(ctypes.sizeof(ErrorArguments), None, _REFUSAL, CANCELLED)
         self.handler = handler
@@ -51,8 +55,8 @@ class Gate:
 
 def gate(handler: Any) -> Gate | None:
     """Return a gate for a handler; None if this system cannot run code that is generated at run time."""
-    isa = loaded("convgrad.engines.llvm.engine").isas.isa()
-    return isa and Gate(isa, loaded("convgrad.engines.llvm.jit"), handler)
+    isa = isas.isa()
+    return Gate(isa, handler) if isa else None
 
 
 def _module(shut: int, error: int, handler: int) -> str:

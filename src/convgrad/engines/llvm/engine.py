@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.execute import Executable, Planner, executable, predicted
 from convgrad.engines.pools import helped
 from convgrad.engines.settings import tuning
-from convgrad.engines.starting import loaded
+from convgrad.engines.starting import Later
 from convgrad.formats import Format, of_dtype
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.passes import dense_strides
@@ -22,12 +22,16 @@ from convgrad.plan.recipe import Chosen
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 
+if TYPE_CHECKING:
+    from convgrad.engines.llvm import added, samples, tune
+    from convgrad.engines.llvm.winograd import run
+else:  # imported when a call first needs them
+    added, samples, tune, run = (
+        Later(f"convgrad.engines.llvm.{name}") for name in ("added", "samples", "tune", "winograd.run")
+    )
+
 Array = NDArray[Any]
 Made = Executable | Any  # or a prepared call of Winograd
-# These modules are loaded when a call first needs them.
-WINOGRAD, ADDED, SAMPLES, TUNE = (
-    f"convgrad.engines.llvm.{name}" for name in ("winograd.run", "added", "samples", "tune")
-)
 
 
 class LlvmEngine:
@@ -62,22 +66,21 @@ class LlvmEngine:
     def norms2(self, problem: Problem, operands: Sequence[Array], out: Array, threads: int) -> None:
         """Write the squared norm of each sample's gradient into ``out``, while the gradient is in a cache."""
         if len(out):
-            loaded(SAMPLES).norms2(problem, operands, out, self.machine(), threads)
+            samples.norms2(problem, operands, out, self.machine(), threads)
 
     def squares(self, rows: Array) -> Array:
         """Return the squared norm of each row of a dense f32 array."""
-        found: Array = loaded(SAMPLES).squares_of(_isa(), rows)
-        return found
+        return samples.squares_of(_isa(), rows)
 
     def scale(self, data: Array, factors: Array, out: Array, threads: int) -> None:
         """Compute out[n] = data[n] * factors[n] in f32 in one pass over memory."""
         fmt = of_dtype(data.dtype)
         assert fmt is not None, "operands are of a format"
-        loaded(SAMPLES).scale(data.astype(fmt.dtype, copy=False), fmt, factors, out, _isa(), threads)
+        samples.scale(data.astype(fmt.dtype, copy=False), fmt, factors, out, _isa(), threads)
 
     def add_up(self, terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) -> None:
         """Write the sum of dense f32 arrays, added from the first to the last, into ``out`` with the usual epilogue."""
-        loaded(ADDED).add_up(_isa(), terms, out, fmt.name, accumulate)
+        added.add_up(_isa(), terms, out, fmt.name, accumulate)
 
     def machine(self) -> Machine:
         """Return the description of this machine with the instruction set in force."""
@@ -146,13 +149,12 @@ def _isa() -> Isa:
 
 def _planner() -> Planner:
     """Return the planner in force: by the cost model, or by measurement."""
-    planner: Planner = loaded(TUNE).fastest if tuning() else predicted
-    return planner
+    return tune.fastest if tuning() else predicted
 
 
 def _made(isa: Isa, problem: Problem, strides: Strides, threads: int, planner: Planner) -> Made:
     if problem.algorithm:
-        return loaded(WINOGRAD).tiled(problem, strides, isas.machine(isa), threads)
+        return run.tiled(problem, strides, isas.machine(isa), threads)
     return executable(problem, strides, isas.machine(isa), threads, planner)
 
 

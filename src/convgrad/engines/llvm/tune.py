@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from math import inf
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from convgrad.engines.engine import Strides
 from convgrad.engines.llvm import object_cache
 from convgrad.engines.llvm.execute import Executable, tabled
 from convgrad.engines.settings import kernel_directory
-from convgrad.engines.starting import loaded
+from convgrad.engines.starting import Later
 from convgrad.float_environment import in_default_environment
 from convgrad.host import cpu_model
 from convgrad.plan.constants import MAX_KERNELS_PLANNED
@@ -29,6 +29,11 @@ from convgrad.plan.passes import plan, plans, view_of
 from convgrad.plan.recipe import Chosen, Rejected
 from convgrad.spec.problem import Problem, canonical_shapes
 from convgrad.words import duration
+
+if TYPE_CHECKING:
+    from numpy import random
+else:
+    random = Later("numpy.random")
 
 CUTS = 2  # divisions of the work that are timed per kernel
 MAX_PLANS = 8  # that are timed
@@ -109,7 +114,7 @@ def _time_ms(call: Executable, operands: Sequence[NDArray[Any]], out: NDArray[An
 
 def _arrays(problem: Problem, strides: Strides) -> list[NDArray[Any]]:
     """Return canonical arrays of these strides: random operands, and an output of zeros."""
-    rng, last = loaded("numpy.random").default_rng(0), len(problem.operands)
+    rng, last = random.default_rng(0), len(problem.operands)
     made: list[NDArray[Any]] = []
     for number, (shape, steps) in enumerate(zip(canonical_shapes(problem), strides, strict=True)):
         dtype = (problem.output_format if number == last else problem.operand_format).dtype
