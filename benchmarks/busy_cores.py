@@ -18,7 +18,7 @@ from others import busy
 from rows import asked, write_rows
 
 from convgrad.bench.harness import settle
-from convgrad.bench.suites import Case, cases
+from convgrad.bench.suites import TimedCase, cases
 from convgrad.bench.work import make_work, ours
 from convgrad.engines.settings import count
 from convgrad.host import cpu_model, usable_cores
@@ -44,7 +44,9 @@ def block(call: Callable[[], object], calls: int) -> list[float]:
     return times
 
 
-def measured(problems: Sequence[Case], others: Sequence[int], threads: int, calls: int) -> dict[tuple[int, int], Any]:
+def measured(
+    problems: Sequence[TimedCase], others: Sequence[int], threads: int, calls: int
+) -> dict[tuple[int, int], Any]:
     """Return the times of every problem's calls, by its place and the number of other processes."""
     made = [ours(make_work(case), threads).call for case in problems]
     found: dict[tuple[int, int], list[float]] = {(n, at): [] for n in others for at in range(len(made))}
@@ -58,7 +60,7 @@ def measured(problems: Sequence[Case], others: Sequence[int], threads: int, call
     return found
 
 
-def rows(problems: Sequence[Case], others: Sequence[int], threads: int, calls: int) -> list[dict[str, Any]]:
+def rows(problems: Sequence[TimedCase], others: Sequence[int], threads: int, calls: int) -> list[dict[str, Any]]:
     """Return a row for every problem and number of other processes; all are held against the first number's."""
     found, made = measured(problems, others, threads, calls), []
     for at, case in enumerate(problems):

@@ -20,7 +20,7 @@ from rows import asked, write_rows
 import convgrad
 from convgrad import engines
 from convgrad.bench.harness import settle
-from convgrad.bench.suites import Case, cases, names, suite
+from convgrad.bench.suites import TimedCase, cases, names, suite
 from convgrad.bench.work import make_work
 from convgrad.host import core_count, cpu_model
 
@@ -37,7 +37,7 @@ def sample_ms(work: Any, threads: int, loops: int, tuned: bool) -> float:
         return 1e3 * (time.perf_counter() - begin) / loops
 
 
-def row(case: Case, threads: int) -> dict[str, Any]:
+def row(case: TimedCase, threads: int) -> dict[str, Any]:
     """Return the figures of a problem."""
     work, machine = make_work(case), engines.machine_of(case.problem)
     assert machine is not None, "kernels are timed"

@@ -23,7 +23,7 @@ from convgrad.plan.gemm.spec import GemmPlan, TransposedGemmPlan
 from convgrad.plan.kn2row.spec import Kn2rowPlan
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.passes import dense_view, tables
-from convgrad.plan.split_k.recipe import Plan
+from convgrad.plan.split_k.recipe import SplitKPlan
 from convgrad.plan.stencils.grouped import GroupedStencilPlan
 from convgrad.plan.stencils.spatial import SpatialStencilPlan
 from convgrad.plan.tables import Schedule
@@ -73,7 +73,7 @@ def caught(problem: Problem, isa: Isa) -> str:
     return f"{values} tables {_tables(made)} numbers {_numbers(made)} ir {_ir(plan.spec)}"
 
 
-def _values(plan: Plan, made: Schedule) -> str:
+def _values(plan: SplitKPlan, made: Schedule) -> str:
     spec, tile, (a, b) = plan.spec, plan.spec.micro_tile, plan.operands
     operands = (("rows", a, spec.a), ("lanes", b, spec.b))
     words = {
@@ -142,7 +142,7 @@ def _planes_values(plan: SpatialStencilPlan, made: Schedule) -> str:
 
 
 VALUES: dict[type, Callable[[Any, Schedule], str]] = {
-    Plan: _values, GemmPlan: _data_values, TransposedGemmPlan: _data_values, GroupedStencilPlan: _data_values,
+    SplitKPlan: _values, GemmPlan: _data_values, TransposedGemmPlan: _data_values, GroupedStencilPlan: _data_values,
     Kn2rowPlan: _products_values, SpatialStencilPlan: _planes_values,
 }  # fmt: skip
 

@@ -19,14 +19,14 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """The position of an array in a file: the file's path, and the offset in bytes of the array's first element."""
 
     file: str
     first: int
 
 
-class Place(NamedTuple):
+class FilePlace(NamedTuple):
     """The position of an array in a file that is identified by its device and inode.
 
     ``first`` is the offset in bytes of the array's first element. ``is_shared`` is whether a write to the array changes
@@ -57,13 +57,13 @@ def _owner(array: Any) -> Any:
     return array
 
 
-def part_of(array: object) -> Part | None:
+def part_of(array: object) -> FilePart | None:
     """Return the position of an array in the file that NumPy has mapped; None if no file with a name is mapped."""
     owner = _memmap_of(array)
     if owner is None or not owner.filename:
         return None
     assert isinstance(array, np.ndarray), "a view of a memmap is an array"
-    return Part(os.path.realpath(str(owner.filename)), address_of(array) - address_of(owner) + owner.offset)
+    return FilePart(os.path.realpath(str(owner.filename)), address_of(array) - address_of(owner) + owner.offset)
 
 
 def _memmap_of(array: object) -> np.memmap[Any, Any] | None:
@@ -93,34 +93,34 @@ def seen_from(out: Array, operands: Mapping[str, Array]) -> Mapping[str, Array]:
     }
 
 
-def _moved(operand: Array, out: Array, to: Place, place: Place | None) -> Array:
+def _moved(operand: Array, out: Array, to: FilePlace, place: FilePlace | None) -> Array:
     if place is None or place[:2] != to[:2]:
         return operand
     return array_at(address_of(out) + place.first - to.first, operand.shape, operand.strides, operand.dtype)
 
 
-def _by_address(arrays: Sequence[Array]) -> list[Place | None]:
+def _by_address(arrays: Sequence[Array]) -> list[FilePlace | None]:
     """Return the places of arrays in files, from Linux's list of maps, which includes deleted files."""
-    places: list[Place | None] = [None] * len(arrays)
+    places: list[FilePlace | None] = [None] * len(arrays)
     addresses = [address_of(array) for array in arrays]
     for line in Path("/proc/self/maps").read_bytes().splitlines():
         first, end = (int(each, 16) for each in line[: line.index(b" ")].split(b"-"))
         for at, address in enumerate(addresses):
             if first <= address < end:
                 _, access, offset, device, inode, *_ = line.split(maxsplit=5)
-                place = Place(device.decode(), int(inode), int(offset, 16) + address - first, access.endswith(b"s"))
+                place = FilePlace(device.decode(), int(inode), int(offset, 16) + address - first, access.endswith(b"s"))
                 places[at] = place if place.inode else None  # an inode of 0: memory without a file
     return places
 
 
-def _by_name(arrays: Sequence[Array]) -> list[Place | None]:
+def _by_name(arrays: Sequence[Array]) -> list[FilePlace | None]:
     """Return the places of arrays in files that NumPy has mapped; None for other arrays and deleted files."""
-    places: list[Place | None] = []
+    places: list[FilePlace | None] = []
     for array in arrays:
         part, owner = part_of(array), _memmap_of(array)
         if part is None or owner is None or not Path(part.file).exists():
             places.append(None)
             continue
         status = os.stat(part.file)
-        places.append(Place(str(status.st_dev), status.st_ino, part.first, owner.mode != "c"))
+        places.append(FilePlace(str(status.st_dev), status.st_ino, part.first, owner.mode != "c"))
     return places

@@ -17,7 +17,7 @@ import pytest
 from convgrad.bench import suites
 from convgrad.bench.agreement import agree, judge, middle
 from convgrad.bench.figures import Series, fastest, geometric_mean, ratio
-from convgrad.bench.harness import BUDGET_S, Outcome, measure
+from convgrad.bench.harness import BUDGET_S, TimedOutcome, measure
 from convgrad.bench.measure import FmaPeak, fma_ir, read_bandwidth, read_ir, vector_bytes
 from convgrad.bench.peers import PEERS, Peer, contenders, find_peers
 from convgrad.bench.report import COLUMNS, conditions, heading, line, row, summary
@@ -182,7 +182,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Work], Any]], P
     return enter
 
 
-def outcome_of(text: str, *peers: Peer, repeat: int = 2) -> Outcome:
+def outcome_of(text: str, *peers: Peer, repeat: int = 2) -> TimedOutcome:
     (case,) = suites.cases("tiny", [text])
     return measure(case, peers, 1, repeat)
 
@@ -263,7 +263,7 @@ def made_up(name: str, ours_ms: float, torch_ms: tuple[float, float]) -> dict[st
     (case,) = suites.cases("tiny", [TINY])
     peers = {"torch": tuple(Series(f"torch {i}", 9.0, (ms, ms)) for i, ms in enumerate(torch_ms))}
     ours = Series("convgrad", 7.0, (ours_ms, ours_ms))
-    outcome = Outcome(case, problem(TINY), "numpy", 10**8, 9 * 10**7, 10**6, ours, peers, (100.0, 200.0), True)
+    outcome = TimedOutcome(case, problem(TINY), "numpy", 10**8, 9 * 10**7, 10**6, ours, peers, (100.0, 200.0), True)
     return {**row(outcome, ROOFS), "name": name}
 
 

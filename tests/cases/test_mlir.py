@@ -13,7 +13,7 @@ from convgrad import cases
 from convgrad.cases import NoCaseError, hlo, mlir
 from convgrad.cases.case import Case
 from convgrad.cases.hlo_text import Convolution, Type
-from convgrad.cases.mlir_text import Module
+from convgrad.cases.mlir_text import MlirText
 from convgrad.cases.place import Place
 from convgrad.errors import ConvgradError, FileError, NotationError
 from convgrad.graph.limits import Limits
@@ -173,7 +173,7 @@ FORMS: dict[str, Callable[[Convolution], str]] = {
 
 
 def parsed(text: str) -> Convolution:
-    module = Module(text)
+    module = MlirText(text)
     [statement] = module.statements()
     return mlir.read_statement(module, statement, lambda position: Place("here", 1, position + 1))
 

@@ -20,7 +20,7 @@ from convgrad import cli, errors
 from convgrad.cli import main
 from convgrad.cli.console import complain, say
 from convgrad.cli.exits import EXIT_CODES, UsageError, code_of
-from convgrad.cli.progress import Progress
+from convgrad.cli.progress import ProgressLine
 
 COMMANDS = Path(cli.__file__).parent
 OURS = sorted(errors.ConvgradError.__subclasses__(), key=lambda kind: kind.__name__)
@@ -138,7 +138,7 @@ def test_progress_on_a_terminal_that_was_closed(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(sys, "stdout", Gone())
     monkeypatch.setattr("convgrad.cli.progress.FIRST_AFTER_S", 0)
-    with Progress("a"):
+    with ProgressLine("a"):
         while not Gone.tried:
             pass
 

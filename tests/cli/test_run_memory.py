@@ -17,7 +17,7 @@ import pytest
 
 from convgrad import files
 from convgrad.cli import main
-from convgrad.cli.progress import Progress
+from convgrad.cli.progress import ProgressLine
 from tests.support.children import HANG_S
 
 SAME = ["--attr", "strides=1,1", "--attr", "dilations=1,1", "--attr", "auto_pad=same_upper"]
@@ -65,7 +65,7 @@ def test_pieces_write_the_same_file(name: str, ending: str, folder: Path, capsys
     assert sorted(path.name for path in folder.iterdir() if "pieces" in path.name) == [f"pieces{file}"], key
 
 
-def interrupted_after_3(self: Progress, label: str) -> None:
+def interrupted_after_3(self: ProgressLine, label: str) -> None:
     """Interrupt after three pieces, as Ctrl-C does."""
     if " 3 of " in label:
         raise KeyboardInterrupt
@@ -78,7 +78,7 @@ def test_interrupted_and_gone_on_with(
     command = ["run", *RUNS[name], "--memory", MEMORY[name], "-o", output, "--checkpoint", "kept", "--threads", "1"]
     assert main(["run", *RUNS[name], "-o", f"whole-{output}"]) == 0
     with monkeypatch.context() as patch:
-        patch.setattr(Progress, "relabel", interrupted_after_3)
+        patch.setattr(ProgressLine, "relabel", interrupted_after_3)
         assert main(command) == 130
     assert capsys.readouterr().err.splitlines() == [
         "convgrad: interrupted",
@@ -99,7 +99,7 @@ def test_interrupted_and_gone_on_with(
 def test_only_a_checkpoint_is_left(
     end: signal.Signals, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Progress, "relabel", lambda *_: signal.raise_signal(end))
+    monkeypatch.setattr(ProgressLine, "relabel", lambda *_: signal.raise_signal(end))
     before, there = signal.getsignal(signal.SIGTERM), set(folder.iterdir())
     command = ["run", *RUNS["forward"], "--memory", "12kB", "-o", "out.npy", "--threads", "1"]
     assert main(command) == 130

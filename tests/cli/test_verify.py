@@ -22,7 +22,7 @@ from convgrad import cases as readers
 from convgrad.cases.case import Arrays, Case
 from convgrad.cli import progress as showing
 from convgrad.cli.verify_again import reproducer
-from convgrad.cli.verify_cases import Unread, cases_of, pose
+from convgrad.cli.verify_cases import UnreadSources, cases_of, pose
 from convgrad.formats import FORMATS
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.spec.operators import OPERATORS
@@ -134,7 +134,9 @@ def test_json_has_all_of_a_verdict(said: Run) -> None:
     *each, last = values(out)
     assert (code, last["summary"], last["cases"], last["judged"]) == (1, {"ok": 3, "wrong": 2}, 5, 5)
     assert [one["outcome"] for one in each] == ["wrong", "ok", "ok", "ok", "wrong"]
-    posed = pose(cases_of(options("cases.txt"), DEFAULT_LIMITS, Unread())[0], options("cases.txt"), DEFAULT_LIMITS)
+    posed = pose(
+        cases_of(options("cases.txt"), DEFAULT_LIMITS, UnreadSources())[0], options("cases.txt"), DEFAULT_LIMITS
+    )
     inputs, attributes = arguments(posed.call)
     verdict = check(posed.case.operator, np.zeros(posed.call.problem.output_shape, np.float32), *inputs, **attributes)
     one = each[0]
@@ -169,7 +171,7 @@ def test_lines_take_the_place_of_the_progress_on_a_terminal(monkeypatch: pytest.
     terminal.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setattr(showing, "FIRST_AFTER_S", 0.0)
-    with showing.Progress("first") as progress:
+    with showing.ProgressLine("first") as progress:
         progress.relabel("17/1000 16 ok")
         while "17/1000" not in terminal.getvalue():
             time.sleep(0.01)
@@ -184,13 +186,13 @@ def test_a_heartbeat_where_no_terminal_is(silent: bool, monkeypatch: pytest.Monk
     beats: list[str] = []
     monkeypatch.setattr(showing, "PIPED_EVERY_S", 0.01)
     monkeypatch.setattr(showing, "complain", beats.append)
-    with showing.Progress("1/9 1 ok", silent, heartbeat=True) as progress:
+    with showing.ProgressLine("1/9 1 ok", silent, heartbeat=True) as progress:
         progress(0.25)
         while len(beats) < 3:
             time.sleep(0.01)
     assert re.fullmatch(r"convgrad: 1/9 1 ok  25%  \d+ s", beats[-1])
     beats.clear()
-    with showing.Progress("1/9 1 ok", silent):
+    with showing.ProgressLine("1/9 1 ok", silent):
         time.sleep(0.05)
     assert beats == []
 
@@ -283,7 +285,7 @@ def test_any_case_is_named_again_with_the_same_operands(op: Any) -> None:
         assert (program, command) == ("convgrad", "verify")
         again = options(*words)
         assert (again.height, again.accumulation, again.seed) == ([3, 4], "bf16", seed)
-        (same,) = cases_of(again, DEFAULT_LIMITS, Unread())
+        (same,) = cases_of(again, DEFAULT_LIMITS, UnreadSources())
         first, second = (pose(c, o, DEFAULT_LIMITS).call for c, o in ((case, given), (same, again)))
         assert first.problem == second.problem
         for name, array in first.taken.items():
@@ -297,7 +299,7 @@ def test_a_tolerance_is_printed_for_every_case(said: Run) -> None:
     code, out, _ = said("cases.txt", "--print-tolerance", "--json", "--height", 9)
     given = options("cases.txt")
     expected = []
-    for case in cases_of(given, DEFAULT_LIMITS, Unread()):
+    for case in cases_of(given, DEFAULT_LIMITS, UnreadSources()):
         posed = pose(case, given, DEFAULT_LIMITS).call
         expected.append(tolerance(posed, declared(case.operator, case.operand_format, height=9)))
     found = [(one["atol"], one["rtol"]) for one in values(out)]

@@ -22,7 +22,7 @@ import dask.array as da
 from dask._task_spec import Task
 
 import convgrad.dask
-from convgrad.dask.blocks import Blocks
+from convgrad.dask.blocks import ArrayBlocks
 from convgrad.dask.chunks import cuts, ends_of, summed, written
 from convgrad.dask.tasks import Sum
 
@@ -89,7 +89,7 @@ def test_boxes_of_a_result_tile_it_in_any_chunks() -> None:
 
 def test_a_region_is_read_of_the_blocks_that_it_meets() -> None:
     """Of each what is there, in order; blocks of no extent are met by none."""
-    read = Blocks(((3, 0, 4, 5), (2, 2))).read((slice(2, 8), slice(0, 2)))
+    read = ArrayBlocks(((3, 0, 4, 5), (2, 2))).read((slice(2, 8), slice(0, 2)))
     assert [part.block for part in read.parts] == [(0, 0), (2, 0), (3, 0)]
     assert [part.within[0] for part in read.parts] == [slice(2, 3), slice(0, 4), slice(0, 1)]
     assert [part.is_whole for part in read.parts] == [False, True, False]

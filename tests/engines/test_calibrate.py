@@ -12,7 +12,7 @@ import pytest
 import convgrad
 from campaigns import speeds as campaign
 from convgrad.engines.llvm import calibrate, isas, speeds
-from convgrad.engines.llvm.calibrate import PROBLEMS, Sample, fitted
+from convgrad.engines.llvm.calibrate import PROBLEMS, TimedPlan, fitted
 from convgrad.host import cache_bytes
 from convgrad.notation import problem
 from convgrad.plan.choose import predicted_ms
@@ -32,7 +32,7 @@ def invented(seed: int, machine: Machine) -> Machine:
     return replace(machine, **{name: getattr(machine, name) * by for name, by in zip(SPEEDS, factors, strict=True)})
 
 
-def samples(machine: Machine) -> list[Sample]:
+def samples(machine: Machine) -> list[TimedPlan]:
     """The times that plans would take on a machine."""
     found = []
     for line in PROBLEMS:
@@ -40,7 +40,7 @@ def samples(machine: Machine) -> list[Sample]:
         view = dense_view(one)
         for each in plans(one, view, machine, 1, 1):
             ms = predicted_ms(one, view, machine, each) - machine.call_ns / 1e6
-            found.append(Sample(one, view, each, ms))
+            found.append(TimedPlan(one, view, each, ms))
     return found
 
 

@@ -19,8 +19,8 @@ from convgrad.plan.gemm.spec import GemmSpec, TransposedGemmSpec
 from convgrad.plan.kn2row.spec import Kn2rowSpec
 from convgrad.plan.machine import ISAS
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED
-from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, GROUPS, KernelSpec, MicroTileShape, Operand
-from convgrad.plan.stencils.spatial import Footprint, SpatialStencilSpec, Taps
+from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, GROUPS, MicroTileShape, Operand, SplitKSpec
+from convgrad.plan.stencils.spatial import Footprint, PhaseTaps, SpatialStencilSpec
 from tests.support.engine_helpers import HOST
 from tests.support.places import GOLDEN
 from tests.support.tiers import tiers
@@ -28,16 +28,16 @@ from tests.support.tiers import tiers
 
 def spec_of(
     isa: str, rows: int, vectors: int, fmt: str = "f32", axis: str = CHANNELS, place: bool = False
-) -> KernelSpec:
+) -> SplitKSpec:
     x, y = Operand(axis, 1, rows, place, moves=True), Operand(axis, 1, vectors * ISAS[isa].lanes)
-    return KernelSpec(ISAS[isa], fmt, fmt, GEMM, MicroTileShape(rows, vectors), x, y)
+    return SplitKSpec(ISAS[isa], fmt, fmt, GEMM, MicroTileShape(rows, vectors), x, y)
 
 
-def spec_under(isa: str, tile: MicroTileShape, lanes: str, fmt: str = "f32", axis: str = CHANNELS) -> KernelSpec:
+def spec_under(isa: str, tile: MicroTileShape, lanes: str, fmt: str = "f32", axis: str = CHANNELS) -> SplitKSpec:
     """The kernel of a tile of some taps; of groups, as many channels of each as the tile has."""
     width = tile.nr if lanes == GROUPS else tile.nr * ISAS[isa].lanes
     x, y = Operand(axis, 1, tile.mr, moves=True), Operand(axis, 1, width)
-    return KernelSpec(ISAS[isa], fmt, fmt, GEMM, tile, x, y, lanes)
+    return SplitKSpec(ISAS[isa], fmt, fmt, GEMM, tile, x, y, lanes)
 
 
 WEIGHTS = {CHANNELS: CHANNELS_OUT, SPATIAL: CHANNELS_IN, STRIDED: STRIDED}
@@ -55,9 +55,9 @@ def products_spec(isa: str, fmt: str, axis: str) -> Kn2rowSpec:
     return Kn2rowSpec(product, fmt, 4, 2, axis)
 
 
-def depthwise_of(isa: str, tile: MicroTileShape, slide: int, fmt: str = "f32") -> KernelSpec:
+def depthwise_of(isa: str, tile: MicroTileShape, slide: int, fmt: str = "f32") -> SplitKSpec:
     x, y = Operand(CHANNELS, 1, 1, in_place=True, moves=True), Operand(CHANNELS, 1, 1, in_place=True)
-    return KernelSpec(ISAS[isa], fmt, fmt, DEPTHWISE, tile, x, y, GROUPS, slide=slide)
+    return SplitKSpec(ISAS[isa], fmt, fmt, DEPTHWISE, tile, x, y, GROUPS, slide=slide)
 
 
 def test_golden_loop() -> None:
@@ -107,7 +107,9 @@ def test_no_symbol_from_outside(isa: str, fmt: str, half: int) -> None:
     stencils = (depthwise_of(isa, MicroTileShape(1, 1, 3, 3), slide, fmt) for slide in (0, 1))
     positions = (data_spec(isa, 5, 2, fmt, axis) for axis in (CHANNELS, SPATIAL, STRIDED))
     products = (products_spec(isa, fmt, axis) for axis in (CHANNELS, SPATIAL, STRIDED))
-    footprint = Footprint((Taps(0, 1, 3, 0, 1, 1),), (Taps(0, 2, 2, 0, 1, 1), Taps(1, 2, 1, 0, 1, 1)), (1, 3, 3), 2)
+    footprint = Footprint(
+        (PhaseTaps(0, 1, 3, 0, 1, 1),), (PhaseTaps(0, 2, 2, 0, 1, 1), PhaseTaps(1, 2, 1, 0, 1, 1)), (1, 3, 3), 2
+    )
     planes = (SpatialStencilSpec(ISAS[isa], fmt, fmt, 4, 2, 2, 1, footprint),)
     for spec in list(chain(packed, stencils, positions, products, planes))[half::2]:
         text = jit.assembly(module_of(spec), ISAS[isa])
@@ -134,7 +136,7 @@ def inner_loops(text: str, function: str) -> list[list[str]]:
 @pytest.mark.parametrize("k", [3, 8])
 def test_the_spatial_stencil_spills_few_vectors(k: int, stride: int) -> None:
     """If a row of taps is one block of IR, LLVM spills a vector per five or six multiply-adds with stride 2."""
-    taps = Taps(0, 1, 3, 0, stride, 1)
+    taps = PhaseTaps(0, 1, 3, 0, stride, 1)
     spec = SpatialStencilSpec(ISAS["avx512"], "f32", "f32", 4, 8, 1, 2, Footprint((taps,), (taps,), (1, 3, 3), k))
     text = jit.assembly(module_of(spec), ISAS["avx512"], "znver5")
     multiply_adds, spills = (len(re.findall(e, text)) for e in (r"vfmadd\w+", r"\(%rsp\).*%zmm|%zmm\d+, .*\(%rsp\)"))
@@ -238,7 +240,7 @@ def spills(text: str, vectors: int) -> list[str]:
     return [line for line in loop if re.search(stack, line)]
 
 
-def compiled_for(isa: str, cpu: str, spec: KernelSpec, capfd: pytest.CaptureFixture[str]) -> tuple[str, set[str]]:
+def compiled_for(isa: str, cpu: str, spec: SplitKSpec, capfd: pytest.CaptureFixture[str]) -> tuple[str, set[str]]:
     """Return the tile's assembly, and what the whole object wants from outside; LLVM must know the processor."""
     machine = jit.target_machine(ISAS[isa], cpu)
     assert "not a recognized processor" not in capfd.readouterr().err, f"LLVM has no processor {cpu}"
@@ -315,7 +317,7 @@ def test_functions_are_compiled_one_by_one(isa: str) -> None:
 def test_an_error_while_generating_reaches_the_caller_and_is_not_kept() -> None:
     spec = spec_of(HOST[0], 4, 1, "f16", STRIDED)
 
-    def fail(_: KernelSpec) -> str:
+    def fail(_: SplitKSpec) -> str:
         raise RuntimeError("no text")
 
     with pytest.raises(RuntimeError, match="no text"):
@@ -326,7 +328,7 @@ def test_an_error_while_generating_reaches_the_caller_and_is_not_kept() -> None:
 def test_two_generators_make_two_kernels_of_one_specification() -> None:
     spec = spec_of(HOST[0], 2, 1, "bf16", STRIDED)
 
-    def same(given: KernelSpec) -> str:
+    def same(given: SplitKSpec) -> str:
         return module_of(given)
 
     assert jit.compile(spec, same) is not jit.compile(spec, module_of)

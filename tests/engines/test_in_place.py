@@ -15,7 +15,7 @@ from convgrad.engines.llvm.execute import executable_of
 from convgrad.formats import FORMATS
 from convgrad.notation import problem
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.split_k.recipe import Plan
+from convgrad.plan.split_k.recipe import SplitKPlan
 from convgrad.spec import exact_result
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order
@@ -58,17 +58,17 @@ DENSE = (  # few channels, whose other operand is read in place
 )
 
 
-def strips_of(one: Problem, operands: list[Array], isa: str, l2_bytes: int = 1 << 20) -> list[Plan]:
+def strips_of(one: Problem, operands: list[Array], isa: str, l2_bytes: int = 1 << 20) -> list[SplitKPlan]:
     plans = plans_for(one, operands, empty(one), ISAS[isa], l2_bytes=l2_bytes)
     return [plan for plan in plans if plan.strategy == "depthwise"]
 
 
-def dense_in_place(one: Problem, operands: list[Array], isa: str, l2_bytes: int) -> list[Plan]:
+def dense_in_place(one: Problem, operands: list[Array], isa: str, l2_bytes: int) -> list[SplitKPlan]:
     plans = plans_for(one, operands, empty(one), ISAS[isa], l2_bytes=l2_bytes)
     return [plan for plan in plans if plan.spec.b.in_place and not plan.spec.groups_in_lanes]
 
 
-def in_parts(plan: Plan, parts: int) -> Plan:
+def in_parts(plan: SplitKPlan, parts: int) -> SplitKPlan:
     """The plan on two threads, its batch in parts; its groups in two where there are so many panels."""
     others = (1 + parts % 2, 1, 1, 1) if plan.strategy == "depthwise" else plan.parts[:-1]
     return replace(plan, parts=(*others, parts), threads=2)

@@ -13,7 +13,7 @@ from convgrad.engines.llvm.execute import executable_of
 from convgrad.formats import FORMATS, Format
 from convgrad.notation import problem
 from convgrad.plan.machine import ISAS
-from convgrad.plan.split_k.recipe import GEMM, Plan
+from convgrad.plan.split_k.recipe import GEMM, SplitKPlan
 from convgrad.spec import exact_result
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
@@ -154,7 +154,7 @@ LARGER = (
 EDGES = (0, 1, 2, 5, -3, -2, -1)
 
 
-def plans_of_several_taps(one: Problem, operands: list[Array], isa: str) -> list[Plan]:
+def plans_of_several_taps(one: Problem, operands: list[Array], isa: str) -> list[SplitKPlan]:
     """Return plans whose tiles have several taps, unlike one another."""
     plans = plans_for(one, operands, empty(one), ISAS[isa], l2_bytes=1 << 14)
     by_kind = {

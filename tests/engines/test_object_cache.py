@@ -22,7 +22,7 @@ from convgrad import disk, engines, host
 from convgrad.cli import info
 from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm import added, jit, object_cache
-from convgrad.engines.llvm.object_cache import LINE, SUFFIX, Store
+from convgrad.engines.llvm.object_cache import LINE, SUFFIX, KernelStore
 from convgrad.engines.settings import kernel_directory
 from convgrad.errors import FileError, InvalidAttributeError
 from convgrad.plan.machine import ISAS, Isa, Machine
@@ -111,7 +111,7 @@ def test_a_damaged_file_is_replaced(kernels: Path, damage: str, at: int) -> None
 
 
 def test_a_file_under_another_name_is_not_used(tmp_path: Path) -> None:
-    store = Store(tmp_path / "kernels")
+    store = KernelStore(tmp_path / "kernels")
     store.write(NAME, OBJECTS)
     assert store.read(NAME) == OBJECTS
     only(store.directory).rename(store.directory / ("1" * 64 + SUFFIX))
@@ -150,7 +150,7 @@ def test_what_others_may_write_is_refused(kernels: Path, what: str, monkeypatch:
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
 def test_one_warning_for_all_files_of_a_directory(kernels: Path) -> None:
-    store = Store(kernels)
+    store = KernelStore(kernels)
     for at in range(3):
         store.write(f"{at:064}", OBJECTS)
     for path in kernels.iterdir():
@@ -196,7 +196,7 @@ def test_a_home_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_right_digest_of_incomplete_code(rest: bytes, tmp_path: Path) -> None:
     text = LINE + hashlib.sha256(NAME.encode() + rest).digest() + rest
     (tmp_path / (NAME + SUFFIX)).write_bytes(text)
-    assert Store(tmp_path).read(NAME) is None
+    assert KernelStore(tmp_path).read(NAME) is None
 
 
 @pytest.mark.parametrize("error", [errno.EROFS, errno.ENOSPC, errno.EACCES])
@@ -223,8 +223,8 @@ def test_where_no_directory_can_be_kernels_are_compiled(tmp_path: Path) -> None:
 def test_the_least_recently_used_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only of the cache's own files, of which an interrupted write may have left some."""
     names = [f"{at:064}" for at in range(6)]
-    Store(tmp_path).write(names[0], OBJECTS)
-    store, size = Store(tmp_path), only(tmp_path).stat().st_size
+    KernelStore(tmp_path).write(names[0], OBJECTS)
+    store, size = KernelStore(tmp_path), only(tmp_path).stat().st_size
     monkeypatch.setattr(object_cache, "MAX_BYTES", 5 * size)
     monkeypatch.setattr(object_cache, "PRUNED_BYTES", 3 * size)
     (tmp_path / "mine").write_bytes(bytes(10 * size))

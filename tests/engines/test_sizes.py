@@ -14,7 +14,7 @@ from convgrad.engines import numpy as by_numpy
 from convgrad.engines.llvm import execute, jit
 from convgrad.engines.llvm.execute import Executable
 from convgrad.functional.call import prepare
-from convgrad.plan.split_k.recipe import KernelSpec
+from convgrad.plan.split_k.recipe import SplitKSpec
 from convgrad.spec.geometry import forward_extent
 from tests.support.engine_helpers import Array
 from tests.support.tiers import then_long
@@ -53,11 +53,11 @@ def new_sizes(seed: int, kernel: int, count: int) -> Iterator[tuple[Array, Array
 )
 def test_a_new_size_compiles_nothing(kernel: int, data_format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most 8 kernels for 1,000 sizes of a layer class: channels, taps, types and layouts."""
-    compiled: list[KernelSpec] = []
-    used: dict[KernelSpec, int] = {}
+    compiled: list[SplitKSpec] = []
+    used: dict[SplitKSpec, int] = {}
     make = execute.tabled
 
-    def generate(spec: KernelSpec) -> str:
+    def generate(spec: SplitKSpec) -> str:
         compiled.append(spec)
         return execute_module(spec)
 

@@ -11,7 +11,7 @@ import pytest
 from convgrad.engines.llvm import isas
 from convgrad.formats import FORMATS
 from convgrad.plan.machine import ISAS, Isa
-from convgrad.plan.split_k.recipe import Plan
+from convgrad.plan.split_k.recipe import SplitKPlan
 from convgrad.plan.stencils.spatial import SpatialStencilPlan
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
@@ -48,7 +48,7 @@ def output(one: Problem, order: tuple[int, ...], fill: Array, gap: int) -> tuple
     return memory, out
 
 
-def different(plans: list[Plan]) -> list[Plan]:
+def different(plans: list[SplitKPlan]) -> list[SplitKPlan]:
     """Return the cheapest plan of each way to go through the output."""
     return list(
         {

@@ -117,7 +117,7 @@ def test_an_interrupt_while_scratch_is_made(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_memory_that_threads_share_is_nobody_elses() -> None:
-    shared = kept_memory.Shared()
+    shared = kept_memory.SharedScratch()
     first, second = shared.take(100), shared.take(100)
     assert not np.shares_memory(first, second)
     shared.give_back(second)

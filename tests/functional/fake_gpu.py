@@ -12,7 +12,7 @@ import pytest
 
 from convgrad.engines.addresses import address_of
 from convgrad.engines.cuda import driver, engine
-from convgrad.engines.cuda.driver import PROTOTYPES, Driver, Function
+from convgrad.engines.cuda.driver import PROTOTYPES, DeviceFunction, Driver
 from convgrad.functional import on_gpu
 from tests.support import emulated
 from tests.support.engine_helpers import Array
@@ -145,7 +145,7 @@ def fake_gpu() -> Iterator[FakeGpu]:
         loaded = Driver(gpu.library())
         patch.setattr(driver, "_loaded", lambda: loaded)
         patch.setattr(driver, "_devices", {})
-        patch.setattr(engine, "_function", lambda device, spec: Function(FakeKernel(spec), spec.threads, 0))  # type: ignore[arg-type]
+        patch.setattr(engine, "_function", lambda device, spec: DeviceFunction(FakeKernel(spec), spec.threads, 0))  # type: ignore[arg-type]
         on_gpu._kernels.cache_clear()
         yield gpu
         on_gpu._kernels.cache_clear()

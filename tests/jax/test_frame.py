@@ -28,7 +28,7 @@ NAMES = {
     "XLA_FFI_Buffer": frame.Buffer,
     "XLA_FFI_Args": frame.Buffers,
     "XLA_FFI_Rets": frame.Buffers,
-    "XLA_FFI_Attrs": frame.Attributes,
+    "XLA_FFI_Attrs": frame.FfiAttributes,
     "XLA_FFI_CallFrame": frame.Frame,
 }
 WORDS = {"size_t": 8, "int64_t": 8, "int": 4, "uint32_t": 4, "XLA_FFI_Handler_Traits": 4}

@@ -10,16 +10,16 @@ import pytest
 
 from tests.support.places import SOURCES
 
-TOTAL = 442_473  # tokens of all rooms
+TOTAL = 400_360  # tokens of all rooms
 BUDGETS = {  # tokens by room: a folder without the folders in it
-    ".": 10_656, "bench": 8_007, "cases": 29_253, "cli": 21_764, "cli/parsers": 2_970, "dask": 5_742,
-    "engines": 9_292, "engines/cuda": 9_207, "engines/llvm": 30_317, "engines/llvm/gemm": 10_720,
-    "engines/llvm/kn2row": 5_346, "engines/llvm/split_k": 11_016, "engines/llvm/stencils": 7_943,
-    "engines/llvm/winograd": 15_344, "files": 5_258, "functional": 17_136, "graph": 15_051, "jax": 10_620,
-    "libraries": 2_921, "plan": 10_544, "plan/cuda": 6_763, "plan/gemm": 8_736, "plan/kn2row": 4_591,
-    "plan/split_k": 14_117, "plan/stencils": 4_762, "plan/winograd": 2_247, "scale": 11_837, "spec": 23_753,
-    "spec/winograd": 9_997, "testing": 4_717, "torch": 23_605, "torch/training": 17_239, "verify": 31_234,
-    "verify/diagnose": 17_952, "verify/judge": 8_024, "verify/judge/statistics": 5_529, "verify/probe": 8_263,
+    ".": 9_780, "bench": 7_282, "cases": 26_842, "cli": 20_128, "cli/parsers": 2_627, "dask": 5_199, "engines": 8_605,
+    "engines/cuda": 8_320, "engines/llvm": 27_255, "engines/llvm/gemm": 9_443, "engines/llvm/kn2row": 4_707,
+    "engines/llvm/split_k": 9_794, "engines/llvm/stencils": 7_069, "engines/llvm/winograd": 13_274, "files": 4_879,
+    "functional": 15_271, "graph": 13_983, "jax": 9_500, "libraries": 2_647, "plan": 9_417, "plan/cuda": 6_151,
+    "plan/gemm": 7_849, "plan/kn2row": 4_082, "plan/split_k": 12_735, "plan/stencils": 4_372, "plan/winograd": 2_050,
+    "scale": 10_855, "spec": 21_303, "spec/winograd": 8_918, "testing": 4_286, "torch": 20_688,
+    "torch/training": 15_647, "verify": 28_599, "verify/diagnose": 16_433, "verify/judge": 7_501,
+    "verify/judge/statistics": 5_134, "verify/probe": 7_735,
 }  # fmt: skip
 SLACK = 200  # tokens by which a room may be smaller than its budget
 NOT_COUNTED = {
@@ -41,10 +41,10 @@ def skipped(text: str) -> set[int]:
 
 
 def tokens(text: str) -> int:
-    """Return the number of tokens of a module, without comments, docstrings, imports and layout."""
+    """Return the number of tokens of a module, without comments, docstrings, imports, layout and commas."""
     lines = skipped(text)
     return sum(
-        token.type not in NOT_COUNTED and token.start[0] not in lines
+        token.type not in NOT_COUNTED and token.string != "," and token.start[0] not in lines
         for token in tokenize.generate_tokens(StringIO(text).readline)
     )
 

@@ -92,3 +92,14 @@ def test_words_of_identifiers(room: str) -> None:
 @pytest.mark.parametrize("text", ["def climb(): ...", "self.exchanged", "f(role=1)", "from plan import rates"])
 def test_the_check_bites(text: str) -> None:
     assert len(refused(text)) == 1
+
+
+def test_a_name_of_a_class_has_one_meaning() -> None:
+    """The errors of convgrad.torch are those of convgrad that are PyTorch's, too, so they have the same names."""
+    names: dict[str, list[str]] = {}
+    for path in SOURCES.rglob("*.py"):
+        if path != SOURCES / "torch" / "errors.py":
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    names.setdefault(node.name, []).append(str(path.relative_to(SOURCES)))
+    assert {name: paths for name, paths in names.items() if len(paths) > 1} == {}

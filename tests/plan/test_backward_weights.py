@@ -13,7 +13,7 @@ from convgrad.plan.choose import plan
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.split_k.constants import PREFETCH_TRANSPOSE_BYTES
 from convgrad.plan.split_k.nest import WeightsNest, segments_of, weights_nest
-from convgrad.plan.split_k.recipe import Plan
+from convgrad.plan.split_k.recipe import SplitKPlan
 from convgrad.plan.split_k.schedule import schedule
 from convgrad.plan.tree import DIGIT_BITS, chains, chains_of_leaves, levels_of
 from convgrad.spec.chains import tree
@@ -26,7 +26,7 @@ from tests.support.helpers import assert_same_bits
 AVX512, AVX2 = Machine(ISAS["avx512"]), Machine(ISAS["avx2"])
 
 
-def best(line: str, machine: Machine = AVX512, threads: int = 1) -> tuple[Plan, WeightsNest]:
+def best(line: str, machine: Machine = AVX512, threads: int = 1) -> tuple[SplitKPlan, WeightsNest]:
     one = problem(line)
     conv = one.geometry
     assert isinstance(conv, Conv)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convgrad.plan.regions import Part, parts, phases, uncut
+from convgrad.plan.regions import AxisPart, parts, phases, uncut
 from convgrad.spec.geometry import Axis
 from tests.support.helpers import within
 
@@ -32,7 +32,7 @@ def existing(axis: Axis, role: str) -> Met:
     return met
 
 
-def said(part: Part) -> Met:
+def said(part: AxisPart) -> Met:
     """What a part says that its positions meet."""
     numbers = product(enumerate(part.positions), enumerate(part.taps))
     return {(q, k): part.met + a * part.by_position + b * part.by_tap for (a, q), (b, k) in numbers}

@@ -16,7 +16,7 @@ from convgrad.spec.chains import fma_f32, sum_in_order
 from convgrad.spec.order import (
     BLOCK,
     FAN_IN,
-    Order,
+    SumOrder,
     height_of,
     images_a_block,
     last_additions,
@@ -29,7 +29,7 @@ from convgrad.spec.order import (
 EXTENTS = st.lists(st.integers(1, 40), min_size=1, max_size=3)
 
 
-def lengths(order: Order) -> list[int]:
+def lengths(order: SumOrder) -> list[int]:
     """The lengths of a unit's blocks."""
     return np.diff([*order.begins(), order.unit_terms]).tolist()
 
@@ -50,7 +50,7 @@ def blocks_by_definition(lines: int, length: int) -> list[int]:
 
 @given(st.integers(0, 3), st.integers(0, 600), st.one_of(st.integers(0, 40), st.integers(0, 1100)), st.booleans())
 def test_blocks_are_whole_lines_or_parts_of_one(units: int, lines: int, length: int, pairs: bool) -> None:
-    order, expected = Order(units, lines, length, pairs), blocks_by_definition(lines, length)
+    order, expected = SumOrder(units, lines, length, pairs), blocks_by_definition(lines, length)
     assert lengths(order) == expected
     assert order.blocks == len(expected)
     assert order.terms == units * sum(expected)
@@ -72,7 +72,7 @@ def test_pairs_are_taken_second_first(length: int, pairs: bool) -> None:
     listed = list(range(length))
     for first in range(0, length - 1, 2) if pairs else ():
         listed[first : first + 2] = first + 1, first
-    assert Order(1, 1, length, pairs).taken().tolist() == listed
+    assert SumOrder(1, 1, length, pairs).taken().tolist() == listed
 
 
 def test_long_sums_are_cut_without_listing_their_blocks() -> None:
@@ -95,7 +95,7 @@ def test_long_sums_are_cut_without_listing_their_blocks() -> None:
         (over_positions(0, [5]), 0),
     ],
 )
-def test_heights(order: Order, height: int) -> None:
+def test_heights(order: SumOrder, height: int) -> None:
     assert order.height == height
 
 
@@ -143,8 +143,10 @@ def test_fma_rounds_once(x: float, y: float, z: float) -> None:
             assert error < other or (error == other and int(got.view(np.uint32)) % 2 == 0)
 
 
-@pytest.mark.parametrize("order", [Order(1, 1, 200), Order(3, 1, 600), Order(40, 1, 16), Order(2, 9, 100, True)])
-def test_the_executed_order_keeps_its_bound(order: Order) -> None:
+@pytest.mark.parametrize(
+    "order", [SumOrder(1, 1, 200), SumOrder(3, 1, 600), SumOrder(40, 1, 16), SumOrder(2, 9, 100, True)]
+)
+def test_the_executed_order_keeps_its_bound(order: SumOrder) -> None:
     rng = np.random.default_rng(order.terms)
     x, y = rng.standard_normal((2, 50, order.terms), np.float32)
     exact = np.array([float(sum(Fraction(float(a)) * Fraction(float(b)) for a, b in zip(*row, strict=True)))
@@ -162,7 +164,7 @@ def test_the_bound_is_reached_within_a_factor_of_two() -> None:
     x = np.ones((1, n), np.float32)
     y = np.full((1, n), 2.0**-25, np.float32)
     y[0, 0] = 1.0
-    got = sum_in_order(x, y, Order(1, 1, n))
+    got = sum_in_order(x, y, SumOrder(1, 1, n))
     exact = 1 + (n - 1) * 2.0**-25
     bound = error_bound(n, n, np.array([exact]), F32)
     assert exact - got[0] >= bound[0] / 2.1
@@ -170,7 +172,7 @@ def test_the_bound_is_reached_within_a_factor_of_two() -> None:
 
 def test_order_matters_and_is_the_specified_one() -> None:
     """17 units: sixteen join first, the seventeenth is added last."""
-    order = Order(17, 1, 1)
+    order = SumOrder(17, 1, 1)
     x = np.ones((1, 17), np.float32)
     y = np.array([[2.0**24] + [1.0] * 15 + [2.0]], np.float32)
     assert sum_in_order(x, y, order)[0] == 2.0**24 + 2  # each 1 is lost one by one; 2 is not
@@ -180,5 +182,5 @@ def test_order_matters_and_is_the_specified_one() -> None:
 
 def test_minus_zero_never_leaves() -> None:
     x, y = np.full((1, 3), -0.0, np.float32), np.ones((1, 3), np.float32)
-    assert not np.signbit(sum_in_order(x, y, Order(1, 1, 3))[0])
+    assert not np.signbit(sum_in_order(x, y, SumOrder(1, 1, 3))[0])
     assert round_to(np.array([-0.0]), F32)[0] == 0

@@ -23,7 +23,7 @@ from convgrad.plan.choose import plans
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.split_k.nest import weights_nest
-from convgrad.plan.split_k.recipe import Plan
+from convgrad.plan.split_k.recipe import SplitKPlan
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import axis_order
 from convgrad.spec.problem import Problem, canonical_shapes
@@ -48,7 +48,7 @@ def empty(problem: Problem, fill: float = np.nan) -> Array:
 
 def plans_for(
     problem: Problem, operands: Sequence[Array], out: Array, isa: Isa, threads: int = 1, l2_bytes: int = 1 << 20
-) -> list[Plan]:
+) -> list[SplitKPlan]:
     """All plans, the cheapest first; a made-up small cache gives many chunks."""
     assert isinstance(problem.geometry, Conv)
     src, dst = (operands[problem.operands.index(t)] for t in ("src", "dst"))

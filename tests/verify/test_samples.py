@@ -18,7 +18,7 @@ from convgrad.verify import check
 from convgrad.verify.check import verdicts_of
 from convgrad.verify.cost import cost_s, default_sample, measured_blas_s
 from convgrad.verify.declared import declared
-from convgrad.verify.parts import Sample, is_sampled, parts_of, references, said_of
+from convgrad.verify.parts import SampleWish, is_sampled, parts_of, references, said_of
 from convgrad.verify.reference import certify
 from convgrad.verify.verdict import DEGRADED, OK, WRONG, Verdict
 from tests.support.helpers import assert_same_bits
@@ -79,7 +79,7 @@ def test_weights_in_parts(groups: int, maximum: int) -> None:
 def test_a_sample_of_weights_has_each_channel(groups: int) -> None:
     prepared = weights(groups)
     whole = certify(prepared.problem, prepared.operands)
-    [part] = parts_of(prepared.problem, prepared.operands, sample=Sample(whole.value.size // 2))
+    [part] = parts_of(prepared.problem, prepared.operands, sample=SampleWish(whole.value.size // 2))
     seen = np.zeros(whole.value.shape, int)
     seen[part.index] += 1
     assert seen.max() == 1
@@ -135,7 +135,7 @@ def test_the_progress_of_a_sample_ends_at_1() -> None:
     prepared = prepare(WEIGHTS[0], WEIGHTS[1], WEIGHTS[2])
     shares: list[float] = []
     how = declared(WEIGHTS[0], F32)
-    verdicts_of([(prepared.execute(), how)], prepared, progress=shares.append, sample=Sample(6000))
+    verdicts_of([(prepared.execute(), how)], prepared, progress=shares.append, sample=SampleWish(6000))
     assert shares[-1] == 1
 
 
@@ -152,7 +152,7 @@ def test_what_a_sample_may_miss() -> None:
     """Defects of the stated size at any pairs of channels, or in any parts, are missed at most once in 20 seeds."""
     call = {**SAME, "weights_shape": [1, 1, 16, 16]}
     prepared = prepare("ConvolutionBackwardWeights", operands((1, 3, 3, 16), (1, 3, 3, 16)), call)
-    words = said_of(prepared.problem, Sample(128), 128)
+    words = said_of(prepared.problem, SampleWish(128), 128)
     share = float(re.findall(r"fewer than (\S+) %", words)[0]) / 100
     size, rng = round(16 * share**0.5 + 0.5), np.random.default_rng(0)
     square, scattered = np.zeros((2, 16, 16, 1, 1), bool)
@@ -160,7 +160,8 @@ def test_what_a_sample_may_miss() -> None:
     scattered.ravel()[rng.choice(256, int(256 * share) + 1, replace=False)] = True
     for defect in (square, scattered):
         drawn = (
-            next(parts_of(prepared.problem, prepared.operands, sample=Sample(128, seed))).index for seed in range(400)
+            next(parts_of(prepared.problem, prepared.operands, sample=SampleWish(128, seed))).index
+            for seed in range(400)
         )
         assert np.mean([not defect[index].any() for index in drawn]) < 0.05
 
@@ -191,7 +192,7 @@ def test_a_sample_of_more_elements_is_the_whole() -> None:
     assert (whole.elements, whole.sample) == (4 * 56 * 56 * 16, "")
     tiles = prepare("Convolution", FORWARD[1], SAME)
     how = declared("Convolution", tiles.problem.operand_format, algorithm="winograd:2,3")
-    [found] = verdicts_of([(tiles.execute(), how)], tiles, sample=Sample(900))
+    [found] = verdicts_of([(tiles.execute(), how)], tiles, sample=SampleWish(900))
     assert (found.elements, found.sample) == (whole.elements, "")
 
 

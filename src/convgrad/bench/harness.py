@@ -22,7 +22,7 @@ from convgrad.bench.agreement import agree, judge, middle
 from convgrad.bench.figures import Series
 from convgrad.bench.measure import FmaPeak
 from convgrad.bench.peers import Peer, contenders
-from convgrad.bench.suites import Case
+from convgrad.bench.suites import TimedCase
 from convgrad.bench.work import Array, Contender, Work, magnitudes, make_work, ours
 from convgrad.host import staying_on
 from convgrad.spec.problem import Problem
@@ -41,10 +41,10 @@ _peak = cache(FmaPeak)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TimedOutcome:
     """The outcome of a case: its cost, all times, samples of the peak in GFLOP/s, and whether convgrad is correct."""
 
-    case: Case
+    case: TimedCase
     problem: Problem
     engine: str
     nominal_flops: int
@@ -94,12 +94,12 @@ def keep_freed_memory() -> None:
 
 
 def measure(
-    case: Case,
+    case: TimedCase,
     peers: Sequence[Peer],
     threads: int,
     repeat: int,
     progress: Callable[[float], None] = lambda share: None,
-) -> Outcome:
+) -> TimedOutcome:
     """Return the outcome of one case after convgrad and the peers are checked and timed on it."""
     work = make_work(case)
     mine, result = _warm(ours(work, threads), repeat)
@@ -117,7 +117,7 @@ def measure(
         for runner, times in zip(runners, samples, strict=True)
     )
     of_peers = iter(others)
-    return Outcome(
+    return TimedOutcome(
         case,
         work.problem,
         work.engine,

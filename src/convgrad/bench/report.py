@@ -10,7 +10,7 @@ from typing import Any
 
 from convgrad import engines
 from convgrad.bench.figures import fastest, geometric_mean, ratio
-from convgrad.bench.harness import Outcome
+from convgrad.bench.harness import TimedOutcome
 from convgrad.bench.peers import PEERS, Peer
 from convgrad.bench.roofs import Roofs
 from convgrad.engines.settings import accuracy, tuning
@@ -54,7 +54,7 @@ def conditions(roofs: Roofs, repeat: int, peers: Sequence[Peer]) -> Row:
     }
 
 
-def row(outcome: Outcome, roofs: Roofs) -> Row:
+def row(outcome: TimedOutcome, roofs: Roofs) -> Row:
     """Return the row of a case: its figures by column."""
     case, mine, peak = outcome.case, outcome.ours, median(outcome.peaks)
     problem = engines.within(outcome.problem, None)

@@ -18,7 +18,7 @@ ENDING = ".txt"
 
 
 @dataclass(frozen=True)
-class Case:
+class TimedCase:
     """One problem to time: its suite, its line as text, and the line as a value."""
 
     suite: str
@@ -62,7 +62,7 @@ def cases(
     directions: Sequence[str] = (),
     types: Sequence[str] = (),
     layouts: Sequence[str] = (),
-) -> list[Case]:
+) -> list[TimedCase]:
     """Return the cases of some lines: each line once for every combination of the given directions, types and layouts.
 
     If ``directions``, ``types`` or ``layouts`` is empty, the line's own value is used. A line that cannot be timed is
@@ -79,7 +79,7 @@ def cases(
         for chosen in product(*choices):
             text = " ".join([*start, *chosen, descriptor])
             notation.problem(text)
-            made.append(Case(origin, text, notation.read(text)))
+            made.append(TimedCase(origin, text, notation.read(text)))
     return made
 
 
@@ -100,7 +100,7 @@ def shapes_file(path: Path) -> list[str]:
 
 def cases_of_file(
     path: Path, directions: Sequence[str] = (), types: Sequence[str] = (), layouts: Sequence[str] = ()
-) -> list[Case]:
+) -> list[TimedCase]:
     """Return the cases of a file of problem lines.
 
     If a line of the file is wrong, the error names the file. If ``directions``, ``types`` or ``layouts`` are given, an

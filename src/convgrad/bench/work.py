@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import engines, notation
-from convgrad.bench.suites import Case
+from convgrad.bench.suites import TimedCase
 from convgrad.functional.run import run
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import axis_order
@@ -43,7 +43,7 @@ class Work:
     ``operands`` are the arrays of ``inputs`` in canonical axes.
     """
 
-    case: Case
+    case: TimedCase
     call: notation.OperatorCall
     problem: Problem
     inputs: tuple[object, ...]
@@ -71,7 +71,7 @@ class Work:
         return result.transpose(self.problem.output_order)
 
 
-def make_work(case: Case, seed: int = 0) -> Work:
+def make_work(case: TimedCase, seed: int = 0) -> Work:
     """Return a case with operands, which are random numbers of the normal distribution."""
     (call,) = notation.calls(case.line)
     problem, ports = case.problem, find(call.operator).operands[: len(call.shapes)]

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from convgrad import files
-from convgrad.cases.aten_header import FORWARD, TENSORS, Header, read_header
+from convgrad.cases.aten_header import FORWARD, TENSORS, AtenArguments, read_header
 from convgrad.cases.case import Array, Arrays, Case
 from convgrad.cases.scheme import as_format
 from convgrad.errors import ConvgradError, FileError
@@ -80,7 +80,7 @@ _TENSORS: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 
 def _cases(
-    header: Header, shapes: Mapping[str, Shape], attributes: Mapping[str, object], fmt: Format, path: Path
+    header: AtenArguments, shapes: Mapping[str, Shape], attributes: Mapping[str, object], fmt: Format, path: Path
 ) -> Iterator[Case]:
     if header.op == FORWARD:
         operators: Sequence[str] = ["ConvTranspose" if header.transposed else "Convolution"]
@@ -112,7 +112,7 @@ def _arrays(array: Callable[[str, int], Array], names: Sequence[str], made: str 
     return Arrays(tuple(found[: len(names)]), found[-1] if made else None)
 
 
-def _attributes(header: Header, axes: int, path: Path) -> dict[str, object]:
+def _attributes(header: AtenArguments, axes: int, path: Path) -> dict[str, object]:
     """Return the attributes of a convolution with ``axes`` spatial axes."""
     if axes < 1:
         raise FileError(f"{path}: weight must have an axis of its own for each spatial one; it has {axes + 2} axes")
@@ -156,7 +156,7 @@ def _described(arrays: Iterable[tuple[str, Array]], path: Path) -> tuple[Format,
     return next(iter(formats.values())), shapes
 
 
-def _array(path: Path, header: Header, key: str, memory_bytes: int) -> Array:
+def _array(path: Path, header: AtenArguments, key: str, memory_bytes: int) -> Array:
     array = files.read(f"{path}:{key}", memory_bytes, header.format)
     return as_format(array, header.format) if header.format else array
 

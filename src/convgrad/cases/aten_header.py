@@ -21,7 +21,7 @@ TENSORS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True)
-class Header:
+class AtenArguments:
     """The checked non-tensor arguments of an aten convolution. A list of one number applies to every axis."""
 
     op: str
@@ -36,7 +36,7 @@ class Header:
     format: Format | None
 
 
-def read_header(text: str, where: str) -> Header:
+def read_header(text: str, where: str) -> AtenArguments:
     """Return the arguments of a JSON text, or raise FileError that begins with ``where``.
 
     >>> read_header('{"op": "aten.convolution", "stride": [1], "padding": [-1], "dilation": [1]}', "a.npz: aten")
@@ -61,7 +61,7 @@ def read_header(text: str, where: str) -> Header:
             raise FileError(
                 f"{where}.{name} must be {error}; got {json.dumps(value):.80}{_hint(name, value)}"
             ) from None
-    return Header(**values)
+    return AtenArguments(**values)
 
 
 def _hint(name: str, value: object) -> str:

@@ -20,8 +20,7 @@ from typing import Any
 from convgrad.cases.case import Case, Found
 from convgrad.cases.descriptors import cases_of, name_of, text_of_problem
 from convgrad.cases.knobs import ATTRIBUTES, DEFAULTS, HARMLESS, UNDEF, Values, pattern, values_of
-from convgrad.cases.place import Line as TextLine
-from convgrad.cases.place import Place, Word, lines_of, text_of
+from convgrad.cases.place import Place, TextLine, Word, lines_of, text_of
 from convgrad.cases.tags import ANY, data_format, weights_format
 from convgrad.descriptor import Descriptor, read_descriptor
 from convgrad.errors import ConvgradError, NotationError

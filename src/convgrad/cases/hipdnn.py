@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from convgrad.cases.case import Array, Arrays, Case
-from convgrad.cases.json_values import Value, read_json
+from convgrad.cases.json_values import JsonValue, read_json
 from convgrad.cases.naming import safe
 from convgrad.cases.place import Place
 from convgrad.cases.posed import posed, unsupported
@@ -142,7 +142,7 @@ def read(path: Path, limits: Limits) -> Iterator[Case]:
     yield _with_arrays(case, taken, output, limits)
 
 
-def _tensor(graph: Value, uid: Value, path: Path) -> Tensor | str:
+def _tensor(graph: JsonValue, uid: JsonValue, path: Path) -> Tensor | str:
     """Return the tensor with a uid, or the name of the tensor's type if the type is not supported."""
     number = uid.integer()
     entry = next((t for t in graph["tensors"].items() if t["uid"].integer() == number), None)
@@ -158,7 +158,7 @@ def _tensor(graph: Value, uid: Value, path: Path) -> Tensor | str:
     return Tensor(number, dims, strides, entry["data_type"].one_of(FORMATS), file)
 
 
-def _case(name: str, place: Place, row: Node, operands: list[Tensor], output: Tensor, parameters: Value) -> Case:
+def _case(name: str, place: Place, row: Node, operands: list[Tensor], output: Tensor, parameters: JsonValue) -> Case:
     """Return the case without arrays. Dims are in the order of NCX and OIX for any strides."""
     by_key = dict(zip((*row.operands, row.output), (*operands, output), strict=True))
     src = by_key.get("x") or by_key["dx"]

@@ -36,7 +36,7 @@ from convgrad.cases.hlo_text import (
     read_statement,
 )
 from convgrad.cases.lying import WEIGHTS, lying
-from convgrad.cases.mlir_text import Module
+from convgrad.cases.mlir_text import MlirText
 from convgrad.cases.naming import safe
 from convgrad.cases.place import Place, text_of
 from convgrad.cases.posed import legal, unsupported
@@ -87,7 +87,7 @@ def read(path: Path, limits: Limits) -> Iterator[Found]:
 
 def _found(text: str, place: Place) -> Iterator[Found]:
     """Yield the case or the error of each convolution of a text that begins at a place."""
-    module, last = Module(text), 0
+    module, last = MlirText(text), 0
     statements = list(module.statements())
     for statement in statements:
         place, last = _place_in(text[last : statement.begin], place, statement.begin - last), statement.begin
@@ -181,7 +181,7 @@ def _case(convolution: Callable[[], Convolution], place: Place) -> Case:
     reasons = []
     for reading in (_weights_gradient, _forward, _data_gradient, _flipped_forward):
         found = reading(c)
-        if isinstance(found, Read):
+        if isinstance(found, HloConvolution):
             return legal(found.case(c, name, place), place, c.types[2].shape)
         reasons.append(found)
     return unsupported(name, place, f"no operator of the family is this: {'; '.join(filter(None, reasons))}")
@@ -203,7 +203,7 @@ def _check(c: Convolution, place: Place) -> None:
 
 
 @dataclass(frozen=True)
-class Read:
+class HloConvolution:
     """A convolution read as an operator, with canonical shapes of lhs, rhs and out, and the orders of their axes."""
 
     operator: str
@@ -245,7 +245,7 @@ def _flips(axes: list[int]) -> tuple[str, ...]:
     return (f"weights are those of the line reversed along spatial axes {listed}",) if axes else ()
 
 
-def _forward(c: Convolution, flipped: bool = False) -> Read | str:
+def _forward(c: Convolution, flipped: bool = False) -> HloConvolution | str:
     reversed_axes = _reversed_axes(c, True)
     if max(c.lhs_dilations) > 1:
         return "" if flipped else "a forward has no lhs_dilate"
@@ -263,14 +263,14 @@ def _forward(c: Convolution, flipped: bool = False) -> Read | str:
         (*c.extents(2, "bf"), *c.extents(2)),
     )
     attributes = _attributes(c.strides, c.rhs_dilations, begins, ends, c.feature_groups)
-    return Read("Convolution", ("src", "weights", "dst"), letters, shapes, attributes, _flips(reversed_axes))
+    return HloConvolution("Convolution", ("src", "weights", "dst"), letters, shapes, attributes, _flips(reversed_axes))
 
 
-def _flipped_forward(c: Convolution) -> Read | str:
+def _flipped_forward(c: Convolution) -> HloConvolution | str:
     return _forward(c, flipped=True)
 
 
-def _data_gradient(c: Convolution) -> Read | str:
+def _data_gradient(c: Convolution) -> HloConvolution | str:
     if max(c.strides) > 1:
         return "a data gradient has no stride"
     if c.batch_groups > 1:
@@ -302,10 +302,12 @@ def _data_gradient(c: Convolution) -> Read | str:
     attributes = _attributes(c.lhs_dilations, c.rhs_dilations, tuple(begins), tuple(ends), groups)
     notes = (*moved, *_flips(_reversed_axes(c, False)))
     names = ("diff_dst", "weights", "diff_src")
-    return Read("ConvolutionBackwardData", names, (letters[0], letters[1], letters[2]), shapes, attributes, notes)
+    return HloConvolution(
+        "ConvolutionBackwardData", names, (letters[0], letters[1], letters[2]), shapes, attributes, notes
+    )
 
 
-def _weights_gradient(c: Convolution) -> Read | str:
+def _weights_gradient(c: Convolution) -> HloConvolution | str:
     labelled = c.labels[0].index("f") < c.labels[0].index("b")
     if not labelled and c.batch_groups == 1:
         return ""
@@ -326,7 +328,9 @@ def _weights_gradient(c: Convolution) -> Read | str:
     )
     begins = tuple(pad[0] for pad in c.pads)
     attributes = _attributes(c.rhs_dilations, c.strides, begins, tuple(ends), c.batch_groups)
-    return Read("ConvolutionBackwardWeights", ("src", "diff_dst", "diff_weights"), letters, shapes, attributes)
+    return HloConvolution(
+        "ConvolutionBackwardWeights", ("src", "diff_dst", "diff_weights"), letters, shapes, attributes
+    )
 
 
 def _renamed(label: str, was: str, to: str) -> str:

@@ -22,7 +22,7 @@ class _RefusedError(ValueError):
 
 
 @dataclass(frozen=True)
-class Value:
+class JsonValue:
     """A value of a JSON file, with its path in the file, such as $.nodes[0]."""
 
     file: Path
@@ -33,21 +33,21 @@ class Value:
         """Return a FileError that names the file and the value's path."""
         return FileError(f"{self.file}: {self.path}: {sentence}")
 
-    def __getitem__(self, key: str) -> Value:
+    def __getitem__(self, key: str) -> JsonValue:
         """Return the value of a key of this object, or raise FileError."""
         if not isinstance(self.value, dict) or key not in self.value:
             what = "has no such key" if isinstance(self.value, dict) else f"is {_kind(self.value)}"
             raise self.refuse(f"must be an object with the key {key}; it {what}")
-        return Value(self.file, f"{self.path}.{key}", self.value[key])
+        return JsonValue(self.file, f"{self.path}.{key}", self.value[key])
 
     def __contains__(self, key: str) -> bool:
         return isinstance(self.value, dict) and key in self.value
 
-    def items(self) -> list[Value]:
+    def items(self) -> list[JsonValue]:
         """Return the items of this list, or raise FileError."""
         if not isinstance(self.value, list):
             raise self.refuse(f"must be a list; it is {_kind(self.value)}")
-        return [Value(self.file, f"{self.path}[{at}]", item) for at, item in enumerate(self.value)]
+        return [JsonValue(self.file, f"{self.path}[{at}]", item) for at, item in enumerate(self.value)]
 
     def text(self) -> str:
         """Return this string, or raise FileError."""
@@ -75,12 +75,12 @@ class Value:
         return table[self.text()]
 
 
-def read_json(path: Path, limits: Limits) -> Value:
+def read_json(path: Path, limits: Limits) -> JsonValue:
     """Return the value of a JSON file. Raise FileError if a number is not finite or an object repeats a key."""
     text = text_of(path, limits)
     if len(text) > limits.op_bytes:
         raise FileError(f"{path}: must have at most {limits.op_bytes} characters (op_bytes); got {len(text)}")
-    return Value(path, "$", parsed(text, str(path)))
+    return JsonValue(path, "$", parsed(text, str(path)))
 
 
 def parsed(text: str, where: str) -> Any:

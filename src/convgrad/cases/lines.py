@@ -14,7 +14,7 @@ from convgrad.cases import hlo, miopen
 from convgrad.cases.benchdnn import Reader, is_descriptor
 from convgrad.cases.case import Case, Found
 from convgrad.cases.descriptors import cases_of
-from convgrad.cases.place import TYPED, Line, Place, Word, lines_of, text_of
+from convgrad.cases.place import TYPED, Place, TextLine, Word, lines_of, text_of
 from convgrad.disk import opened
 from convgrad.errors import ConvgradError
 from convgrad.formats import F32, F64
@@ -79,7 +79,7 @@ def is_foreign(path: Path, limits: Limits, within: tuple[Path, ...] = ()) -> boo
         return len(within) > 1
 
 
-def _may_have_cases(line: Line, path: Path, limits: Limits, within: tuple[Path, ...]) -> bool:
+def _may_have_cases(line: TextLine, path: Path, limits: Limits, within: tuple[Path, ...]) -> bool:
     words = [word.text for word in line.words]
     if any(dialect.begins(words[0]) for dialect in LINE_DIALECTS) or any(map(is_descriptor, words)):
         return True
@@ -102,7 +102,7 @@ def is_typed(text: str) -> bool:
     return len(words) > 1 or text.startswith("--") or is_descriptor(text)
 
 
-def _combined(lines: Iterator[Line]) -> Iterator[Line]:
+def _combined(lines: Iterator[TextLine]) -> Iterator[TextLine]:
     """Yield lines, with all lines of a convolution of MLIR as one, up to a line that begins another problem."""
     line = next(lines, None)
     while line is not None:
@@ -110,13 +110,13 @@ def _combined(lines: Iterator[Line]) -> Iterator[Line]:
         first, count = line.words[0].place.column - 1, 0
         while following and count < LONGEST_STATEMENT and not _begins(following) and hlo.continues(line.text[first:]):
             between = "\n" * (following.words[0].place.line - line.words[-1].place.line)
-            line = Line(line.text + between + following.text, line.pieces + following.pieces)
+            line = TextLine(line.text + between + following.text, line.pieces + following.pieces)
             following, count = next(lines, None), count + 1
         yield line
         line = following
 
 
-def _begins(line: Line) -> bool:
+def _begins(line: TextLine) -> bool:
     """Return whether a line cannot continue the line before it."""
     word, *others = (word.text for word in line.words)
     if word.startswith("%") and others[:1] != ["="]:  # an operand
@@ -138,6 +138,6 @@ def _cases(text: str, place: Place, reader: Reader) -> Iterator[Found]:
             yield error if placed else _quoted(line, str(error)).place.refuse(str(error))
 
 
-def _quoted(line: Line, sentence: str) -> Word:
+def _quoted(line: TextLine, sentence: str) -> Word:
     """Return the last word of a line that an error quotes, or the line's first word if the error quotes none."""
     return next((word for word in reversed(line.words) if f"{word.text!r:.100}" in sentence), line.words[0])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from convgrad.cases.hlo_text import LONGEST, NUMBER, At, Convolution, Type, UnsupportedStatementError, Window, built
-from convgrad.cases.mlir_text import AXES, DENSE, SCALAR, Module, Statement, closing, integers, items
+from convgrad.cases.mlir_text import AXES, DENSE, SCALAR, MlirText, Statement, closing, integers, items
 from convgrad.words import printable
 
 _LABELS = re.compile(r"\[([^\[\]]*)\]\s*x\s*\[([^\[\]]*)\]\s*->\s*\[([^\[\]]*)\]")
@@ -23,7 +23,7 @@ WINDOW = {"stride": "window_strides", "pad": "padding", "lhs_dilate": "lhs_dilat
 WINDOW["reverse"] = "window_reversal"  # keys of the pretty form, and of the generic form
 
 
-def read_statement(module: Module, statement: Statement, at: At) -> Convolution:
+def read_statement(module: MlirText, statement: Statement, at: At) -> Convolution:
     """Return a convolution, or raise an error with the place of the text that cannot be read.
 
     ``at`` returns the place of a position after the statement's beginning. Raises UnsupportedStatementError if the
@@ -38,7 +38,7 @@ def read_statement(module: Module, statement: Statement, at: At) -> Convolution:
 class _Parser:
     """The parts of a statement, in the order of the text, as they are found."""
 
-    module: Module
+    module: MlirText
     statement: Statement
     at: At
     position: int = 0

@@ -39,7 +39,7 @@ class Statement:
     op: str
 
 
-class Module:
+class MlirText:
     """A text of MLIR. ``text`` has blanks instead of comments and of strings other than names of ops.
 
     ``aliases`` are the attributes and types that the text has given a name, by name.
@@ -83,7 +83,7 @@ class Module:
 
 def continues(text: str) -> bool:
     """Return whether a text ends within a convolution, so that the next line belongs to it."""
-    module = Module(text)
+    module = MlirText(text)
     return any(not _is_complete(module.text, last.operands) for last in list(module.statements())[-1:])
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from convgrad.cases.case import Arrays, Case, Found, PassedOverError
 from convgrad.cases.naming import counted_kinds, safe
-from convgrad.cases.onnx_tensors import Source, Tensors, UnknownError, of_file, package, parsed, text
+from convgrad.cases.onnx_tensors import OnnxTensor, Tensors, UnknownError, of_file, package, parsed, text
 from convgrad.cases.place import Place
 from convgrad.cases.posed import legal, posed, unsupported
 from convgrad.errors import ConvgradError, FileError
@@ -177,7 +177,7 @@ def _extents(kind: str, x: Shape, kernel: Shape, attributes: Mapping[str, Any]) 
     return list(map(forward_extent, x, effective, attributes["strides"], pads))
 
 
-def _arrays(operands: list[Source], output: Path | None, folder: Path, limits: Limits) -> Arrays:
+def _arrays(operands: list[OnnxTensor], output: Path | None, folder: Path, limits: Limits) -> Arrays:
     """Return the arrays of a set, and the result if the set has one, of at most ``memory_bytes`` bytes together."""
     sources = [*operands, *([of_file("the result", output, limits)] if output else [])]
     announced = sum(source.size_bytes for source in sources)

@@ -25,7 +25,7 @@ class UnknownError(Exception):
 
 
 @dataclass(frozen=True)
-class Source:
+class OnnxTensor:
     """An operand or a result: its shape, format and file, and ONNX's message with its elements, or None."""
 
     name: str
@@ -76,24 +76,24 @@ def text(field: str | bytes) -> str:
     return field.decode("utf-8", "replace") if isinstance(field, bytes) else field
 
 
-def of_file(name: str, file: Path, limits: Limits) -> Source:
+def of_file(name: str, file: Path, limits: Limits) -> OnnxTensor:
     """Return the source of an array that is the tensor of a file."""
     return of_tensor(name, parsed(package().TensorProto(), file, limits), file)
 
 
-def of_tensor(name: str, tensor: Any, file: Path) -> Source:
+def of_tensor(name: str, tensor: Any, file: Path) -> OnnxTensor:
     """Return the source of a tensor, or raise FileError if its data are external."""
     if tensor.data_location == tensor.EXTERNAL:
         raise FileError(f"{file}: {printable(name)} must lie in the file itself; its data are external")
     return _source(name, tensor.dims, tensor.data_type, tensor, file)
 
 
-def of_dims(name: str, tensor: Any, file: Path) -> Source:
+def of_dims(name: str, tensor: Any, file: Path) -> OnnxTensor:
     """Return the source of a tensor without its elements, which may be external."""
     return _source(name, tensor.dims, tensor.data_type, None, file)
 
 
-def of_type(name: str, described: Any, file: Path) -> Source:
+def of_type(name: str, described: Any, file: Path) -> OnnxTensor:
     """Return the source of an array that has only a type, or raise UnknownError if an extent is unknown."""
     dims = _dims(described)
     if not described.HasField("shape") or None in dims:
@@ -124,7 +124,7 @@ class Tensors:
         """Return whether a set of arrays gives a tensor's array, because no node computes the tensor."""
         return name in self._inside or name in self._numbers
 
-    def source(self, name: str, folder: Path | None) -> Source:
+    def source(self, name: str, folder: Path | None) -> OnnxTensor:
         """Return the source of a tensor: an array of the model or of the set in a folder, or else a type."""
         if name in self._inside:
             tensor = self._inside[name]
@@ -175,11 +175,11 @@ class Tensors:
         return self._inferred
 
 
-def _source(name: str, dims: Sequence[int], data_type: int, message: Any, file: Path) -> Source:
+def _source(name: str, dims: Sequence[int], data_type: int, message: Any, file: Path) -> OnnxTensor:
     types = package().TensorProto.DataType
     kind = types.Name(data_type) if data_type in types.values() else f"of type {data_type}"
     if kind not in FORMATS:
         raise FileError(f"{file}: {printable(name)} must be {', '.join(FORMATS)}; it is {kind}")
     if min(dims, default=0) < 0:
         raise FileError(f"{file}: the dims of {printable(name)} must not be negative; got {list(dims)}")
-    return Source(printable(name), tuple(dims), FORMATS[kind], message, file)
+    return OnnxTensor(printable(name), tuple(dims), FORMATS[kind], message, file)

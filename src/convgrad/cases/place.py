@@ -61,7 +61,7 @@ class Word:
 
 
 @dataclass(frozen=True)
-class Line:
+class TextLine:
     """A line without its comment: its text and its words. Lines that a backslash continues are joined by a blank.
 
     ``pieces`` are the words of each physical line, for benchdnn, which joins lines without a blank.
@@ -76,7 +76,7 @@ class Line:
         return tuple(word for piece in self.pieces for word in piece)
 
 
-def lines_of(text: str, place: Place) -> Iterator[Line]:
+def lines_of(text: str, place: Place) -> Iterator[TextLine]:
     r"""Yield the lines of a text that have words outside comments. A word that begins with # begins a comment.
 
     >>> [line.text for line in lines_of("a b # c\n\nMIOpenDriver conv \\\n  -n 8", Place("x"))]
@@ -96,10 +96,10 @@ def lines_of(text: str, place: Place) -> Iterator[Line]:
             texts.append(physical[:end].rstrip())
             pieces.append(tuple(words))
         if not continued and pieces:
-            yield Line(" ".join(texts), tuple(pieces))
+            yield TextLine(" ".join(texts), tuple(pieces))
             texts, pieces = [], []
     if pieces:
-        yield Line(" ".join(texts), tuple(pieces))
+        yield TextLine(" ".join(texts), tuple(pieces))
 
 
 def _words(physical: str, place: Place) -> list[Word]:

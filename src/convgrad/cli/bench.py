@@ -16,10 +16,10 @@ from convgrad.bench.harness import keep_freed_memory, measure
 from convgrad.bench.peers import Peer, find_peers
 from convgrad.bench.report import Row
 from convgrad.bench.roofs import Roofs, measure_roofs
-from convgrad.bench.suites import Case
+from convgrad.bench.suites import TimedCase
 from convgrad.cli.console import complain, say, wrote
 from convgrad.cli.exits import DONE, WRONG, UsageError
-from convgrad.cli.progress import Progress
+from convgrad.cli.progress import ProgressLine
 from convgrad.disk import check_new, growing
 from convgrad.engines.settings import max_error
 from convgrad.host import usable_cores
@@ -54,7 +54,7 @@ def _bench(options: argparse.Namespace) -> list[Row]:
     if options.output:
         check_new(Path(options.output), options.force)
     keep_freed_memory()
-    with Progress("measuring the machine:", options.json):
+    with ProgressLine("measuring the machine:", options.json):
         roofs = measure_roofs(threads)
     if not options.json:
         say(f"{report.heading(roofs)}\n{report.SHARES}\n{report.head_line(peers)}")
@@ -74,13 +74,13 @@ def _bench(options: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def _row(case: Case, place: str, peers: tuple[Peer, ...], roofs: Roofs, options: argparse.Namespace) -> Row:
-    with Progress(f"{place} {case.name}:", options.json) as progress:
+def _row(case: TimedCase, place: str, peers: tuple[Peer, ...], roofs: Roofs, options: argparse.Namespace) -> Row:
+    with ProgressLine(f"{place} {case.name}:", options.json) as progress:
         outcome = measure(case, peers, roofs.threads, options.repeat, progress)
     return {**report.row(outcome, roofs), **report.conditions(roofs, options.repeat, peers)}
 
 
-def _cases(options: argparse.Namespace) -> list[Case]:
+def _cases(options: argparse.Namespace) -> list[TimedCase]:
     instead = options.direction, options.type, options.layout
     cases = suites.cases("", options.problems, *instead)
     for name in suites.names() if options.suite == ["all"] else options.suite:

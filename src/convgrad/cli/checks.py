@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import engines
-from convgrad.cli.progress import Progress
+from convgrad.cli.progress import ProgressLine
 from convgrad.errors import ConvgradError, FileError
 from convgrad.formats import Format, of_dtype, store
 from convgrad.functional.call import Prepared
@@ -25,7 +25,7 @@ OURS = "oracle"
 
 
 @dataclass(frozen=True, eq=False)
-class Claim:
+class CheckedArray:
     """An array that is checked as the result of a call, computed as declared."""
 
     source: str
@@ -34,14 +34,14 @@ class Claim:
     how: Declared
 
 
-def ours(call: Prepared, result: Array) -> Claim:
+def ours(call: Prepared, result: Array) -> CheckedArray:
     """Return the claim that convgrad's own result is right, with the rounding depth of the engine's sums."""
-    return Claim(OURS, call, result, declared_for(call.problem, height=engines.height(call.problem)))
+    return CheckedArray(OURS, call, result, declared_for(call.problem, height=engines.height(call.problem)))
 
 
 def theirs(
     place: str, call: Prepared, recorded: Array, height: int | Sequence[int] | None, shared: bool = False
-) -> Claim:
+) -> CheckedArray:
     """Return the claim that the result in the file ``place`` is right; raise FileError for a wrong shape or type.
 
     ``height`` is the rounding depth of its sums, or the blocks of their order. None allows any order. A ``shared``
@@ -49,7 +49,7 @@ def theirs(
     """
     check_recorded(place, recorded, call.problem)
     how = declared_for(call.problem, height=height, shared=shared)
-    return Claim(place, call, as_kept(recorded, call.problem.output_format), how)
+    return CheckedArray(place, call, as_kept(recorded, call.problem.output_format), how)
 
 
 def check_recorded(place: str, recorded: Array, problem: Problem) -> None:
@@ -74,14 +74,14 @@ def as_kept(array: Array, fmt: Format) -> Array:
     return narrow if same else array
 
 
-def verdicts_on(claims: Sequence[Claim], *, silent: bool) -> dict[str, Verdict]:
+def verdicts_on(claims: Sequence[CheckedArray], *, silent: bool) -> dict[str, Verdict]:
     """Return the verdict on each claim, by the claim's source; the exact result of each call is computed once."""
     calls = {id(claim.call): claim.call for claim in claims}
     found: dict[str, Verdict] = {}
     for call in calls.values():
         own = [claim for claim in claims if claim.call is call]
         given = [(claim.result, claim.how) for claim in own]
-        with Progress("oracle:", silent) as progress:
+        with ProgressLine("oracle:", silent) as progress:
             found |= zip((claim.source for claim in own), verdicts_of(given, call, progress=progress), strict=True)
     return {claim.source: found[claim.source] for claim in claims}
 

@@ -18,7 +18,7 @@ from convgrad.cases.place import Place, lines_of, text_of
 from convgrad.cli.console import complain, say, wrote
 from convgrad.cli.exits import DONE, WRONG, ended_as_by_ctrl_c
 from convgrad.cli.parsers import verify as arguments_of_verify
-from convgrad.cli.progress import Progress
+from convgrad.cli.progress import ProgressLine
 from convgrad.cli.verify import each
 from convgrad.cli.verify_candidates import candidate_of, name_of
 from convgrad.cli.verify_options import check_options
@@ -52,7 +52,7 @@ def main(options: argparse.Namespace) -> int:
     there = listed()
     cases = [case for case in there if case.name not in skips]
     done: list[Judged] = []
-    with candidate_of(options, DEFAULT_LIMITS) as candidate, Progress("", heartbeat=True) as progress:
+    with candidate_of(options, DEFAULT_LIMITS) as candidate, ProgressLine("", heartbeat=True) as progress:
         started = time.perf_counter()
         say(f"{len(cases)} cases; judged: {name_of(options)}")
         try:

@@ -30,7 +30,7 @@ from convgrad.spec.winograd.choice import DIRECT
 
 
 @dataclass(frozen=True)
-class Unread:
+class UnreadArray:
     """A stand-in for an operand or a result in a file: it has a shape and a type, but no values."""
 
     shape: tuple[int, ...]
@@ -138,8 +138,8 @@ def _in_pieces(
     """Return a text that describes how a call on files would be cut into parts whose arrays fit in memory."""
     op, problem = problem_from_shapes(operator, shapes, attributes, fmt, to)
     ports = zip(op.operands, shapes, strict=False)
-    operands = [shape if port.is_shape else Unread(shape, fmt.dtype) for port, shape in ports]
-    out = Unread(problem.output_shape, to.dtype)
+    operands = [shape if port.is_shape else UnreadArray(shape, fmt.dtype) for port, shape in ports]
+    out = UnreadArray(problem.output_shape, to.dtype)
     limits = {"memory": options.memory, "out": out, "threads": options.threads}
     plan = scale.plan(operator, *operands, **limits, dtype=to.name, **attributes)
     return f"in pieces, on files: {plan}"

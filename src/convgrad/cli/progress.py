@@ -17,7 +17,7 @@ EVERY_S = 0.2
 PIPED_EVERY_S = 10.0  # the interval between the lines of a heartbeat
 
 
-class Progress:
+class ProgressLine:
     """A line with a label and the time since its start; ``progress(share)`` adds the finished share of the work.
 
     If the line cannot be shown, because standard output is not a terminal or ``silent`` is true, a ``heartbeat`` prints
@@ -60,7 +60,7 @@ class Progress:
             self._clear()
             say(text)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressLine:
         if self._active:
             self._thread.start()
         return self

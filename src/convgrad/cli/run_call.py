@@ -14,7 +14,7 @@ from convgrad import files
 from convgrad.cli.arguments import limits_of
 from convgrad.cli.checks import ours, theirs, verdicts_on
 from convgrad.cli.console import complain, say
-from convgrad.cli.progress import Progress
+from convgrad.cli.progress import ProgressLine
 from convgrad.cli.report import as_text, report
 from convgrad.cli.times import timed
 from convgrad.formats import Format
@@ -45,7 +45,7 @@ def run_one(
         claims.append(theirs(options.expect, prepared, expected, options.height))
     if options.output:
         files.check_target(options.output, problem.output_format.dtype, options.force)
-    with Progress(f"{problem.operator}:", options.json):
+    with ProgressLine(f"{problem.operator}:", options.json):
         result, times = timed(prepared, options.threads)
     if options.check:
         claims.insert(0, ours(prepared, result))

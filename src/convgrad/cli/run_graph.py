@@ -19,7 +19,7 @@ from convgrad.cli.arguments import limits_of
 from convgrad.cli.checks import against, check_recorded, ours, theirs, verdicts_on
 from convgrad.cli.console import LISTED, complain, say
 from convgrad.cli.exits import UsageError
-from convgrad.cli.progress import Progress
+from convgrad.cli.progress import ProgressLine
 from convgrad.cli.report import report
 from convgrad.cli.times import time_words, times_of
 from convgrad.engines.settings import max_error, threads
@@ -63,7 +63,7 @@ def run_graph(options: argparse.Namespace) -> bool:
     left = limits.memory_bytes - sum(map(memory_of, held))
     limit = nullcontext() if options.threads is None else threads(options.threads)
     within = max_error(options.max_error or DIRECT)
-    with Progress(f"{options.operator}:", options.json), warnings.catch_warnings(action="ignore"), limit, within:
+    with ProgressLine(f"{options.operator}:", options.json), warnings.catch_warnings(action="ignore"), limit, within:
         given = {**tensors.given, **tensors.made_up}
         try:
             outcome = graph.run(

@@ -16,7 +16,7 @@ from convgrad import files, formats, scale
 from convgrad.cli.arguments import attributes_of
 from convgrad.cli.console import complain
 from convgrad.cli.exits import UsageError, ended_as_by_ctrl_c
-from convgrad.cli.progress import Progress
+from convgrad.cli.progress import ProgressLine
 from convgrad.cli.report import in_pieces, report
 from convgrad.functional.call import Prepared, check_options, prepare
 from convgrad.functional.partials import SUMMED
@@ -63,7 +63,7 @@ def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
     with (
         ended_as_by_ctrl_c(),
         _result(problem, options) as out,
-        Progress(f"{problem.operator}:", options.json) as progress,
+        ProgressLine(f"{problem.operator}:", options.json) as progress,
     ):
 
         def tell(now: scale.Progress) -> None:

@@ -11,7 +11,7 @@ from convgrad.cases.case import Case
 from convgrad.cases.lines import is_problem
 from convgrad.cli.console import complain, complain_of
 from convgrad.cli.exits import DONE, FILE, WRONG, meaning
-from convgrad.cli.verify_cases import Unread, cases_of
+from convgrad.cli.verify_cases import UnreadSources, cases_of
 from convgrad.errors import ConvgradError
 from convgrad.graph.limits import Limits
 from convgrad.spec.operators import OPERATORS, VERSION
@@ -28,10 +28,10 @@ def is_source(word: str) -> bool:
     return cases.has_cases(Path(word)) if arrays else cases.is_source(word) or "." in word or "/" in word
 
 
-def read_cases(word: str, limits: Limits) -> tuple[list[Case], Unread]:
+def read_cases(word: str, limits: Limits) -> tuple[list[Case], UnreadSources]:
     """Return the cases of a source, and the errors; print what is not read. Raise the first error without a case."""
     asked = argparse.Namespace(cases=[word], collection=[], only=[], shapes=None, dtype=None, got=None, operands=None)
-    unread = Unread()
+    unread = UnreadSources()
     found = cases_of(asked, limits, unread)
     complain_of(list(map(str, unread.refused)), "more that cannot be read")
     passed_over = [f"passed over {error}" for error in (*unread.passed_over, *unread.empty)]
@@ -39,7 +39,7 @@ def read_cases(word: str, limits: Limits) -> tuple[list[Case], Unread]:
     return found, unread
 
 
-def each(found: Sequence[Case], unread: Unread, use: Callable[[Case], bool]) -> tuple[int, int]:
+def each(found: Sequence[Case], unread: UnreadSources, use: Callable[[Case], bool]) -> tuple[int, int]:
     """Call ``use`` on every case, and return the exit code and the number of cases for which it returned True.
 
     An error is printed, so that the other cases are used; a single case raises its error.

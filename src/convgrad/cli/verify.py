@@ -15,14 +15,14 @@ from convgrad.cli.arguments import limits_of
 from convgrad.cli.console import complain_of as _complain_of
 from convgrad.cli.console import say, wrote
 from convgrad.cli.exits import DONE, FILE, UsageError, ended_as_by_ctrl_c, is_about_a_file, meaning
-from convgrad.cli.progress import Progress
+from convgrad.cli.progress import ProgressLine
 from convgrad.cli.verify_again import reproducer
 from convgrad.cli.verify_candidates import Candidate, candidate_of, declared_of, name_of, of_type
-from convgrad.cli.verify_cases import Unread, cases_of, generated, pose
+from convgrad.cli.verify_cases import UnreadSources, cases_of, generated, pose
 from convgrad.cli.verify_options import check_for, check_options, sample_of
 from convgrad.cli.verify_others import OTHERS
 from convgrad.cli.verify_report import Judged, counts, estimate, exit_code, in_words, junit, summary
-from convgrad.cli.verify_resume import Report, earlier
+from convgrad.cli.verify_resume import JunitReport, earlier
 from convgrad.disk import written
 from convgrad.engines.settings import threads
 from convgrad.errors import ConvgradError
@@ -36,7 +36,7 @@ from convgrad.verify.verdict import NOT_SERVED, OK, Verdict
 def main(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     check_options(options)
-    limits, unread = limits_of(options.limit), Unread()
+    limits, unread = limits_of(options.limit), UnreadSources()
     with _reported(options, unread):
         cases = cases_of(options, limits, unread)
         check_for(options, len(cases))
@@ -53,7 +53,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _reported(options: argparse.Namespace, unread: Unread) -> Iterator[None]:
+def _reported(options: argparse.Namespace, unread: UnreadSources) -> Iterator[None]:
     """Write the report for CI if an error ends the command before the first case; the error is in the report."""
     try:
         yield
@@ -66,19 +66,19 @@ def _reported(options: argparse.Namespace, unread: Unread) -> Iterator[None]:
         raise
 
 
-def _complain_of_empty(unread: Unread) -> None:
+def _complain_of_empty(unread: UnreadSources) -> None:
     messages = [f"passed over {error}" for error in unread.empty]
     _complain_of(messages, "more files that are passed over (--json lists all)")
 
 
-def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits, unread: Unread) -> int:
+def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits, unread: UnreadSources) -> int:
     """Judge each case, print cases that are not ok immediately and the counts at the end; return the exit code."""
     with ExitStack() as stack:
         with _reported(options, unread):
             done = earlier(options, cases)
             candidate = stack.enter_context(candidate_of(options, limits))
-        progress = stack.enter_context(Progress("", options.json, heartbeat=True))
-        report = Report(options, cases, list(map(str, unread.refused)))
+        progress = stack.enter_context(ProgressLine("", options.json, heartbeat=True))
+        report = JunitReport(options, cases, list(map(str, unread.refused)))
         if not options.json:
             before = f"; {len(done)} of them before, in {options.junit}" * bool(done)
             say(f"{len(cases)} case{'s' * (len(cases) != 1)}; judged: {name_of(options)}{before}")
@@ -99,7 +99,7 @@ def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits, 
 
 
 def each(
-    options: argparse.Namespace, cases: Sequence[Case], limits: Limits, candidate: Candidate, progress: Progress
+    options: argparse.Namespace, cases: Sequence[Case], limits: Limits, candidate: Candidate, progress: ProgressLine
 ) -> Iterator[Judged]:
     """Yield the outcome of each case, and show the progress and the counts so far."""
     outcomes = Counter[str]()
@@ -158,7 +158,9 @@ def judge(
     return Judged(case, name_of(options, posed), posed.operands, verdict, "", 0, took_s, call_s, again, hint)
 
 
-def _close(options: argparse.Namespace, done: Sequence[Judged], cases: int, unread: Unread, seconds: float) -> None:
+def _close(
+    options: argparse.Namespace, done: Sequence[Judged], cases: int, unread: UnreadSources, seconds: float
+) -> None:
     """Print the counts, at the end of a complete or an interrupted run."""
     refused, empty = (list(map(str, errors)) for errors in (unread.refused, unread.empty))
     if options.json:

@@ -38,7 +38,7 @@ class Posed:
 
 
 @dataclass
-class Unread:
+class UnreadSources:
     """The errors of sources that could not be read, in reading order, of files and of parts of files without a case."""
 
     refused: list[ConvgradError] = field(default_factory=list)
@@ -63,7 +63,7 @@ def _beginnings(path: str) -> Iterator[str]:
     return (path[:at] for at, letter in enumerate(path) if letter == ".")
 
 
-def cases_of(options: argparse.Namespace, limits: Limits, unread: Unread) -> list[Case]:
+def cases_of(options: argparse.Namespace, limits: Limits, unread: UnreadSources) -> list[Case]:
     """Return all cases of the command line under unique names; the same command line gives the same names.
 
     Errors are recorded in ``unread``. If no case could be read, the first error is raised.
@@ -95,7 +95,7 @@ def _wanted(name: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _read(options: argparse.Namespace, limits: Limits, unread: Unread) -> Iterator[Case]:
+def _read(options: argparse.Namespace, limits: Limits, unread: UnreadSources) -> Iterator[Case]:
     if options.shapes is not None:
         yield _typed(options)
     else:

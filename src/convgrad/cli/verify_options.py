@@ -16,7 +16,7 @@ from convgrad.spec.problem import Problem
 from convgrad.verify.c_function import is_library
 from convgrad.verify.cost import default_sample
 from convgrad.verify.declared import SUM, Declared, declared, declared_for
-from convgrad.verify.parts import Sample, is_sampled
+from convgrad.verify.parts import SampleWish, is_sampled
 
 # Rows: an option, other options of which at least one must be given too, and the text after these in an error message.
 NEEDS = (
@@ -87,11 +87,13 @@ def declared_by(
     return declared_for(problem, options.accumulation, height, options.algorithm or SUM, shared)
 
 
-def sample_of(options: argparse.Namespace, problem: Problem) -> Sample | None:
+def sample_of(options: argparse.Namespace, problem: Problem) -> SampleWish | None:
     """Return the sample to check of a problem's result, or None for all elements."""
     if options.algorithm not in (None, SUM) or options.sample == "all":
         return None
-    found = default_sample(problem, options.seed) if options.sample is None else Sample(options.sample, options.seed)
+    found = (
+        default_sample(problem, options.seed) if options.sample is None else SampleWish(options.sample, options.seed)
+    )
     return found if is_sampled(problem, found) else None
 
 

@@ -11,7 +11,7 @@ from convgrad.cases import scheme
 from convgrad.cases.case import Case
 from convgrad.cli.console import complain, say
 from convgrad.cli.exits import DONE, WRONG
-from convgrad.cli.progress import Progress
+from convgrad.cli.progress import ProgressLine
 from convgrad.cli.verify_candidates import candidate_of, declared_of, of_type
 from convgrad.cli.verify_cases import Posed, pose
 from convgrad.cli.verify_options import declared_by
@@ -26,7 +26,7 @@ Other = Callable[[argparse.Namespace, Sequence[Case], Limits], int]
 def _export(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
     """Write the operands of each case and, on request, the correctly rounded result to files named after the case."""
     folder, files, bare = Path(options.export), 0, 0
-    with Progress("export:", options.json, heartbeat=True) as progress:
+    with ProgressLine("export:", options.json, heartbeat=True) as progress:
         for number, case in enumerate(cases):
             progress(number / len(cases))
             if case.unsupported:
@@ -47,7 +47,7 @@ def _export(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) 
 def _print_tolerance(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
     """Print, for each case, the tolerances that a test of another library needs if it uses numpy.allclose."""
     left = len(cases)
-    with Progress("", options.json, heartbeat=True) as progress:
+    with ProgressLine("", options.json, heartbeat=True) as progress:
         for number, case in enumerate(cases):
             progress.relabel(f"{number}/{len(cases)}")
             if case.unsupported:

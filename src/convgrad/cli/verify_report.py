@@ -14,7 +14,7 @@ from convgrad.cli.exits import DIFFERS, DONE, WRONG
 from convgrad.cli.report import judged as verdict_values
 from convgrad.spec.problem import Problem
 from convgrad.verify.cost import cost_s, measured_blas_s
-from convgrad.verify.parts import Sample
+from convgrad.verify.parts import SampleWish
 from convgrad.verify.verdict import DEGRADED, NOT_REPEATABLE, NOT_SERVED, OK, UNDECIDED, Verdict
 from convgrad.verify.verdict import WRONG as BEYOND
 from convgrad.words import counted, printable
@@ -119,7 +119,7 @@ def in_words(outcomes: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items())
 
 
-def estimate(case: Case, problem: Problem, sample: Sample | None) -> list[str]:
+def estimate(case: Case, problem: Problem, sample: SampleWish | None) -> list[str]:
     """Return a line with the time that a verdict will take, and how to change it; no line for a short time."""
     if sample is None and cost_s(problem) < ANNOUNCED_S / 10:
         return []

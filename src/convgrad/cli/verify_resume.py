@@ -60,7 +60,7 @@ def earlier(options: argparse.Namespace, cases: Sequence[Case]) -> list[Judged]:
     return [Judged(case, element=elements[case.name]) for case in cases if case.operator and case.name in elements]
 
 
-class Report:
+class JunitReport:
     """The JUnit file of a run, if --junit is given, and the seconds since the start of the run."""
 
     def __init__(self, options: argparse.Namespace, cases: Sequence[Case], refused: Sequence[str]) -> None:

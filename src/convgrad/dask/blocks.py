@@ -16,7 +16,7 @@ Array = NDArray[Any]
 Chunks = tuple[tuple[int, ...], ...]  # per axis, the extents of its blocks
 
 
-class Part(NamedTuple):
+class BlockPart(NamedTuple):
     """A part of a block: the block's index, the region inside the block, and whether it is the whole block."""
 
     block: tuple[int, ...]
@@ -24,17 +24,17 @@ class Part(NamedTuple):
     is_whole: bool
 
 
-class Read(NamedTuple):
+class BlockRead(NamedTuple):
     """The parts of blocks that form a region, row-major, and the extents of these parts along each axis."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[BlockPart, ...]
     extents: Chunks
 
 
-class Blocks:
+class ArrayBlocks:
     """The blocks of an array. ``read`` finds the parts of blocks that form a region.
 
-    >>> [tuple(part) for part in Blocks(((4, 4),)).read((slice(3, 8),)).parts]
+    >>> [tuple(part) for part in ArrayBlocks(((4, 4),)).read((slice(3, 8),)).parts]
     [((0,), (slice(3, 4, None),), False), ((1,), (slice(0, 4, None),), True)]
     """
 
@@ -42,14 +42,16 @@ class Blocks:
         self.chunks = chunks
         self._ends = [list(accumulate(axis)) for axis in chunks]
 
-    def read(self, region: Region) -> Read:
+    def read(self, region: Region) -> BlockRead:
         """Return the parts of blocks that form a region. The region must not be empty."""
         axes = [list(self._along(axis, one)) for axis, one in enumerate(region)]
         parts = []
         for at in product(*axes):
             block, within, whole = zip(*at, strict=True)
-            parts.append(Part(block, within, all(whole)))
-        return Read(tuple(parts), tuple(tuple(within.stop - within.start for _, within, _ in axis) for axis in axes))
+            parts.append(BlockPart(block, within, all(whole)))
+        return BlockRead(
+            tuple(parts), tuple(tuple(within.stop - within.start for _, within, _ in axis) for axis in axes)
+        )
 
     def _along(self, axis: int, region: slice) -> Iterator[tuple[int, slice, bool]]:
         """Yield each block that overlaps a slice of an axis, the overlap, and whether it is the whole block."""

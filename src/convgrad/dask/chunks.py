@@ -22,7 +22,7 @@ SPATIAL = 2  # the number of axes before the spatial axes in canonical data
 
 
 @dataclass(frozen=True)
-class Piece:
+class BatchPiece:
     """A piece of a sum over the batch: a range of images, and the regions of an image that are summed separately.
 
     There is one region with all positions, or there are several adjacent regions of rows.
@@ -45,7 +45,7 @@ class Written:
         return [(images, ranges) for images, *ranges in product(self.images, *self.axes)]  # type: ignore[misc]
 
 
-def summed(problem: Problem, given: Mapping[Tensor, Chunks]) -> tuple[Piece, ...]:
+def summed(problem: Problem, given: Mapping[Tensor, Chunks]) -> tuple[BatchPiece, ...]:
     """Return the pieces of a weight or bias gradient, given the chunks of src and dst. No operand may be empty.
 
     The batch is cut between leaves of the reduction tree, near the ends of chunks. Each image is cut into rows near the
@@ -64,7 +64,7 @@ def summed(problem: Problem, given: Mapping[Tensor, Chunks]) -> tuple[Piece, ...
     finest = max((ends_of(chunks[0]) for chunks in canonical.values()), key=len)
     at = cuts(finest, each, lambda image: -(-image // each), image_bytes, output * SUM_BYTES)
     regions = _rows(problem, canonical, image_bytes, output * SUM_BYTES)
-    return tuple(Piece(images, regions) for images in ranges_between(at))
+    return tuple(BatchPiece(images, regions) for images in ranges_between(at))
 
 
 def coincide(problem: Problem, given: Mapping[Tensor, Chunks]) -> bool:

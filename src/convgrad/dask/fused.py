@@ -14,7 +14,7 @@ from typing import Any
 from dask.blockwise import Blockwise, BlockwiseDepDict, blockwise
 from numpy.typing import NDArray
 
-from convgrad.dask.tasks import Cut
+from convgrad.dask.tasks import CopyTask
 from convgrad.spec.operators import Tensor
 
 Array = NDArray[Any]
@@ -26,7 +26,7 @@ class OnCuts:
     """A task that reads only a part of some blocks, for example because no tap reads the remainder."""
 
     task: Callable[..., Any]
-    cuts: tuple[Cut | None, ...]
+    cuts: tuple[CopyTask | None, ...]
 
     def __call__(self, *blocks: Array) -> Any:
         """Cut the blocks and call the task."""

@@ -14,10 +14,10 @@ from dask.base import tokenize
 from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
-from convgrad.dask.blocks import Blocks, Chunks
-from convgrad.dask.chunks import Piece, coincide, summed, written
+from convgrad.dask.blocks import ArrayBlocks, Chunks
+from convgrad.dask.chunks import BatchPiece, coincide, summed, written
 from convgrad.dask.fused import OnCuts, are_blocks, beside, on_blocks
-from convgrad.dask.tasks import Cut, Join, Sum, SumRows, Write, add_parts, add_rows, whole_images
+from convgrad.dask.tasks import CopyTask, JoinTask, Sum, SumRows, Write, add_parts, add_rows, whole_images
 from convgrad.functional.partials import SUMMED
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import Tensor, find
@@ -31,7 +31,7 @@ Data = Mapping[Tensor, Any]  # dask arrays by operand
 CHANNELS = 1  # the axis of channels in canonical data
 
 
-class Graph:
+class TaskGraph:
     """The tasks of a call by key, and its layers of tasks on whole blocks.
 
     A part of a block has a task with its own key, so the part is cut from the block only once.
@@ -47,7 +47,7 @@ class Graph:
         self.layers: dict[str, Blockwise] = {}
         self._beside = ""  # the name of the layer of ``read_beside``
         self._names = dict(zip(problem.operands, find(problem.operator).array_names, strict=False))
-        self._blocks = {tensor: Blocks(array.chunks) for tensor, array in operands.items()}
+        self._blocks = {tensor: ArrayBlocks(array.chunks) for tensor, array in operands.items()}
 
     def put(self, kind: str, at: tuple[int, ...], task: Callable[..., Any], given: Sequence[Given]) -> TaskRef:
         """Add a task that is called with the given arguments, and return a reference to its value."""
@@ -92,10 +92,10 @@ class Graph:
         self._beside = f"{self.label}-read-{self.token}"
         self.layers[self._beside] = beside(self._beside, list(self.operands.values()))
 
-    def _cut(self, tensor: Tensor, block: tuple[int, ...], within: tuple[slice, ...]) -> Cut:
+    def _cut(self, tensor: Tensor, block: tuple[int, ...], within: tuple[slice, ...]) -> CopyTask:
         chunks = self.operands[tensor].chunks
         shape = tuple(axis[n] for axis, n in zip(chunks, block, strict=True))
-        return Cut(self.problem, self._names[tensor], shape, within)
+        return CopyTask(self.problem, self._names[tensor], shape, within)
 
     def put_on_blocks(self, kind: str, rank: int, task: type[Write | Sum], images: Sequence[range]) -> list[TaskRef]:
         """Add a layer with a task for each range of images, which are whole blocks; return references to its tasks.
@@ -134,11 +134,11 @@ def array_of(problem: Problem, operands: Data, threads: int) -> Any:
     """Return a problem's result as a dask array. The operands are dask arrays of the problem's shapes and type."""
     if any(0 in array.shape for array in operands.values()):  # the result is empty, or its sums have no terms
         return da.zeros(problem.output_shape, dtype=problem.output_format.dtype, chunks=-1)
-    graph = Graph(problem, operands, threads)
+    graph = TaskGraph(problem, operands, threads)
     return _sum(graph) if problem.solves_for in SUMMED else _write(graph)
 
 
-def _sum(graph: Graph) -> Any:
+def _sum(graph: TaskGraph) -> Any:
     """Return a weight or bias gradient. Tasks sum its pieces, then combine 16 sums at a time in the tree's order."""
     problem = graph.problem
     chunks = {tensor: array.chunks for tensor, array in graph.operands.items()}
@@ -152,11 +152,11 @@ def _sum(graph: Graph) -> Any:
         parts = [_part(graph, at, piece) for at, piece in enumerate(pieces)]
     parts = _climbed(graph, "sum", (), parts, add_parts)
     shape = problem.output_shape
-    graph.put_result((0,) * len(shape), Join(problem.output_format.name), parts)
+    graph.put_result((0,) * len(shape), JoinTask(problem.output_format.name), parts)
     return graph.array(tuple((extent,) for extent in shape))
 
 
-def _part(graph: Graph, at: int, piece: Piece) -> TaskRef:
+def _part(graph: TaskGraph, at: int, piece: BatchPiece) -> TaskRef:
     """Add the tasks that sum a piece; return a reference to its partial sums."""
     if piece.regions == (whole(graph.problem),):
         return graph.put("part", (at,), *graph.reading(Sum, piece.images, piece.regions[0]))
@@ -168,7 +168,7 @@ def _part(graph: Graph, at: int, piece: Piece) -> TaskRef:
 
 
 def _climbed(
-    graph: Graph, kind: str, at: tuple[int, ...], sums: list[TaskRef], task: Callable[..., Any]
+    graph: TaskGraph, kind: str, at: tuple[int, ...], sums: list[TaskRef], task: Callable[..., Any]
 ) -> list[TaskRef]:
     """Combine neighbouring sums, 16 at a time, until at most 16 sums remain; return references to them."""
     level = 0
@@ -179,7 +179,7 @@ def _climbed(
     return sums
 
 
-def _write(graph: Graph) -> Any:
+def _write(graph: TaskGraph) -> Any:
     """Return a forward or data gradient, with one task for each block of the result."""
     problem = graph.problem
     data = problem.operands[0]

@@ -63,7 +63,7 @@ def _checked(block: object, shape: tuple[int, ...], problem: Problem, name: str)
 
 
 @dataclass(frozen=True)
-class Cut:
+class CopyTask:
     """A task that copies a part of an operand's block, because a view would keep the whole block in memory."""
 
     problem: Problem
@@ -126,7 +126,7 @@ def add_parts(*parts: Partials) -> Partials:
 
 
 @dataclass(frozen=True)
-class Join:
+class JoinTask:
     """A task that combines all sums into the gradient. ``dtype`` is the type of the gradient."""
 
     dtype: str

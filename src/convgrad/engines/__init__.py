@@ -42,7 +42,7 @@ def generated() -> LlvmEngine:
     return llvm_engine.LLVM
 
 
-class Row(NamedTuple):
+class EngineRow(NamedTuple):
     """An engine of the registry; ``unsupported`` returns the reason against a problem without loading the engine."""
 
     name: str
@@ -51,7 +51,7 @@ class Row(NamedTuple):
 
 
 GENERATED = "generated"  # its sums have the specified order, so results have the same bits on every machine
-ENGINES = (Row(GENERATED, unsupported, generated), Row("numpy", lambda problem: "", lambda: NUMPY))
+ENGINES = (EngineRow(GENERATED, unsupported, generated), EngineRow("numpy", lambda problem: "", lambda: NUMPY))
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def choose(problem: Problem) -> Choice:
 
 
 @cache
-def _choice(row: Row, reason: str, detail: str) -> Choice:
+def _choice(row: EngineRow, reason: str, detail: str) -> Choice:
     return Choice(row.name, reason, detail, row.load())
 
 

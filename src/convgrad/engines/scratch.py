@@ -33,7 +33,7 @@ class Scratch(threading.local):
         return held
 
 
-class Shared(threading.local):
+class SharedScratch(threading.local):
     """The memory that all threads of a call share. The calling thread keeps it between calls."""
 
     memory: NDArray[np.int64] | None = None
@@ -53,4 +53,4 @@ class Shared(threading.local):
 
 
 own = Scratch()
-shared = Shared()
+shared = SharedScratch()

@@ -49,7 +49,7 @@ class Seen(NamedTuple):
     owner: object  # keeps the memory
 
 
-class Given(NamedTuple):
+class GpuOperands(NamedTuple):
     """The operands of a call whose arrays are on a GPU. ``operands`` has NumPy arrays in their places."""
 
     operands: tuple[Any, ...]
@@ -77,7 +77,7 @@ class Given(NamedTuple):
         _add(problem, operands, result, number, [*streams] or [driver.LEGACY_STREAM])
 
 
-def given(operator: str, operands: tuple[object, ...]) -> Given | None:
+def given(operator: str, operands: tuple[object, ...]) -> GpuOperands | None:
     """Return the operands of a call whose first operand is on a GPU; None for other calls."""
     if not operands or _interface(operands[0], to_write=False) is None:
         return None
@@ -93,7 +93,7 @@ def given(operator: str, operands: tuple[object, ...]) -> Given | None:
             refuse("D1", op.name, f"{sentence} in CPU memory")  # D1
         replaced[place] = seen.array
         found.append(seen)
-    return Given(tuple(replaced), tuple(found))
+    return GpuOperands(tuple(replaced), tuple(found))
 
 
 def _interface(value: Any, to_write: bool) -> tuple[object, object] | None:

@@ -19,15 +19,15 @@ _LONGEST_INTEGER = len(str(MIN_S64))
 _LONGEST_FLOAT = 400
 
 
-class Refusal(Exception):
+class DocumentRefusal(Exception):
     """An error with the path to the wrong value. Each caller prepends its key, and the outermost raises GraphError."""
 
     def __init__(self, sentence: str, path: str = "") -> None:
         self.sentence, self.path = sentence, path
 
-    def within(self, key: str) -> Refusal:
+    def within(self, key: str) -> DocumentRefusal:
         """Return the error with a key or an index in front of the path."""
-        return Refusal(self.sentence, key + self.path)
+        return DocumentRefusal(self.sentence, key + self.path)
 
 
 class Numeral:
@@ -112,7 +112,7 @@ def _values(parts: tuple[_Part, ...], path: str, spared: Spared | None = None) -
             value = _CAREFUL.decode("".join(texts))
         keeps = spared is not None and isinstance(value, _Pairs) and spared(dict(value))
         return _plain(value, "attrs" if keeps else None)
-    except Refusal as refusal:
+    except DocumentRefusal as refusal:
         raise GraphError(f"{path}{refusal.path}: {refusal.sentence}") from None
     except json.JSONDecodeError as error:
         position, number = error.pos, 0
@@ -132,21 +132,21 @@ def _plain(value: Any, kept: str | None = None, keeps: bool = False) -> Any:
         found: dict[str, Any] = {}
         for key, item in value:
             if key in found:
-                raise Refusal(f"keys must differ; {words(key)} stands twice")
+                raise DocumentRefusal(f"keys must differ; {words(key)} stands twice")
             try:
                 found[key] = _plain(item, None, keeps or key == kept)
-            except Refusal as refusal:
+            except DocumentRefusal as refusal:
                 raise refusal.within(f".{printable(key)}") from None
         return found
     if isinstance(value, list):
         items: list[Any] = []
         try:
             items.extend(_plain(item, None, keeps) for item in value)
-        except Refusal as refusal:
+        except DocumentRefusal as refusal:
             raise refusal.within(f"[{len(items)}]") from None
         return items
     if isinstance(value, Numeral) and not (keeps and value.is_json):
-        raise Refusal(f"must be a finite number of at most 64 bits; got {value.text:.40}")
+        raise DocumentRefusal(f"must be a finite number of at most 64 bits; got {value.text:.40}")
     return value
 
 

@@ -16,7 +16,7 @@ Chain = tuple[Op, ...]  # each op reads the output of the previous op
 
 
 @dataclass(frozen=True)
-class Step:
+class FusedOps:
     """Ops that one call computes, and the op that describes this call.
 
     ``resolved`` is None for a ReLU, an unsupported op or an unknown shape. ``released`` are tensors that no later step

@@ -20,7 +20,7 @@ Tensors = Mapping[int, object] | Mapping[str, object] | Mapping[int | str, objec
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenInputs:
     """The given inputs of one op, by tensor id: arrays, values of shape inputs, and descriptions of the arrays."""
 
     arrays: Mapping[int, Array]
@@ -50,7 +50,7 @@ def formats_of(described: Iterable[LogicalTensor]) -> dict[str, Format | None]:
     return {key: FORMATS.get(dtype) for key, dtype in each}
 
 
-def given_to(op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], values: Mapping[int, object]) -> Given:
+def given_to(op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], values: Mapping[int, object]) -> GivenInputs:
     """Return those inputs of an op that ``values`` has, or raise GraphError if they contradict the descriptions."""
     taken: dict[int, Array] = {}
     shapes: dict[int, Shape] = {}
@@ -72,4 +72,4 @@ def given_to(op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], values
         raise
     except ConvgradError as error:
         raise op.refuse(str(error)) from error
-    return Given(taken, shapes, known)
+    return GivenInputs(taken, shapes, known)

@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from convgrad.errors import GraphError
-from convgrad.graph.fuse import Step
+from convgrad.graph.fuse import FusedOps
 from convgrad.graph.given import Tensors, by_id
 from convgrad.graph.infer import Inference, infer, inputs_of, producers_of, tensors_of
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
@@ -207,7 +207,7 @@ class Graph:
 
         for whole in found.steps:
             between = [tensor for op in whole.ops[:-1] for tensor in op.outputs]
-            apart = [Step((op,), op, found.resolved.get(op.id)) for op in whole.ops]
+            apart = [FusedOps((op,), op, found.resolved.get(op.id)) for op in whole.ops]
             for step in apart if why_not(whole.op) or any(t.id in values for t in between) else [whole]:
                 op = step.op
                 if why := why_not(op):

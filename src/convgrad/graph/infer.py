@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from convgrad.cached import cached_property
 from convgrad.errors import GraphError
-from convgrad.graph.fuse import Step, called, chains
+from convgrad.graph.fuse import FusedOps, called, chains
 from convgrad.graph.given import given_to
 from convgrad.graph.model import RELU, LogicalTensor, Op, operator_of
 from convgrad.graph.resolve import Posed, Resolved, check_kind, check_ports, rectified, resolve, unsupported
@@ -26,7 +26,7 @@ class Inference:
     tensors: Mapping[int, LogicalTensor]
     resolved: Mapping[int, Resolved]
     reasons: Mapping[int, str]
-    steps: tuple[Step, ...]
+    steps: tuple[FusedOps, ...]
     released: Mapping[int, tuple[int, ...]]
     computed: frozenset[int]
 
@@ -68,12 +68,12 @@ def infer(ops: Sequence[Op], values: Mapping[int, object], kept: Collection[int]
             tensors[op.outputs[0].id] = found.made(tensors[op.outputs[0].id])
     fused = [(each, called(each)) for each in chains(order, resolved, reasons, kept)]
     last = released_after([op for _, op in fused])
-    steps: list[Step] = []
+    steps: list[FusedOps] = []
     for each, op in fused:
         found, row = resolved.get(op.id), operator_of(op)
         if row is not None and len(op.inputs) > len(each[0].inputs):
             found = resolve(op, row, tensors, {}, posed)
-        steps.append(Step(each, op, found, last[op.id]))
+        steps.append(FusedOps(each, op, found, last[op.id]))
     computed = frozenset(
         tensor.id for op in order if op.id not in reasons and operator_of(op) is not RELU for tensor in op.outputs
     )

@@ -15,8 +15,8 @@ from convgrad import arrays, engines
 from convgrad.errors import ConvgradError
 from convgrad.formats import FORMATS, Format, strided
 from convgrad.functional.call import Prepared, bind
-from convgrad.graph.fuse import Chain, Step, activation_of, called
-from convgrad.graph.given import Given, Tensors, by_id, given_to
+from convgrad.graph.fuse import Chain, FusedOps, activation_of, called
+from convgrad.graph.given import GivenInputs, Tensors, by_id, given_to
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.graph.model import RELU, LogicalTensor, Op, Shape, dense_strides, operator_of
 from convgrad.graph.resolve import Resolved, check_ports, rectified, resolve, unsupported
@@ -77,7 +77,7 @@ class CompiledPartition:
         if self.row is RELU:
             result = rectify(self.op, self.tensors, values)
         else:
-            result = execute(Step(self.ops, self.op, self.resolved), self.row, self.tensors, values).result
+            result = execute(FusedOps(self.ops, self.op, self.resolved), self.row, self.tensors, values).result
         return {self.op.outputs[0].id: like(values[self.op.inputs[0].id])(result)}
 
 
@@ -177,14 +177,14 @@ def rectify(
     return out
 
 
-def _given(op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], values: Mapping[int, object]) -> Given:
+def _given(op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], values: Mapping[int, object]) -> GivenInputs:
     missing = [tensors[tensor.id].label for tensor in op.inputs if tensor.id not in values]
     if missing:
         raise op.refuse(f"each input must be given as an array; there is none for tensor {missing[0]}")
     return given_to(op, row, tensors, values)
 
 
-def _within(problem: Problem, step: Step) -> Problem:
+def _within(problem: Problem, step: FusedOps) -> Problem:
     """Return the problem with the algorithm that it has without the fused bias, so that fusion does not change bits."""
     fused = len(step.op.inputs) > len(step.ops[0].inputs)
     alone = replace(problem, operands=problem.operands[:-1]) if fused else problem
@@ -192,7 +192,7 @@ def _within(problem: Problem, step: Step) -> Problem:
 
 
 def execute(
-    step: Step,
+    step: FusedOps,
     row: Operator,
     tensors: Mapping[int, LogicalTensor],
     values: Mapping[int, object],

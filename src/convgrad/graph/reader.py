@@ -9,7 +9,7 @@ from typing import Any
 
 from convgrad.disk import read_bytes
 from convgrad.errors import FileError, GraphError
-from convgrad.graph.document import MIN_S64, Refusal, as_json, read_document, words
+from convgrad.graph.document import MIN_S64, DocumentRefusal, as_json, read_document, words
 from convgrad.graph.graph import SETTINGS, Graph, Header
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 from convgrad.graph.model import LARGEST_ID, LogicalTensor, Op, Verbatim, rows_of
@@ -52,11 +52,11 @@ def from_json(text: str | bytes, limits: Limits = DEFAULT_LIMITS) -> Graph:
         header, ports, listed = _frame(document)
         if entries is None and (not listed or len(listed) > limits.ops):
             wanted = f"must hold at most {limits.ops} ops" if listed else "must hold at least one op"
-            raise Refusal(f"{wanted}; got {len(listed) or words(listed)}", ".graph")
+            raise DocumentRefusal(f"{wanted}; got {len(listed) or words(listed)}", ".graph")
         for number, entry in enumerate(listed if entries is None else entries):
             path = f"$.graph[{number}]"
             ops.append(_op(entry, path, number))
-    except Refusal as refusal:
+    except DocumentRefusal as refusal:
         raise GraphError(f"{path}{refusal.path}: {refusal.sentence}") from None
     graph = Graph(ops, outputs=ports["output_ports"], header=header)
     _check_input_ports(graph, ports["input_ports"])
@@ -67,13 +67,13 @@ def from_json(text: str | bytes, limits: Limits = DEFAULT_LIMITS) -> Graph:
 def _frame(document: Any) -> tuple[Header, dict[str, list[int] | None], list[Any]]:
     """Return the header, the ports, and the list of ops, which is empty if an iterator decodes the ops."""
     if not isinstance(document, dict):
-        raise Refusal(f"must be an object with a list of ops under graph; got {words(document)}")
+        raise DocumentRefusal(f"must be an object with a list of ops under graph; got {words(document)}")
     listed = _field(document, "graph", _list, None)
     others = {key: value for key, value in document.items() if key not in HEADER}
     absent = [known for known in HEADER if known not in document]
     for key in list(others)[:HINTED]:
         if hint := meant(key, absent, minimum=0.75):
-            raise Refusal(f"unknown key {words(key)}{hint}")
+            raise DocumentRefusal(f"unknown key {words(key)}{hint}")
     header = _value(
         Header,
         _field(document, "version", _string, Header.version),
@@ -139,7 +139,7 @@ def _attribute(entry: object) -> Any:
     entry = _entry(entry, ATTRIBUTE)
     kind = _field(entry, "type", _string, None)
     if kind not in ATTRIBUTE_TYPES:
-        raise Refusal(f"must be one of {', '.join(ATTRIBUTE_TYPES)}; got {words(kind)}", ".type")
+        raise DocumentRefusal(f"must be one of {', '.join(ATTRIBUTE_TYPES)}; got {words(kind)}", ".type")
     return _field(entry, "value", ATTRIBUTE_TYPES[kind], None)
 
 
@@ -147,7 +147,7 @@ def _foreign_attribute(entry: object) -> Any:
     """Return an attribute of an op outside the convolution family, as Verbatim if it has none of the six types."""
     try:
         return _attribute(entry)
-    except Refusal:
+    except DocumentRefusal:
         return Verbatim(as_json(entry))
 
 
@@ -155,11 +155,11 @@ def _field(entry: Mapping[str, Any], key: str, convert: Callable[[Any], Any], de
     """Return a converted field, or its default; a field is required if its default is None."""
     if key not in entry:
         if default is None:
-            raise Refusal(f"must have {key}; it has {printable(', '.join(entry)) or 'no keys'}")
+            raise DocumentRefusal(f"must have {key}; it has {printable(', '.join(entry)) or 'no keys'}")
         return default
     try:
         return convert(entry[key])
-    except Refusal as refusal:
+    except DocumentRefusal as refusal:
         raise refusal.within(f".{printable(key)}") from None
 
 
@@ -168,14 +168,14 @@ def _value(kind: Callable[..., Any], *fields: Any) -> Any:
     try:
         return kind(*fields)
     except GraphError as error:
-        raise Refusal(str(error)) from None
+        raise DocumentRefusal(str(error)) from None
 
 
 # -- types -----------------------------------------------------------------------------------------------------------
 
 
-def _wrong(wanted: str, value: object) -> Refusal:
-    return Refusal(f"must be {wanted}; got {words(value)}")
+def _wrong(wanted: str, value: object) -> DocumentRefusal:
+    return DocumentRefusal(f"must be {wanted}; got {words(value)}")
 
 
 def _string(value: object) -> str:
@@ -227,7 +227,7 @@ def _entry(value: object, keys: Sequence[str]) -> dict[str, Any]:
     entry = _dict(value)
     for key in entry:
         if key not in keys:
-            raise Refusal(f"unknown key {words(key)}{meant(key, keys)}. The keys are {', '.join(keys)}")
+            raise DocumentRefusal(f"unknown key {words(key)}{meant(key, keys)}. The keys are {', '.join(keys)}")
     return entry
 
 
@@ -242,7 +242,7 @@ def _list_of(convert: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
         found: list[Any] = []
         try:
             found.extend(map(convert, _list(value)))
-        except Refusal as refusal:
+        except DocumentRefusal as refusal:
             raise (refusal.within(f"[{len(found)}]") if isinstance(value, list) else refusal) from None
         return found
 

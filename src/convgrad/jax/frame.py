@@ -92,7 +92,7 @@ class Buffers(Structure):
     ]
 
 
-class Attributes(Structure):
+class FfiAttributes(Structure):
     """XLA_FFI_Attrs; all attributes are texts here."""
 
     _fields_ = [
@@ -116,7 +116,7 @@ class Frame(Structure):
         ("stage", c_int),
         ("operands", Buffers),
         ("results", Buffers),
-        ("attributes", Attributes),
+        ("attributes", FfiAttributes),
     ]
 
 

@@ -38,7 +38,7 @@ def array_of(torch: Any, tensor: Any) -> Array:
     return array if fmt is None or bits is None else array.view(fmt.dtype)
 
 
-class _Memory:
+class _TensorMemory:
     """A tensor's memory for NumPy. PyTorch would copy a tensor that shares its memory if it was opened for writing."""
 
     def __init__(self, torch: Any, tensor: Any) -> None:
@@ -54,7 +54,7 @@ class _Memory:
 
 
 def _read(torch: Any, tensor: Any) -> Array:
-    return np.asarray(_Memory(torch, tensor.detach()))
+    return np.asarray(_TensorMemory(torch, tensor.detach()))
 
 
 @cache

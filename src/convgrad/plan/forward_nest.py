@@ -9,10 +9,10 @@ from math import prod
 
 from convgrad.cached import cached_property
 from convgrad.plan.recipe import MAX_STRIDE
-from convgrad.plan.regions import Part, Parts, parts, phases, uncut
+from convgrad.plan.regions import AxisPart, Parts, parts, phases, uncut
 from convgrad.plan.tables import Strides
 from convgrad.spec.geometry import Axis, Conv
-from convgrad.spec.order import FAN_IN, Order
+from convgrad.spec.order import FAN_IN, SumOrder
 
 Steps = tuple[Axis, int, int, int]  # an axis, and its byte strides in the weights, the data and the output
 Channels = tuple[int, int, int]  # the number of output channels, and their byte strides in the weights and the output
@@ -33,7 +33,7 @@ class Along:
     out: int  # bytes from an output position to the next
     weights: int  # bytes from a tap to the next
     identity: bool  # whether there is one tap, and positions of output and input with the same number meet
-    phases: tuple[Part, ...]  # the axis as parts that are not cut where taps become absent
+    phases: tuple[AxisPart, ...]  # the axis as parts that are not cut where taps become absent
 
     def merged(self, inner: Along) -> Along | None:
         """Return this axis and the next inner axis as one axis, or None if their strides do not allow it."""
@@ -42,13 +42,13 @@ class Along:
         if self.data != inner.data * inner.extent:
             return None
         extent = self.extent * inner.extent
-        whole = Part(range(extent), range(1), 0, 1, 1)
+        whole = AxisPart(range(extent), range(1), 0, 1, 1)
         return replace(inner, extent=extent, met=extent, parts=Parts.of([whole]), phases=(whole,))
 
 
 def identity(extent: int, data: int, out: int) -> Along:
     """Return an axis with one tap, where each output position meets the input position with the same number."""
-    whole = Part(range(extent), range(1), 0, 1, 1)
+    whole = AxisPart(range(extent), range(1), 0, 1, 1)
     return Along(extent, extent, 1, Parts.of([whole]), data, out, 0, True, (whole,))
 
 
@@ -71,7 +71,7 @@ class ForwardNest:
     out: tuple[int, int]  # bytes from a group, from an n to the next
     weights: tuple[int, int, int]  # bytes from a group, from an n, from a k to the next
     bias: int  # bytes from an n to the next
-    order: Order
+    order: SumOrder
     merged: int = 1  # groups that are merged into one, which has their total n, and the k of each
 
     @cached_property
@@ -165,7 +165,7 @@ def transposed(view: ForwardNest) -> ForwardNest:
 
 
 def forward_nest(
-    conv: Conv, order: Order, solves_for: str, strides: Mapping[str, Strides], out: Strides
+    conv: Conv, order: SumOrder, solves_for: str, strides: Mapping[str, Strides], out: Strides
 ) -> ForwardNest:
     """Return the simplified nest of a problem, for the byte strides of its operands, by name, and of its output."""
     data, weights = strides[OPERAND[solves_for]], strides["weights"]

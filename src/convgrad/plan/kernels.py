@@ -21,7 +21,7 @@ from convgrad.plan.records import Record
 from convgrad.plan.split_k import cost as split_k_cost
 from convgrad.plan.split_k import kernels as split_k
 from convgrad.plan.split_k import schedule as split_k_schedule
-from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, Plan
+from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, SplitKPlan
 from convgrad.plan.stencils import grouped, grouped_cost, grouped_schedule, spatial, spatial_cost, spatial_schedule
 from convgrad.plan.tables import Schedule
 from convgrad.spec.problem import Problem
@@ -65,7 +65,7 @@ def _same(nest: Any) -> Any:
 
 
 _SPLIT_K = Family(
-    (GEMM, DEPTHWISE), _same, split_k_cost.costs, split_k_cost.timed, Plan, split_k_schedule.schedule,
+    (GEMM, DEPTHWISE), _same, split_k_cost.costs, split_k_cost.timed, SplitKPlan, split_k_schedule.schedule,
     lambda spec: split_k_schedule.ARGUMENTS,
 )  # fmt: skip
 _GEMM = Family(

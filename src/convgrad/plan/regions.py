@@ -24,7 +24,7 @@ FAR = 1 << 62  # larger numbers are computed as Python integers, because 64 bits
 
 
 @dataclass(frozen=True)
-class Part:
+class AxisPart:
     """Evenly spaced output positions along one axis that use the same taps, and the input positions that they meet.
 
     If ``taps`` are empty, the positions are stored all the same, and ``met`` has no meaning.
@@ -37,7 +37,7 @@ class Part:
     by_tap: int  # the step of the input position from a tap to the next of ``taps``
 
 
-NOTHING = Part(range(0), range(0), 0, 1, 1)
+NOTHING = AxisPart(range(0), range(0), 0, 1, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Parts:
     by_tap: int
 
     @classmethod
-    def of(cls, parts: Sequence[Part]) -> Parts:
+    def of(cls, parts: Sequence[AxisPart]) -> Parts:
         """Return ``parts`` as arrays. The steps of positions and of taps must be the same in all parts."""
         rows = [(p.positions.start, len(p.positions), p.taps.start, len(p.taps), wrapped(p.met)) for p in parts]
         one = next((part for part in parts if part.taps), parts[0])
@@ -66,13 +66,13 @@ class Parts:
         """Return the number of parts."""
         return len(self.first)
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[AxisPart]:
         """Yield the parts one by one."""
         columns = (column.tolist() for column in (self.first, self.count, self.tap, self.taps, self.met))
         for first, count, tap, taps, met in zip(*columns, strict=True):
             positions = range(first, first + count * self.step, self.step)
             met_taps = range(tap, tap + taps * self.tap_step, self.tap_step)
-            yield Part(positions, met_taps, met, self.by_position, self.by_tap)
+            yield AxisPart(positions, met_taps, met, self.by_position, self.by_tap)
 
     @cached_property
     def max_count(self) -> int:
@@ -116,7 +116,7 @@ class Parts:
         """Pairs ((positions, taps), number of parts with as many positions and taps)."""
         return tuple(Counter(zip(self.count.tolist(), self.taps.tolist(), strict=True)).items())
 
-    def in_blocks(self, size: int) -> Blocks:
+    def in_blocks(self, size: int) -> AxisBlocks:
         """Cut the parts at the bounds of output blocks of ``size`` positions. The last output block may be smaller.
 
         >>> one = parts(Axis(src=5, dst=5, kernel=3, pad_begin=1, pad_end=1), "dst").in_blocks(3)
@@ -129,13 +129,13 @@ class Parts:
         return known
 
     @cached_property
-    def _in_blocks(self) -> dict[int, Blocks]:
+    def _in_blocks(self) -> dict[int, AxisBlocks]:
         return {}
 
-    def _cut(self, size: int) -> Blocks:
+    def _cut(self, size: int) -> AxisBlocks:
         extent = int(self.count.sum())
         if size >= extent:
-            return Blocks(self, np.zeros(1, np.int64))
+            return AxisBlocks(self, np.zeros(1, np.int64))
         one, last = self.first // size, (self.first + (self.count - 1) * self.step) // size
         pieces = last - one + 1
         which = np.repeat(np.arange(len(self)), pieces)
@@ -150,11 +150,11 @@ class Parts:
             self, first=self.first[which] + begin * self.step, count=count[there], tap=self.tap[which],
             taps=self.taps[which], met=self.met[which] + begin * self.by_position,
         )  # fmt: skip
-        return Blocks(found, np.searchsorted(block[there], np.arange(-(-extent // size))))
+        return AxisBlocks(found, np.searchsorted(block[there], np.arange(-(-extent // size))))
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
+class AxisBlocks:
     """The parts of all output blocks of an axis, in the order of the blocks."""
 
     parts: Parts
@@ -198,18 +198,18 @@ def parts(axis: Axis, solves_for: str) -> Parts:
     return Parts(first, count, tap, taps, met, one.positions.step, one.taps.step, one.by_position, one.by_tap)
 
 
-def phases(axis: Axis, solves_for: str) -> tuple[Part, ...]:
+def phases(axis: Axis, solves_for: str) -> tuple[AxisPart, ...]:
     """Return the phases of an axis: parts that are not cut where taps meet padding instead of the input.
 
     >>> phases(Axis(src=5, dst=5, kernel=3, pad_begin=1, pad_end=1), "dst")
     (Part(positions=range(0, 5), taps=range(0, 3), met=-1, by_position=1, by_tap=1),)
     """
     if solves_for == "dst":
-        return (Part(range(axis.dst), range(axis.kernel), -axis.pad_begin, axis.stride, axis.dilation),)
+        return (AxisPart(range(axis.dst), range(axis.kernel), -axis.pad_begin, axis.stride, axis.dilation),)
     return tuple(_phase(axis, first) for first in range(min(axis.stride, axis.src)))
 
 
-def uncut(phases: Sequence[Part], extent: int) -> tuple[Part, ...]:
+def uncut(phases: Sequence[AxisPart], extent: int) -> tuple[AxisPart, ...]:
     """Cut each phase into the output positions that meet the input, of positions 0 to ``extent``, and the other ones.
 
     The other positions have no taps. Some taps of the first may not exist for some positions.
@@ -222,7 +222,7 @@ def uncut(phases: Sequence[Part], extent: int) -> tuple[Part, ...]:
     return tuple(part for whole in phases for part in _touching(whole, extent))
 
 
-def _phase(axis: Axis, first: int) -> Part:
+def _phase(axis: Axis, first: int) -> AxisPart:
     """Return the src positions ``first``, ``first + stride``, ... and the taps through which they meet dst positions.
 
     Taps k with a whole p in p * stride = i + pad_begin - k * dilation are stride / gcd(stride, dilation) apart.
@@ -233,10 +233,10 @@ def _phase(axis: Axis, first: int) -> Part:
     tap = quotient * pow(by_tap, -1, step) % step if remainder == 0 else axis.kernel  # past the end: no tap
     taps = range(axis.kernel)[tap::step]
     met = (first + axis.pad_begin - tap * axis.dilation) // axis.stride
-    return Part(range(axis.src)[first :: axis.stride], taps, met, 1, -by_tap)
+    return AxisPart(range(axis.src)[first :: axis.stride], taps, met, 1, -by_tap)
 
 
-def _touching(whole: Part, extent: int) -> Iterator[Part]:
+def _touching(whole: AxisPart, extent: int) -> Iterator[AxisPart]:
     """Cut a part into the positions that meet the input, and those before and after, which have no taps."""
     reach, count = whole.by_tap * max(0, len(whole.taps) - 1), len(whole.positions)
     low, high = whole.met + min(0, reach), whole.met + max(0, reach)
@@ -247,10 +247,10 @@ def _touching(whole: Part, extent: int) -> Iterator[Part]:
     for begin, stop, taps in ((0, first, range(0)), (first, end, whole.taps), (end, count, range(0))):
         if begin < stop:
             met = whole.met + begin * whole.by_position if taps else 0
-            yield Part(whole.positions[begin:stop], taps, met, whole.by_position, whole.by_tap)
+            yield AxisPart(whole.positions[begin:stop], taps, met, whole.by_position, whole.by_tap)
 
 
-def _existing(whole: Part, extent: int) -> Ints:
+def _existing(whole: AxisPart, extent: int) -> Ints:
     """Cut a phase where its existing taps change. Return the first five fields of ``Parts``, one row each.
 
     Order the taps by the input position that they meet. Then the taps from ``low`` to ``high`` exist. Both bounds

@@ -19,7 +19,7 @@ from convgrad.scale.cut import ONCE, remaining
 from convgrad.scale.memory import bytes_of
 from convgrad.scale.plan import Plan, plan_of
 from convgrad.scale.prefetch import Slot, Waited, prefetched
-from convgrad.scale.source import Source, at_place, source_of, stand_ins
+from convgrad.scale.source import OperandSource, at_place, source_of, stand_ins
 from convgrad.scale.takes import buffers, room_bytes
 from convgrad.scale.target import Target, target_of
 from convgrad.spec.problem import Problem, of_images
@@ -29,10 +29,10 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class ScaleCall:
     """A checked call and its plan, with the sources of its operands and, if known, the target of its result."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[OperandSource, ...]
     target: Target | None
     plan: Plan
     threads: int | None
@@ -129,7 +129,7 @@ def called(
     accumulate: bool,
     threads: int | None,
     to_run: bool,
-) -> Call:
+) -> ScaleCall:
     """Check a call with placeholders instead of its operands, and return it with its plan.
 
     If ``to_run`` is false, no result is allocated, and the target is None without ``out``.
@@ -148,4 +148,4 @@ def called(
     plan = plan_of(problem, sources, target, bytes_of(memory, problem.operator), threads)
     if target is None and to_run:
         target = target_of(problem, None, sources)
-    return Call(sources, target, plan, threads)
+    return ScaleCall(sources, target, plan, threads)

@@ -16,7 +16,7 @@ from convgrad.disk import check_new
 from convgrad.errors import FileError
 from convgrad.functional.partials import SUMMED
 from convgrad.scale import durable, head
-from convgrad.scale.finished import Part, checksum
+from convgrad.scale.finished import FinishedPart, checksum
 from convgrad.scale.identity import Words, difference, identity_of
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
@@ -52,7 +52,7 @@ class Checkpoint:
     problem: Problem
     identity: Words
     out: Any = None
-    parts: list[Part] = field(default_factory=list)  # the finished parts of out that the file lists
+    parts: list[FinishedPart] = field(default_factory=list)  # the finished parts of out that the file lists
 
     def load(self) -> State | None:
         """Return the saved state, or None if there is no file. Raise FileError if the file is of another call."""
@@ -81,7 +81,7 @@ class Checkpoint:
         self.parts[:] = [part for part in self.parts if part.end <= place]
         last = self.parts[-1].end if self.parts else (0, 0)
         if self._is_in_out and last < place:
-            self.parts.append(Part(*place, checksum(self.problem, self.out, last, place)))
+            self.parts.append(FinishedPart(*place, checksum(self.problem, self.out, last, place)))
         says = head.written(self.identity, place, (len(state.sums), len(state.started)), self.parts)
         durable.write(self.path, LINE, says, [*state.sums, *state.started])
 
@@ -124,7 +124,7 @@ class Checkpoint:
         """Whether ``out`` contains finished results: the problem is not a sum, and ``out`` is not empty."""
         return self.out is not None and self.problem.solves_for not in SUMMED and 0 not in self.problem.output_shape
 
-    def _compare(self, parts: Sequence[Part]) -> None:
+    def _compare(self, parts: Sequence[FinishedPart]) -> None:
         """Raise FileError if ``out`` does not contain all finished results."""
         begin = (0, 0)
         for part in parts:

@@ -19,7 +19,7 @@ STEP_BYTES = 1 << 20  # bytes read at a time; more if a row of an image or a chu
 Place = tuple[int, int]  # the number of finished images, and of finished rows of the next image
 
 
-class Part(NamedTuple):
+class FinishedPart(NamedTuple):
     """A finished part of ``out``: its end, and the CRC-32 of its contents. It begins where the previous part ends."""
 
     images: int

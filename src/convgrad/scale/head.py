@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from convgrad.functional.partials import SUMMED
-from convgrad.scale.finished import Part, Place
+from convgrad.scale.finished import FinishedPart, Place
 from convgrad.scale.identity import Words
 from convgrad.spec.image_cuts import blocks_of
 from convgrad.spec.pieces import leaf_images, nodes_of
@@ -23,7 +23,7 @@ class Misfit(Exception):
     """The error that a head has values that no call in pieces saves."""
 
 
-def written(identity: Words, place: Place, sums: tuple[int, int], parts: Sequence[Part]) -> Mapping[str, Any]:
+def written(identity: Words, place: Place, sums: tuple[int, int], parts: Sequence[FinishedPart]) -> Mapping[str, Any]:
     """Return the head of a checkpoint. ``sums`` are the numbers of image sums and of row sums in the file."""
     return dict(zip(NAMES, (dict(identity), *place, list(sums), [list(part) for part in parts]), strict=True))
 
@@ -75,13 +75,13 @@ def _sums_of(problem: Problem, place: Place) -> tuple[int, int]:
     return len(nodes_of(0, -(-images // each))), of_rows
 
 
-def parts_in(head: Mapping[str, Any], problem: Problem, place: Place, has_out: bool) -> list[Part]:
+def parts_in(head: Mapping[str, Any], problem: Problem, place: Place, has_out: bool) -> list[FinishedPart]:
     """Return the finished parts of ``out``, or raise Misfit if these are not adjacent or do not end at ``place``."""
     parts = []
     for each in _list(head["out"], "out"):
-        if len(numbers := _list(each, "a part of out")) != len(Part._fields):
-            raise Misfit(f"a part of out must have {', '.join(Part._fields)}; got {_short(each)}")
-        parts.append(Part(*(_number(number, "a number of out") for number in numbers)))
+        if len(numbers := _list(each, "a part of out")) != len(FinishedPart._fields):
+            raise Misfit(f"a part of out must have {', '.join(FinishedPart._fields)}; got {_short(each)}")
+        parts.append(FinishedPart(*(_number(number, "a number of out") for number in numbers)))
     ends = [(0, 0), *(part.end for part in parts)]
     height = next(iter(positions(problem)), 0)
     if ends[-1] != (place if has_out else (0, 0)) or any(one >= other for one, other in pairwise(ends)):

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import lcm, prod
 
 from convgrad.functional.partials import SUMMED
-from convgrad.scale.cut import ONCE, Cut, cuts
+from convgrad.scale.cut import ONCE, PieceSize, cuts
 from convgrad.scale.memory import words
-from convgrad.scale.source import Source, chunks_of
+from convgrad.scale.source import OperandSource, chunks_of
 from convgrad.scale.takes import Takes, takes_of
 from convgrad.scale.target import Target
 from convgrad.spec.geometry import Channels
@@ -27,7 +27,7 @@ class Plan:
     """
 
     problem: Problem
-    cut: Cut
+    cut: PieceSize
     why: str
     operands: tuple[str, ...]
     memory_bytes: int
@@ -59,10 +59,12 @@ class Plan:
         return "\n".join([*lines, f"  why: {self.why}"])
 
 
-Way = tuple[Cut, str, Takes]  # a cut, the reason for its size, and the memory that it needs
+Way = tuple[PieceSize, str, Takes]  # a cut, the reason for its size, and the memory that it needs
 
 
-def ways(problem: Problem, sources: tuple[Source, ...], target: Target | None, threads: int | None) -> Iterator[Way]:
+def ways(
+    problem: Problem, sources: tuple[OperandSource, ...], target: Target | None, threads: int | None
+) -> Iterator[Way]:
     """Yield the possible cuts of a call, better cuts first. Without a target, the result is part of the memory."""
     streamed = [source for source, tensor in zip(sources, problem.operands, strict=True) if tensor not in ONCE]
     image_bytes = sum(source.nbytes for source in streamed) // max(1, problem.geometry.batch)
@@ -71,7 +73,7 @@ def ways(problem: Problem, sources: tuple[Source, ...], target: Target | None, t
 
 
 def plan_of(
-    problem: Problem, sources: tuple[Source, ...], target: Target | None, memory_bytes: int, threads: int | None
+    problem: Problem, sources: tuple[OperandSource, ...], target: Target | None, memory_bytes: int, threads: int | None
 ) -> Plan:
     """Return the plan of the best cut whose arrays fit in memory, or raise the error of rule M2."""
     seen: list[Way] = []
@@ -94,13 +96,13 @@ def _total(takes: Takes) -> int:
     return sum(size for _, size in takes)
 
 
-def _words_of(source: Source, once: bool) -> str:
+def _words_of(source: OperandSource, once: bool) -> str:
     how = "in place" if source.how == "in place" else "once" if once else "piece by piece"
     chunks = f", in chunks of {shape_words(source.chunks)}" if source.chunks else ""
     return f"{source.name} {shape_words(source.shape)}, {words(source.nbytes)}{chunks}: read {how}"
 
 
-def _chunks(problem: Problem, sources: Sequence[Source], target: Target | None) -> tuple[int, int]:
+def _chunks(problem: Problem, sources: Sequence[OperandSource], target: Target | None) -> tuple[int, int]:
     """Return the least common multiples, over all chunked arrays, of the images per chunk and of the rows per chunk."""
     tensors = (*problem.operands, problem.output)
     chunks = [source.chunks for source in sources]
@@ -116,7 +118,7 @@ def _chunks(problem: Problem, sources: Sequence[Source], target: Target | None) 
     return min(images, max(1, problem.geometry.batch)), rows
 
 
-def _reads(problem: Problem, cut: Cut, sources: Sequence[Source]) -> tuple[int, int]:
+def _reads(problem: Problem, cut: PieceSize, sources: Sequence[OperandSource]) -> tuple[int, int]:
     """Return the bytes that are read, and how many of these were read before. Chunks are always read whole."""
     read = once = 0
     if cut.pieces(problem):
@@ -139,7 +141,7 @@ def _reads(problem: Problem, cut: Cut, sources: Sequence[Source]) -> tuple[int, 
     return read, read - once
 
 
-def _touched(source: Source, region: Sequence[slice]) -> list[range]:
+def _touched(source: OperandSource, region: Sequence[slice]) -> list[range]:
     """Return, for each axis of a region, the range that is read: the region's range, extended to whole chunks."""
     if not source.chunks:
         return [range(one.start, one.stop) for one in region]

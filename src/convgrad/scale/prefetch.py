@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from convgrad import arrays
 from convgrad.engines import starting
-from convgrad.scale.source import Source, Stopped
+from convgrad.scale.source import OperandSource, Stopped
 from convgrad.spec.subproblems import SubProblem
 
 Array = NDArray[Any]
@@ -31,7 +31,7 @@ class Slot:
         self.given: list[Array] = []
         self.read_bytes = 0
 
-    def fill(self, subproblem: SubProblem, sources: Iterable[Source], stopped: Callable[[], bool]) -> Slot:
+    def fill(self, subproblem: SubProblem, sources: Iterable[OperandSource], stopped: Callable[[], bool]) -> Slot:
         """Read the operands of a sub-problem into the slot, and return the slot."""
         self.subproblem, self.read_bytes = subproblem, 0
         for source, region, room in zip(sources, subproblem.reads, self._rooms, strict=True):
@@ -51,7 +51,7 @@ class Waited:
 class _Prefetch:
     """The data that the reading thread and its caller share."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[OperandSource, ...]
     subproblems: Iterator[SubProblem]
     free: SimpleQueue[Slot | None] = field(default_factory=SimpleQueue)
     filled: SimpleQueue[Slot | BaseException | None] = field(default_factory=SimpleQueue)
@@ -90,7 +90,7 @@ class _Prefetch:
 
 @contextmanager
 def prefetched(
-    sources: tuple[Source, ...], subproblems: Iterable[SubProblem], slots: list[Slot], waited: Waited
+    sources: tuple[OperandSource, ...], subproblems: Iterable[SubProblem], slots: list[Slot], waited: Waited
 ) -> Iterator[Iterator[Slot]]:
     """Yield an iterator over slots with the operands of the sub-problems. With two slots, a thread reads in advance.
 
@@ -118,7 +118,7 @@ def prefetched(
 
 
 def _one_by_one(
-    sources: tuple[Source, ...], subproblems: Iterable[SubProblem], slot: Slot, waited: Waited
+    sources: tuple[OperandSource, ...], subproblems: Iterable[SubProblem], slot: Slot, waited: Waited
 ) -> Iterator[Slot]:
     for subproblem in subproblems:
         begin = time.perf_counter()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from convgrad.functional.types import DType
-from convgrad.scale.call import Call, called
+from convgrad.scale.call import ScaleCall, called
 from convgrad.scale.checkpoint import State, checkpoint_of
 from convgrad.scale.plan import Plan
 from convgrad.scale.prefetch import Waited
@@ -112,7 +112,7 @@ def _nobody() -> AbstractContextManager[Keep]:
     return nullcontext(lambda _: None)
 
 
-def _all(call: Call, done: State, keep: Keep, tell: Report) -> State:
+def _all(call: ScaleCall, done: State, keep: Keep, tell: Report) -> State:
     """Compute all unfinished pieces, and return the final state."""
     begin, waited = time.perf_counter(), Waited()
     left = call.plan.pieces if done == State() else sum(1 for _ in call.left(done))

@@ -33,7 +33,7 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class OperandSource:
     """An operand: the object to slice, the way to read it, and the extents of its chunks if all are equal.
 
     Arrays in memory are used ``in place``. Arrays that map files or have foreign byte order are ``copied`` into memory
@@ -57,7 +57,7 @@ class Source:
         """Return the number of bytes of a region."""
         return prod(len(range(one.start, one.stop)) for one in region) * self.format.dtype.itemsize
 
-    def of(self, given: Array) -> Source:
+    def of(self, given: Array) -> OperandSource:
         """Return a source of the same operand after it was read whole into an array."""
         return replace(self, given=given, how="in place", chunks=())
 
@@ -157,13 +157,13 @@ def announced(value: Any, operator: str, name: str) -> tuple[tuple[int, ...], np
         refuse("T1", operator, f"{name} must have the dtype of a NumPy array; got {value.dtype!r:.200}")
 
 
-def source_of(operator: str, name: str, value: Any, shape: tuple[int, ...], fmt: Format) -> Source:
+def source_of(operator: str, name: str, value: Any, shape: tuple[int, ...], fmt: Format) -> OperandSource:
     """Return the source of a checked operand."""
     if is_sliced(value):
-        return Source(operator, name, value, shape, fmt, "sliced", chunks_of(value))
+        return OperandSource(operator, name, value, shape, fmt, "sliced", chunks_of(value))
     array, _ = arrays.take(value, operator, name)
     how: How = "copied" if is_mapped(array) or not array.dtype.isnative else "in place"
-    return Source(operator, name, array, array.shape, fmt, how, ())
+    return OperandSource(operator, name, array, array.shape, fmt, how, ())
 
 
 def chunks_of(value: Any) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from convgrad import arrays, formats, libraries
 from convgrad.errors import FileError
-from convgrad.scale.source import Source, announced, is_sliced, source_of, words_of
+from convgrad.scale.source import OperandSource, announced, is_sliced, source_of, words_of
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
 from convgrad.spec.subproblems import Region
@@ -30,7 +30,7 @@ class Target:
     out: Any
     array: Array | None
     accumulate: bool
-    read: Source | None = None
+    read: OperandSource | None = None
 
     @property
     def is_staged(self) -> bool:
@@ -71,7 +71,7 @@ class Target:
         return self.out
 
 
-def target_of(problem: Problem, out: Any, sources: Sequence[Source]) -> Target:
+def target_of(problem: Problem, out: Any, sources: Sequence[OperandSource]) -> Target:
     """Return the target of a problem's result, or raise the error of rule D2, D3, D4 or T5."""
     shape, fmt, operator = problem.output_shape, problem.output_format, problem.operator
     if out is None:

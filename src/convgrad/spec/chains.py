@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.spec.order import FAN_IN, Order
+from convgrad.spec.order import FAN_IN, SumOrder
 
 AT_ONCE = 1 << 15  # sums of chains that one array operation computes, at most
 
@@ -50,14 +50,14 @@ def tree(sums: list[Sum]) -> Sum:
     return sums[0]
 
 
-def sum_in_order(x: NDArray[np.float32], y: NDArray[np.float32], order: Order) -> NDArray[np.float32]:
+def sum_in_order(x: NDArray[np.float32], y: NDArray[np.float32], order: SumOrder) -> NDArray[np.float32]:
     """Return the f32 sums of x * y along the last axis in the given order. This function defines the results' bits.
 
     The last axis has all terms, including terms on padding. Pass x = y = 0 for a term that does not exist, which has
     the same effect as skipping it.
 
     >>> ones = np.ones((1, 600), np.float32)
-    >>> sum_in_order(ones, ones, Order(1, 2, 300))
+    >>> sum_in_order(ones, ones, SumOrder(1, 2, 300))
     array([600.], dtype=float32)
     """
     chains = np.zeros((order.units * order.blocks, *x.shape[:-1]), np.float32)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from convgrad.spec.operators import Tensor
-from convgrad.spec.shapes import Call
+from convgrad.spec.shapes import CanonicalShapes
 
 TENSORS: tuple[Tensor, Tensor] = ("src", "dst")
 
 
-def check_batch(call: Call) -> None:
+def check_batch(call: CanonicalShapes) -> None:
     """Check that weights are not empty (rule G5), and that src and dst have the same batch (rule G2)."""
     if "weights" in call.shapes and 0 in call.shapes["weights"]:  # G5
         call.refuse("G5", f"{call.names['weights']} must have no empty dimension; got {call.as_given('weights')}")
@@ -18,7 +18,7 @@ def check_batch(call: Call) -> None:
             call.refuse("G2", f"{call.names['src']} and {call.names['dst']} must have one batch; got {src} and {dst}")
 
 
-def check_channels(call: Call) -> None:
+def check_channels(call: CanonicalShapes) -> None:
     """Check rules G3, G4 and G11 about groups, channels and bias."""
     groups = call.attributes.groups
     out_channels, in_per_group = call.shapes["weights"][:2]
@@ -47,7 +47,7 @@ def check_channels(call: Call) -> None:
         )
 
 
-def _channels_hint(call: Call) -> str:
+def _channels_hint(call: CanonicalShapes) -> str:
     """Return a hint if the weights' channels are divided by groups on the wrong side or not at all; else ""."""
     groups = call.attributes.groups
     out_channels, in_per_group = call.shapes["weights"][:2]

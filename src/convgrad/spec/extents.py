@@ -17,14 +17,14 @@ from convgrad.spec.geometry import (
     transposed_extent,
     transposed_pad_total,
 )
-from convgrad.spec.shapes import Call
+from convgrad.spec.shapes import CanonicalShapes
 
 
 @dataclass(frozen=True)
 class _AxisRule:
     """The kernel, stride and dilation of one spatial axis of a call. Errors name this axis."""
 
-    call: Call
+    call: CanonicalShapes
     index: int
     kernel: int
     stride: int
@@ -64,22 +64,22 @@ class _AxisRule:
         self.call.refuse(rule, f"on spatial axis {self.index} {sentence}")
 
 
-def _axis_rules(call: Call) -> Iterable[_AxisRule]:
+def _axis_rules(call: CanonicalShapes) -> Iterable[_AxisRule]:
     a = call.attributes
     kernel = call.shapes["weights"][2:]
     return (_AxisRule(call, x, k, a.strides[x], a.dilations[x]) for x, k in enumerate(kernel))
 
 
-def _same(call: Call) -> bool:
+def _same(call: CanonicalShapes) -> bool:
     return call.attributes.auto_pad.startswith("same")
 
 
-def _is_formula(call: Call) -> bool:
+def _is_formula(call: CanonicalShapes) -> bool:
     """Return whether pads are those of ConvolutionBackpropData-1 with auto_pad same: s(O - 1) + E - I + op."""
     return call.op.calculates_pads and call.op.solves_for == "src" and _same(call)
 
 
-def _calculates(call: Call) -> bool:
+def _calculates(call: CanonicalShapes) -> bool:
     """Return whether absent pads are calculated."""
     a = call.attributes
     return a.auto_pad == "none" and (a.pads_begin is None or a.pads_end is None)
@@ -102,7 +102,7 @@ def _forward_extent(rule: _AxisRule, extent: int, given: int, formula: str) -> i
     return extent
 
 
-def _convolution(call: Call) -> tuple[Axis, ...]:
+def _convolution(call: CanonicalShapes) -> tuple[Axis, ...]:
     """Return the axes of a convolution, with the dst extents O = floor((I + P - E)/s) + 1."""
     axes = []
     for rule, src in zip(_axis_rules(call), call.shapes["src"][2:], strict=True):
@@ -133,7 +133,7 @@ def _fitting_kernels(src: int, dst: int, rule: _AxisRule, pads: int) -> str:
     return _listed(range(shortest, (longest - 1) // d + 2))
 
 
-def _backward_weights(call: Call) -> tuple[Axis, ...]:
+def _backward_weights(call: CanonicalShapes) -> tuple[Axis, ...]:
     """Return the axes of a weight gradient. Raise by rule G6 unless a forward maps src's extents to those of diff_dst.
 
     If the kernel is larger than the padded src, diff_dst must be empty.
@@ -175,7 +175,7 @@ def _legal_extents(rule: _AxisRule, dst: int) -> str:
     return _listed(legal) + ", or fewer with larger pads" * (more and legal.stop > 0)
 
 
-def _backward_data(call: Call) -> tuple[Axis, ...]:
+def _backward_data(call: CanonicalShapes) -> tuple[Axis, ...]:
     """Return the axes of a data gradient from dst_shape, after checks, or with inferred extents I of src.
 
     I is s(O - 1) + E - P + op, or sO with auto_pad same. Raise by rule A8 if I cannot be inferred.
@@ -219,7 +219,7 @@ def _without_shape(same: bool, padded: bool) -> str:
     return ", or leave output_padding out where E >= s" if padded else ", because E < s on an axis"
 
 
-def _backward_data_given(call: Call) -> tuple[Axis, ...]:
+def _backward_data_given(call: CanonicalShapes) -> tuple[Axis, ...]:
     axes = []
     extents = zip(_axis_rules(call), call.shapes["src"][2:], call.shapes["dst"][2:], strict=True)
     for rule, src, dst in extents:
@@ -231,7 +231,7 @@ def _backward_data_given(call: Call) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
-def ignored_output_padding(call: Call, conv: Conv) -> str | None:
+def ignored_output_padding(call: CanonicalShapes, conv: Conv) -> str | None:
     """Return a note if a data gradient's output_padding is ignored because it contradicts the given shape; or None."""
     padding = call.attributes.output_padding
     if padding is None or (call.op.solves_for, call.op.transposed) != ("src", False):
@@ -281,7 +281,7 @@ def _transposed_padding(rule: _AxisRule) -> int | None:
     return op
 
 
-def _transpose(call: Call) -> tuple[Axis, ...]:
+def _transpose(call: CanonicalShapes) -> tuple[Axis, ...]:
     """Return the axes of a transposed convolution: L = s(l - 1) + E - P + op. op is added with every auto_pad."""
     axes = []
     for rule, small in zip(_axis_rules(call), call.shapes["dst"][2:], strict=True):
@@ -293,7 +293,7 @@ def _transpose(call: Call) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
-def _transpose_backward_data(call: Call) -> tuple[Axis, ...]:
+def _transpose_backward_data(call: CanonicalShapes) -> tuple[Axis, ...]:
     """Return the axes of a transposed data gradient: l = floor((L + P - E)/s) + 1.
 
     With output_padding (op), L must be s(l - 1) + E - P + op.
@@ -315,7 +315,7 @@ def _transpose_backward_data(call: Call) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
-def _transpose_backward_weights(call: Call) -> tuple[Axis, ...]:
+def _transpose_backward_weights(call: CanonicalShapes) -> tuple[Axis, ...]:
     """Return the axes of a transposed weight gradient, or raise by rule G7.
 
     The difference L - (s(l - 1) + E - P) must be at least 0 and below max(s, d). With output_padding (op), the
@@ -347,7 +347,7 @@ def _transposed_mismatch(
     )
 
 
-AXES: Mapping[tuple[str, bool], Callable[[Call], tuple[Axis, ...]]] = {
+AXES: Mapping[tuple[str, bool], Callable[[CanonicalShapes], tuple[Axis, ...]]] = {
     ("dst", False): _convolution,
     ("src", False): _backward_data,
     ("weights", False): _backward_weights,

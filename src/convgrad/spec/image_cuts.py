@@ -13,7 +13,7 @@ from functools import lru_cache
 from math import prod
 
 from convgrad.spec.layouts import shape_words
-from convgrad.spec.order import BLOCK, FAN_IN, Order, over_positions
+from convgrad.spec.order import BLOCK, FAN_IN, SumOrder, over_positions
 from convgrad.spec.pieces import Nodes, nodes_of
 from convgrad.spec.subproblems import Ranges
 
@@ -124,7 +124,7 @@ def _position_at(extents: Sequence[int], block: int) -> int:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _order(extents: tuple[int, ...]) -> Order:
+def _order(extents: tuple[int, ...]) -> SumOrder:
     return over_positions(1, extents)
 
 

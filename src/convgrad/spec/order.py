@@ -46,12 +46,12 @@ APART_RESULTS, APART_TERMS = 4, 16  # sums tap by tap have at most 4 result chan
 
 
 @dataclass(frozen=True)
-class Order:
+class SumOrder:
     """The order of one output's sum, including terms on padding: units of lines of terms, which may be taken in pairs.
 
-    >>> Order(1, 9, 60).begins()  # four lines per block
+    >>> SumOrder(1, 9, 60).begins()  # four lines per block
     array([  0, 240, 480])
-    >>> Order(1, 2, 300).begins()  # each line is cut
+    >>> SumOrder(1, 2, 300).begins()  # each line is cut
     array([  0, 256, 300, 556])
     """
 
@@ -103,7 +103,7 @@ class Order:
     def taken(self) -> NDArray[np.int64]:
         """Return the numbers of a line's terms in the order in which chains add them.
 
-        >>> Order(1, 2, 5, pairs=True).taken()
+        >>> SumOrder(1, 2, 5, pairs=True).taken()
         array([1, 0, 3, 2, 4])
         """
         terms = np.arange(self.length, dtype=np.int64)
@@ -123,7 +123,7 @@ def tree_height(leaves: int) -> int:
     return height
 
 
-def over_positions(batch: int, extents: Sequence[int]) -> Order:
+def over_positions(batch: int, extents: Sequence[int]) -> SumOrder:
     """Return the order of a sum over images and positions, for a weight or bias gradient.
 
     >>> over_positions(100, (7, 7)).lines_a_block, over_positions(8, (56, 56)).blocks
@@ -131,8 +131,8 @@ def over_positions(batch: int, extents: Sequence[int]) -> Order:
     """
     positions = prod(extents)
     if positions <= BLOCK:
-        return Order(1, batch, positions)
-    return Order(batch, positions // extents[-1], extents[-1])
+        return SumOrder(1, batch, positions)
+    return SumOrder(batch, positions // extents[-1], extents[-1])
 
 
 def images_a_block(extents: Sequence[int]) -> int:
@@ -145,7 +145,7 @@ def images_a_block(extents: Sequence[int]) -> int:
     return one.lines_a_block if one.lines == 1 else 1
 
 
-def over_taps(taps: int, channels: int, apart: bool = False, pairs: bool = False) -> Order:
+def over_taps(taps: int, channels: int, apart: bool = False, pairs: bool = False) -> SumOrder:
     """Return the order of a sum over taps and channels, for a forward or data gradient.
 
     With ``apart``, the order is tap by tap. With ``pairs``, the channels of a tap are taken in pairs.
@@ -153,10 +153,10 @@ def over_taps(taps: int, channels: int, apart: bool = False, pairs: bool = False
     >>> over_taps(9, 64), over_taps(49, 64, apart=True)
     (Order(units=1, lines=9, length=64, pairs=False), Order(units=49, lines=1, length=64, pairs=False))
     """
-    return Order(taps, 1, channels, pairs) if apart else Order(1, taps, channels, pairs)
+    return SumOrder(taps, 1, channels, pairs) if apart else SumOrder(1, taps, channels, pairs)
 
 
-def order_of(problem: Problem) -> Order:
+def order_of(problem: Problem) -> SumOrder:
     """Return the order of every sum of a problem.
 
     >>> from convgrad.notation import problem
@@ -167,17 +167,17 @@ def order_of(problem: Problem) -> Order:
     """
     geometry = problem.geometry
     if isinstance(geometry, Channels):
-        return over_positions(geometry.batch, geometry.extents) if problem.solves_for == "bias" else Order(1, 1, 1)
+        return over_positions(geometry.batch, geometry.extents) if problem.solves_for == "bias" else SumOrder(1, 1, 1)
     if problem.solves_for == "weights":
         if problem.algorithm:
             turns = algorithm_of(geometry, problem.algorithm).turns(in_slices(geometry))
-            return Order(turns.units, turns.lines, turns.length, block=TILES_BLOCK)
+            return SumOrder(turns.units, turns.lines, turns.length, block=TILES_BLOCK)
         return over_positions(geometry.batch, [a.dst for a in geometry.axes])
     summed, results = geometry.src_channels, geometry.dst_channels
     if problem.solves_for == "src":
         summed, results = results, summed
     if problem.algorithm:
-        return Order(1, 1, aligned(geometry)[0].kernel * (summed // geometry.groups), block=TILES_BLOCK)
+        return SumOrder(1, 1, aligned(geometry)[0].kernel * (summed // geometry.groups), block=TILES_BLOCK)
     apart = geometry.groups == 1 and results <= APART_RESULTS and summed >= APART_TERMS
     return over_taps(geometry.taps, summed // geometry.groups, apart, problem.operand_format is BF16)
 

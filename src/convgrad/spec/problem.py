@@ -18,7 +18,7 @@ from convgrad.spec.layouts import axis_order, from_canonical, to_canonical
 from convgrad.spec.operators import OPERATORS, S64_MAX, Operator, SolvesFor, Tensor
 from convgrad.spec.readings import other_readings
 from convgrad.spec.rules import hinted, refuse
-from convgrad.spec.shapes import Call, Shape, layouts_of, shapes_by_tensor
+from convgrad.spec.shapes import CanonicalShapes, Shape, layouts_of, shapes_by_tensor
 
 REMEMBERED = 1024
 
@@ -179,7 +179,7 @@ def _as_given(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> 
     return conv, ignored_output_padding(call, conv)
 
 
-def _conv(call: Call) -> Conv:
+def _conv(call: CanonicalShapes) -> Conv:
     groups = call.attributes.groups
     out_channels, in_per_group = call.shapes["weights"][:2]
     batch = next(call.shapes[t][0] for t in ("src", "dst") if t in call.shapes)

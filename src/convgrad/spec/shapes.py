@@ -25,7 +25,7 @@ AXES_WORDS = {
 
 
 @dataclass(frozen=True)
-class Call:
+class CanonicalShapes:
     """The canonical shapes of the underlying convolution's tensors. ``names`` are their names as operands."""
 
     op: Operator
@@ -88,7 +88,7 @@ def layouts_of(attributes: Attributes) -> dict[Tensor, str]:
     return {"src": data, "dst": data, "weights": weights, "bias": "NCX"}
 
 
-def shapes_by_tensor(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> Call:
+def shapes_by_tensor(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> CanonicalShapes:
     """Return a call's shape of each tensor. A shape operand takes precedence over the attribute of the same meaning."""
     layouts = layouts_of(attributes)
     known: dict[Tensor, Shape] = {}
@@ -117,7 +117,7 @@ def shapes_by_tensor(op: Operator, shapes: Sequence[Shape], attributes: Attribut
         )
     _check_ranks(op, {names[tensor]: len(shape) for tensor, shape in known.items() if tensor != "bias"})
     canonical = {t: (s if t == "bias" else to_canonical(s, layouts[t])) for t, s in known.items()}
-    return Call(op, attributes, canonical, names, layouts)
+    return CanonicalShapes(op, attributes, canonical, names, layouts)
 
 
 def _shape_argument(op: Operator, name: str, values: Shape, rank: int, layout: str) -> Shape:

@@ -13,7 +13,7 @@ from convgrad.verify.check import check
 from convgrad.verify.verdict import WRONG, Verdict
 
 
-class Arithmetic(TypedDict, total=False):
+class ResultKeywords(TypedDict, total=False):
     """The keywords that describe the arithmetic of a result."""
 
     old: ArrayLike
@@ -22,7 +22,7 @@ class Arithmetic(TypedDict, total=False):
     algorithm: str
 
 
-class Attributes(Arithmetic, total=False):
+class LayerKeywords(ResultKeywords, total=False):
     """The keywords that describe a layer, and the arithmetic of a result."""
 
     strides: PerAxis
@@ -36,7 +36,7 @@ class Attributes(Arithmetic, total=False):
     output_padding: PerAxis
 
 
-class Bias(Arithmetic, total=False):
+class Bias(ResultKeywords, total=False):
     """The keywords of a bias gradient."""
 
     data_format: str
@@ -65,7 +65,7 @@ def assert_convolution(
     bias: ArrayLike | None = None,
     *,
     transposed: bool = False,
-    **attributes: Unpack[Attributes],
+    **attributes: Unpack[LayerKeywords],
 ) -> Verdict:
     """Assert that an array is the convolution of src and weights, and return the verdict.
 
@@ -104,7 +104,7 @@ def assert_weight_gradient(
     weights_shape: ShapeLike | None = None,
     *,
     transposed: bool = False,
-    **attributes: Unpack[Attributes],
+    **attributes: Unpack[LayerKeywords],
 ) -> Verdict:
     """Assert that an array is the weight gradient of a convolution, and return the verdict.
 
@@ -132,7 +132,7 @@ def assert_data_gradient(
     src_shape: Sequence[int] | None = None,
     *,
     transposed: bool = False,
-    **attributes: Unpack[Attributes],
+    **attributes: Unpack[LayerKeywords],
 ) -> Verdict:
     """Assert that an array is the gradient of a convolution by src, and return the verdict.
 

@@ -12,14 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from convgrad import arrays, libraries
 from convgrad.errors import InvalidShapeError
-from convgrad.testing.convolution import Arithmetic, check_shape, passed
+from convgrad.testing.convolution import ResultKeywords, check_shape, passed
 from convgrad.verify.check import check
 from convgrad.verify.verdict import Verdict
 
 Array = NDArray[Any]
 
 
-def assert_matrix_product(actual: ArrayLike, a: ArrayLike, b: ArrayLike, **arithmetic: Unpack[Arithmetic]) -> Verdict:
+def assert_matrix_product(
+    actual: ArrayLike, a: ArrayLike, b: ArrayLike, **arithmetic: Unpack[ResultKeywords]
+) -> Verdict:
     """Assert that an array is the matrix product of a and b, and return the verdict.
 
     Shapes: a (..., M, K), b (..., K, N), actual (..., M, N). Leading axes are a batch of products, and are broadcast as
@@ -62,7 +64,7 @@ def assert_linear(
     src: ArrayLike,
     weights: ArrayLike,
     bias: ArrayLike | None = None,
-    **arithmetic: Unpack[Arithmetic],
+    **arithmetic: Unpack[ResultKeywords],
 ) -> Verdict:
     """Assert that an array is the result of a linear layer, src @ weights.T + bias, and return the verdict.
 
@@ -84,7 +86,7 @@ def assert_linear(
 
 
 def assert_linear_weight_gradient(
-    actual: ArrayLike, src: ArrayLike, diff_dst: ArrayLike, **arithmetic: Unpack[Arithmetic]
+    actual: ArrayLike, src: ArrayLike, diff_dst: ArrayLike, **arithmetic: Unpack[ResultKeywords]
 ) -> Verdict:
     """Assert that an array is the weight gradient of a linear layer, and return the verdict.
 
@@ -108,7 +110,7 @@ def assert_linear_weight_gradient(
 
 
 def assert_linear_data_gradient(
-    actual: ArrayLike, diff_dst: ArrayLike, weights: ArrayLike, **arithmetic: Unpack[Arithmetic]
+    actual: ArrayLike, diff_dst: ArrayLike, weights: ArrayLike, **arithmetic: Unpack[ResultKeywords]
 ) -> Verdict:
     """Assert that an array is the gradient of a linear layer by src, and return the verdict.
 

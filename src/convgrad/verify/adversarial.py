@@ -29,7 +29,7 @@ SCALES = {127: (-30, 12), 15: (-12, 2), 8: (-6, -1)}  # exponents of "scaled", b
 NORMAL_BITS = 3  # about one of 10^15 normally distributed numbers has a magnitude of 2^3 or more
 
 
-class Shared(NamedTuple):
+class SharedAxis(NamedTuple):
     """The summed axis that both operands have: its number in each operand, and its period.
 
     The period is the number of channels of a group, or of images.
@@ -60,15 +60,15 @@ def adversarial(problem: Problem, shapes: Sequence[Shape], rng: np.random.Genera
         yield store(values, fmt)
 
 
-def _shared(problem: Problem, shapes: Sequence[Shape]) -> Shared:
+def _shared(problem: Problem, shapes: Sequence[Shape]) -> SharedAxis:
     conv = problem.geometry
     if isinstance(conv, Channels):
-        return Shared({}, 1)
+        return SharedAxis({}, 1)
     if problem.solves_for == "weights":
-        return Shared({"src": 0, "dst": 0}, max(conv.batch, 1))
+        return SharedAxis({"src": 0, "dst": 0}, max(conv.batch, 1))
     if problem.solves_for == "dst":
-        return Shared({"src": 1, "weights": 1}, conv.src_channels // conv.groups)
-    return Shared({"dst": 1, "weights": 0}, conv.dst_channels // conv.groups)
+        return SharedAxis({"src": 1, "weights": 1}, conv.src_channels // conv.groups)
+    return SharedAxis({"dst": 1, "weights": 0}, conv.dst_channels // conv.groups)
 
 
 def _mixed(shape: Shape, exponents: tuple[int, int], problem: Problem, rng: np.random.Generator) -> F64Array:

@@ -20,7 +20,7 @@ from convgrad.spec.rules import refuse
 from convgrad.spec.winograd.bound import BOUNDS, PATHS, direct_height, may_be_direct, result_bound
 from convgrad.verify.compare import compare, sum_bound
 from convgrad.verify.declared import SUM, Declared, declared_for
-from convgrad.verify.parts import PART, Part, parts_of, references
+from convgrad.verify.parts import PART, OutputPart, parts_of, references
 from convgrad.verify.reference import Reference
 from convgrad.verify.verdict import Verdict
 from convgrad.verify.winograd import winograd_bound
@@ -96,7 +96,7 @@ def error_bound(
     return libraries.like(inputs[0])(result)
 
 
-def _total(reference: Reference, part: Part, how: Declared, bound: str) -> F64Array:
+def _total(reference: Reference, part: OutputPart, how: Declared, bound: str) -> F64Array:
     """Return the error bounds of a part's elements, including the output's rounding."""
     fmt, value = part.problem.output_format, reference.value
     with np.errstate(all="ignore"):

@@ -23,7 +23,7 @@ from convgrad.spec.winograd.choice import DIRECT
 from convgrad.verify.claim import Claim
 from convgrad.verify.declared import SUM, Declared, declared_for
 from convgrad.verify.foreign import WRONG_KIND, Function, answer
-from convgrad.verify.parts import PART, Part, Sample, is_sampled, parts_of, references
+from convgrad.verify.parts import PART, OutputPart, SampleWish, is_sampled, parts_of, references
 from convgrad.verify.reference import Progress, Reference
 from convgrad.verify.repeat import verdict_on_calls
 from convgrad.verify.verdict import WRONG, Defect, Verdict
@@ -92,7 +92,7 @@ def check(
         function: Function = result
         results = (answer(function, operator, inputs, attributes) for _ in range(times))
     first = next(results)
-    some = None if sample is None else Sample(sample, seed)
+    some = None if sample is None else SampleWish(sample, seed)
     before = None
     if old is not None:
         before, before_fmt = as_result(old, problem, "old")
@@ -125,7 +125,7 @@ def verdict_on(
     reference: Reference | None = None,
     progress: Progress = lambda share: None,
     maximum: int = PART,
-    sample: Sample | None = None,
+    sample: SampleWish | None = None,
 ) -> Verdict:
     """Return the verdict on a result of a prepared call; ``result`` is in the caller's layout.
 
@@ -145,7 +145,7 @@ def verdicts_of(
     old: Array | None = None,
     progress: Progress = lambda share: None,
     maximum: int = PART,
-    sample: Sample | None = None,
+    sample: SampleWish | None = None,
 ) -> list[Verdict]:
     """Return the verdicts on several results of one call, given as pairs of a result and its declared arithmetic.
 
@@ -161,7 +161,7 @@ def verdicts_of(
         sample = sample if is_sampled(prepared.problem, sample) else None
         for claim in left:
             claim.sample = sample
-        parts: Iterable[Part] = parts_of(prepared.problem, prepared.operands, old, maximum, sample)
+        parts: Iterable[OutputPart] = parts_of(prepared.problem, prepared.operands, old, maximum, sample)
         if sample is not None:
             parts = [*parts]  # few, so that the share of the elements that are done is known
             size = sum(part.elements for part in parts)

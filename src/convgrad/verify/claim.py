@@ -22,7 +22,7 @@ from convgrad.verify.judge import Judgement, judge
 from convgrad.verify.judge.names import ONE_GROUP, SINGLE
 from convgrad.verify.judge.statistics.size import LARGEST, largest_threshold
 from convgrad.verify.pardon import pardoned
-from convgrad.verify.parts import Part, Sample, said_of
+from convgrad.verify.parts import OutputPart, SampleWish, said_of
 from convgrad.verify.reference import Reference, certify
 from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, WRONG, Defect, Evidence, Verdict
 
@@ -52,7 +52,7 @@ class Claim:
     _parts: int = 0
     _bounded: Verdict = field(default_factory=Verdict)
     _mask: NDArray[np.bool_] | None = None
-    sample: Sample | None = None
+    sample: SampleWish | None = None
     scattered: bool = False
     _judged: list[Judgement] = field(default_factory=list)
     _whole: Verdict | None = None
@@ -111,7 +111,7 @@ class Claim:
         bound_alone = self.problem.algorithm or self.problem.activation
         return bounded.outcome == OK and bounded.elements > 0 and not bound_alone
 
-    def add(self, part: Part, reference: Reference) -> None:
+    def add(self, part: OutputPart, reference: Reference) -> None:
         """Judge the next part; ``reference`` is the part's reference."""
         if part.elements == self.got.size:
             self._whole = self.whole(reference)
@@ -137,7 +137,7 @@ class Claim:
         if is_named and bounded.outcome == WRONG and self._first_wrong is None:
             self._first_wrong = self._of_part(claim, part, reference)
 
-    def _of_part(self, claim: Claim, part: Part, reference: Reference) -> Verdict:
+    def _of_part(self, claim: Claim, part: OutputPart, reference: Reference) -> Verdict:
         """Return the verdict on a wrong part; names have no details, because the part has its own indices."""
         verdict = claim.whole(reference)
         origin = from_canonical(part.origin, self.problem.layouts[-1])

@@ -15,7 +15,7 @@ import numpy as np
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.spec.work import needed_flops
-from convgrad.verify.parts import Sample, is_sampled
+from convgrad.verify.parts import SampleWish, is_sampled
 
 BLAS_S, PRODUCT_S = 0.15e-9, 0.25e-9  # seconds per product: of matrix products, and of other work
 GATHERED_S, ELEMENT_S = 8e-9, 3e-6  # seconds per gathered number, and per output element
@@ -24,12 +24,12 @@ SHORT_S = 8.0  # the time of the exact sums of these samples
 SMALLEST = 1 << 14  # minimum number of elements of these samples
 
 
-def cost_s(problem: Problem, sample: Sample | None = None, blas_s: float = BLAS_S) -> float:
+def cost_s(problem: Problem, sample: SampleWish | None = None, blas_s: float = BLAS_S) -> float:
     """Return the seconds that a verdict takes, without the call of the judged function.
 
     >>> from convgrad.notation import problem
     >>> one = problem("BWD_W f32 NXC mb2ic64id32ih64iw64oc64od32oh64ow64kd3kh3kw3pd1ph1pw1")
-    >>> cost_s(one) > 15 > cost_s(one, Sample(1000))
+    >>> cost_s(one) > 15 > cost_s(one, SampleWish(1000))
     True
     """
     conv, shape = problem.geometry, canonical_shape(problem.geometry, problem.output)
@@ -45,13 +45,13 @@ def cost_s(problem: Problem, sample: Sample | None = None, blas_s: float = BLAS_
     return share * ((blas_s + PRODUCT_S) * products + ELEMENT_S * elements) + GATHERED_S * gathered
 
 
-def default_sample(problem: Problem, seed: int) -> Sample | None:
+def default_sample(problem: Problem, seed: int) -> SampleWish | None:
     """Return the sample for a verdict that would take long, or None."""
     whole_s = cost_s(problem)
     if whole_s <= LONG_S:
         return None
     elements = prod(canonical_shape(problem.geometry, problem.output))
-    return Sample(max(SMALLEST, int(elements * SHORT_S / whole_s)), seed)
+    return SampleWish(max(SMALLEST, int(elements * SHORT_S / whole_s)), seed)
 
 
 @cache

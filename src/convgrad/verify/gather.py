@@ -38,7 +38,7 @@ TERMS = 64  # taps with fewer terms are gathered into one matrix
 
 
 @dataclass(frozen=True)
-class Piece:
+class OutputElements:
     """The elements of the canonical output at ``index``, whose sums have the axes [group, row, column...].
 
     The columns of a ``batched`` piece are images and positions. ``met`` yields the factors of the terms.
@@ -55,34 +55,34 @@ class Piece:
         return flat.swapaxes(0, 1) if self.batched else flat
 
 
-def pieces(problem: Problem, operands: Sequence[Array]) -> Iterator[Piece]:
+def pieces(problem: Problem, operands: Sequence[Array]) -> Iterator[OutputElements]:
     """Yield the pieces of a problem's output; their terms do not include bias. Operands are canonical and finite."""
     yield from _PIECES[problem.solves_for](problem.geometry, dict(zip(problem.operands, operands, strict=True)))
 
 
-def _dst(conv: Conv, given: Given) -> Iterator[Piece]:
+def _dst(conv: Conv, given: Given) -> Iterator[OutputElements]:
     weights = _by_tap(conv, given["weights"])
     for images, rows in _blocks(conv, [a.dst for a in conv.axes]):
         src, dst = _ranges(conv, "src"), [rows, *_ranges(conv, "dst")[1:]]
         shape = (*weights.shape[-3:-1], images.stop - images.start, *map(len, dst))
         met = _under_taps(weights, given["src"][images], _taps(conv, src, dst), shape[2:])
-        yield Piece((images, slice(None), _slice(rows)), shape, True, met)
+        yield OutputElements((images, slice(None), _slice(rows)), shape, True, met)
 
 
-def _src(conv: Conv, given: Given) -> Iterator[Piece]:
+def _src(conv: Conv, given: Given) -> Iterator[OutputElements]:
     weights = _by_tap(conv, given["weights"]).swapaxes(-1, -2)
     for images, rows in _blocks(conv, [a.src for a in conv.axes]):
         src, dst = [rows, *_ranges(conv, "src")[1:]], _ranges(conv, "dst")
         shape = (*weights.shape[-3:-1], images.stop - images.start, *map(len, src))
         taps = ((k, p, i) for k, i, p in _taps(conv, src, dst))
         met = _under_taps(weights, given["dst"][images], taps, shape[2:])
-        yield Piece((images, slice(None), _slice(rows)), shape, True, met)
+        yield OutputElements((images, slice(None), _slice(rows)), shape, True, met)
 
 
-def _weights(conv: Conv, given: Given) -> Iterator[Piece]:
+def _weights(conv: Conv, given: Given) -> Iterator[OutputElements]:
     shape = (conv.groups, conv.dst_channels // conv.groups, conv.src_channels // conv.groups)
     for tap in product(*(range(k) for k in conv.kernel)):
-        yield Piece((..., *tap), shape, False, _over_positions(conv, given, tap))
+        yield OutputElements((..., *tap), shape, False, _over_positions(conv, given, tap))
 
 
 def _over_positions(conv: Conv, given: Given, tap: tuple[int, ...]) -> Iterator[Met]:
@@ -94,21 +94,21 @@ def _over_positions(conv: Conv, given: Given, tap: tuple[int, ...]) -> Iterator[
             yield _matrix(met_dst, conv.groups), _matrix(met_src, conv.groups).swapaxes(1, 2), ...
 
 
-def _bias(channels: Channels, given: Given) -> Iterator[Piece]:
+def _bias(channels: Channels, given: Given) -> Iterator[OutputElements]:
     def met() -> Iterator[Met]:
         for n in range(channels.batch):
             values = _matrix(given["dst"][n : n + 1], 1)
             yield values, np.ones((1, values.shape[2], 1)), ...
 
-    yield Piece((...,), (1, channels.channels), False, met())
+    yield OutputElements((...,), (1, channels.channels), False, met())
 
 
-def _bias_add(channels: Channels, given: Given) -> Iterator[Piece]:
+def _bias_add(channels: Channels, given: Given) -> Iterator[OutputElements]:
     for n in range(channels.batch):
         values = given["src"][n : n + 1]
         y = _matrix(values, channels.channels)
         shape = (channels.channels, 1, 1, *channels.extents)
-        yield Piece((slice(n, n + 1),), shape, True, iter([(np.ones((channels.channels, 1, 1)), y, ...)]))
+        yield OutputElements((slice(n, n + 1),), shape, True, iter([(np.ones((channels.channels, 1, 1)), y, ...)]))
 
 
 _PIECES: Mapping[str, Any] = {

@@ -29,7 +29,7 @@ MISSED = 0.05  # probability that a sample misses a defect of the stated size
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class OutputPart:
     """A part of an output: elements of the canonical output at ``index``, and the sub-problem that computes them.
 
     In a sample of a weight gradient, the first two entries of ``index`` are arrays of channels.
@@ -69,7 +69,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampleWish:
     """A wish to judge about ``elements`` elements of an output, which ``seed`` selects."""
 
     elements: int
@@ -81,8 +81,8 @@ def parts_of(
     operands: Sequence[Array],
     old: Array | None = None,
     maximum: int = PART,
-    sample: Sample | None = None,
-) -> Iterator[Part]:
+    sample: SampleWish | None = None,
+) -> Iterator[OutputPart]:
     """Yield the parts of an output, or those of a sample; operands are canonical.
 
     A part has at most ``maximum`` elements, but at least all channels of one position, or all weights of one
@@ -95,7 +95,7 @@ def parts_of(
         yield _paired(problem, operands, old, facts, sample)
         return
     if not drawn and at_once(problem, maximum) == prod(shape):
-        yield Part(tuple(slice(0, extent) for extent in shape), problem, operands, old, facts)
+        yield OutputPart(tuple(slice(0, extent) for extent in shape), problem, operands, old, facts)
         return
     if problem.solves_for == "weights":
         yield from _of_channels(problem, operands, old, facts, maximum)
@@ -111,14 +111,14 @@ def parts_of(
         index = _canonical(subproblem.writes, problem.output_order)
         orders = problem.operand_orders
         some = [a[_canonical(read, order)] for a, read, order in zip(operands, subproblem.reads, orders, strict=True)]
-        yield Part(index, subproblem.problem, some, None if old is None else old[index], facts.at(index))
+        yield OutputPart(index, subproblem.problem, some, None if old is None else old[index], facts.at(index))
 
 
-def is_sampled(problem: Problem, sample: Sample | None) -> bool:
+def is_sampled(problem: Problem, sample: SampleWish | None) -> bool:
     """Return whether a sample has fewer elements than the output.
 
     >>> from convgrad.notation import problem
-    >>> [is_sampled(problem(f"BWD_W f32 NXC mb1ic{ic}iw9oc8ow9kw1"), Sample(1)) for ic in (8, 3)]
+    >>> [is_sampled(problem(f"BWD_W f32 NXC mb1ic{ic}iw9oc8ow9kw1"), SampleWish(1)) for ic in (8, 3)]
     [True, False]
     """
     elements = prod(canonical_shape(problem.geometry, problem.output))
@@ -130,7 +130,7 @@ def is_sampled(problem: Problem, sample: Sample | None) -> bool:
     return parts > DRAWN
 
 
-def said_of(problem: Problem, sample: Sample, checked: int) -> str:
+def said_of(problem: Problem, sample: SampleWish, checked: int) -> str:
     """Return the sentence of a verdict on a sample: its size, its seed, and the defects that it may miss."""
     elements, is_weights = prod(canonical_shape(problem.geometry, problem.output)), problem.solves_for == "weights"
     missed = _missed_of_channels(_conv(problem)) if is_weights else _missed_of_parts(problem, sample)
@@ -139,7 +139,7 @@ def said_of(problem: Problem, sample: Sample, checked: int) -> str:
     return f"{drawn}; a defect in fewer than {100 * missed:.2g} % of the elements may be missed"
 
 
-def _missed_of_parts(problem: Problem, sample: Sample) -> float:
+def _missed_of_parts(problem: Problem, sample: SampleWish) -> float:
     """Return the share of elements with which a defect is in so many parts that a sample hits one of these."""
     extents = (problem.geometry.batch, *positions_of(problem))
     sizes = [prod(map(len, ranges)) for ranges in _ranges_of_parts(extents, _positions(problem, sample))]
@@ -159,12 +159,12 @@ def _missed_of_channels(conv: Conv) -> float:
     return 1 - next(missing, 0) / n
 
 
-def _positions(problem: Problem, sample: Sample) -> int:
+def _positions(problem: Problem, sample: SampleWish) -> int:
     channels = canonical_shape(problem.geometry, problem.output)[1]
     return max(1, min(PART, sample.elements // DRAWN) // channels)
 
 
-def _drawn(ranges_of_all: Sequence[Ranges], sample: Sample) -> list[Ranges]:
+def _drawn(ranges_of_all: Sequence[Ranges], sample: SampleWish) -> list[Ranges]:
     """Return some of the parts of a grid in order: the first, the last, and others at random."""
     last = len(ranges_of_all) - 1
     others = 1 + np.random.default_rng(sample.seed).choice(last - 1, DRAWN - 2, replace=False)
@@ -176,7 +176,7 @@ def _conv(problem: Problem) -> Conv:
     return problem.geometry
 
 
-def _divisor(problem: Problem, sample: Sample) -> int:
+def _divisor(problem: Problem, sample: SampleWish) -> int:
     """Return the number of blocks into which a sample divides the channels of a group."""
     conv = _conv(problem)
     wanted = ceil(prod(canonical_shape(conv, "weights")) / max(1, sample.elements))
@@ -184,7 +184,9 @@ def _divisor(problem: Problem, sample: Sample) -> int:
     return next((n for n in range(1, common + 1) if common % n == 0 and n >= wanted), common)
 
 
-def _paired(problem: Problem, operands: Sequence[Array], old: Array | None, facts: Facts, sample: Sample) -> Part:
+def _paired(
+    problem: Problem, operands: Sequence[Array], old: Array | None, facts: Facts, sample: SampleWish
+) -> OutputPart:
     """Return the sample of a weight gradient as a problem of more groups, in which source channels are reordered."""
     conv, blocks = _conv(problem), _divisor(problem, sample)
     inner, outer = conv.src_channels // conv.groups, conv.dst_channels // conv.groups
@@ -195,12 +197,12 @@ def _paired(problem: Problem, operands: Sequence[Array], old: Array | None, fact
     some = [a[:, channels] if tensor == "src" else a for tensor, a in zip(problem.operands, operands, strict=True)]
     index: Any = (np.arange(conv.dst_channels).reshape(-1, 1), own, *(slice(0, a.kernel) for a in conv.axes))
     part = intern(replace(problem, geometry=replace(conv, groups=conv.groups * blocks)))
-    return Part(index, part, some, None if old is None else old[index], facts.at(index))
+    return OutputPart(index, part, some, None if old is None else old[index], facts.at(index))
 
 
 def _of_channels(
     problem: Problem, operands: Sequence[Array], old: Array | None, facts: Facts, maximum: int
-) -> Iterator[Part]:
+) -> Iterator[OutputPart]:
     """Yield the parts of a weight gradient: some groups, or some destination channels of a group."""
     conv = _conv(problem)
     inner, outer = conv.src_channels // conv.groups, conv.dst_channels // conv.groups
@@ -216,7 +218,7 @@ def _of_channels(
             reads = {"src": src, "dst": dst}
             some = [a[:, reads[tensor]] for tensor, a in zip(problem.operands, operands, strict=True)]
             part = intern(replace(problem, geometry=geometry))
-            yield Part(index, part, some, None if old is None else old[index], facts.at(index))
+            yield OutputPart(index, part, some, None if old is None else old[index], facts.at(index))
 
 
 def at_once(problem: Problem, maximum: int = PART) -> int:
@@ -234,8 +236,8 @@ def at_once(problem: Problem, maximum: int = PART) -> int:
 
 
 def references(
-    parts: Iterable[Part], elements: int, progress: Progress = lambda share: None
-) -> Iterator[tuple[Part, Reference]]:
+    parts: Iterable[OutputPart], elements: int, progress: Progress = lambda share: None
+) -> Iterator[tuple[OutputPart, Reference]]:
     """Yield each part with its reference; report the finished share of all ``elements`` to ``progress``."""
     done = 0
 

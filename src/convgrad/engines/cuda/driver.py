@@ -116,7 +116,7 @@ def refusal() -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Function:
+class DeviceFunction:
     """A kernel in a device's memory, and the shared memory of its blocks."""
 
     handle: Handle
@@ -155,15 +155,15 @@ class Device:
         finally:
             self.driver.handle("cuCtxPopCurrent_v2")
 
-    def function(self, ptx: str, name: str, threads: int, shared_bytes: int) -> Function:
+    def function(self, ptx: str, name: str, threads: int, shared_bytes: int) -> DeviceFunction:
         """Load a kernel. The driver compiles its PTX for the device."""
         with self.current():
             module = self.driver.handle("cuModuleLoadData", ptx.encode())
             handle = self.driver.handle("cuModuleGetFunction", module, name.encode())
             self.driver.call("cuFuncSetAttribute", handle, SHARED_BYTES, shared_bytes)
-        return Function(handle, threads, shared_bytes)
+        return DeviceFunction(handle, threads, shared_bytes)
 
-    def launch(self, function: Function, grid: Sequence[int], stream: int, arguments: Sequence[int]) -> None:
+    def launch(self, function: DeviceFunction, grid: Sequence[int], stream: int, arguments: Sequence[int]) -> None:
         """Launch a kernel on a stream. The context must be current; the arguments are addresses."""
         values = (ctypes.c_uint64 * len(arguments))(*arguments)
         first = ctypes.addressof(values)

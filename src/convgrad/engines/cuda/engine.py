@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from convgrad.engines.cuda import driver
-from convgrad.engines.cuda.driver import Device, Function
+from convgrad.engines.cuda.driver import Device, DeviceFunction
 from convgrad.engines.cuda.kernels import ptx
 from convgrad.engines.engine import Strides
 from convgrad.engines.starting import forked_with, run_on_large_stack
@@ -16,7 +16,7 @@ from convgrad.plan.passes import ONES
 from convgrad.spec.problem import Problem
 
 _lock = forked_with()
-_functions: dict[tuple[Device, Spec], Function] = {}
+_functions: dict[tuple[Device, Spec], DeviceFunction] = {}
 
 
 class DeviceCall:
@@ -48,7 +48,7 @@ class DeviceCall:
                 self.device.launch(function, one.grid, stream, arguments)
 
 
-def _function(device: Device, spec: Spec) -> Function:
+def _function(device: Device, spec: Spec) -> DeviceFunction:
     """Return the kernel of a specification on a device; kernels are loaded once."""
     with _lock:
         known = _functions.get((device, spec))

@@ -29,7 +29,7 @@ def size_of(kind: str) -> int:
     return _BYTES[kind] if kind in _BYTES else int(kind[1:]) // 8
 
 
-class Kernel(Function):
+class GridFunction(Function):
     """A function whose loads and stores are aligned to the size of their values.
 
     On a CPU, the number at ``misaligned`` is no longer 0 after the access to a vector that is not aligned. Loads are
@@ -106,7 +106,7 @@ class Grid:
     def __post_init__(self) -> None:
         """Begin the function."""
         parameters = dict.fromkeys(POINTERS, "ptr") | (CPU_PARAMETERS if self.on_cpu else {})
-        self.f = Kernel(self.module, self.name, parameters, public=True)
+        self.f = GridFunction(self.module, self.name, parameters, public=True)
         self.module.functions[self.name] = self.f
         if self.on_cpu:
             self.shared, self.f.misaligned = self.f.memory, self.f.parameters["misaligned"]

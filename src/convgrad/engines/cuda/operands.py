@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from convgrad.cached import cached_property
-from convgrad.engines.cuda.grid import Kernel
+from convgrad.engines.cuda.grid import GridFunction
 from convgrad.engines.llvm.convert import BYTES, STORED, read, widen
 from convgrad.engines.llvm.emit import Value
 from convgrad.engines.llvm.store import Epilogue, total
 from convgrad.plan.cuda.nest import AXES
-from convgrad.plan.cuda.recipe import ROWS, ProductSpec, Store
+from convgrad.plan.cuda.recipe import ROWS, ProductSpec, StoreSpec
 from convgrad.plan.cuda.tables import DEPTH, LEAF_WORDS, LOOPS, NUMBERS, TERM_WORDS
 from convgrad.plan.records import Record
 
@@ -19,7 +19,7 @@ from convgrad.plan.records import Record
 class Numbers:
     """The numbers of a record at an address. All numbers are loaded at once."""
 
-    def __init__(self, f: Kernel, record: Record, table: Value) -> None:
+    def __init__(self, f: GridFunction, record: Record, table: Value) -> None:
         self.f = f
         self.wide = {name: f.load("i64", table, record.at(name)) for name in record.columns}
 
@@ -29,7 +29,7 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Row:
+class RowOfA:
     """A row of A: its offset in A and in C, and its positions."""
 
     a: Value
@@ -38,7 +38,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Term:
+class DeviceTerm:
     """A term of a sum: offsets in A and B, and positions. Absent terms have positions that do not exist."""
 
     a: Value
@@ -46,7 +46,7 @@ class Term:
     positions: Sequence[Value]
 
 
-def row_of(n: Numbers, number: Value) -> Row:
+def row_of(n: Numbers, number: Value) -> RowOfA:
     """Return a row by its number."""
     f = n.f
     a, c, positions = f.int32(0), f.int32(0), [f.int32(0)] * AXES
@@ -55,13 +55,13 @@ def row_of(n: Numbers, number: Value) -> Row:
         a, c = a + index * n[f"{name}.a"], c + index * n[f"{name}.c"]
         if name not in ("outer", "inner"):
             positions[at - 1] = index * n[f"{name}.step"]
-    return Row(a, c, positions)
+    return RowOfA(a, c, positions)
 
 
 class Operands:
     """The operands of a group and leaf of a product, while its kernel is being emitted."""
 
-    def __init__(self, f: Kernel, spec: ProductSpec, group: Value, leaf: Value) -> None:
+    def __init__(self, f: GridFunction, spec: ProductSpec, group: Value, leaf: Value) -> None:
         self.f, self.spec, self.group, self.leaf = f, spec, group, leaf
         self.numbers = n = Numbers(f, NUMBERS, f.table)
         tables = {name: f.at(f.table, n.wide[f"{name}_at"]) for name in ("leaves", "ends", "terms")}
@@ -74,16 +74,18 @@ class Operands:
         self.b = f.element(f.b, kind, f.int64(first_b) + by_group * n.wide["group_b"])
         self.extents = [n[f"extent{axis}"] for axis in range(AXES)]
 
-    def term(self, step: Value, index: Value) -> Term:
+    def term(self, step: Value, index: Value) -> DeviceTerm:
         """Return a term of a step."""
         f = self.f
         place = f.at(self.terms, f.int64(step * DEPTH + index) * (4 * TERM_WORDS))
         a, b, *positions = f.lanes(f.load("<4 x i32>", place))
         if self.spec.checked == AXES:
             positions.append(f.load("i32", place, 16))
-        return Term(a, b, positions)
+        return DeviceTerm(a, b, positions)
 
-    def elements_of_a(self, row: Row, term: Term, width: int = 1, terms: int = 1) -> tuple[list[Value], Value | None]:
+    def elements_of_a(
+        self, row: RowOfA, term: DeviceTerm, width: int = 1, terms: int = 1
+    ) -> tuple[list[Value], Value | None]:
         """Return neighbouring elements of A in f32, or zeros if they do not exist, and whether they exist.
 
         They are ``width`` elements that are neighbours in memory, or those of ``terms`` terms at equal distances. The
@@ -107,7 +109,7 @@ class Operands:
             return elements, None
         return [f.select(exists, one, f.zeros("float")) for one in elements], exists
 
-    def elements_of_b(self, term: Term, column: Value, width: int = 1) -> list[Value]:
+    def elements_of_b(self, term: DeviceTerm, column: Value, width: int = 1) -> list[Value]:
         """Return neighbouring elements of B in f32. For an absent term, they are those of another term."""
         return self._elements(self.b, term.b + column * self.numbers["column_b"], width)
 
@@ -126,7 +128,7 @@ class Operands:
 class Result:
     """The place of results in C or in scratch memory, and their last steps."""
 
-    def __init__(self, f: Kernel, store: Store, numbers: Numbers) -> None:
+    def __init__(self, f: GridFunction, store: StoreSpec, numbers: Numbers) -> None:
         self.f, self.spec, self.numbers = f, store, numbers
         flag = Value(f, "i1", "true") if store.accumulate else None
         self.epilogue = Epilogue(f, store.output, store.width, flag, activation=store.activation)
@@ -150,7 +152,7 @@ class Result:
             return (group * n["columns"] + column) * n["rows"] + row
         return (row * n["groups"] + group) * n["columns"] + column
 
-    def store(self, value: Value, group: Value, row: Row, column: Value) -> None:
+    def store(self, value: Value, group: Value, row: RowOfA, column: Value) -> None:
         """Complete a sum, or a vector of sums that begins at this row and column, and store the result in C."""
         f, n = self.f, self.numbers
         index = n.wide["first"] + f.int64(row.c) + f.int64(column) * n.wide["column_c"]

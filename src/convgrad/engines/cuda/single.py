@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from convgrad.engines.cuda.grid import Grid
-from convgrad.engines.cuda.operands import Numbers, Operands, Result, Row, row_of
+from convgrad.engines.cuda.operands import Numbers, Operands, Result, RowOfA, row_of
 from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Value
 from convgrad.plan.cuda.recipe import LevelSpec, PackSpec, SingleSpec
@@ -11,7 +11,7 @@ from convgrad.plan.cuda.tables import DEPTH, LEVEL, NUMBERS, PACK
 from convgrad.spec.order import FAN_IN
 
 
-def sum_of(of: Operands, row: Row, column: Value) -> Value:
+def sum_of(of: Operands, row: RowOfA, column: Value) -> Value:
     """Emit the sum of a leaf for one output. Terms that do not exist are skipped."""
     f = of.f
     zero = f.zeros("float")
@@ -29,7 +29,7 @@ def sum_of(of: Operands, row: Row, column: Value) -> Value:
     return step.node
 
 
-def store(of: Operands, value: Value, row: Row, number: Value, column: Value) -> None:
+def store(of: Operands, value: Value, row: RowOfA, number: Value, column: Value) -> None:
     """Store the sum of a leaf, or a vector of sums: as partial sums, or as results."""
     result = of.result
     if of.spec.store.partial:

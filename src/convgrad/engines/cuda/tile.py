@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from convgrad.engines.cuda.grid import Grid
-from convgrad.engines.cuda.operands import Operands, Row, row_of
+from convgrad.engines.cuda.operands import Operands, RowOfA, row_of
 from convgrad.engines.cuda.single import store, sum_of
 from convgrad.engines.llvm.emit import Value
 from convgrad.plan.cuda.nest import AXES
@@ -131,11 +131,11 @@ class Tile:
         slows = [slow + i * (threads // fast) for i in range(DEPTH * extent // (width * terms * threads))]
         return [(number * width, each) if along_terms else (each * terms, number * width) for each in slows]
 
-    def _row(self, number: Value) -> Row:
+    def _row(self, number: Value) -> RowOfA:
         """Return a row of the tile from shared memory."""
         f = self.f
         words = f.lanes(f.load(f"<{ROW_WORDS} x i32>", f.at(self.row_words, f.int64(number) * (4 * ROW_WORDS))))
-        return Row(words[0], f.int32(0), words[1 : 1 + AXES])
+        return RowOfA(words[0], f.int32(0), words[1 : 1 + AXES])
 
     def _put(self, loaded: tuple[list[Loaded], list[Loaded]], half: Value, thread: Value) -> None:
         """Write the loaded elements to a half of shared memory; ``finite`` becomes NaN if one of B is not finite."""
@@ -245,7 +245,7 @@ class Tile:
             inside = row + down[i]
             number = self.first_row + inside
             with f.when(f.compare("slt", number, n["rows"])):
-                place = Row(f.int32(0), f.load("i32", f.at(self.row_c, f.int64(inside) * 4)), ())
+                place = RowOfA(f.int32(0), f.load("i32", f.at(self.row_c, f.int64(inside) * 4)), ())
                 for j in range(0, PER_THREAD, 1 if by_rows else width):
                     there, first = self.first_column + columns[j], i * PER_THREAD + j
                     with f.when(f.compare("slt", there, n["columns"])):

@@ -46,7 +46,7 @@ FACTORS = (1.6, 1.25, 1.1, 1.05)  # by which a speed is changed, until that make
 PRIOR = 0.02  # weight of the distance of a speed from its old value: speeds that matter nowhere stay
 
 
-class Sample(NamedTuple):
+class TimedPlan(NamedTuple):
     """A plan of a problem, and its measured time in ms."""
 
     problem: Problem
@@ -62,17 +62,17 @@ def calibrated(machine: Machine, lines: Iterable[str] = PROBLEMS) -> tuple[Machi
     return found, [(_ratio(machine, each), _ratio(found, each)) for each in samples]
 
 
-def _samples(one: Problem, machine: Machine) -> list[Sample]:
+def _samples(one: Problem, machine: Machine) -> list[TimedPlan]:
     """Return the measured times of the promising plans of a problem."""
     view = dense_view(one)
     distinct: dict[str, Chosen] = {}
     for each in plans(one, view, machine, 1, PLANS):
         distinct.setdefault(each.summary, each)
     chosen = list(distinct.values())[:PLANS]
-    return [Sample(one, view, *pair) for pair in zip(chosen, measured(one, dense_strides(one), chosen), strict=True)]
+    return [TimedPlan(one, view, *pair) for pair in zip(chosen, measured(one, dense_strides(one), chosen), strict=True)]
 
 
-def fitted(machine: Machine, samples: Sequence[Sample]) -> Machine:
+def fitted(machine: Machine, samples: Sequence[TimedPlan]) -> Machine:
     """Return the machine with the speeds that predict the times of the samples best."""
     old, found = machine, machine
     minimum = _loss(old, found, samples)
@@ -89,13 +89,13 @@ def fitted(machine: Machine, samples: Sequence[Sample]) -> Machine:
     return found
 
 
-def _loss(old: Machine, machine: Machine, samples: Sequence[Sample]) -> float:
+def _loss(old: Machine, machine: Machine, samples: Sequence[TimedPlan]) -> float:
     """Return the mean error of predictions, plus the distance of the speeds from their old values."""
     errors = sum(abs(log2(_ratio(machine, each))) for each in samples) / len(samples)
     return errors + PRIOR * sum(log2(getattr(machine, name) / getattr(old, name)) ** 2 for name in SPEEDS)
 
 
-def _ratio(machine: Machine, sample: Sample) -> float:
+def _ratio(machine: Machine, sample: TimedPlan) -> float:
     """Return the predicted time of compiled code, without that of Python, divided by the measured time."""
     predicted = predicted_ms(sample.problem, sample.view, machine, sample.plan)
     return (predicted - machine.call_ns / 1e6) / sample.ms

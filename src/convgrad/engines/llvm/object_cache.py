@@ -72,7 +72,7 @@ def _sources() -> str:
     return hashed.hexdigest() if paths else ""
 
 
-class Store:
+class KernelStore:
     """A directory of kernels. If it cannot be used, kernels are compiled; ``trouble`` is the latest reason."""
 
     def __init__(self, directory: Path) -> None:
@@ -196,9 +196,9 @@ class Store:
 
 
 @cache
-def store(directory: Path) -> Store:
-    """Return the one ``Store`` that this process has for a directory."""
-    return Store(directory)
+def store(directory: Path) -> KernelStore:
+    """Return the one ``KernelStore`` that this process has for a directory."""
+    return KernelStore(directory)
 
 
 def _status(directory: Path) -> os.stat_result:

@@ -25,7 +25,7 @@ from convgrad.spec.problem import Problem
 Array = NDArray[Any]
 
 
-class Compiled(NamedTuple):
+class NormKernels(NamedTuple):
     """The compiled functions for squared norms."""
 
     squares: Callable[[int, int, int, int], None]  # (rows, number of rows, elements per row, norms): write the norms
@@ -33,11 +33,11 @@ class Compiled(NamedTuple):
 
 
 @cache
-def compiled(isa: Isa) -> Compiled:
+def compiled(isa: Isa) -> NormKernels:
     """Return the functions for squared norms, compiled once per instruction set."""
     address, number = ctypes.c_void_p, ctypes.c_int64
     prototypes = {"squares": (None, address, number, number, address), "driver": jit.DRIVER}
-    return Compiled(*jit.functions(isa, squares.module_of, isa, **prototypes))
+    return NormKernels(*jit.functions(isa, squares.module_of, isa, **prototypes))
 
 
 def squares_of(isa: Isa, rows: Array) -> Array:

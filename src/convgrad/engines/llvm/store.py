@@ -154,7 +154,7 @@ class Epilogue:
 
 
 @dataclass(frozen=True)
-class Taps:
+class PanelTaps:
     """The taps of a panel, which consists of micro-tiles with several taps each."""
 
     tiles: Value  # the number of micro-tiles
@@ -180,7 +180,7 @@ class Panel:
     vector_step: Value | int  # the stride of vectors in the output, in bytes
     bias: Value | None = None  # the address of the first bias
     bias_step: Value | int = F32_BYTES  # bytes between the biases of two rows
-    taps: Taps | None = None  # None: the panel has no axis of taps
+    taps: PanelTaps | None = None  # None: the panel has no axis of taps
 
     def store(self, ways: Sequence[tuple[Value, Callable[[], None]]]) -> None:
         """Store the panel by the first function of ``ways`` whose condition is true, or else by ``one_by_one``."""

@@ -17,17 +17,17 @@ import numpy as np
 from convgrad.cached import cached_property
 from convgrad.plan.passes import ONES, PASSES
 from convgrad.plan.reach import conv_of
-from convgrad.plan.regions import Part, phases
+from convgrad.plan.regions import AxisPart, phases
 from convgrad.plan.tables import Ints, Strides
 from convgrad.spec.geometry import Conv
-from convgrad.spec.order import Order, order_of
+from convgrad.spec.order import SumOrder, order_of
 from convgrad.spec.problem import Problem
 
 AXES = 3  # spatial axes, at most
 
 
 @dataclass(frozen=True)
-class Loop:
+class RowLoop:
     """A loop over rows; ``a`` and ``c`` are its strides in A and C in elements.
 
     ``step`` is the number of positions of A from an iteration to the next, along the loop's spatial axis.
@@ -40,7 +40,7 @@ class Loop:
 
 
 @dataclass(frozen=True, eq=False)
-class Terms:
+class SumTerms:
     """The terms of a sum, one element of each array per term. Chains are numbered in each unit."""
 
     unit: Ints
@@ -58,15 +58,15 @@ class Terms:
 class Product:
     """A matrix product. Strides and offsets are in elements; ``terms`` are those of one of ``repeats`` repetitions."""
 
-    outer: Loop
-    axes: tuple[Loop, ...]  # AXES loops
-    inner: Loop
-    columns: Loop  # over the columns of B; ``a`` is the stride in B
+    outer: RowLoop
+    axes: tuple[RowLoop, ...]  # AXES loops
+    inner: RowLoop
+    columns: RowLoop  # over the columns of B; ``a`` is the stride in B
     groups: int
     group_steps: tuple[int, int, int]  # in A, B and C
     first: int  # offset of the first row in C
     extents: tuple[int, ...]  # of the positions of A, one per axis
-    terms: Terms
+    terms: SumTerms
     units: int
     chains: int  # per unit
     bias_step: int = 0  # from a column's bias to the next
@@ -74,17 +74,17 @@ class Product:
     repeat_steps: tuple[int, int] = (0, 0)  # in A and B
 
     @property
-    def loops(self) -> tuple[Loop, ...]:
+    def loops(self) -> tuple[RowLoop, ...]:
         """The loops over rows. The last loop is the innermost."""
         return (self.outer, *self.axes, self.inner)
 
     @cached_property
-    def real_loops(self) -> tuple[Loop, ...]:
+    def real_loops(self) -> tuple[RowLoop, ...]:
         """The loops over rows with several iterations."""
         return tuple(loop for loop in self.loops if loop.extent > 1)
 
     @property
-    def innermost(self) -> Loop:
+    def innermost(self) -> RowLoop:
         """The innermost loop with several iterations."""
         return self.real_loops[-1] if self.real_loops else self.inner
 
@@ -152,12 +152,12 @@ def _positions(problem: Problem, conv: Conv, given: Mapping[str, Strides], out: 
     met = [axis.src if forward else axis.dst for axis in conv.axes]
     for parts in product(*(phases(axis, problem.solves_for) for axis in conv.axes)):
         loops = [
-            Loop(len(part.positions), part.by_position * a, part.positions.step * c, part.by_position)
+            RowLoop(len(part.positions), part.by_position * a, part.positions.step * c, part.by_position)
             for part, a, c in zip(parts, data[2:], out[2:], strict=True)
         ]
         yield Product(
-            outer=Loop(conv.batch, data[0], out[0]), axes=(*loops, *(Loop(),) * more), inner=Loop(),
-            columns=Loop(columns, by_column, out[1]), groups=conv.groups,
+            outer=RowLoop(conv.batch, data[0], out[0]), axes=(*loops, *(RowLoop(),) * more), inner=RowLoop(),
+            columns=RowLoop(columns, by_column, out[1]), groups=conv.groups,
             group_steps=(channels * data[1], by_group, columns * out[1]),
             first=sum(part.positions.start * c for part, c in zip(parts, out[2:], strict=True)),
             extents=(*met, *(1,) * more),
@@ -167,8 +167,13 @@ def _positions(problem: Problem, conv: Conv, given: Mapping[str, Strides], out: 
 
 
 def _of_taps(
-    parts: tuple[Part, ...], kernel: tuple[int, ...], channels: int, order: Order, data: Strides, weights: Strides
-) -> Terms:
+    parts: tuple[AxisPart, ...],
+    kernel: tuple[int, ...],
+    channels: int,
+    order: SumOrder,
+    data: Strides,
+    weights: Strides,
+) -> SumTerms:
     """Return the terms of taps and channels; strides of ``data`` and ``weights`` are by channel, then by axis."""
     steps = np.indices([len(part.taps) for part in parts], np.int64).reshape(len(parts), -1)
     line, a, b = (np.zeros(steps.shape[1], np.int64) for _ in range(3))
@@ -180,7 +185,7 @@ def _of_taps(
     channel = np.minimum(order.taken(), channels - 1)
     unit = np.repeat(line // order.lines, channels)
     number = ((line % order.lines)[:, None] * order.length + np.arange(channels)).ravel()
-    return Terms(
+    return SumTerms(
         unit,
         np.searchsorted(order.begins(), number, side="right") - 1,
         (a[:, None] + channel * data[0]).ravel(),
@@ -189,7 +194,7 @@ def _of_taps(
     )
 
 
-def _weights(conv: Conv, order: Order, given: Mapping[str, Strides], out: Strides) -> Product:
+def _weights(conv: Conv, order: SumOrder, given: Mapping[str, Strides], out: Strides) -> Product:
     """Return the product of a weight or bias gradient: rows are taps and src channels, columns are dst channels."""
     src, dst, more = given["src"], given["dst"], AXES - len(conv.axes)
     channels, columns = conv.src_channels // conv.groups, conv.dst_channels // conv.groups
@@ -202,14 +207,14 @@ def _weights(conv: Conv, order: Order, given: Mapping[str, Strides], out: Stride
         a, b = a + positions[at] * src[2 + at], b + grid[1 + at] * dst[2 + at]
     chain = np.searchsorted(order.begins(), np.arange(grid.shape[1]), side="right") - 1
     loops = [
-        Loop(axis.kernel, axis.dilation * by, c, axis.dilation)
+        RowLoop(axis.kernel, axis.dilation * by, c, axis.dilation)
         for axis, by, c in zip(conv.axes, src[2:], out[2:], strict=True)
     ]
     return Product(
-        outer=Loop(), axes=(*loops, *(Loop(),) * more), inner=Loop(channels, src[1], out[1]),
-        columns=Loop(columns, dst[1], out[0]), groups=conv.groups,
+        outer=RowLoop(), axes=(*loops, *(RowLoop(),) * more), inner=RowLoop(channels, src[1], out[1]),
+        columns=RowLoop(columns, dst[1], out[0]), groups=conv.groups,
         group_steps=(channels * src[1], columns * dst[1], columns * out[0]), first=0,
         extents=(*(axis.src for axis in conv.axes), *(1,) * more),
-        terms=Terms(np.zeros_like(chain), chain, a, b, positions), units=1, chains=order.blocks,
+        terms=SumTerms(np.zeros_like(chain), chain, a, b, positions), units=1, chains=order.blocks,
         repeats=order.units, repeat_steps=(src[0], dst[0]),
     )  # fmt: skip

@@ -18,7 +18,7 @@ from convgrad.plan.cuda.recipe import (
     PackSpec,
     SingleSpec,
     Spec,
-    Store,
+    StoreSpec,
     TileSpec,
 )
 from convgrad.plan.cuda.tables import ABSENT, DEPTH, Leaves, chains_of, level_table, nodes_of, pack_table, table_of
@@ -162,12 +162,12 @@ class _Planner:
             return False
         return width_of_b(product, chains_of(product), along_of(product, COLUMNS)) == 1
 
-    def _store(self, product: Product, partial: bool) -> Store:
+    def _store(self, product: Product, partial: bool) -> StoreSpec:
         """Return the last steps of a kernel: of results, or of partial sums."""
         along, problem = along_of_c(product), self.problem
         if partial:
-            return Store(output="f32", along=along, width=width_of_partials(product, along), partial=True)
-        return Store(
+            return StoreSpec(output="f32", along=along, width=width_of_partials(product, along), partial=True)
+        return StoreSpec(
             output=problem.output_format.name, along=along, width=width_of_c(product, along) if self.aligned else 1,
             bias=problem.operand_format.name if "bias" in problem.operands else "",
             accumulate=problem.accumulate, activation=problem.activation,

@@ -15,7 +15,7 @@ PAD = 4  # floats between the rows of a tile in shared memory, which keeps threa
 
 
 @dataclass(frozen=True, kw_only=True)
-class Store:
+class StoreSpec:
     """The last steps of a kernel that stores results. ``partial`` results are stored in scratch memory as they are.
 
     If ``along`` is ROWS, results are numbered by row, which varies fastest, column and group; if it is COLUMNS, by
@@ -39,7 +39,7 @@ class ProductSpec:
     checked: int  # leading axes on which elements of A may not exist
     ones: bool  # whether all elements of A are 1, so that A has no memory
     nodes: bool  # whether leaves may have several chains
-    store: Store
+    store: StoreSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class SingleSpec(ProductSpec):
 class LevelSpec:
     """A thread adds the children of one node of the reduction tree, for one output."""
 
-    store: Store
+    store: StoreSpec
     name = "level"
     threads = SINGLE_THREADS
     shared_bytes = 0

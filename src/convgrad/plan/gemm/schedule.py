@@ -18,7 +18,7 @@ from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import PAIR_BYTES, add_condition
 from convgrad.plan.recipe import CHANNELS, F32_BYTES
 from convgrad.plan.records import FLAGS, Record, addresses
-from convgrad.plan.regions import Blocks, Parts
+from convgrad.plan.regions import AxisBlocks, Parts
 from convgrad.plan.tables import Ints, Schedule, Table, distinct, evenly, offsets, placed, wrapped
 from convgrad.plan.tiling import tiles
 from convgrad.plan.tree import levels_of
@@ -143,7 +143,7 @@ def _packing(view: ForwardNest, row: int) -> Table:
 
 
 def _axes(
-    view: ForwardNest, spec: GemmSpec, plan: GemmPlan, cut: Sequence[Blocks],
+    view: ForwardNest, spec: GemmSpec, plan: GemmPlan, cut: Sequence[AxisBlocks],
     reached: Sequence[tuple[Ints, Ints]], steps: Sequence[int], out_steps: Sequence[int],
 ) -> tuple[Ints, Ints, dict[str, int]]:  # fmt: skip
     """Return the rows of OUTPUT_BLOCK and of PART, and the values of ALONG, for all axes."""
@@ -173,7 +173,7 @@ def _steps(given: Sequence[int], room: Sequence[int], size: int) -> Sequence[int
     return given if not room else [prod(room[at + 1 :]) * size for at in range(len(room))]
 
 
-def _reached(axis: Along, cut: Blocks) -> tuple[Ints, Ints]:
+def _reached(axis: Along, cut: AxisBlocks) -> tuple[Ints, Ints]:
     """Return the first position of A that each output block reads, and the number of positions to the last."""
     low, end = cut.reached
     low, end = np.maximum(low, 0), np.minimum(end, axis.met)
@@ -198,7 +198,7 @@ def _rows(parts: Parts, axis: Along, step: int, out_step: int, unit: int, spec: 
     )  # fmt: skip
 
 
-def _work(cut: Blocks) -> Ints:
+def _work(cut: AxisBlocks) -> Ints:
     """Return the relative work of each output block of an axis: 4 per pair of position and tap, plus 1 per position."""
     return np.add.reduceat(cut.parts.count * (4 * cut.parts.taps + 1), cut.begins)
 

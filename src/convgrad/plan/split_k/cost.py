@@ -14,7 +14,7 @@ from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL, STRIDED, TAPS, Op
 from convgrad.plan.split_k import constants
 from convgrad.plan.split_k.cuts import cuts, lines_held
 from convgrad.plan.split_k.nest import WeightsNest, per_group
-from convgrad.plan.split_k.recipe import DEPTHWISE, KernelSpec, Operand
+from convgrad.plan.split_k.recipe import DEPTHWISE, Operand, SplitKSpec
 from convgrad.plan.split_k.segments import rows_met
 from convgrad.plan.split_k.taps import of_tiles
 from convgrad.plan.tiling import step_cycles
@@ -26,7 +26,7 @@ PAGE_BYTES = 4096
 PACK_PAIRS_NS = {CHANNELS: constants.PACK_PAIRS_CHANNELS_NS, SPATIAL: constants.PACK_PAIRS_SPATIAL_NS}
 
 
-def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: KernelSpec, operands: Operands) -> Costs:
+def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: SplitKSpec, operands: Operands) -> Costs:
     """Return the predicted times of a kernel on one thread, if the work is not divided."""
     store = _store_ns(problem, nest, machine, spec, operands)
     if spec.body == DEPTHWISE:
@@ -89,7 +89,7 @@ def _met_in_place(nest: WeightsNest, operands: Operands, cut: Cut) -> tuple[floa
     return pages, met * images * constants.IN_PLACE_LINES * LINE_BYTES
 
 
-def _compute_ns(nest: WeightsNest, machine: Machine, spec: KernelSpec, operands: Operands) -> float:
+def _compute_ns(nest: WeightsNest, machine: Machine, spec: SplitKSpec, operands: Operands) -> float:
     """Return the time of all micro-tiles in ns. Micro-tiles of the last channels of B may be narrower."""
     conv, isa, micro_tile = nest.conv, spec.isa, spec.micro_tile
     channels, (a, b) = per_group(nest), operands
@@ -123,7 +123,7 @@ def _dense_cycles(machine: Machine, mr: int, nr: int, taps: int, passed: int) ->
     return step if passed == 1 else max(step, lines * passed)
 
 
-def _taps_cycles(nest: WeightsNest, machine: Machine, spec: KernelSpec, nr: int) -> float:
+def _taps_cycles(nest: WeightsNest, machine: Machine, spec: SplitKSpec, nr: int) -> float:
     """Return the cycles of all taps for one panel of A and one panel of B, over the whole batch."""
     conv, micro_tile = nest.conv, spec.micro_tile
     inner = conv.axes[-1]
@@ -162,7 +162,7 @@ def _segments_met(axes: tuple[Axis, ...], taps: int) -> int:
     return int(met[of_tiles(len(met), taps)].max(1).sum())
 
 
-def _depthwise_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: KernelSpec) -> float:
+def _depthwise_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: SplitKSpec) -> float:
     """Return the time of the direct depthwise kernel in ns: multiply-adds, border positions, and reads from memory."""
     conv, micro_tile, inner = nest.conv, spec.micro_tile, nest.conv.axes[-1]
     loads = micro_tile.outer_taps * (spec.slide or micro_tile.inner_taps) + 1
@@ -192,7 +192,7 @@ def _depthwise_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: K
     return compute + read
 
 
-def _store_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: KernelSpec, operands: Operands) -> float:
+def _store_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: SplitKSpec, operands: Operands) -> float:
     """Return the time to round and store the weights, in ns."""
     conv, channels, (dst, src, *taps) = nest.conv, per_group(nest), nest.weights_strides
     next_a, next_b = ({"src": src, "dst": dst}[tensor] for tensor in operands)
@@ -205,7 +205,7 @@ def _store_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: Kerne
     return store_ns(machine, way) * conv.dst_channels * channels["src"] * conv.taps
 
 
-def _pack_ns(machine: Machine, spec: KernelSpec, operand: Operand) -> float:
+def _pack_ns(machine: Machine, spec: SplitKSpec, operand: Operand) -> float:
     """Return the time to pack one element of an operand in ns, or 0 if it is read in place."""
     if operand.in_place:
         return 0.0

@@ -13,13 +13,13 @@ from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.recipe import F32_BYTES, Operands
 from convgrad.plan.split_k.constants import CACHE_WAYS, MAX_INDIRECTION_FACTOR, MAX_PACK_ALL_BYTES
 from convgrad.plan.split_k.nest import WeightsNest, per_group
-from convgrad.plan.split_k.recipe import DEPTHWISE, KernelSpec, Parts
+from convgrad.plan.split_k.recipe import DEPTHWISE, Parts, SplitKSpec
 from convgrad.plan.split_k.segments import tap_share
 from convgrad.plan.tree import levels_of
 
 
 def cuts(
-    nest: WeightsNest, machine: Machine, spec: KernelSpec, operands: Operands, threads: int, size: int
+    nest: WeightsNest, machine: Machine, spec: SplitKSpec, operands: Operands, threads: int, size: int
 ) -> Iterator[Cut]:
     """Yield the ways to cut the work for one thread and for all threads. A value has ``size`` bytes."""
     panels = panels_of(nest, spec, operands)
@@ -32,7 +32,7 @@ def cuts(
             )
 
 
-def panels_of(nest: WeightsNest, spec: KernelSpec, operands: Operands) -> Parts:
+def panels_of(nest: WeightsNest, spec: SplitKSpec, operands: Operands) -> Parts:
     """Return the numbers of panels of groups, of A and of B, of micro-tiles of taps, and of leaves of the batch."""
     conv, channels, (a, b), micro_tile = nest.conv, per_group(nest), operands, spec.micro_tile
     *outer, inner = conv.axes
@@ -82,7 +82,7 @@ class _Position(NamedTuple):
     held: float
 
 
-def _position(nest: WeightsNest, spec: KernelSpec, operands: Operands, part: Sequence[int], size: int) -> _Position:
+def _position(nest: WeightsNest, spec: SplitKSpec, operands: Operands, part: Sequence[int], size: int) -> _Position:
     """Return the bytes per position of dst. Groups are packed one by one, unless lanes are groups."""
     (groups, a_panels, b_panels, *_), (a, b), channels = part, operands, per_group(nest)
     sources = prod(axis.src for axis in nest.conv.axes)
@@ -102,7 +102,7 @@ def _position(nest: WeightsNest, spec: KernelSpec, operands: Operands, part: Seq
 
 
 def _cache_block(
-    nest: WeightsNest, machine: Machine, spec: KernelSpec, operands: Operands, part: Sequence[int], size: int
+    nest: WeightsNest, machine: Machine, spec: SplitKSpec, operands: Operands, part: Sequence[int], size: int
 ) -> tuple[Mapping[str, int], int]:
     """Return the size of a task's cache blocks, and an estimate of the task's scratch in bytes.
 

@@ -22,12 +22,12 @@ from convgrad.plan.split_k.constants import (
 )
 from convgrad.plan.split_k.nest import WeightsNest, per_group, segments_of
 from convgrad.plan.split_k.operands import b_in_place, contiguous_axis, evenly_apart, readable_in_place
-from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, GROUPS, KernelSpec, MicroTileShape, Operand
+from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, GROUPS, MicroTileShape, Operand, SplitKSpec
 from convgrad.plan.tiling import balanced
 from convgrad.spec.geometry import Axis
 from convgrad.spec.problem import Problem
 
-Proposed = Iterator[tuple[KernelSpec, Operands]]
+Proposed = Iterator[tuple[SplitKSpec, Operands]]
 FEWEST_GROUPS = max(isa.lanes for isa in ISAS.values())  # a full vector, so that no load reads beyond the last group
 EITHER_WAY = (("src", "dst"), ("dst", "src"))  # the two choices of the tensors for A and B
 
@@ -51,7 +51,7 @@ def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
             few = ceil(channels[a] / micro_tile.mr) <= MAX_B_READS and nest.conv.taps == 1  # few reads of B
             for operand in (y, replace(y, in_place=True)) if few and whole else (y,):
                 for step in steps(problem, isa):
-                    one = KernelSpec(isa, *names, GEMM, micro_tile, x, operand, step=step)
+                    one = SplitKSpec(isa, *names, GEMM, micro_tile, x, operand, step=step)
                     yield one, (a, b)
                     if step == 2 and compact:
                         yield replace(one, compact=True), (a, b)
@@ -87,7 +87,7 @@ def thin(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
             for micro_tile in under_taps(axes, channels[a], nr, isa.registers - held - isa.spare):
                 for operand in (y, replace(y, in_place=True)) if in_place else (y,):
                     for step in steps(problem, isa) if micro_tile.taps > 1 else ():
-                        one = KernelSpec(isa, *names, GEMM, micro_tile, x, operand, adjacent=adjacent, step=step)
+                        one = SplitKSpec(isa, *names, GEMM, micro_tile, x, operand, adjacent=adjacent, step=step)
                         yield one, (a, b)
 
 
@@ -110,7 +110,7 @@ def grouped(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     for mr, nr in shapes:
         for micro_tile in under_taps(axes, mr, nr, isa.registers - nr - isa.spare):
             for step in steps(problem, isa):
-                yield KernelSpec(isa, *names, GEMM, micro_tile, x, y, GROUPS, adjacent, step=step), ("src", "dst")
+                yield SplitKSpec(isa, *names, GEMM, micro_tile, x, y, GROUPS, adjacent, step=step), ("src", "dst")
 
 
 def not_depthwise(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
@@ -130,7 +130,7 @@ def depthwise(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     names = (problem.operand_format.name, problem.output_format.name)
     x, y = Operand(CHANNELS, 1, 1, in_place=True, moves=True), Operand(CHANNELS, 1, 1, in_place=True)
     for micro_tile, slide in stencils(isa, nest.conv.axes):
-        yield KernelSpec(isa, *names, DEPTHWISE, micro_tile, x, y, GROUPS, slide=slide), ("src", "dst")
+        yield SplitKSpec(isa, *names, DEPTHWISE, micro_tile, x, y, GROUPS, slide=slide), ("src", "dst")
 
 
 def outer_products(max_mr: int, nr: int, channels: int) -> list[MicroTileShape]:

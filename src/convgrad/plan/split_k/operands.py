@@ -9,7 +9,7 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import CHANNELS, Operands, positions_axis
 from convgrad.plan.split_k.constants import MAX_B_STRIDE_BYTES
 from convgrad.plan.split_k.nest import WeightsNest, collapsed, per_group
-from convgrad.plan.split_k.recipe import KernelSpec, Operand
+from convgrad.plan.split_k.recipe import Operand, SplitKSpec
 from convgrad.spec.problem import Problem
 
 
@@ -29,13 +29,13 @@ class OperandStrides:
     out: int  # bytes from a channel to the next in the weights
 
 
-def operands_of(nest: WeightsNest, spec: KernelSpec, tensors: Operands) -> tuple[OperandStrides, OperandStrides]:
+def operands_of(nest: WeightsNest, spec: SplitKSpec, tensors: Operands) -> tuple[OperandStrides, OperandStrides]:
     """Return the strides of A and of B for a kernel."""
     a, b = tensors
     return _strides_of(nest, spec, spec.a, a), _strides_of(nest, spec, spec.b, b)
 
 
-def _strides_of(nest: WeightsNest, spec: KernelSpec, operand: Operand, tensor: str) -> OperandStrides:
+def _strides_of(nest: WeightsNest, spec: SplitKSpec, operand: Operand, tensor: str) -> OperandStrides:
     (image, channel, *_), k, channels = nest.strides(tensor), inner_step(nest, tensor), per_group(nest)[tensor]
     step = k if operand.in_place else spec.k_bytes(operand)
     stride = nest.conv.axes[-1].stride if tensor == "src" else 1

@@ -53,7 +53,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class KernelSpec:
+class SplitKSpec:
     """The specification of a kernel of weight or bias gradients. Extents are arguments: new shapes compile nothing."""
 
     isa: Isa
@@ -124,13 +124,13 @@ class KernelSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Chosen):
+class SplitKPlan(Chosen):
     """The plan of a weight or bias gradient.
 
     Each cache block is packed at once: some chains of one image, or whole images if ``chains_a_cache_block`` is 0.
     """
 
-    spec: KernelSpec
+    spec: SplitKSpec
     chains_a_cache_block: int
     images_a_cache_block: int
     parts: Parts  # parts of groups, of A, of B, of taps, of the batch; a task is one part of each

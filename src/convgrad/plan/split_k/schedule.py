@@ -19,7 +19,7 @@ from convgrad.plan.split_k import constants
 from convgrad.plan.split_k.cuts import panels_of
 from convgrad.plan.split_k.nest import WeightsNest, per_group, segments_of, shortened
 from convgrad.plan.split_k.operands import OperandStrides, operands_of
-from convgrad.plan.split_k.recipe import DEPTHWISE, KernelSpec, Parts, Plan
+from convgrad.plan.split_k.recipe import DEPTHWISE, Parts, SplitKPlan, SplitKSpec
 from convgrad.plan.split_k.segments import ImageTables, image_tables, indirection_of
 from convgrad.plan.split_k.taps import contiguous, margins, tap_tables
 from convgrad.plan.tables import Ints, Schedule, Table, evenly
@@ -61,7 +61,7 @@ CACHE_BLOCK = Record(
 CHAIN = tree.CHAIN + Record("image", "images", "segment", "segments")  # the chain's images and rows of SEGMENT
 
 
-def schedule(nest: WeightsNest, plan: Plan, accumulate: bool) -> Schedule:
+def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
     """Return the tables and numbers of a plan for the arrays of a nest."""
     conv, spec = nest.conv, plan.spec
     a, _ = operands = operands_of(nest, spec, plan.operands)
@@ -128,7 +128,7 @@ def _chains(nest: WeightsNest, image: ImageTables, leaves: int, shared: bool) ->
     return np.concatenate(columns, 1), levels
 
 
-def _operand_numbers(nest: WeightsNest, plan: Plan, one: OperandStrides, image: ImageTables) -> dict[str, int]:
+def _operand_numbers(nest: WeightsNest, plan: SplitKPlan, one: OperandStrides, image: ImageTables) -> dict[str, int]:
     """Return the values of OPERAND. If lanes are groups, panels are an odd number of lines, to use all cache sets."""
     packed, in_place = plan.spec.packed_bytes(one.operand, image.max_k[one.tensor]), one.operand.in_place
     panel = packed * plan.images_a_cache_block + (
@@ -144,7 +144,7 @@ def _operand_numbers(nest: WeightsNest, plan: Plan, one: OperandStrides, image: 
 
 
 def _scratch(
-    spec: KernelSpec, panels: Sequence[int], panel_bytes: Sequence[int], levels: int, all_panels: bool
+    spec: SplitKSpec, panels: Sequence[int], panel_bytes: Sequence[int], levels: int, all_panels: bool
 ) -> tuple[dict[str, int], int]:  # fmt: skip
     """Return the offsets of A, B and the sums in scratch, and the bytes of scratch.
 
@@ -163,7 +163,7 @@ def _scratch(
     return numbers, size + (LINE_BYTES if spec.body == DEPTHWISE else 0)  # stores read past the last sums
 
 
-def _prefetch(nest: WeightsNest, spec: KernelSpec, one: OperandStrides) -> int:
+def _prefetch(nest: WeightsNest, spec: SplitKSpec, one: OperandStrides) -> int:
     """Return the prefetch distance in bytes, or 0: of the depthwise kernel, or of packing that transposes."""
     if spec.body == DEPTHWISE:
         return _depthwise_prefetch(nest, one)
@@ -190,7 +190,7 @@ def _next_cache_block(packed: tuple[Ints, ...], images: int) -> int:
     return int(packed[1][0, 0] - packed[0][0, 0]) if len(packed) > 1 and all(map(len, packed[:2])) else images
 
 
-def _cache_blocks(part: tuple[int, int], nest: WeightsNest, image: ImageTables, plan: Plan, stores: bool) -> Ints:
+def _cache_blocks(part: tuple[int, int], nest: WeightsNest, image: ImageTables, plan: SplitKPlan, stores: bool) -> Ints:
     """Return rows of CACHE_BLOCK for a range of images, in summation order. The last row's ``last`` is ``stores``."""
     (begin, batch), images = part, plan.images_a_cache_block
     begins, ends = np.array(image.chains, np.int64).T

@@ -27,7 +27,7 @@ import numpy as np
 from convgrad.plan.records import Record
 from convgrad.plan.split_k.nest import Segments, WeightsNest
 from convgrad.plan.split_k.operands import OperandStrides
-from convgrad.plan.split_k.recipe import KernelSpec
+from convgrad.plan.split_k.recipe import SplitKSpec
 from convgrad.plan.split_k.taps import margins
 from convgrad.plan.tables import Ints, distinct, merged, wrapped
 from convgrad.spec.geometry import Axis
@@ -154,7 +154,7 @@ class ImageTables:
 
 
 def image_tables(
-    nest: WeightsNest, segments: Segments, chains_a_cache_block: int, spec: KernelSpec,
+    nest: WeightsNest, segments: Segments, chains_a_cache_block: int, spec: SplitKSpec,
     operands: tuple[OperandStrides, OperandStrides], indirection: Indirection,
 ) -> ImageTables:  # fmt: skip
     """Return the tables of an image. A cache block has ``chains_a_cache_block`` chains, or all chains if this is 0."""
@@ -193,7 +193,7 @@ class _Image:
 
     nest: WeightsNest
     segments: Segments
-    spec: KernelSpec
+    spec: SplitKSpec
     operands: Mapping[str, OperandStrides]  # by tensor
     indirection: Indirection
 

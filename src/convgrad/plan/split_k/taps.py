@@ -21,14 +21,14 @@ from convgrad.plan.records import Record
 from convgrad.plan.split_k.constants import MIN_STORE_LINE
 from convgrad.plan.split_k.nest import WeightsNest
 from convgrad.plan.split_k.operands import OperandStrides
-from convgrad.plan.split_k.recipe import DEPTHWISE, KernelSpec
+from convgrad.plan.split_k.recipe import DEPTHWISE, SplitKSpec
 from convgrad.plan.tables import ELSEWHERE, Ints, Table, offsets, wrapped
 
 TAP_RANGE = Record("first", "end", "masks")  # first position, end, and byte offset of the range's masks
 MASK_BYTES = 4
 
 
-def taps_record(spec: KernelSpec) -> Record:
+def taps_record(spec: SplitKSpec) -> Record:
     """Return the columns of a table with one row per micro-tile of taps.
 
     ``shift`` is the byte offset of the first inner tap in src. ``range`` is the first row of TAP_RANGE, and ``parts``
@@ -56,7 +56,7 @@ def of_tiles(count: int, size: int) -> Ints:
     return np.add.outer(starts(count, size), np.arange(size))
 
 
-def margins(nest: WeightsNest, spec: KernelSpec) -> tuple[int, int]:
+def margins(nest: WeightsNest, spec: SplitKSpec) -> tuple[int, int]:
     """Return the numbers of padding positions that are packed before and after each row of src."""
     if spec.moving.in_place:  # src in memory has no padding
         return 0, 0
@@ -66,7 +66,7 @@ def margins(nest: WeightsNest, spec: KernelSpec) -> tuple[int, int]:
     return min(reach, axis.pad_begin), min(reach, max(after, 0))
 
 
-def tap_tables(nest: WeightsNest, spec: KernelSpec, src: OperandStrides, outer_numbers: Ints) -> dict[str, Table]:
+def tap_tables(nest: WeightsNest, spec: SplitKSpec, src: OperandStrides, outer_numbers: Ints) -> dict[str, Table]:
     """Return the tables of all micro-tiles of taps. ``outer_numbers`` are the taps of the ``Indirection``."""
     (*outer, inner), (*outer_steps, inner_step) = nest.conv.axes, nest.weights_strides[2:]
     micro_tile = spec.micro_tile

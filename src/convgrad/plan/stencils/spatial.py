@@ -21,7 +21,7 @@ from convgrad.plan.forward_nest import OPERAND, ForwardNest
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
 from convgrad.plan.recipe import Chosen, Operands
-from convgrad.plan.regions import Part
+from convgrad.plan.regions import AxisPart
 from convgrad.plan.stencils import constants
 from convgrad.spec.problem import Problem
 
@@ -32,7 +32,7 @@ RESULTS = (8, 4, 2, 1)  # output channels of a micro-tile, the most first
 MAX_PHASES = 2  # of the last axis, whose outputs are interleaved, times the step of inputs between outputs of a phase
 
 
-class Taps(NamedTuple):
+class PhaseTaps(NamedTuple):
     """The taps of a phase of an axis, and the input positions that its outputs meet through them."""
 
     first: int
@@ -50,15 +50,15 @@ class Taps(NamedTuple):
 class Footprint(NamedTuple):
     """The taps of the last two axes, by phase, the numbers of taps, and the input channels of a group."""
 
-    lines: tuple[Taps, ...]
-    last: tuple[Taps, ...]
+    lines: tuple[PhaseTaps, ...]
+    last: tuple[PhaseTaps, ...]
     kernel: tuple[int, int, int]  # taps of the axes before the last two together, of lines, of the last axis
     k: int
 
     def rows(self, phase: int, lines: int) -> dict[int, list[tuple[int, int]]]:
         """Return the lines and taps that use each input row, by its number, in an order in which taps ascend.
 
-        >>> Footprint((Taps(0, 1, 2, 0, 1, 1),), (), (1, 2, 1), 1).rows(0, 2)
+        >>> Footprint((PhaseTaps(0, 1, 2, 0, 1, 1),), (), (1, 2, 1), 1).rows(0, 2)
         {0: [(0, 0)], 1: [(0, 1), (1, 0)], 2: [(1, 1)]}
         """
         taps, found = self.lines[phase], dict[int, list[tuple[int, int]]]()
@@ -167,7 +167,7 @@ def nest_of(view: ForwardNest) -> ForwardNest:
     return view.in_groups(RESULTS[0]) if view.groups == 1 else view
 
 
-def _reach(part: Part) -> int:
+def _reach(part: AxisPart) -> int:
     """Return a bound of the distances between position 0 and the input positions of a phase, padding too."""
     return abs(part.met) + len(part.positions) * part.by_position + len(part.taps) * abs(part.by_tap) + SPARE_POSITIONS
 
@@ -200,9 +200,9 @@ def _footprint(view: ForwardNest, even_odd: bool) -> Footprint:
     return Footprint(of_lines, of_last, (outer, lines.kernel, last.kernel), view.k)
 
 
-def _taps(part: Part, first: Part) -> Taps:
+def _taps(part: AxisPart, first: AxisPart) -> PhaseTaps:
     met = part.met - (first.met if first.taps else 0) if part.taps else 0
-    return Taps(part.taps.start, part.taps.step, len(part.taps), met, part.by_position, part.by_tap)
+    return PhaseTaps(part.taps.start, part.taps.step, len(part.taps), met, part.by_position, part.by_tap)
 
 
 def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[SpatialStencilSpec, Operands]]:

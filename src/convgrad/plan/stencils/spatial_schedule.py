@@ -11,7 +11,7 @@ from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import add_condition
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.records import Record, addresses
-from convgrad.plan.regions import Part
+from convgrad.plan.regions import AxisPart
 from convgrad.plan.stencils.constants import PREFETCH_MAX_LINE_BYTES
 from convgrad.plan.stencils.spatial import SpatialStencilPlan
 from convgrad.plan.tables import Schedule, Table, evenly, placed
@@ -76,7 +76,7 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
     return Schedule(tables, numbers, size + 4 * LINE_BYTES)
 
 
-def _part(axis: Along, part: Part, tap_bytes: int) -> dict[str, int]:
+def _part(axis: Along, part: AxisPart, tap_bytes: int) -> dict[str, int]:
     """Return a row of PART for a part of an axis, whose taps are ``tap_bytes`` apart in packed weights."""
     met = part.met if part.taps else 0
     return {

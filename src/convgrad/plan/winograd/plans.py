@@ -59,7 +59,7 @@ class Slices:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TiledPlan(Chosen):
+class WinogradPlan(Chosen):
     """The fields common to the plans of Winograd."""
 
     algorithm: str
@@ -119,7 +119,7 @@ def _odd(size: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PositionsPlan(TiledPlan):
+class PositionsPlan(WinogradPlan):
     """A plan of forward or backward data, in two stages.
 
     First, all threads transform one operand. Then each thread transforms cache blocks of the other operand, multiplies,
@@ -210,7 +210,7 @@ def _results(conv: Conv, machine: Machine, threads: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightsPlan(TiledPlan):
+class WeightsPlan(WinogradPlan):
     """A plan of backward weights. A task is one unit of tiles with a range of src channels and a range of dst channels.
 
     If there is one unit, each task transforms its sums to weights. Otherwise a second stage adds the sums of units.

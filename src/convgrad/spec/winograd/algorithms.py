@@ -46,7 +46,7 @@ class Stages(NamedTuple):
     back: int  # roundings of the transform of sums back and of the division
 
 
-class Segment(NamedTuple):
+class EqualTiles(NamedTuple):
     """Neighbouring tiles of equal size along an axis."""
 
     filtering: Filtering
@@ -54,10 +54,10 @@ class Segment(NamedTuple):
     tiles: int
 
 
-def _segments(one: Filtering, positions: int) -> list[Segment]:
+def _segments(one: Filtering, positions: int) -> list[EqualTiles]:
     """Return the segments of tiles that cover an axis of dst exactly."""
     whole, last = positions // one.tile, one.remainder(positions)
-    return [Segment(one, 0, whole)] * (whole > 0) + ([] if last is None else [Segment(last, whole * one.tile, 1)])
+    return [EqualTiles(one, 0, whole)] * (whole > 0) + ([] if last is None else [EqualTiles(last, whole * one.tile, 1)])
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,10 @@ class Algorithm:
         axes = self.segments(slices, solves_for)
         return prod(max(one.filtering.way(solves_for).kappa for one in axis) for axis in axes)
 
-    def segments(self, slices: Conv, solves_for: SolvesFor) -> tuple[list[Segment], list[Segment]]:
+    def segments(self, slices: Conv, solves_for: SolvesFor) -> tuple[list[EqualTiles], list[EqualTiles]]:
         """Return the segments of equal tiles along rows and along columns."""
         rows, columns = (
-            [Segment(one, 0, -(-axis.dst // one.tile))] if solves_for == "weights" else _segments(one, axis.dst)
+            [EqualTiles(one, 0, -(-axis.dst // one.tile))] if solves_for == "weights" else _segments(one, axis.dst)
             for one, axis in zip(self.axes, slices.axes, strict=True)
         )
         return rows, columns

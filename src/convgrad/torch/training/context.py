@@ -23,7 +23,7 @@ from convgrad.torch.training.row import (
     PASS,
     PROMOTE,
     Function,
-    Row,
+    OperatorRow,
     Tensor,
     UnservedError,
     check_cast,
@@ -209,7 +209,7 @@ def _replaced() -> Iterator[tuple[str, str]]:
             yield from ((name, key) for key in unserved if has(name, key))
 
 
-def _computing(name: str, row: Row, stores: str, original: Function) -> Function:
+def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> Function:
     """Return the kernel of an operator that has a row."""
     function, types, passed_on = row.function, row.types, row.passed_on
     writes = "out" in inspect.signature(function).parameters

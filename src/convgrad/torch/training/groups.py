@@ -17,7 +17,7 @@ from convgrad.torch.training import (
     sums,
 )
 from convgrad.torch.training.fixed import FIXED, OTHER_LIBRARIES
-from convgrad.torch.training.row import ROWS, Row, overloads_of
+from convgrad.torch.training.row import ROWS, OperatorRow, overloads_of
 
 FIXED_GROUP, OURS, VARIES = "fixed", "ours", "may vary"
 _MODULES = elements, functions, images, indexed, losses, norms, optimizers, products, random, sums  # they fill ROWS
@@ -26,7 +26,7 @@ _BASES = {"norm": "linalg_vector_norm"}  # the operator that a _foreach_ operato
 
 
 @cache
-def rows() -> dict[str, tuple[Row, str]]:
+def rows() -> dict[str, tuple[OperatorRow, str]]:
     """Return the row of each overload that convgrad computes, and how it stores: "new", "in place" or "out"."""
     return {name: (row, kind) for row in ROWS for one in row.names for name, kind in overloads_of(one).items()}
 

@@ -20,7 +20,7 @@ _UNWRITTEN = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "ne
 
 
 @dataclass(frozen=True)
-class Call:
+class RecordedCall:
     """A call of an operator: its number in the run, its name and place, and the hash of its results."""
 
     number: int
@@ -33,7 +33,7 @@ class Call:
 class Run:
     """The calls of a recorded run, in order."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[RecordedCall, ...]
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the run to a file of JSON lines, for example to compare it with a run on another machine."""
@@ -44,8 +44,8 @@ class Run:
 class Difference:
     """The first call that differs between two runs: it varies, or it reads a tensor that was made before the run."""
 
-    left: Call | None
-    right: Call | None
+    left: RecordedCall | None
+    right: RecordedCall | None
 
     def __str__(self) -> str:
         """Return the two calls as text."""
@@ -79,13 +79,13 @@ def record(step: Callable[[], Any]) -> Run:
     """
     if not callable(step):
         raise InvalidDataTypeError(f"record: step must be a function without arguments; got {type(step).__name__}")
-    calls: list[Call] = []
+    calls: list[RecordedCall] = []
 
     def see(name: str, place: str, results: Any, arguments: Any) -> None:
         packet = name.partition("::")[2].split(".")[0]
         tensors = [one for one in tree_leaves(results) if isinstance(one, torch.Tensor) and one.layout == torch.strided]
         if tensors and packet not in _UNWRITTEN:
-            calls.append(Call(len(calls), name, place, fingerprint(tensors)[:12]))
+            calls.append(RecordedCall(len(calls), name, place, fingerprint(tensors)[:12]))
 
     with Watcher(see):
         step()
@@ -121,6 +121,6 @@ def _run(run: Run | str | PathLike[str]) -> Run:
         return run
     try:
         lines = Path(run).read_text("utf-8").splitlines()
-        return Run(tuple(Call(**json.loads(line)) for line in lines))
+        return Run(tuple(RecordedCall(**json.loads(line)) for line in lines))
     except (OSError, ValueError, TypeError) as error:
         raise FileError(f"first_difference: {run} must be a file of Run.save; got {error}") from error

@@ -22,7 +22,7 @@ PASS, PROMOTE, SERVE = "pass", "promote", "serve"  # integers and bools: to ATen
 
 
 @dataclass(frozen=True)
-class Row:
+class OperatorRow:
     """Operators of ATen that convgrad computes by one definition.
 
     ``names`` are overloads such as "lerp.Scalar"; their in-place and ``out`` forms follow. ``formula`` has the
@@ -45,7 +45,7 @@ class UnservedError(Exception):
     """A row does not compute a call. The message continues "OPERATOR ..."."""
 
 
-ROWS: list[Row] = []
+ROWS: list[OperatorRow] = []
 NO_SUM, BY_CHANNEL, ROW_MAJOR, OF_OPERATOR, SEQUENTIAL = (
     "no sum",
     "order of BiasAddBackward over images and positions",
@@ -67,7 +67,7 @@ def row(
     """Add a function to the table as the definition of operators of ATen. It takes their arguments."""
 
     def add(function: Defined) -> Defined:
-        ROWS.append(Row(names, formula, order, bound, function, types, passed_on, integers))
+        ROWS.append(OperatorRow(names, formula, order, bound, function, types, passed_on, integers))
         return function
 
     return add

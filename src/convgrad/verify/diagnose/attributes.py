@@ -9,7 +9,7 @@ import numpy as np
 
 from convgrad.spec.geometry import Axis
 from convgrad.spec.operators import find
-from convgrad.verify.diagnose.fit import Explanation
+from convgrad.verify.diagnose.fit import DefectEffect
 from convgrad.verify.diagnose.make import between, flipped, padded, padded_dst, spatial, with_axes
 from convgrad.verify.diagnose.sums import Scene
 
@@ -38,7 +38,7 @@ MISREAD: Mapping[str, Misread] = {
 ODD = "odd pad on the wrong side"
 
 
-def misread(scene: Scene) -> Iterator[Explanation]:
+def misread(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations in which attributes are misread as in ``MISREAD``, on all axes, then on each axis alone."""
     if scene.conv is None:
         return
@@ -53,10 +53,10 @@ def misread(scene: Scene) -> Iterator[Explanation]:
                 continue
             seen.add(other)
             odd = name == "pads exchanged" and all(abs(a.pad_begin - a.pad_end) <= 1 for a in axes)
-            yield Explanation(ODD if odd else name, where, with_axes(scene, scene.conv, other))
+            yield DefectEffect(ODD if odd else name, where, with_axes(scene, scene.conv, other))
 
 
-def axes_swapped(scene: Scene) -> Iterator[Explanation]:
+def axes_swapped(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations in which strides, dilations or pads apply to the axes in reverse order."""
     if scene.conv is None:
         return
@@ -66,10 +66,10 @@ def axes_swapped(scene: Scene) -> Iterator[Explanation]:
         if len(set(values)) > 1:
             other = tuple(replace(a, **{field: v}) for a, v in zip(axes, reversed(values), strict=True))
             what = {"stride": "strides", "dilation": "dilations", "pad_begin": "pads"}[field]
-            yield Explanation("axes exchanged", f"{what} in reverse order", with_axes(scene, scene.conv, other))
+            yield DefectEffect("axes exchanged", f"{what} in reverse order", with_axes(scene, scene.conv, other))
 
 
-def kernel_flipped(scene: Scene) -> Iterator[Explanation]:
+def kernel_flipped(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations with the taps in reverse order, on all axes, then on each axis alone."""
     if scene.conv is None:
         return
@@ -77,10 +77,10 @@ def kernel_flipped(scene: Scene) -> Iterator[Explanation]:
     choices = [tuple(at), *((axis,) for axis in at if len(at) > 1)]
     for axes in filter(None, choices):
         where = "" if len(axes) == len(at) else f"on axis {axes[0]}"
-        yield Explanation("kernel flipped", where, flipped(scene, "weights", spatial(axes)))
+        yield DefectEffect("kernel flipped", where, flipped(scene, "weights", spatial(axes)))
 
 
-def pads_filled(scene: Scene) -> Iterator[Explanation]:
+def pads_filled(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations in which padding is not 0, but edge values, mirrored values or values from the other end."""
     conv = scene.conv
     if conv is None or scene.problem.solves_for == "src" or not any(a.pad_begin or a.pad_end for a in conv.axes):
@@ -88,10 +88,10 @@ def pads_filled(scene: Scene) -> Iterator[Explanation]:
     for mode, words in (("edge", "edge values"), ("reflect", "mirrored"), ("wrap", "from the other end")):
         if mode == "reflect" and any(a.src == 1 for a in conv.axes):
             continue
-        yield Explanation("padding not 0", f"reads {words}", padded(scene, conv, mode))
+        yield DefectEffect("padding not 0", f"reads {words}", padded(scene, conv, mode))
 
 
-def input_padded(scene: Scene) -> Iterator[Explanation]:
+def input_padded(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations of a transposed layer in which its input is padded, by its pads or as far as taps reach.
 
     The padding of a transposed layer crops its output. A padding of the input by zeros shifts the output, and one by
@@ -103,7 +103,7 @@ def input_padded(scene: Scene) -> Iterator[Explanation]:
     for words, cropped in (("and the output is cropped too", True), ("instead of cropping the output", False)):
         axes = tuple(replace(a, pad_begin=(a.pad_begin if cropped else 0) - a.pad_begin * a.stride) for a in conv.axes)
         if axes != conv.axes:
-            yield Explanation("input padded", f"with zeros, {words}", with_axes(scene, conv, axes))
+            yield DefectEffect("input padded", f"with zeros, {words}", with_axes(scene, conv, axes))
     if "dst" not in scene.given:
         return
     own = [(a.pad_begin, a.pad_end) for a in conv.axes]
@@ -112,13 +112,13 @@ def input_padded(scene: Scene) -> Iterator[Explanation]:
         for widths in (own, reach) if own != reach else (own,):
             fits = all(max(width) < a.dst for width, a in zip(widths, conv.axes, strict=True))
             if any(map(any, widths)) and (mode == "edge" or fits):
-                yield Explanation("input padded", f"with {words}", padded_dst(scene, conv, widths, mode))
+                yield DefectEffect("input padded", f"with {words}", padded_dst(scene, conv, widths, mode))
 
 
-def padding_multiplied(scene: Scene) -> Iterator[Explanation]:
+def padding_multiplied(scene: Scene) -> Iterator[DefectEffect]:
     """Yield the explanation that zeros of the padding are multiplied: 0 times NaN or infinity is NaN."""
     if scene.conv is None or all(np.isfinite(a.astype(np.float32)).all() for a in scene.operands):
         return
     sums = between(scene) if scene.problem.solves_for == "src" else padded(scene, scene.conv, "constant")
     if sums is not None:
-        yield Explanation("padding multiplied", "zeros times NaN or infinity", sums)
+        yield DefectEffect("padding multiplied", "zeros times NaN or infinity", sums)

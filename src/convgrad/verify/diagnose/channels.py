@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.spec.layouts import axis_order
-from convgrad.verify.diagnose.fit import Explanation
+from convgrad.verify.diagnose.fit import DefectEffect
 from convgrad.verify.diagnose.make import Change, edited, picked
 from convgrad.verify.diagnose.sums import Instead, Scene
 
@@ -27,7 +27,7 @@ BLOCKS: dict[str, tuple[str, Callable[[NDArray[np.intp]], NDArray[np.intp]]]] = 
 }
 
 
-def groups(scene: Scene) -> Iterator[Explanation]:
+def groups(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations in which groups of a tensor use channels of another group, or channels are interleaved."""
     conv = scene.conv
     if conv is None or conv.groups == 1:
@@ -37,9 +37,9 @@ def groups(scene: Scene) -> Iterator[Explanation]:
             name, detail = words
             change = _taken(order, axis)
             if tensor == scene.problem.output:
-                yield Explanation(name, f"in the result, {detail}", picked(scene, change))
+                yield DefectEffect(name, f"in the result, {detail}", picked(scene, change))
             else:
-                yield Explanation(name, f"in {scene.said(tensor)}, {detail}", edited(scene, {tensor: change}))
+                yield DefectEffect(name, f"in {scene.said(tensor)}, {detail}", edited(scene, {tensor: change}))
 
 
 def _orders(scene: Scene, tensor: str) -> Iterator[tuple[tuple[str, str], NDArray[np.intp]]]:
@@ -60,7 +60,7 @@ def _taken(order: NDArray[np.intp], axis: int) -> Change:
     return lambda array: np.take(array, order, axis)
 
 
-def layouts(scene: Scene) -> Iterator[Explanation]:
+def layouts(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations in which an operand is read, or the result written, with its axes in another memory order."""
     tensors = [(t, layout) for t, layout in zip(scene.problem.operands, scene.problem.layouts, strict=False)]
     for tensor, layout in [(scene.problem.output, scene.problem.layouts[-1]), *tensors]:
@@ -73,13 +73,13 @@ def layouts(scene: Scene) -> Iterator[Explanation]:
             change = _as_if(order, layout, rank)
             shape = ", ".join(map(str, order))
             if tensor == scene.problem.output:
-                yield Explanation(
+                yield DefectEffect(
                     "wrong layout",
                     f"the result written with axes ({shape})",
                     picked(scene, _undone(order, layout, rank)),
                 )
             else:
-                yield Explanation(
+                yield DefectEffect(
                     "wrong layout", f"{scene.said(tensor)} read with axes ({shape})", edited(scene, {tensor: change})
                 )
 
@@ -107,7 +107,7 @@ def _undone(order: tuple[int, ...], layout: str, rank: int) -> Change:
     return change
 
 
-def strides(scene: Scene) -> Iterator[Explanation]:
+def strides(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations in which a view is read as contiguous, from its own start or the start of its memory."""
     for tensor, layout, view in zip(scene.problem.operands, scene.problem.layouts, scene.operands, strict=False):
         rank = view.ndim
@@ -125,7 +125,7 @@ def strides(scene: Scene) -> Iterator[Explanation]:
                 continue
             taken = flat[first : first + lying.size].reshape(lying.shape)
             other = taken if tensor == "bias" else taken.transpose(axis_order(layout, rank))
-            yield Explanation(name, scene.said(tensor), edited(scene, {tensor: _constant(other)}))
+            yield DefectEffect(name, scene.said(tensor), edited(scene, {tensor: _constant(other)}))
 
 
 def _constant(array: Array) -> Change:
@@ -138,14 +138,14 @@ def _owner(array: Array) -> Array:
     return array
 
 
-def operands_swapped(scene: Scene) -> Iterator[Explanation]:
+def operands_swapped(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations with exchanged operands, or with forward and backward_data exchanged."""
     conv = scene.conv
     if conv is None:
         return
     given, problem = scene.given, scene.problem
     if problem.solves_for == "weights" and conv.src_shape == conv.dst_shape:
-        yield Explanation(
+        yield DefectEffect(
             "operands exchanged", "", edited(scene, {"src": lambda _: given["dst"], "dst": lambda _: given["src"]})
         )
     if problem.solves_for in ("dst", "src") and conv.src_shape == conv.dst_shape:
@@ -153,7 +153,7 @@ def operands_swapped(scene: Scene) -> Iterator[Explanation]:
         operands = tuple(problem.solves_for if t == other else t for t in problem.operands)
         turned = _replaced(scene, other, operands)
         name = "forward instead of the gradient" if other == "dst" else "data gradient instead of the forward"
-        yield Explanation(name, "", turned)
+        yield DefectEffect(name, "", turned)
 
 
 def _replaced(scene: Scene, solves_for: Any, operands: tuple[Any, ...]) -> Instead:
@@ -161,7 +161,7 @@ def _replaced(scene: Scene, solves_for: Any, operands: tuple[Any, ...]) -> Inste
     return Instead(problem, tuple(scene.operands), scene.got.shape, scene.old if problem.accumulate else None)
 
 
-def shifted(scene: Scene) -> Iterator[Explanation]:
+def shifted(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations in which results are shifted by one index along an axis, cyclically or with zeros moved in."""
     for axis in range(scene.got.ndim):
         if scene.got.shape[axis] < 2:
@@ -169,7 +169,7 @@ def shifted(scene: Scene) -> Iterator[Explanation]:
         for by in (1, -1):
             for around in (True, False):
                 words = f"canonical axis {axis} by {by:+}{'' if around else ', zeros moved in'}"
-                yield Explanation("result shifted", words, picked(scene, _shift(axis, by, around)))
+                yield DefectEffect("result shifted", words, picked(scene, _shift(axis, by, around)))
 
 
 def _shift(axis: int, by: int, around: bool) -> Callable[[NDArray[np.intp]], NDArray[np.intp]]:

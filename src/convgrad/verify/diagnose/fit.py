@@ -12,7 +12,7 @@ from convgrad.formats import round_to
 from convgrad.spec.exact_result import Answer
 from convgrad.spec.order import last_additions
 from convgrad.verify.compare import sum_bound
-from convgrad.verify.diagnose.sums import FEW, F64Array, Scene, Sums, Where
+from convgrad.verify.diagnose.sums import FEW, DefectSums, F64Array, Scene, Where
 
 Rounding = Callable[[F64Array], F64Array]
 
@@ -27,7 +27,7 @@ FAR = 1e6  # the largest ratio of error to noise that counts; larger ratios are 
 
 
 @dataclass(frozen=True, eq=False)
-class Explanation:
+class DefectEffect:
     """The effect of a defect: the sums that it computes, and their rounding to results.
 
     ``rounding`` is None if sums are rounded to the output format. ``grain`` is the share of the output format's numbers
@@ -36,7 +36,7 @@ class Explanation:
 
     name: str
     detail: str
-    sums: Sums
+    sums: DefectSums
     rounding: Rounding | None = None
     grain: float = 1.0
     chosen: float = 0.0
@@ -52,7 +52,7 @@ class Fit:
     chosen: bool = False  # whether a constant was fitted
 
 
-def fits(scene: Scene, explanations: Iterable[Explanation]) -> list[Fit]:
+def fits(scene: Scene, explanations: Iterable[DefectEffect]) -> list[Fit]:
     """Return the explanations that fit and are about as near to the result as the nearest one, the simplest first.
 
     Explanations with a constant that was fitted to the result come last.
@@ -61,7 +61,7 @@ def fits(scene: Scene, explanations: Iterable[Explanation]) -> list[Fit]:
     explanations are computed in full, in the order of this bound, until no other can be as near as one that fits. The
     distance matters because a result of long sums is inside the wide bounds of most explanations.
     """
-    waiting: list[tuple[float, int, Explanation]] = []
+    waiting: list[tuple[float, int, DefectEffect]] = []
     for at, one in enumerate(explanations):
         answer = one.sums.at(scene.few[:FIRST])
         if _inside(scene, one, scene.few[:FIRST], answer)[0].all():
@@ -81,7 +81,7 @@ def _near(nearest: float) -> float:
     return 2 * nearest + 1
 
 
-def _fit(scene: Scene, one: Explanation) -> Fit | None:
+def _fit(scene: Scene, one: DefectEffect) -> Fit | None:
     """Return the fit of an explanation, or None if it does not fit.
 
     An explanation fits if all elements are inside its bound, and the wrong elements give enough bits of evidence. The
@@ -103,7 +103,7 @@ def _fit(scene: Scene, one: Explanation) -> Fit | None:
     return Fit(one.name, ", ".join(part for part in (one.detail, checked) if part), distance, bool(one.chosen))
 
 
-def _explains(scene: Scene, one: Explanation, where: Where, answer: Answer, share: float = LEFT) -> bool:
+def _explains(scene: Scene, one: DefectEffect, where: Where, answer: Answer, share: float = LEFT) -> bool:
     """Return whether an explanation leaves at most this share of the distance between the result and the right one."""
     got, exact = scene.actual[where], scene.exact.value.ravel()[where]
     noise = np.maximum(
@@ -118,7 +118,7 @@ def _explains(scene: Scene, one: Explanation, where: Where, answer: Answer, shar
     return float(left @ left) <= float(was @ was) * share**2
 
 
-def _rounded_by(scene: Scene, one: Explanation, value: F64Array) -> F64Array:
+def _rounded_by(scene: Scene, one: DefectEffect, value: F64Array) -> F64Array:
     return one.rounding(value) if one.rounding else round_to(value, scene.problem.output_format)
 
 
@@ -128,7 +128,7 @@ def _noise(scene: Scene, value: F64Array, magnitude: F64Array) -> F64Array:
     return noise
 
 
-def _inside(scene: Scene, one: Explanation, where: Where, answer: Answer) -> tuple[NDArray[np.bool_], float]:
+def _inside(scene: Scene, one: DefectEffect, where: Where, answer: Answer) -> tuple[NDArray[np.bool_], float]:
     """Return a mask of the elements inside an explanation's bound, and the bits of evidence for the explanation.
 
     The evidence is the larger of two counts. First, a wrong element gives log2(1 + error / width of the bound) bits. A
@@ -166,7 +166,7 @@ def surprise(k: int, m: int) -> float:
     return float(m * (1 - entropy))
 
 
-def _distance(scene: Scene, one: Explanation, answer: Answer) -> float:
+def _distance(scene: Scene, one: DefectEffect, answer: Answer) -> float:
     """Return the root mean square of error over noise at some wrong elements, or a lower bound of this distance.
 
     ``answer`` has the sums of the first elements of ``scene.few``; the errors of the other elements count as 0.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.spec.geometry import Axis, Conv
-from convgrad.verify.diagnose.sums import Instead, Picked, Scene, Sums
+from convgrad.verify.diagnose.sums import DefectSums, Instead, Picked, Scene
 
 Array = NDArray[Any]
 Change = Callable[[Array], Array]
@@ -30,20 +30,20 @@ def edited(scene: Scene, changes: Mapping[str, Change]) -> Instead:
     return Instead(scene.problem, operands, scene.got.shape, _old(scene))
 
 
-def with_axes(scene: Scene, conv: Conv, axes: tuple[Axis, ...]) -> Sums:
+def with_axes(scene: Scene, conv: Conv, axes: tuple[Axis, ...]) -> DefectSums:
     """Return the sums of the problem with other strides, dilations or pads, and the same extents."""
     problem = replace(scene.problem, geometry=replace(conv, axes=axes))
     return Instead(problem, tuple(scene.operands), scene.got.shape, _old(scene))
 
 
-def padded(scene: Scene, conv: Conv, mode: str) -> Sums:
+def padded(scene: Scene, conv: Conv, mode: str) -> DefectSums:
     """Return the sums of the problem whose padding has the values of ``numpy.pad`` in this mode."""
     wide, src = _filled(conv, scene.given["src"], mode)
     given = {**scene.given, "src": src}
     return Instead(replace(scene.problem, geometry=wide), tuple(given.values()), scene.got.shape, _old(scene))
 
 
-def padded_dst(scene: Scene, conv: Conv, widths: Sequence[tuple[int, int]], mode: str) -> Sums:
+def padded_dst(scene: Scene, conv: Conv, widths: Sequence[tuple[int, int]], mode: str) -> DefectSums:
     """Return the sums of a problem whose dst is padded by ``numpy.pad``; the result keeps its place."""
     dst: Array = np.pad(scene.given["dst"], [(0, 0), (0, 0), *widths], mode=mode)  # type: ignore[call-overload]
     axes = tuple(
@@ -70,7 +70,7 @@ def _filled(conv: Conv, src: Array, mode: str) -> tuple[Conv, Array]:
     return replace(conv, axes=axes), padded
 
 
-def between(scene: Scene) -> Sums | None:
+def between(scene: Scene) -> DefectSums | None:
     """Return a data gradient's sums as a forward pass over diff_dst with zeros between and around its values.
 
     Return None for other passes, or if pads would move values of diff_dst outside of the padded array.
@@ -108,7 +108,7 @@ def _swapped(conv: Conv, weights: Array) -> Array:
     return np.moveaxis(grouped, 1, 2).reshape(g * c, o, *conv.kernel)
 
 
-def flipped(scene: Scene, tensor: str, axes: tuple[int, ...]) -> Sums:
+def flipped(scene: Scene, tensor: str, axes: tuple[int, ...]) -> DefectSums:
     """Return the sums with an operand or the result flipped along some axes."""
     if tensor == scene.problem.output:
         return picked(scene, lambda places: np.flip(places, axes))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.spec.operators import find
-from convgrad.verify.diagnose.fit import Explanation
+from convgrad.verify.diagnose.fit import DefectEffect
 from convgrad.verify.diagnose.make import along, edited, picked, zeroed
 from convgrad.verify.diagnose.overwritten import OVERWRITTEN
 from convgrad.verify.diagnose.place import axis_words
@@ -20,7 +20,7 @@ VECTORS = (2, 4, 8, 16, 32, 64, 128)
 TAPS = 128  # kernels with more taps are not searched for a missing one
 
 
-def unread(scene: Scene) -> Iterator[Explanation]:
+def unread(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations in which an operand's first, last or remainder positions along an axis are not read.
 
     Remainder positions are those after whole vectors.
@@ -41,8 +41,8 @@ def unread(scene: Scene) -> Iterator[Explanation]:
                 yield _without(scene, f"last {name}", f"positions from {first} {of}: {words}", tensor, index)
 
 
-def _without(scene: Scene, name: str, detail: str, tensor: str, index: Any) -> Explanation:
-    return Explanation(name, detail, edited(scene, {tensor: lambda array: zeroed(array, index)}))
+def _without(scene: Scene, name: str, detail: str, tensor: str, index: Any) -> DefectEffect:
+    return DefectEffect(name, detail, edited(scene, {tensor: lambda array: zeroed(array, index)}))
 
 
 def _tails(extent: int) -> Iterator[tuple[int, str]]:
@@ -62,7 +62,7 @@ def _spatial(axis: int, rank: int) -> str:
     return {0: "position", 1: "column", 2: "row", 3: "plane"}[min(rank - 1 - axis + (rank > 1), 3)]
 
 
-def unsummed(scene: Scene) -> Iterator[Explanation]:
+def unsummed(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations in which sums leave out images, or channels of each group.
 
     Sums leave out the last, the first, all after whole vectors, all but one, or half of the images or channels.
@@ -92,7 +92,7 @@ def unsummed(scene: Scene) -> Iterator[Explanation]:
             yield _without(scene, OVERWRITTEN, f"only the {words} half counts", tensor, along(axis, index))
 
 
-def unsummed_positions(scene: Scene) -> Iterator[Explanation]:
+def unsummed_positions(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations in which a weight or bias gradient leaves out positions of each image.
 
     Sums leave out the last position, or those after whole vectors.
@@ -110,7 +110,7 @@ def unsummed_positions(scene: Scene) -> Iterator[Explanation]:
         yield _without(scene, "tail positions missing", detail, "dst", index)
 
 
-def tap_missing(scene: Scene) -> Iterator[Explanation]:
+def tap_missing(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations without one tap or one row of taps: not summed, or left 0 in a weight gradient."""
     if scene.conv is None or scene.conv.taps > TAPS or scene.conv.taps == 1:
         return
@@ -129,9 +129,9 @@ def tap_missing(scene: Scene) -> Iterator[Explanation]:
                 yield _without(scene, "row of taps missing", f"{words} not summed", "weights", along(axis + 2, at))
 
 
-def unwritten(scene: Scene) -> Iterator[Explanation]:
+def unwritten(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations with results left 0: all, or those from the first to the last wrong index along an axis."""
-    yield Explanation("result all 0", "", picked(scene, lambda places: np.full_like(places, -1)))
+    yield DefectEffect("result all 0", "", picked(scene, lambda places: np.full_like(places, -1)))
     axes = range(scene.got.ndim)
     for axis, words in enumerate(axis_words(scene.problem)):
         extent = scene.got.shape[axis]
@@ -152,15 +152,15 @@ def _unwritten(first: int, last: int, extent: int, group: int, kind: str) -> str
     return f"first {kind}{'s' * (last > 0)} missing" if first == 0 else f"{kind}s missing"
 
 
-def _zero(scene: Scene, name: str, detail: str, index: Any) -> Explanation:
+def _zero(scene: Scene, name: str, detail: str, index: Any) -> DefectEffect:
     def change(places: NDArray[np.intp]) -> NDArray[np.intp]:
         places[index] = -1
         return places
 
-    return Explanation(name, detail, picked(scene, change))
+    return DefectEffect(name, detail, picked(scene, change))
 
 
-def output_padding_dropped(scene: Scene) -> Iterator[Explanation]:
+def output_padding_dropped(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations in which positions added by output_padding are left 0 or not read, on all axes or on one.
 
     These positions begin at s (O - 1) + E - P, for stride s, O positions of dst, effective kernel E and pads P in all.

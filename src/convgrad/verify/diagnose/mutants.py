@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from convgrad.verify.diagnose import attributes, channels, missing, numbers, overwritten, partly, ranges
-from convgrad.verify.diagnose.fit import Explanation, Fit, fits
+from convgrad.verify.diagnose.fit import DefectEffect, Fit, fits
 from convgrad.verify.diagnose.sums import Scene
 
-Rows = Callable[[Scene], Iterator[Explanation]]
+Rows = Callable[[Scene], Iterator[DefectEffect]]
 
 # A row has a description, a function that yields explanations, and a flag.
 # The flag marks rows that copy operands: these rows are skipped if an operand is larger than LARGE.
@@ -44,7 +44,7 @@ TABLE: tuple[tuple[str, Rows, bool], ...] = (
 LARGE = 2**24  # maximum number of elements of an operand that is copied
 
 
-def explanations(scene: Scene) -> Iterator[Explanation]:
+def explanations(scene: Scene) -> Iterator[DefectEffect]:
     """Yield every explanation to try for a wrong result."""
     large = _large(scene)
     for _, rows, copies in TABLE:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.formats import BF16, F16, TF32, Format, round_to
-from convgrad.verify.diagnose.fit import MAXIMUM, Explanation, Rounding
+from convgrad.verify.diagnose.fit import MAXIMUM, DefectEffect, Rounding
 from convgrad.verify.diagnose.make import edited
 from convgrad.verify.diagnose.sums import Changed, F64Array, Scene
 from convgrad.verify.judge.model import last_place
@@ -17,7 +17,7 @@ from convgrad.verify.judge.names import MULTIPLES, OFFSET, SCALED
 from convgrad.verify.judge.statistics.grid import multiples, to_multiples
 
 
-def scaled(scene: Scene) -> Iterator[Explanation]:
+def scaled(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations in which results have a wrong factor: likely factors, then one fitted to wrong elements."""
     geometry = scene.problem.geometry
     counts = {"images": geometry.batch, "positions": geometry.positions}
@@ -36,11 +36,11 @@ def scaled(scene: Scene) -> Iterator[Explanation]:
         yield _times(scene, factor, SCALED, f"times {factor:.6g}", MAXIMUM)
 
 
-def _times(scene: Scene, factor: float, name: str, detail: str, chosen: float = 0.0) -> Explanation:
+def _times(scene: Scene, factor: float, name: str, detail: str, chosen: float = 0.0) -> DefectEffect:
     def change(value: F64Array, magnitude: F64Array, _: NDArray[np.intp]) -> tuple[F64Array, F64Array]:
         return value * factor, magnitude * abs(factor)
 
-    return Explanation(name, detail, Changed(scene.exact, change), chosen=chosen)
+    return DefectEffect(name, detail, Changed(scene.exact, change), chosen=chosen)
 
 
 def _factor(scene: Scene) -> float | None:
@@ -62,7 +62,7 @@ def _sharp(scene: Scene) -> float:
     return max(float(4 * scene.problem.output_format.unit / np.sqrt(scene.wrong.size)), 1e-5)
 
 
-def added(scene: Scene) -> Iterator[Explanation]:
+def added(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations with a wrong addend: of bias, old contents or a constant.
 
     Bias or old contents are omitted, added twice, subtracted, or added without request.
@@ -89,13 +89,13 @@ def added(scene: Scene) -> Iterator[Explanation]:
         yield _plus(scene, everywhere, OFFSET, detail, MAXIMUM)
 
 
-def _plus(scene: Scene, extra: F64Array, name: str, detail: str, chosen: float = 0.0) -> Explanation:
+def _plus(scene: Scene, extra: F64Array, name: str, detail: str, chosen: float = 0.0) -> DefectEffect:
     flat = extra.reshape(-1)
 
     def change(value: F64Array, magnitude: F64Array, where: NDArray[np.intp]) -> tuple[F64Array, F64Array]:
         return value + flat[where], magnitude + np.abs(flat[where])
 
-    return Explanation(name, detail, Changed(scene.exact, change, integral=True), chosen=chosen)
+    return DefectEffect(name, detail, Changed(scene.exact, change, integral=True), chosen=chosen)
 
 
 def _constant(scene: Scene) -> float | None:
@@ -125,7 +125,7 @@ def _truncated(fmt: Format) -> Rounding:
     return rounding
 
 
-def rounded(scene: Scene) -> Iterator[Explanation]:
+def rounded(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations with results rounded to a coarser format or grid, rounded twice, truncated, saturated or 0."""
     out = scene.problem.output_format
     exact = Changed(scene.exact, lambda value, magnitude, _: (value, magnitude), integral=True)
@@ -144,8 +144,8 @@ def rounded(scene: Scene) -> Iterator[Explanation]:
         grain = min(1.0, float(np.median(last_place(exact_values, out))) / step)
         roundings.append((MULTIPLES, f"of {step:g}", to_multiples(step, out), grain))
     for name, detail, rounding, grain in roundings:
-        yield Explanation(name, detail, exact, rounding, grain)
-    yield Explanation("denormals flushed", "results below the normal numbers are 0", exact, _flushed(out))
+        yield DefectEffect(name, detail, exact, rounding, grain)
+    yield DefectEffect("denormals flushed", "results below the normal numbers are 0", exact, _flushed(out))
 
 
 def _chained(first: Format, then: Format) -> Rounding:
@@ -168,7 +168,7 @@ def _flushed(fmt: Format) -> Rounding:
 Convert = Callable[[F64Array], F64Array]
 
 
-def operands(scene: Scene) -> Iterator[Explanation]:
+def operands(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations with operands rounded or truncated to a narrower format, or subnormal operands taken as 0."""
     own = scene.problem.operand_format
     for fmt in (TF32, BF16, F16):
@@ -183,13 +183,13 @@ def operands(scene: Scene) -> Iterator[Explanation]:
         yield _converted(scene, "denormals flushed", lambda a: np.where(np.abs(a) < normal, 0.0, a), "operands")
 
 
-def swallowed(scene: Scene) -> Iterator[Explanation]:
+def swallowed(scene: Scene) -> Iterator[DefectEffect]:
     """Yield the explanation that NaN and infinities in operands are taken as 0."""
     if not all(np.isfinite(a.astype(np.float64)).all() for a in scene.operands):
         detail = "NaN and infinity count as 0"
         yield _converted(scene, "NaN swallowed", lambda a: np.where(np.isfinite(a), a, 0.0), detail)
 
 
-def _converted(scene: Scene, name: str, convert: Convert, detail: str = "") -> Explanation:
+def _converted(scene: Scene, name: str, convert: Convert, detail: str = "") -> DefectEffect:
     changes = {t: lambda array: convert(np.asarray(array, np.float64)) for t in scene.given if t != "bias"}
-    return Explanation(name, detail, edited(scene, changes))
+    return DefectEffect(name, detail, edited(scene, changes))

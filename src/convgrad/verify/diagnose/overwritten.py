@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from convgrad.spec.geometry import Axis
-from convgrad.verify.diagnose.fit import Explanation
+from convgrad.verify.diagnose.fit import DefectEffect
 from convgrad.verify.diagnose.make import Array, edited
 from convgrad.verify.diagnose.sums import LastTerms, Scene
 
@@ -18,7 +18,7 @@ _POSITIONS = {1: ("position",), 2: ("row", "column"), 3: ("plane", "row", "colum
 _TAPS = {1: ("tap",), 2: ("row of taps", "column of taps"), 3: ("plane of taps", "row of taps", "column of taps")}
 
 
-def overwritten(scene: Scene) -> Iterator[Explanation]:
+def overwritten(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations in which only the last term along some axes of a sum counts.
 
     The axes are those of the loops over images and positions, or over channels and taps. Loops may skip padding, or
@@ -38,12 +38,12 @@ def overwritten(scene: Scene) -> Iterator[Explanation]:
     long = [axis for axis, extent in enumerate(extents) if extent > 1]
     for axes in (chosen for count in range(1, len(long) + 1) for chosen in combinations(long, count)):
         words = f"only the last {_last(axes, long, len(extents) - 1, tensor)} counts"
-        yield Explanation(OVERWRITTEN, words, LastTerms(edited(scene, {}), axes))
+        yield DefectEffect(OVERWRITTEN, words, LastTerms(edited(scene, {}), axes))
         places = [axis - 1 for axis in axes if axis > 0]
         if conv is not None and any(_meets_padding(conv.axes[at], output) for at in places):
             kept = edited(scene, {tensor: lambda array, places=places: _kept(array, places)})  # type: ignore[misc]
             sums = LastTerms(kept, (0,)) if axes[0] == 0 else kept
-            yield Explanation(OVERWRITTEN, f"{words}, padding included", sums)
+            yield DefectEffect(OVERWRITTEN, f"{words}, padding included", sums)
 
 
 def _meets_padding(axis: Axis, output: str) -> bool:

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.spec.exact_result import Answer
-from convgrad.verify.diagnose.fit import Explanation
+from convgrad.verify.diagnose.fit import DefectEffect
 from convgrad.verify.diagnose.missing import unread, unsummed, unsummed_positions
 from convgrad.verify.diagnose.place import axis_words, indices_in_words
 from convgrad.verify.diagnose.ranges import ranges
-from convgrad.verify.diagnose.sums import Scene, Sums, Where
+from convgrad.verify.diagnose.sums import DefectSums, Scene, Where
 
-ROWS: tuple[Callable[[Scene], Iterator[Explanation]], ...] = (unread, unsummed, unsummed_positions, ranges)
+ROWS: tuple[Callable[[Scene], Iterator[DefectEffect]], ...] = (unread, unsummed, unsummed_positions, ranges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class Partly:
     """The sums ``of`` a defect at the elements of a flat mask, and the exact sums elsewhere."""
 
     exact: Answer
-    of: Sums
+    of: DefectSums
     mask: NDArray[np.bool_]
 
     @property
@@ -50,7 +50,7 @@ class Partly:
         return Answer(value, magnitude, terms, one.integral and other.integral)
 
 
-def partly(scene: Scene) -> Iterator[Explanation]:
+def partly(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations of missing or repeated terms at the channels, or images, that have wrong elements.
 
     Which channels are wrong is read from the result, so the choice among all ranges of channels, or all sets, costs
@@ -78,4 +78,4 @@ def partly(scene: Scene) -> Iterator[Explanation]:
         for one in rows(scene):
             sums = Partly(scene.exact, one.sums, mask.ravel())
             name, detail = f"{one.name} in some {some_of}", f"{one.detail}, in {where}"
-            yield Explanation(name, detail, sums, chosen=one.chosen + chosen)
+            yield DefectEffect(name, detail, sums, chosen=one.chosen + chosen)

@@ -14,7 +14,7 @@ import numpy as np
 
 from convgrad.spec.exact_result import Answer
 from convgrad.spec.geometry import Channels
-from convgrad.verify.diagnose.fit import Explanation
+from convgrad.verify.diagnose.fit import DefectEffect
 from convgrad.verify.diagnose.place import axis_words, spatial_words
 from convgrad.verify.diagnose.sums import Array, Changed, F64Array, Instead, Scene, Where, spread
 from convgrad.verify.terms import MEETINGS, terms_of
@@ -55,7 +55,7 @@ class Plus:
 
 
 @dataclass(frozen=True)
-class Loop:
+class SumLoop:
     """A loop of a sum: over images or channels (axis 0), or over positions or taps of a spatial axis.
 
     The axis ALL has all positions of an image, in row-major order.
@@ -67,7 +67,7 @@ class Loop:
     after: str = ""  # text after an index
 
 
-def loops(scene: Scene) -> list[Loop]:
+def loops(scene: Scene) -> list[SumLoop]:
     """Return the loops of a scene's sums that have more than one iteration."""
     geometry, output = scene.problem.geometry, scene.problem.solves_for
     if output == "bias_add":
@@ -84,14 +84,14 @@ def loops(scene: Scene) -> list[Loop]:
     spatial = spatial_words(rank) if gradient else ("tap",) * rank
     names = ("image" if gradient else "channel", *spatial)
     after = ("", *(f" on axis {at}" if rank > 1 and not gradient else "" for at in range(rank)))
-    found = [Loop(at, n, names[at], after[at]) for at, n in enumerate(extents) if n > 1]
+    found = [SumLoop(at, n, names[at], after[at]) for at, n in enumerate(extents) if n > 1]
     positions = prod(extents[1:])
     if gradient and max(extents[1:], default=1) < positions:
-        found.append(Loop(ALL, positions, "position", " of each image"))
+        found.append(SumLoop(ALL, positions, "position", " of each image"))
     return found
 
 
-def ranges(scene: Scene) -> Iterator[Explanation]:
+def ranges(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations in which a range of a loop is summed twice or not at all, and one of overlapping tiles."""
     found = loops(scene)
     parts = _parts(scene, found)
@@ -110,12 +110,12 @@ def ranges(scene: Scene) -> Iterator[Explanation]:
                 continue
             name, detail = _words(loop, first, last, sign)
             sums = Plus(scene.exact, _of_range(scene, loop, slice(first, last)), sign)
-            yield Explanation(name, detail, sums, chosen=2 * np.log2(loop.extent))
+            yield DefectEffect(name, detail, sums, chosen=2 * np.log2(loop.extent))
         for tile in TILES:
             if tile < loop.extent and loop.axis != ALL:
                 detail = f"the first {loop.word} of each tile of {tile}{loop.after}, except of the first tile"
                 sums = Plus(scene.exact, _of_range(scene, loop, slice(tile, None, tile)), 1)
-                yield Explanation(f"{_plural(loop)} counted twice", detail, sums)
+                yield DefectEffect(f"{_plural(loop)} counted twice", detail, sums)
 
 
 def _used(scene: Scene) -> Where:
@@ -123,7 +123,7 @@ def _used(scene: Scene) -> Where:
     return spread(where, USED)
 
 
-def _parts(scene: Scene, found: list[Loop]) -> F64Array | None:
+def _parts(scene: Scene, found: list[SumLoop]) -> F64Array | None:
     """Return the products of a few wrong elements: an axis of elements, then an axis per loop of the operator."""
     problem, where = scene.problem, _used(scene)
     extents = {loop.axis: loop.extent for loop in found if loop.axis != ALL}
@@ -155,11 +155,11 @@ def _best(parts: F64Array, errors: F64Array) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def _plural(loop: Loop) -> str:
+def _plural(loop: SumLoop) -> str:
     return f"{loop.word if loop.word in ('image', 'channel', 'tap') else 'position'}s"
 
 
-def _words(loop: Loop, first: int, last: int, sign: int) -> tuple[str, str]:
+def _words(loop: SumLoop, first: int, last: int, sign: int) -> tuple[str, str]:
     """Return the name and the detail of a range that is counted twice (sign 1) or not at all (sign -1)."""
     one = last - first == 1
     place = f"{loop.word} {first}" if one else f"{loop.word}s {first}..{last - 1}"
@@ -171,7 +171,7 @@ def _words(loop: Loop, first: int, last: int, sign: int) -> tuple[str, str]:
     return f"{_plural(loop)} counted twice", f"{of}{f': the last tile of {tile} begins at {first}' if clamped else ''}"
 
 
-def _of_range(scene: Scene, loop: Loop, some: slice) -> Instead:
+def _of_range(scene: Scene, loop: SumLoop, some: slice) -> Instead:
     """Return the sums of the terms in a range of a loop, as a smaller problem; bias and old contents are left out."""
     problem, given = scene.problem, {t: array for t, array in scene.given.items() if t != "bias"}
     geometry: Any = problem.geometry
@@ -220,7 +220,7 @@ def _along(axis: int, some: slice) -> tuple[slice, ...]:
     return (*(slice(None),) * axis, some)
 
 
-def written_twice(scene: Scene) -> Iterator[Explanation]:
+def written_twice(scene: Scene) -> Iterator[DefectEffect]:
     """Yield explanations in which results in a range along an axis are added twice."""
     old = 0.0 if scene.old is None or not scene.problem.accumulate else scene.old.astype(np.float64)
     before = np.broadcast_to(old, scene.got.shape)
@@ -233,10 +233,10 @@ def written_twice(scene: Scene) -> Iterator[Explanation]:
         mask[first:last] = True
         shape = [-1 if a == axis else 1 for a in range(scene.got.ndim)]
         twice = np.broadcast_to(mask.reshape(shape), scene.got.shape)
-        loop = Loop(axis, extent, "channel" if "channel" in words.one else words.one, words.after)
+        loop = SumLoop(axis, extent, "channel" if "channel" in words.one else words.one, words.after)
         name, detail = _words(loop, first, last, 1)
         sums = _doubled(scene, twice, before)
-        yield Explanation(name, f"in the result, {detail}", sums, chosen=2 * np.log2(extent))
+        yield DefectEffect(name, f"in the result, {detail}", sums, chosen=2 * np.log2(extent))
 
 
 def _doubled(scene: Scene, twice: Array, before: Array) -> Changed:

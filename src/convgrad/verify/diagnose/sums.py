@@ -111,7 +111,7 @@ def spread(where: Where, count: int) -> Where:
     return picked
 
 
-class Sums(Protocol):
+class DefectSums(Protocol):
     """The sums that a defect would have computed, for some output elements or for all."""
 
     @property

@@ -23,7 +23,7 @@ from convgrad.spec.rules import refuse
 from convgrad.verify.check import as_result
 from convgrad.verify.foreign import Function, arguments
 from convgrad.verify.probe.asker import RESOLUTIONS, Asker, Impossible
-from convgrad.verify.probe.blocks import Chain, Join, Part, binary, chains, name, parts_of
+from convgrad.verify.probe.blocks import Chain, Part, StepwiseSum, binary, chains, name, parts_of
 from convgrad.verify.probe.draw import draw
 from convgrad.verify.probe.masks import VALUES, masks_of
 from convgrad.verify.probe.replay import kept_in
@@ -71,7 +71,7 @@ class Order:
     def declared(self) -> int | tuple[int, ...]:
         """The argument for ``check(height=...)``: sizes of few blocks that are added in sequence, else the height."""
         tree = self.tree
-        if isinstance(tree, Join) and tree.one_by_one and len(tree.parts) <= MAX_BLOCKS:
+        if isinstance(tree, StepwiseSum) and tree.one_by_one and len(tree.parts) <= MAX_BLOCKS:
             sizes = tuple(part.size for part in tree.parts)
             chained = all(isinstance(part, Chain) for part in tree.parts)
             if chained and max(sizes) + len(sizes) - 1 == self.height:

@@ -38,7 +38,7 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Join:
+class StepwiseSum:
     """Parts that are added in steps: the first step adds its parts to each other, a later one its parts to the sum."""
 
     size: int
@@ -65,7 +65,7 @@ class Join:
         return tuple(tuple(part.key for part in step) for step in self.steps)
 
 
-Part = Chain | Join
+Part = Chain | StepwiseSum
 
 
 def parts_of(tree: Tree) -> Part:
@@ -114,14 +114,14 @@ def _part_of(path: Sequence[tuple[int, tuple[Part, ...]]]) -> Part:
         )
     steps = [step for _, step in path[run:] if step]
     if not run:
-        return Join(top, tuple(steps))
+        return StepwiseSum(top, tuple(steps))
     terms = [part.first for _, step in path[:run] for part in step]
     if len(terms) > 2 and terms[2] < terms[0]:  # the first two added are interchangeable
         terms[:2] = terms[1::-1]
     chain = Chain(path[run - 1][0] if steps else top, tuple(terms))
     if not steps:
         return chain
-    return Join(top, (tuple(sorted((chain, *steps[0]), key=lambda part: part.first)), *steps[1:]))
+    return StepwiseSum(top, (tuple(sorted((chain, *steps[0]), key=lambda part: part.first)), *steps[1:]))
 
 
 def chains(part: Part) -> tuple[Chain, ...]:
@@ -139,7 +139,7 @@ def binary(part: Part) -> bool:
 def name(part: Part, height: int) -> str:
     """Return the kind of order, in a few words.
 
-    >>> name(Join(8, ((Chain(4, (0, 2, 4, 6)), Chain(4, (1, 3, 5, 7))),)), 5)
+    >>> name(StepwiseSum(8, ((Chain(4, (0, 2, 4, 6)), Chain(4, (1, 3, 5, 7))),)), 5)
     '2 lanes, joined one after the other'
     """
     if isinstance(part, Chain):

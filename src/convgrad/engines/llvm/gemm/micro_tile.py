@@ -49,7 +49,7 @@ Read = Callable[[Function, Value, int], Value]  # (f, address, lanes): load an e
 
 
 @dataclass(frozen=True)
-class Step:
+class MultiplyAddStep:
     """A multiply-add to all sums of a micro-tile. An iteration of the loop over k has one or two steps."""
 
     read: Read  # loads an element of A
@@ -65,21 +65,21 @@ def k_bytes(spec: GemmSpec, a: Named) -> Value | int:
     return BYTES[spec.operand] if spec.data == CHANNELS else a.a_k
 
 
-def steps_of(spec: GemmSpec, a: Named) -> list[Step]:
+def steps_of(spec: GemmSpec, a: Named) -> list[MultiplyAddStep]:
     """Return the steps of an iteration of a kernel without pair instructions, in the order of the sum.
 
     If terms are bf16 pairs, the sum adds the second k of a pair first. Packing swaps the two k of a pair. Operands in
     place are not swapped, so the steps read them in this order.
     """
     if not spec.a_in_place:
-        return [Step(_element(F32.name))]
+        return [MultiplyAddStep(_element(F32.name))]
     if not spec.pairs:
-        return [Step(_element(spec.operand))]
+        return [MultiplyAddStep(_element(spec.operand))]
     first, second = (1, 0) if spec.b_in_place else (0, 1)
     if spec.data == CHANNELS:
-        return [Step(_high_half, b=first), Step(_low_half, b=second)]
+        return [MultiplyAddStep(_high_half, b=first), MultiplyAddStep(_low_half, b=second)]
     one = _element(spec.operand)
-    return [Step(one, k_bytes(spec, a), first), Step(one, b=second)]
+    return [MultiplyAddStep(one, k_bytes(spec, a), first), MultiplyAddStep(one, b=second)]
 
 
 def _element(fmt: str) -> Read:
@@ -175,17 +175,22 @@ class MicroTile:
         state = {**rows.begin(f.at(f.data, data)), "w": f.at(f.weights, weights), "prefetched": prefetched, **sums}
         if spec.step == 2:
             pairs = (count >> 1) & f.pairs
-            state = self.loop(pairs, state, rows, [Step(_pair, add=PAIR_SUMS[spec.isa.pairs])], 2)
-            halves = [Step(_pair, add=high_sum), Step(_pair, add=low_sum)]  # sums fill the registers: load A twice
+            state = self.loop(pairs, state, rows, [MultiplyAddStep(_pair, add=PAIR_SUMS[spec.isa.pairs])], 2)
+            halves = [
+                MultiplyAddStep(_pair, add=high_sum),
+                MultiplyAddStep(_pair, add=low_sum),
+            ]  # sums fill the registers: load A twice
             state = self.loop((count >> 1) - pairs, state, rows, halves, 2)
-            return self.loop(count & 1, state, rows, [Step(_first_of_pair, add=low_sum)], 2)
+            return self.loop(count & 1, state, rows, [MultiplyAddStep(_first_of_pair, add=low_sum)], 2)
         steps = steps_of(spec, arguments(f, spec))
         if len(steps) == 1:
             return self.loop(count, state, rows, steps, 1)
         state = self.loop(count >> 1, state, rows, steps, 2)
-        return self.loop(count & 1, state, rows, [Step(_element(spec.operand))], 1)
+        return self.loop(count & 1, state, rows, [MultiplyAddStep(_element(spec.operand))], 1)
 
-    def loop(self, count: Value, begin: Values, rows: StridedRows, steps: Sequence[Step], size: int) -> Values:
+    def loop(
+        self, count: Value, begin: Values, rows: StridedRows, steps: Sequence[MultiplyAddStep], size: int
+    ) -> Values:
         """Emit a loop of ``count`` iterations, each of which adds ``size`` k by ``steps``; return the new state."""
         f, spec, lanes = self.f, self.spec, self.spec.isa.lanes
         a = arguments(f, spec)

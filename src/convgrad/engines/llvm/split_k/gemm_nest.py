@@ -21,14 +21,14 @@ from convgrad.engines.llvm.emit import Module, Value
 from convgrad.engines.llvm.microkernel import by_width
 from convgrad.engines.llvm.pairs import pairs_allowed
 from convgrad.engines.llvm.split_k import pack
-from convgrad.engines.llvm.split_k.nest import Nest, combine_after, nest, trees, when_all_ended
+from convgrad.engines.llvm.split_k.nest import SplitKNest, combine_after, nest, trees, when_all_ended
 from convgrad.engines.llvm.split_k.tile import tile
-from convgrad.plan.split_k.recipe import KernelSpec
+from convgrad.plan.split_k.recipe import SplitKSpec
 from convgrad.plan.split_k.segments import SEGMENT
 from convgrad.plan.split_k.taps import taps_record
 
 
-def bodies(module: Module, spec: KernelSpec) -> None:
+def bodies(module: Module, spec: SplitKSpec) -> None:
     """Emit the functions that the nest calls: packing, the reduction tree, and a micro-kernel of each width."""
     pack.packs(module, spec)
     trees(module, spec)
@@ -36,16 +36,16 @@ def bodies(module: Module, spec: KernelSpec) -> None:
         tile(module, spec, vectors)
 
 
-def widths(spec: KernelSpec) -> list[int]:
+def widths(spec: SplitKSpec) -> list[int]:
     """Return the widths of the micro-kernels in vectors of B, the full width first.
 
     The smaller widths are for the last panel of channels, which may be narrower.
 
     >>> from convgrad.plan.machine import ISAS
-    >>> from convgrad.plan.backward_weights.recipe import GEMM, KernelSpec, MicroTileShape, Operand
+    >>> from convgrad.plan.backward_weights.recipe import GEMM, SplitKSpec, MicroTileShape, Operand
     >>> from convgrad.plan.recipe import CHANNELS
     >>> operand = Operand(CHANNELS, 1, 8)
-    >>> [widths(KernelSpec(ISAS["avx2"], "f32", "f32", GEMM, MicroTileShape(1, v), operand, operand)) for v in (4, 3)]
+    >>> [widths(SplitKSpec(ISAS["avx2"], "f32", "f32", GEMM, MicroTileShape(1, v), operand, operand)) for v in (4, 3)]
     [[4, 2, 1], [3, 2, 1]]
     """
     nr = spec.micro_tile.nr
@@ -54,7 +54,7 @@ def widths(spec: KernelSpec) -> list[int]:
     return [nr, *(1 << i for i in reversed(range((nr - 1).bit_length())))]
 
 
-def task(module: Module, spec: KernelSpec) -> None:
+def task(module: Module, spec: SplitKSpec) -> None:
     """Emit ``task``, which runs the loop nest of a task. If each lane is a group, all groups are packed first."""
     n = nest(module, spec)
     f, args, t = n.f, n.args, n.task
@@ -74,7 +74,9 @@ def task(module: Module, spec: KernelSpec) -> None:
     f.done()
 
 
-def _panel_of_b(n: Nest, block: Named, numbers: tuple[Value, Value], packed: tuple[Value, ...], sums: Value) -> None:
+def _panel_of_b(
+    n: SplitKNest, block: Named, numbers: tuple[Value, Value], packed: tuple[Value, ...], sums: Value
+) -> None:
     """Emit the sums of a panel of B with all panels of A under all taps of the task.
 
     ``numbers`` are the number of the group within the task, and the number of the panel within the group.
@@ -101,7 +103,7 @@ def _panel_of_b(n: Nest, block: Named, numbers: tuple[Value, Value], packed: tup
 
 
 def _chains(
-    n: Nest, block: Named, tap: Value, sums: Value, panels: tuple[Value, Value], left: Value, partial: Value,
+    n: SplitKNest, block: Named, tap: Value, sums: Value, panels: tuple[Value, Value], left: Value, partial: Value,
     pairs: dict[str, Value],
 ) -> None:  # fmt: skip
     """Emit the sums of all chains of a cache block under one micro-tile of taps; push each chain to the tree."""
@@ -118,7 +120,7 @@ def _chains(
         combine_after(n, sums, chain, partial)
 
 
-def _reduce(n: Nest) -> None:
+def _reduce(n: SplitKNest) -> None:
     """Emit the reduction of the partial sums of all leaves of the task's weights, and store the results."""
     f, args, t = n.f, n.args, n.task
     step = args.leaves * n.spec.tile_bytes

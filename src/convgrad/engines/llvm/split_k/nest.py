@@ -10,10 +10,10 @@ from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, arguments, columns, going
 from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.store import Epilogue, Panel, Taps
+from convgrad.engines.llvm.store import Epilogue, Panel, PanelTaps
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.records import Record
-from convgrad.plan.split_k.recipe import KernelSpec, Operand
+from convgrad.plan.split_k.recipe import Operand, SplitKSpec
 from convgrad.plan.split_k.schedule import ARGUMENTS, CACHE_BLOCK, CHAIN, TASK
 
 
@@ -30,11 +30,11 @@ class TaskOperand:
 
 
 @dataclass(frozen=True)
-class Nest:
+class SplitKNest:
     """The function ``task`` that is being emitted, with the driver's arguments and the row of the task."""
 
     f: Function
-    spec: KernelSpec
+    spec: SplitKSpec
     args: Named
     task: Named
 
@@ -101,7 +101,7 @@ class Nest:
         self.f.call("reduce", partial, size, args.leaves, size, args.leaf_levels)
 
 
-def store_panel(module: Module, spec: KernelSpec) -> None:
+def store_panel(module: Module, spec: SplitKSpec) -> None:
     """Emit ``store_panel``, which stores out[row, column, tap] = round(sum + 0 [+ old]).
 
     It stores the rows from ``skip`` on, and the first ``left`` columns. If each lane is a group, a vector is a column
@@ -125,7 +125,7 @@ def store_panel(module: Module, spec: KernelSpec) -> None:
     panel = Panel(
         Epilogue.of(f, spec, args.accumulate), f.value(spec.micro_tile.mr) - f.skip, spec.micro_tile.nr, left,
         f.at(f.sums, f.skip * pitch), pitch, f.at(f.out, f.skip * row_step), row_step, column_step, vector_step,
-        taps=Taps(f.tap_tiles, f.sums_step, spec.micro_tile.taps, spec.tap_bytes, f.outs),
+        taps=PanelTaps(f.tap_tiles, f.sums_step, spec.micro_tile.taps, spec.tap_bytes, f.outs),
     )  # fmt: skip
     panel.store([
         (f.compare("eq", column_step, size), panel.along_columns),
@@ -135,13 +135,13 @@ def store_panel(module: Module, spec: KernelSpec) -> None:
     f.done()
 
 
-def trees(module: Module, spec: KernelSpec) -> None:
+def trees(module: Module, spec: SplitKSpec) -> None:
     """Emit the functions of the reduction tree: ``combine``, ``combine_up`` and ``reduce``."""
     tree.combine_up(module, spec.isa)
     tree.reduce(module, spec.isa)
 
 
-def combine_after(n: Nest, sums: Value, chain: Named, partial: Value) -> None:
+def combine_after(n: SplitKNest, sums: Value, chain: Named, partial: Value) -> None:
     """Combine the nodes that are complete after a chain.
 
     If several tasks share the weights and the chain ends a leaf, store the leaf's sums at ``partial``.
@@ -154,7 +154,7 @@ def combine_after(n: Nest, sums: Value, chain: Named, partial: Value) -> None:
 
 
 @contextmanager
-def when_all_ended(n: Nest) -> Iterator[None]:
+def when_all_ended(n: SplitKNest) -> Iterator[None]:
     """Run the block in the last of the tasks that share a part of the weights, when all partial sums exist."""
     f, args = n.f, n.args
     with f.when(f.compare("sgt", args.image_parts, 1)):
@@ -163,7 +163,7 @@ def when_all_ended(n: Nest) -> Iterator[None]:
             yield
 
 
-def nest(module: Module, spec: KernelSpec) -> Nest:
+def nest(module: Module, spec: SplitKSpec) -> SplitKNest:
     """Begin the function ``task``, which computes one task."""
     f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
-    return Nest(f, spec, arguments(f, ARGUMENTS), columns(f, f.task, TASK))
+    return SplitKNest(f, spec, arguments(f, ARGUMENTS), columns(f, f.task, TASK))

@@ -7,15 +7,15 @@ from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.packing import Cells, Copy, in_pairs
 from convgrad.engines.llvm.pairs import minimum, nothing_yet, pair
-from convgrad.engines.llvm.split_k.nest import Nest, TaskOperand
+from convgrad.engines.llvm.split_k.nest import SplitKNest, TaskOperand
 from convgrad.plan.constants import PREFETCH_PACK_BYTES
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
-from convgrad.plan.split_k.recipe import KernelSpec, Operand
+from convgrad.plan.split_k.recipe import Operand, SplitKSpec
 from convgrad.plan.split_k.segments import PACKED
 
 
-def packs(module: Module, spec: KernelSpec) -> None:
+def packs(module: Module, spec: SplitKSpec) -> None:
     """Emit the functions that pack operands which are not read in place, such as ``pack_a`` and ``pair``."""
     for name, operand in (("pack_a", spec.a), ("pack_b", spec.b)):
         if spec.groups_in_lanes:
@@ -30,7 +30,7 @@ def packs(module: Module, spec: KernelSpec) -> None:
         pair(module, spec.isa)
 
 
-def groups(n: Nest, x: TaskOperand, block: Named) -> None:
+def groups(n: SplitKNest, x: TaskOperand, block: Named) -> None:
     """Pack a cache block of an operand for all groups of a task."""
     f, t, lanes = n.f, n.task, n.spec.isa.lanes
     many = f.min(n.args.groups - t.group * lanes, t.groups * lanes)
@@ -38,7 +38,7 @@ def groups(n: Nest, x: TaskOperand, block: Named) -> None:
     _cache_block(n, x, block, f.at(f.scratch, x.args.at), source, many, t.groups)
 
 
-def where(n: Nest, x: TaskOperand, block: Named, group: Value) -> Value:
+def where(n: SplitKNest, x: TaskOperand, block: Named, group: Value) -> Value:
     """Return the address of a cache block of a group of the task, after packing it if it is not read in place."""
     f = n.f
     if n.spec.groups_in_lanes:
@@ -55,21 +55,21 @@ def where(n: Nest, x: TaskOperand, block: Named, group: Value) -> Value:
     return begin
 
 
-def panel(n: Nest, x: TaskOperand, begin: Value, number: Value) -> Value:
+def panel(n: SplitKNest, x: TaskOperand, begin: Value, number: Value) -> Value:
     """Return the address of the task's panel with this number in the cache block that begins at ``begin``."""
     if n.spec.groups_in_lanes or x.operand.in_place:
         return n.f.at(begin, n.first(x, x.task.first + number) * (F32_BYTES * n.spec.groups_a_panel))
     return n.f.at(begin, number * x.args.panel)
 
 
-def min_exponents(n: Nest, x: TaskOperand, begin: Value, number: Value) -> Value:
+def min_exponents(n: SplitKNest, x: TaskOperand, begin: Value, number: Value) -> Value:
     """Return the address of the minimum exponents of a panel, which follow the packed panel."""
     first = begin if n.spec.groups_in_lanes else panel(n, x, begin, number)
     return n.f.at(first, x.args.panel - LINE_BYTES)
 
 
 def _cache_block(
-    n: Nest, x: TaskOperand, block: Named, to: Value, source: Value, columns: Value, panels: Value | int = 1
+    n: SplitKNest, x: TaskOperand, block: Named, to: Value, source: Value, columns: Value, panels: Value | int = 1
 ) -> None:  # fmt: skip
     """Pack the images of a cache block row by row.
 
@@ -95,7 +95,9 @@ def _cache_block(
         image.next(to=f.at(image.to, args.read_image), source=f.at(image.source, args.image))
 
 
-def _row(n: Nest, x: TaskOperand, to: Value, source: Value, count: Value, columns: Value, *leasts: Value) -> Value:
+def _row(
+    n: SplitKNest, x: TaskOperand, to: Value, source: Value, count: Value, columns: Value, *leasts: Value
+) -> Value:
     """Pack ``count`` positions of a row, and return the address after them.
 
     For micro-tiles with several taps, a row of src is packed with zeros on both sides. An absent tap multiplies a zero,
@@ -118,7 +120,7 @@ def _row(n: Nest, x: TaskOperand, to: Value, source: Value, count: Value, column
     return to
 
 
-def _clear(module: Module, spec: KernelSpec) -> None:
+def _clear(module: Module, spec: SplitKSpec) -> None:
     """Emit ``clear``, which zeroes ``size`` bytes of each panel; ``size`` is a multiple of a packed k of src."""
     lanes = spec.isa.lanes
     wide = spec.k_bytes(spec.moving) % (lanes * F32_BYTES) == 0
@@ -132,7 +134,7 @@ def _clear(module: Module, spec: KernelSpec) -> None:
     f.done()
 
 
-def pack(module: Module, spec: KernelSpec, name: str, operand: Operand, width: int, pitch: int) -> None:
+def pack(module: Module, spec: SplitKSpec, name: str, operand: Operand, width: int, pitch: int) -> None:
     """Emit a function that packs a panel: to[k][index] = source[k * row + index * column], in f32 or in bf16 pairs.
 
     It reads only ``columns`` columns of ``count`` positions. Other columns of the panel become zeros or repeat a
@@ -154,7 +156,7 @@ def pack(module: Module, spec: KernelSpec, name: str, operand: Operand, width: i
     f.done()
 
 
-def pack_groups(module: Module, spec: KernelSpec, name: str, operand: Operand) -> None:
+def pack_groups(module: Module, spec: SplitKSpec, name: str, operand: Operand) -> None:
     """Emit a function that packs ``columns`` groups as to[panel][k][channel][group] in f32, one group per lane.
 
     An element is source[panel * lanes * column + k * row + channel * step + group * column], where a group has
@@ -180,7 +182,7 @@ def pack_groups(module: Module, spec: KernelSpec, name: str, operand: Operand) -
     pack(module, spec, f"{name}_channel", operand, lanes, spec.k_bytes(operand))
 
 
-def _spread(f: Function, spec: KernelSpec, channels: int, source: Value, to: Value, panel_from: Value) -> None:
+def _spread(f: Function, spec: SplitKSpec, channels: int, source: Value, to: Value, panel_from: Value) -> None:
     """Pack one k whose channels are contiguous, so that each packed vector has one channel of each group.
 
     Only the last panel, which may have fewer groups, needs masks.

@@ -6,19 +6,19 @@ from functools import reduce
 
 from convgrad.engines.llvm.arguments import Named, columns
 from convgrad.engines.llvm.emit import Function, Value
-from convgrad.plan.split_k.recipe import KernelSpec
+from convgrad.plan.split_k.recipe import SplitKSpec
 from convgrad.plan.split_k.segments import NO_ROW, SEGMENT
 from convgrad.plan.split_k.taps import MASK_BYTES
 
 
-class Segment:
+class SegmentRows:
     """The positions of a segment, and the offsets of its rows in dst and src.
 
     The segment is empty if no outer tap exists. ``src`` has the offset of the row of src for each outer tap, at the
     first inner tap. An outer tap that does not exist gets the offset of another one, and its sums are not used.
     """
 
-    def __init__(self, f: Function, spec: KernelSpec, args: Named, taps: Named, pointer: Value) -> None:
+    def __init__(self, f: Function, spec: SplitKSpec, args: Named, taps: Named, pointer: Value) -> None:
         self.f, here = f, columns(f, pointer, SEGMENT)
         self.first, self.dst = here.first, here.dst
         rows = [f.at(args.indirection, taps.named(f"row{u}")) for u in range(spec.micro_tile.outer_taps)]

@@ -13,8 +13,8 @@ from itertools import product
 from convgrad.engines.llvm.arguments import Named, arguments, columns
 from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.split_k.segment import Segment
-from convgrad.plan.split_k.recipe import KernelSpec
+from convgrad.engines.llvm.split_k.segment import SegmentRows
+from convgrad.plan.split_k.recipe import SplitKSpec
 from convgrad.plan.split_k.schedule import ARGUMENTS
 from convgrad.plan.split_k.taps import TAP_RANGE, taps_record
 
@@ -22,12 +22,12 @@ SCALES = 3  # an x86 address can multiply a register by 2^0 to 2^3
 Values = dict[str, Value]
 
 
-def first_group(f: Function, spec: KernelSpec, a: Named, group: Value) -> Value:
+def first_group(f: Function, spec: SplitKSpec, a: Named, group: Value) -> Value:
     """Return the first group of a panel: ``group``, or an earlier one if the panel would exceed the last group."""
     return f.min(group, a.groups - spec.isa.lanes)
 
 
-def depthwise(module: Module, spec: KernelSpec) -> None:
+def depthwise(module: Module, spec: SplitKSpec) -> None:
     """Emit ``depthwise``, which sums a segment for some taps: chain[t] = fma(x[t], y, chain[t]), panel by panel.
 
     An outer tap that does not exist reads another row, and its sum is not stored.
@@ -41,7 +41,7 @@ def depthwise(module: Module, spec: KernelSpec) -> None:
     steps, prefetched = {"x": a.read_k, "y": b.read_k}, {"x": a.prefetch, "y": b.prefetch}
     ranges = f.at(args.ranges, taps.range * TAP_RANGE.bytes)
     s = _Depthwise(f, spec, ranges, steps, args.tap_step, prefetched)
-    segment, all_exist = Segment(f, spec, args, taps, f.segment), columns(f, ranges, TAP_RANGE)
+    segment, all_exist = SegmentRows(f, spec, args, taps, f.segment), columns(f, ranges, TAP_RANGE)
     first, end = segment.first, segment.end
     left = f.min(f.max(all_exist.first, first), end)
     right = f.min(f.max(all_exist.end, left), end)
@@ -74,7 +74,7 @@ class _Depthwise:
     """A depthwise kernel that is being emitted."""
 
     f: Function
-    spec: KernelSpec
+    spec: SplitKSpec
     ranges: Value  # the address of the range in which all inner taps exist, followed by the range of each inner tap
     steps: dict[str, Value]  # bytes between two positions in x and in y
     tap: Value  # bytes between two inner taps in src

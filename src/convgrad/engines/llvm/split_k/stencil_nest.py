@@ -9,22 +9,22 @@ from __future__ import annotations
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, going
 from convgrad.engines.llvm.emit import Module, Value
-from convgrad.engines.llvm.split_k.nest import Nest, combine_after, nest, trees, when_all_ended
+from convgrad.engines.llvm.split_k.nest import SplitKNest, combine_after, nest, trees, when_all_ended
 from convgrad.engines.llvm.split_k.stencil import depthwise, first_group
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.split_k.constants import DEPTHWISE_PANELS
-from convgrad.plan.split_k.recipe import KernelSpec
+from convgrad.plan.split_k.recipe import SplitKSpec
 from convgrad.plan.split_k.segments import SEGMENT
 from convgrad.plan.split_k.taps import taps_record
 
 
-def bodies(module: Module, spec: KernelSpec) -> None:
+def bodies(module: Module, spec: SplitKSpec) -> None:
     """Emit the functions that the nest calls: the kernel and the reduction tree."""
     depthwise(module, spec)
     trees(module, spec)
 
 
-def task(module: Module, spec: KernelSpec) -> None:
+def task(module: Module, spec: SplitKSpec) -> None:
     """Emit ``task``, which sums the chains of all its groups in all cache blocks, and stores the sums."""
     n = nest(module, spec)
     f, args, t = n.f, n.args, n.task
@@ -43,7 +43,7 @@ def task(module: Module, spec: KernelSpec) -> None:
     f.done()
 
 
-def _segments(n: Nest, sums: Value, chain: Named) -> None:
+def _segments(n: SplitKNest, sums: Value, chain: Named) -> None:
     """Emit the sum of a chain for all groups of a task.
 
     If there are several micro-tiles of taps, only DEPTHWISE_PANELS panels of groups are summed at a time. So their rows
@@ -69,7 +69,7 @@ def _segments(n: Nest, sums: Value, chain: Named) -> None:
             segment.next(segment=f.at(segment.segment, SEGMENT.bytes))
 
 
-def _push(n: Nest, sums: Value, chain: Named) -> None:
+def _push(n: SplitKNest, sums: Value, chain: Named) -> None:
     """Emit the push of a chain to the reduction tree, for all groups of a task."""
     f, args, t, size = n.f, n.args, n.task, n.spec.tile_bytes
     with f.loop(t.groups * t.taps, sums=sums, partial=f.at(args.partial_sums, t.partial_sums)) as each:
@@ -79,7 +79,7 @@ def _push(n: Nest, sums: Value, chain: Named) -> None:
         each.next(sums=f.at(each.sums, args.sums_step), partial=f.at(each.partial, args.leaves * size))
 
 
-def _store(n: Nest, sums: Value, sums_step: Value) -> None:
+def _store(n: SplitKNest, sums: Value, sums_step: Value) -> None:
     """Store the sums of all groups. Groups of the last panel that the previous panel also has are stored once."""
     f, t = n.f, n.task
     with f.loop(t.groups, sums=sums) as panel:

@@ -11,10 +11,10 @@ from convgrad.engines.llvm.arguments import Named, columns
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
 from convgrad.engines.llvm.microkernel import Values, multiply_add, outer_product, sum_names
-from convgrad.engines.llvm.split_k.segment import Segment
+from convgrad.engines.llvm.split_k.segment import SegmentRows
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.split_k.constants import PREFETCH_POSITIONS
-from convgrad.plan.split_k.recipe import KernelSpec
+from convgrad.plan.split_k.recipe import SplitKSpec
 from convgrad.plan.split_k.schedule import ARGUMENTS
 from convgrad.plan.split_k.segments import SEGMENT
 from convgrad.plan.split_k.taps import MASK_BYTES, TAP_RANGE, taps_record
@@ -25,7 +25,7 @@ USED = (
 )  # fmt: skip
 
 
-def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
+def tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
     """Emit ``tile<vectors>``, which sums a chain and pushes its sums to ``node``.
 
     The sums are sum[t][r][v], the sum over images, segments and k of x[r] * y[v]. A tap range has the positions at
@@ -65,7 +65,7 @@ class _Tile:
     """A micro-kernel that is being emitted."""
 
     f: Function
-    spec: KernelSpec
+    spec: SplitKSpec
     vectors: int
     args: Named
     taps: Named
@@ -95,7 +95,7 @@ class _Tile:
         only = columns(f, ranges[0], TAP_RANGE) if self.spec.micro_tile.taps == 1 else None
         with f.loop(images, x=f.x, y=f.y, **sums) as image:
             with f.loop(f.segment_count, segment=f.segments, **_of(image, names)) as each:
-                segment = Segment(f, self.spec, self.args, self.taps, each.segment)
+                segment = SegmentRows(f, self.spec, self.args, self.taps, each.segment)
                 if only is not None:
                     after = self.shared(image, segment, only, _of(each, names))
                 else:
@@ -111,7 +111,7 @@ class _Tile:
         return _of(image, names)
 
     def shared(
-        self, image: Loop, segment: Segment, taps: Named, sums: Values, outer_masks: Value | int = 0
+        self, image: Loop, segment: SegmentRows, taps: Named, sums: Values, outer_masks: Value | int = 0
     ) -> Values:  # fmt: skip
         """Add the products at positions that a segment and a tap range share, and return the new sums.
 

@@ -19,10 +19,10 @@ from convgrad.engines.llvm.emit import Function, Loop, Value
 from convgrad.engines.llvm.store import Epilogue
 from convgrad.engines.llvm.winograd.vectors import (
     Kinds,
-    Spec,
     Step,
     Tile,
     Vectors,
+    WinogradSpec,
     by_axis,
     column_kinds,
     lattice,
@@ -40,7 +40,7 @@ from convgrad.spec.winograd.algorithms import Algorithm
 
 
 def positions_numbers(
-    spec: Spec, slices: Slices, strides: Sequence[int], channels: int, grid: tuple[int, int], tiles: int
+    spec: WinogradSpec, slices: Slices, strides: Sequence[int], channels: int, grid: tuple[int, int], tiles: int
 ) -> dict[str, int]:
     """Return the arguments of an output transform to positions; ``grid`` is (rows of tiles, columns of tiles)."""
     (image, channel, *steps), lanes, extents = strides, spec.isa.lanes, [axis.dst for axis in slices.axes]
@@ -54,7 +54,7 @@ def positions_numbers(
     }  # fmt: skip
 
 
-def positions(f: Function, spec: Spec, a: Named, number: Value, sums: Sequence[Value], staging: Value) -> None:
+def positions(f: Function, spec: WinogradSpec, a: Named, number: Value, sums: Sequence[Value], staging: Value) -> None:
     """Emit the output transform of sums[point][tile][channel] to positions, and their store, with biases.
 
     ``number`` is the number of a row of Winograd tiles among the rows of all slices. ``sums`` are the addresses of the
@@ -114,7 +114,7 @@ def _from_staging(columns: Sequence[tuple[_Back, Value]], sums: Sequence[Value],
 
 
 def weights_numbers(
-    spec: Spec, strides: Sequence[int], rows: int, channels: int, taps: int
+    spec: WinogradSpec, strides: Sequence[int], rows: int, channels: int, taps: int
 ) -> dict[str, int]:  # fmt: skip
     """Return the arguments of an output transform to weights of ``rows`` src channels and ``channels`` dst channels.
 
@@ -129,7 +129,7 @@ def weights_numbers(
     }  # fmt: skip
 
 
-def weights(f: Function, spec: Spec, a: Named, number: Value, sums: Value, staging: Value) -> None:
+def weights(f: Function, spec: WinogradSpec, a: Named, number: Value, sums: Value, staging: Value) -> None:
     """Emit the output transform of sums[point][src channel][dst channel] to weights, and their store.
 
     ``number`` is the number of a src channel among those of all taps of the axis that is summed directly. If taps are
@@ -167,7 +167,7 @@ class _Back:
     """An output transform that is being emitted."""
 
     f: Function
-    spec: Spec
+    spec: WinogradSpec
     v: Vectors
     a: Named
     kinds: Kinds

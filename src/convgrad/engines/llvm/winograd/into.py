@@ -16,9 +16,9 @@ from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.convert import load_masked, widen
 from convgrad.engines.llvm.emit import Function, Loop, Value
 from convgrad.engines.llvm.winograd.vectors import (
-    Spec,
     Tile,
     Vectors,
+    WinogradSpec,
     by_axis,
     column_kinds,
     exist,
@@ -39,8 +39,8 @@ from convgrad.spec.winograd.filtering import Filtering, Transform
 
 
 def input_numbers(
-    spec: Spec, met: bool, slices: Slices, strides: Sequence[int], channels: int, grid: tuple[int, int], tiles: int,
-    parts: int = 1, taps: int = 1,
+    spec: WinogradSpec, met: bool, slices: Slices, strides: Sequence[int], channels: int, grid: tuple[int, int],
+    tiles: int, parts: int = 1, taps: int = 1,
 ) -> dict[str, int]:  # fmt: skip
     """Return the arguments of the transform of input tiles if ``met``, else of the tiles of dst in backward weights.
 
@@ -64,7 +64,7 @@ def input_numbers(
 
 
 def input_transform(
-    f: Function, spec: Spec, met: bool, a: Named, number: Value, outs: Sequence[Value], staging: Value
+    f: Function, spec: WinogradSpec, met: bool, a: Named, number: Value, outs: Sequence[Value], staging: Value
 ) -> None:
     """Emit the transform of one part of a row of Winograd tiles to out[point][tile][channel].
 
@@ -96,7 +96,7 @@ class _Input:
     """An input transform of a row of tiles that is being emitted."""
 
     f: Function
-    spec: Spec
+    spec: WinogradSpec
     v: Vectors
     a: Named
     met: bool  # whether tiles are those of the data that tiles of dst meet
@@ -189,7 +189,7 @@ class _Input:
 # -- filter transforms --
 
 
-def filter_numbers(spec: Spec, slices: Slices, strides: Sequence[int], results: int) -> dict[str, int]:
+def filter_numbers(spec: WinogradSpec, slices: Slices, strides: Sequence[int], results: int) -> dict[str, int]:
     """Return the arguments of a filter transform with ``results`` output channels (N)."""
     isa, staged, taps, channels = spec.isa, spec.b in (CHANNELS_IN, BY_TAPS), slices.axes[0].kernel, slices.channels
     depth = slices.conv.src_channels
@@ -203,7 +203,7 @@ def filter_numbers(spec: Spec, slices: Slices, strides: Sequence[int], results: 
     }  # fmt: skip
 
 
-def filter_transform(f: Function, spec: Spec, a: Named, number: Value, out: Value, staging: Value) -> None:
+def filter_transform(f: Function, spec: WinogradSpec, a: Named, number: Value, out: Value, staging: Value) -> None:
     """Emit the filter transform of one vector of channels of K to out[point][panel][k][result].
 
     ``number`` is the number of the vector; each tap of the axis that is summed directly has ``a.each``. A panel has two
@@ -261,14 +261,14 @@ def filter_transform(f: Function, spec: Spec, a: Named, number: Value, out: Valu
 # -- both --
 
 
-def _load(v: Vectors, spec: Spec, step: Value, contiguous: bool, mask: Value, place: Value) -> Value:
+def _load(v: Vectors, spec: WinogradSpec, step: Value, contiguous: bool, mask: Value, place: Value) -> Value:
     """Load a vector of channels, which are contiguous or ``step`` bytes apart; lanes outside ``mask`` are 0."""
     places = place if contiguous else v.places(place, step)
     return widen(v.f, spec.operands, load_masked(v.f, spec.operands, v.lanes, places, mask))
 
 
 def _transpose(
-    v: Vectors, spec: Spec, data: Value, step: Value, channels: Value, count: Value | int, to: Value,
+    v: Vectors, spec: WinogradSpec, data: Value, step: Value, channels: Value, count: Value | int, to: Value,
     following: bool = False,
 ) -> Value:  # fmt: skip
     """Transpose data[lane][i] to vectors to[i], and return the address after them.

@@ -21,7 +21,7 @@ from convgrad.engines.llvm.winograd import tasks
 from convgrad.engines.llvm.winograd.back import positions_numbers, weights_numbers
 from convgrad.engines.llvm.winograd.into import filter_numbers, input_numbers
 from convgrad.engines.llvm.winograd.sums import level_bytes, sum_numbers
-from convgrad.engines.llvm.winograd.vectors import Spec, prefixed
+from convgrad.engines.llvm.winograd.vectors import WinogradSpec, prefixed
 from convgrad.float_environment import in_default_environment
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.passes import dense, winograd_plan
@@ -29,7 +29,7 @@ from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES,
 from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.plan.tables import placed
 from convgrad.plan.tree import levels_of
-from convgrad.plan.winograd.plans import PositionsPlan, TiledPlan, WeightsPlan, of_panel
+from convgrad.plan.winograd.plans import PositionsPlan, WeightsPlan, WinogradPlan, of_panel
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem, canonical_shape, canonical_shapes
 from convgrad.spec.winograd.algorithms import MET
@@ -75,7 +75,7 @@ class Tiled:
     problem: Problem
     strides: Strides
     machine: Machine
-    plan: TiledPlan
+    plan: WinogradPlan
     stages: tuple[Stage, ...]
 
     @property
@@ -153,7 +153,7 @@ def tiled(problem: Problem, strides: Strides, machine: Machine, threads: int) ->
 
 
 @cache
-def driver(task: tasks.Task, spec: Spec, addresses: tuple[str, ...], numbers: tuple[str, ...]) -> jit.Kernel:
+def driver(task: tasks.Task, spec: WinogradSpec, addresses: tuple[str, ...], numbers: tuple[str, ...]) -> jit.Kernel:
     """Return the compiled driver that runs ``task`` for each number that a thread claims."""
     prototype = (None, ctypes.c_void_p, ctypes.c_void_p)
     (found,) = jit.functions(spec.isa, tasks.module, task, spec, addresses, numbers, driver=prototype)
@@ -161,7 +161,7 @@ def driver(task: tasks.Task, spec: Spec, addresses: tuple[str, ...], numbers: tu
     return kernel
 
 
-def _spec(problem: Problem, isa: Isa, strides: Mapping[str, Ints], chosen: TiledPlan) -> Spec:
+def _spec(problem: Problem, isa: Isa, strides: Mapping[str, Ints], chosen: WinogradPlan) -> WinogradSpec:
     """Return the specification of the kernels for a problem and the strides of its arrays."""
     operands, output = problem.operand_format, problem.output_format
     tensors, sizes = (MET[problem.solves_for], SECOND[problem.solves_for], "out"), (operands, operands, output)
@@ -172,7 +172,7 @@ def _spec(problem: Problem, isa: Isa, strides: Mapping[str, Ints], chosen: Tiled
     rows, columns = ((axis.tile, axis.taps) for axis in chosen.transforms.axes)
     remainders = (axis.dst % tile for axis, tile in zip(chosen.slices.conv.axes, chosen.transforms.tile, strict=True))
     last_rows, last_columns = (0, 0) if problem.solves_for == "weights" else remainders
-    return Spec(
+    return WinogradSpec(
         isa, (rows, columns), (last_rows, last_columns), problem.solves_for, a, b, out, operands.name, output.name,
         problem.accumulate, problem.activation,
     )  # fmt: skip
@@ -194,7 +194,7 @@ def _contiguous(strides: Ints, size: int, names: Mapping[int, str], taps: tuple[
     return STRIDED
 
 
-def _positions_stages(spec: Spec, strides: Mapping[str, Ints], chosen: PositionsPlan) -> tuple[Stage, ...]:
+def _positions_stages(spec: WinogradSpec, strides: Mapping[str, Ints], chosen: PositionsPlan) -> tuple[Stage, ...]:
     """Return the two stages of forward or backward data.
 
     The first stage transforms one operand. The second transforms the other operand by cache blocks, multiplies, and
@@ -228,7 +228,7 @@ def _positions_stages(spec: Spec, strides: Mapping[str, Ints], chosen: Positions
     return _stages(spec, chosen, addresses, scratch_bytes, points, (multiply, block, chosen.blocks_ms))
 
 
-def _weights_stages(spec: Spec, strides: Mapping[str, Ints], chosen: WeightsPlan) -> tuple[Stage, ...]:
+def _weights_stages(spec: WinogradSpec, strides: Mapping[str, Ints], chosen: WeightsPlan) -> tuple[Stage, ...]:
     """Return the stages of backward weights: the sums of each unit of tiles and, if there are several, their total."""
     slices, turns, several = chosen.slices, chosen.turns, chosen.turns.units > 1
     conv, grid = slices.conv, (turns.rows, turns.length)
@@ -267,7 +267,7 @@ def _weights_stages(spec: Spec, strides: Mapping[str, Ints], chosen: WeightsPlan
 
 
 def _stages(
-    spec: Spec, chosen: TiledPlan, addresses: tuple[str, ...], scratch_bytes: int,
+    spec: WinogradSpec, chosen: WinogradPlan, addresses: tuple[str, ...], scratch_bytes: int,
     *stages: tuple[tasks.Task, Mapping[str, int], float],
 ) -> tuple[Stage, ...]:  # fmt: skip
     """Return stages that have the same addresses and scratch. Each is given by its task, arguments and time in ms."""

@@ -15,7 +15,7 @@ from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.llvm.microkernel import StridedRows, outer_product, sum_names
-from convgrad.engines.llvm.winograd.vectors import Spec, Vectors, walk
+from convgrad.engines.llvm.winograd.vectors import Vectors, WinogradSpec, walk
 from convgrad.plan.constants import PREFETCH_B
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
@@ -26,7 +26,9 @@ from convgrad.spec.winograd.tile_order import BLOCK
 Points = tuple[Value, Value, Value]  # addresses of A, of B and of the sums
 
 
-def sum_numbers(spec: Spec, a: tuple[int, int, int], b: tuple[int, int, int], c: tuple[int, int]) -> dict[str, int]:
+def sum_numbers(
+    spec: WinogradSpec, a: tuple[int, int, int], b: tuple[int, int, int], c: tuple[int, int]
+) -> dict[str, int]:
     """Return the arguments that all tasks share: the number of points, and byte strides.
 
     The strides are those of point, M and K in A; of point, panel and K in B; and of point and M in the sums.

@@ -17,16 +17,18 @@ from convgrad.engines.llvm.driver import claimed, loaded
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.packing import bias as pack_bias
 from convgrad.engines.llvm.winograd import back, into, sums
-from convgrad.engines.llvm.winograd.vectors import Spec, Vectors, walk
+from convgrad.engines.llvm.winograd.vectors import Vectors, WinogradSpec, walk
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.spec.winograd.algorithms import MET
 
-Task = Callable[[Function, Spec, Named, Value], None]  # emits the work of the task whose number a thread has claimed
+Task = Callable[
+    [Function, WinogradSpec, Named, Value], None
+]  # emits the work of the task whose number a thread has claimed
 Part = tuple[Value, Value]  # the first number and the count of a range
 
 
-def module(task: Task, spec: Spec, addresses: Sequence[str], numbers: Sequence[str]) -> str:
+def module(task: Task, spec: WinogradSpec, addresses: Sequence[str], numbers: Sequence[str]) -> str:
     """Return the IR of ``driver(arguments, scratch)``, which runs a task for each number below the argument "count"."""
     made = Module()
     f = made.function("driver", public=True, arguments="ptr", scratch="ptr")
@@ -39,19 +41,19 @@ def module(task: Task, spec: Spec, addresses: Sequence[str], numbers: Sequence[s
 # -- forward and data gradient --
 
 
-def input_points(f: Function, spec: Spec, a: Named, number: Value) -> None:
+def input_points(f: Function, spec: WinogradSpec, a: Named, number: Value) -> None:
     """Emit the input transform of a row of Winograd tiles."""
     met = a.of(MET[spec.solves_for])
     places = _Order.of(f, spec, met, (f.value(0), a.count)).places(a.points, met.tile, number)
     into.input_transform(f, spec, True, met, number, places, f.scratch)
 
 
-def filter_points(f: Function, spec: Spec, a: Named, number: Value) -> None:
+def filter_points(f: Function, spec: WinogradSpec, a: Named, number: Value) -> None:
     """Emit the filter transform for a vector of input channels (K) and all output channels."""
     into.filter_transform(f, spec, a.of("weights"), number, a.points, f.scratch)
 
 
-def rows_block(f: Function, spec: Spec, a: Named, number: Value) -> None:
+def rows_block(f: Function, spec: WinogradSpec, a: Named, number: Value) -> None:
     """Emit the task of a cache block of rows of tiles: input transform, products with all weights, output transform."""
     (first, count), points, staging = _block(f, a, number)
     met = a.of(MET[spec.solves_for])
@@ -62,7 +64,7 @@ def rows_block(f: Function, spec: Spec, a: Named, number: Value) -> None:
     _sums_back(f, spec, a, a.of("out"), (points, a.points), a.of("bias").data, order)
 
 
-def results_block(f: Function, spec: Spec, a: Named, number: Value) -> None:
+def results_block(f: Function, spec: WinogradSpec, a: Named, number: Value) -> None:
     """Emit the task of some output channels: filter transform, products with all tiles, output transform."""
     (first, count), points, staging = _block(f, a, number)
     weights, out = a.of("weights"), a.of("out")
@@ -86,7 +88,7 @@ def _part(f: Function, a: Named, number: Value) -> Part:
 
 
 def _sums_back(
-    f: Function, spec: Spec, a: Named, out: Named, points: tuple[Value, Value], bias: Value, order: _Order
+    f: Function, spec: WinogradSpec, a: Named, out: Named, points: tuple[Value, Value], bias: Value, order: _Order
 ) -> None:
     """Emit the products of some rows of tiles and the weights, then the output transform of their sums.
 
@@ -114,7 +116,7 @@ class _Order:
     """
 
     f: Function
-    spec: Spec
+    spec: WinogradSpec
     grid: Named  # rows and columns of tiles
     rows: Part
     before: Value  # smaller rows before the first row
@@ -122,7 +124,7 @@ class _Order:
     begins: tuple[Value, Value, Value]  # the numbers of the first tiles of the second, third and fourth kind
 
     @staticmethod
-    def of(f: Function, spec: Spec, a: Named, rows: Part) -> _Order:
+    def of(f: Function, spec: WinogradSpec, a: Named, rows: Part) -> _Order:
         """Return the order of the tiles of a range of rows."""
         (first, count), grid, (last_row, last_column) = rows, a.of("grid"), spec.remainders
         before = small = f.value(0)
@@ -170,7 +172,7 @@ class _Order:
 # -- weight gradient --
 
 
-def only_unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
+def only_unit(f: Function, spec: WinogradSpec, a: Named, number: Value) -> None:
     """Emit the sums of all Winograd tiles for some channels of src (M) and dst (N), and their output transform."""
     channels = _channels(f, a, number)
     to, staging = f.at(f.scratch, a.sums_at), f.at(f.scratch, a.staging_at)
@@ -185,13 +187,13 @@ def _out(f: Function, a: Named, tap: Value, of_m: Part, of_n: Part) -> Named:
     return out.but(data=data, rows=m, channels=n)
 
 
-def _weights(f: Function, spec: Spec, out: Named, to: Value, staging: Value) -> None:
+def _weights(f: Function, spec: WinogradSpec, out: Named, to: Value, staging: Value) -> None:
     """Emit the output transform of all sums of a task, or of a block."""
     with f.loop(Vectors(f, spec.isa.lanes).count(out.channels) if spec.out == BY_TAPS else out.named("rows")) as some:
         back.weights(f, spec, out, some.index, to, staging)
 
 
-def blocks_of_unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
+def blocks_of_unit(f: Function, spec: WinogradSpec, a: Named, number: Value) -> None:
     """Emit the same as ``only_unit``, by blocks of channels whose sums stay in a cache.
 
     The tiles of all chains are transformed first.
@@ -219,7 +221,7 @@ def blocks_of_unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
         _weights(f, spec, some, to, staging)
 
 
-def unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
+def unit(f: Function, spec: WinogradSpec, a: Named, number: Value) -> None:
     """Emit sums[unit][point][m][n], the sums of the Winograd tiles of a unit for some channels of src and dst."""
     index, part = f.divided(number, a.parts)
     tap, (first_m, _), (first_n, _) = channels = _channels(f, a, part)
@@ -228,7 +230,7 @@ def unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
     _chains(f, spec, a, index, channels, to)
 
 
-def units_sum(f: Function, spec: Spec, a: Named, number: Value) -> None:
+def units_sum(f: Function, spec: WinogradSpec, a: Named, number: Value) -> None:
     """Emit the total of the sums of all units and its output transform, for one channel of src.
 
     If taps of the output are contiguous, a task computes one vector of channels of dst instead. The total replaces the
@@ -256,7 +258,7 @@ def _channels(f: Function, a: Named, part: Value) -> tuple[Value, Part, Part]:
 
 
 def _chains(
-    f: Function, spec: Spec, a: Named, index: Value, channels: tuple[Value, Part, Part], to: Value
+    f: Function, spec: WinogradSpec, a: Named, index: Value, channels: tuple[Value, Part, Part], to: Value
 ) -> None:  # fmt: skip
     """Emit the sums of a unit's chains in order: transform the tiles of a chain, then add its products to the sums."""
     points_a, points_b, staging = (f.at(f.scratch, a.named(name)) for name in ("a_at", "b_at", "staging_at"))
@@ -270,8 +272,8 @@ def _chains(
 
 
 def _transform(
-    f: Function, spec: Spec, a: Named, segments: Part, channels: tuple[Value, Part, Part], points: tuple[Value, Value],
-    staging: Value,
+    f: Function, spec: WinogradSpec, a: Named, segments: Part, channels: tuple[Value, Part, Part],
+    points: tuple[Value, Value], staging: Value,
 ) -> None:  # fmt: skip
     """Emit the transforms of the tiles of some segments, of src and of dst, for the channels of a task."""
     tap, *parts = channels

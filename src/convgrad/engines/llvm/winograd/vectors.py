@@ -23,7 +23,7 @@ Tile = list[list[Value]]  # the values of a tile, [row][column], where rows and 
 
 
 @dataclass(frozen=True)
-class Spec:
+class WinogradSpec:
     """The specification of a call's kernels. Its only extents are those of last tiles."""
 
     isa: Isa
@@ -98,7 +98,7 @@ class Vectors:
         return self.f.op(f"<{self.lanes} x ptr>", f"getelementptr i8, {place}, {offsets}")
 
 
-def row_kinds(f: Function, spec: Spec, y: Value, rows: Value) -> Iterator[Filtering]:
+def row_kinds(f: Function, spec: WinogradSpec, y: Value, rows: Value) -> Iterator[Filtering]:
     """Yield the filtering of a row of tiles; twice if the last row of a slice has smaller tiles than the others."""
     whole, *last = spec.kinds(0)
     if not last:
@@ -110,13 +110,13 @@ def row_kinds(f: Function, spec: Spec, y: Value, rows: Value) -> Iterator[Filter
         yield last[0]
 
 
-def column_kinds(f: Function, spec: Spec, columns: Value) -> list[tuple[Filtering, Value]]:
+def column_kinds(f: Function, spec: WinogradSpec, columns: Value) -> list[tuple[Filtering, Value]]:
     """Return the filtering of the tiles of a row and their number, and those of a smaller last tile."""
     whole, *last = spec.kinds(1)
     return [(whole, columns - len(last)), *((one, f.value(1)) for one in last)]
 
 
-def of_points(v: Vectors, spec: Spec, kinds: Kinds, first: Value, point: Value) -> list[list[Value]]:
+def of_points(v: Vectors, spec: WinogradSpec, kinds: Kinds, first: Value, point: Value) -> list[list[Value]]:
     """Return the addresses of a tile's points. From ``first`` on, those of whole tiles are ``point`` bytes apart."""
     (down, across), numbers = spec.transforms.sides, []
     for one, all_points in zip(kinds, (down, across), strict=True):
