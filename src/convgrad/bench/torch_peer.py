@@ -117,9 +117,18 @@ def _operation(solves_for: str, conv: Conv, axes: tuple[Pads, ...], transposed: 
         if solves_for == y:
             return forward(tensors[x], weights, bias, **keywords)
         gradients = torch.ops.aten.convolution_backward(
-            tensors[y], tensors[x], weights, None, stride, both, dilation,
-            transposed, output_padding if transposed else [0] * len(axes), conv.groups, mask,
-        )  # fmt: skip
+            tensors[y],
+            tensors[x],
+            weights,
+            None,
+            stride,
+            both,
+            dilation,
+            transposed,
+            output_padding if transposed else [0] * len(axes),
+            conv.groups,
+            mask,
+        )
         return gradients[0 if of_source else 1]
 
     return call

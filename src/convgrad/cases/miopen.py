@@ -136,11 +136,17 @@ def _convolution(flags: Flags, boo: bool) -> _Convolution:
     # In both cases N and C are the outer and the inner channels of the underlying convolution.
     channels = (inner, outer // g) if transposed else (outer, inner // g)
     return _Convolution(
-        transposed, (n, inner, *size), (*channels, *kernel), (n, outer, *made), attributes,
-        {name: layout.lower().translate({ord("n"): "o", ord("c"): "i"} if name == "weights" else {})
-         for name, layout in spelled.items()},
+        transposed,
+        (n, inner, *size),
+        (*channels, *kernel),
+        (n, outer, *made),
+        attributes,
+        {
+            name: layout.lower().translate({ord("n"): "o", ord("c"): "i"} if name == "weights" else {})
+            for name, layout in spelled.items()
+        },
         spelled,
-    )  # fmt: skip
+    )
 
 
 def _axes(flags: Flags, layouts: dict[str, str], boo: bool) -> str:
@@ -225,9 +231,15 @@ def _case(conv: _Convolution, bit: int, command: str, flags: Flags) -> Case:
     attributes = conv.attributes | {"data_format": data.format, "weights_format": weights.format}
     fmt = FORMATS[command]
     return Case(
-        safe(f"{command}_{DIRECTIONS[bit]}_{_numbers(flags, conv)}"), str(flags.line), name, shapes[bit], attributes,
-        fmt, fmt, why="; ".join((*data.notes, *weights.notes)),
-    )  # fmt: skip
+        safe(f"{command}_{DIRECTIONS[bit]}_{_numbers(flags, conv)}"),
+        str(flags.line),
+        name,
+        shapes[bit],
+        attributes,
+        fmt,
+        fmt,
+        why="; ".join((*data.notes, *weights.notes)),
+    )
 
 
 def _numbers(flags: Flags, conv: _Convolution) -> str:

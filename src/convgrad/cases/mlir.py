@@ -17,8 +17,11 @@ from convgrad.cases.mlir_text import AXES, DENSE, SCALAR, MlirText, Statement, c
 from convgrad.words import printable
 
 _LABELS = re.compile(r"\[([^\[\]]*)\]\s*x\s*\[([^\[\]]*)\]\s*->\s*\[([^\[\]]*)\]")
-_DIMENSIONS = {"input": ("bf", "batch", "feature"), "kernel": ("io", "input_feature", "output_feature"),
-               "output": ("bf", "batch", "feature")}  # fmt: skip
+_DIMENSIONS = {
+    "input": ("bf", "batch", "feature"),
+    "kernel": ("io", "input_feature", "output_feature"),
+    "output": ("bf", "batch", "feature"),
+}
 WINDOW = {"stride": "window_strides", "pad": "padding", "lhs_dilate": "lhs_dilation", "rhs_dilate": "rhs_dilation"}
 WINDOW["reverse"] = "window_reversal"  # keys of the pretty form, and of the generic form
 

@@ -81,9 +81,13 @@ def _problem(case: Case) -> list[str]:
 
 # Keys: whether the convolution is transposed, and the tensor that it solves for.
 DIRECTIONS = {
-    (False, "dst"): "FWD_D", (False, "src"): "BWD_D", (False, "weights"): "BWD_W",
-    (True, "src"): "FWD_D", (True, "dst"): "BWD_D", (True, "weights"): "BWD_W",
-}  # fmt: skip
+    (False, "dst"): "FWD_D",
+    (False, "src"): "BWD_D",
+    (False, "weights"): "BWD_W",
+    (True, "src"): "FWD_D",
+    (True, "dst"): "BWD_D",
+    (True, "weights"): "BWD_W",
+}
 
 
 def problem_line(problem: Problem) -> str | None:
@@ -106,9 +110,13 @@ def problem_line(problem: Problem) -> str | None:
     data = layouts.get("src") or layouts["dst"]
     descriptor = Descriptor(conv.batch, conv.groups, inner, outer, axes)
     line = Line(
-        transposed, "FWD_B" if "bias" in problem.operands else direction, problem.operand_format, data,
-        layouts["weights"], descriptor,
-    )  # fmt: skip
+        transposed,
+        "FWD_B" if "bias" in problem.operands else direction,
+        problem.operand_format,
+        data,
+        layouts["weights"],
+        descriptor,
+    )
     try:
         text = notation.write(line)
         one = notation.calls(notation.read(text, strict=True))[0]

@@ -27,9 +27,16 @@ LARGEST_ID = 2**64 - 1
 LONGEST_SENTENCE = 1000
 
 RELU = Operator(  # an operator of graphs only, because the functions have the option ``activation`` instead
-    "ReLU", ("G3",), "bias_add", False,
-    (Port("src", "src"),), Port("dst", "dst"), (), "dst has the shape of src", "ReLU (oneDNN developer guide)",
-)  # fmt: skip
+    "ReLU",
+    ("G3",),
+    "bias_add",
+    False,
+    (Port("src", "src"),),
+    Port("dst", "dst"),
+    (),
+    "dst has the shape of src",
+    "ReLU (oneDNN developer guide)",
+)
 
 _ROWS: dict[str, list[Operator]] = {RELU.name: [RELU]}
 for _row in OPERATORS:

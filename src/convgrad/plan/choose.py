@@ -66,9 +66,14 @@ def predicted_ms(problem: Problem, view: Any, machine: Machine, chosen: Chosen) 
 
 
 def _planned(
-    supported: Iterable[tuple[Kernel, Specs]], problem: Problem, view: Any, machine: Machine, threads: int,
-    limit: int | None, cuts: int = 1,
-) -> list[Any]:  # fmt: skip
+    supported: Iterable[tuple[Kernel, Specs]],
+    problem: Problem,
+    view: Any,
+    machine: Machine,
+    threads: int,
+    limit: int | None,
+    cuts: int = 1,
+) -> list[Any]:
     """Return plans for the ``limit`` fastest kernels of each family, with their ``cuts`` fastest divisions."""
     machine = machine.for_traffic(moved_bytes(problem))
     of_families: dict[Family, list[tuple[Costs, str]]] = {}
@@ -92,6 +97,12 @@ def _plan(problem: Problem, family: Family, name: str, costs: Costs, time: float
     if problem.activation:
         spec = replace(spec, activation=problem.activation)
     return family.plan(
-        strategy=name, spec=spec, operands=costs.operands, parts=cut.parts, threads=min(cut.threads, cut.tasks),
-        rounding_depth=height_of(problem), time_ms=time / 1e6, **cut.loops,
-    )  # fmt: skip
+        strategy=name,
+        spec=spec,
+        operands=costs.operands,
+        parts=cut.parts,
+        threads=min(cut.threads, cut.tasks),
+        rounding_depth=height_of(problem),
+        time_ms=time / 1e6,
+        **cut.loops,
+    )

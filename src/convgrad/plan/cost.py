@@ -38,19 +38,23 @@ Timed = Iterator[tuple[float, Cut]]  # the predicted time in ns of each cut, and
 def pack_ns(machine: Machine, axis: str) -> float:
     """Return the time to pack one element in ns, by the contiguous axis of its operand."""
     return {
-        CHANNELS: machine.pack_channels_ns, CHANNELS_OUT: machine.pack_channels_ns, SPATIAL: machine.pack_spatial_ns,
-        CHANNELS_IN: machine.pack_spatial_ns, TAPS: constants.PACK_TAPS_FACTOR * machine.pack_spatial_ns,
+        CHANNELS: machine.pack_channels_ns,
+        CHANNELS_OUT: machine.pack_channels_ns,
+        SPATIAL: machine.pack_spatial_ns,
+        CHANNELS_IN: machine.pack_spatial_ns,
+        TAPS: constants.PACK_TAPS_FACTOR * machine.pack_spatial_ns,
         STRIDED: constants.PACK_STRIDED_FACTOR * machine.pack_spatial_ns,
-    }[axis]  # fmt: skip
+    }[axis]
 
 
 def store_ns(machine: Machine, axis: str) -> float:
     """Return the time to store one output in ns, by its contiguous axis: columns of B, rows of A, or taps."""
     return {
-        CHANNELS: machine.store_lanes_ns, SPATIAL: machine.store_rows_ns,
+        CHANNELS: machine.store_lanes_ns,
+        SPATIAL: machine.store_rows_ns,
         TAPS: constants.STORE_TAPS_FACTOR * machine.store_rows_ns,
         STRIDED: constants.STORE_STRIDED_FACTOR * machine.store_rows_ns,
-    }[axis]  # fmt: skip
+    }[axis]
 
 
 def paired_ns(step: int) -> float:

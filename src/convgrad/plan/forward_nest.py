@@ -105,9 +105,13 @@ class ForwardNest:
         alone = replace(last, parts=Parts.of(uncut(last.phases, last.met)))
         group, n, k = self.weights
         return replace(
-            self, groups=1, n=self.groups * self.n, merged=self.groups,
-            axes=(*outer, alone), weights=(group, group if self.n == 1 else n, k),
-        )  # fmt: skip
+            self,
+            groups=1,
+            n=self.groups * self.n,
+            merged=self.groups,
+            axes=(*outer, alone),
+            weights=(group, group if self.n == 1 else n, k),
+        )
 
     def in_groups(self, n: int) -> ForwardNest:
         """Return the same sums of one group as groups of ``n`` output channels each, which all read the same data."""
@@ -115,9 +119,13 @@ class ForwardNest:
         assert self.n % n == 0, "output channels are divided evenly"
         _, by_n, by_k = self.weights
         return replace(
-            self, groups=self.n // n, n=n, data=(0, self.data[1]), out=(n * self.out[1], self.out[1]),
+            self,
+            groups=self.n // n,
+            n=n,
+            data=(0, self.data[1]),
+            out=(n * self.out[1], self.out[1]),
             weights=(n * by_n, by_n, by_k),
-        )  # fmt: skip
+        )
 
     @cached_property
     def transposed_gemm(self) -> ForwardNest | None:
@@ -133,9 +141,14 @@ class ForwardNest:
         _, by_n, by_k = self.weights
         channels = identity(self.n, by_n, self.out[1])
         return replace(
-            self, groups=groups, n=positions.extent, axes=(*(_ONE,) * (MIN_AXES - 1), channels),
-            data=(0, by_k), out=(out, positions.out), weights=(data, positions.data, self.data[1]),
-        )  # fmt: skip
+            self,
+            groups=groups,
+            n=positions.extent,
+            axes=(*(_ONE,) * (MIN_AXES - 1), channels),
+            data=(0, by_k),
+            out=(out, positions.out),
+            weights=(data, positions.data, self.data[1]),
+        )
 
     @cached_property
     def outer_axes(self) -> tuple[Along, ...]:
@@ -186,9 +199,17 @@ def forward_nest(
             steps[-1] = _met_positions(steps[-1])
     axes = [_along(axis, solves_for, *each) for axis, *each in steps]
     return ForwardNest(
-        solves_for, conv.groups, n, k, _simplified(axes), (k * data[1], data[1]), (group_out, by_n_out),
-        (group, by_n, by_k), strides["bias"][0] if "bias" in strides else 0, order,
-    )  # fmt: skip
+        solves_for,
+        conv.groups,
+        n,
+        k,
+        _simplified(axes),
+        (k * data[1], data[1]),
+        (group_out, by_n_out),
+        (group, by_n, by_k),
+        strides["bias"][0] if "bias" in strides else 0,
+        order,
+    )
 
 
 def _with_taps(channels: Channels, steps: list[Steps]) -> tuple[Channels, list[Steps]]:

@@ -65,30 +65,59 @@ def _same(nest: Any) -> Any:
 
 
 _SPLIT_K = Family(
-    (GEMM, DEPTHWISE), _same, split_k_cost.costs, split_k_cost.timed, SplitKPlan, split_k_schedule.schedule,
+    (GEMM, DEPTHWISE),
+    _same,
+    split_k_cost.costs,
+    split_k_cost.timed,
+    SplitKPlan,
+    split_k_schedule.schedule,
     lambda spec: split_k_schedule.ARGUMENTS,
-)  # fmt: skip
+)
 _GEMM = Family(
-    (DENSE,), _same, gemm_cost.GEMM.alone, gemm_cost.GEMM.timed, GemmPlan, gemm_schedule.schedule,
+    (DENSE,),
+    _same,
+    gemm_cost.GEMM.alone,
+    gemm_cost.GEMM.timed,
+    GemmPlan,
+    gemm_schedule.schedule,
     _by_axes(gemm_schedule.arguments),
-)  # fmt: skip
+)
 _TRANSPOSED_GEMM = Family(
-    (TRANSPOSED,), transposed, gemm_cost.TRANSPOSED.alone, gemm_cost.TRANSPOSED.timed, TransposedGemmPlan,
-    gemm_schedule.schedule, _by_axes(gemm_schedule.arguments),
-)  # fmt: skip
-_GROUPED_STENCIL = Family(
-    (grouped.GROUPED_STENCIL,), grouped.nest_of, grouped_cost.GROUPED_STENCIL.alone,
-    grouped_cost.GROUPED_STENCIL.timed, grouped.GroupedStencilPlan, grouped_schedule.schedule,
+    (TRANSPOSED,),
+    transposed,
+    gemm_cost.TRANSPOSED.alone,
+    gemm_cost.TRANSPOSED.timed,
+    TransposedGemmPlan,
+    gemm_schedule.schedule,
     _by_axes(gemm_schedule.arguments),
-)  # fmt: skip
+)
+_GROUPED_STENCIL = Family(
+    (grouped.GROUPED_STENCIL,),
+    grouped.nest_of,
+    grouped_cost.GROUPED_STENCIL.alone,
+    grouped_cost.GROUPED_STENCIL.timed,
+    grouped.GroupedStencilPlan,
+    grouped_schedule.schedule,
+    _by_axes(gemm_schedule.arguments),
+)
 _KN2ROW = Family(
-    (kn2row.KN2ROW,), _same, kn2row_cost.alone, kn2row_cost.timed, kn2row.Kn2rowPlan, kn2row_schedule.schedule,
+    (kn2row.KN2ROW,),
+    _same,
+    kn2row_cost.alone,
+    kn2row_cost.timed,
+    kn2row.Kn2rowPlan,
+    kn2row_schedule.schedule,
     _by_axes(kn2row_schedule.arguments),
-)  # fmt: skip
+)
 _SPATIAL_STENCIL = Family(
-    (spatial.SPATIAL_STENCIL,), spatial.nest_of, spatial_cost.alone, spatial_cost.timed, spatial.SpatialStencilPlan,
-    spatial_schedule.schedule, _by_axes(spatial_schedule.arguments),
-)  # fmt: skip
+    (spatial.SPATIAL_STENCIL,),
+    spatial.nest_of,
+    spatial_cost.alone,
+    spatial_cost.timed,
+    spatial.SpatialStencilPlan,
+    spatial_schedule.schedule,
+    _by_axes(spatial_schedule.arguments),
+)
 
 _GRADIENTS = (
     Kernel("dense", _SPLIT_K, split_k.not_dense, split_k.dense, small=split_k.dense),
@@ -104,8 +133,11 @@ _OUTPUTS = (
     Kernel("spatial stencil", _SPATIAL_STENCIL, spatial.unsupported, spatial.kernels),
 )
 KERNELS: Mapping[str, tuple[Kernel, ...]] = {  # by the tensor that the problem solves for
-    "weights": _GRADIENTS, "bias": _GRADIENTS, "dst": _OUTPUTS, "src": _OUTPUTS,
-}  # fmt: skip
+    "weights": _GRADIENTS,
+    "bias": _GRADIENTS,
+    "dst": _OUTPUTS,
+    "src": _OUTPUTS,
+}
 FAMILIES = {
     body: kernel.family for kernel in (*_GRADIENTS, *_OUTPUTS) for body in kernel.family.bodies
 }  # by the body of a specification

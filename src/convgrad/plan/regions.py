@@ -147,9 +147,13 @@ class Parts:
         there = there[np.argsort(block[there], kind="stable")]
         which, begin = which[there], begin[there]
         found = replace(
-            self, first=self.first[which] + begin * self.step, count=count[there], tap=self.tap[which],
-            taps=self.taps[which], met=self.met[which] + begin * self.by_position,
-        )  # fmt: skip
+            self,
+            first=self.first[which] + begin * self.step,
+            count=count[there],
+            tap=self.tap[which],
+            taps=self.taps[which],
+            met=self.met[which] + begin * self.by_position,
+        )
         return AxisBlocks(found, np.searchsorted(block[there], np.arange(-(-extent // size))))
 
 

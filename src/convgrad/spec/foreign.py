@@ -127,8 +127,10 @@ TAUGHT: Mapping[str, _Taught] = MappingProxyType(
         **dict.fromkeys(("dilation", "rhs_dilation", "dilation_rate", "kernel_dilation"), _axes("dilations")),
         **dict.fromkeys(("group", "feature_group_count", "num_group", "num_groups"), _groups),
         **dict.fromkeys(("padding", "paddings", "pad", "pads", "padding_config", "explicit_paddings"), _pads),
-        **dict.fromkeys(("lhs_dilation", "input_dilation", "base_dilation"), _said(
-            "Use a transposed convolution: its strides put zeros between the positions of src")),
+        **dict.fromkeys(
+            ("lhs_dilation", "input_dilation", "base_dilation"),
+            _said("Use a transposed convolution: its strides put zeros between the positions of src"),
+        ),
         **dict.fromkeys(("kernel_size", "kernel_shape", "filter_size"), _kernel),
         **dict.fromkeys(_FORMATS, _formats),
         **dict.fromkeys(_CHANNELS, _said("The shapes of the arrays determine the channels")),
@@ -136,14 +138,15 @@ TAUGHT: Mapping[str, _Taught] = MappingProxyType(
         **dict.fromkeys(_DTYPES, _said("Did you mean dtype?")),
         "batch_group_count": _said("There are only groups of channels: groups"),
         "output_padding": _said(
-            "It is for transposed operators and data gradients. Here the extents of both sides are known without it"),
+            "It is for transposed operators and data gradients. Here the extents of both sides are known without it"
+        ),
         "output_mask": _said("Use needs, a tuple of 'src', 'weights' and 'bias'"),
         "padding_mode": _said("Padding is zeros here. Use numpy.pad for others"),
         "max_error": _said("This function computes direct sums, which are within any max_error"),
         "activation": _said("It is an option of forward operators and of BiasAdd"),
         **dict.fromkeys(("out", "accumulate"), _said("This function returns a new array")),
     }
-)  # fmt: skip
+)
 
 
 def taught(op: Operator, name: str, value: object, axes: int) -> str:

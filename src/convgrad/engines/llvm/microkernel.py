@@ -27,9 +27,14 @@ def sum_names(rows: int, vectors: int, tap: str = "") -> list[str]:
 
 
 def outer_product(
-    f: Function, sums: Values, rows: Iterable[Value], vectors: Sequence[Value], add: MultiplyAdd = multiply_add,
-    tap: str = "", exists: Value | None = None,
-) -> None:  # fmt: skip
+    f: Function,
+    sums: Values,
+    rows: Iterable[Value],
+    vectors: Sequence[Value],
+    add: MultiplyAdd = multiply_add,
+    tap: str = "",
+    exists: Value | None = None,
+) -> None:
     """Add the product of each row of A and each vector of B to its sum, in the lanes of ``exists`` if given."""
     for r, row in enumerate(rows):
         for v, vector in enumerate(vectors):

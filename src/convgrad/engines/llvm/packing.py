@@ -250,9 +250,7 @@ class Copy:
         with f.when(f.compare("sgt", left, 0)):
             self._square(to, block, done, left, None)
 
-    def _square(
-        self, to: Value, block: Block, first: Value, left: Value | None, prefetch_bytes: Value | None
-    ) -> None:  # fmt: skip
+    def _square(self, to: Value, block: Block, first: Value, left: Value | None, prefetch_bytes: Value | None) -> None:
         """Transpose a square of a block, from row ``first`` on; the square has only ``left`` rows if given."""
         f, cells, (column, places, stored) = self.f, self.cells, block
         masks = () if left is None else cells.masks(left)

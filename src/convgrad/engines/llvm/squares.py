@@ -17,13 +17,21 @@ from convgrad.plan.split_k.schedule import CALL, OPERANDS
 from convgrad.spec.samples import CHAINS
 
 ARGUMENTS = addresses(
-    "driver", "given",  # the driver of one image, and its arguments without the addresses
-    "a.data", "b.data", "norms",  # addresses of the first sample's operands and of its norm
+    "driver",
+    "given",  # the driver of one image, and its arguments without the addresses
+    "a.data",
+    "b.data",
+    "norms",  # addresses of the first sample's operands and of its norm
 ) + Record(
-    "samples", "a.image", "b.image",  # the number of samples; bytes between the operands of two samples
-    "columns", "flags",  # the number of arguments of the driver of one image; the offset of its flags
-    "elements", "gradient_at", "scratch_at",  # elements per gradient; its offset and that of the driver's scratch
-)  # fmt: skip
+    "samples",
+    "a.image",
+    "b.image",  # the number of samples; bytes between the operands of two samples
+    "columns",
+    "flags",  # the number of arguments of the driver of one image; the offset of its flags
+    "elements",
+    "gradient_at",
+    "scratch_at",  # elements per gradient; its offset and that of the driver's scratch
+)
 _F32, _F64 = 4, 8
 
 

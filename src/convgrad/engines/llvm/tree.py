@@ -68,9 +68,13 @@ def combine_complete(
 
 
 def complete_nodes(
-    f: Function, levels: Value, numbers: tuple[Value, Value], sums: Value, step: Value | int,
+    f: Function,
+    levels: Value,
+    numbers: tuple[Value, Value],
+    sums: Value,
+    step: Value | int,
     combined: Callable[[Value, Value, Value], None],
-) -> None:  # fmt: skip
+) -> None:
     """Visit the nodes that are complete after the first of two consecutive chains, from the leaves to the root.
 
     ``combined`` is called with the node's sums, the node's number, and the sums of its parent.

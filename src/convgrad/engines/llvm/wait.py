@@ -148,10 +148,12 @@ def compiled() -> Waiting:
 # -- a region of OpenMP --
 
 REGION = (
-    addresses("kernel", "arguments", "scratch") + Record("scratch_step", "wanted")
-    + addresses("number", "system_call") + Record("gettid")
+    addresses("kernel", "arguments", "scratch")
+    + Record("scratch_step", "wanted")
+    + addresses("number", "system_call")
+    + Record("gettid")
     + Record("member")  # an output: the system's number of a thread of the team that is not the caller
-)  # fmt: skip
+)
 
 
 def region_module() -> str:

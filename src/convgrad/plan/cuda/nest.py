@@ -156,14 +156,19 @@ def _positions(problem: Problem, conv: Conv, given: Mapping[str, Strides], out: 
             for part, a, c in zip(parts, data[2:], out[2:], strict=True)
         ]
         yield Product(
-            outer=RowLoop(conv.batch, data[0], out[0]), axes=(*loops, *(RowLoop(),) * more), inner=RowLoop(),
-            columns=RowLoop(columns, by_column, out[1]), groups=conv.groups,
+            outer=RowLoop(conv.batch, data[0], out[0]),
+            axes=(*loops, *(RowLoop(),) * more),
+            inner=RowLoop(),
+            columns=RowLoop(columns, by_column, out[1]),
+            groups=conv.groups,
             group_steps=(channels * data[1], by_group, columns * out[1]),
             first=sum(part.positions.start * c for part, c in zip(parts, out[2:], strict=True)),
             extents=(*met, *(1,) * more),
             terms=_of_taps(parts, conv.kernel, channels, order, data[1:], (by_channel, *weights[2:])),
-            units=order.units, chains=order.blocks, bias_step=given["bias"][0],
-        )  # fmt: skip
+            units=order.units,
+            chains=order.blocks,
+            bias_step=given["bias"][0],
+        )
 
 
 def _of_taps(
@@ -211,10 +216,17 @@ def _weights(conv: Conv, order: SumOrder, given: Mapping[str, Strides], out: Str
         for axis, by, c in zip(conv.axes, src[2:], out[2:], strict=True)
     ]
     return Product(
-        outer=RowLoop(), axes=(*loops, *(RowLoop(),) * more), inner=RowLoop(channels, src[1], out[1]),
-        columns=RowLoop(columns, dst[1], out[0]), groups=conv.groups,
-        group_steps=(channels * src[1], columns * dst[1], columns * out[0]), first=0,
+        outer=RowLoop(),
+        axes=(*loops, *(RowLoop(),) * more),
+        inner=RowLoop(channels, src[1], out[1]),
+        columns=RowLoop(columns, dst[1], out[0]),
+        groups=conv.groups,
+        group_steps=(channels * src[1], columns * dst[1], columns * out[0]),
+        first=0,
         extents=(*(axis.src for axis in conv.axes), *(1,) * more),
-        terms=SumTerms(np.zeros_like(chain), chain, a, b, positions), units=1, chains=order.blocks,
-        repeats=order.units, repeat_steps=(src[0], dst[0]),
-    )  # fmt: skip
+        terms=SumTerms(np.zeros_like(chain), chain, a, b, positions),
+        units=1,
+        chains=order.blocks,
+        repeats=order.units,
+        repeat_steps=(src[0], dst[0]),
+    )

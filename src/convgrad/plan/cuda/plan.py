@@ -168,10 +168,13 @@ class _Planner:
         if partial:
             return StoreSpec(output="f32", along=along, width=width_of_partials(product, along), partial=True)
         return StoreSpec(
-            output=problem.output_format.name, along=along, width=width_of_c(product, along) if self.aligned else 1,
+            output=problem.output_format.name,
+            along=along,
+            width=width_of_c(product, along) if self.aligned else 1,
             bias=problem.operand_format.name if "bias" in problem.operands else "",
-            accumulate=problem.accumulate, activation=problem.activation,
-        )  # fmt: skip
+            accumulate=problem.accumulate,
+            activation=problem.activation,
+        )
 
     def _kernel(self, product: Product) -> tuple[TileSpec | SingleSpec, Leaves]:
         """Return the specification and the leaves with the least predicted time."""
@@ -184,9 +187,11 @@ class _Planner:
                 continue
             store = self._store(product, partial=len(leaves.rows) > 1)
             common: dict[str, Any] = {
-                "operands": self.problem.operand_format.name, "checked": max(product.checked, int(leaves.padded)),
-                "ones": ONES in operands.values(), "nodes": nodes,
-            }  # fmt: skip
+                "operands": self.problem.operand_format.name,
+                "checked": max(product.checked, int(leaves.padded)),
+                "ones": ONES in operands.values(),
+                "nodes": nodes,
+            }
             if _tiled(product):
                 a, b = along_of(product, ROWS), along_of(product, COLUMNS)
                 common |= {"along_a": a, "along_b": b, "store": store}

@@ -131,9 +131,21 @@ def _numbers(product: Product) -> dict[str, int]:
     for name, loop in zip(LOOPS, product.loops, strict=True):
         loops |= _LOOP.values(name, extent=loop.extent, a=loop.a, c=loop.c, step=loop.step)
     return {
-        "rows": product.rows, "columns": product.columns.extent, "column_tiles": 0,
-        "column_b": product.columns.a, "column_c": product.columns.c, "groups": product.groups,
-        "group_a": group_a, "group_b": group_b, "group_c": group_c, "first": product.first,
-        "bias_step": product.bias_step, "term_step": 0, "leaves_at": 0, "ends_at": 0, "terms_at": 0, **loops,
+        "rows": product.rows,
+        "columns": product.columns.extent,
+        "column_tiles": 0,
+        "column_b": product.columns.a,
+        "column_c": product.columns.c,
+        "groups": product.groups,
+        "group_a": group_a,
+        "group_b": group_b,
+        "group_c": group_c,
+        "first": product.first,
+        "bias_step": product.bias_step,
+        "term_step": 0,
+        "leaves_at": 0,
+        "ends_at": 0,
+        "terms_at": 0,
+        **loops,
         **{f"extent{axis}": extent for axis, extent in enumerate(product.extents)},
-    }  # fmt: skip
+    }

@@ -90,9 +90,21 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
                 if step == 2 and (view.k == 1 or (a_in_place and data != CHANNELS)):  # no k to pair
                     continue
                 yield kind(
-                    isa, *names, rows, vectors, single_vector and not b_in_place, len(view.axes), data, weights, out,
-                    a_in_place, b_in_place, step=step, masked=b_in_place and masked, stride=stride,
-                )  # fmt: skip
+                    isa,
+                    *names,
+                    rows,
+                    vectors,
+                    single_vector and not b_in_place,
+                    len(view.axes),
+                    data,
+                    weights,
+                    out,
+                    a_in_place,
+                    b_in_place,
+                    step=step,
+                    masked=b_in_place and masked,
+                    stride=stride,
+                )
 
 
 def contiguous_axes(view: ForwardNest, operand: str, output: str) -> tuple[str, str, str, int]:

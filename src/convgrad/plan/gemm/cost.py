@@ -74,9 +74,7 @@ class Model:
         return pack + (_scattered_ns(machine, spec, size) if self.transposed else machine.traffic_ns(size))
 
 
-def time_ns(
-    one: Costs, panel: int, groups: int, machine: Machine, cut: Cut, uneven: tuple[float, ...]
-) -> float:  # fmt: skip
+def time_ns(one: Costs, panel: int, groups: int, machine: Machine, cut: Cut, uneven: tuple[float, ...]) -> float:
     """Return the time of a division of the work in ns.
 
     ``panel`` is the bytes of a panel of B of one of the groups. ``uneven`` is the work of the largest group, panel and

@@ -112,14 +112,26 @@ def schedule(view: ForwardNest, plan: GemmPlan, accumulates: bool, segment: Reco
     scratch, size = _scratch(view, plan, segment, own, prod(sizes) * out_row * spec.collects)
     numbers = {
         "task_count": len(tables["tasks"]),
-        "n": view.n, "k": view.k, "channels": view.channels, "taps": view.taps,
-        "data_group": packed if plan.packed_once else view.data[0], "data_k": view.data[1],
-        "out_group": view.out[0], "out_n": view.out[1],
-        "weights_group": view.weights[0], "weights_n": view.weights[1], "weights_k": view.weights[2],
+        "n": view.n,
+        "k": view.k,
+        "channels": view.channels,
+        "taps": view.taps,
+        "data_group": packed if plan.packed_once else view.data[0],
+        "data_k": view.data[1],
+        "out_group": view.out[0],
+        "out_n": view.out[1],
+        "weights_group": view.weights[0],
+        "weights_n": view.weights[1],
+        "weights_k": view.weights[2],
         "a_k": _a_k(view, spec),
-        "bias_n": view.bias, "panels": plan.panels, "accumulate": int(accumulates),
-        **_numbering(view), **_b_steps(view, spec), **scratch, **axes,
-    }  # fmt: skip
+        "bias_n": view.bias,
+        "panels": plan.panels,
+        "accumulate": int(accumulates),
+        **_numbering(view),
+        **_b_steps(view, spec),
+        **scratch,
+        **axes,
+    }
     if spec.step == 2:
         add_condition(tables, numbers)
     if not plan.packed_once:
@@ -143,19 +155,30 @@ def _packing(view: ForwardNest, row: int) -> Table:
 
 
 def _axes(
-    view: ForwardNest, spec: GemmSpec, plan: GemmPlan, cut: Sequence[AxisBlocks],
-    reached: Sequence[tuple[Ints, Ints]], steps: Sequence[int], out_steps: Sequence[int],
-) -> tuple[Ints, Ints, dict[str, int]]:  # fmt: skip
+    view: ForwardNest,
+    spec: GemmSpec,
+    plan: GemmPlan,
+    cut: Sequence[AxisBlocks],
+    reached: Sequence[tuple[Ints, Ints]],
+    steps: Sequence[int],
+    out_steps: Sequence[int],
+) -> tuple[Ints, Ints, dict[str, int]]:
     """Return the rows of OUTPUT_BLOCK and of PART, and the values of ALONG, for all axes."""
     blocks, parts, numbers = list[Ints](), list[Ints](), dict[str, int]()
     for at, axis in enumerate(view.axes):
         begins, (first, count), part = cut[at].begins, reached[at], sum(map(len, parts))
         numbers |= ALONG.values(
-            f"axis{at}", extent=axis.extent, met=axis.met, blocks=len(begins),
-            block=sum(map(len, blocks)) * OUTPUT_BLOCK.bytes, kernel=axis.kernel, tap=axis.weights,
-            given=steps[at] if plan.packed_once else axis.data, step=steps[at],  # no task reads A in memory
+            f"axis{at}",
+            extent=axis.extent,
+            met=axis.met,
+            blocks=len(begins),
+            block=sum(map(len, blocks)) * OUTPUT_BLOCK.bytes,
+            kernel=axis.kernel,
+            tap=axis.weights,
+            given=steps[at] if plan.packed_once else axis.data,
+            step=steps[at],  # no task reads A in memory
             **STEPS.values("out", given=axis.out, step=out_steps[at]),
-        )  # fmt: skip
+        )
         unit = prod(inner.kernel for inner in view.axes[at + 1 :])
         begin = np.arange(len(begins)) * plan.output_block[at]
         outs = {"out.first": begin, "out.count": np.minimum(axis.extent - begin, plan.output_block[at])}
@@ -190,12 +213,23 @@ def _rows(parts: Parts, axis: Along, step: int, out_step: int, unit: int, spec: 
     first_bias, bias = (F32_BYTES * parts.first, F32_BYTES) if spec.bias_per_row and axis.extent > 1 else (0, 0)
     return PART.table(
         len(parts),
-        count=parts.count, out=parts.first * wrapped(out_step), out_step=parts.step * out_step,
-        met=parts.met, met_step=parts.by_position,
-        data=np.where(parts.taps > 0, parts.met * wrapped(step), 0), data_step=parts.by_position * step,
-        taps=parts.taps, tap=np.where(parts.taps > 0, parts.tap * unit, 0), tap_step=parts.tap_step * unit,
-        tap_data=parts.by_tap * step, first_bias=first_bias, bias=bias, mr=mr, tiles=many, waste=waste,
-    )  # fmt: skip
+        count=parts.count,
+        out=parts.first * wrapped(out_step),
+        out_step=parts.step * out_step,
+        met=parts.met,
+        met_step=parts.by_position,
+        data=np.where(parts.taps > 0, parts.met * wrapped(step), 0),
+        data_step=parts.by_position * step,
+        taps=parts.taps,
+        tap=np.where(parts.taps > 0, parts.tap * unit, 0),
+        tap_step=parts.tap_step * unit,
+        tap_data=parts.by_tap * step,
+        first_bias=first_bias,
+        bias=bias,
+        mr=mr,
+        tiles=many,
+        waste=waste,
+    )
 
 
 def _work(cut: AxisBlocks) -> Ints:
@@ -255,9 +289,11 @@ def _numbering(view: ForwardNest) -> dict[str, int]:
     else:
         step, share = order.blocks_a_line, order.lines_a_block
     return {
-        "tap_chains": order.blocks_a_line, "number_step": step, "number_share": share,
+        "tap_chains": order.blocks_a_line,
+        "number_step": step,
+        "number_share": share,
         "levels": levels(view),
-    }  # fmt: skip
+    }
 
 
 def _a_k(view: ForwardNest, spec: GemmSpec) -> int:
@@ -280,15 +316,16 @@ def _b_steps(view: ForwardNest, spec: GemmSpec) -> dict[str, int]:
         panel = spec.width * n
         return {"b_tap": view.tap_step or 0, "b_k": k, "panel_bytes": panel, "weights_panel": panel}
     return {
-        "b_tap": spec.tap_bytes(view.k), "b_k": spec.pitch * F32_BYTES // spec.step,
+        "b_tap": spec.tap_bytes(view.k),
+        "b_k": spec.pitch * F32_BYTES // spec.step,
         "panel_bytes": panel_bytes(view, spec),
         "weights_panel": spec.panel_step(group, n),
-    }  # fmt: skip
+    }
 
 
 def _scratch(
     view: ForwardNest, plan: GemmPlan, segment: Record, data_bytes: int, out_bytes: int
-) -> tuple[dict[str, int], int]:  # fmt: skip
+) -> tuple[dict[str, int], int]:
     """Return the offsets of a task's arrays in scratch, the arguments for passes, and the bytes of scratch."""
     spec, order = plan.spec, view.order
     segments = prod(axis.parts.max_taps for axis in view.axes) * order.blocks_a_line + 1

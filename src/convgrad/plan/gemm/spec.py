@@ -47,9 +47,20 @@ class GemmSpec:
     def packing(self) -> GemmSpec:
         """The specification of the driver that packs all of A. Kernels that pack the same operand share the driver."""
         return GemmSpec(
-            self.isa, self.operand, F32.name, 1, 1, False, self.axes, self.data, STRIDED, STRIDED, False,
-            step=self.step, stride=self.stride,
-        )  # fmt: skip
+            self.isa,
+            self.operand,
+            F32.name,
+            1,
+            1,
+            False,
+            self.axes,
+            self.data,
+            STRIDED,
+            STRIDED,
+            False,
+            step=self.step,
+            stride=self.stride,
+        )
 
     @property
     def overlaps(self) -> bool:

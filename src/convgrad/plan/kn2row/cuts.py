@@ -33,7 +33,7 @@ def cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) ->
 
 def _lines_at_once(
     view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int, rooms: int
-) -> tuple[tuple[int, ...], int]:  # fmt: skip
+) -> tuple[tuple[int, ...], int]:
     """Return the size of output blocks along lines and each inner axis, and the input positions packed at a time.
 
     As many lines as fit in the cache's room for tap sums are computed together. If one line needs more than ``rooms``

@@ -76,23 +76,31 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
     chain_count = view.order.blocks_a_line
     segments = [
         {
-            "data": gemm.position_bytes(first), "weights": gemm.position_bytes(first) * gemm.width,
+            "data": gemm.position_bytes(first),
+            "weights": gemm.position_bytes(first) * gemm.width,
             "count": gemm.filled(min(BLOCK_TERMS, view.k - first)),
         }
         for first in range(0, chain_count * BLOCK_TERMS, BLOCK_TERMS)
-    ]  # fmt: skip
+    ]
     chains = [{"number": at, "segments": 1, "segment": at * SEGMENT.bytes} for at in range(chain_count)]
     count = output_block_count(view, spec, plan.output_block)
     tasks = [{"output_block": first, "output_blocks": end - first} for first, end in evenly(count, *plan.parts)]
     tables: dict[str, Table] = {
-        "tasks": TASK.rows(tasks), "output_blocks": OUTPUT_BLOCK.rows(output_blocks), "parts": np.concatenate(parts),
-        "last_blocks": LAST_BLOCK.rows(last_blocks), "phases": PHASE.rows(phases), "segments": SEGMENT.rows(segments),
+        "tasks": TASK.rows(tasks),
+        "output_blocks": OUTPUT_BLOCK.rows(output_blocks),
+        "parts": np.concatenate(parts),
+        "last_blocks": LAST_BLOCK.rows(last_blocks),
+        "phases": PHASE.rows(phases),
+        "segments": SEGMENT.rows(segments),
         "chains": CHAIN.rows([*chains, {"number": -1, "segments": 0, "segment": 0}]),
-    }  # fmt: skip
+    }
     numbers = _numbers(view, plan, last_blocks)
     numbers |= {
-        "task_count": len(tasks), "phase_count": len(last.phases), "chain_count": chain_count, "adds": int(accumulates),
-    }  # fmt: skip
+        "task_count": len(tasks),
+        "phase_count": len(last.phases),
+        "chain_count": chain_count,
+        "adds": int(accumulates),
+    }
     if gemm.step == 2:
         add_condition(tables, numbers)
     return Schedule(tables, numbers, numbers.pop("scratch"))
@@ -108,10 +116,16 @@ def _parts(view: ForwardNest, at: int, parts: Parts, starts: Ints) -> Ints:
     out, unit = view.axes[at].out, _unit(view, at)
     return PART.table(
         len(parts),
-        count=parts.count, out=parts.first * wrapped(out), out_step=parts.step * out, met=parts.met - starts,
-        met_step=parts.by_position, taps=parts.taps, tap=parts.tap * unit, tap_step=parts.tap_step * unit,
+        count=parts.count,
+        out=parts.first * wrapped(out),
+        out_step=parts.step * out,
+        met=parts.met - starts,
+        met_step=parts.by_position,
+        taps=parts.taps,
+        tap=parts.tap * unit,
+        tap_step=parts.tap_step * unit,
         tap_met=parts.by_tap,
-    )  # fmt: skip
+    )
 
 
 def _last_blocks(last: Along, across: int, unit: int) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
@@ -121,19 +135,30 @@ def _last_blocks(last: Along, across: int, unit: int) -> tuple[list[dict[str, in
     for begin, met in zip(range(0, last.extent, across), reached(last, across), strict=True):
         count = min(across, last.extent - begin)
         each = -(-count // stride)
-        blocks.append({
-            "phase": len(phases) * PHASE.bytes, "first": met.start, "count": len(met), "out": begin * last.out,
-            "outputs": count, "across": each,
-        })  # fmt: skip
+        blocks.append(
+            {
+                "phase": len(phases) * PHASE.bytes,
+                "first": met.start,
+                "count": len(met),
+                "out": begin * last.out,
+                "outputs": count,
+                "across": each,
+            }
+        )
         for phase in last.phases:
             first = phase.met + begin // stride * phase.by_position - met.start
             existing = _touching(first, phase.by_tap, len(phase.taps), each, len(met))
             taps = phase.taps[existing.start : existing.stop] if existing else range(0)
             low = first + existing.start * phase.by_tap if existing else 0
-            phases.append({
-                "met": low, "taps": len(taps), "tap": taps.start * unit, "tap_step": taps.step * unit,
-                "tap_met": phase.by_tap,
-            })  # fmt: skip
+            phases.append(
+                {
+                    "met": low,
+                    "taps": len(taps),
+                    "tap": taps.start * unit,
+                    "tap_step": taps.step * unit,
+                    "tap_met": phase.by_tap,
+                }
+            )
     return blocks, phases
 
 
@@ -167,33 +192,59 @@ def _numbers(view: ForwardNest, plan: Kn2rowPlan, last_blocks: Sequence[Mapping[
     row_bytes = gemm.position_step(view.k)
     panel = gemm.width * gemm.position_bytes(view.k) + LINE_BYTES * (gemm.step == 2)  # with its minimum exponent
     sizes = {
-        "packed_at": 8, "done_at": 8, "no_bias_at": 4,
+        "packed_at": 8,
+        "done_at": 8,
+        "no_bias_at": 4,
         "bias_at": view.n * F32_BYTES,
         "sums_at": levels * gemm.tile_bytes,
         "a_at": rows * row_bytes,
         "b_at": -(-plan.cache_block // gemm.width) * panel,
         "outer_at": prod(axis.kernel for axis in view.axes[:-1]) * OUTER.bytes,
-        "entries_at": view.taps * ENTRY.bytes, "nodes_at": (view.taps + 1) * NODE.bytes,
+        "entries_at": view.taps * ENTRY.bytes,
+        "nodes_at": (view.taps + 1) * NODE.bytes,
         "streams_at": streams * across * F32_BYTES,
         "ordered_at": (streams * across + gemm.isa.lanes) * F32_BYTES,
         "tap_sums_at": rows * pitch + 2 * beside,
-    }  # fmt: skip
+    }
     if gemm.step == 2:
         sizes["min_at"] = LINE_BYTES
     found, size = placed(sizes)
     found["tap_sums_at"] += -(-beside // LINE_BYTES) * LINE_BYTES
     _, by_result, by_term = view.weights
     numbers = {
-        **found, "scratch": size + 4 * LINE_BYTES,
-        "n": view.n, "k": view.k, "channels": view.channels, "taps": 1, "levels": levels,
-        "weights_group": by_result, "weights_n": last.data, "weights_k": view.data[1], "data_k": by_term,
-        "a_k": F32_BYTES // gemm.step, "b_k": gemm.width * F32_BYTES // gemm.step, "panel_bytes": panel,
-        "out_n": view.out[1], "bias_n": view.bias, "accumulate": 0,
-        "axis0.kernel": 1, "axis0.tap": 0, "axis0.given": tap_lines(view)[-1][1], "axis0.step": row_bytes,
-        "row_count": rows, "row_bytes": row_bytes, "height": height, "micro_tiles": many, "a_block": plan.block,
-        "cache_block": plan.cache_block, "lines": lines, "tap_bytes_out": pitch, "result_bytes": pitch * view.taps,
-        "stream_bytes": across * F32_BYTES, "out_step": last.out,
-    }  # fmt: skip
+        **found,
+        "scratch": size + 4 * LINE_BYTES,
+        "n": view.n,
+        "k": view.k,
+        "channels": view.channels,
+        "taps": 1,
+        "levels": levels,
+        "weights_group": by_result,
+        "weights_n": last.data,
+        "weights_k": view.data[1],
+        "data_k": by_term,
+        "a_k": F32_BYTES // gemm.step,
+        "b_k": gemm.width * F32_BYTES // gemm.step,
+        "panel_bytes": panel,
+        "out_n": view.out[1],
+        "bias_n": view.bias,
+        "accumulate": 0,
+        "axis0.kernel": 1,
+        "axis0.tap": 0,
+        "axis0.given": tap_lines(view)[-1][1],
+        "axis0.step": row_bytes,
+        "row_count": rows,
+        "row_bytes": row_bytes,
+        "height": height,
+        "micro_tiles": many,
+        "a_block": plan.block,
+        "cache_block": plan.cache_block,
+        "lines": lines,
+        "tap_bytes_out": pitch,
+        "result_bytes": pitch * view.taps,
+        "stream_bytes": across * F32_BYTES,
+        "out_step": last.out,
+    }
     of_k = 0
     if gemm.weights != CHANNELS_OUT:
         of_k = -(-gemm.width * last.data // (many * view.k) // LINE_BYTES) * LINE_BYTES

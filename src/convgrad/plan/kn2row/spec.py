@@ -138,9 +138,19 @@ def _spec(problem: Problem, view: ForwardNest, isa: Isa, max_rows: int, vectors:
     else:
         out = SPATIAL if last.out == stored else STRIDED
     product = TransposedGemmSpec(
-        isa, operand.name, F32.name, mr, vectors, vectors > 1, 1, weights, data, CHANNELS, False,
+        isa,
+        operand.name,
+        F32.name,
+        mr,
+        vectors,
+        vectors > 1,
+        1,
+        weights,
+        data,
+        CHANNELS,
+        False,
         step=step,
-    )  # fmt: skip
+    )
     return Kn2rowSpec(product, output.name, len(view.axes), line_axis(view), out)
 
 

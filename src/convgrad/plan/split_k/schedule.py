@@ -80,10 +80,12 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
     made = tasks(panels, plan.parts, list(map(len, cache_blocks)), leaves * spec.tile_bytes)
     by_operand = [_operand_numbers(nest, plan, operand, image) for operand in operands]
     scratch, scratch_bytes = _scratch(
-        spec, made.panels, [each["panel"] for each in by_operand],
+        spec,
+        made.panels,
+        [each["panel"] for each in by_operand],
         levels + depthwise,  # the depthwise kernel has the sums of a chain in scratch too
         max(map(len, cache_blocks)) > 1 or depthwise,
-    )  # fmt: skip
+    )
     left, right = margins(nest, spec)
     tables: dict[str, Table] = {
         "tasks": made.table,
@@ -101,15 +103,20 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
         **{f"{name}.{word}": each[word] for name, each in zip(OPERANDS, by_operand, strict=True) for word in each},
         **scratch,
         "task_count": len(made.table),
-        "groups": conv.groups, "out_group": per_group(nest)["dst"] * nest.weights_strides[0],
+        "groups": conv.groups,
+        "out_group": per_group(nest)["dst"] * nest.weights_strides[0],
         "tap_step": src.step * conv.axes[-1].dilation,
-        "left": left * spec.k_bytes(src.operand), "right": right * spec.k_bytes(src.operand),
+        "left": left * spec.k_bytes(src.operand),
+        "right": right * spec.k_bytes(src.operand),
         "swapped": int((a.tensor == "src") != spec.a.moves),
         "a_next": _next_cache_block(image.packed[a.tensor], a.image * plan.images_a_cache_block),
-        "image_parts": len(cache_blocks), "leaves": leaves, "levels": levels, "leaf_levels": tree.levels_of(leaves),
+        "image_parts": len(cache_blocks),
+        "leaves": leaves,
+        "levels": levels,
+        "leaf_levels": tree.levels_of(leaves),
         "taps_contiguous": int(contiguous(taps["outs"], FORMATS[spec.output].dtype.itemsize)),
         "accumulate": int(accumulate),
-    }  # fmt: skip
+    }
     if spec.step == 2:
         add_condition(tables, numbers)
     frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
@@ -137,15 +144,22 @@ def _operand_numbers(nest: WeightsNest, plan: SplitKPlan, one: OperandStrides, i
     if plan.spec.groups_in_lanes:
         panel = (-(-panel // LINE_BYTES) | 1) * LINE_BYTES
     return {
-        "image": one.image, "group": one.group, "channel": one.channel, "k": one.k, "channels": one.channels,
-        "panel": 0 if in_place else panel, "read_image": one.image if in_place else packed,
-        "read_k": one.step * one.stride, "prefetch": _prefetch(nest, plan.spec, one), "out": one.out,
-    }  # fmt: skip
+        "image": one.image,
+        "group": one.group,
+        "channel": one.channel,
+        "k": one.k,
+        "channels": one.channels,
+        "panel": 0 if in_place else panel,
+        "read_image": one.image if in_place else packed,
+        "read_k": one.step * one.stride,
+        "prefetch": _prefetch(nest, plan.spec, one),
+        "out": one.out,
+    }
 
 
 def _scratch(
     spec: SplitKSpec, panels: Sequence[int], panel_bytes: Sequence[int], levels: int, all_panels: bool
-) -> tuple[dict[str, int], int]:  # fmt: skip
+) -> tuple[dict[str, int], int]:
     """Return the offsets of A, B and the sums in scratch, and the bytes of scratch.
 
     ``panels`` is the size of the largest task in panels of groups, of A and of B, and in micro-tiles of taps. Scratch
@@ -158,8 +172,12 @@ def _scratch(
     sums_at, sums_step = a_bytes + b_bytes, levels * spec.tile_bytes
     size = sums_at + tiles * levels * spec.tile_bytes
     numbers = {
-        "a.at": 0, "b.at": a_bytes, "sums_at": sums_at, "sums_step": sums_step, "panel_sums": sums_step * all_panels,
-    }  # fmt: skip
+        "a.at": 0,
+        "b.at": a_bytes,
+        "sums_at": sums_at,
+        "sums_step": sums_step,
+        "panel_sums": sums_step * all_panels,
+    }
     return numbers, size + (LINE_BYTES if spec.body == DEPTHWISE else 0)  # stores read past the last sums
 
 
@@ -199,11 +217,15 @@ def _cache_blocks(part: tuple[int, int], nest: WeightsNest, image: ImageTables, 
     many = nest.chains > 1  # otherwise a chain sums whole images
     (a, a_count), (b, b_count) = (_spans(image.packed[tensor]) for tensor in plan.operands)
     columns: dict[str, Ints] = {
-        "image": first, "images": taken,
+        "image": first,
+        "images": taken,
         "chains": ends - begins if many else -(-taken // nest.images_a_chain),
         "chain": first * nest.chains + begins if many else first // nest.images_a_chain,
-        "a.first": a, "a.count": a_count, "b.first": b, "b.count": b_count,
-    }  # fmt: skip
+        "a.first": a,
+        "a.count": a_count,
+        "b.first": b,
+        "b.count": b_count,
+    }
     shape = (first.size, begins.size)
     last = np.zeros(first.size * begins.size, np.int64)
     last[-1] = stores
@@ -248,13 +270,22 @@ def tasks(panels: Sequence[int], into: Parts, cache_blocks: Sequence[int], leaf_
     sums_at = np.cumsum([first, *(prod(each) * sums_step for each in sizes)]).tolist()
     table = TASK.rows(
         {
-            "group": group, "groups": groups, "a.first": a, "a.count": a_count, "b.first": b, "b.count": b_count,
-            "tap": tap, "taps": taps, "cache_block": begin, "cache_blocks": end - begin,
-            "part": part, "partial_sums": sums_at[part],
+            "group": group,
+            "groups": groups,
+            "a.first": a,
+            "a.count": a_count,
+            "b.first": b,
+            "b.count": b_count,
+            "tap": tap,
+            "taps": taps,
+            "cache_block": begin,
+            "cache_blocks": end - begin,
+            "part": part,
+            "partial_sums": sums_at[part],
         }
         for begin, end in pairwise(np.cumsum([0, *cache_blocks]).tolist())
         for part, (((group, _), (a, _), (b, _), (tap, _)), (groups, a_count, b_count, taps)) in enumerate(
             zip(weights, sizes, strict=True)
         )
-    )  # fmt: skip
+    )
     return Tasks(table, list(map(max, zip(*sizes, strict=True))), sums_at[-1], counters)

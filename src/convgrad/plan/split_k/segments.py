@@ -154,9 +154,13 @@ class ImageTables:
 
 
 def image_tables(
-    nest: WeightsNest, segments: Segments, chains_a_cache_block: int, spec: SplitKSpec,
-    operands: tuple[OperandStrides, OperandStrides], indirection: Indirection,
-) -> ImageTables:  # fmt: skip
+    nest: WeightsNest,
+    segments: Segments,
+    chains_a_cache_block: int,
+    spec: SplitKSpec,
+    operands: tuple[OperandStrides, OperandStrides],
+    indirection: Indirection,
+) -> ImageTables:
     """Return the tables of an image. A cache block has ``chains_a_cache_block`` chains, or all chains if this is 0."""
     image = _Image(nest, segments, spec, {one.tensor: one for one in operands}, indirection)
     step = chains_a_cache_block or nest.chains

@@ -195,10 +195,20 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Gro
         remainder = view.groups % groups * view.n
         for rows in _heights(isa, stencil, vectors, step):
             spec = GroupedStencilSpec(
-                isa, *names, rows, vectors, vectors > 1 and 0 < remainder <= isa.lanes, len(view.axes), data,
-                STRIDED if stencil.strided_groups else weights, out, data == CHANNELS, shape=stencil, step=step,
+                isa,
+                *names,
+                rows,
+                vectors,
+                vectors > 1 and 0 < remainder <= isa.lanes,
+                len(view.axes),
+                data,
+                STRIDED if stencil.strided_groups else weights,
+                out,
+                data == CHANNELS,
+                shape=stencil,
+                step=step,
                 stride=stride,
-            )  # fmt: skip
+            )
             yield spec, (OPERAND[problem.solves_for], "weights")
 
 
@@ -237,10 +247,17 @@ def _stencil(view: ForwardNest, isa: Isa, groups: int, vectors: int, parts: Part
     sizes = {min(n, taps) for n in counts} | {n % taps for n in counts if n > taps} | ({1} if in_chains else set())
     of_group, of_result, _ = view.weights
     stencil = StencilShape(
-        view.n, view.k, groups, parts.by_position // unit, parts.by_tap // unit, parts.tap_step,
-        tuple(sorted(sizes - {0}, reverse=True)), guarded=in_chains or max(counts) > taps,
-        strided_groups=view.n > 1 and of_group != view.n * of_result, masked=False,
-    )  # fmt: skip
+        view.n,
+        view.k,
+        groups,
+        parts.by_position // unit,
+        parts.by_tap // unit,
+        parts.tap_step,
+        tuple(sorted(sizes - {0}, reverse=True)),
+        guarded=in_chains or max(counts) > taps,
+        strided_groups=view.n > 1 and of_group != view.n * of_result,
+        masked=False,
+    )
     met = [stencil.reads(isa.lanes, v, step)[-1] for v in range(vectors)]
     over = any(first + count * step > groups * view.k for first, count in met)
     remainder = view.groups % groups * view.n

@@ -76,7 +76,7 @@ class Footprint(NamedTuple):
         """Return the first positions of the loads of a row of a micro-tile, ascending. Each fills ``apart`` vectors."""
         offsets = {
             taps.offset(v * lanes, tap) for taps in self.last for tap in range(taps.number) for v in range(vectors)
-        }  # fmt: skip
+        }
         return sorted({offset - offset % self.apart for offset in offsets})
 
 

@@ -49,27 +49,45 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
         parts = axis.phases if at >= len(view.axes) - 2 else axis.parts
         first = len(rows) * PART.bytes
         numbers |= ALONG.values(
-            f"axis{at}", kernel=axis.kernel, tap=axis.weights, first=first, count=len(parts), met=axis.met,
+            f"axis{at}",
+            kernel=axis.kernel,
+            tap=axis.weights,
+            first=first,
+            count=len(parts),
+            met=axis.met,
             given=axis.data,
-        )  # fmt: skip
+        )
         tap_bytes = prod(inner.kernel for inner in view.axes[at + 1 :]) * plan.spec.tap_bytes
         rows.extend(_part(axis, part, tap_bytes) for part in parts)
     tasks = [{"group": first, "groups": end - first} for first, end in evenly(view.groups, *plan.parts)]
     groups = max(task["groups"] for task in tasks)
     result_bytes = view.taps * plan.spec.tap_bytes
-    offsets, size = placed({
-        "b_at": groups * view.n * result_bytes, "bias_at": groups * view.n * F32_BYTES, "min_at": 2 * LINE_BYTES,
-    })  # fmt: skip
+    offsets, size = placed(
+        {
+            "b_at": groups * view.n * result_bytes,
+            "bias_at": groups * view.n * F32_BYTES,
+            "min_at": 2 * LINE_BYTES,
+        }
+    )
     of_group, of_result, of_k = view.weights
     numbers |= {
         **offsets,
-        "task_count": len(tasks), "n": view.n, "k": view.k,
-        "result_bytes": result_bytes, "data_group": view.data[0], "data_k": view.data[1],
-        "out_group": view.out[0], "out_n": view.out[1],
-        "weights_group": of_group, "weights_n": of_result, "weights_k": of_k, "bias_n": view.bias,
-        "accumulate": int(accumulates), "extent": last.extent,
+        "task_count": len(tasks),
+        "n": view.n,
+        "k": view.k,
+        "result_bytes": result_bytes,
+        "data_group": view.data[0],
+        "data_k": view.data[1],
+        "out_group": view.out[0],
+        "out_n": view.out[1],
+        "weights_group": of_group,
+        "weights_n": of_result,
+        "weights_k": of_k,
+        "bias_n": view.bias,
+        "accumulate": int(accumulates),
+        "extent": last.extent,
         "prefetched_line": lines.data if lines.data == last.data * last.met <= PREFETCH_MAX_LINE_BYTES else 0,
-    }  # fmt: skip
+    }
     tables: dict[str, Table] = {"tasks": TASK.rows(tasks), "parts": PART.rows(rows)}
     if plan.spec.step == 2:
         add_condition(tables, numbers)
@@ -80,8 +98,14 @@ def _part(axis: Along, part: AxisPart, tap_bytes: int) -> dict[str, int]:
     """Return a row of PART for a part of an axis, whose taps are ``tap_bytes`` apart in packed weights."""
     met = part.met if part.taps else 0
     return {
-        "count": len(part.positions), "out": part.positions.start * axis.out,
-        "out_step": part.positions.step * axis.out, "data": met * axis.data, "data_step": part.by_position * axis.data,
-        "met": met, "taps": len(part.taps), "tap": part.taps.start * tap_bytes,
-        "tap_step": part.taps.step * tap_bytes, "tap_data": part.by_tap * axis.data,
-    }  # fmt: skip
+        "count": len(part.positions),
+        "out": part.positions.start * axis.out,
+        "out_step": part.positions.step * axis.out,
+        "data": met * axis.data,
+        "data_step": part.by_position * axis.data,
+        "met": met,
+        "taps": len(part.taps),
+        "tap": part.taps.start * tap_bytes,
+        "tap_step": part.taps.step * tap_bytes,
+        "tap_data": part.by_tap * axis.data,
+    }

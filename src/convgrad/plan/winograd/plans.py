@@ -172,14 +172,29 @@ def plan_positions(problem: Problem, machine: Machine, threads: int) -> Position
     blocks_ms = count * (sums_ms + (sizes[second] + sizes["sums"]) / rate) / threads
     each, every = (rows, all_rows) if own else (results, conv.dst_channels)
     return PositionsPlan(
-        strategy="tiles", spec=None, operands=(MET[problem.solves_for], "weights"), threads=threads,
-        rounding_depth=height_of(problem), time_ms=problem.geometry.groups * (points_ms + blocks_ms),
-        algorithm=problem.algorithm, transforms=algorithm, slices=slices,
-        tiles=rows * across, shared=shared, shared_bytes=shared_bytes,
-        by_rows=bool(own), each=each, every=every, all_rows=all_rows, results=results,
+        strategy="tiles",
+        spec=None,
+        operands=(MET[problem.solves_for], "weights"),
+        threads=threads,
+        rounding_depth=height_of(problem),
+        time_ms=problem.geometry.groups * (points_ms + blocks_ms),
+        algorithm=problem.algorithm,
+        transforms=algorithm,
+        slices=slices,
+        tiles=rows * across,
+        shared=shared,
+        shared_bytes=shared_bytes,
+        by_rows=bool(own),
+        each=each,
+        every=every,
+        all_rows=all_rows,
+        results=results,
         own_bytes=sizes[second] + sizes["sums"],
-        block_bytes=sizes[second], sums_bytes=sizes["sums"], points_ms=points_ms, blocks_ms=blocks_ms,
-    )  # fmt: skip
+        block_bytes=sizes[second],
+        sums_bytes=sizes["sums"],
+        points_ms=points_ms,
+        blocks_ms=blocks_ms,
+    )
 
 
 def _rows(conv: Conv, algorithm: Algorithm, machine: Machine, threads: int) -> int:
@@ -263,19 +278,35 @@ def plan_weights(problem: Problem, machine: Machine, threads: int) -> WeightsPla
     values = turns.units * algorithm.points * conv.src_channels * conv.dst_channels
     weights = values * constants.TRANSFORM_ADDS / machine.fma_per_ns / threads / 1e6
     return WeightsPlan(
-        strategy="tiles", spec=None, operands=("src", "dst"), threads=threads, rounding_depth=height_of(problem),
-        time_ms=problem.geometry.groups * (time + weights), algorithm=problem.algorithm, transforms=algorithm,
-        slices=slices, tiles=tiles,
-        shared=shared, shared_bytes=shared_bytes, own_bytes=stored * (src + dst) + (0 if several else sums),
-        block=block, turns=turns, down=down, across=across, parts=parts,
-        src_bytes=src, dst_bytes=dst, sums_bytes=sums,
-        units_ms=time, weights_ms=weights,
-    )  # fmt: skip
+        strategy="tiles",
+        spec=None,
+        operands=("src", "dst"),
+        threads=threads,
+        rounding_depth=height_of(problem),
+        time_ms=problem.geometry.groups * (time + weights),
+        algorithm=problem.algorithm,
+        transforms=algorithm,
+        slices=slices,
+        tiles=tiles,
+        shared=shared,
+        shared_bytes=shared_bytes,
+        own_bytes=stored * (src + dst) + (0 if several else sums),
+        block=block,
+        turns=turns,
+        down=down,
+        across=across,
+        parts=parts,
+        src_bytes=src,
+        dst_bytes=dst,
+        sums_bytes=sums,
+        units_ms=time,
+        weights_ms=weights,
+    )
 
 
 def _timed(
     slices: Slices, algorithm: Algorithm, turns: Turns, machine: Machine, threads: int
-) -> Iterator[tuple[float, int, int]]:  # fmt: skip
+) -> Iterator[tuple[float, int, int]]:
     """Yield the time of all tasks in ms, and the numbers of src and dst channels of a task.
 
     If tasks are small, several tasks transform the same channels. Large tasks exceed the second cache.

@@ -215,7 +215,7 @@ def in_slices(conv: Conv) -> Conv:
     directly, rows, columns = aligned(conv)
     return replace(
         conv, batch=conv.batch * directly.dst, src_channels=directly.kernel * conv.src_channels, axes=(rows, columns)
-    )  # fmt: skip
+    )
 
 
 def aligned(conv: Conv) -> tuple[Axis, Axis, Axis]:
@@ -257,7 +257,7 @@ def of_group(conv: Conv) -> Conv:
     """Return the convolution of one group of channels. Groups are computed separately."""
     return replace(
         conv, groups=1, src_channels=conv.src_channels // conv.groups, dst_channels=conv.dst_channels // conv.groups
-    )  # fmt: skip
+    )
 
 
 def why_not(conv: Conv) -> str:

@@ -178,9 +178,11 @@ def points(
 
 
 def back(
-    sums: Sequence[NDArray[AnyFloat]], sides: tuple[int, int], transform: Transforms,
+    sums: Sequence[NDArray[AnyFloat]],
+    sides: tuple[int, int],
+    transform: Transforms,
     arithmetic: Arithmetic[NDArray[AnyFloat]],
-) -> Values[AnyFloat]:  # fmt: skip
+) -> Values[AnyFloat]:
     """Return the results [row][column] before their division, from the sums of all points.
 
     Columns are transformed back first.

@@ -269,9 +269,12 @@ def _same(a: Arithmetic[Any], values: Sequence[Any]) -> list[Any]:
 def _six(tile: int, taps: int, tile_at: Transform, taps_at: Transform, kappas: tuple[float, float]) -> Filtering:
     """Return the filtering at six points. ``kappas`` are those of weight gradients and of other passes."""
     return Filtering(
-        tile, taps, 15,
-        Way(_met_six, tile_at, _from_six(taps), kappas[0]), Way(_met_six, taps_at, _from_six(tile), kappas[1]),
-    )  # fmt: skip
+        tile,
+        taps,
+        15,
+        Way(_met_six, tile_at, _from_six(taps), kappas[0]),
+        Way(_met_six, taps_at, _from_six(tile), kappas[1]),
+    )
 
 
 ONE = Filtering(1, 1, 1, Way(_same, _same, _same, 1.0), Way(_same, _same, _same, 1.0))  # of an axis with one tap
@@ -280,8 +283,11 @@ FILTERINGS: Mapping[tuple[int, int], Filtering] = {
     for each in (
         ONE,
         Filtering(
-            2, 3, 2,
-            Way(_met_two, _pair_at_four, _to_three, 3.4143), Way(_met_two, _three_at_four, _to_two, 3.0593),
+            2,
+            3,
+            2,
+            Way(_met_two, _pair_at_four, _to_three, 3.4143),
+            Way(_met_two, _three_at_four, _to_two, 3.0593),
         ),
         _six(4, 3, _four_at_six, _three_at_six, (10.0431, 9.3179)),
         _six(2, 5, _pair_at_six, _five_at_six, (12.9732, 10.3201)),
@@ -289,4 +295,4 @@ FILTERINGS: Mapping[tuple[int, int], Filtering] = {
         Filtering(3, 3, 6, None, Way(_met_five, _without(_three_at_six, 4), _to_three_of_five, 9.3711)),
         Filtering(1, 5, 6, None, Way(_met_five, _without(_five_at_six, 4), _to_one_of_five, 10.024)),
     )
-}  # fmt: skip
+}

@@ -114,10 +114,12 @@ def _transformed(
     """Yield |U|, |B||d|, |V| and |G||g| of each point. |U| and |V| are increased by their float64 rounding errors."""
     (met_by, other_by, _), (met, other) = transforms(problem), tiled(problem, given)
     for u, d, v, e in zip(
-        points(met, met_by, InF64()), _sized(met, met_by),
-        points(other, other_by, InF64()), _sized(other, other_by),
+        points(met, met_by, InF64()),
+        _sized(met, met_by),
+        points(other, other_by, InF64()),
+        _sized(other, other_by),
         strict=True,
-    ):  # fmt: skip
+    ):
         yield np.abs(u) + _OWN * d, d, np.abs(v) + _OWN * e, e
 
 

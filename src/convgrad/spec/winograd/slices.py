@@ -29,14 +29,16 @@ def problem_in_slices(problem: Problem) -> Problem:
     if problem.solves_for == "weights":
         return replace(problem, geometry=in_slices(conv), algorithm=name)
     return replace(
-        problem, geometry=in_slices(conv), algorithm=name, solves_for="dst", output="dst",
+        problem,
+        geometry=in_slices(conv),
+        algorithm=name,
+        solves_for="dst",
+        output="dst",
         operands=("src", "weights", *problem.operands[2:]),
-    )  # fmt: skip
+    )
 
 
-def arrays_in_slices(
-    problem: Problem, given: Mapping[Tensor, NDArray[AnyFloat]]
-) -> dict[Tensor, NDArray[AnyFloat]]:  # fmt: skip
+def arrays_in_slices(problem: Problem, given: Mapping[Tensor, NDArray[AnyFloat]]) -> dict[Tensor, NDArray[AnyFloat]]:
     """Return the operands of the slices, from those of the problem."""
     conv = _conv(problem)
     met = _gathered(_aligned(conv, given[MET[problem.solves_for]]), aligned(conv)[0])

@@ -22,9 +22,13 @@ def along(a: Named, spec: Any) -> list[Named]:
 
 
 def each_tap(
-    f: Function, parts: Sequence[Named], state: dict[str, Value], body: Callable[..., dict[str, Value]],
-    tap: Value | None = None, data: Value | None = None,
-) -> dict[str, Value]:  # fmt: skip
+    f: Function,
+    parts: Sequence[Named],
+    state: dict[str, Value],
+    body: Callable[..., dict[str, Value]],
+    tap: Value | None = None,
+    data: Value | None = None,
+) -> dict[str, Value]:
     """Visit the taps of one part per axis, row-major, and return the last state.
 
     ``body`` takes a tap's number, its offset in the data, and the state, and returns the new state.

@@ -25,10 +25,25 @@ from convgrad.plan.gemm.spec import GemmSpec
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 
 PARAMETERS = {
-    "arguments": "ptr", "sums": "ptr", "segments": "ptr", "chains": "ptr", "count": "i64", "data": "ptr",
-    "weights": "ptr", "out": "ptr", "bias": "ptr", "row_step": "i64", "out_step": "i64", "next": "ptr", "rate": "i64",
-    "left": "i64", "skip": "i64", "bias_step": "i64", "begins": "i1", "ends": "i1",
-}  # fmt: skip
+    "arguments": "ptr",
+    "sums": "ptr",
+    "segments": "ptr",
+    "chains": "ptr",
+    "count": "i64",
+    "data": "ptr",
+    "weights": "ptr",
+    "out": "ptr",
+    "bias": "ptr",
+    "row_step": "i64",
+    "out_step": "i64",
+    "next": "ptr",
+    "rate": "i64",
+    "left": "i64",
+    "skip": "i64",
+    "bias_step": "i64",
+    "begins": "i1",
+    "ends": "i1",
+}
 
 
 def tile(module: Module, spec: GemmSpec, rows: int, vectors: int, prefetches_panels: bool = False) -> None:
@@ -251,10 +266,12 @@ class MicroTile:
                 self.from_memory(f.sums)
         with f.otherwise():
             with f.when(plain & f.compare("eq", a.levels, 1)):
-                self.from_registers([
-                    f.add(f.load(self.kind, f.sums, place), value)
-                    for value, place in zip(sums, self.offsets, strict=True)
-                ])  # fmt: skip
+                self.from_registers(
+                    [
+                        f.add(f.load(self.kind, f.sums, place), value)
+                        for value, place in zip(sums, self.offsets, strict=True)
+                    ]
+                )
             with f.otherwise():
                 self.push(sums, last)
                 self.from_memory(f.at(f.sums, (a.levels - 1) * self.spec.tile_bytes))
@@ -310,17 +327,33 @@ def store_panel(module: Module, spec: GemmSpec) -> None:
     the output. Biases per row are ``bias_step`` bytes apart. A missing bias is -0.0, which changes no sum, not even -0.
     """
     f = module.function(
-        "store_panel", arguments="ptr", sums="ptr", out="ptr", bias="ptr", rows="i64", skip="i64", out_step="i64",
-        left="i64", bias_step="i64",
-    )  # fmt: skip
+        "store_panel",
+        arguments="ptr",
+        sums="ptr",
+        out="ptr",
+        bias="ptr",
+        rows="i64",
+        skip="i64",
+        out_step="i64",
+        left="i64",
+        bias_step="i64",
+    )
     a, lanes, size, pitch = arguments(f, spec), spec.isa.lanes, BYTES[spec.output], spec.pitch * F32_BYTES
     column_step = f.value(size) if spec.out == CHANNELS else a.out_n
     panel = Panel(
-        epilogue(f, spec, a.accumulate), f.rows - f.skip, spec.nr,
+        epilogue(f, spec, a.accumulate),
+        f.rows - f.skip,
+        spec.nr,
         lambda vector: f.left - vector * lanes,
-        f.at(f.sums, f.skip * pitch), pitch, f.at(f.out, f.skip * f.out_step), f.out_step, column_step,
-        column_step * lanes, f.at(f.bias, f.skip * f.bias_step), f.bias_step,
-    )  # fmt: skip
+        f.at(f.sums, f.skip * pitch),
+        pitch,
+        f.at(f.out, f.skip * f.out_step),
+        f.out_step,
+        column_step,
+        column_step * lanes,
+        f.at(f.bias, f.skip * f.bias_step),
+        f.bias_step,
+    )
     if spec.out == CHANNELS:
         panel.along_columns()
     elif spec.out == SPATIAL:

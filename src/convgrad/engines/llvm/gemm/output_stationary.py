@@ -44,7 +44,7 @@ def bodies(module: Module, spec: GemmSpec) -> None:
 
 def functions(
     module: Module, spec: GemmSpec, lists: Callable[[Module, Any], None], micro_tile: Callable[[int, int], None]
-) -> None:  # fmt: skip
+) -> None:
     """Emit the functions that the nest calls: packing, the reduction tree, segments, micro-tiles and regions.
 
     ``lists`` emits ``segments``, and ``micro_tile`` emits a micro-tile with some rows and vectors.
@@ -98,7 +98,7 @@ def task(module: Module, spec: GemmSpec) -> None:
 
 def _pack_panels(
     f: Function, spec: GemmSpec, a: Named, weights: Value, bias: Value, panel: Value, count: Value
-) -> None:  # fmt: skip
+) -> None:
     """Pack ``count`` panels of B and their biases, or all biases if each row of A has one."""
     bias_at, bias_n, width = f.at(f.scratch, a.bias_at), a.bias_n, spec.width
     if spec.bias_per_row:
@@ -121,9 +121,13 @@ def _pack_panels(
 
 
 def _output_block(
-    f: Function, spec: GemmSpec, a: Named, number: Value, operands: tuple[Value, Value, Value],
+    f: Function,
+    spec: GemmSpec,
+    a: Named,
+    number: Value,
+    operands: tuple[Value, Value, Value],
     panels: tuple[Value, Value],
-) -> None:  # fmt: skip
+) -> None:
     """Compute one output block, region by region. The digits of its number select its range of positions per axis."""
     data, weights, out = operands
     axes = along(a, spec)
@@ -199,7 +203,7 @@ def _read_a(f: Function, spec: GemmSpec, a: Named, axes: Sequence[Named], block:
 
 def _each_line(
     f: Function, axes: Sequence[Named], block: Sequence[Named], memory: Value, scratch: Value, each_line: EachLine
-) -> None:  # fmt: skip
+) -> None:
     """Visit the lines of A that an output block reads, or the lines of its outputs.
 
     Position 0 of all axes is at ``memory``, and the block's first position is at ``scratch``. If the lines of the last

@@ -33,9 +33,16 @@ def pack_b(module: Module, spec: GemmSpec) -> None:
     k, pitch, n_stride, axes = a.k, spec.pitch * F32_BYTES, a.weights_n, along(a, spec)
     prefetch = f.value(PREFETCH_WEIGHTS_BYTES) if spec.weights in (CHANNELS_IN, TAPS) else None
     copy = Copy(
-        cells(f, spec), k, a.weights_k, f.min(f.left, spec.width), n_stride, pitch, spec.pitch,
-        prefetch_bytes=prefetch, fills=False,
-    )  # fmt: skip
+        cells(f, spec),
+        k,
+        a.weights_k,
+        f.min(f.left, spec.width),
+        n_stride,
+        pitch,
+        spec.pitch,
+        prefetch_bytes=prefetch,
+        fills=False,
+    )
     if spec.pairs and spec.step == 1:
         copy = replace(copy, row_at=lambda row: taken(f, spec, row, k))
     if spec.group_columns:
@@ -105,7 +112,7 @@ def panels_of_b(module: Module, gemm: GemmSpec, spec: Any) -> None:
 
 def pack_panels(
     f: Function, gemm: GemmSpec, a: Named, to: Value, source: Value, left: Value, count: Value, step: Value
-) -> None:  # fmt: skip
+) -> None:
     """Pack ``count`` panels of B, which are ``step`` bytes apart and have ``left`` columns or more than they need.
 
     Find the minimum exponent of each panel of bf16 pairs.
@@ -119,9 +126,7 @@ def pack_panels(
             f.call("pack_b", f.arguments, panel.to, panel.source, panel.left)
         if gemm.step == 2:
             _panel_minimum(f, gemm, a, panel.to, panel.left)
-        panel.next(
-            to=f.at(panel.to, a.panel_bytes), source=f.at(panel.source, step), left=panel.left - gemm.width
-        )  # fmt: skip
+        panel.next(to=f.at(panel.to, a.panel_bytes), source=f.at(panel.source, step), left=panel.left - gemm.width)
 
 
 def cells(f: Function, spec: GemmSpec) -> Cells:

@@ -47,9 +47,18 @@ def region(module: Module, spec: GemmSpec) -> None:
     """
     names = [f"part{axis}" for axis in range(spec.axes)]
     f = module.function(
-        "region", False, arguments="ptr", scratch="ptr", data="ptr", weights="ptr", out="ptr", panel="i64",
-        panels="i64", packed="i64", **dict.fromkeys(names, "ptr"),
-    )  # fmt: skip
+        "region",
+        False,
+        arguments="ptr",
+        scratch="ptr",
+        data="ptr",
+        weights="ptr",
+        out="ptr",
+        panel="i64",
+        panels="i64",
+        packed="i64",
+        **dict.fromkeys(names, "ptr"),
+    )
     r = _listed(f, spec, [f.parameters[name] for name in names])
     a = r.a
     with f.loop(f.panels, **r.first_panel) as panel:
@@ -66,8 +75,9 @@ def region(module: Module, spec: GemmSpec) -> None:
         panel.next(
             weights=panel.weights if spec.b_in_place else f.at(panel.weights, a.panel_bytes),
             bias=panel.bias if spec.bias_per_row else f.at(panel.bias, spec.width * F32_BYTES),
-            first=panel.first + spec.width, rate=f.value(0),
-        )  # fmt: skip
+            first=panel.first + spec.width,
+            rate=f.value(0),
+        )
     f.done()
 
 
@@ -89,9 +99,10 @@ def _listed(f: Function, spec: GemmSpec, rows: list[Value]) -> Region:
         last = _to_next_block(f, along(a, spec), parts)
     first_panel = {
         "weights": f.weights if spec.b_in_place else f.at(f.scratch, a.b_at + f.packed * a.panel_bytes),
-        "bias": f.at(f.scratch, a.bias_at + f.packed * (spec.width * F32_BYTES)), "first": f.panel * spec.width,
+        "bias": f.at(f.scratch, a.bias_at + f.packed * (spec.width * F32_BYTES)),
+        "first": f.panel * spec.width,
         "rate": _prefetch_rate(f, tiled["mr"] * tiled["data_step"], all_k),
-    }  # fmt: skip
+    }
     waiting = f.alloca("i64", 1)
     return Region(f, spec, a, parts, lists, chains, data, out, axis, tiled, last, first_panel, waiting)
 
@@ -101,9 +112,10 @@ def _panel(r: Region, panel: Loop, first: Value) -> dict[str, Value]:
     f, spec, a = r.f, r.spec, r.a
     given = {
         "weights": f.at(panel.weights, first * a.weights_n) if spec.b_in_place else panel.weights,
-        "bias": f.at(panel.bias, r.parts[-1].first_bias) if spec.bias_per_row else panel.bias, "rate": panel.rate,
+        "bias": f.at(panel.bias, r.parts[-1].first_bias) if spec.bias_per_row else panel.bias,
+        "rate": panel.rate,
         "left": f.min(a.n - first, spec.width) if spec.panel_channels else a.n - first,
-    }  # fmt: skip
+    }
     if spec.prefetches_panels:  # of this image or the next one; ``f.panels`` panels are packed together
         later = first + (f.value(PREFETCH_PANELS) if spec.b_in_place else f.panels) * spec.width
         place = f.at(f.weights, later * a.weights_n)
@@ -120,10 +132,12 @@ def _pass(r: Region, number: Value, passes: Value) -> dict[str, Value]:
     done = number * r.a.pass_chains
     chain = f.at(r.lists[1], done * CHAIN.bytes)
     return {
-        "segments": f.at(r.lists[0], f.load("i64", chain, CHAIN.at("segment"))), "chains": chain,
-        "chain_count": f.min(r.chains - done, r.a.pass_chains), "begins": f.compare("eq", number, 0),
+        "segments": f.at(r.lists[0], f.load("i64", chain, CHAIN.at("segment"))),
+        "chains": chain,
+        "chain_count": f.min(r.chains - done, r.a.pass_chains),
+        "begins": f.compare("eq", number, 0),
         "ends": f.compare("eq", number, passes - 1),
-    }  # fmt: skip
+    }
 
 
 def _lines(r: Region, at: int, panel: dict[str, Value], data: Value, out: Value) -> None:
@@ -189,13 +203,33 @@ def _prefetch_rate(f: Function, size: Value, count: Value) -> Value:
 def micro_tiles(module: Module, spec: GemmSpec) -> None:
     """Emit ``micro_tiles``, which computes the micro-tiles of a line of positions. The last two may overlap."""
     f = module.function(
-        "micro_tiles", False, arguments="ptr", sums="ptr", segments="ptr", chains="ptr", chain_count="i64", data="ptr",
-        weights="ptr", out="ptr", bias="ptr", row_step="i64", out_step="i64", last="i64", rate="i64", left="i64",
-        rows="i64", tiles="i64", count="i64", bias_step="i64", begins="i1", ends="i1", waiting="ptr",
+        "micro_tiles",
+        False,
+        arguments="ptr",
+        sums="ptr",
+        segments="ptr",
+        chains="ptr",
+        chain_count="i64",
+        data="ptr",
+        weights="ptr",
+        out="ptr",
+        bias="ptr",
+        row_step="i64",
+        out_step="i64",
+        last="i64",
+        rate="i64",
+        left="i64",
+        rows="i64",
+        tiles="i64",
+        count="i64",
+        bias_step="i64",
+        begins="i1",
+        ends="i1",
+        waiting="ptr",
         **({"met": "i64", "met_step": "i64"} if spec.checks_positions else {}),
         **({"pairs": "i64"} if spec.step == 2 else {}),
         **({"later": "ptr"} if spec.prefetches_panels else {}),
-    )  # fmt: skip
+    )
     with f.loop(f.tiles) as each:
         wanted = each.index * f.rows
         first = f.min(wanted, f.count - f.rows)
@@ -210,9 +244,15 @@ def micro_tiles(module: Module, spec: GemmSpec) -> None:
         at = f.load("i64", f.waiting)
         f.store(at + arguments(f, spec).waiting_bytes, f.waiting)
         given = f.parameters | {
-            "sums": f.at(f.sums, at), "count": f.chain_count, "data": data, "out": out, "bias": bias,
-            "next": prefetched, "rate": rate, "skip": wanted - first,
-        }  # fmt: skip
+            "sums": f.at(f.sums, at),
+            "count": f.chain_count,
+            "data": data,
+            "out": out,
+            "bias": bias,
+            "next": prefetched,
+            "rate": rate,
+            "skip": wanted - first,
+        }
         if spec.checks_positions:
             given["met"] = f.met + first * f.met_step
         for rows in spec.mr_sizes:

@@ -23,8 +23,18 @@ COUNTED = Record("chains", "k", "last")  # the number of chains and of k in a re
 # The state of the lists: the present segment and its number of k; the present chain, its number and its segments.
 # The next values are the offsets at which the segment ends in A and B. The last three are the columns of COUNTED.
 STATE = (
-    "segment", "k", "chain", "number", "first", "segments", "a_end", "b_end", "chain_count", "all_k", "last",
-)  # fmt: skip
+    "segment",
+    "k",
+    "chain",
+    "number",
+    "first",
+    "segments",
+    "a_end",
+    "b_end",
+    "chain_count",
+    "all_k",
+    "last",
+)
 
 
 def segments(module: Module, spec: GemmSpec) -> None:
@@ -38,9 +48,11 @@ def segments(module: Module, spec: GemmSpec) -> None:
     )
     a, parts = arguments(f, spec), [columns(f, f.parameters[name], PART) for name in names]
     begin = dict.fromkeys(STATE, f.value(0)) | {
-        "segment": f.at(f.segments, -SEGMENT.bytes), "first": f.segments, "chain": f.at(f.chains, -CHAIN.bytes),
+        "segment": f.at(f.segments, -SEGMENT.bytes),
+        "first": f.segments,
+        "chain": f.at(f.chains, -CHAIN.bytes),
         "number": f.value(END),
-    }  # fmt: skip
+    }
     state = each_tap(f, parts, begin, partial(_tap, f, spec, a, a.b_tap))
     end_lists(f, state["chain"], chains=state["chain_count"], k=state["all_k"], last=state["last"])
 
@@ -68,9 +80,10 @@ def _tap(f: Function, spec: GemmSpec, a: Named, b_tap: Value, tap: Value, met: V
         number = f.op("i64", f"udiv {tap * a.number_step + part.index}, {a.number_share.name}")
         new_chain = f.compare("ne", number, s["number"])
         continues = (
-            f.compare("eq", s["a_end"], part.met) & f.compare("eq", s["b_end"], part.packed)
+            f.compare("eq", s["a_end"], part.met)
+            & f.compare("eq", s["b_end"], part.packed)
             & f.compare("eq", number, s["number"])
-        )  # fmt: skip
+        )
         if spec.reads_pairs:  # an odd last k does not form a pair with the first k of the next tap
             continues = continues & f.compare("eq", s["k"] & 1, 0)
         segment = f.select(continues, s["segment"], f.at(s["segment"], SEGMENT.bytes))
@@ -86,9 +99,19 @@ def _tap(f: Function, spec: GemmSpec, a: Named, b_tap: Value, tap: Value, met: V
         fill(f, chain, CHAIN, number=number, segments=inside, segment=f.distance(first, f.segments))
         a_end, b_end = part.met + count * a.a_k, part.packed + count * a.b_k
         part.next(
-            left=part.left - own, met=a_end, packed=b_end, segment=segment, k=row["count"], chain=chain,
-            number=number, first=first, segments=inside, a_end=a_end, b_end=b_end,
-            chain_count=f.select(new_chain, s["chain_count"] + 1, s["chain_count"]), all_k=s["all_k"] + count,
+            left=part.left - own,
+            met=a_end,
+            packed=b_end,
+            segment=segment,
+            k=row["count"],
+            chain=chain,
+            number=number,
+            first=first,
+            segments=inside,
+            a_end=a_end,
+            b_end=b_end,
+            chain_count=f.select(new_chain, s["chain_count"] + 1, s["chain_count"]),
+            all_k=s["all_k"] + count,
             last=part.met,
-        )  # fmt: skip
+        )
     return {name: part.carried[name] for name in STATE}

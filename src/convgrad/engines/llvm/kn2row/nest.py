@@ -116,26 +116,41 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
                 with f.loop(f.min(a.micro_tiles - a_block.first, a.a_block), prefetch=begin) as each:
                     row = f.min((a_block.first + each.index) * height, a.row_count - height)
                     given = pairs | {
-                        "arguments": f.arguments, "sums": f.at(f.scratch, a.sums_at), "segments": segments,
-                        "chains": chains, "count": a.chain_count, "data": f.at(packed_a, row * a.row_bytes),
-                        "weights": panel.b, "out": f.at(panel.to, row * a.tap_bytes_out),
-                        "bias": f.at(f.scratch, a.no_bias_at), "row_step": a.row_bytes, "out_step": a.tap_bytes_out,
-                        "next": each.prefetch, "rate": a.k_prefetch, "left": panel.left, "skip": zero,
-                        "bias_step": zero, "begins": yes, "ends": yes,
-                    }  # fmt: skip
+                        "arguments": f.arguments,
+                        "sums": f.at(f.scratch, a.sums_at),
+                        "segments": segments,
+                        "chains": chains,
+                        "count": a.chain_count,
+                        "data": f.at(packed_a, row * a.row_bytes),
+                        "weights": panel.b,
+                        "out": f.at(panel.to, row * a.tap_bytes_out),
+                        "bias": f.at(f.scratch, a.no_bias_at),
+                        "row_step": a.row_bytes,
+                        "out_step": a.tap_bytes_out,
+                        "next": each.prefetch,
+                        "rate": a.k_prefetch,
+                        "left": panel.left,
+                        "skip": zero,
+                        "bias_step": zero,
+                        "begins": yes,
+                        "ends": yes,
+                    }
                     for high in gemm.mr_sizes:
                         with f.when(f.compare("eq", height, high)):
                             by_width(f, gemm.isa.lanes, gemm.nr_sizes, panel.left, f"tile{high}_", given)
                     each.next(prefetch=f.at(each.prefetch, a.tile_prefetch))
                 panel.next(
-                    b=f.at(panel.b, a.panel_bytes), to=f.at(panel.to, gemm.width * F32_BYTES),
-                    left=panel.left - gemm.width, prefetch=f.at(panel.prefetch, a.weights_n * gemm.width),
-                )  # fmt: skip
+                    b=f.at(panel.b, a.panel_bytes),
+                    to=f.at(panel.to, gemm.width * F32_BYTES),
+                    left=panel.left - gemm.width,
+                    prefetch=f.at(panel.prefetch, a.weights_n * gemm.width),
+                )
             a_block.next(first=a_block.first + a.a_block)
         cache_block.next(
             source=f.at(cache_block.source, a.weights_n * a.cache_block),
-            to=f.at(cache_block.to, a.cache_block * F32_BYTES), left=cache_block.left - a.cache_block,
-        )  # fmt: skip
+            to=f.at(cache_block.to, a.cache_block * F32_BYTES),
+            left=cache_block.left - a.cache_block,
+        )
     f.done()
 
 

@@ -32,9 +32,16 @@ def bodies(module: Module, spec: Kn2rowSpec) -> None:
 def _list_taps(module: Module, spec: Kn2rowSpec) -> None:
     """Emit ``list_taps``, which lists the taps of a phase, and the nodes of the reduction tree that add them."""
     f = module.function(
-        "list_taps", False, arguments="ptr", outer="ptr", count="i64", phase="ptr", entries="ptr", nodes="ptr",
+        "list_taps",
+        False,
+        arguments="ptr",
+        outer="ptr",
+        count="i64",
+        phase="ptr",
+        entries="ptr",
+        nodes="ptr",
         counted="ptr",
-    )  # fmt: skip
+    )
     a, p = arguments(f, spec), columns(f, f.phase, PHASE)
     begin = {"entry": f.entries, "node": f.at(f.nodes, -NODE.bytes), "last": f.value(-1)}
     with f.loop(f.count, outer=f.outer, **begin) as outer:
@@ -49,9 +56,12 @@ def _list_taps(module: Module, spec: Kn2rowSpec) -> None:
             at = of_others.place + tap.number * a.tap_bytes_out + tap.met * F32_BYTES
             fill(f, tap.entry, ENTRY, at=at, met=tap.met)
             tap.next(
-                number=tap.number + p.tap_step, met=tap.met + p.tap_met, entry=f.at(tap.entry, ENTRY.bytes), node=node,
+                number=tap.number + p.tap_step,
+                met=tap.met + p.tap_met,
+                entry=f.at(tap.entry, ENTRY.bytes),
+                node=node,
                 last=here,
-            )  # fmt: skip
+            )
         outer.next(outer=f.at(outer.outer, OUTER.bytes), **{name: tap.carried[name] for name in begin})
     f.store(f.distance(outer.node, f.nodes) + NODE.bytes, f.counted)
     f.done()
@@ -64,9 +74,17 @@ def _phase(module: Module, spec: Kn2rowSpec) -> None:
     turn a sum of -0 into +0, and the +0 that is added to each sum at the end does this anyway.
     """
     f = module.function(
-        "phase", arguments="ptr", tap_sums="ptr", entries="ptr", nodes="ptr", count="i64", met="i64", across="i64",
-        bias="ptr", to="ptr",
-    )  # fmt: skip
+        "phase",
+        arguments="ptr",
+        tap_sums="ptr",
+        entries="ptr",
+        nodes="ptr",
+        count="i64",
+        met="i64",
+        across="i64",
+        bias="ptr",
+        to="ptr",
+    )
     a, lanes = arguments(f, spec), spec.isa.lanes
     kind, wide = f"<{lanes} x float>", f"<{lanes} x i32>"
     steps = f.numbers("i32", range(lanes))
@@ -106,9 +124,10 @@ def _phase(module: Module, spec: Kn2rowSpec) -> None:
                 f.store(total(f, both, bias), piece.to, v * lanes * F32_BYTES)
             piece.next(first=piece.first + spec.across, to=f.at(piece.to, spec.across * F32_BYTES))
         result.next(
-            tap_sums=f.at(result.tap_sums, a.result_bytes), bias=f.at(result.bias, F32_BYTES),
+            tap_sums=f.at(result.tap_sums, a.result_bytes),
+            bias=f.at(result.bias, F32_BYTES),
             to=f.at(result.to, a.stream_bytes),
-        )  # fmt: skip
+        )
     f.done()
 
 

@@ -103,9 +103,15 @@ def _panel_of_b(
 
 
 def _chains(
-    n: SplitKNest, block: Named, tap: Value, sums: Value, panels: tuple[Value, Value], left: Value, partial: Value,
+    n: SplitKNest,
+    block: Named,
+    tap: Value,
+    sums: Value,
+    panels: tuple[Value, Value],
+    left: Value,
+    partial: Value,
     pairs: dict[str, Value],
-) -> None:  # fmt: skip
+) -> None:
     """Emit the sums of all chains of a cache block under one micro-tile of taps; push each chain to the tree."""
     f, args = n.f, n.args
     with n.chains(block) as chain:
@@ -113,9 +119,16 @@ def _chains(
         a, b = (f.at(panel, before * one.args.read_image) for panel, one in zip(panels, n.operands, strict=True))
         segments, begins = f.at(args.segments, chain.segment * SEGMENT.bytes), tree.begins(f, chain.number)
         given = pairs | {
-            "arguments": f.arguments, "node": sums, "first": begins, "x": a, "y": b, "images": chain.images,
-            "segments": segments, "segment_count": chain.segments, "tap": tap,
-        }  # fmt: skip
+            "arguments": f.arguments,
+            "node": sums,
+            "first": begins,
+            "x": a,
+            "y": b,
+            "images": chain.images,
+            "segments": segments,
+            "segment_count": chain.segments,
+            "tap": tap,
+        }
         by_width(f, n.spec.isa.lanes, widths(n.spec), left, "tile", given)
         combine_after(n, sums, chain, partial)
 

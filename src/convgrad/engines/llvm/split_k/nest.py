@@ -91,9 +91,15 @@ class SplitKNest:
         left = self.columns_left(group, b)
         skipped = {"skip": skip_a, "skip_vectors": skip_b, "left": left}
         f.call(
-            "store_panel", arguments=f.arguments, sums=sums, sums_step=sums_step, outs=outs, tap_tiles=t.taps, out=out,
+            "store_panel",
+            arguments=f.arguments,
+            sums=sums,
+            sums_step=sums_step,
+            outs=outs,
+            tap_tiles=t.taps,
+            out=out,
             **skipped,
-        )  # fmt: skip
+        )
 
     def reduce(self, partial: Value) -> None:
         """Reduce the partial sums of all leaves for one micro-tile; the result replaces the sums of the first leaf."""
@@ -108,9 +114,17 @@ def store_panel(module: Module, spec: SplitKSpec) -> None:
     of B, and the vectors before ``skip_vectors`` are not stored.
     """
     f = module.function(
-        "store_panel", arguments="ptr", sums="ptr", sums_step="i64", outs="ptr", tap_tiles="i64", out="ptr",
-        skip="i64", skip_vectors="i64", left="i64",
-    )  # fmt: skip
+        "store_panel",
+        arguments="ptr",
+        sums="ptr",
+        sums_step="i64",
+        outs="ptr",
+        tap_tiles="i64",
+        out="ptr",
+        skip="i64",
+        skip_vectors="i64",
+        left="i64",
+    )
     args, lanes, size = arguments(f, ARGUMENTS), spec.isa.lanes, f.value(BYTES[spec.output])
     pitch, row_step, column_step = spec.width * F32_BYTES, args.of("a").out, args.of("b").out
     vector_step = column_step * lanes
@@ -123,15 +137,25 @@ def store_panel(module: Module, spec: SplitKSpec) -> None:
         return f.left - vector * lanes
 
     panel = Panel(
-        Epilogue.of(f, spec, args.accumulate), f.value(spec.micro_tile.mr) - f.skip, spec.micro_tile.nr, left,
-        f.at(f.sums, f.skip * pitch), pitch, f.at(f.out, f.skip * row_step), row_step, column_step, vector_step,
+        Epilogue.of(f, spec, args.accumulate),
+        f.value(spec.micro_tile.mr) - f.skip,
+        spec.micro_tile.nr,
+        left,
+        f.at(f.sums, f.skip * pitch),
+        pitch,
+        f.at(f.out, f.skip * row_step),
+        row_step,
+        column_step,
+        vector_step,
         taps=PanelTaps(f.tap_tiles, f.sums_step, spec.micro_tile.taps, spec.tap_bytes, f.outs),
-    )  # fmt: skip
-    panel.store([
-        (f.compare("eq", column_step, size), panel.along_columns),
-        (f.compare("eq", row_step, size), panel.along_rows),
-        (f.compare("ne", args.taps_contiguous, 0), panel.along_taps),
-    ])  # fmt: skip
+    )
+    panel.store(
+        [
+            (f.compare("eq", column_step, size), panel.along_columns),
+            (f.compare("eq", row_step, size), panel.along_rows),
+            (f.compare("ne", args.taps_contiguous, 0), panel.along_taps),
+        ]
+    )
     f.done()
 
 

@@ -70,7 +70,7 @@ def min_exponents(n: SplitKNest, x: TaskOperand, begin: Value, number: Value) ->
 
 def _cache_block(
     n: SplitKNest, x: TaskOperand, block: Named, to: Value, source: Value, columns: Value, panels: Value | int = 1
-) -> None:  # fmt: skip
+) -> None:
     """Pack the images of a cache block row by row.
 
     The result is one panel of ``columns`` channels, or several panels with ``columns`` groups together.

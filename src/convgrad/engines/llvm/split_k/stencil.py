@@ -33,9 +33,17 @@ def depthwise(module: Module, spec: SplitKSpec) -> None:
     An outer tap that does not exist reads another row, and its sum is not stored.
     """
     f = module.function(
-        "depthwise", arguments="ptr", chain="ptr", chain_step="i64", panels="i64", begins="i1", image="i64",
-        segment="ptr", tap="ptr", group="i64",
-    )  # fmt: skip
+        "depthwise",
+        arguments="ptr",
+        chain="ptr",
+        chain_step="i64",
+        panels="i64",
+        begins="i1",
+        image="i64",
+        segment="ptr",
+        tap="ptr",
+        group="i64",
+    )
     args, taps, kind = arguments(f, ARGUMENTS), columns(f, f.tap, taps_record(spec)), f"<{spec.isa.lanes} x float>"
     a, b = args.of("a"), args.of("b")
     steps, prefetched = {"x": a.read_k, "y": b.read_k}, {"x": a.prefetch, "y": b.prefetch}

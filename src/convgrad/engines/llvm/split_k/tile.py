@@ -20,9 +20,17 @@ from convgrad.plan.split_k.segments import SEGMENT
 from convgrad.plan.split_k.taps import MASK_BYTES, TAP_RANGE, taps_record
 
 USED = (
-    "indirection", "ranges", "masks", "tap_step", "swapped", "a_next",
-    "a.read_image", "b.read_image", "a.read_k", "b.read_k",
-)  # fmt: skip
+    "indirection",
+    "ranges",
+    "masks",
+    "tap_step",
+    "swapped",
+    "a_next",
+    "a.read_image",
+    "b.read_image",
+    "a.read_k",
+    "b.read_k",
+)
 
 
 def tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
@@ -38,9 +46,19 @@ def tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
     """
     given = {"pairs": "i64"} if spec.step == 2 else {}
     f = module.function(
-        f"tile{vectors}", False, arguments="ptr", node="ptr", first="i1", x="ptr", y="ptr", images="i64",
-        segments="ptr", segment_count="i64", tap="ptr", **given,
-    )  # fmt: skip
+        f"tile{vectors}",
+        False,
+        arguments="ptr",
+        node="ptr",
+        first="i1",
+        x="ptr",
+        y="ptr",
+        images="i64",
+        segments="ptr",
+        segment_count="i64",
+        tap="ptr",
+        **given,
+    )
     args, taps = columns(f, f.arguments, ARGUMENTS, *USED), columns(f, f.tap, taps_record(spec))
     one = _Tile(f, spec, vectors, args, taps)
     whole, parts = (f.at(args.ranges, number * TAP_RANGE.bytes) for number in (taps.range, taps.range + 1))
@@ -52,9 +70,11 @@ def tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
             found = one.summed(attempt.images, (attempt.ranges, attempt.number), _of(attempt, one.names))
             again = f.compare("eq", attempt.index, 0) & _some_is_not_finite(f, list(found.values()))
             attempt.next(
-                images=f.select(again, f.images, f.value(0)), ranges=parts, number=taps.parts,
+                images=f.select(again, f.images, f.value(0)),
+                ranges=parts,
+                number=taps.parts,
                 **{name: f.select(again, zeros[name], found[name]) for name in one.names},
-            )  # fmt: skip
+            )
         sums = _of(attempt, one.names)
     tree.push(f, list(sums.values()), one.sums_of_node(), f.first)
     f.done()
@@ -112,7 +132,7 @@ class _Tile:
 
     def shared(
         self, image: Loop, segment: SegmentRows, taps: Named, sums: Values, outer_masks: Value | int = 0
-    ) -> Values:  # fmt: skip
+    ) -> Values:
         """Add the products at positions that a segment and a tap range share, and return the new sums.
 
         Masks are used if taps are absent.
@@ -154,9 +174,15 @@ class _Tile:
         return self.loop(count - paired * 2, x, y, sums, masks, single)[-1]
 
     def loop(
-        self, count: Value, x: Values, y: Values, sums: Values, masks: Value | None, ways: tuple[MultiplyAdd, ...],
+        self,
+        count: Value,
+        x: Values,
+        y: Values,
+        sums: Values,
+        masks: Value | None,
+        ways: tuple[MultiplyAdd, ...],
         many: int = 1,
-    ) -> tuple[Values, Values, Values]:  # fmt: skip
+    ) -> tuple[Values, Values, Values]:
         """Emit a loop over k in steps of ``many``, and return the addresses of A and B and the sums after it.
 
         Each step adds products by every multiply-add in ``ways``.
@@ -175,9 +201,15 @@ class _Tile:
         return _of(at, list(x)), _of(at, list(y)), _of(at, list(sums))
 
     def added(
-        self, at: Loop, way: MultiplyAdd, a: list[Value], b: list[Value], inner: Sequence[Value | int],
-        exist: Sequence[Value | None], many: int,
-    ) -> None:  # fmt: skip
+        self,
+        at: Loop,
+        way: MultiplyAdd,
+        a: list[Value],
+        b: list[Value],
+        inner: Sequence[Value | int],
+        exist: Sequence[Value | None],
+        many: int,
+    ) -> None:
         """Add the products of one step of a loop to its sums, for all taps of the micro-tile."""
         f, spec, micro_tile = self.f, self.spec, self.spec.micro_tile
         rows = range(micro_tile.mr)

@@ -145,8 +145,12 @@ class GroupedStencil(MicroTile):
             sums = where(f.op("i1", f"xor {paired}, true"), sums, looked, fused)
         moved = abs(n.by_tap) * size
         weights = n.tap_step * self.steps * self.spec.pitch * F32_BYTES * size
-        return {"x": f.at(state["x"], step * moved), "w": f.at(state["w"], weights), "met": state["met"] + unit * moved,
-                **sums}  # fmt: skip
+        return {
+            "x": f.at(state["x"], step * moved),
+            "w": f.at(state["w"], weights),
+            "met": state["met"] + unit * moved,
+            **sums,
+        }
 
     def where(self, condition: Value, sums: Values, body: Callable[[Values], Values]) -> Values:
         """Emit ``body`` under a condition, and return the sums, which are changed only if the condition is true."""
@@ -274,8 +278,11 @@ def rows_of_taps(module: Module, spec: GroupedStencilSpec) -> None:
     )
     *outer, last = (columns(f, f.parameters[name], PART) for name in names)
     begin = dict.fromkeys(STATE, f.value(0)) | {
-        "segment": f.segments, "chain": f.at(f.chains, -CHAIN.bytes), "number": f.value(END), "first": f.segments,
-    }  # fmt: skip
+        "segment": f.segments,
+        "chain": f.at(f.chains, -CHAIN.bytes),
+        "number": f.value(END),
+        "first": f.segments,
+    }
 
     def row(tap: Value, data: Value, state: Values) -> Values:
         return _row(f, spec, tap + last.tap, data, last, state)
@@ -297,17 +304,27 @@ def _row(f: Function, spec: GroupedStencilSpec, tap: Value, met: Value, last: Na
         end = f.op("i64", f"sdiv {(number + 1) * share - tap + (step - 1)}, {step}")
         end = f.min(end, taps)
         fill(
-            f, piece.segment, SEGMENT, data=met + piece.done * last.tap_data,
-            weights=(tap + piece.done * step) * a.b_tap, count=end - piece.done, first=piece.done,
-        )  # fmt: skip
+            f,
+            piece.segment,
+            SEGMENT,
+            data=met + piece.done * last.tap_data,
+            weights=(tap + piece.done * step) * a.b_tap,
+            count=end - piece.done,
+            first=piece.done,
+        )
         new = f.compare("ne", number, piece.number)
         chain = f.select(new, f.at(piece.chain, CHAIN.bytes), piece.chain)
         inside = f.select(new, f.value(1), piece.segments + 1)
         opened = f.select(new, piece.segment, piece.first)
         fill(f, chain, CHAIN, number=number, segments=inside, segment=f.distance(opened, f.segments))
         piece.next(
-            done=end, segment=f.at(piece.segment, SEGMENT.bytes), chain=chain, number=number, segments=inside,
-            first=opened, chain_count=f.select(new, piece.chain_count + 1, piece.chain_count),
+            done=end,
+            segment=f.at(piece.segment, SEGMENT.bytes),
+            chain=chain,
+            number=number,
+            segments=inside,
+            first=opened,
+            chain_count=f.select(new, piece.chain_count + 1, piece.chain_count),
             last=f.max(piece.last, met),
-        )  # fmt: skip
+        )
     return {name: piece.carried[name] for name in STATE}

@@ -37,15 +37,19 @@ def task(module: Module, spec: SpatialStencilSpec) -> None:
     a, t = arguments(f, spec), columns(f, f.task, TASK)
     axes, size = along(a, spec), a.result_bytes * a.n
     begin = {
-        "weights": f.at(a.weights, t.group * a.weights_group), "bias": f.at(a.bias, t.group * a.n * a.bias_n),
-        "to": f.at(f.scratch, a.b_at), "bias_to": f.at(f.scratch, a.bias_at),
-    }  # fmt: skip
+        "weights": f.at(a.weights, t.group * a.weights_group),
+        "bias": f.at(a.bias, t.group * a.n * a.bias_n),
+        "to": f.at(f.scratch, a.b_at),
+        "bias_to": f.at(f.scratch, a.bias_at),
+    }
     with f.loop(t.groups, **begin) as group:
         f.call("pack_a", f.arguments, group.weights, group.bias, group.to, group.bias_to)
         group.next(
-            weights=f.at(group.weights, a.weights_group), bias=f.at(group.bias, a.bias_n * a.n),
-            to=f.at(group.to, size), bias_to=f.at(group.bias_to, a.n * F32_BYTES),
-        )  # fmt: skip
+            weights=f.at(group.weights, a.weights_group),
+            bias=f.at(group.bias, a.bias_n * a.n),
+            to=f.at(group.to, size),
+            bias_to=f.at(group.bias_to, a.n * F32_BYTES),
+        )
     count = f.op("i64", f"udiv {t.groups * size}, {BYTES[spec.packed]}")
     finite = _finite(f, spec, begin["to"], count)
     if spec.step == 2:
@@ -132,9 +136,11 @@ def _groups(module: Module, spec: SpatialStencilSpec) -> None:
         with f.when(going(f, a)), f.loop(f.groups, data=data, out=out, weights=weights, bias=bias) as group:
             f.call("plane", f.arguments, group.data, group.out, group.weights, group.bias, fast, *chosen)
             group.next(
-                data=f.at(group.data, a.data_group), out=f.at(group.out, a.out_group),
-                weights=f.at(group.weights, a.result_bytes * a.n), bias=f.at(group.bias, a.n * F32_BYTES),
-            )  # fmt: skip
+                data=f.at(group.data, a.data_group),
+                out=f.at(group.out, a.out_group),
+                weights=f.at(group.weights, a.result_bytes * a.n),
+                bias=f.at(group.bias, a.n * F32_BYTES),
+            )
 
     images(0, f.at(a.data, f.group * a.data_group), f.at(a.out, f.group * a.out_group), f.finite)
     f.done()
@@ -162,9 +168,16 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
     ``fast`` is not 0 if padding may be multiplied as zeros, and, in a kernel with bf16 pairs, if pairs are allowed.
     """
     f = module.function(
-        "plane", False, arguments="ptr", data="ptr", out="ptr", weights="ptr", biases="ptr", fast="i64",
+        "plane",
+        False,
+        arguments="ptr",
+        data="ptr",
+        out="ptr",
+        weights="ptr",
+        biases="ptr",
+        fast="i64",
         **outer_parts(spec),
-    )  # fmt: skip
+    )
     a, size, out_bytes = arguments(f, spec), BYTES[spec.operand], BYTES[spec.output]
     footprint, (lines, last) = spec.footprint, along(a, spec)[-2:]
     across = spec.vectors * spec.isa.lanes * footprint.apart
@@ -183,8 +196,10 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
                 inside = f.compare("sge", row, -min(rows)) & f.compare("slt", row + max(rows), lines.met)
             begin = {
                 "data": f.at(f.at(f.data, q.data), p.data + block.line * p.data_step),
-                "out": f.at(f.out, p.out + block.line * p.out_step), "first": q.met, "left": a.extent,
-            }  # fmt: skip
+                "out": f.at(f.out, p.out + block.line * p.out_step),
+                "first": q.met,
+                "left": a.extent,
+            }
             inputs = a.prefetched_line * (spec.lines * taps.by_position)
             f.prefetch_all(f.at(begin["data"], inputs * PREFETCH_BLOCKS), inputs, locality=2)
             with f.loop(pieces, **begin) as piece:
@@ -198,10 +213,19 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
                     wanted = result.index * spec.results
                     start = f.min(wanted, a.n - spec.results)
                     given = (
-                        f.arguments, piece.data, f.at(f.weights, start * a.result_bytes), row, piece.first,
-                        f.at(piece.out, start * a.out_n), p.out_step, f.at(f.biases, start * F32_BYTES),
-                        left, piece.left, wanted - start, *(f.parameters[name] for name in outer_parts(spec)),
-                    )  # fmt: skip
+                        f.arguments,
+                        piece.data,
+                        f.at(f.weights, start * a.result_bytes),
+                        row,
+                        piece.first,
+                        f.at(piece.out, start * a.out_n),
+                        p.out_step,
+                        f.at(f.biases, start * F32_BYTES),
+                        left,
+                        piece.left,
+                        wanted - start,
+                        *(f.parameters[name] for name in outer_parts(spec)),
+                    )
                     with f.when(whole):
                         f.call(f"micro_tile_{phase}_{WHOLE}", *given)
                     with f.otherwise():
@@ -210,8 +234,10 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
                         with f.otherwise():
                             f.call(f"micro_tile_{phase}_{OMITTED}", *given)
                 piece.next(
-                    data=f.at(piece.data, across * size), out=f.at(piece.out, spec.across * out_bytes),
-                    first=piece.first + across, left=piece.left - spec.across,
-                )  # fmt: skip
+                    data=f.at(piece.data, across * size),
+                    out=f.at(piece.out, spec.across * out_bytes),
+                    first=piece.first + across,
+                    left=piece.left - spec.across,
+                )
             block.next(line=block.line + spec.lines)
     f.done()

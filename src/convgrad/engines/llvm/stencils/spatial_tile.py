@@ -47,9 +47,21 @@ class SpatialTile:
 
     def __init__(self, module: Module, spec: SpatialStencilSpec, phase: int, exists: str) -> None:
         self.f = module.function(
-            f"micro_tile_{phase}_{exists}", False, arguments="ptr", data="ptr", weights="ptr", row="i64", first="i64",
-            out="ptr", out_step="i64", bias="ptr", left="i64", across="i64", skip="i64", **outer_parts(spec),
-        )  # fmt: skip
+            f"micro_tile_{phase}_{exists}",
+            False,
+            arguments="ptr",
+            data="ptr",
+            weights="ptr",
+            row="i64",
+            first="i64",
+            out="ptr",
+            out_step="i64",
+            bias="ptr",
+            left="i64",
+            across="i64",
+            skip="i64",
+            **outer_parts(spec),
+        )
         self.spec, self.footprint, self.phase, self.exists = spec, spec.footprint, phase, exists
         self.a: Named = arguments(self.f, spec)
         *_, self.along_lines, self.along_last = along(self.a, spec)

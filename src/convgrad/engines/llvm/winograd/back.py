@@ -47,11 +47,17 @@ def positions_numbers(
     high, wide = spec.transforms.tile
     columns = max(grid[1] * wide, whole(extents[-1], lanes))
     return {
-        "channels": channels, **by_axis("grid", grid), **by_axis("size", extents), "columns": columns,
+        "channels": channels,
+        **by_axis("grid", grid),
+        **by_axis("size", extents),
+        "columns": columns,
         "staging": (spec.out == SPATIAL) * high * columns * lanes * F32_BYTES,
-        "image": image, "channel": channel, **by_axis("step", steps),  # strides of the output
-        "point": of_point(tiles, channels), "tile": pitch(channels),  # strides of sums
-    }  # fmt: skip
+        "image": image,
+        "channel": channel,
+        **by_axis("step", steps),  # strides of the output
+        "point": of_point(tiles, channels),
+        "tile": pitch(channels),  # strides of sums
+    }
 
 
 def positions(f: Function, spec: WinogradSpec, a: Named, number: Value, sums: Sequence[Value], staging: Value) -> None:
@@ -113,20 +119,23 @@ def _from_staging(columns: Sequence[tuple[_Back, Value]], sums: Sequence[Value],
             one.store_lines(line.vectors, a.of("size").x, line.out, a.channel, some.left)
 
 
-def weights_numbers(
-    spec: WinogradSpec, strides: Sequence[int], rows: int, channels: int, taps: int
-) -> dict[str, int]:  # fmt: skip
+def weights_numbers(spec: WinogradSpec, strides: Sequence[int], rows: int, channels: int, taps: int) -> dict[str, int]:
     """Return the arguments of an output transform to weights of ``rows`` src channels and ``channels`` dst channels.
 
     The src channels are those of each of the ``taps`` of the axis that is summed directly.
     """
     channel, row, *steps = strides
     return {
-        "rows": rows, "channels": channels, "taps": taps,
+        "rows": rows,
+        "channels": channels,
+        "taps": taps,
         "staging": (spec.out == BY_TAPS) * whole(spec.filter, spec.isa.lanes) * spec.isa.lanes * F32_BYTES,
-        "row": row, "channel": channel, **by_axis("tap", steps),  # strides of the output
-        "point": of_point(taps * rows, channels), "sums_row": pitch(channels),  # strides of sums
-    }  # fmt: skip
+        "row": row,
+        "channel": channel,
+        **by_axis("tap", steps),  # strides of the output
+        "point": of_point(taps * rows, channels),
+        "sums_row": pitch(channels),  # strides of sums
+    }
 
 
 def weights(f: Function, spec: WinogradSpec, a: Named, number: Value, sums: Value, staging: Value) -> None:

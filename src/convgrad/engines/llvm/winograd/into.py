@@ -39,9 +39,16 @@ from convgrad.spec.winograd.filtering import Filtering, Transform
 
 
 def input_numbers(
-    spec: WinogradSpec, met: bool, slices: Slices, strides: Sequence[int], channels: int, grid: tuple[int, int],
-    tiles: int, parts: int = 1, taps: int = 1,
-) -> dict[str, int]:  # fmt: skip
+    spec: WinogradSpec,
+    met: bool,
+    slices: Slices,
+    strides: Sequence[int],
+    channels: int,
+    grid: tuple[int, int],
+    tiles: int,
+    parts: int = 1,
+    taps: int = 1,
+) -> dict[str, int]:
     """Return the arguments of the transform of input tiles if ``met``, else of the tiles of dst in backward weights.
 
     ``grid`` is the number of rows of tiles in a slice, and the number of tiles in each of the ``parts`` of a row.
@@ -55,12 +62,22 @@ def input_numbers(
     columns = max(max(0, pads[-1]) + whole(min(extents[-1], met_by), lanes), met_by)
     staged = (spec.a if met else spec.b) == SPATIAL
     return {
-        "channels": channels, "parts": parts, **by_axis("grid", grid), **by_axis("size", extents),
-        **by_axis("pad", pads), "columns": columns, "staging": staged * high * columns * lanes * F32_BYTES,
-        "positions": axes[0].dst, "taps": taps, "of_tap": channels * F32_BYTES,
-        "image": image, "channel": channel, **by_axis("step", steps),  # strides of data
-        "point": of_point(tiles, channels, taps), "tile": pitch(channels, taps),  # strides of the transformed values
-    }  # fmt: skip
+        "channels": channels,
+        "parts": parts,
+        **by_axis("grid", grid),
+        **by_axis("size", extents),
+        **by_axis("pad", pads),
+        "columns": columns,
+        "staging": staged * high * columns * lanes * F32_BYTES,
+        "positions": axes[0].dst,
+        "taps": taps,
+        "of_tap": channels * F32_BYTES,
+        "image": image,
+        "channel": channel,
+        **by_axis("step", steps),  # strides of data
+        "point": of_point(tiles, channels, taps),
+        "tile": pitch(channels, taps),  # strides of the transformed values
+    }
 
 
 def input_transform(
@@ -131,7 +148,7 @@ class _Input:
         moving = {name: (out, v.bytes) for name, out in outs.items()}
         return walk(
             self.f, v.count(a.channels), data=(data, a.channel * v.lanes), left=(a.channels, -v.lanes), **moving
-        )  # fmt: skip
+        )
 
     def _tile(self, columns: Filtering, data: Value, out: Value, masks: Tile) -> None:
         """Emit the transform of one vector of channels of a tile, which is read directly from the operand."""
@@ -196,11 +213,18 @@ def filter_numbers(spec: WinogradSpec, slices: Slices, strides: Sequence[int], r
     result, k, *steps = strides if spec.solves_for == "dst" else (strides[1], strides[0], *strides[2:])
     each = -(-channels // isa.lanes)
     return {
-        "count": taps * each, "each": each, "taps": taps, "channels": channels, "results": results,
+        "count": taps * each,
+        "each": each,
+        "taps": taps,
+        "channels": channels,
+        "results": results,
         "staging": staged * whole(spec.filter, isa.lanes) * isa.lanes**2 * F32_BYTES,
-        "result": result, "k": k, **by_axis("tap", steps),  # strides of data
-        "point": of_weights(depth, results, isa), "panel": of_panel(depth, isa),  # strides of the transformed values
-    }  # fmt: skip
+        "result": result,
+        "k": k,
+        **by_axis("tap", steps),  # strides of data
+        "point": of_weights(depth, results, isa),
+        "panel": of_panel(depth, isa),  # strides of the transformed values
+    }
 
 
 def filter_transform(f: Function, spec: WinogradSpec, a: Named, number: Value, out: Value, staging: Value) -> None:
@@ -221,9 +245,7 @@ def filter_transform(f: Function, spec: WinogradSpec, a: Named, number: Value, o
 
     def transform(data: Value, steps: Sequence[Value | int], out: Value, load: Callable[[Value], Value]) -> None:
         """Emit the transform of one vector of output channels for one k; ``steps`` are the strides of taps in bytes."""
-        taps = [
-            [load(f.at(f.at(data, steps[1] * x), steps[0] * y)) for y in range(high)] for x in range(wide)
-        ]  # fmt: skip
+        taps = [[load(f.at(f.at(data, steps[1] * x), steps[0] * y)) for y in range(high)] for x in range(wide)]
         taps = [column[::-1] for column in taps[::-1]] if reversed_taps else taps
         _store_points(v, (of_rows, of_columns), taps, of_points(v, spec, spec.transforms.axes, out, a.point))
 
@@ -268,9 +290,15 @@ def _load(v: Vectors, spec: WinogradSpec, step: Value, contiguous: bool, mask: V
 
 
 def _transpose(
-    v: Vectors, spec: WinogradSpec, data: Value, step: Value, channels: Value, count: Value | int, to: Value,
+    v: Vectors,
+    spec: WinogradSpec,
+    data: Value,
+    step: Value,
+    channels: Value,
+    count: Value | int,
+    to: Value,
     following: bool = False,
-) -> Value:  # fmt: skip
+) -> Value:
     """Transpose data[lane][i] to vectors to[i], and return the address after them.
 
     Each lane has ``count`` contiguous values. Lanes are ``step`` bytes apart, and the first ``channels`` lanes exist.

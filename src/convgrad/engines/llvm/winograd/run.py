@@ -173,9 +173,18 @@ def _spec(problem: Problem, isa: Isa, strides: Mapping[str, Ints], chosen: Winog
     remainders = (axis.dst % tile for axis, tile in zip(chosen.slices.conv.axes, chosen.transforms.tile, strict=True))
     last_rows, last_columns = (0, 0) if problem.solves_for == "weights" else remainders
     return WinogradSpec(
-        isa, (rows, columns), (last_rows, last_columns), problem.solves_for, a, b, out, operands.name, output.name,
-        problem.accumulate, problem.activation,
-    )  # fmt: skip
+        isa,
+        (rows, columns),
+        (last_rows, last_columns),
+        problem.solves_for,
+        a,
+        b,
+        out,
+        operands.name,
+        output.name,
+        problem.accumulate,
+        problem.activation,
+    )
 
 
 def _contiguous(strides: Ints, size: int, names: Mapping[int, str], taps: tuple[int, int]) -> str:
@@ -208,21 +217,34 @@ def _positions_stages(spec: WinogradSpec, strides: Mapping[str, Ints], chosen: P
     out = positions_numbers(spec, slices, strides["out"], chosen.results, grid, chosen.tiles)
     of_b = (weights["point"], weights["panel"], of_panel(1, isa))
     gemm = sum_numbers(spec, (met["point"], met["tile"], F32_BYTES), of_b, (out["point"], out["tile"]))
-    places, scratch_bytes = placed({
-        "points_at": chosen.block_bytes, "sums_at": chosen.sums_bytes, "room_at": levels * level_bytes(isa),
-        "bias_at": chosen.results * F32_BYTES,
-        "staging_at": max(each["staging"] for each in (met, weights, out)),
-    })  # fmt: skip
+    places, scratch_bytes = placed(
+        {
+            "points_at": chosen.block_bytes,
+            "sums_at": chosen.sums_bytes,
+            "room_at": levels * level_bytes(isa),
+            "bias_at": chosen.results * F32_BYTES,
+            "staging_at": max(each["staging"] for each in (met, weights, out)),
+        }
+    )
     operands = prefixed(tensor, met) | prefixed("weights", weights)
     block = {
-        "count": chosen.tasks, "each": chosen.each, "all": chosen.every, "all_rows": chosen.all_rows,
-        "k": conv.src_channels, "levels": levels, "bias.step": strides["bias"][0] if "bias" in strides else 0,
-        **operands, **prefixed("gemm", gemm), **prefixed("out", out), **places,
-    }  # fmt: skip
+        "count": chosen.tasks,
+        "each": chosen.each,
+        "all": chosen.every,
+        "all_rows": chosen.all_rows,
+        "k": conv.src_channels,
+        "levels": levels,
+        "bias.step": strides["bias"][0] if "bias" in strides else 0,
+        **operands,
+        **prefixed("gemm", gemm),
+        **prefixed("out", out),
+        **places,
+    }
     transform, count, multiply = (
-        (tasks.filter_points, weights["count"], tasks.rows_block) if chosen.by_rows
+        (tasks.filter_points, weights["count"], tasks.rows_block)
+        if chosen.by_rows
         else (tasks.input_points, chosen.all_rows, tasks.results_block)
-    )  # fmt: skip
+    )
     addresses = (f"{tensor}.data", "weights.data", "bias.data", "points", "out.data", "out.infinite")
     points = (transform, {"count": count, **operands}, chosen.points_ms)
     return _stages(spec, chosen, addresses, scratch_bytes, points, (multiply, block, chosen.blocks_ms))
@@ -240,22 +262,39 @@ def _weights_stages(spec: WinogradSpec, strides: Mapping[str, Ints], chosen: Wei
     out = weights_numbers(spec, strides["out"], *sizes)
     of_a, of_b = (src["point"], F32_BYTES, src["tile"]), (dst["point"], of_panel(1, spec.isa), dst["tile"])
     gemm = sum_numbers(spec, of_a, of_b, (out["point"], out["sums_row"]))
-    places, scratch_bytes = placed({
-        "a_at": chosen.stored * chosen.src_bytes, "b_at": chosen.stored * chosen.dst_bytes,
-        "sums_at": 0 if several else chosen.sums_bytes,
-        "staging_at": max(each["staging"] for each in (src, dst, out)),
-    })  # fmt: skip
+    places, scratch_bytes = placed(
+        {
+            "a_at": chosen.stored * chosen.src_bytes,
+            "b_at": chosen.stored * chosen.dst_bytes,
+            "sums_at": 0 if several else chosen.sums_bytes,
+            "staging_at": max(each["staging"] for each in (src, dst, out)),
+        }
+    )
     common = {"unit": chosen.sums_bytes, "units": turns.units, "levels": levels_of(turns.units), **prefixed("out", out)}
     unit = {
-        "count": chosen.tasks, "parts": chosen.tasks // turns.units, "m.parts": chosen.parts[0],
-        "n.parts": chosen.parts[1], "m.each": chosen.down, "m.all": slices.channels,
-        "n.each": chosen.across, "n.all": conv.dst_channels,
-        "chains.each": turns.blocks, "chains.all": -(-turns.stretches // turns.each),
-        "segments.each": turns.each, "segments.all": turns.stretches, "length": turns.length,
-        "block.m": chosen.block[0], "block.n": chosen.block[1],
-        "src_bytes": chosen.src_bytes, "dst_bytes": chosen.dst_bytes,
-        **common, **prefixed("src", src), **prefixed("dst", dst), **prefixed("gemm", gemm), **places,
-    }  # fmt: skip
+        "count": chosen.tasks,
+        "parts": chosen.tasks // turns.units,
+        "m.parts": chosen.parts[0],
+        "n.parts": chosen.parts[1],
+        "m.each": chosen.down,
+        "m.all": slices.channels,
+        "n.each": chosen.across,
+        "n.all": conv.dst_channels,
+        "chains.each": turns.blocks,
+        "chains.all": -(-turns.stretches // turns.each),
+        "segments.each": turns.each,
+        "segments.all": turns.stretches,
+        "length": turns.length,
+        "block.m": chosen.block[0],
+        "block.n": chosen.block[1],
+        "src_bytes": chosen.src_bytes,
+        "dst_bytes": chosen.dst_bytes,
+        **common,
+        **prefixed("src", src),
+        **prefixed("dst", dst),
+        **prefixed("gemm", gemm),
+        **places,
+    }
     addresses = ("src.data", "dst.data", "out.data", "out.infinite")
     if not several:
         task = tasks.only_unit if chosen.block == (chosen.down, chosen.across) else tasks.blocks_of_unit
@@ -267,9 +306,12 @@ def _weights_stages(spec: WinogradSpec, strides: Mapping[str, Ints], chosen: Wei
 
 
 def _stages(
-    spec: WinogradSpec, chosen: WinogradPlan, addresses: tuple[str, ...], scratch_bytes: int,
+    spec: WinogradSpec,
+    chosen: WinogradPlan,
+    addresses: tuple[str, ...],
+    scratch_bytes: int,
     *stages: tuple[tasks.Task, Mapping[str, int], float],
-) -> tuple[Stage, ...]:  # fmt: skip
+) -> tuple[Stage, ...]:
     """Return stages that have the same addresses and scratch. Each is given by its task, arguments and time in ms."""
     return tuple(
         Stage(driver(task, spec, addresses, tuple(settled)), addresses, settled, scratch_bytes, time_ms, chosen.time_ms)

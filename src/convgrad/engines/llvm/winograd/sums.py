@@ -68,7 +68,7 @@ def chains(f: Function, isa: Isa, a: Named, points: Points, count: Value, more: 
 
 def trees(
     f: Function, isa: Isa, a: Named, points: Points, rows: Rows, count: Value, levels: Value, room: Value
-) -> None:  # fmt: skip
+) -> None:
     """Emit sums of ``count`` products, whose chains are added by a reduction tree of ``levels`` levels.
 
     The first node of each level is summed in the memory of the result. ``room`` is memory for one other node per level.
@@ -104,7 +104,7 @@ def parts(f: Function, count: Value, each: Value | int) -> Value:
 
 def _micro_tiles(
     f: Function, isa: Isa, a: Named, points: Points, rows_of: Rows, body: Callable[[_MicroTile], None]
-) -> None:  # fmt: skip
+) -> None:
     """Emit ``body`` for the micro-tiles of all points and panels, which have two vectors of B, or one in the last."""
     of_a, of_b, of_c, v = a.of("a"), a.of("b"), a.of("c"), Vectors(f, isa.lanes)
     at_a, at_b, at_c = points

@@ -259,7 +259,7 @@ def _channels(f: Function, a: Named, part: Value) -> tuple[Value, Part, Part]:
 
 def _chains(
     f: Function, spec: WinogradSpec, a: Named, index: Value, channels: tuple[Value, Part, Part], to: Value
-) -> None:  # fmt: skip
+) -> None:
     """Emit the sums of a unit's chains in order: transform the tiles of a chain, then add its products to the sums."""
     points_a, points_b, staging = (f.at(f.scratch, a.named(name)) for name in ("a_at", "b_at", "staging_at"))
     segments, (begin, chains), (_, of_m, of_n) = a.of("segments"), _part(f, a.of("chains"), index), channels
@@ -272,9 +272,14 @@ def _chains(
 
 
 def _transform(
-    f: Function, spec: WinogradSpec, a: Named, segments: Part, channels: tuple[Value, Part, Part],
-    points: tuple[Value, Value], staging: Value,
-) -> None:  # fmt: skip
+    f: Function,
+    spec: WinogradSpec,
+    a: Named,
+    segments: Part,
+    channels: tuple[Value, Part, Part],
+    points: tuple[Value, Value],
+    staging: Value,
+) -> None:
     """Emit the transforms of the tiles of some segments, of src and of dst, for the channels of a task."""
     tap, *parts = channels
     for tensor, to, (first, extent) in zip(("src", "dst"), points, parts, strict=True):
