@@ -12,6 +12,7 @@ import pytest
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.llvm.emit import Module, separate
+from convgrad.engines.llvm.gemm.micro_tile import store_panel
 from convgrad.engines.llvm.gemm.micro_tile import tile as tile_of_positions
 from convgrad.engines.llvm.split_k.stencil import depthwise
 from convgrad.engines.llvm.split_k.tile import tile
@@ -74,9 +75,15 @@ def test_golden_loop() -> None:
     assert str(module) == (GOLDEN / "dot.ll").read_text()
 
 
+def positions(module: Module, spec: GemmSpec) -> None:
+    """Emit a micro-tile, and the function that it calls."""
+    store_panel(module, spec)
+    tile_of_positions(module, spec, 2, 1)
+
+
 FUNCTIONS: dict[str, Callable[[Module], None]] = {
     "tile": lambda module: tile(module, spec_of("neon", 2, 1), 1),
-    "tile_of_positions": lambda module: tile_of_positions(module, data_spec("neon", 2, 1), 2, 1),
+    "tile_of_positions": lambda module: positions(module, data_spec("neon", 2, 1)),
     "depthwise": lambda module: depthwise(module, depthwise_of("neon", MicroTileShape(1, 1, 1, 2), 1)),
 }
 

@@ -1,3 +1,83 @@
+define internal void @store_panel(ptr %arguments, ptr %sums, ptr %out, ptr %bias, i64 %rows, i64 %skip, i64 %out_step, i64 %left, i64 %bias_step) #0 {
+entry:
+  %v1 = getelementptr i8, ptr %arguments, i64 352
+  %v2 = load i64, ptr %v1, align 1
+  %v3 = icmp ne i64 %v2, 0
+  %v4 = sub i64 %rows, %skip
+  %v5 = mul i64 %skip, 16
+  %v6 = getelementptr i8, ptr %sums, i64 %v5
+  %v7 = mul i64 %skip, %out_step
+  %v8 = getelementptr i8, ptr %out, i64 %v7
+  %v9 = mul i64 4, 4
+  %v10 = mul i64 %skip, %bias_step
+  %v11 = getelementptr i8, ptr %bias, i64 %v10
+  %v12 = load <4 x float>, ptr %v11, align 1
+  br label %loop13
+loop13:
+  %loop13.index = phi i64 [ 0, %entry ], [ %v44, %when22.end ]
+  %loop13.sums = phi ptr [ %v6, %entry ], [ %v42, %when22.end ]
+  %loop13.out = phi ptr [ %v8, %entry ], [ %v43, %when22.end ]
+  %loop13.more = icmp slt i64 %loop13.index, %v4
+  br i1 %loop13.more, label %loop13.body, label %loop13.end
+loop13.body:
+  %v14 = load <4 x float>, ptr %loop13.sums, align 1
+  %v15 = fadd <4 x float> %v14, zeroinitializer
+  %v16 = fadd <4 x float> %v15, %v12
+  %v17 = mul i64 %v9, 0
+  %v18 = getelementptr i8, ptr %loop13.out, i64 %v17
+  %v19 = mul i64 0, 4
+  %v20 = sub i64 %left, %v19
+  %v21 = icmp sge i64 %v20, 4
+  br i1 %v21, label %when22, label %when22.else
+when22:
+  br i1 %v3, label %when23, label %when23.else
+when23:
+  %v24 = load <4 x float>, ptr %v18, align 1
+  %v25 = fadd <4 x float> %v16, %v24
+  %v26 = fcmp uno <4 x float> %v25, %v25
+  %v27 = select <4 x i1> %v26, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v25
+  store <4 x float> %v27, ptr %v18, align 1
+  br label %when23.end
+when23.else:
+  %v28 = fcmp uno <4 x float> %v16, %v16
+  %v29 = select <4 x i1> %v28, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v16
+  store <4 x float> %v29, ptr %v18, align 1
+  br label %when23.end
+when23.end:
+  br label %when22.end
+when22.else:
+  %v30 = icmp sgt i64 %v20, 0
+  br i1 %v30, label %when31, label %when31.end
+when31:
+  %v32 = insertelement <4 x i64> poison, i64 %v20, i64 0
+  %v33 = shufflevector <4 x i64> %v32, <4 x i64> poison, <4 x i32> zeroinitializer
+  %v34 = icmp sgt <4 x i64> %v33, <i64 0, i64 1, i64 2, i64 3>
+  br i1 %v3, label %when35, label %when35.else
+when35:
+  %v36 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr %v18, i32 1, <4 x i1> %v34, <4 x float> zeroinitializer)
+  %v37 = fadd <4 x float> %v16, %v36
+  %v38 = fcmp uno <4 x float> %v37, %v37
+  %v39 = select <4 x i1> %v38, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v37
+  call void @llvm.masked.store.v4f32.p0(<4 x float> %v39, ptr %v18, i32 1, <4 x i1> %v34)
+  br label %when35.end
+when35.else:
+  %v40 = fcmp uno <4 x float> %v16, %v16
+  %v41 = select <4 x i1> %v40, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v16
+  call void @llvm.masked.store.v4f32.p0(<4 x float> %v41, ptr %v18, i32 1, <4 x i1> %v34)
+  br label %when35.end
+when35.end:
+  br label %when31.end
+when31.end:
+  br label %when22.end
+when22.end:
+  %v42 = getelementptr i8, ptr %loop13.sums, i64 16
+  %v43 = getelementptr i8, ptr %loop13.out, i64 %out_step
+  %v44 = add i64 %loop13.index, 1
+  br label %loop13
+loop13.end:
+  ret void
+}
+
 define internal void @tile2_1(ptr %arguments, ptr %sums, ptr %segments, ptr %chains, i64 %count, ptr %data, ptr %weights, ptr %out, ptr %bias, i64 %row_step, i64 %out_step, ptr %next, i64 %rate, i64 %left, i64 %skip, i64 %bias_step, i1 %begins, i1 %ends) #0 {
 entry:
   %v1 = sub i64 %count, 1
@@ -217,6 +297,8 @@ when58.end:
   ret void
 }
 
+declare <4 x float> @llvm.masked.load.v4f32.p0(ptr, i32, <4 x i1>, <4 x float>)
+declare void @llvm.masked.store.v4f32.p0(<4 x float>, ptr, i32, <4 x i1>)
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 declare <4 x float> @llvm.fma.v4f32(<4 x float>, <4 x float>, <4 x float>)
 

@@ -103,3 +103,12 @@ def test_a_name_of_a_class_has_one_meaning() -> None:
                 if isinstance(node, ast.ClassDef):
                     names.setdefault(node.name, []).append(str(path.relative_to(SOURCES)))
     assert {name: paths for name, paths in names.items() if len(paths) > 1} == {}
+
+
+def test_long_calls_of_emitted_functions_name_their_values() -> None:
+    """Two values that change places are well-typed IR, so a call has at most six without a name."""
+    for path in (SOURCES / "engines" / "llvm").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="call"), args=[_, *values]):
+                    assert len(values) <= 6, f"{path}:{node.lineno}"

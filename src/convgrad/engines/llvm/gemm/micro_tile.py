@@ -311,8 +311,7 @@ class MicroTile:
         if self.spec.collects:
             self.from_registers([f.load(self.kind, sums, place) for place in self.offsets])
             return
-        step = (f.out_step, f.left, f.bias_step)
-        f.call("store_panel", f.arguments, sums, f.out, f.bias, f.value(self.rows), f.skip, *step)
+        f.call("store_panel", **{**f.parameters, "sums": sums, "rows": f.value(self.rows)})
 
 
 def epilogue(f: Function, spec: GemmSpec, accumulate: Value | None = None) -> Epilogue:

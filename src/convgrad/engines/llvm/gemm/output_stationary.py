@@ -145,7 +145,8 @@ def _output_block(
 
     def regions(at: int, parts: list[Value], *where: Value) -> None:
         if at == spec.axes:
-            f.call("region", f.arguments, f.scratch, data, weights, *where, *parts)
+            named = {f"part{axis}": part for axis, part in enumerate(parts)}
+            f.call("region", f.arguments, f.scratch, data, weights, *where, **named)
             return
         with f.loop(block[at].parts, part=f.at(a.parts, block[at].part)) as each:
             regions(at + 1, [*parts, each.part], *where)
@@ -163,8 +164,9 @@ def _output_block(
         bias = f.at(f.scratch, a.bias_at + each.index * (spec.width * F32_BYTES))
 
         def store(to: Value, sums: Value, count: Value) -> None:
-            step = (out_axes[-1].given, left, f.value(F32_BYTES))
-            f.call("store_panel", f.arguments, sums, to, bias, count, f.value(0), *step)
+            step, next_bias = out_axes[-1].given, f.value(F32_BYTES)
+            panel = {"sums": sums, "out": to, "bias": bias, "rows": count, "skip": f.value(0), "left": left}
+            f.call("store_panel", f.arguments, **panel, out_step=step, bias_step=next_bias)
 
         out_lines = (out_axes, out_block, f.at(out, first * a.out_n), collected)
         regions(0, [], _origin(f, collected, out_axes, out_block), number, f.value(1), each.index)

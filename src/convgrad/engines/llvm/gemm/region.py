@@ -86,7 +86,7 @@ def _listed(f: Function, spec: GemmSpec, rows: list[Value]) -> Region:
     a = arguments(f, spec)
     lists = f.at(f.scratch, a.segments_at), f.at(f.scratch, a.chains_at)
     counted = f.alloca("i64", len(COUNTED.columns))
-    f.call("segments", f.arguments, *lists, counted, *rows)
+    f.call("segments", f.arguments, *lists, counted, **{f"part{axis}": row for axis, row in enumerate(rows)})
     of_lists = columns(f, counted, COUNTED)
     chains, all_k, last = of_lists.chains, of_lists.k, of_lists.last
     parts = [columns(f, row, PART) for row in rows]

@@ -204,11 +204,12 @@ def _output_block(module: Module, spec: Kn2rowSpec) -> None:
         data, out = f.at(data, position * axis.given), f.at(out, position * axis.out)
     done, row = f.at(f.scratch, a.done_at), rows[spec.line]
     first = f.select(f.compare("eq", line_block, 0), row.first, f.max(row.first, f.load("i64", done)))
-    counts = [*(rows[at].end - rows[at].first for at in range(spec.line + 1, spec.axes - 1)), e.count]
+    counts = {f"count{at}": rows[at].end - rows[at].first for at in range(spec.line + 1, spec.axes - 1)}
+    counts[f"count{spec.axes - 1}"] = e.count
     with f.loop(2, first=first) as piece:  # twice, because the lines may continue at the beginning of the ring buffer
         slot = f.op("i64", f"urem {piece.first}, {a.lines.name}")
         many = f.min(row.end - piece.first, a.lines - slot)
-        f.call("lines", f.arguments, f.scratch, f.at(data, piece.first * axes[spec.line].given), many, slot, *counts)
+        f.call("lines", f.arguments, f.scratch, f.at(data, piece.first * axes[spec.line].given), many, slot, **counts)
         piece.next(first=piece.first + f.max(many, 0))
     f.store(row.end, done)
     outer = f.at(f.scratch, a.outer_at)

@@ -84,8 +84,8 @@ def _cache_block(
     with f.loop(block.images, to=to, source=source) as image:
         with f.loop(rows.count, to=image.to, row=first) as each:
             here, count = f.at(image.source, f.load("i64", each.row)), f.load("i64", each.row, 8)
-            leasts = (f.at(to, args.panel - LINE_BYTES),) if n.spec.compact else ()
-            end = _row(n, x, each.to, here, count, columns, *leasts)
+            leasts = f.at(to, args.panel - LINE_BYTES) if n.spec.compact else None
+            end = _row(n, x, each.to, here, count, columns, leasts)
             each.next(to=end, row=f.at(each.row, PACKED.bytes))
         if n.spec.step == 2 and not n.spec.compact:
             size = f.distance(each.to, image.to)
@@ -96,7 +96,7 @@ def _cache_block(
 
 
 def _row(
-    n: SplitKNest, x: TaskOperand, to: Value, source: Value, count: Value, columns: Value, *leasts: Value
+    n: SplitKNest, x: TaskOperand, to: Value, source: Value, count: Value, columns: Value, leasts: Value | None
 ) -> Value:
     """Pack ``count`` positions of a row, and return the address after them.
 
@@ -104,15 +104,18 @@ def _row(
     which adds nothing if the other factor is finite.
     """
     f, args, size = n.f, x.args, count * n.spec.k_bytes(x.operand)
-    steps: tuple[Value, ...] = (args.k, args.channel, args.prefetch)
+    steps = {"row": args.k, "column": args.group if n.spec.groups_in_lanes else args.channel}
+    steps["prefetch_at"] = args.prefetch
     if n.spec.groups_in_lanes:
-        steps = (args.k, args.group, args.prefetch, args.channel, args.panel)
+        steps |= {"step": args.channel, "panel": args.panel}
+    if leasts is not None:
+        steps["leasts"] = leasts
     clears = n.spec.micro_tile.inner_taps > 1 and x.operand.moves
     panels = (n.task.groups, args.panel) if n.spec.groups_in_lanes else (1, 0)
     if clears:
         f.call("clear", to, n.args.left, *panels)
         to = f.at(to, n.args.left)
-    f.call(f"pack_{x.name}", to, source, count, columns, *steps, *leasts)
+    f.call(f"pack_{x.name}", to, source, count, columns, **steps)
     to = f.at(to, size)
     if clears:
         f.call("clear", to, n.args.right, *panels)
@@ -163,6 +166,8 @@ def pack_groups(module: Module, spec: SplitKSpec, name: str, operand: Operand) -
     ``operand.width`` channels. The function reads no other bytes.
     """
     lanes, size = spec.isa.lanes, spec.isa.lanes * F32_BYTES
+    if operand.contiguous != CHANNELS:
+        pack(module, spec, f"{name}_channel", operand, lanes, spec.k_bytes(operand))
     parameters = {"to": "ptr", "source": "ptr", "count": "i64", "columns": "i64", "row": "i64", "column": "i64"}
     f = module.function(name, False, **parameters, prefetch_at="i64", step="i64", panel="i64")
     panel_from = f.column * lanes
@@ -175,11 +180,11 @@ def pack_groups(module: Module, spec: SplitKSpec, name: str, operand: Operand) -
     with f.loop((f.columns + (lanes - 1)) >> (lanes.bit_length() - 1), to=f.to, source=f.source) as panel:
         left = f.min(f.columns - panel.index * lanes, lanes)
         with f.loop(operand.width, to=panel.to, source=panel.source) as channel:
-            f.call(f"{name}_channel", channel.to, channel.source, f.count, left, f.row, f.column, f.prefetch_at)
+            own = {"to": channel.to, "source": channel.source, "columns": left}
+            f.call(f"{name}_channel", **{**f.parameters, **own})
             channel.next(to=f.at(channel.to, size), source=f.at(channel.source, f.step))
         panel.next(to=f.at(panel.to, f.panel), source=f.at(panel.source, panel_from))
     f.done()
-    pack(module, spec, f"{name}_channel", operand, lanes, spec.k_bytes(operand))
 
 
 def _spread(f: Function, spec: SplitKSpec, channels: int, source: Value, to: Value, panel_from: Value) -> None:

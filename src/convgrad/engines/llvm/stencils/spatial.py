@@ -134,7 +134,8 @@ def _groups(module: Module, spec: SpatialStencilSpec) -> None:
     def groups(data: Value, out: Value, fast: Value) -> None:
         weights, bias = f.at(f.scratch, a.b_at), f.at(f.scratch, a.bias_at)
         with f.when(going(f, a)), f.loop(f.groups, data=data, out=out, weights=weights, bias=bias) as group:
-            f.call("plane", f.arguments, group.data, group.out, group.weights, group.bias, fast, *chosen)
+            own = {"data": group.data, "out": group.out, "weights": group.weights, "biases": group.bias, "fast": fast}
+            f.call("plane", **{**f.parameters, **own})
             group.next(
                 data=f.at(group.data, a.data_group),
                 out=f.at(group.out, a.out_group),
@@ -212,27 +213,25 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
                 with f.loop(by_results) as result:
                     wanted = result.index * spec.results
                     start = f.min(wanted, a.n - spec.results)
-                    given = (
-                        f.arguments,
-                        piece.data,
-                        f.at(f.weights, start * a.result_bytes),
-                        row,
-                        piece.first,
-                        f.at(piece.out, start * a.out_n),
-                        p.out_step,
-                        f.at(f.biases, start * F32_BYTES),
-                        left,
-                        piece.left,
-                        wanted - start,
-                        *(f.parameters[name] for name in outer_parts(spec)),
-                    )
+                    given = f.parameters | {
+                        "data": piece.data,
+                        "weights": f.at(f.weights, start * a.result_bytes),
+                        "row": row,
+                        "first": piece.first,
+                        "out": f.at(piece.out, start * a.out_n),
+                        "out_step": p.out_step,
+                        "bias": f.at(f.biases, start * F32_BYTES),
+                        "left": left,
+                        "across": piece.left,
+                        "skip": wanted - start,
+                    }
                     with f.when(whole):
-                        f.call(f"micro_tile_{phase}_{WHOLE}", *given)
+                        f.call(f"micro_tile_{phase}_{WHOLE}", **given)
                     with f.otherwise():
                         with f.when(fast):
-                            f.call(f"micro_tile_{phase}_{ZEROS}", *given)
+                            f.call(f"micro_tile_{phase}_{ZEROS}", **given)
                         with f.otherwise():
-                            f.call(f"micro_tile_{phase}_{OMITTED}", *given)
+                            f.call(f"micro_tile_{phase}_{OMITTED}", **given)
                 piece.next(
                     data=f.at(piece.data, across * size),
                     out=f.at(piece.out, spec.across * out_bytes),
