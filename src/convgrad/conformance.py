@@ -28,7 +28,7 @@ def _options() -> argparse.Namespace:
     if not function:
         raise pytest.UsageError("set CONVGRAD_CONFORMANCE_MODULE to the function to judge, MODULE[:FUNCTION]")
     words = shlex.split(os.environ.get("CONVGRAD_CONFORMANCE_OPTIONS", ""))
-    return as_verify(arguments.parser().parse_args([function, *words]))
+    return arguments.parser().parse_args([function, *words])
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -47,7 +47,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="module")
 def judged() -> Iterator[Callable[[Case], Judged]]:
     """Return a function that judges a case."""
-    options = _options()
+    options = as_verify(_options())
     with candidate_of(options, DEFAULT_LIMITS) as candidate:
         yield lambda case: judge(case, candidate, options, DEFAULT_LIMITS, lambda share: None)
 

@@ -38,8 +38,8 @@ WORDS = {
         "collection"
     ),
     "cli": (
-        "console exits parsers arguments progress checks times report verify_cases sources run_call run_cases "
-        "run_graph run_pieces run explain_json explain bench probe verify_options verify_candidates verify_again "
+        "console exits parsers arguments progress checks times report verify_options verify_cases sources run_call "
+        "run_cases run_graph run_pieces run explain_json explain bench probe verify_candidates verify_again "
         "verify_report verify_resume verify_others verify conformance calibrate info"
     ),
     "cli.parsers": "parser texts run verify conformance explain probe bench calibrate info",

@@ -9,7 +9,7 @@ import pytest
 
 from convgrad import InvalidAttributeError, scale
 from convgrad.scale.call import called
-from convgrad.scale.cut import PieceSize
+from convgrad.scale.cut import Cut
 from convgrad.scale.plan import ways
 
 Array = np.ndarray
@@ -39,14 +39,14 @@ def least_memory(operator: str, *inputs: Any, **options: Any) -> int:
 
 def memories(
     operator: str, *inputs: Any, dtype: Any = None, out: Any = None, accumulate: bool = False, **attributes: Any
-) -> dict[PieceSize, int]:
+) -> dict[Cut, int]:
     """Return the cuts that there are of a call by one thread, each with the least memory that has it."""
     call = called(operator, inputs, attributes, "1TB", dtype, out, accumulate, 1, to_run=False)
     needed = [
         (cut, max(1, sum(size for _, size in takes)))
         for cut, _, takes in ways(call.problem, call.sources, call.target, 1)
     ]
-    found: dict[PieceSize, int] = {}
+    found: dict[Cut, int] = {}
     for memory in sorted({least for _, least in needed}):
         found.setdefault(next(cut for cut, least in needed if least <= memory), memory)
     for cut, memory in [*found.items()][:1]:

@@ -11,7 +11,7 @@ import pytest
 
 import convgrad
 from convgrad import scale
-from convgrad.scale.cut import PieceSize
+from convgrad.scale.cut import Cut
 from tests.scale.sources import memories
 from tests.support.helpers import assert_same_bits
 
@@ -47,8 +47,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return read
 
 
-@pytest.mark.parametrize("cut", [PieceSize(4), PieceSize(8), PieceSize(24)])
-def test_zarr_is_read_chunk_by_chunk_once(cut: PieceSize, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cut", [Cut(4), Cut(8), Cut(24)])
+def test_zarr_is_read_chunk_by_chunk_once(cut: Cut, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = data()
     sources = [stored(tmp_path / str(n), array) for n, array in enumerate(given)]
     memory = memories("ConvolutionBackwardWeights", *sources, **KERNEL)[cut]
@@ -65,7 +65,7 @@ def test_zarr_is_written_to_in_whole_chunks(tmp_path: Path, monkeypatch: pytest.
     source, out = stored(tmp_path / "src", src), stored(tmp_path / "out", np.full_like(diff_dst, np.nan))
     found = memories("Convolution", source, weights, auto_pad="same_upper", out=out)
     read = reads(monkeypatch)
-    options = {"memory": found[PieceSize(4)], "out": out, "auto_pad": "same_upper", "threads": 1}
+    options = {"memory": found[Cut(4)], "out": out, "auto_pad": "same_upper", "threads": 1}
     assert scale.run("Convolution", source, weights, **options) is out
     assert not any(number for name, number in read.items() if str(tmp_path / "out") in name)
     assert_same_bits(out[...], expected, "written")
@@ -74,7 +74,7 @@ def test_zarr_is_written_to_in_whole_chunks(tmp_path: Path, monkeypatch: pytest.
 def test_dask_arrays_are_read_slab_by_slab() -> None:
     given = data()
     sources = [dask_array.from_array(array, chunks=(*CHUNKS, array.shape[-1])) for array in given]
-    memory = memories("ConvolutionBackwardWeights", *sources, **KERNEL)[PieceSize(8)]
+    memory = memories("ConvolutionBackwardWeights", *sources, **KERNEL)[Cut(8)]
     got = scale.run("ConvolutionBackwardWeights", *sources, memory=memory, threads=1, **KERNEL)
     assert type(got) is np.ndarray
     assert_same_bits(got, convgrad.convolution_backward_weights(*given, **KERNEL), "dask")

@@ -17,7 +17,7 @@ import pytest
 import convgrad
 from convgrad import scale
 from convgrad.engines import starting
-from convgrad.scale.cut import PieceSize
+from convgrad.scale.cut import Cut
 from tests.scale.sources import Slices, memories
 from tests.support.helpers import assert_same_bits
 
@@ -34,7 +34,7 @@ def data(batch: int = 9) -> tuple[Array, Array]:
 
 
 @functools.cache
-def memory_of(cut: PieceSize) -> int:
+def memory_of(cut: Cut) -> int:
     """Return the memory by which the gradient is cut so."""
     return memories(WEIGHTS, *map(Slices, data()), **KERNEL)[cut]
 
@@ -75,7 +75,7 @@ def test_what_cannot_be_read_is_named(name: str, at: int) -> None:
     src, diff_dst = data()
     broken = Broken(diff_dst, at, instead)
     with pytest.raises(convgrad.FileError) as caught:
-        scale.run(WEIGHTS, Slices(src), broken, memory=memory_of(PieceSize(2)), threads=1, **KERNEL)
+        scale.run(WEIGHTS, Slices(src), broken, memory=memory_of(Cut(2)), threads=1, **KERNEL)
     images = f"{2 * at - 2}:{2 * at}"
     assert str(caught.value).startswith(f"{WEIGHTS}: reading diff_dst[{images}, 0:24, 0:18, 0:5] {words}")
     assert no_reader_is_left()
@@ -149,9 +149,7 @@ def interrupt(given: Array) -> Array:
 def test_an_interrupt_while_reading_leaves_nothing_at_work(at: int) -> None:
     src, diff_dst = data()
     with pytest.raises(KeyboardInterrupt):
-        scale.run(
-            WEIGHTS, Slices(src), Broken(diff_dst, at, interrupt), memory=memory_of(PieceSize(1)), threads=1, **KERNEL
-        )
+        scale.run(WEIGHTS, Slices(src), Broken(diff_dst, at, interrupt), memory=memory_of(Cut(1)), threads=1, **KERNEL)
     assert no_reader_is_left()
 
 
@@ -167,12 +165,12 @@ def leave_after(pieces: int) -> Callable[[scale.Progress], None]:
     return told
 
 
-ROWS, ONE, TWO = PieceSize(1, 14), PieceSize(1), PieceSize(2)
+ROWS, ONE, TWO = Cut(1, 14), Cut(1), Cut(2)
 
 
 @pytest.mark.parametrize(("first", "then"), [(ROWS, ONE), (ROWS, TWO), (ONE, ROWS), (TWO, ONE), (ROWS, ROWS)])
 @pytest.mark.parametrize("pieces", [1, 2, 3])
-def test_a_sum_that_was_left_goes_on_by_any_cut(first: PieceSize, then: PieceSize, pieces: int, tmp_path: Path) -> None:
+def test_a_sum_that_was_left_goes_on_by_any_cut(first: Cut, then: Cut, pieces: int, tmp_path: Path) -> None:
     given, kept = data(), tmp_path / "sums"
     options: dict[str, Any] = {"checkpoint": kept, "threads": 1} | KERNEL
     with pytest.raises(Stop) as caught:
@@ -199,7 +197,7 @@ def test_a_result_that_was_left_goes_on_by_any_cut(smaller_first: bool, tmp_path
     options: dict[str, Any] = {"checkpoint": tmp_path / "place", "auto_pad": "same_upper", "out": out}
     options |= {"threads": 1}
     found = memories(FORWARD, Slices(src), weights, auto_pad="same_upper", out=out)
-    first, then = [found[PieceSize(1, 8)], found[PieceSize(2)]][:: 1 if smaller_first else -1]
+    first, then = [found[Cut(1, 8)], found[Cut(2)]][:: 1 if smaller_first else -1]
     with pytest.raises(Stop):
         scale.run(FORWARD, Slices(src), weights, memory=first, progress=leave_after(2), **options)
     again = Slices(src)

@@ -187,7 +187,7 @@ def test_scratch_is_that_of_the_last_piece_too_and_a_result_that_lies_otherwise_
         given = {"out": out, "threads": 1} | options
         found = memories(WEIGHTS, src, src, out=out, **options)
         images = max(cut.images for cut in found if cut.images < len(src))
-        plan = scale.plan(WEIGHTS, src, src, memory=found[cuts.PieceSize(images)], **given)
+        plan = scale.plan(WEIGHTS, src, src, memory=found[cuts.Cut(images)], **given)
         ways[out.flags.c_contiguous] = dict(plan.takes)
         rest = len(src) % images
         last = scale.plan(WEIGHTS, src[-rest:], src[-rest:], **given)

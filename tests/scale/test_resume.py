@@ -18,7 +18,7 @@ from convgrad import FileError, scale
 from convgrad.engines.llvm.isas import host_isas
 from convgrad.scale import checkpoint, durable
 from convgrad.scale.checkpoint import LINE
-from convgrad.scale.cut import PieceSize
+from convgrad.scale.cut import Cut
 from convgrad.spec.subproblems import SubProblem
 from tests.scale.sources import Slices, least_memory, memories
 from tests.support.helpers import assert_same_bits
@@ -31,13 +31,13 @@ WEIGHTS, FORWARD, DATA = "ConvolutionBackwardWeights", "Convolution", "Convoluti
 
 # name: operator, shapes of the operands, attributes; how it is cut, None for the smallest pieces, as memory has it that
 # differs by instruction set; the operand that is swept, None where that is the result
-LAYERS: dict[str, tuple[str, list[tuple[int, ...]], dict[str, Any], PieceSize | None, int | None]] = {
+LAYERS: dict[str, tuple[str, list[tuple[int, ...]], dict[str, Any], Cut | None, int | None]] = {
     "images": (WEIGHTS, [(7, 20, 17, 3), (7, 20, 17, 5)], {"weights_shape": (3, 3, 3, 5)} | SAME, None, 1),
     "rows": (WEIGHTS, [(2, 700, 3), (2, 700, 5)], {"weights_shape": (5, 3, 5)} | SAME, None, 1),
     "bias": ("BiasAddBackward", [(600, 2, 3)], {}, None, 0),
-    "forward": (FORWARD, [(9, 12, 11, 3), (3, 3, 3, 5), (5,)], SAME, PieceSize(2), None),
-    "rows of a forward": (FORWARD, [(2, 60, 11, 3), (3, 3, 3, 5)], SAME, PieceSize(1, 16), None),
-    "data": (DATA, [(9, 5, 6, 4), (3, 3, 3, 4)], {"strides": 2, "dst_shape": (9, 12, 13, 3)}, PieceSize(2), None),
+    "forward": (FORWARD, [(9, 12, 11, 3), (3, 3, 3, 5), (5,)], SAME, Cut(2), None),
+    "rows of a forward": (FORWARD, [(2, 60, 11, 3), (3, 3, 3, 5)], SAME, Cut(1, 16), None),
+    "data": (DATA, [(9, 5, 6, 4), (3, 3, 3, 4)], {"strides": 2, "dst_shape": (9, 12, 13, 3)}, Cut(2), None),
 }
 
 

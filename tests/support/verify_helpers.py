@@ -12,6 +12,7 @@ import pytest
 
 from convgrad.cli import main
 from convgrad.cli.parsers import verify as arguments_of_verify
+from convgrad.cli.verify_options import VerifyOptions, checked
 from tests.support.places import FOREIGN
 
 # A weight and a bias gradient, a data gradient, a forward, one transposed: every type, both layouts.
@@ -53,8 +54,8 @@ def values(out: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-def options(*arguments: str) -> Any:
-    return arguments_of_verify.parser().parse_intermixed_args(list(arguments))
+def options(*arguments: str) -> VerifyOptions:
+    return checked(arguments_of_verify.parser().parse_intermixed_args(list(arguments)))
 
 
 def junit(path: str) -> dict[str, int]:

@@ -21,7 +21,7 @@ from convgrad.cli.parsers import verify as arguments_of_verify
 from convgrad.cli.progress import ProgressLine
 from convgrad.cli.verify import each
 from convgrad.cli.verify_candidates import candidate_of, name_of
-from convgrad.cli.verify_options import check_options
+from convgrad.cli.verify_options import VerifyOptions, checked
 from convgrad.cli.verify_report import Judged, exit_code, summary
 from convgrad.disk import check_new, written
 from convgrad.graph.limits import DEFAULT_LIMITS
@@ -45,18 +45,18 @@ Table = Mapping[str, Mapping[str, int]]  # the numbers of cases by group and col
 @ended_as_by_ctrl_c()
 def main(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    options = as_verify(options)
+    judging, function = as_verify(options), function_of(options)
     skips, xfails = marked(options.skips), marked(options.xfails)
     if options.table is not None:
         check_new(Path(options.table), options.force)
     there = listed()
     cases = [case for case in there if case.name not in skips]
     done: list[Judged] = []
-    with candidate_of(options, DEFAULT_LIMITS) as candidate, ProgressLine("", heartbeat=True) as progress:
+    with candidate_of(judging, DEFAULT_LIMITS) as candidate, ProgressLine("", heartbeat=True) as progress:
         started = time.perf_counter()
-        say(f"{len(cases)} cases; judged: {name_of(options)}")
+        say(f"{len(cases)} cases; judged: {name_of(judging)}")
         try:
-            for one in each(options, cases, DEFAULT_LIMITS, candidate, progress):
+            for one in each(judging, cases, DEFAULT_LIMITS, candidate, progress):
                 done.append(one)
                 if options.verbose or column_of(one, xfails) == BAD:
                     progress.say(one.lines())
@@ -70,19 +70,22 @@ def main(options: argparse.Namespace) -> int:
     say("\n".join(["", *as_text(table), "", badge_words(table)]))
     if options.table is not None:
         with written(Path(options.table), options.force) as file:
-            file.write(markdown(table, options.call).encode())
+            file.write(markdown(table, function).encode())
         wrote(options.table)
     code = exit_code([one for one in done if column_of(one, xfails) != EXPECTED], options.strict)
     return code or (WRONG if passing and options.strict else DONE)
 
 
-def as_verify(options: argparse.Namespace) -> argparse.Namespace:
+def function_of(options: argparse.Namespace) -> str:
+    """Return the function to judge as MODULE:FUNCTION."""
+    return options.function if ":" in options.function else f"{options.function}:run"
+
+
+def as_verify(options: argparse.Namespace) -> VerifyOptions:
     """Return the options of this command as options of ``convgrad verify``, after the checks of that command."""
     given = vars(options) | {"collection": [NAME]}
-    given["call"] = options.function if ":" in options.function else f"{options.function}:run"
-    found = argparse.Namespace(**(vars(arguments_of_verify.parser().parse_args([])) | given))
-    check_options(found)
-    return found
+    given["call"] = function_of(options)
+    return checked(argparse.Namespace(**(vars(arguments_of_verify.parser().parse_args([])) | given)))
 
 
 def listed() -> list[Case]:

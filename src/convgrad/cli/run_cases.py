@@ -15,6 +15,7 @@ from convgrad.cli.exits import UsageError
 from convgrad.cli.run_call import run_one
 from convgrad.cli.sources import each, read_cases
 from convgrad.cli.verify_cases import pose
+from convgrad.cli.verify_options import VerifyOptions
 from convgrad.formats import F32
 from convgrad.functional.call import check_options
 from convgrad.graph.limits import Limits
@@ -55,9 +56,7 @@ def _run(case: Case, options: argparse.Namespace, limits: Limits) -> bool:
     """Run a case and return whether every verdict is ok."""
     if case.note:
         complain(f"convgrad: warning: {case.note}")
-    made = {"fill": options.fill or "integers", "seed": options.seed or 0, "max_error": None}
-    none = {"print_tolerance": None, "algorithm": None, "operands": None, "got": None}
-    posed = pose(case, argparse.Namespace(**made, **none), limits)
+    posed = pose(case, VerifyOptions(fill=options.fill or "integers", seed=options.seed or 0), limits)
     prepared = posed.call.activated(options.activation).within(options.max_error)
     recorded = {} if posed.brought is None or posed.brought.result is None else {case.place: posed.brought.result}
     about: dict[str, Any] = {"case": case.name} | ({"why": case.why} if case.why else {})

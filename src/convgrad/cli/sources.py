@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from convgrad.cases.lines import is_problem
 from convgrad.cli.console import complain, complain_of
 from convgrad.cli.exits import DONE, FILE, WRONG, meaning
 from convgrad.cli.verify_cases import UnreadSources, cases_of
+from convgrad.cli.verify_options import VerifyOptions
 from convgrad.errors import ConvgradError
 from convgrad.graph.limits import Limits
 from convgrad.spec.operators import OPERATORS, VERSION
@@ -30,9 +30,8 @@ def is_source(word: str) -> bool:
 
 def read_cases(word: str, limits: Limits) -> tuple[list[Case], UnreadSources]:
     """Return the cases of a source, and the errors; print what is not read. Raise the first error without a case."""
-    asked = argparse.Namespace(cases=[word], collection=[], only=[], shapes=None, dtype=None, got=None, operands=None)
     unread = UnreadSources()
-    found = cases_of(asked, limits, unread)
+    found = cases_of(VerifyOptions(cases=[word]), limits, unread)
     complain_of(list(map(str, unread.refused)), "more that cannot be read")
     passed_over = [f"passed over {error}" for error in (*unread.passed_over, *unread.empty)]
     complain_of(passed_over, "more that are passed over")

@@ -19,7 +19,7 @@ from convgrad.cli.progress import ProgressLine
 from convgrad.cli.verify_again import reproducer
 from convgrad.cli.verify_candidates import Candidate, candidate_of, declared_of, name_of, of_type
 from convgrad.cli.verify_cases import UnreadSources, cases_of, generated, pose
-from convgrad.cli.verify_options import check_for, check_options, sample_of
+from convgrad.cli.verify_options import VerifyOptions, check_for, checked, sample_of
 from convgrad.cli.verify_others import OTHERS
 from convgrad.cli.verify_report import Judged, counts, estimate, exit_code, in_words, junit, summary
 from convgrad.cli.verify_resume import JunitReport, earlier
@@ -33,9 +33,9 @@ from convgrad.verify.verdict import NOT_SERVED, OK, Verdict
 
 
 @ended_as_by_ctrl_c()
-def main(options: argparse.Namespace) -> int:
+def main(parsed: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    check_options(options)
+    options = checked(parsed)
     limits, unread = limits_of(options.limit), UnreadSources()
     with _reported(options, unread):
         cases = cases_of(options, limits, unread)
@@ -53,7 +53,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _reported(options: argparse.Namespace, unread: UnreadSources) -> Iterator[None]:
+def _reported(options: VerifyOptions, unread: UnreadSources) -> Iterator[None]:
     """Write the report for CI if an error ends the command before the first case; the error is in the report."""
     try:
         yield
@@ -71,7 +71,7 @@ def _complain_of_empty(unread: UnreadSources) -> None:
     _complain_of(messages, "more files that are passed over (--json lists all)")
 
 
-def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits, unread: UnreadSources) -> int:
+def _verify(options: VerifyOptions, cases: Sequence[Case], limits: Limits, unread: UnreadSources) -> int:
     """Judge each case, print cases that are not ok immediately and the counts at the end; return the exit code."""
     with ExitStack() as stack:
         with _reported(options, unread):
@@ -99,7 +99,7 @@ def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits, 
 
 
 def each(
-    options: argparse.Namespace, cases: Sequence[Case], limits: Limits, candidate: Candidate, progress: ProgressLine
+    options: VerifyOptions, cases: Sequence[Case], limits: Limits, candidate: Candidate, progress: ProgressLine
 ) -> Iterator[Judged]:
     """Yield the outcome of each case, and show the progress and the counts so far."""
     outcomes = Counter[str]()
@@ -116,7 +116,7 @@ def each(
 def judge(
     case: Case,
     candidate: Candidate,
-    options: argparse.Namespace,
+    options: VerifyOptions,
     limits: Limits,
     progress: Callable[[float], None],
     shared: bool = False,
@@ -158,9 +158,7 @@ def judge(
     return Judged(case, name_of(options, posed), posed.operands, verdict, "", 0, took_s, call_s, again, hint)
 
 
-def _close(
-    options: argparse.Namespace, done: Sequence[Judged], cases: int, unread: UnreadSources, seconds: float
-) -> None:
+def _close(options: VerifyOptions, done: Sequence[Judged], cases: int, unread: UnreadSources, seconds: float) -> None:
     """Print the counts, at the end of a complete or an interrupted run."""
     refused, empty = (list(map(str, errors)) for errors in (unread.refused, unread.empty))
     if options.json:

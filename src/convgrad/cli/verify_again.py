@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from contextlib import suppress
 
 from convgrad import notation
 from convgrad.cases.case import Case
 from convgrad.cli.arguments import typed
+from convgrad.cli.verify_options import VerifyOptions
 from convgrad.descriptor import AxisSize, Descriptor
 from convgrad.errors import ConvgradError
 from convgrad.functional.call import problem_from_shapes
@@ -32,7 +32,7 @@ KEPT = (
 )
 
 
-def reproducer(case: Case, options: argparse.Namespace) -> str:
+def reproducer(case: Case, options: VerifyOptions) -> str:
     """Return the command line that judges only this case, with the same verdict."""
     words = ["convgrad", "verify", *_case(case, options)]
     for name in KEPT:
@@ -45,7 +45,7 @@ def reproducer(case: Case, options: argparse.Namespace) -> str:
     return shlex.join(map(str, words))
 
 
-def _case(case: Case, options: argparse.Namespace) -> list[str]:
+def _case(case: Case, options: VerifyOptions) -> list[str]:
     """Return the arguments that select only this case, and the fill and seed of generated operands.
 
     If neither operands nor the result are read from files, the arguments describe the problem itself.
@@ -59,8 +59,8 @@ def _case(case: Case, options: argparse.Namespace) -> list[str]:
         words += ["--collection", name]
     if options.shapes is not None:
         words += ["--shapes", *options.shapes, *(word for text in options.attr for word in ("--attr", text))]
-        words += ["--type", options.type] * (options.type is not None)
-    words += ["--dtype", options.dtype] * (options.dtype is not None)
+        words += ["--type", options.type] if options.type is not None else []
+    words += ["--dtype", options.dtype] if options.dtype is not None else []
     words += ["--only", case.name] * (options.shapes is None)
     return [*words, *made_up[2:] * (options.seed > 0)] if case.arrays else [*words, *made_up]
 

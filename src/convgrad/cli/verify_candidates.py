@@ -5,7 +5,6 @@ The results come from a user's function, from files, from the cases themselves, 
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from convgrad import engines, files
 from convgrad.cases import scheme
 from convgrad.cli.checks import as_kept
 from convgrad.cli.verify_cases import Posed
-from convgrad.cli.verify_options import declared_by
+from convgrad.cli.verify_options import VerifyOptions, declared_by
 from convgrad.formats import F64, of_dtype
 from convgrad.graph.limits import Limits
 from convgrad.spec.layouts import shape_words
@@ -36,7 +35,7 @@ OURS = "convgrad's own engine"
 
 
 @contextmanager
-def candidate_of(options: argparse.Namespace, limits: Limits) -> Iterator[Candidate]:
+def candidate_of(options: VerifyOptions, limits: Limits) -> Iterator[Candidate]:
     """Yield the candidate that the options select; with --isolate, its process ends at the end of the block."""
     if options.call is None:
         yield _recorded(Path(options.got), limits) if options.got is not None else _brought_or_ours
@@ -54,7 +53,7 @@ def candidate_of(options: argparse.Namespace, limits: Limits) -> Iterator[Candid
             yield candidate
 
 
-def name_of(options: argparse.Namespace, posed: Posed | None = None) -> str:
+def name_of(options: VerifyOptions, posed: Posed | None = None) -> str:
     """Return the name of the candidate for the case ``posed``, or for all cases if ``posed`` is None."""
     if options.call is not None:
         return f"{options.call} in a process of its own" if options.isolate else str(options.call)
@@ -65,12 +64,12 @@ def name_of(options: argparse.Namespace, posed: Posed | None = None) -> str:
     return OURS if is_ours(options, posed) else f"the result in {posed.case.place}"
 
 
-def is_ours(options: argparse.Namespace, posed: Posed) -> bool:
+def is_ours(options: VerifyOptions, posed: Posed) -> bool:
     """Return whether the judged result is that of convgrad's own engine, whose rounding depth is known."""
     return options.call is None and options.got is None and (posed.brought is None or posed.brought.result is None)
 
 
-def declared_of(options: argparse.Namespace, posed: Posed, shared: bool = False) -> Declared:
+def declared_of(options: VerifyOptions, posed: Posed, shared: bool = False) -> Declared:
     """Return the declared arithmetic of a result; results of convgrad's own engine have its depth by default.
 
     A ``shared`` height is that of several cases.

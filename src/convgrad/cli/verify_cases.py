@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -16,6 +15,7 @@ from convgrad.cases.naming import named_apart
 from convgrad.cli.arguments import attributes_of, shape_of
 from convgrad.cli.console import LISTED
 from convgrad.cli.exits import UsageError
+from convgrad.cli.verify_options import VerifyOptions
 from convgrad.errors import ConvgradError, FileError, UnsupportedError
 from convgrad.formats import FORMATS
 from convgrad.functional.call import Prepared, prepare
@@ -63,7 +63,7 @@ def _beginnings(path: str) -> Iterator[str]:
     return (path[:at] for at, letter in enumerate(path) if letter == ".")
 
 
-def cases_of(options: argparse.Namespace, limits: Limits, unread: UnreadSources) -> list[Case]:
+def cases_of(options: VerifyOptions, limits: Limits, unread: UnreadSources) -> list[Case]:
     """Return all cases of the command line under unique names; the same command line gives the same names.
 
     Errors are recorded in ``unread``. If no case could be read, the first error is raised.
@@ -95,9 +95,9 @@ def _wanted(name: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _read(options: argparse.Namespace, limits: Limits, unread: UnreadSources) -> Iterator[Case]:
+def _read(options: VerifyOptions, limits: Limits, unread: UnreadSources) -> Iterator[Case]:
     if options.shapes is not None:
-        yield _typed(options)
+        yield _typed(options, options.shapes)
     else:
         for source in options.cases:
             yield from cases.read(source, limits, unread.note)
@@ -107,15 +107,23 @@ def _read(options: argparse.Namespace, limits: Limits, unread: UnreadSources) ->
         yield from collection.cases(name)
 
 
-def _typed(options: argparse.Namespace) -> Case:
+def _typed(options: VerifyOptions, shapes: Sequence[str]) -> Case:
     """Return the case that OPERATOR, --shapes, --attr and the types describe."""
     if len(options.cases) != 1 or options.collection:
         raise UsageError("--shapes goes with one operator's name and no other cases")
     operator = options.cases[0]
-    attributes, shapes = attributes_of(operator, options.attr), tuple(map(shape_of, options.shapes))
+    attributes = attributes_of(operator, options.attr)
     fmt = FORMATS[options.type or "f32"]
-    name = f"{operator}_{fmt}_{'_'.join(options.shapes)}"
-    case = Case(name, "command line", operator, shapes, attributes, fmt, FORMATS[options.dtype or fmt.name])
+    name = f"{operator}_{fmt}_{'_'.join(shapes)}"
+    case = Case(
+        name,
+        "command line",
+        operator,
+        tuple(map(shape_of, shapes)),
+        attributes,
+        fmt,
+        FORMATS[options.dtype or fmt.name],
+    )
     case.posed()  # raises an error now if the problem is invalid
     return case
 
@@ -123,7 +131,7 @@ def _typed(options: argparse.Namespace) -> Case:
 # -- operands ----------------------------------------------------------------------------------------------------
 
 
-def pose(case: Case, options: argparse.Namespace, limits: Limits) -> Posed:
+def pose(case: Case, options: VerifyOptions, limits: Limits) -> Posed:
     """Return a case with its operands: arrays stored with it, or in the folder of --operands or --got, or generated."""
     if case.unsupported:
         raise UnsupportedError(case.unsupported)
@@ -136,7 +144,7 @@ def pose(case: Case, options: argparse.Namespace, limits: Limits) -> Posed:
 
 
 def _given(
-    case: Case, op: Operator, problem: Problem, options: argparse.Namespace, limits: Limits
+    case: Case, op: Operator, problem: Problem, options: VerifyOptions, limits: Limits
 ) -> tuple[tuple[object, ...], str]:
     for folder in (options.operands, options.got):
         if folder is not None and Path(folder).is_dir():
@@ -148,7 +156,7 @@ def _given(
     return fill(problem, _array_shapes(case, op), options.fill, options.seed), generated(options)
 
 
-def generated(options: argparse.Namespace) -> str:
+def generated(options: VerifyOptions) -> str:
     """Return the origin of generated operands in words."""
     return f"{options.fill}, seed {options.seed}"
 

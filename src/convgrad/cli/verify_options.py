@@ -1,9 +1,12 @@
-"""Checks that the options of ``convgrad verify`` fit together, and the arithmetic that the options declare."""
+"""The options of ``convgrad verify``: whether they fit together, and the arithmetic that they declare."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Literal
 
 from convgrad import files
 from convgrad.cases import scheme
@@ -16,6 +19,7 @@ from convgrad.spec.problem import Problem
 from convgrad.verify.c_function import is_library
 from convgrad.verify.cost import default_sample
 from convgrad.verify.declared import SUM, Declared, declared, declared_for
+from convgrad.verify.fill import Kind
 from convgrad.verify.parts import SampleWish, is_sampled
 
 # Rows: an option, other options of which at least one must be given too, and the text after these in an error message.
@@ -37,16 +41,55 @@ APART = (
 )
 
 
-def check_options(options: argparse.Namespace) -> None:
-    """Raise UsageError if options contradict each other, before anything is read.
+@dataclass(frozen=True)
+class VerifyOptions:
+    """The options of ``convgrad verify``. The parser, ``parsers/verify.py``, says what each of them means."""
+
+    cases: Sequence[str] = ()
+    collection: Sequence[str] = ()
+    only: Sequence[str] = ()
+    shapes: Sequence[str] | None = None
+    attr: Sequence[str] = ()
+    type: str | None = None
+    dtype: str | None = None
+    call: str | None = None
+    signature: str | None = None
+    isolate: bool | None = None
+    timeout: float | None = None
+    got: str | None = None
+    fill: Kind = "normal"
+    seed: int = 0
+    operands: str | None = None
+    accumulation: str | None = None
+    height: int | list[int] | None = None
+    algorithm: str | None = None
+    max_error: float | None = None
+    verbose: bool = False
+    strict: bool = False
+    json: bool = False
+    junit: str | None = None
+    resume: bool = False
+    export: str | None = None
+    with_references: bool = False
+    kind: str = ".npy"
+    print_tolerance: bool | None = None
+    element: tuple[int, ...] | None = None
+    repeat: int | None = None
+    sample: int | Literal["all"] | None = None
+    threads: int | None = None
+    limit: Sequence[str] = ()
+    force: bool = False
+
+
+def checked(parsed: argparse.Namespace) -> VerifyOptions:
+    """Return the options of a command line. Raise UsageError if they contradict each other, before anything is read.
 
     Functions of compiled libraries are isolated by default, because they may crash.
     """
+    options = VerifyOptions(**{field.name: getattr(parsed, field.name) for field in fields(VerifyOptions)})
     of_library = options.call is not None and is_library(options.call)
     if of_library != (options.signature is not None) and options.call is not None:
         raise UsageError(f"--call LIBRARY:FUNCTION and --signature go together; got --call {options.call!s:.200}")
-    if options.isolate is None:
-        options.isolate = of_library
     if not (options.cases or options.collection):
         raise UsageError("give cases: files, folders, quoted problem lines, or --collection NAME")
     for name, others, what in NEEDS:
@@ -62,9 +105,10 @@ def check_options(options: argparse.Namespace) -> None:
     if options.threads is not None:
         with threads(options.threads):
             pass
+    return replace(options, isolate=of_library) if options.isolate is None else options
 
 
-def check_for(options: argparse.Namespace, cases: int) -> None:
+def check_for(options: VerifyOptions, cases: int) -> None:
     """Raise an error if the options do not fit the number of cases, or name a file that cannot be used."""
     if options.element is not None and cases != 1:
         raise UsageError(f"--element needs exactly one case; there are {cases} (select one by --only NAME)")
@@ -78,7 +122,7 @@ def check_for(options: argparse.Namespace, cases: int) -> None:
 
 
 def declared_by(
-    options: argparse.Namespace, problem: Problem, height: int | list[int] | None, shared: bool = False
+    options: VerifyOptions, problem: Problem, height: int | list[int] | None, shared: bool = False
 ) -> Declared:
     """Return the arithmetic that the options declare for a problem; ``height`` is the rounding depth of its sums.
 
@@ -87,17 +131,16 @@ def declared_by(
     return declared_for(problem, options.accumulation, height, options.algorithm or SUM, shared)
 
 
-def sample_of(options: argparse.Namespace, problem: Problem) -> SampleWish | None:
+def sample_of(options: VerifyOptions, problem: Problem) -> SampleWish | None:
     """Return the sample to check of a problem's result, or None for all elements."""
     if options.algorithm not in (None, SUM) or options.sample == "all":
         return None
-    found = (
-        default_sample(problem, options.seed) if options.sample is None else SampleWish(options.sample, options.seed)
-    )
-    return found if is_sampled(problem, found) else None
+    drawn = None if options.sample is None else SampleWish(options.sample, options.seed)
+    wish = drawn or default_sample(problem, options.seed)
+    return wish if is_sampled(problem, wish) else None
 
 
-def _given(options: argparse.Namespace, name: str) -> bool:
+def _given(options: VerifyOptions, name: str) -> bool:
     value = getattr(options, name)
     return value is not None and value is not False and value != []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,17 +13,18 @@ from convgrad.cli.exits import DONE, WRONG
 from convgrad.cli.progress import ProgressLine
 from convgrad.cli.verify_candidates import candidate_of, declared_of, of_type
 from convgrad.cli.verify_cases import Posed, pose
-from convgrad.cli.verify_options import declared_by
+from convgrad.cli.verify_options import VerifyOptions, declared_by
 from convgrad.graph.limits import Limits
 from convgrad.verify.exact import exact_of
 from convgrad.verify.tolerance import Tolerance, tolerance
 from convgrad.verify.verdict import Verdict
 
-Other = Callable[[argparse.Namespace, Sequence[Case], Limits], int]
+Other = Callable[[VerifyOptions, Sequence[Case], Limits], int]
 
 
-def _export(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
+def _export(options: VerifyOptions, cases: Sequence[Case], limits: Limits) -> int:
     """Write the operands of each case and, on request, the correctly rounded result to files named after the case."""
+    assert options.export is not None, "OTHERS chose this function by the option"
     folder, files, bare = Path(options.export), 0, 0
     with ProgressLine("export:", options.json, heartbeat=True) as progress:
         for number, case in enumerate(cases):
@@ -44,7 +44,7 @@ def _export(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) 
     return DONE if left else WRONG
 
 
-def _print_tolerance(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
+def _print_tolerance(options: VerifyOptions, cases: Sequence[Case], limits: Limits) -> int:
     """Print, for each case, the tolerances that a test of another library needs if it uses numpy.allclose."""
     left = len(cases)
     with ProgressLine("", options.json, heartbeat=True) as progress:
@@ -75,10 +75,11 @@ def _values(case: Case, posed: Posed, found: Tolerance) -> Mapping[str, object]:
     }
 
 
-def _element(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
+def _element(options: VerifyOptions, cases: Sequence[Case], limits: Limits) -> int:
     """Print the certificate of one element of the result of ``cases[0]``, the only case."""
     from convgrad.verify.certificate import certificate  # noqa: PLC0415 - most runs write none
 
+    assert options.element is not None, "OTHERS chose this function by the option"
     posed = pose(cases[0], options, limits)
     with candidate_of(options, limits) as candidate:
         result = of_type(candidate(posed)[0], posed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import time
@@ -15,6 +14,7 @@ from convgrad import __version__
 from convgrad.cases.case import Case
 from convgrad.cli.console import wrote
 from convgrad.cli.exits import UsageError
+from convgrad.cli.verify_options import VerifyOptions
 from convgrad.cli.verify_report import Judged, junit
 from convgrad.disk import opened, written
 from convgrad.errors import FileError
@@ -26,7 +26,7 @@ EVERY_S = 10.0  # the interval between the writes of the report
 USE = "Use the same options, or --junit with another file"
 
 
-def identity(options: argparse.Namespace, cases: Sequence[Case]) -> Mapping[str, str]:
+def identity(options: VerifyOptions, cases: Sequence[Case]) -> Mapping[str, str]:
     """Return what must be equal in two runs of a command: options, version, and a digest of the problems of all cases.
 
     The bytes of arrays in files, and the judged function, are not compared.
@@ -36,7 +36,7 @@ def identity(options: argparse.Namespace, cases: Sequence[Case]) -> Mapping[str,
     return found | {"version": __version__, "problems (SHA-256)": hashlib.sha256(repr(posed).encode()).hexdigest()}
 
 
-def earlier(options: argparse.Namespace, cases: Sequence[Case]) -> list[Judged]:
+def earlier(options: VerifyOptions, cases: Sequence[Case]) -> list[Judged]:
     """Return the verdicts in the report of an earlier run, if --resume is given and the report exists.
 
     Cases that were not judged because of an error are judged again.
@@ -63,7 +63,7 @@ def earlier(options: argparse.Namespace, cases: Sequence[Case]) -> list[Judged]:
 class JunitReport:
     """The JUnit file of a run, if --junit is given, and the seconds since the start of the run."""
 
-    def __init__(self, options: argparse.Namespace, cases: Sequence[Case], refused: Sequence[str]) -> None:
+    def __init__(self, options: VerifyOptions, cases: Sequence[Case], refused: Sequence[str]) -> None:
         self._path, self._cases, self._refused = options.junit, len(cases), refused
         self._places = {case.name: number for number, case in enumerate(cases)}
         self._about = identity(options, cases)

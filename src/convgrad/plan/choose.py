@@ -8,7 +8,7 @@ from heapq import nsmallest
 from typing import Any
 
 from convgrad.plan import constants
-from convgrad.plan.cost import Costs, Cut
+from convgrad.plan.cost import Costs, Division
 from convgrad.plan.kernels import FAMILIES, KERNELS, Family, Kernel, Specs
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import Chosen, Rejected
@@ -91,7 +91,7 @@ def _planned(
     return sorted(planned, key=lambda each: each.time_ms)
 
 
-def _plan(problem: Problem, family: Family, name: str, costs: Costs, time: float, cut: Cut) -> Chosen:
+def _plan(problem: Problem, family: Family, name: str, costs: Costs, time: float, cut: Division) -> Chosen:
     """Return the plan of a kernel and a division of its work. The kernel applies the activation, which adds no time."""
     spec: Any = costs.spec
     if problem.activation:

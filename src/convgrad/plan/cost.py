@@ -12,7 +12,7 @@ from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, TAPS, Operands
 
 
-class Cut(NamedTuple):
+class Division(NamedTuple):
     """A division of a kernel's work among tasks and threads.
 
     A task is one part of each dimension, such as groups, panels of the output, and output blocks.
@@ -32,7 +32,7 @@ class Cut(NamedTuple):
         return prod(self.parts)
 
 
-Timed = Iterator[tuple[float, Cut]]  # the predicted time in ns of each cut, and the cut
+Timed = Iterator[tuple[float, Division]]  # the predicted time in ns of each cut, and the cut
 
 
 def pack_ns(machine: Machine, axis: str) -> float:
@@ -81,7 +81,7 @@ class Costs:
         return self.compute_ns + self.store_ns + (self.a_ns + self.b_ns)
 
 
-def on_threads_ns(machine: Machine, alone_ns: float, share: float, cut: Cut, uneven: float) -> float:
+def on_threads_ns(machine: Machine, alone_ns: float, share: float, cut: Division, uneven: float) -> float:
     """Return the time of a call in ns. The largest task has ``share`` of work that takes one thread ``alone_ns``."""
     tasks = cut.tasks
     time = alone_ns * ceil(tasks / cut.threads) * share
@@ -90,7 +90,7 @@ def on_threads_ns(machine: Machine, alone_ns: float, share: float, cut: Cut, une
     return time + machine.call_ns
 
 
-def share(cut: Cut, uneven: tuple[float, ...] = (1.0,)) -> float:
+def share(cut: Division, uneven: tuple[float, ...] = (1.0,)) -> float:
     """Return the largest task's share of the work. Parts of output blocks count as equal if they outnumber threads.
 
     ``uneven`` is the work of the largest unit of each dimension, compared with the mean.

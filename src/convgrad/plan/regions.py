@@ -48,7 +48,7 @@ class Parts:
     count: Ints  # the number of output positions of each part
     tap: Ints  # the first tap of each part
     taps: Ints  # the number of taps of each part
-    met: Ints  # ``Part.met`` of each part
+    met: Ints  # ``AxisPart.met`` of each part
     step: int  # the step from an output position of a part to the next
     tap_step: int  # the step from a tap of a part to the next
     by_position: int
@@ -191,9 +191,9 @@ def parts(axis: Axis, solves_for: str) -> Parts:
     range(4, 5) range(0, 2) 3
     >>> for part in parts(Axis(src=6, dst=3, kernel=3, stride=2), "src"):
     ...     print(part)  # even positions meet taps 0 and 2, odd positions meet tap 1
-    Part(positions=range(0, 2, 2), taps=range(0, 2, 2), met=0, by_position=1, by_tap=-1)
-    Part(positions=range(2, 6, 2), taps=range(0, 4, 2), met=1, by_position=1, by_tap=-1)
-    Part(positions=range(1, 7, 2), taps=range(1, 3, 2), met=0, by_position=1, by_tap=-1)
+    AxisPart(positions=range(0, 2, 2), taps=range(0, 2, 2), met=0, by_position=1, by_tap=-1)
+    AxisPart(positions=range(2, 6, 2), taps=range(0, 4, 2), met=1, by_position=1, by_tap=-1)
+    AxisPart(positions=range(1, 7, 2), taps=range(1, 3, 2), met=0, by_position=1, by_tap=-1)
     """
     whole = phases(axis, solves_for)
     extent = axis.src if solves_for == "dst" else axis.dst
@@ -206,7 +206,7 @@ def phases(axis: Axis, solves_for: str) -> tuple[AxisPart, ...]:
     """Return the phases of an axis: parts that are not cut where taps meet padding instead of the input.
 
     >>> phases(Axis(src=5, dst=5, kernel=3, pad_begin=1, pad_end=1), "dst")
-    (Part(positions=range(0, 5), taps=range(0, 3), met=-1, by_position=1, by_tap=1),)
+    (AxisPart(positions=range(0, 5), taps=range(0, 3), met=-1, by_position=1, by_tap=1),)
     """
     if solves_for == "dst":
         return (AxisPart(range(axis.dst), range(axis.kernel), -axis.pad_begin, axis.stride, axis.dilation),)

@@ -55,7 +55,7 @@ class EvenRanges(Sequence[range]):
 
 
 @dataclass(frozen=True)
-class PieceSize:
+class Cut:
     """A size of pieces: a number of images, or of rows of one image. The last piece may be smaller."""
 
     images: int
@@ -95,7 +95,7 @@ class PieceSize:
         return f"{self.rows} row{'s' * (self.rows != 1)} of an image"
 
 
-def cuts(problem: Problem, image_bytes: int, image_chunk: int, row_chunk: int) -> Iterator[tuple[PieceSize, str]]:
+def cuts(problem: Problem, image_bytes: int, image_chunk: int, row_chunk: int) -> Iterator[tuple[Cut, str]]:
     """Yield possible cuts, each with the reason for its size. Better cuts come first, and the smallest comes last.
 
     ``image_bytes`` are the bytes of an image's operands. ``image_chunk`` and ``row_chunk`` are the extents of the
@@ -107,10 +107,10 @@ def cuts(problem: Problem, image_bytes: int, image_chunk: int, row_chunk: int) -
     by_rows = step if leaf == 1 and positions(problem) else None
     if by_rows is None or image_bytes <= MAX_BYTES:  # one large piece cannot be read during a computation
         for size, why in _sizes(batch, leaf, image_chunk, image_bytes, sums, "images"):
-            yield PieceSize(size), why
+            yield Cut(size), why
     if by_rows is not None:
         for size, why in _sizes(rows, by_rows, row_chunk, -(-image_bytes // max(1, rows)), sums, "rows"):
-            yield PieceSize(1, size), why
+            yield Cut(1, size), why
 
 
 def _sizes(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import lcm, prod
 
 from convgrad.functional.partials import SUMMED
-from convgrad.scale.cut import ONCE, PieceSize, cuts
+from convgrad.scale.cut import ONCE, Cut, cuts
 from convgrad.scale.memory import words
 from convgrad.scale.source import OperandSource, chunks_of
 from convgrad.scale.takes import Takes, takes_of
@@ -27,7 +27,7 @@ class Plan:
     """
 
     problem: Problem
-    cut: PieceSize
+    cut: Cut
     why: str
     operands: tuple[str, ...]
     memory_bytes: int
@@ -59,7 +59,7 @@ class Plan:
         return "\n".join([*lines, f"  why: {self.why}"])
 
 
-Way = tuple[PieceSize, str, Takes]  # a cut, the reason for its size, and the memory that it needs
+Way = tuple[Cut, str, Takes]  # a cut, the reason for its size, and the memory that it needs
 
 
 def ways(
@@ -118,7 +118,7 @@ def _chunks(problem: Problem, sources: Sequence[OperandSource], target: Target |
     return min(images, max(1, problem.geometry.batch)), rows
 
 
-def _reads(problem: Problem, cut: PieceSize, sources: Sequence[OperandSource]) -> tuple[int, int]:
+def _reads(problem: Problem, cut: Cut, sources: Sequence[OperandSource]) -> tuple[int, int]:
     """Return the bytes that are read, and how many of these were read before. Chunks are always read whole."""
     read = once = 0
     if cut.pieces(problem):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from convgrad import engines
 from convgrad.formats import F32, strided
 from convgrad.functional.partials import SUMMED
-from convgrad.scale.cut import ONCE, EvenRanges, PieceSize
+from convgrad.scale.cut import ONCE, Cut, EvenRanges
 from convgrad.scale.source import OperandSource
 from convgrad.scale.target import Target
 from convgrad.spec.image_cuts import blocks_of, nodes_with_ranges
@@ -29,13 +29,13 @@ Takes = tuple[tuple[str, int], ...]  # uses of memory, each with its bytes
 LOOKED_AT = 512  # the examined pieces; later pieces repeat these, or add one sum per level of the reduction tree
 
 
-def buffers(problem: Problem, cut: PieceSize, sources: Sequence[OperandSource]) -> int:
+def buffers(problem: Problem, cut: Cut, sources: Sequence[OperandSource]) -> int:
     """Return how many pieces are in memory at a time: 2 if a piece is read while another is computed, otherwise 1."""
     streamed = any(s.how != "in place" for s, t in zip(sources, problem.operands, strict=True) if t not in ONCE)
     return 2 if streamed and cut.pieces(problem) > 1 else 1
 
 
-def room_bytes(problem: Problem, cut: PieceSize, sources: Sequence[OperandSource], how: Sequence[str]) -> list[int]:
+def room_bytes(problem: Problem, cut: Cut, sources: Sequence[OperandSource], how: Sequence[str]) -> list[int]:
     """Return the maximum bytes that a piece reads from each source, or 0 if its way to read is not in ``how``."""
     if not cut.pieces(problem):
         return [0] * len(sources)
@@ -53,7 +53,7 @@ def room_bytes(problem: Problem, cut: PieceSize, sources: Sequence[OperandSource
 
 
 def takes_of(
-    problem: Problem, cut: PieceSize, sources: Sequence[OperandSource], target: Target | None, threads: int | None
+    problem: Problem, cut: Cut, sources: Sequence[OperandSource], target: Target | None, threads: int | None
 ) -> Takes:
     """Return the maximum bytes that a call with this cut takes for each use: operands, scratch, sums and result."""
     kept = sum(s.nbytes for s, t in zip(sources, problem.operands, strict=True) if t in ONCE and s.how != "in place")
@@ -74,7 +74,7 @@ def takes_of(
     )
 
 
-def _written_bytes(problem: Problem, cut: PieceSize) -> int:
+def _written_bytes(problem: Problem, cut: Cut) -> int:
     subproblem = (
         cut.subproblem(problem, cut.batches(problem)[0], cut.bands(problem)[0]) if cut.pieces(problem) else None
     )
@@ -82,7 +82,7 @@ def _written_bytes(problem: Problem, cut: PieceSize) -> int:
     return size * problem.output_format.dtype.itemsize
 
 
-def _sums(problem: Problem, cut: PieceSize) -> int:
+def _sums(problem: Problem, cut: Cut) -> int:
     """Return the largest number of sums in memory, while pieces are added to earlier sums or all sums are joined."""
     if not cut.pieces(problem):
         return 0
@@ -110,14 +110,14 @@ def alive(pieces: EvenRanges, leaves_of: Callable[[range], range]) -> int:
 
 
 def _scratch_bytes(
-    problem: Problem, cut: PieceSize, sources: Sequence[OperandSource], target: Target | None, threads: int | None
+    problem: Problem, cut: Cut, sources: Sequence[OperandSource], target: Target | None, threads: int | None
 ) -> int:
     """Return the maximum bytes of scratch memory that kernels need, over pieces with representative shapes."""
     strides = None if target is None or target.array is None or problem.solves_for in SUMMED else target.array.strides
     return max((_scratch_of(part, sources, strides, threads) for part in _computed(problem, cut)), default=0)
 
 
-def _computed(problem: Problem, cut: PieceSize) -> Iterator[Problem]:
+def _computed(problem: Problem, cut: Cut) -> Iterator[Problem]:
     """Yield some problems of the calls that compute the pieces, including the largest problem."""
     if not cut.pieces(problem):
         return
@@ -131,7 +131,7 @@ def _computed(problem: Problem, cut: PieceSize) -> Iterator[Problem]:
         yield from _summed(intern(replace(problem, output_format=F32, accumulate=begun)), cut)
 
 
-def _summed(unrounded: Problem, cut: PieceSize) -> Iterator[Problem]:
+def _summed(unrounded: Problem, cut: Cut) -> Iterator[Problem]:
     """Yield some problems of the calls that compute pieces of a sum: new sums, or additions to unfinished sums."""
     batches, bands = cut.batches(unrounded), cut.bands(unrounded)
     if cut.rows is None:

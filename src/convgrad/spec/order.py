@@ -151,7 +151,7 @@ def over_taps(taps: int, channels: int, apart: bool = False, pairs: bool = False
     With ``apart``, the order is tap by tap. With ``pairs``, the channels of a tap are taken in pairs.
 
     >>> over_taps(9, 64), over_taps(49, 64, apart=True)
-    (Order(units=1, lines=9, length=64, pairs=False), Order(units=49, lines=1, length=64, pairs=False))
+    (SumOrder(units=1, lines=9, length=64, pairs=False), SumOrder(units=49, lines=1, length=64, pairs=False))
     """
     return SumOrder(taps, 1, channels, pairs) if apart else SumOrder(1, taps, channels, pairs)
 
@@ -163,7 +163,7 @@ def order_of(problem: Problem) -> SumOrder:
     >>> order_of(problem("BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1")).height
     244
     >>> order_of(problem("FWD_D bf16 NXC mb1ic64ih9oc3oh9kh3ph1"))
-    Order(units=9, lines=1, length=64, pairs=True)
+    SumOrder(units=9, lines=1, length=64, pairs=True)
     """
     geometry = problem.geometry
     if isinstance(geometry, Channels):

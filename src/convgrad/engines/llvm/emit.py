@@ -110,10 +110,7 @@ class Function:
         self.block = label
 
     def call(self, name: str, /, *arguments: Value | int, **values: Value | int) -> None:
-        """Call a function of the same module.
-
-        Named values go to its parameters that are left after the others. Values without a parameter are ignored.
-        """
+        """Call a function of the same module. Named values go to its last parameters; those without one are ignored."""
         left = [*self.module.functions[name].parameters][len(arguments) :] if values else ()
         named = [values[parameter] for parameter in left]
         self.say(f"call void @{name}({', '.join(str(self.value(a)) for a in (*arguments, *named))})")

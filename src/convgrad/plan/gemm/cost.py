@@ -9,7 +9,7 @@ from typing import Any
 
 from convgrad.formats import FORMATS
 from convgrad.plan import constants as shared
-from convgrad.plan.cost import Costs, Cut, Timed, on_threads_ns, pack_ns, paired_ns, share, store_ns
+from convgrad.plan.cost import Costs, Division, Timed, on_threads_ns, pack_ns, paired_ns, share, store_ns
 from convgrad.plan.forward_nest import Along, ForwardNest
 from convgrad.plan.gemm import constants
 from convgrad.plan.gemm.cuts import cuts, packed_times, parts_of, read_bytes
@@ -74,7 +74,7 @@ class Model:
         return pack + (_scattered_ns(machine, spec, size) if self.transposed else machine.traffic_ns(size))
 
 
-def time_ns(one: Costs, panel: int, groups: int, machine: Machine, cut: Cut, uneven: tuple[float, ...]) -> float:
+def time_ns(one: Costs, panel: int, groups: int, machine: Machine, cut: Division, uneven: tuple[float, ...]) -> float:
     """Return the time of a division of the work in ns.
 
     ``panel`` is the bytes of a panel of B of one of the groups. ``uneven`` is the work of the largest group, panel and

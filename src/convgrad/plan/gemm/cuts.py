@@ -7,7 +7,7 @@ from itertools import product
 from math import ceil, prod
 
 from convgrad.plan import constants as shared
-from convgrad.plan.cost import Cut
+from convgrad.plan.cost import Division
 from convgrad.plan.forward_nest import Along, ForwardNest
 from convgrad.plan.gemm import constants
 from convgrad.plan.gemm.spec import GemmSpec
@@ -39,7 +39,7 @@ def parts_of(axis: Along, size: int) -> Parts:
     return axis.parts.in_blocks(size).parts
 
 
-def cuts(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int, tiled_axis: int) -> Iterator[Cut]:
+def cuts(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int, tiled_axis: int) -> Iterator[Division]:
     """Yield ways to cut groups, panels of B and output blocks, and to pack A: by each output block, or once."""
     may_pack_once, found = _may_pack_once(view, spec), set()
     for cut in _cuts(view, machine, spec, threads, tiled_axis):
@@ -54,7 +54,7 @@ def cuts(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int, tile
             yield cut._replace(loops={**cut.loops, "packed_once": True})
 
 
-def packed_times(cut: Cut) -> int:
+def packed_times(cut: Division) -> int:
     """Return how often an output block packs its part of A: for each part of the panels, and each set of panels."""
     (_, parts, _), (_, panels, _) = cut.parts, cut.counts
     at_once: int = cut.loops["panels"]
@@ -68,7 +68,7 @@ def _may_pack_once(view: ForwardNest, spec: GemmSpec) -> bool:
     return spec.packs_once and lines <= constants.PACK_ONCE_LINES and copy <= shared.MAX_SCRATCH_BYTES
 
 
-def _cuts(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int, tiled_axis: int) -> Iterator[Cut]:
+def _cuts(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int, tiled_axis: int) -> Iterator[Division]:
     """Yield the ways to cut. Most micro-tiles run along the axis ``tiled_axis``."""
     panels, one = panels_of(view, spec), read_bytes(view, spec)
     fit = max(1, int(machine.l2_bytes * constants.PANELS_SHARE) // max(1, one))
@@ -83,12 +83,12 @@ def _cuts(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int, til
             groups = min(view.groups, others)
             parts = min(panels, ceil(others / groups))
             loops = {"output_block": block, "panels": min(at_once, ceil(panels / parts)), "pass_chains": 0}
-            yield Cut((view.groups, panels, there), (groups, parts, taken), threads, loops)
+            yield Division((view.groups, panels, there), (groups, parts, taken), threads, loops)
     if not spec.b_in_place and one > machine.l2_bytes * constants.PANELS_SHARE:
         yield from _in_passes(view, machine, spec, threads)
 
 
-def _in_passes(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int) -> Iterator[Cut]:
+def _in_passes(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int) -> Iterator[Division]:
     """Yield ways to divide the work in passes. A pass adds some chains of a panel of B to all micro-tiles of a region.
 
     The part of B that a pass reads stays in the second cache. Sums stay in scratch between passes.
@@ -102,7 +102,7 @@ def _in_passes(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int
         there = _count(view, block)
         for parts in sorted({min(panels, threads), min(panels, 2 * threads), panels}):
             loops = {"output_block": block, "panels": 1, "pass_chains": chains}
-            yield Cut((view.groups, panels, there), (1, parts, min(there, wanted)), threads, loops)
+            yield Division((view.groups, panels, there), (1, parts, min(there, wanted)), threads, loops)
 
 
 def _count(view: ForwardNest, block: Sequence[int]) -> int:

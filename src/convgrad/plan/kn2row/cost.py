@@ -24,11 +24,11 @@ def alone(problem: Problem, view: ForwardNest, machine: Machine, spec: Kn2rowSpe
 
 
 def timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
-    """Yield the predicted time and the cut of kn2row, if there is one. Each part of the output packs all weights."""
+    """Yield the predicted time and the cut of kn2row, if there is one. Each thread packs all weights."""
     for cut in cuts(view, machine, one.spec, threads):
         (parts,) = cut.parts
         each = _costs(view, machine, one.spec, one.operands, cut.loops["output_block"], parts)
-        packed = each.alone_ns + each.a_ns * (parts - 1)
+        packed = each.alone_ns + each.a_ns * (min(parts, cut.threads) - 1)
         yield on_threads_ns(machine, packed, share(cut), cut, shared.POSITIONS_IMBALANCE), cut
 
 
@@ -39,10 +39,11 @@ def _costs(
     one, rows = spec.product, rows_of(view)
     lines, *inner = (reached(axis, size) for axis, size in zip(view.axes[spec.line :], output_block, strict=True))
     images = prod(axis.extent for axis in view.axes[: spec.line])
-    fresh = max((each.stop for each in lines), default=0) - min((each.start for each in lines), default=0)
+    distinct_lines = max((each.stop for each in lines), default=0) - min((each.start for each in lines), default=0)
     rings = images * prod(map(len, inner))  # times that a ring buffer starts with the first line
-    again = (parts - gcd(parts, rings)) * max(0, max(map(len, lines)) - fresh // len(lines))  # lines at bounds of parts
-    met = images * (fresh + again / rings) * prod(sum(map(len, blocks)) for blocks in inner)
+    # A part that begins inside of an image computes lines again that the previous part has in its ring buffer.
+    recomputed_lines = (parts - gcd(parts, rings)) * max(0, max(map(len, lines)) - distinct_lines // len(lines))
+    met = images * (distinct_lines + recomputed_lines / rings) * prod(sum(map(len, blocks)) for blocks in inner)
     met = max(met, output_block_count(view, spec, output_block) * one.width)  # an output block packs at least one panel
     _, _, cycles = tiles(rows, one.mr, one.nr)
     compute = met * rows * chain_adds(one.filled(view.k), one.step, machine) * cycles / one.width * machine.cycle_ns

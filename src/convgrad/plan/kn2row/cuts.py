@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import ceil, prod
 
 from convgrad.plan import constants as shared
-from convgrad.plan.cost import Cut, claimed
+from convgrad.plan.cost import Division, claimed
 from convgrad.plan.forward_nest import ForwardNest
 from convgrad.plan.kn2row import constants
 from convgrad.plan.kn2row.spec import Kn2rowSpec, max_reached, output_block_count, rows_of
@@ -15,10 +15,10 @@ from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tiling import tiles
 
 
-def cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) -> Iterator[Cut]:
+def cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) -> Iterator[Division]:
     """Yield the cut of kn2row, or nothing if the tap sums of an output block need too much memory."""
     rows, axes = rows_of(view), view.axes[spec.line :]
-    for rooms in range(constants.LINE_ROOMS, 0, -1):
+    for rooms in range(constants.UNCUT_LINE_SHARES, 0, -1):
         output_block, cache_block = _lines_at_once(view, machine, spec, threads, rooms)
         if max_reached(axes, output_block) * rows * F32_BYTES > shared.MAX_OUTPUT_BLOCK_BYTES:
             continue
@@ -27,7 +27,7 @@ def cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) ->
         tile_bytes = height * spec.product.position_bytes(view.k)
         block = max(1, int(machine.l2_bytes * constants.PACKED_SHARE) // tile_bytes)
         loops = {"output_block": output_block, "cache_block": cache_block, "block": min(many, block)}
-        yield Cut((count,), (claimed(count, threads),), threads, loops)
+        yield Division((count,), (claimed(count, threads),), threads, loops)
         return
 
 
@@ -41,7 +41,7 @@ def _lines_at_once(
     """
     lines, *inner = view.axes[spec.line :]
     width, phases = spec.product.width, len(lines.phases)
-    room = max(constants.MIN_POSITIONS, int(machine.l2_bytes * constants.SHARE) // (rows_of(view) * F32_BYTES))
+    room = max(constants.MIN_POSITIONS, int(machine.l2_bytes * constants.TAP_SUMS_SHARE) // (rows_of(view) * F32_BYTES))
     pieces, across = ceil(prod(axis.met for axis in inner) / (rooms * room)), list[int]()
     for at, axis in enumerate(inner, 1 - len(inner)):
         unit, parts = len(axis.phases), axis.parts

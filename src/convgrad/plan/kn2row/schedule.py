@@ -21,7 +21,7 @@ from convgrad.plan.tiling import tiles
 from convgrad.plan.tree import levels_of
 from convgrad.spec.order import BLOCK as BLOCK_TERMS
 
-TABLES = addresses("last_blocks", "phases", "segments", "chains")  # after those of the GEMM
+TABLES = addresses("inner_blocks", "phases", "segments", "chains")  # after those of the GEMM
 NUMBERS = Record(
     "chain_count",  # accumulation chains per tap
     "row_count", "row_bytes", "height",  # number of rows of A, bytes of a row of A, rows of a micro-tile
@@ -32,11 +32,15 @@ NUMBERS = Record(
     "lines",  # number of lines of the ring buffer of tap sums
     "tap_bytes_out", "result_bytes",  # bytes of tap sums: from a tap to the next, from an output channel to the next
     "stream_bytes",  # bytes of summed outputs from a (phase, output channel) to the next
-    "out_step", "adds",
+    "out_step",  # bytes from a position of the output to the next along the last axis
+    "accumulates",  # whether old values are added to the outputs; ``accumulate`` is 0 for the GEMM
+    # byte offsets in scratch: the end of the lines done, the ring buffer, and lists and sums of a row of outputs
     "done_at", "tap_sums_at", "outer_at", "entries_at", "nodes_at", "streams_at", "ordered_at", "no_bias_at",
 )  # fmt: skip
-ALONG = Record(
-    "given", "out", "taps", "tap",
+# In the arguments of the GEMM, "weights" are A, but "weights_n" and "weights_k" are strides of B, which is the data.
+ALONG = Record(  # an axis
+    "given", "out",  # bytes from a position to the next: of the data in memory, of the output
+    "taps", "tap",  # number of taps; bytes of weights from a tap to the next
     "blocks", "first_block",  # the number of output blocks or images; bytes to the first row of OUTPUT_BLOCK, if any
     "place",  # the byte stride of tap sums
     "fused",  # whether the positions of the next axis continue those of this axis with the same stride
@@ -44,7 +48,7 @@ ALONG = Record(
 TASK = Record("output_block", "output_blocks")
 OUTPUT_BLOCK = Record("part", "parts", "first", "end")  # the block's rows of PART and its input positions
 PART = Record("count", "out", "out_step", "met", "met_step", "taps", "tap", "tap_step", "tap_met")
-LAST_BLOCK = Record(  # a part of an output block along the last axis
+INNER_BLOCK = Record(  # a part of an output block along the last axis
     "phase", "first", "count",  # the first row of PHASE; first input position, number of input positions
     "out", "outputs", "across",  # bytes to the first output, number of outputs, outputs per phase
 )  # fmt: skip
@@ -72,7 +76,7 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
         ]
         starts = [0 if at == spec.line else each.start for each in met]  # lines keep their numbers in the ring buffer
         parts.append(_parts(view, at, cut.parts, np.repeat(starts, cut.lengths)))
-    last_blocks, phases = _last_blocks(last, plan.output_block[-1], _unit(view, len(view.axes) - 1))
+    inner_blocks, phases = _inner_blocks(last, plan.output_block[-1], _unit(view, len(view.axes) - 1))
     chain_count = view.order.blocks_a_line
     segments = [
         {
@@ -89,17 +93,17 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
         "tasks": TASK.rows(tasks),
         "output_blocks": OUTPUT_BLOCK.rows(output_blocks),
         "parts": np.concatenate(parts),
-        "last_blocks": LAST_BLOCK.rows(last_blocks),
+        "inner_blocks": INNER_BLOCK.rows(inner_blocks),
         "phases": PHASE.rows(phases),
         "segments": SEGMENT.rows(segments),
         "chains": CHAIN.rows([*chains, {"number": -1, "segments": 0, "segment": 0}]),
     }
-    numbers = _numbers(view, plan, last_blocks)
+    numbers = _numbers(view, plan, inner_blocks)
     numbers |= {
         "task_count": len(tasks),
         "phase_count": len(last.phases),
         "chain_count": chain_count,
-        "adds": int(accumulates),
+        "accumulates": int(accumulates),
     }
     if gemm.step == 2:
         add_condition(tables, numbers)
@@ -128,8 +132,8 @@ def _parts(view: ForwardNest, at: int, parts: Parts, starts: Ints) -> Ints:
     )
 
 
-def _last_blocks(last: Along, across: int, unit: int) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
-    """Return rows of LAST_BLOCK and of PHASE for output blocks of ``across`` positions."""
+def _inner_blocks(last: Along, across: int, unit: int) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+    """Return rows of INNER_BLOCK and of PHASE for output blocks of ``across`` positions."""
     blocks, phases = list[dict[str, int]](), list[dict[str, int]]()
     stride = last.phases[0].positions.step
     for begin, met in zip(range(0, last.extent, across), reached(last, across), strict=True):
@@ -174,11 +178,11 @@ def _touching(first: int, by_tap: int, taps: int, positions: int, extent: int) -
     return range(max(0, -(-low // abs(by_tap))), min(taps, -(-end // abs(by_tap))))
 
 
-def _numbers(view: ForwardNest, plan: Kn2rowPlan, last_blocks: Sequence[Mapping[str, int]]) -> dict[str, int]:
+def _numbers(view: ForwardNest, plan: Kn2rowPlan, inner_blocks: Sequence[Mapping[str, int]]) -> dict[str, int]:
     """Return the values of the GEMM's arguments and of NUMBERS, and a thread's scratch in bytes as "scratch"."""
     spec, gemm = plan.spec, plan.spec.product
     order, last = view.order, view.axes[-1]
-    in_last, across = (max(block[name] for block in last_blocks) for name in ("count", "across"))
+    in_last, across = (max(block[name] for block in inner_blocks) for name in ("count", "across"))
     across = -(-across // spec.across) * spec.across
     met = [reached(axis, size) for axis, size in zip(view.axes[spec.line :], plan.output_block, strict=True)]
     reach = [max(map(len, each)) for each in met]

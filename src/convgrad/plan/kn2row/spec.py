@@ -91,7 +91,10 @@ class Kn2rowPlan(Chosen):
 
 
 def line_axis(view: ForwardNest) -> int:
-    """Return the axis of lines: the first axis with taps, except the last axis. Axes before that axis are images."""
+    """Return the axis of lines: the first axis, except the last one, that is not an identity.
+
+    Axes before the axis of lines are images.
+    """
     last = len(view.axes) - 1
     return next((at for at, axis in enumerate(view.axes[:last]) if not axis.identity), last - 1)
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import ceil, prod
 
 from convgrad.plan import constants as shared
-from convgrad.plan.cost import Costs, Cut, on_threads_ns, pack_ns, store_ns
+from convgrad.plan.cost import Costs, Division, on_threads_ns, pack_ns, store_ns
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.pairs import chain_adds
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL, STRIDED, TAPS, Operands
@@ -44,13 +44,13 @@ def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: SplitKSpe
 
 def timed(
     one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, threads: int
-) -> Iterator[tuple[float, Cut]]:
+) -> Iterator[tuple[float, Division]]:
     """Yield the predicted time in ns of each way to cut a kernel's work, and the cut."""
     for cut in cuts(nest, machine, one.spec, one.operands, threads, problem.operand_format.dtype.itemsize):
         yield _time_ns(one, problem, nest, machine, cut), cut
 
 
-def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, cut: Cut) -> float:
+def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, cut: Division) -> float:
     """Return the time of a division of the work in ns. Each part of A packs B again; cache blocks overlap in src."""
     spec, largest, size = one.spec, cut.largest, problem.operand_format.dtype.itemsize
     chains = cut.loops["chains_a_cache_block"]
@@ -80,7 +80,7 @@ def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, 
     return time
 
 
-def _met_in_place(nest: WeightsNest, operands: Operands, cut: Cut) -> tuple[float, float]:
+def _met_in_place(nest: WeightsNest, operands: Operands, cut: Division) -> tuple[float, float]:
     """Return the memory pages, and the bytes of cache lines, that a panel of A in place touches in a cache block."""
     chains = cut.loops["chains_a_cache_block"]
     images = chains / nest.chains if chains else cut.loops["images_a_cache_block"]

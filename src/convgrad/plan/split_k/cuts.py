@@ -8,7 +8,7 @@ from math import ceil, gcd, prod
 from operator import le
 from typing import NamedTuple
 
-from convgrad.plan.cost import Cut
+from convgrad.plan.cost import Division
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.recipe import F32_BYTES, Operands
 from convgrad.plan.split_k.constants import CACHE_WAYS, MAX_INDIRECTION_FACTOR, MAX_PACK_ALL_BYTES
@@ -20,14 +20,14 @@ from convgrad.plan.tree import levels_of
 
 def cuts(
     nest: WeightsNest, machine: Machine, spec: SplitKSpec, operands: Operands, threads: int, size: int
-) -> Iterator[Cut]:
+) -> Iterator[Division]:
     """Yield the ways to cut the work for one thread and for all threads. A value has ``size`` bytes."""
     panels = panels_of(nest, spec, operands)
     for used in sorted({1, threads}):
         for parts in _parts(panels, used):
             partial = prod(panels) * spec.tile_bytes if parts[-1] > 1 else 0
             largest = [-(-count // each) for count, each in zip(panels, parts, strict=True)]
-            yield Cut(
+            yield Division(
                 panels, parts, used, *_cache_block(nest, machine, spec, operands, largest, size), partial, largest
             )
 

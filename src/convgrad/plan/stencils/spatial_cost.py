@@ -6,7 +6,7 @@ from math import ceil, prod
 
 from convgrad.formats import FORMATS
 from convgrad.plan import constants as shared
-from convgrad.plan.cost import Costs, Cut, Timed, claimed, on_threads_ns, share
+from convgrad.plan.cost import Costs, Division, Timed, claimed, on_threads_ns, share
 from convgrad.plan.forward_nest import ForwardNest
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import F32_BYTES, Operands
@@ -41,5 +41,5 @@ def alone(problem: Problem, view: ForwardNest, machine: Machine, spec: SpatialSt
 
 def timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
     """Yield the predicted time and the cut of a spatial stencil: parts of the groups."""
-    cut = Cut((view.groups,), (claimed(view.groups, threads),), threads, {})
+    cut = Division((view.groups,), (claimed(view.groups, threads),), threads, {})
     yield on_threads_ns(machine, one.alone_ns, share(cut), cut, shared.POSITIONS_IMBALANCE), cut

@@ -39,7 +39,7 @@ CALL = 6e6  # the fixed cost of a group's stages, in multiply-adds
 
 
 class Stages(NamedTuple):
-    """The largest number of roundings of a product in each stage. ``Order.height`` counts those of the sum."""
+    """The largest number of roundings of a product in each stage. ``SumOrder.height`` counts those of the sum."""
 
     met: int  # roundings of the transform of the positions that tiles meet, along both axes
     other: int  # roundings of the transform of tiles of dst, or of weights

@@ -13,8 +13,8 @@ MAX_LINES = 60
 def draw(part: Part) -> str:
     """Return a drawing of a part of a tree as text, one line per chain or join.
 
-    >>> from convgrad.verify.probe.blocks import Join
-    >>> print(draw(Join(5, ((Chain(2, (0, 1)), Chain(2, (2, 3))), (Chain(1, (4,)),)))))
+    >>> from convgrad.verify.probe.blocks import StepwiseSum
+    >>> print(draw(StepwiseSum(5, ((Chain(2, (0, 1)), Chain(2, (2, 3))), (Chain(1, (4,)),)))))
     join of 3, one after the other: 5 terms
     |-- 2 x chain of 2: 0 .. 3
     `-- 1 term: 4

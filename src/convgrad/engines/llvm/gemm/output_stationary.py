@@ -33,7 +33,7 @@ from convgrad.plan.gemm.schedule import OUTPUT_BLOCK, PART, TASK
 from convgrad.plan.gemm.spec import GemmSpec
 from convgrad.plan.recipe import F32_BYTES
 
-NOTHING = -1
+NOT_PACKED = -1
 EachLine = Callable[[Value, Value, Value], None]  # (address in memory, address in scratch, positions) of a line
 
 
@@ -67,7 +67,7 @@ def functions(
 
 def begin(f: Function, spec: GemmSpec) -> None:
     """Emit the code that runs before a thread's first task: it marks the thread's scratch as not packed."""
-    f.store(f.value(NOTHING), f.at(f.scratch, arguments(f, spec).packed_at))
+    f.store(f.value(NOT_PACKED), f.at(f.scratch, arguments(f, spec).packed_at))
 
 
 def task(module: Module, spec: GemmSpec) -> None:

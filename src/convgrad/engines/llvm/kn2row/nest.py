@@ -15,16 +15,16 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.gemm import pack
 from convgrad.engines.llvm.gemm.arguments import arguments
 from convgrad.engines.llvm.gemm.micro_tile import store_panel, tile
-from convgrad.engines.llvm.kn2row import tap_adds as kn2row_adds
+from convgrad.engines.llvm.kn2row import tap_adds
 from convgrad.engines.llvm.microkernel import by_width
 from convgrad.engines.llvm.packing import bias, nested
 from convgrad.engines.llvm.pairs import minimum, nothing_yet, pairs_allowed
 from convgrad.engines.llvm.store import NO_BIAS
-from convgrad.plan.kn2row.schedule import LAST_BLOCK, OUTER, OUTPUT_BLOCK, PART, TASK
+from convgrad.plan.kn2row.schedule import INNER_BLOCK, OUTER, OUTPUT_BLOCK, PART, TASK
 from convgrad.plan.kn2row.spec import Kn2rowSpec
 from convgrad.plan.recipe import F32_BYTES
 
-NONE = -1
+NOT_PACKED = -1
 
 
 def bodies(module: Module, spec: Kn2rowSpec) -> None:
@@ -42,14 +42,14 @@ def bodies(module: Module, spec: Kn2rowSpec) -> None:
             tile(module, gemm, height, vectors)
     _pack_a(module, spec)
     _tap_sums(module, spec)
-    kn2row_adds.bodies(module, spec)
+    tap_adds.bodies(module, spec)
     _lines(module, spec)
     _output_block(module, spec)
 
 
 def begin(f: Function, spec: Kn2rowSpec) -> None:
     """Emit the code that runs before a thread's first task: it marks the thread's A as not packed."""
-    f.store(f.value(NONE), f.at(f.scratch, arguments(f, spec).packed_at))
+    f.store(f.value(NOT_PACKED), f.at(f.scratch, arguments(f, spec).packed_at))
 
 
 def task(module: Module, spec: Kn2rowSpec) -> None:
@@ -57,7 +57,7 @@ def task(module: Module, spec: Kn2rowSpec) -> None:
     f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
     a, t = arguments(f, spec), columns(f, f.task, TASK)
     packed, done = f.at(f.scratch, a.packed_at), f.at(f.scratch, a.done_at)
-    with f.when(f.compare("eq", f.load("i64", packed), NONE)):
+    with f.when(f.compare("eq", f.load("i64", packed), NOT_PACKED)):
         f.call("pack_a", f.arguments, f.scratch)
         f.store(f.value(0), packed)
     f.store(f.value(0), done)
@@ -186,9 +186,9 @@ def _output_block(module: Module, spec: Kn2rowSpec) -> None:
     a = arguments(f, spec)
     axes = _axes(a, spec)
     number, line_block = f.divided(f.number, axes[spec.line].blocks)
-    number, last_block = f.divided(number, axes[-1].blocks)
-    last_block_at = f.at(a.last_blocks, last_block * LAST_BLOCK.bytes)
-    e = columns(f, last_block_at, LAST_BLOCK)
+    number, inner_block = f.divided(number, axes[-1].blocks)
+    inner_block_at = f.at(a.inner_blocks, inner_block * INNER_BLOCK.bytes)
+    e = columns(f, inner_block_at, INNER_BLOCK)
     data, out = f.at(a.data, e.first * axes[-1].given), f.at(a.out, e.out)
 
     def row_of(axis: Named, block: Value) -> Named:
@@ -218,7 +218,7 @@ def _output_block(module: Module, spec: Kn2rowSpec) -> None:
         if at == spec.axes - 1:
             ended = _outer_taps(f, spec, a, axes, chosen, outer)
             count = f.distance(ended, outer) >> (OUTER.bytes.bit_length() - 1)
-            f.call("line", f.arguments, f.scratch, outer, count, last_block_at, out)
+            f.call("line", f.arguments, f.scratch, outer, count, inner_block_at, out)
             return
         with f.loop(rows[at].parts, part=f.at(a.parts, rows[at].part)) as each:
             part = columns(f, each.part, PART)

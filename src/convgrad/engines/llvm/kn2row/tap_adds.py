@@ -12,7 +12,7 @@ from convgrad.engines.llvm.gemm.arguments import arguments
 from convgrad.engines.llvm.packing import Cells, Copy
 from convgrad.engines.llvm.store import Epilogue, interleaved, total
 from convgrad.formats import F32
-from convgrad.plan.kn2row.schedule import ENTRY, LAST_BLOCK, NODE, OUTER, PHASE
+from convgrad.plan.kn2row.schedule import ENTRY, INNER_BLOCK, NODE, OUTER, PHASE
 from convgrad.plan.kn2row.spec import VECTORS, Kn2rowSpec
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.plan.tree import DIGIT_BITS
@@ -165,7 +165,7 @@ def _store(module: Module, spec: Kn2rowSpec) -> None:
     """
     f = module.function("store", arguments="ptr", source="ptr", out="ptr", count="i64")
     a, lanes, size = arguments(f, spec), spec.isa.lanes, BYTES[spec.output]
-    kind, e = f"<{lanes} x float>", Epilogue.of(f, spec, a.adds)
+    kind, e = f"<{lanes} x float>", Epilogue.of(f, spec, a.accumulates)
     if spec.out in (CHANNELS, SPATIAL):
         vectors = (f.count + (lanes - 1)) >> (lanes.bit_length() - 1)
         with f.loop(vectors, source=f.source, out=f.out) as each:
@@ -183,9 +183,9 @@ def _store(module: Module, spec: Kn2rowSpec) -> None:
 def _line(module: Module, spec: Kn2rowSpec) -> None:
     """Emit ``line``, which computes the outputs of a block of the last axis, with ``count`` taps of the other axes."""
     f = module.function(
-        "line", False, arguments="ptr", scratch="ptr", outer="ptr", count="i64", last_block="ptr", out="ptr"
+        "line", False, arguments="ptr", scratch="ptr", outer="ptr", count="i64", inner_block="ptr", out="ptr"
     )
-    a, e = arguments(f, spec), columns(f, f.last_block, LAST_BLOCK)
+    a, e = arguments(f, spec), columns(f, f.inner_block, INNER_BLOCK)
     entries, nodes, streams, line = (
         f.at(f.scratch, place) for place in (a.entries_at, a.nodes_at, a.streams_at, a.ordered_at)
     )
