@@ -88,7 +88,7 @@ def most_rows_of_products(view: ForwardNest, chosen: Kn2rowPlan) -> dict[str, in
     *slabs, ends = (ceil(axis.extent / size) for axis, size in zip([*axes, last], chosen.output_block, strict=True))
     blocks = view.order.blocks_a_line
     return {
-        "tasks": chosen.tasks, "output_blocks": sum(slabs), "last_blocks": ends, "phases": ends * len(last.phases),
+        "tasks": chosen.tasks, "output_blocks": sum(slabs), "inner_blocks": ends, "phases": ends * len(last.phases),
         "parts": sum(len(one.parts) + len(one.phases) * (many - 1) for one, many in zip(axes, slabs, strict=True)),
         "segments": blocks, "chains": blocks + 1,
     }  # fmt: skip
