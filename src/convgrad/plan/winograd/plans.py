@@ -172,7 +172,7 @@ def plan_positions(problem: Problem, machine: Machine, threads: int) -> Position
     blocks_ms = count * (sums_ms + (sizes[second] + sizes["sums"]) / rate) / threads
     each, every = (rows, all_rows) if own else (results, conv.dst_channels)
     return PositionsPlan(
-        strategy="tiles",
+        strategy="Winograd",
         spec=None,
         operands=(MET[problem.solves_for], "weights"),
         threads=threads,
@@ -278,7 +278,7 @@ def plan_weights(problem: Problem, machine: Machine, threads: int) -> WeightsPla
     values = turns.units * algorithm.points * conv.src_channels * conv.dst_channels
     weights = values * constants.TRANSFORM_ADDS / machine.fma_per_ns / threads / 1e6
     return WeightsPlan(
-        strategy="tiles",
+        strategy="Winograd",
         spec=None,
         operands=("src", "dst"),
         threads=threads,

@@ -22,7 +22,6 @@ from convgrad.engines.llvm.winograd.vectors import (
     Step,
     Tile,
     Vectors,
-    WinogradSpec,
     by_axis,
     column_kinds,
     lattice,
@@ -36,6 +35,7 @@ from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.plan.winograd.constants import PREFETCH_ROWS
 from convgrad.plan.winograd.plans import Slices, of_point, pitch
+from convgrad.plan.winograd.spec import WinogradSpec
 from convgrad.spec.winograd.algorithms import Algorithm
 
 

@@ -18,7 +18,6 @@ from convgrad.engines.llvm.emit import Function, Loop, Value
 from convgrad.engines.llvm.winograd.vectors import (
     Tile,
     Vectors,
-    WinogradSpec,
     by_axis,
     column_kinds,
     exist,
@@ -33,6 +32,7 @@ from convgrad.engines.llvm.winograd.vectors import (
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, STRIDED
 from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.plan.winograd.plans import PANEL, Slices, of_panel, of_point, of_weights, pitch
+from convgrad.plan.winograd.spec import WinogradSpec
 from convgrad.spec.winograd.filtering import Filtering, Transform
 
 # -- input transforms --

@@ -21,15 +21,16 @@ from convgrad.engines.llvm.winograd import tasks
 from convgrad.engines.llvm.winograd.back import positions_numbers, weights_numbers
 from convgrad.engines.llvm.winograd.into import filter_numbers, input_numbers
 from convgrad.engines.llvm.winograd.sums import level_bytes, sum_numbers
-from convgrad.engines.llvm.winograd.vectors import WinogradSpec, prefixed
+from convgrad.engines.llvm.winograd.vectors import prefixed
 from convgrad.float_environment import in_default_environment
-from convgrad.plan.machine import LINE_BYTES, Isa, Machine
+from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.passes import dense, winograd_plan
-from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, STRIDED
+from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.plan.tables import placed
 from convgrad.plan.tree import levels_of
 from convgrad.plan.winograd.plans import PositionsPlan, WeightsPlan, WinogradPlan, of_panel
+from convgrad.plan.winograd.spec import WinogradSpec, spec_of
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem, canonical_shape, canonical_shapes
 from convgrad.spec.winograd.algorithms import MET
@@ -38,15 +39,6 @@ from convgrad.spec.winograd.tile_order import BLOCK
 CAPACITY = 64  # the largest number of cached calls
 Array = NDArray[Any]
 Ints = tuple[int, ...]
-
-# The axes that may be contiguous in a kernel: of the operand with input tiles, the second operand, and the output.
-_DATA, _BY_TAPS = {1: CHANNELS, 4: SPATIAL}, {4: BY_TAPS}
-CONTIGUOUS: Mapping[str, Sequence[Mapping[int, str]]] = {
-    "dst": (_DATA, {0: CHANNELS_OUT, 1: CHANNELS_IN, **_BY_TAPS}, _DATA),
-    "src": (_DATA, {1: CHANNELS_OUT, 0: CHANNELS_IN, **_BY_TAPS}, _DATA),
-    "weights": (_DATA, _DATA, {0: CHANNELS, **_BY_TAPS}),
-}
-SECOND = {"dst": "weights", "src": "weights", "weights": "dst"}
 
 
 @dataclass(frozen=True)
@@ -149,7 +141,7 @@ def tiled(problem: Problem, strides: Strides, machine: Machine, threads: int) ->
     given = dict(zip((*problem.operands, "out"), strides, strict=True))
     stages: Any = _weights_stages if problem.solves_for == "weights" else _positions_stages
     given = {name: chosen.slices.strides(each) if len(each) > 1 else each for name, each in given.items()}
-    return Tiled(problem, strides, machine, chosen, stages(_spec(problem, machine.isa, given, chosen), given, chosen))
+    return Tiled(problem, strides, machine, chosen, stages(spec_of(problem, machine.isa, given, chosen), given, chosen))
 
 
 @cache
@@ -159,48 +151,6 @@ def driver(task: tasks.Task, spec: WinogradSpec, addresses: tuple[str, ...], num
     (found,) = jit.functions(spec.isa, tasks.module, task, spec, addresses, numbers, driver=prototype)
     kernel: jit.Kernel = found
     return kernel
-
-
-def _spec(problem: Problem, isa: Isa, strides: Mapping[str, Ints], chosen: WinogradPlan) -> WinogradSpec:
-    """Return the specification of the kernels for a problem and the strides of its arrays."""
-    operands, output = problem.operand_format, problem.output_format
-    tensors, sizes = (MET[problem.solves_for], SECOND[problem.solves_for], "out"), (operands, operands, output)
-    a, b, out = (
-        _contiguous(strides[tensor], fmt.dtype.itemsize, names, chosen.transforms.taps)
-        for tensor, fmt, names in zip(tensors, sizes, CONTIGUOUS[problem.solves_for], strict=True)
-    )
-    rows, columns = ((axis.tile, axis.taps) for axis in chosen.transforms.axes)
-    remainders = (axis.dst % tile for axis, tile in zip(chosen.slices.conv.axes, chosen.transforms.tile, strict=True))
-    last_rows, last_columns = (0, 0) if problem.solves_for == "weights" else remainders
-    return WinogradSpec(
-        isa,
-        (rows, columns),
-        (last_rows, last_columns),
-        problem.solves_for,
-        a,
-        b,
-        out,
-        operands.name,
-        output.name,
-        problem.accumulate,
-        problem.activation,
-    )
-
-
-def _contiguous(strides: Ints, size: int, names: Mapping[int, str], taps: tuple[int, int]) -> str:
-    """Return the name of the axis that is contiguous among those in ``names``, or STRIDED.
-
-    ``strides`` are those of the channels, of the axis that is summed directly, of rows, and of columns. Weights are
-    contiguous by taps if all taps of rows and columns are.
-    """
-    (high, wide), (*_, of_rows, of_columns) = taps, strides
-    for axis, name in names.items():
-        if name == BY_TAPS:
-            if (high == 1 or of_rows == wide * size) and (wide == 1 or of_columns == size):
-                return name
-        elif strides[axis] == size:
-            return name
-    return STRIDED
 
 
 def _positions_stages(spec: WinogradSpec, strides: Mapping[str, Ints], chosen: PositionsPlan) -> tuple[Stage, ...]:

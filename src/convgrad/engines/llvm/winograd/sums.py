@@ -15,12 +15,13 @@ from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.llvm.microkernel import StridedRows, outer_product, sum_names
-from convgrad.engines.llvm.winograd.vectors import Vectors, WinogradSpec, walk
+from convgrad.engines.llvm.winograd.vectors import Vectors, walk
 from convgrad.plan.constants import PREFETCH_B
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tree import DIGIT_BITS, END
 from convgrad.plan.winograd.plans import PANEL
+from convgrad.plan.winograd.spec import WinogradSpec
 from convgrad.spec.winograd.tile_order import BLOCK
 
 Points = tuple[Value, Value, Value]  # addresses of A, of B and of the sums

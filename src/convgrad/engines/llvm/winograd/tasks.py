@@ -17,9 +17,10 @@ from convgrad.engines.llvm.driver import claimed, loaded
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.packing import bias as pack_bias
 from convgrad.engines.llvm.winograd import back, into, sums
-from convgrad.engines.llvm.winograd.vectors import Vectors, WinogradSpec, walk
+from convgrad.engines.llvm.winograd.vectors import Vectors, walk
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.recipe import TAPS as BY_TAPS
+from convgrad.plan.winograd.spec import WinogradSpec
 from convgrad.spec.winograd.algorithms import MET
 
 Task = Callable[

@@ -4,61 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from math import prod
 
-from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Loop, Value
 from convgrad.engines.llvm.microkernel import multiples, opaque_pointer
-from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
-from convgrad.spec.operators import SolvesFor
-from convgrad.spec.winograd.algorithms import Algorithm
-from convgrad.spec.winograd.filtering import FILTERINGS, Filtering
+from convgrad.plan.winograd.spec import WinogradSpec
+from convgrad.spec.winograd.filtering import Filtering
 
 Steps = tuple[Value, int]  # a stride in bytes, and a number of elements
 Step = tuple[Value, Value | int]  # a value in the first iteration of a loop, and its increment per iteration
 Kinds = tuple[Filtering, Filtering]  # of the rows and of the columns of tiles
 Tile = list[list[Value]]  # the values of a tile, [row][column], where rows and columns are positions or taps
-
-
-@dataclass(frozen=True)
-class WinogradSpec:
-    """The specification of a call's kernels. Its only extents are those of last tiles."""
-
-    isa: Isa
-    sizes: tuple[tuple[int, int], tuple[int, int]]  # the tile and the taps of rows, and those of columns
-    remainders: tuple[int, int]  # the rows of the last row of tiles, the columns of the last column; 0 if whole
-    solves_for: SolvesFor
-    a: str  # the contiguous axis of the operand with input tiles
-    b: str  # the contiguous axis of the weights, or of dst in backward weights
-    out: str  # the contiguous axis of the output
-    operands: str  # the format of the operands
-    output: str  # the format of the output
-    accumulate: bool
-    activation: str
-
-    @property
-    def transforms(self) -> Algorithm:
-        """The transforms of the algorithm."""
-        rows, columns = (FILTERINGS[sizes] for sizes in self.sizes)
-        return Algorithm((rows, columns))
-
-    def kinds(self, axis: int) -> list[Filtering]:
-        """Return the filtering of an axis and, if its last tile is smaller, that of the last tile."""
-        whole = self.transforms.axes[axis]
-        last = whole.remainder(self.remainders[axis])
-        return [whole] if last is None else [whole, last]
-
-    @property
-    def filter(self) -> int:
-        """The number of taps of the rows and columns of the weights."""
-        return prod(self.transforms.taps)
-
-    @property
-    def element_bytes(self) -> int:
-        """The bytes of an element of the operands."""
-        return BYTES[self.operands]
 
 
 class Vectors:
