@@ -20,9 +20,9 @@ from tests.support.places import CAMPAIGNS, DOCS, SOURCES, TESTS
 # for adapters and the command line only.
 WORDS = {
     "": (
-        "words errors disk cached float_environment formats host spec descriptor notation plan engines libraries "
-        "mapped overlap arrays functional graph verify files cases bench __init__ torch jax scale dask testing cli "
-        "conformance __main__"
+        "words parameters errors disk cached float_environment formats host spec descriptor notation plan engines "
+        "libraries mapped overlap arrays functional graph verify files cases bench __init__ torch jax scale dask "
+        "testing cli conformance __main__"
     ),
     "libraries": "library dlpack cuda_interface torch jax",
     "spec": (

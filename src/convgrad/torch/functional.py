@@ -8,9 +8,10 @@ from typing import Any, cast
 import torch
 
 from convgrad.engines.settings import accuracy
+from convgrad.parameters import described
 from convgrad.spec.rules import refuse
 from convgrad.torch import expanded, instead, plain, recorded
-from convgrad.torch.arguments import PerAxis, at_end, by_name, spread
+from convgrad.torch.arguments import PerAxis, at_end, by_name, spread, taken
 from convgrad.torch.extents import Ints, Pads
 from convgrad.torch.kernels import Tensor, is_channels_last
 from convgrad.torch.operators import activate, call_activated
@@ -21,6 +22,7 @@ from convgrad.torch.refused import LAYER, OF_ANY_AXES, refused
 _WORDS = {"convolution": OF_ANY_AXES, "conv_transpose": OF_ANY_AXES}
 
 
+@described
 def conv1d(
     input: Tensor,
     weight: Tensor,
@@ -33,17 +35,19 @@ def conv1d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return the convolution with one spatial axis; see ``convolution``.
+    """Return the convolution of torch.nn.functional.conv1d, with one spatial axis; see ``convolution``.
 
-    The arguments before ``max_error`` are the same as in torch.nn.functional.conv1d.
+    Shapes: input (N, C, I) or (C, I), weight (O, C/groups, K), bias (O,).
 
     >>> conv1d(torch.ones(1, 1, 5), torch.ones(1, 1, 3), padding=1).tolist()
     [[[2.0, 3.0, 3.0, 3.0, 2.0]]]
     """
-    layer = stride, padding, padding, dilation, groups, max_error, activation
-    return conv_layer("conv1d", 1, input, weight, bias, *layer)
+    return conv_layer(
+        "conv1d", 1, input, weight, bias, stride, padding, padding, dilation, groups, max_error, activation
+    )
 
 
+@described
 def conv2d(
     input: Tensor,
     weight: Tensor,
@@ -56,17 +60,19 @@ def conv2d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return the convolution with two spatial axes; see ``convolution``.
+    """Return the convolution of torch.nn.functional.conv2d, with two spatial axes; see ``convolution``.
 
-    The arguments before ``max_error`` are the same as in torch.nn.functional.conv2d.
+    Shapes: input (N, C, H, W) or (C, H, W), weight (O, C/groups, KH, KW), bias (O,).
 
     >>> conv2d(torch.ones(1, 1, 2, 3), torch.ones(1, 1, 2, 2), padding="same").tolist()
     [[[[4.0, 4.0, 2.0], [2.0, 2.0, 1.0]]]]
     """
-    layer = stride, padding, padding, dilation, groups, max_error, activation
-    return conv_layer("conv2d", 2, input, weight, bias, *layer)
+    return conv_layer(
+        "conv2d", 2, input, weight, bias, stride, padding, padding, dilation, groups, max_error, activation
+    )
 
 
+@described
 def conv3d(
     input: Tensor,
     weight: Tensor,
@@ -79,17 +85,19 @@ def conv3d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return the convolution with three spatial axes; see ``convolution``.
+    """Return the convolution of torch.nn.functional.conv3d, with three spatial axes; see ``convolution``.
 
-    The arguments before ``max_error`` are the same as in torch.nn.functional.conv3d.
+    Shapes: input (N, C, D, H, W) or (C, D, H, W), weight (O, C/groups, KD, KH, KW), bias (O,).
 
     >>> conv3d(torch.ones(1, 4, 3, 3, 3), torch.ones(2, 2, 3, 3, 3), groups=2).shape
     torch.Size([1, 2, 1, 1, 1])
     """
-    layer = stride, padding, padding, dilation, groups, max_error, activation
-    return conv_layer("conv3d", 3, input, weight, bias, *layer)
+    return conv_layer(
+        "conv3d", 3, input, weight, bias, stride, padding, padding, dilation, groups, max_error, activation
+    )
 
 
+@described
 def conv_transpose1d(
     input: Tensor,
     weight: Tensor,
@@ -103,9 +111,9 @@ def conv_transpose1d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return the transposed convolution with one spatial axis; see ``conv_transpose``.
+    """Return the convolution of torch.nn.functional.conv_transpose1d; see ``conv_transpose``.
 
-    The arguments before ``max_error`` are the same as in torch.nn.functional.conv_transpose1d.
+    Shapes: input (N, C, l) or (C, l), weight (C, O/groups, K), bias (O,).
 
     >>> conv_transpose1d(torch.ones(1, 1, 3), torch.ones(1, 1, 2), stride=2, output_padding=1).tolist()
     [[[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]]]
@@ -114,6 +122,7 @@ def conv_transpose1d(
     return transpose_layer("conv_transpose1d", 1, input, weight, bias, *layer)
 
 
+@described
 def conv_transpose2d(
     input: Tensor,
     weight: Tensor,
@@ -127,9 +136,9 @@ def conv_transpose2d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return the transposed convolution with two spatial axes; see ``conv_transpose``.
+    """Return the convolution of torch.nn.functional.conv_transpose2d; see ``conv_transpose``.
 
-    The arguments before ``max_error`` are the same as in torch.nn.functional.conv_transpose2d.
+    Shapes: input (N, C, h, w) or (C, h, w), weight (C, O/groups, KH, KW), bias (O,).
 
     >>> conv_transpose2d(torch.ones(1, 1, 1, 2), torch.ones(1, 1, 1, 2)).tolist()
     [[[[1.0, 2.0, 1.0]]]]
@@ -138,6 +147,7 @@ def conv_transpose2d(
     return transpose_layer("conv_transpose2d", 2, input, weight, bias, *layer)
 
 
+@described
 def conv_transpose3d(
     input: Tensor,
     weight: Tensor,
@@ -151,9 +161,9 @@ def conv_transpose3d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return the transposed convolution with three spatial axes; see ``conv_transpose``.
+    """Return the convolution of torch.nn.functional.conv_transpose3d; see ``conv_transpose``.
 
-    The arguments before ``max_error`` are the same as in torch.nn.functional.conv_transpose3d.
+    Shapes: input (N, C, d, h, w) or (C, d, h, w), weight (C, O/groups, KD, KH, KW), bias (O,).
 
     >>> conv_transpose3d(torch.ones(1, 2, 2, 2, 2), torch.ones(2, 1, 2, 2, 2), stride=2).shape
     torch.Size([1, 1, 4, 4, 4])
@@ -162,6 +172,7 @@ def conv_transpose3d(
     return transpose_layer("conv_transpose3d", 3, input, weight, bias, *layer)
 
 
+@described
 def convolution(
     input: Tensor,
     weight: Tensor,
@@ -179,11 +190,10 @@ def convolution(
 
     The number of spatial axes is not limited. Shapes: input (N, C, I...) or (C, I...), weight (O, C/groups, K...),
     bias (O,). The result's extents are floor((I + begin + end - E)/stride) + 1, where E = dilation*(K - 1) + 1. Here
-    begin and end are ``padding_begin`` and ``padding_end``. The default of ``padding_end`` is ``padding_begin``. If
-    ``padding_begin`` is "same" or "valid", it sets the pads at both ends. Results and derivatives of any order have
-    the same bits as in ``convgrad.convolution``. ``max_error`` allows Winograd in the result and in its derivatives,
-    and takes precedence over ``convgrad.max_error``. ``activation="relu"`` replaces results below 0 with 0; its
-    derivative is the derivative of torch.relu.
+    begin and end are ``padding_begin`` and ``padding_end``. If ``padding_begin`` is "same" or "valid", it sets the pads
+    at both ends. Results and derivatives of any order have the same bits as in ``convgrad.convolution``. ``max_error``
+    allows Winograd in the result and in its derivatives, and takes precedence over ``convgrad.max_error``. The
+    derivative of ``activation="relu"`` is the derivative of torch.relu.
 
     Raises InvalidShapeError, InvalidAttributeError or InvalidDataTypeError if the arguments do not fit together; each
     is a ValueError or a TypeError. Raises UnsupportedError, a NotImplementedError, if tensors are neither in CPU memory
@@ -198,6 +208,7 @@ def convolution(
     )
 
 
+@described
 def conv_transpose(
     input: Tensor,
     weight: Tensor,
@@ -217,9 +228,8 @@ def conv_transpose(
     The number of spatial axes is not limited. Shapes: input (N, C, l...) or (C, l...), weight (C, O/groups, K...),
     bias (O,). The result's extents are L = stride*(l - 1) + E - begin - end + output_padding, where
     E = dilation*(K - 1) + 1. ``output_padding`` must be below max(stride, dilation). Here begin and end are
-    ``padding_begin`` and ``padding_end``. The default of ``padding_end`` is ``padding_begin``. Results and derivatives
-    of any order have the same bits as in ``convgrad.conv_transpose``. The errors, ``max_error`` and ``activation`` are
-    the same as in ``convolution``.
+    ``padding_begin`` and ``padding_end``. Results and derivatives of any order have the same bits as in
+    ``convgrad.conv_transpose``. The errors and the derivatives are the same as in ``convolution``.
 
     >>> conv_transpose(torch.ones(1, 1, 2), torch.ones(1, 1, 3), padding_begin=1, padding_end=0).tolist()
     [[[2.0, 2.0, 1.0]]]
@@ -229,13 +239,13 @@ def conv_transpose(
     return transpose_layer("conv_transpose", None, input, weight, bias, *layer)
 
 
+@described
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return out[..., o] = bias[o] + sum over c of weight[o, c] * input[..., c], as a convolution with one tap.
 
-    Shapes and arguments are the same as in torch.nn.functional.linear: input (..., C) with any leading axes, weight
-    (O, C), bias (O,). The first axis is the batch; the other leading axes are positions of the convolution. Results and
-    gradients have the same bits with any number of threads and any instruction set. The errors are the same as in
-    ``convolution``.
+    Shapes: input (..., C) with any leading axes, weight (O, C), bias (O,), as in torch.nn.functional.linear. The first
+    axis is the batch; the other leading axes are positions of the convolution. Results and gradients have the same bits
+    with any number of threads and any instruction set. The errors are the same as in ``convolution``.
 
     >>> linear(torch.ones(2, 3), torch.ones(1, 3), torch.ones(1)).tolist()
     [[4.0], [4.0]]
@@ -270,9 +280,6 @@ _TRANSPOSED = conv_transpose, conv_transpose1d, conv_transpose2d, conv_transpose
 _PUBLIC = {function.__name__: function for function in (convolution, conv1d, conv2d, conv3d, *_TRANSPOSED)}
 
 
-# -- shared helpers ------------------------------------------------------------------------------------------------
-
-
 @instead.first
 def conv_layer(
     name: str,
@@ -301,7 +308,7 @@ def conv_layer(
         result = plain.convolution(name, input, weight, bias, stride, begin, end, dilation, groups)
         return activate(activation, name, result)
     try:
-        input, weight, bias, axes, batched = _taken(name, axes, input, weight, bias)
+        input, weight, bias, axes, batched = taken(name, axes, input, weight, bias)
         strides, dilations = spread("strides", stride, axes), spread("dilations", dilation, axes)
         pads: Pads = (
             by_name(name, begin, strides)
@@ -351,7 +358,7 @@ def transpose_layer(
         result = plain.transposed(name, input, weight, bias, stride, begin, end, output_padding, dilation, groups)
         return activate(activation, name, result)
     try:
-        input, weight, bias, axes, batched = _taken(name, axes, input, weight, bias)
+        input, weight, bias, axes, batched = taken(name, axes, input, weight, bias)
         strides, dilations = spread("strides", stride, axes), spread("dilations", dilation, axes)
         rests: Ints | None = spread("output_padding", output_padding, axes)
         if isinstance(begin, str):  # A2
@@ -366,34 +373,3 @@ def transpose_layer(
         return result if batched else result.squeeze(0)
     except Exception as error:
         refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))
-
-
-def _taken(
-    name: str, axes: int | None, input: Tensor, weight: Tensor, bias: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None, int, bool]:
-    """Return input, weight and bias, the number of spatial axes, and whether ``input`` was given with a batch axis.
-
-    The returned tensors have autocast's type if autocast is on, and the returned input always has a batch axis. If
-    ``axes`` is None, the rank of ``weight`` determines the number of spatial axes.
-    """
-    device = "cuda" if input.is_cuda else "cpu"
-    if torch.is_autocast_enabled(device):
-        to = torch.get_autocast_dtype(device)
-        input, weight, bias = (_cast(tensor, device, to) for tensor in (input, weight, bias))
-    rank = weight.dim() if axes is None else axes + 2
-    if weight.dim() != rank or rank < 3:  # G1
-        sentence = f"weight must have {rank - 2 if rank > 2 else 'some'} spatial axes after two axes of channels"
-        refuse("G1", name, f"{sentence}; got {tuple(weight.shape)}")
-    if input.dim() == rank:
-        return input, weight, bias, rank - 2, True
-    if input.dim() != rank - 1:  # G1
-        sentence = f"input must be (N, C, X...) or (C, X...) with {rank - 2} spatial axes"
-        refuse("G1", name, f"{sentence}; got {tuple(input.shape)}")
-    return input.unsqueeze(0), weight, bias, rank - 2, False
-
-
-def _cast(tensor: Tensor | None, device: str, to: Any) -> Tensor | None:
-    """Return a tensor in the type of a device's autocast if PyTorch's own convolutions would cast it."""
-    if tensor is None or tensor.device.type != device:
-        return tensor
-    return tensor.to(to) if tensor.is_floating_point() and tensor.dtype is not torch.float64 else tensor

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from convgrad.engines.settings import accuracy
+from convgrad.parameters import described
 from convgrad.spec.check import few
 from convgrad.spec.rules import refuse
 from convgrad.torch import instead
@@ -38,6 +39,7 @@ _OF_WEIGHT = of_gradient(src="input", diff_dst="grad_output", weights_shape="wei
 _OF_TRANSPOSED_INPUT = of_gradient(src="input_size", diff_dst="grad_output", weights_shape="weight")
 
 
+@described
 def conv1d_input(
     input_size: Sequence[int],
     weight: Tensor,
@@ -58,6 +60,7 @@ def conv1d_input(
     return _by_input(1, input_size, weight, grad_output, stride, padding, dilation, groups)
 
 
+@described
 def conv1d_weight(
     input: Tensor,
     weight_size: Sequence[int],
@@ -78,6 +81,7 @@ def conv1d_weight(
     return _by_weight(1, input, weight_size, grad_output, stride, padding, dilation, groups)
 
 
+@described
 def conv2d_input(
     input_size: Sequence[int],
     weight: Tensor,
@@ -98,6 +102,7 @@ def conv2d_input(
     return _by_input(2, input_size, weight, grad_output, stride, padding, dilation, groups)
 
 
+@described
 def conv2d_weight(
     input: Tensor,
     weight_size: Sequence[int],
@@ -118,6 +123,7 @@ def conv2d_weight(
     return _by_weight(2, input, weight_size, grad_output, stride, padding, dilation, groups)
 
 
+@described
 def conv3d_input(
     input_size: Sequence[int],
     weight: Tensor,
@@ -138,6 +144,7 @@ def conv3d_input(
     return _by_input(3, input_size, weight, grad_output, stride, padding, dilation, groups)
 
 
+@described
 def conv3d_weight(
     input: Tensor,
     weight_size: Sequence[int],
@@ -158,6 +165,7 @@ def conv3d_weight(
     return _by_weight(3, input, weight_size, grad_output, stride, padding, dilation, groups)
 
 
+@described
 def conv_transpose1d_input(
     input_size: Sequence[int],
     weight: Tensor,
@@ -178,6 +186,7 @@ def conv_transpose1d_input(
     return _by_transposed_input(1, input_size, weight, grad_output, stride, padding, dilation, groups)
 
 
+@described
 def conv_transpose1d_weight(
     input: Tensor,
     weight_size: Sequence[int],
@@ -198,6 +207,7 @@ def conv_transpose1d_weight(
     return _by_transposed_weight(1, input, weight_size, grad_output, stride, padding, dilation, groups)
 
 
+@described
 def conv_transpose2d_input(
     input_size: Sequence[int],
     weight: Tensor,
@@ -218,6 +228,7 @@ def conv_transpose2d_input(
     return _by_transposed_input(2, input_size, weight, grad_output, stride, padding, dilation, groups)
 
 
+@described
 def conv_transpose2d_weight(
     input: Tensor,
     weight_size: Sequence[int],
@@ -238,6 +249,7 @@ def conv_transpose2d_weight(
     return _by_transposed_weight(2, input, weight_size, grad_output, stride, padding, dilation, groups)
 
 
+@described
 def conv_transpose3d_input(
     input_size: Sequence[int],
     weight: Tensor,
@@ -258,6 +270,7 @@ def conv_transpose3d_input(
     return _by_transposed_input(3, input_size, weight, grad_output, stride, padding, dilation, groups)
 
 
+@described
 def conv_transpose3d_weight(
     input: Tensor,
     weight_size: Sequence[int],

@@ -77,18 +77,6 @@ def reproducible(
     other modules, and whether their bits may vary. `original` undoes the change. If you add modules later, call
     `reproducible` again.
 
-    ``linear=True`` makes convgrad also compute each ``Linear``, as a convolution with one tap. The bits of PyTorch's
-    ``Linear`` may depend on the number of threads. PyTorch still computes the projections in ``MultiheadAttention``.
-
-    ``max_error`` allows Winograd in the forward pass and all gradients of each convolution. ``max_error`` takes
-    precedence over ``convgrad.max_error``. If you call `reproducible` again without ``max_error``, convolutions keep
-    their values. A convolution without a value uses the ``convgrad.max_error`` that is active in its forward pass, also
-    for its gradients.
-
-    ``tune=True`` makes convgrad choose the plans of each convolution by measurement, as ``convgrad.tune`` does, in the
-    first forward and backward pass with tensors of a shape. Bits do not change. ``tune=False`` undoes this. If you call
-    `reproducible` again without ``tune``, convolutions keep their values.
-
     A warning names each layer that PyTorch still computes, with the reason. Possible reasons are: the class overrides
     PyTorch's forward, a method of PyTorch's class was replaced, the layer is lazy and was never called, its parameters
     are f64 or complex128, or TorchScript compiled it. A forward may also call a function such as
@@ -97,8 +85,25 @@ def reproducible(
     batch norm, losses and optimizers. If `reproducible` finds no layer, a warning lists the classes of the
     model's modules.
 
-    Raises InvalidDataTypeError if the model is not a ``torch.nn.Module``, and InvalidAttributeError if ``max_error`` is
-    not a number of at least 1, or ``tune`` is not a bool.
+    Args:
+        model: Any ``torch.nn.Module``.
+
+    Keyword Args:
+        linear: Whether convgrad also computes each ``Linear``, as a convolution with one tap, because the bits of
+            PyTorch's ``Linear`` may depend on the number of threads. PyTorch still computes the projections in
+            ``MultiheadAttention``. Default: False.
+        max_error: The largest error bound allowed, as a multiple of the direct sum's bound, as in
+            ``convgrad.max_error``, over which it takes precedence. Values above 1 allow Winograd in the forward pass
+            and all gradients of each convolution. None keeps the values of an earlier call. A convolution without a
+            value uses the ``convgrad.max_error`` that is active in its forward pass, also for its gradients. Default:
+            None.
+        tune: Whether convgrad chooses the plans of each convolution by measurement, as ``convgrad.tune`` does, in the
+            first forward and backward pass with tensors of a shape. Bits do not change. None keeps the values of an
+            earlier call. Default: None.
+
+    Raises:
+        InvalidDataTypeError: The model is not a ``torch.nn.Module``.
+        InvalidAttributeError: ``max_error`` is not a number of at least 1, or ``tune`` is not a bool.
 
     >>> model = reproducible(torch.nn.Sequential(torch.nn.Conv1d(1, 1, 2, bias=False), torch.nn.ReLU()))
     >>> model[0]
@@ -147,6 +152,9 @@ def _found(model: Any, linear: bool) -> str:
 
 def original(model: Model) -> Model:
     """Undo `reproducible`: PyTorch computes the layers again. Change the model in place and return it.
+
+    Args:
+        model: Any ``torch.nn.Module``.
 
     >>> original(reproducible(torch.nn.Conv1d(1, 1, 2)))
     Conv1d(1, 1, kernel_size=(2,), stride=(1,))
