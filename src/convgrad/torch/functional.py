@@ -12,6 +12,7 @@ from convgrad.parameters import described
 from convgrad.spec.rules import refuse
 from convgrad.torch import expanded, instead, plain, recorded
 from convgrad.torch.arguments import PerAxis, at_end, by_name, spread, taken
+from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, Pads
 from convgrad.torch.kernels import Tensor, is_channels_last
 from convgrad.torch.operators import activate, call_activated
@@ -316,8 +317,8 @@ def conv_layer(
             else (spread("pads_begin", begin, axes), at_end(name, cast(PerAxis, end), axes))
         )
         last = is_channels_last(input) or is_channels_last(weight)
-        layer = strides, *pads, dilations, groups, last, accuracy(max_error, name), tune
-        result = call_activated(activation, "forward", input, weight, bias, *layer)
+        layer = OpAttributes(strides, *pads, None, dilations, groups, last, accuracy(max_error, name), tune)
+        result = call_activated(activation, "forward", input, weight, bias, layer)
         return result if batched else result.squeeze(0)
     except Exception as error:
         refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))
@@ -368,8 +369,8 @@ def transpose_layer(
         if output_size is not None and sizes_are_recorded():
             like, rests = recorded.of_shape((1, 1, *output_size[-axes:]), input), None
         last = is_channels_last(input) or is_channels_last(weight)
-        layer = strides, begins, ends, rests, dilations, groups, last, accuracy(max_error, name), tune
-        result = call_activated(activation, "data_gradient", input, weight, bias, like, *layer)
+        layer = OpAttributes(strides, begins, ends, rests, dilations, groups, last, accuracy(max_error, name), tune)
+        result = call_activated(activation, "data_gradient", input, weight, bias, like, layer)
         return result if batched else result.squeeze(0)
     except Exception as error:
         refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))

@@ -22,6 +22,7 @@ from convgrad.parameters import described
 from convgrad.spec.check import few
 from convgrad.spec.rules import refuse
 from convgrad.torch import instead
+from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, unread
 from convgrad.torch.kernels import Tensor, is_channels_last
 from convgrad.torch.operators import call
@@ -308,8 +309,8 @@ def _by_input(
         like, more = of_shape(shapes[2], grad) if sizes_are_recorded() else None, None
         if like is None:
             more = unread(shapes[2][2:], shapes[0][2:], shapes[1][2:], strides, (pads, pads), dilations)
-        layer = strides, pads, pads, more, dilations, groups, last, accuracy(None)
-        result = call("data_gradient", grad, weight, None, like, *layer)
+        layer = OpAttributes(strides, pads, pads, more, dilations, groups, last, accuracy(None))
+        result = call("data_gradient", grad, weight, None, like, layer)
         return of_size("ConvolutionBackwardData", result, shapes[2])
     except Exception as error:
         refused(f"conv{axes}d_input", error, {"weight": weight, "grad_output": grad}, _OF_INPUT)
@@ -326,8 +327,8 @@ def _by_weight(
         shapes = tuple(given.shape), tuple(grad.shape), _size(size)
         check("ConvolutionBackwardWeights", shapes, strides, pads, dilations, groups)
         last = is_channels_last(given) or is_channels_last(grad)
-        layer = strides, pads, pads, dilations, groups, last, accuracy(None)
-        result = call("weight_gradient", given, grad, *kernel_of(shapes[2], grad), *layer)
+        layer = OpAttributes(strides, pads, pads, None, dilations, groups, last, accuracy(None))
+        result = call("weight_gradient", given, grad, *kernel_of(shapes[2], grad), layer)
         return of_size("ConvolutionBackwardWeights", result, shapes[2])
     except Exception as error:
         refused(f"conv{axes}d_weight", error, {"input": given, "grad_output": grad}, _OF_WEIGHT)
@@ -346,7 +347,8 @@ def _by_transposed_input(
         check("ConvTransposeBackwardWeights", (small, large, kernel), strides, pads, dilations, groups)
         ends = ends_of(large, small, kernel, strides, pads, dilations)
         last = is_channels_last(grad) or is_channels_last(weight)
-        result = call("forward", grad, weight, None, strides, pads, ends, dilations, groups, last, accuracy(None))
+        layer = OpAttributes(strides, pads, ends, None, dilations, groups, last, accuracy(None))
+        result = call("forward", grad, weight, None, layer)
         return of_size("ConvTransposeBackwardData", result, small)
     except Exception as error:
         refused(f"conv_transpose{axes}d_input", error, {"weight": weight, "grad_output": grad}, _OF_TRANSPOSED_INPUT)
@@ -364,8 +366,8 @@ def _by_transposed_weight(
         check("ConvTransposeBackwardWeights", shapes, strides, pads, dilations, groups)
         last = is_channels_last(given) or is_channels_last(grad)
         ends = ends_of(shapes[1], shapes[0], shapes[2], strides, pads, dilations)
-        layer = strides, pads, ends, dilations, groups, last, accuracy(None)
-        result = call("weight_gradient", grad, given, *kernel_of(shapes[2], grad), *layer)
+        layer = OpAttributes(strides, pads, ends, None, dilations, groups, last, accuracy(None))
+        result = call("weight_gradient", grad, given, *kernel_of(shapes[2], grad), layer)
         return of_size("ConvTransposeBackwardWeights", result, shapes[2])
     except Exception as error:
         refused(f"conv_transpose{axes}d_weight", error, {"input": given, "grad_output": grad}, _OF_WEIGHT)
