@@ -83,8 +83,8 @@ WORDS = {
     "testing": "convolution products gradcheck layers same_bits",
     "graph": "limits kinds model resolve fuse given infer partition graph outline document reader writer explain dot",
     "torch": (
-        "errors recorded extents attributes problems cuda kernels traced strides operators flops refused plain "
-        "complex_sums expanded instead overrides arguments sizes functional grad fingerprint training varying pristine "
+        "errors recorded extents attributes problems cuda kernels traced strides operators flops refused arguments "
+        "plain complex_sums expanded instead overrides sizes functional grad fingerprint training varying pristine "
         "modules steps report"
     ),
     "torch.training": (

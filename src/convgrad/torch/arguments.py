@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -14,6 +14,26 @@ from convgrad.torch.extents import Ints, Pads
 from convgrad.torch.kernels import Tensor
 
 PerAxis = int | Sequence[int]
+
+
+class LayerArguments(NamedTuple):
+    """The arguments of a layer's function as a caller gives them, except tensors.
+
+    ``tune`` measures plans in all passes of the layer. ``output_padding`` is None for a convolution that is not
+    transposed. ``output_size`` ends with the spatial extents from which ``output_padding`` was computed, if it was: a
+    trace for other inputs must keep these.
+    """
+
+    stride: PerAxis
+    begin: PerAxis | str
+    end: PerAxis | str
+    dilation: PerAxis
+    groups: int
+    max_error: float | None = None
+    activation: str | None = None
+    tune: bool = False
+    output_padding: PerAxis | None = None
+    output_size: Sequence[int] | None = None
 
 
 def spread(attribute: str, value: PerAxis, axes: int) -> Ints:

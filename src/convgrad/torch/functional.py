@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -11,7 +10,7 @@ from convgrad.engines.settings import accuracy
 from convgrad.parameters import described
 from convgrad.spec.rules import refuse
 from convgrad.torch import expanded, instead, plain, recorded
-from convgrad.torch.arguments import PerAxis, at_end, by_name, spread, taken
+from convgrad.torch.arguments import LayerArguments, PerAxis, at_end, by_name, spread, taken
 from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, Pads
 from convgrad.torch.kernels import Tensor, is_channels_last
@@ -43,9 +42,8 @@ def conv1d(
     >>> conv1d(torch.ones(1, 1, 5), torch.ones(1, 1, 3), padding=1).tolist()
     [[[2.0, 3.0, 3.0, 3.0, 2.0]]]
     """
-    return conv_layer(
-        "conv1d", 1, input, weight, bias, stride, padding, padding, dilation, groups, max_error, activation
-    )
+    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation)
+    return conv_layer("conv1d", 1, input, weight, bias, layer)
 
 
 @described
@@ -68,9 +66,8 @@ def conv2d(
     >>> conv2d(torch.ones(1, 1, 2, 3), torch.ones(1, 1, 2, 2), padding="same").tolist()
     [[[[4.0, 4.0, 2.0], [2.0, 2.0, 1.0]]]]
     """
-    return conv_layer(
-        "conv2d", 2, input, weight, bias, stride, padding, padding, dilation, groups, max_error, activation
-    )
+    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation)
+    return conv_layer("conv2d", 2, input, weight, bias, layer)
 
 
 @described
@@ -93,9 +90,8 @@ def conv3d(
     >>> conv3d(torch.ones(1, 4, 3, 3, 3), torch.ones(2, 2, 3, 3, 3), groups=2).shape
     torch.Size([1, 2, 1, 1, 1])
     """
-    return conv_layer(
-        "conv3d", 3, input, weight, bias, stride, padding, padding, dilation, groups, max_error, activation
-    )
+    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation)
+    return conv_layer("conv3d", 3, input, weight, bias, layer)
 
 
 @described
@@ -119,8 +115,8 @@ def conv_transpose1d(
     >>> conv_transpose1d(torch.ones(1, 1, 3), torch.ones(1, 1, 2), stride=2, output_padding=1).tolist()
     [[[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]]]
     """
-    layer = stride, padding, padding, output_padding, dilation, groups, max_error, activation
-    return transpose_layer("conv_transpose1d", 1, input, weight, bias, *layer)
+    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation, False, output_padding)
+    return transpose_layer("conv_transpose1d", 1, input, weight, bias, layer)
 
 
 @described
@@ -144,8 +140,8 @@ def conv_transpose2d(
     >>> conv_transpose2d(torch.ones(1, 1, 1, 2), torch.ones(1, 1, 1, 2)).tolist()
     [[[[1.0, 2.0, 1.0]]]]
     """
-    layer = stride, padding, padding, output_padding, dilation, groups, max_error, activation
-    return transpose_layer("conv_transpose2d", 2, input, weight, bias, *layer)
+    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation, False, output_padding)
+    return transpose_layer("conv_transpose2d", 2, input, weight, bias, layer)
 
 
 @described
@@ -169,8 +165,8 @@ def conv_transpose3d(
     >>> conv_transpose3d(torch.ones(1, 2, 2, 2, 2), torch.ones(2, 1, 2, 2, 2), stride=2).shape
     torch.Size([1, 1, 4, 4, 4])
     """
-    layer = stride, padding, padding, output_padding, dilation, groups, max_error, activation
-    return transpose_layer("conv_transpose3d", 3, input, weight, bias, *layer)
+    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation, False, output_padding)
+    return transpose_layer("conv_transpose3d", 3, input, weight, bias, layer)
 
 
 @described
@@ -204,9 +200,8 @@ def convolution(
     [[[1.0, 2.0, 3.0]]]
     """
     end = padding_begin if padding_end is None else padding_end
-    return conv_layer(
-        "convolution", None, input, weight, bias, stride, padding_begin, end, dilation, groups, max_error, activation
-    )
+    layer = LayerArguments(stride, padding_begin, end, dilation, groups, max_error, activation)
+    return conv_layer("convolution", None, input, weight, bias, layer)
 
 
 @described
@@ -236,8 +231,8 @@ def conv_transpose(
     [[[2.0, 2.0, 1.0]]]
     """
     end = padding_begin if padding_end is None else padding_end
-    layer = stride, padding_begin, end, output_padding, dilation, groups, max_error, activation
-    return transpose_layer("conv_transpose", None, input, weight, bias, *layer)
+    layer = LayerArguments(stride, padding_begin, end, dilation, groups, max_error, activation, False, output_padding)
+    return transpose_layer("conv_transpose", None, input, weight, bias, layer)
 
 
 @described
@@ -268,11 +263,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     except Exception as error:
         refused("linear", error, {"input": input, "weight": weight, "bias": bias}, LAYER)
     given = image.unsqueeze(2).permute(0, 3, 1, 2), weight[..., None, None], bias
-    result = conv_layer("linear", 2, *given, 1, 0, 0, 1, 1)
+    result = conv_layer("linear", 2, *given, _ONE_TAP)
     out = result.permute(0, 2, 3, 1).squeeze(2)
     return (out.unflatten(1, input.shape[1:-1]) if rank > 3 else out[_BACK[rank]]).contiguous()
 
 
+_ONE_TAP = LayerArguments(1, 0, 0, 1, 1)
 _LINE: dict[int, Any] = {1: (None, None), 2: (slice(None), None), 3: ...}  # by the rank of linear's input
 _BACK: dict[int, Any] = {1: (0, 0), 2: (slice(None), 0), 3: ...}
 
@@ -283,42 +279,29 @@ _PUBLIC = {function.__name__: function for function in (convolution, conv1d, con
 
 @instead.first
 def conv_layer(
-    name: str,
-    axes: int | None,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: PerAxis,
-    begin: PerAxis | str,
-    end: PerAxis | str,
-    dilation: PerAxis,
-    groups: int,
-    max_error: float | None = None,
-    activation: str | None = None,
-    tune: bool = False,
+    name: str, axes: int | None, input: Tensor, weight: Tensor, bias: Tensor | None, layer: LayerArguments
 ) -> Tensor:
-    """Return the convolution of the function ``name`` of this module; ``tune`` measures plans in all its passes."""
-    if has_torch_function((input, weight, bias)) and not compiling():
-        given = input, weight, bias
-        if tune:  # which the public functions do not have
-            same: Any = stride, begin, end, dilation, groups, max_error, activation, tune
-            return handed_over(conv_layer, given, name, axes, *given, *same)
-        same = stride, *(begin, end)[: 1 if axes else 2], dilation, groups
-        return handed_over(_PUBLIC[name], given, *given, *same, max_error=max_error, activation=activation)
+    """Return the convolution of the function ``name`` of this module."""
+    tensors = input, weight, bias
+    if has_torch_function(tensors) and not compiling():
+        if layer.tune:  # which the public functions do not have
+            return handed_over(conv_layer, tensors, name, axes, *tensors, layer)
+        given = layer.stride, *(layer.begin, layer.end)[: 1 if axes else 2], layer.dilation, layer.groups
+        settings = {"max_error": layer.max_error, "activation": layer.activation}
+        return handed_over(_PUBLIC[name], tensors, *tensors, *given, **settings)
     if plain.wanted():
-        result = plain.convolution(name, input, weight, bias, stride, begin, end, dilation, groups)
-        return activate(activation, name, result)
+        return activate(layer.activation, name, plain.convolution(name, *tensors, layer))
     try:
         input, weight, bias, axes, batched = taken(name, axes, input, weight, bias)
-        strides, dilations = spread("strides", stride, axes), spread("dilations", dilation, axes)
+        strides, dilations = spread("strides", layer.stride, axes), spread("dilations", layer.dilation, axes)
         pads: Pads = (
-            by_name(name, begin, strides)
-            if isinstance(begin, str)
-            else (spread("pads_begin", begin, axes), at_end(name, cast(PerAxis, end), axes))
+            by_name(name, layer.begin, strides)
+            if isinstance(layer.begin, str)
+            else (spread("pads_begin", layer.begin, axes), at_end(name, cast(PerAxis, layer.end), axes))
         )
-        last = is_channels_last(input) or is_channels_last(weight)
-        layer = OpAttributes(strides, *pads, None, dilations, groups, last, accuracy(max_error, name), tune)
-        result = call_activated(activation, "forward", input, weight, bias, layer)
+        last, within = is_channels_last(input) or is_channels_last(weight), accuracy(layer.max_error, name)
+        attributes = OpAttributes(strides, *pads, None, dilations, layer.groups, last, within, layer.tune)
+        result = call_activated(layer.activation, "forward", input, weight, bias, attributes)
         return result if batched else result.squeeze(0)
     except Exception as error:
         refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))
@@ -326,51 +309,33 @@ def conv_layer(
 
 @instead.first
 def transpose_layer(
-    name: str,
-    axes: int | None,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: PerAxis,
-    begin: PerAxis,
-    end: PerAxis,
-    output_padding: PerAxis,
-    dilation: PerAxis,
-    groups: int,
-    max_error: float | None = None,
-    activation: str | None = None,
-    tune: bool = False,
-    output_size: Sequence[int] | None = None,
+    name: str, axes: int | None, input: Tensor, weight: Tensor, bias: Tensor | None, layer: LayerArguments
 ) -> Tensor:
-    """Return the transposed convolution of the function ``name`` of this module; ``tune`` is as in ``conv_layer``.
-
-    ``output_size`` ends with the spatial extents from which ``output_padding`` was computed, if it was: a trace for
-    other inputs must keep these.
-    """
-    if has_torch_function((input, weight, bias)) and not compiling():
-        given = input, weight, bias
-        if tune or output_size is not None:  # which the public functions do not have
-            same: Any = stride, begin, end, output_padding, dilation, groups, max_error, activation, tune, output_size
-            return handed_over(transpose_layer, given, name, axes, *given, *same)
-        of_any = begin, end, output_padding, dilation, groups
-        same = stride, *(of_any if axes is None else (begin, output_padding, groups, dilation))
-        return handed_over(_PUBLIC[name], given, *given, *same, max_error=max_error, activation=activation)
+    """Return the transposed convolution of the function ``name`` of this module."""
+    tensors = input, weight, bias
+    if has_torch_function(tensors) and not compiling():
+        if layer.tune or layer.output_size is not None:  # which the public functions do not have
+            return handed_over(transpose_layer, tensors, name, axes, *tensors, layer)
+        of_any = layer.begin, layer.end, layer.output_padding, layer.dilation, layer.groups
+        of_axes = layer.begin, layer.output_padding, layer.groups, layer.dilation
+        settings = {"max_error": layer.max_error, "activation": layer.activation}
+        given = layer.stride, *(of_any if axes is None else of_axes)
+        return handed_over(_PUBLIC[name], tensors, *tensors, *given, **settings)
     if plain.wanted():
-        result = plain.transposed(name, input, weight, bias, stride, begin, end, output_padding, dilation, groups)
-        return activate(activation, name, result)
+        return activate(layer.activation, name, plain.transposed(name, *tensors, layer))
     try:
         input, weight, bias, axes, batched = taken(name, axes, input, weight, bias)
-        strides, dilations = spread("strides", stride, axes), spread("dilations", dilation, axes)
-        rests: Ints | None = spread("output_padding", output_padding, axes)
-        if isinstance(begin, str):  # A2
-            refuse("A2", name, f"pads_begin must be integers; got {begin!r:.200}")
-        begins, ends = spread("pads_begin", begin, axes), at_end(name, end, axes)
+        strides, dilations = spread("strides", layer.stride, axes), spread("dilations", layer.dilation, axes)
+        rests: Ints | None = spread("output_padding", cast(PerAxis, layer.output_padding), axes)
+        if isinstance(layer.begin, str):  # A2
+            refuse("A2", name, f"pads_begin must be integers; got {layer.begin!r:.200}")
+        pads = spread("pads_begin", layer.begin, axes), at_end(name, cast(PerAxis, layer.end), axes)
         like = None
-        if output_size is not None and sizes_are_recorded():
-            like, rests = recorded.of_shape((1, 1, *output_size[-axes:]), input), None
-        last = is_channels_last(input) or is_channels_last(weight)
-        layer = OpAttributes(strides, begins, ends, rests, dilations, groups, last, accuracy(max_error, name), tune)
-        result = call_activated(activation, "data_gradient", input, weight, bias, like, layer)
+        if layer.output_size is not None and sizes_are_recorded():
+            like, rests = recorded.of_shape((1, 1, *layer.output_size[-axes:]), input), None
+        last, within = is_channels_last(input) or is_channels_last(weight), accuracy(layer.max_error, name)
+        attributes = OpAttributes(strides, *pads, rests, dilations, layer.groups, last, within, layer.tune)
+        result = call_activated(layer.activation, "data_gradient", input, weight, bias, like, attributes)
         return result if batched else result.squeeze(0)
     except Exception as error:
         refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, wraps
-from inspect import signature
 from typing import Any
 
 import torch
@@ -21,12 +20,11 @@ _CLASSES = frozenset((torch.Tensor, torch.nn.Parameter))
 def first(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return a layer's function that computes these layers in their own way, and all others by ``function``.
 
-    The first parameters of ``function`` are name, axes, input, weight and bias.
+    The parameters of ``function`` are name, axes, input, weight, bias and LayerArguments.
     """
-    parameters = {name: parameter.default for name, parameter in signature(function).parameters.items()}
 
     @wraps(function)
-    def layer(*args: Any, **words: Any) -> Tensor:
+    def layer(*args: Any) -> Tensor:
         weight, bias = args[3:5]
         if (
             weight.__class__ in _CLASSES
@@ -34,29 +32,32 @@ def first(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
             and weight.dtype in FORMATS
             and (torch._C._get_tracing_state() or 0 not in weight.shape)
         ):
-            return function(*args, **words)
+            return function(*args)
         try:
-            other = _other(layer, parameters | dict(zip(parameters, args, strict=False)) | words)
+            other = _other(layer, args)
         except ConvgradError as error:
             raise runtime_error(error) from None
-        return function(*args, **words) if other is None else other
+        return function(*args) if other is None else other
 
     return layer
 
 
-def _other(layer: Callable[..., Tensor], given: dict[str, Any]) -> Tensor | None:
+def _other(layer: Callable[..., Tensor], args: tuple[Any, ...]) -> Tensor | None:
     """Return a layer's result if it is computed in another way than by an operator, else None."""
-    name, axes, input, weight, bias, *attributes = given.values()
+    name, axes, input, weight, bias, arguments = args
     if not isinstance(weight, torch.Tensor) or not isinstance(input, torch.Tensor):
         return None
-    compute = partial(_with_operands, layer, (name, axes), attributes)
+
+    def compute(*operands: Tensor | None) -> Tensor:
+        return layer(name, axes, *operands, arguments)
+
     if expanded.is_expanded(weight) or expanded.is_expanded(bias):
         return expanded.layer(compute, name, input, weight, bias)
     if plain.has_no_channels(name, input, weight):
-        return plain.without_channels(given)
+        return plain.convolution(name, input, weight, bias, arguments)
     if weight.is_complex():
-        complex_sums.check(name, {"input": input, "weight": weight, "bias": bias}, given.get("activation"))
-        return complex_sums.layer(compute, "output_padding" in given, input, weight, bias)
+        complex_sums.check(name, {"input": input, "weight": weight, "bias": bias}, arguments.activation)
+        return complex_sums.layer(compute, arguments.output_padding is not None, input, weight, bias)
     return None
 
 
@@ -94,9 +95,3 @@ def _in_order(
 ) -> Tensor:  # fmt: skip
     both = (size, tensor) if size_first else (tensor, size)
     return function(axes, *both, grad, *attributes)
-
-
-def _with_operands(
-    layer: Callable[..., Tensor], head: tuple[Any, ...], attributes: list[Any], *operands: Tensor | None
-) -> Tensor:
-    return layer(*head, *operands, *attributes)

@@ -19,6 +19,7 @@ from convgrad.errors import InvalidDataTypeError, UnsupportedError
 from convgrad.formats import F64
 from convgrad.libraries.torch import formats_of
 from convgrad.torch import functional
+from convgrad.torch.arguments import LayerArguments
 from convgrad.torch.pristine import KINDS, kind_of, replaced
 
 _SHOWN = 8  # max number of classes in a warning
@@ -36,9 +37,9 @@ def _conv_forward(self: Any, input: Any, weight: Any, bias: Any) -> Any:
     if self.padding_mode != "zeros":
         pads = self._reversed_padding_repeated_twice
         input, padding = nn.functional.pad(input, pads, mode=self.padding_mode), 0
-    axes, layer = len(self.kernel_size), (self.stride, padding, padding, self.dilation, self.groups)
-    settings = self.convgrad_max_error, None, self.convgrad_tune
-    return functional.conv_layer(f"conv{axes}d", axes, input, weight, bias, *layer, *settings)
+    axes, settings = len(self.kernel_size), (self.convgrad_max_error, None, self.convgrad_tune)
+    layer = LayerArguments(self.stride, padding, padding, self.dilation, self.groups, *settings)
+    return functional.conv_layer(f"conv{axes}d", axes, input, weight, bias, layer)
 
 
 def _transposed_forward(self: Any, input: Any, output_size: list[int] | None = None) -> Any:
@@ -47,10 +48,9 @@ def _transposed_forward(self: Any, input: Any, output_size: list[int] | None = N
     output_padding = self._output_padding(
         input, output_size, self.stride, self.padding, self.kernel_size, axes, self.dilation
     )
-    layer = self.stride, self.padding, self.padding, output_padding, self.dilation, self.groups
-    settings = self.convgrad_max_error, None, self.convgrad_tune, output_size
-    name = f"conv_transpose{axes}d"
-    return functional.transpose_layer(name, axes, input, self.weight, self.bias, *layer, *settings)
+    settings = self.convgrad_max_error, None, self.convgrad_tune, output_padding, output_size
+    layer = LayerArguments(self.stride, self.padding, self.padding, self.dilation, self.groups, *settings)
+    return functional.transpose_layer(f"conv_transpose{axes}d", axes, input, self.weight, self.bias, layer)
 
 
 def _linear_forward(self: Any, input: Any) -> Any:
