@@ -35,6 +35,11 @@ class LayerArguments(NamedTuple):
     output_padding: PerAxis | None = None
     output_size: Sequence[int] | None = None
 
+    @property
+    def of_gradient(self) -> tuple[PerAxis | str, ...]:
+        """The arguments of the functions of torch.nn.grad after the tensors."""
+        return self.stride, self.begin, self.dilation, self.groups
+
 
 def spread(attribute: str, value: PerAxis, axes: int) -> Ints:
     """Return one value per spatial axis; an int, or the only value of a list, is used for all axes."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 import torch
 
 from convgrad.errors import ConvgradError
 from convgrad.torch import complex_sums, expanded, plain
+from convgrad.torch.arguments import LayerArguments
 from convgrad.torch.errors import runtime_error
 from convgrad.torch.kernels import Tensor
 from convgrad.torch.problems import FORMATS
@@ -64,34 +65,30 @@ def _other(layer: Callable[..., Tensor], args: tuple[Any, ...]) -> Tensor | None
 def gradient(of: str, transposed: bool) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Return a decorator like `first` for the gradient of a layer with respect to ``of``, "input" or "weight".
 
-    The first parameters of the decorated function are axes, the two arguments input_size and weight, or input and
-    weight_size, and grad_output.
+    The parameters of the decorated function are axes, the two arguments input_size and weight, or input and
+    weight_size, then grad_output and LayerArguments.
     """
 
     def decorator(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         @wraps(function)
-        def layer(axes: int, first: Any, second: Any, grad: Tensor, *attributes: Any) -> Tensor:
+        def layer(axes: int, first: Any, second: Any, grad: Tensor, arguments: LayerArguments) -> Tensor:
             size, tensor = (first, second) if of == "input" else (second, first)
             name = f"conv{'_transpose' * transposed}{axes}d_{of}"
             try:
                 if not transposed and plain.sums_nothing(second if of == "weight" else tensor):
-                    return getattr(torch.nn.grad, name)(first, second, grad, *attributes)
+                    return getattr(torch.nn.grad, name)(first, second, grad, *arguments.of_gradient)
                 if isinstance(tensor, torch.Tensor) and isinstance(grad, torch.Tensor) and tensor.is_complex():
                     complex_sums.check(name, {"weight" if of == "input" else "input": tensor, "grad_output": grad})
-                    call = partial(_in_order, function, axes, of == "input", attributes)
+
+                    def call(size: Any, tensor: Tensor, grad: Tensor) -> Tensor:
+                        both = (size, tensor) if of == "input" else (tensor, size)
+                        return function(axes, *both, grad, arguments)
+
                     return complex_sums.gradient(call, of, transposed, axes, tuple(size), tensor, grad)
             except ConvgradError as error:
                 raise runtime_error(error) from None
-            return function(axes, first, second, grad, *attributes)
+            return function(axes, first, second, grad, arguments)
 
         return layer
 
     return decorator
-
-
-def _in_order(
-    function: Callable[..., Tensor], axes: int, size_first: bool, attributes: tuple[Any, ...],
-    size: tuple[int, ...], tensor: Tensor, grad: Tensor,
-) -> Tensor:  # fmt: skip
-    both = (size, tensor) if size_first else (tensor, size)
-    return function(axes, *both, grad, *attributes)
