@@ -21,18 +21,12 @@ from small_calls import mean_us
 from convgrad import torch as ours
 from convgrad.host import cpu_model, usable_cores
 from convgrad.torch import kernels
+from convgrad.torch.attributes import OpAttributes
 
 CALLS, ROUNDS = 300, 41
 DATA, TAPS = (1, 8, 8, 8), 3
 Call = Callable[[], object]
-GEOMETRY = (
-    (1, 1),
-    (1, 1),
-    (1, 1),
-    (1, 1),
-    1,
-    False,
-)  # strides, pads at both ends, dilations, groups, the layout of memory
+ATTRIBUTES = OpAttributes((1, 1), (1, 1), (1, 1), None, (1, 1), 1, False)
 
 
 def layer(function: Any, grad: bool, backward: bool, compiled: bool) -> Call:
@@ -57,12 +51,12 @@ def alone(backward: bool) -> Call:
     x, w, b, v = torch.randn(DATA), torch.randn(DATA[1], DATA[1], TAPS, TAPS), torch.randn(DATA[1]), torch.randn(DATA)
 
     def forward() -> None:
-        kernels.forward(x, w, b, *GEOMETRY)
+        kernels.forward(x, w, b, ATTRIBUTES)
 
     def both() -> None:
         forward()
-        kernels.data_gradient(v, w, None, None, *GEOMETRY[:3], None, *GEOMETRY[3:])
-        kernels.weight_gradient(x, v, None, (TAPS, TAPS), *GEOMETRY)
+        kernels.data_gradient(v, w, None, None, ATTRIBUTES)
+        kernels.weight_gradient(x, v, None, (TAPS, TAPS), ATTRIBUTES)
         kernels.bias_gradient(v)
 
     return both if backward else forward

@@ -72,6 +72,11 @@ def signature(app: Any, what: str, name: str, thing: Any, options: Any, given: s
     return given and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", given).replace("<factory>", "..."), result
 
 
+def defaults(app: Any, thing: Any, bound: bool) -> None:
+    """Show defaults as the source has them, except in signatures that a decorator has made."""
+    app.config.autodoc_preserve_defaults = "__signature__" not in getattr(thing, "__dict__", {})
+
+
 def fields(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """Say nothing of a field of which there is nothing but its number."""
     if lines and lines[0].startswith("Alias for field number"):
@@ -100,6 +105,7 @@ def beside(app: Any, included: Any, page: str, texts: list[str]) -> None:
 
 def setup(app: Any) -> None:
     """Have all of this done."""
+    app.connect("autodoc-before-process-signature", defaults, priority=400)  # before autodoc reads the source
     app.connect("autodoc-process-signature", signature)
     app.connect("autodoc-process-docstring", fields)
     app.connect("doctree-read", colons)

@@ -20,9 +20,9 @@ from tests.support.places import CAMPAIGNS, DOCS, SOURCES, TESTS
 # for adapters and the command line only.
 WORDS = {
     "": (
-        "words errors disk cached float_environment formats host spec descriptor notation plan engines libraries "
-        "mapped overlap arrays functional graph verify files cases bench __init__ torch jax scale dask testing cli "
-        "conformance __main__"
+        "words parameters errors disk cached float_environment formats host spec descriptor notation plan engines "
+        "libraries mapped overlap arrays functional graph verify files cases bench __init__ torch jax scale dask "
+        "testing cli conformance __main__"
     ),
     "libraries": "library dlpack cuda_interface torch jax",
     "spec": (
@@ -86,9 +86,9 @@ WORDS = {
     "testing": "convolution products gradcheck layers same_bits",
     "graph": "limits kinds model resolve fuse given infer partition graph outline document reader writer explain dot",
     "torch": (
-        "errors recorded extents problems cuda kernels traced strides operators flops refused plain complex_sums "
-        "expanded instead overrides arguments sizes functional grad fingerprint training varying pristine modules "
-        "steps report"
+        "errors recorded extents attributes problems cuda kernels traced strides operators flops refused arguments "
+        "plain complex_sums expanded instead overrides sizes functional grad fingerprint training varying pristine "
+        "modules steps report"
     ),
     "torch.training": (
         "row caller expected elements functions sums products norms losses images indexed optimizers random fixed "

@@ -20,6 +20,7 @@ from convgrad.testing import (
     assert_weight_gradient,
     layers,
 )
+from convgrad.testing.convolution import DEFAULTS
 
 rng = np.random.default_rng(0)
 SRC = rng.standard_normal((4, 12, 12, 8), np.float32)
@@ -219,3 +220,27 @@ def test_convolution():
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
     assert said.count("\nE       AssertionError: WRONG: ") == 2
     assert "src/convgrad" not in said.replace("\\", "/").replace("site-packages/", "src/")
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_documented_defaults_change_nothing(transposed: bool) -> None:
+    """The defaults that the signatures show can be passed, together, and give the verdict of a call without them."""
+    [layer] = layers(1, types=["f32"], axes=[1], strides=[1], dilations=[1], groups=[1], data_formats=["NXC"],
+                     transposed=transposed)  # fmt: skip
+    pads = {name: layer.attributes[name] for name in ("pads_begin", "pads_end")}
+    keywords = {"transposed": transposed, **pads}
+    names = ("ConvTranspose", "conv_transpose") if transposed else ("Convolution", "convolution")
+    dst = getattr(convgrad, names[1])(layer.src, layer.weights, **pads)
+    diff_src = convgrad.run(
+        f"{names[0]}BackwardData", layer.diff_dst, layer.weights, *([] if transposed else [layer.src.shape]),
+        strides=[1], dilations=[1], **pads,
+    )  # fmt: skip
+    diff_weights = getattr(convgrad, f"{names[1]}_backward_weights")(
+        layer.src, layer.diff_dst, layer.weights.shape, **pads
+    )
+    for assertion, given in (
+        (assert_convolution, (dst, layer.src, layer.weights)),
+        (assert_data_gradient, (diff_src, layer.diff_dst, layer.weights)),
+        (assert_weight_gradient, (diff_weights, layer.src, layer.diff_dst)),
+    ):
+        assert assertion(*given, **(DEFAULTS | keywords)) == assertion(*given, **keywords)

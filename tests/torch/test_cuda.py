@@ -13,12 +13,13 @@ from torch._subclasses import FakeTensorMode  # noqa: E402
 
 from convgrad.errors import UnsupportedError  # noqa: E402
 from convgrad.torch import kernels, operators  # noqa: E402
+from convgrad.torch.attributes import OpAttributes  # noqa: E402
 from convgrad.torch.refused import LAYER, refused  # noqa: E402
 from tests.torch.layers import LAST, LAYERS, Layer, all_of, bits, cotangent, ct, same  # noqa: E402
 
 OPS = ("forward", "data_gradient", "weight_gradient", "bias_gradient")
 GPU = {name: layer for name, layer in LAYERS.items() if layer.axes <= 3}  # the layers that GPU kernels compute
-GEOMETRY = ((1, 1), (0, 0), (0, 0), (1, 1), 1, False)  # of forward
+ATTRIBUTES = OpAttributes((1, 1), (0, 0), (0, 0), None, (1, 1), 1, False)
 
 
 def fake(
@@ -54,7 +55,7 @@ def test_dispatch_keys_of_plain_tensors() -> None:
 @pytest.mark.skipif(torch.cuda.device_count() == 1, reason="there is one CUDA device")
 def test_prepared_calls_differ_by_device() -> None:
     given = [fake(1, device=device) for device in ("cpu", "cuda:0", "cuda:1")]
-    lying = [kernels._lying((one,))[0] for one in given]
+    lying = [kernels._key((one,))[0] for one in given]
     assert len(set(lying)) == 3
     assert [kernels._device(number) for ((*_, number),) in lying] == [one.device for one in given]
 
@@ -80,7 +81,7 @@ def test_traced_results_are_on_the_device(name: str, last: bool) -> None:
 
 
 def forward(src: Any, weights: Any, *more: Any) -> Any:
-    return kernels.forward(src, weights, None, *GEOMETRY, *more)
+    return kernels.forward(src, weights, None, OpAttributes(*ATTRIBUTES[:7], *more))
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {

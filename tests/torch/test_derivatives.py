@@ -11,6 +11,7 @@ from tests.support.tiers import tiers
 
 torch = pytest.importorskip("torch")
 
+from convgrad.torch.attributes import OpAttributes  # noqa: E402
 from convgrad.torch.operators import call  # noqa: E402
 from tests.torch.layers import LAYERS, Layer, bits, cotangent  # noqa: E402
 
@@ -220,11 +221,12 @@ def test_an_operator_called_wrongly_is_refused() -> None:
     """Extents that no layer has are refused before any work, however an operator is called."""
     x, w, _ = LAYERS["plain"].operands(torch.float32, 0)
     one, zero = (1, 1), (0, 0)
+    layer = OpAttributes(one, zero, zero, None, one, 1, False)
     with pytest.raises(ValueError, match="A9"):
-        call("data_gradient", x, w[:4], None, None, one, zero, zero, one, one, 1, False)
+        call("data_gradient", x, w[:4], None, None, layer.padded((zero, zero), one))
     with pytest.raises(ValueError, match=r"src must have 9 positions on spatial axis 0, .* got 40 .G7"):
-        call("data_gradient", x, w[:4], None, torch.empty(1, 1, 40, 40), one, zero, zero, None, one, 1, False)
+        call("data_gradient", x, w[:4], None, torch.empty(1, 1, 40, 40), layer)
     with pytest.raises(ValueError, match="ConvTransposeBackwardWeights"):
-        call("weight_gradient", x, x[:, :, :2, :2], None, (3, 3), one, zero, zero, one, 1, False)
+        call("weight_gradient", x, x[:, :, :2, :2], None, (3, 3), layer)
     with pytest.raises(ValueError, match="strides must have one value per spatial axis"):
         torch.ops.convgrad.forward(x, w, None, [1], [0], [0], [1], 1, False)

@@ -17,7 +17,8 @@ from tests.support.tiers import tiers
 torch = pytest.importorskip("torch")
 
 import convgrad  # noqa: E402
-from convgrad.torch import kernels  # noqa: E402
+from convgrad.torch import kernels, operators  # noqa: E402
+from convgrad.torch.attributes import flat, gathered  # noqa: E402
 from tests.torch.layers import LAST, LAYERS, TYPES, Layer, array_of, bits, cotangent, ct  # noqa: E402
 
 F = torch.nn.functional
@@ -331,3 +332,14 @@ def test_without_pytorch_the_extra_is_named() -> None:
     program = "import sys; sys.modules['torch'] = None; import convgrad.torch"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "ImportError: convgrad.torch needs PyTorch: pip install torch" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["forward", "data_gradient", "weight_gradient", "bias_gradient"])
+def test_attributes_have_the_order_of_the_schema(name: str) -> None:
+    """Each attribute of a schema is the field of OpAttributes with its name, and comes back to its place."""
+    rule = operators._RULES[name]
+    schema = tuple([argument.name for argument in getattr(torch.ops.convgrad, name).default._schema.arguments])
+    assert rule.arguments == len(schema)
+    *_, attributes = found = gathered(name, rule.heads, schema)
+    assert flat(name, found) == schema
+    assert [getattr(attributes, one, None) for one in schema[rule.heads :]] == [*schema[rule.heads :]]

@@ -6,8 +6,10 @@ from typing import Any
 
 from convgrad.dask.call import call
 from convgrad.functional.types import DType
+from convgrad.parameters import described
 
 
+@described
 def run(
     operator: str,
     *inputs: object,
@@ -18,10 +20,9 @@ def run(
 ) -> Any:
     """Run any operator by its versioned name on dask arrays and return its one output as a dask array.
 
-    Inputs, attributes and errors are the same as in :func:`convgrad.run`, but you may pass one int for all axes. Some
-    inputs may be NumPy arrays. Shapes and attributes are checked immediately. The result has the same bits as from
-    :func:`convgrad.run`, with any chunks and any workers. Each task uses up to ``threads`` threads; the default is 1
-    because a worker runs several tasks at the same time.
+    Errors are the same as in :func:`convgrad.run`, but you may pass one int for all axes. Some inputs may be NumPy
+    arrays. Shapes and attributes are checked immediately. The result has the same bits as from :func:`convgrad.run`,
+    with any chunks and any workers. ``threads`` is 1 by default because a worker runs several tasks at the same time.
 
     Raises:
         UnsupportedError: The type is f64, or this machine or a worker has no kernels. NumPy would then compute the

@@ -50,11 +50,13 @@ def threads(number: int | None = None, *, pool: str | None = None) -> Iterator[N
 
     Args:
         number: The largest number of threads, from 1 to 4096. The ``threads`` argument of a call takes precedence. By
-            default, the setting outside the block stays in force.
+            default, the setting outside the block stays in force. Default: None.
+
+    Keyword Args:
         pool: "own" for convgrad's own threads, or "openmp" for the threads of the OpenMP runtime that PyTorch has
             loaded. By default, the setting outside the block stays in force. Outside every block, calls on PyTorch's
             tensors use the OpenMP runtime if one is loaded, and all other calls use convgrad's own threads. A forked
-            process always uses convgrad's own threads.
+            process always uses convgrad's own threads. Default: None.
 
     Raises:
         InvalidAttributeError: ``number`` is not an integer from 1 to 4096, or ``pool`` is another name.
@@ -114,12 +116,17 @@ def checked(number: object, operator: str) -> int:
 def max_error(maximum: float) -> Iterator[None]:
     """Allow larger rounding errors, and so faster algorithms, in a ``with`` block of this thread or task.
 
-    The error bound of a result may be ``maximum`` times the direct sum's bound. For 3x3 kernels, 8 admits Winograd
-    tiles of 2x2 positions and 64 admits tiles of 4x4, if they need fewer multiply-adds. The ``max_error`` argument of a
-    call takes precedence. Raises InvalidAttributeError unless ``maximum`` is a number that is 1 or larger.
+    For 3x3 kernels, 8 admits Winograd tiles of 2x2 positions and 64 admits tiles of 4x4, if they need fewer
+    multiply-adds. The ``max_error`` argument of a call takes precedence.
 
     The bounds are products of two norms. For a weight gradient, they are the norms of the two channels of a weight. In
     the other passes, they are the norms of the positions that a tile reads and of the weights of its channel.
+
+    Args:
+        maximum: The largest error bound of a result, as a multiple of the direct sum's bound.
+
+    Raises:
+        InvalidAttributeError: ``maximum`` is not a number that is 1 or larger.
 
     >>> with max_error(64):
     ...     accuracy(None), accuracy(1)
@@ -158,7 +165,7 @@ def tune(enabled: bool = True) -> Iterator[None]:
     the same bits, so only the time changes. Problems that ``max_error`` lets Winograd compute have one plan.
 
     Args:
-        enabled: False ends the measurement inside another block.
+        enabled: Whether plans are measured; False ends the measurement inside another block. Default: True.
 
     Raises:
         InvalidAttributeError: ``enabled`` is not a bool.
@@ -188,11 +195,16 @@ def tuning() -> bool:
 
 @contextmanager
 def kernel_cache(directory: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Keep compiled kernels in a directory in a ``with`` block of this thread or task; None keeps them in memory only.
+    """Keep compiled kernels in a directory in a ``with`` block of this thread or task.
 
     The directory is used if a call needs a kernel that this process has not loaded yet. This setting takes precedence
     over the environment variable CONVGRAD_CACHE_DIR. The directory is created when the first kernel is written.
-    Raises InvalidAttributeError unless ``directory`` is a path or None.
+
+    Args:
+        directory: The path of the directory; None keeps kernels in memory only.
+
+    Raises:
+        InvalidAttributeError: ``directory`` is neither a path nor None.
 
     >>> with kernel_cache(None):
     ...     kernel_directory() is None

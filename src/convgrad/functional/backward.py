@@ -45,18 +45,16 @@ def convolution_backward(  # type: ignore[empty-body]
     bits as the result of its own function: :func:`convolution_backward_data`, :func:`convolution_backward_weights` or
     :func:`bias_add_backward`.
 
-    ``needs`` names the gradients to compute; all other gradients are None. The src gradient does not read src, and the
-    weights gradient does not read weights. You can pass a shape for an array that no gradient in ``needs`` reads.
+    The src gradient does not read src, and the weights gradient does not read weights. You can pass a shape for an
+    array that no gradient in ``needs`` reads.
 
-    The attributes are the same as in :func:`convolution`.
-
-    These options can differ per gradient:
-
-    - ``dtype``: one type for all gradients, or a mapping from names to types.
-    - ``out``: a mapping from names to arrays, or a tuple like the one returned. The arrays of gradients in ``needs``
-      are written and returned.
-    - ``accumulate``: True adds into every array of ``out``. A tuple of names adds into the arrays with these names.
-      The old value of an array is added before the only rounding.
+    Keyword Args:
+        dtype: One type for all gradients, or a mapping from names to types; None is the type of the operands.
+            Default: None.
+        out: A mapping from names to arrays, or a tuple like the one returned. The arrays of gradients in ``needs`` are
+            written and returned; None makes new ones. Default: None.
+        accumulate: True adds into every array of ``out``. A tuple of names adds into the arrays with these names. The
+            old value of an array is added before the only rounding. Default: False.
 
     For example, ``out={"weights": dw, "bias": db}, accumulate=True`` sums the gradients of several batches.
 
@@ -114,19 +112,19 @@ def conv_transpose_backward(  # type: ignore[empty-body]
     bits as the result of its own function: :func:`conv_transpose_backward_data`,
     :func:`conv_transpose_backward_weights` or :func:`bias_add_backward`.
 
-    ``needs`` names the gradients to compute; all other gradients are None. The src gradient does not read src, and the
-    weights gradient does not read weights. You can pass a shape for an array that no gradient in ``needs`` reads.
+    The src gradient does not read src, and the weights gradient does not read weights. You can pass a shape for an
+    array that no gradient in ``needs`` reads.
 
-    The attributes are the same as in :func:`conv_transpose`. ``output_padding`` follows from src and diff_dst. A given
+    ``output_padding`` follows from src and diff_dst. A given
     ``output_padding`` is compared with their shapes.
 
-    These options can differ per gradient:
-
-    - ``dtype``: one type for all gradients, or a mapping from names to types.
-    - ``out``: a mapping from names to arrays, or a tuple like the one returned. The arrays of gradients in ``needs``
-      are written and returned.
-    - ``accumulate``: True adds into every array of ``out``. A tuple of names adds into the arrays with these names.
-      The old value of an array is added before the only rounding.
+    Keyword Args:
+        dtype: One type for all gradients, or a mapping from names to types; None is the type of the operands.
+            Default: None.
+        out: A mapping from names to arrays, or a tuple like the one returned. The arrays of gradients in ``needs`` are
+            written and returned; None makes new ones. Default: None.
+        accumulate: True adds into every array of ``out``. A tuple of names adds into the arrays with these names. The
+            old value of an array is added before the only rounding. Default: False.
 
     For example, ``out={"weights": dw, "bias": db}, accumulate=True`` sums the gradients of several batches.
 

@@ -15,6 +15,7 @@ from convgrad.engines.settings import count
 from convgrad.functional.call import canonical, check_options, handed_over, prepare, room
 from convgrad.functional.types import Array, DType
 from convgrad.libraries import on_its_threads
+from convgrad.parameters import described
 from convgrad.spec.operators import Operator
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
@@ -22,11 +23,25 @@ from convgrad.spec.rules import refuse
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """An operator compiled for operands of known shapes and type. You can call it many times, from any thread."""
+    """An operator compiled for operands of known shapes and type. You can call it many times, from any thread.
+
+    :func:`compile` makes it.
+
+    Args:
+        op: The operator.
+        problem: The geometry, layouts and types of the call.
+        names: The names of the array operands. Shape operands are part of ``problem``.
+        shapes: The shapes of the array operands.
+        choice: The engine that computes the call, and the reasons why others do not.
+        threads: The largest number of threads.
+        strides: The strides in bytes of the operands and of the result for which ``call`` is prepared. It is empty if
+            an operand has the other byte order.
+        call: The prepared call.
+    """
 
     op: Operator
     problem: Problem
-    names: tuple[str, ...]  # names of array operands; shape operands are part of ``problem``
+    names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     choice: engines.Choice
     threads: int
@@ -36,8 +51,15 @@ class Compiled:
     def __call__(self, *operands: object, out: Array | None = None) -> Array:
         """Compute the result into ``out`` or a new array, and return that array.
 
-        A new array belongs to the first operand's library. Raises InvalidShapeError unless the operands have the
-        compiled shapes, and InvalidDataTypeError unless they have the compiled type.
+        A new array belongs to the first operand's library.
+
+        Args:
+            *operands: The arrays of the call, in the order of the inputs that were compiled, without shape inputs.
+            out: The array that the result is written to; None makes a new one. Default: None.
+
+        Raises:
+            InvalidShapeError: The operands do not have the compiled shapes.
+            InvalidDataTypeError: The operands do not have the compiled type.
         """
         problem, names = self.problem, self.names
         if len(operands) != len(names):  # O2
@@ -79,6 +101,7 @@ class Compiled:
         return array
 
 
+@described
 def compile(
     operator: str,
     *inputs: object,
@@ -91,10 +114,8 @@ def compile(
 ) -> Compiled:
     """Compile a call of :func:`run` for arrays of given shapes and type, and return a callable.
 
-    Pass ``inputs`` with the shapes, type and strides of later calls. The values of arrays are not read. The values of
-    shape inputs cannot change later. ``dtype``, ``accumulate``, ``threads``, ``max_error``, ``activation`` and
-    ``attributes`` are the same as in :func:`run`. The compiled call keeps the current settings of threads, accuracy and
-    instruction set.
+    Pass inputs with the shapes, type and strides of later calls. The values of arrays are not read. The values of shape
+    inputs cannot change later. The compiled call keeps the current settings of threads, accuracy and instruction set.
 
     The callable takes arrays of these shapes and this type, with any strides, and ``out``. The call is fastest if
     operands have the strides of ``inputs`` and ``out`` is row-major. The result has the same bits as the result of

@@ -1,21 +1,19 @@
 """Generation of the public functions from declarations, which consist of a signature and a docstring.
 
-Keyword arguments become attributes and options of a call. Each parameter is documented only here. The text of a
-parameter is inserted into the docstring of every function that has the parameter.
+Keyword arguments become attributes and options of a call. ``parameters.py`` documents the parameters of each function.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from inspect import Parameter
-from typing import Any, TypeVar
+from typing import Any
 
+from convgrad.parameters import Function, with_parameters
 from convgrad.spec.operators import OPERATORS
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 ATTRIBUTES = frozenset(attribute.name for op in OPERATORS for attribute in op.attributes)
 RAISES = "\nRaises:\n"
 OPERANDS = (
@@ -23,48 +21,6 @@ OPERANDS = (
     "is an array of the first operand's library. Arrays with ``__cuda_array_interface__`` are computed on their GPU, "
     "into ``out``."
 )
-WIDTH = 112  # characters per line of the inserted texts
-KEYWORDS: Mapping[str, Any] = {  # the text of a keyword, or one text per default value
-    "strides": "the step of the kernel, one int for all spatial axes or one per axis.",
-    "pads_begin": {
-        0: "zeros before the first element of each axis, one int or one per axis.",
-        None: "zeros before the first element of each axis; None calculates them from the extents.",
-    },
-    "pads_end": {
-        0: "zeros after the last element of each axis, one int or one per axis.",
-        None: "zeros after the last element of each axis; None calculates them from the extents.",
-    },
-    "dilations": "distances between taps, one int or one per axis; 1 leaves no gaps.",
-    "auto_pad": '"none", "same_upper", "same_lower" or "valid"; all but "none" replace both pads.',
-    "groups": "the number of groups that channels are divided into.",
-    "data_format": '"NXC" (channels last) or "NCX" (channels first).',
-    "weights_format": {
-        "XIO": '"XIO" (taps, channels of src, channels of dst) or "OIX".',
-        "XOI": '"XOI" (taps, channels of dst, channels of src) or "IOX".',
-        None: '"XIO" (default) or "OIX"; if transposed, "XOI" (default) or "IOX".',
-    },
-    "filter_format": '"XIO" (taps, channels of src, channels of dst) or "OIX".',
-    "output_padding": "elements added at the end of each axis, one int or one per axis.",
-    "transposed": "True for the gradient of a transposed convolution.",
-    "scale": "one number per image, of shape (N,), rounded to f32.",
-    "max_norm": "the largest norm. A sample's gradient with a larger norm is scaled down to it.",
-    "needs": 'the gradients to compute, any of "src", "weights" and "bias"; the others are None.',
-    "dtype": "the type of the result; the default is the type of the operands.",
-    "out": "the array that the result is written to; it is also returned.",
-    "accumulate": "True adds the old value of out to the result, before the only rounding.",
-    "threads": {
-        None: "the largest number of threads; ``convgrad.threads`` sets the default.",
-        1: "the largest number of threads of each task.",
-    },
-    "max_error": (
-        "the largest error bound allowed, as a multiple of the direct sum's bound by norms. With 1, the direct sum is "
-        "computed, which also has a bound per element. Larger values allow Winograd for layers with 3 or 5 taps along "
-        "an axis, stride 1, dilation 1 and at least 32 channels per group. 3x3 layers have tiles of 2x2 from about 8, "
-        "and of 4x4 from about 64. "
-        "``convgrad.max_error`` sets the default, initially 1."
-    ),
-    "activation": '"relu" sets results below 0 to +0, before the only rounding. Bias and old value are added first.',
-}
 
 
 def computed_by(compute: Callable[..., Any], operator: str, note: str = OPERANDS) -> Callable[[Function], Function]:
@@ -76,7 +32,7 @@ def computed_by(compute: Callable[..., Any], operator: str, note: str = OPERANDS
 
     >>> @computed_by(lambda *given, **options: (given, options), "Convolution")
     ... def convolution(src, weights, bias=None, *, strides=1, threads=None):
-    ...     "Convolve."
+    ...     "Convolve. Shapes: src (N, C), weights (C, O), bias (O,)."
     >>> convolution("x", "w", stride=2)
     (('Convolution', ('x', 'w', None), {'strides': 1, 'stride': 2}), {'threads': None})
     """
@@ -105,7 +61,7 @@ def computed_by(compute: Callable[..., Any], operator: str, note: str = OPERANDS
                 (options if name in options else attributes)[name] = value
             return compute(operator, given + end, attributes, **options)
 
-        function.__doc__ = _documented(declaration.__doc__ or "", note, keywords)
+        function.__doc__ = with_parameters(declaration.__doc__, parameters, note)
         vars(function)["operator"] = operator
         return function  # type: ignore[return-value]
 
@@ -131,25 +87,15 @@ def on(compute: Callable[..., Any], module: str, note: str) -> Callable[[Functio
         def theirs_declared(*given: Any, **named: Any) -> None:
             signature.bind(*given, **named)
 
-        text, _, raised = inspect.cleandoc(declaration.__doc__ or "").partition(RAISES)
-        document = raised.partition("\n\n")[2].partition("\n\n>>>")[0]
         vars(theirs_declared)["__signature__"] = signature.replace(parameters=kept)
         theirs_declared.__module__, theirs_declared.__name__, theirs_declared.__qualname__ = module, name, name
-        theirs_declared.__doc__ = f"{text}{RAISES}    The errors are those of :func:`convgrad.{name}`.\n\n{document}"
+        if declaration.__doc__ is not None:
+            text, _, raised = inspect.cleandoc(declaration.__doc__).partition(RAISES)
+            document = raised.partition("\n\n")[2].partition("\n\n>>>")[0]
+            theirs_declared.__doc__ = (
+                f"{text}{RAISES}    The errors are those of :func:`convgrad.{name}`.\n\n{document}"
+            )
         found: Any = computed_by(compute, vars(function)["operator"], note)(theirs_declared)
         return found  # type: ignore[no-any-return]
 
     return made
-
-
-def _documented(text: str, note: str, keywords: Mapping[str, Any]) -> str:
-    """Return a docstring with a note and the texts of the keywords inserted before "Raises:"."""
-    lines = [*textwrap.wrap(note, WIDTH), "", "Keyword Args:"]
-    for name, default in keywords.items():
-        words = KEYWORDS[name]
-        words = words[default] if isinstance(words, dict) else words
-        shown = "" if default is None or default is Parameter.empty else f" Default: {default!r}."
-        lines += textwrap.wrap(f"{name}: {words}{shown}", WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8)
-    before, raises, after = inspect.cleandoc(text).partition(RAISES)
-    section = "\n".join(lines)
-    return f"{before.rstrip()}\n\n{section}\n{raises}{after}"

@@ -11,6 +11,7 @@ from convgrad.engines.starting import Later
 from convgrad.float_environment import in_default_environment
 from convgrad.functional.call import check_options, problem_from_shapes
 from convgrad.functional.partials import SUMMED, why_no_order
+from convgrad.parameters import described
 from convgrad.spec.activation import activated
 from convgrad.spec.bound import gamma
 from convgrad.spec.layouts import from_canonical, shape_words
@@ -121,6 +122,7 @@ def _time(plan: Chosen | None, flops: int) -> str:
     return f"about {duration(plan.time_ms)} on {threads}, predicted by the cost model{speed}{measured}"
 
 
+@described
 def explain(
     operator: str,
     *shapes: object,
@@ -133,8 +135,11 @@ def explain(
 ) -> Explanation:
     """Return an explanation of how :func:`run` would compute a call on dense arrays of these shapes.
 
-    ``shapes`` and ``attributes`` are the same as in :func:`infer_shapes`. ``max_error`` and ``activation`` are the same
-    as in :func:`run`. Print the result to read the explanation. Raises the errors of :func:`run`.
+    Print the result to read the explanation. An attribute may be one int for all axes, and you may omit strides and
+    dilations of 1, as in :func:`infer_shapes`. Raises the errors of :func:`run`.
+
+    Keyword Args:
+        operand_type: The type of the operands: "f32", "bf16", "f16", "f64" or one of f8. Default: 'f32'.
 
     Follows oneDNN's documentation of the named operator.
 

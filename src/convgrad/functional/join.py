@@ -14,11 +14,13 @@ from convgrad.functional.call import check_options, handed_over
 from convgrad.functional.partials import Partials, check_neighbours, check_one_problem
 from convgrad.functional.sums import add, store
 from convgrad.functional.types import Array, DType
+from convgrad.parameters import described
 from convgrad.spec.check import as_items
 from convgrad.spec.pieces import combine, total
 from convgrad.spec.rules import refuse
 
 
+@described
 def join(
     parts: Iterable[Partials], *, dtype: DType | None = None, out: Array | None = None, accumulate: bool = False
 ) -> Array:
@@ -26,9 +28,14 @@ def join(
 
         diff_weights = the sum of the parts that :func:`partials` returned, in the order of the tree over the batch
 
-    ``parts`` may be in any order. Together the parts must contain every image, from image 0 on, exactly once. Images
-    missing at the end of the batch cannot be detected. ``dtype``, ``out`` and ``accumulate`` are the same as in the
-    plain call: the old value is added last, in f32, before the only rounding. The parts are not changed.
+    Together the parts must contain every image, from image 0 on, exactly once. Images missing at the end of the batch
+    cannot be detected. The parts are not changed.
+
+    Args:
+        parts: The parts that :func:`partials` returned, in any order.
+
+    Keyword Args:
+        accumulate: Whether the old value of ``out`` is added, last, in f32, before the only rounding. Default: False.
 
     Raises:
         InvalidShapeError: The parts belong to different problems, an image is missing or in two parts, or a part other

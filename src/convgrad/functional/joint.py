@@ -28,7 +28,13 @@ Array = NDArray[Any]
 
 
 class Gradients(NamedTuple):
-    """The gradients of a layer by src, weights and bias. A gradient that was not requested is None."""
+    """The gradients of a layer by src, weights and bias.
+
+    Args:
+        src: The gradient by src, of the shape of src; None if it was not requested. Default: None.
+        weights: The gradient by weights, of the shape of weights; None if it was not requested. Default: None.
+        bias: The gradient by bias, of shape (O,); None if it was not requested. Default: None.
+    """
 
     src: Any = None
     weights: Any = None

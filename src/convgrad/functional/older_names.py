@@ -31,7 +31,8 @@ def convolution_backprop_weights(
 ) -> Array:
     """Differentiate a convolution by its weights, under the older name ConvolutionBackpropWeights-1.
 
-    Formula, shapes, attributes and errors are those of :func:`convolution_backward_weights`.
+    Formula and errors are those of :func:`convolution_backward_weights`. Shapes (NXC, XIO): src (N, I..., C),
+    diff_dst (N, O..., O), result (K..., C/groups, O).
 
     Absent pads are calculated, with the sum max(s(O - 1) + E - I, 0) per axis. ``pads_begin`` is half of it, rounded
     down. If only one is absent, it is the rest of the sum.
@@ -68,9 +69,13 @@ def convolution_backprop_filters(
 ) -> Array:
     """Differentiate a convolution by its filter, under the older name ConvolutionBackpropFilters-1.
 
-    Formula, shapes, attributes and errors are those of :func:`convolution_backward_weights`. The older names
-    are input_forward for src, output_delta for diff_dst, filter_shape for weights_shape and filter_format for
-    weights_format.
+    Formula and errors are those of :func:`convolution_backward_weights`. The older names are input_forward for src,
+    output_delta for diff_dst, filter_shape for weights_shape and filter_format for weights_format.
+
+    Args:
+        input_forward: The input of the layer, of shape (N, I..., C) in NXC.
+        output_delta: The gradient of the layer's output, of shape (N, O..., O) in NXC.
+        filter_shape: The shape of the filter, in the order of ``filter_format``; it is required. Default: None.
 
     Pass the operands in the order of the document. If the second operand is a shape, the operands have
     the order of specification 0.7: input, filters_shape, output_delta.
@@ -111,10 +116,14 @@ def convolution_backprop_data(
 ) -> Array:
     """Differentiate a convolution by its input, under the older name ConvolutionBackpropData-1.
 
-    Formula, shapes, attributes and errors are those of :func:`convolution_backward_data`. The older names are
-    data for diff_dst, filter for weights, output_shape for dst_shape and filter_format for weights_format.
+    Formula and errors are those of :func:`convolution_backward_data`. The older names are data for diff_dst, filter
+    for weights, output_shape for dst_shape and filter_format for weights_format.
 
-    ``output_shape`` is the full shape.
+    Args:
+        data: The gradient of the layer's output, of shape (N, O..., O) in NXC.
+        filter: The filter of the layer, of shape (K..., C/groups, O) in XIO.
+        output_shape: The full shape of the result, in the order of ``data_format``; None if it follows from the
+            operands. Default: None.
 
     Absent pads are calculated, with the sum max(s(O - 1) + E - I, 0) per axis. ``pads_begin`` is half of it, rounded
     down. If only one is absent, it is the rest of the sum. Without ``output_shape``, absent pads are 0.

@@ -81,8 +81,7 @@ def convolution_backward_data(
     The sum runs over the taps k and positions p with i = p*stride + k*dilation - pad_begin. A position that no tap
     reaches gets 0. Shapes (NXC, XIO): diff_dst (N, O..., O), weights (K..., C/groups, O), result (N, I..., C).
 
-    ``dst_shape`` is the full shape of the result in ``data_format``. You can omit ``dst_shape`` in three cases. E and P
-    are defined in :func:`convolution`.
+    You can omit ``dst_shape`` in three cases. E and P are defined in :func:`convolution`.
 
     - ``output_padding`` is given: I = stride*(O - 1) + E - P + output_padding, with output_padding < stride.
     - auto_pad is same, and E >= stride: I = stride*O.
@@ -130,8 +129,7 @@ def convolution_backward_weights(
     Here i = p*stride + k*dilation - pad_begin. Positions i outside src add nothing, so a tap that meets only padding
     has gradient 0. Shapes (NXC, XIO): src (N, I..., C), diff_dst (N, O..., O), result (K..., C/groups, O).
 
-    ``weights_shape`` is the shape of the result in ``weights_format``. You must pass ``weights_shape``, because I and O
-    do not determine K.
+    You must pass ``weights_shape``, because I and O do not determine K.
 
     Raises:
         InvalidShapeError: The shapes do not fit. The message shows the formula and the extents that fit.
@@ -267,8 +265,7 @@ def conv_transpose_backward_weights(
     d = L - (stride*(l - 1) + E - P) must satisfy 0 <= d < max(stride, dilation). If ``output_padding`` is given, d must
     be equal to ``output_padding``.
 
-    ``weights_shape`` is the shape of the result in ``weights_format``. You must pass ``weights_shape``, because l and L
-    do not determine K.
+    You must pass ``weights_shape``, because l and L do not determine K.
 
     Raises:
         InvalidShapeError: The shapes do not fit. The message shows the formula and the extents that fit.

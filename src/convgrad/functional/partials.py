@@ -14,6 +14,7 @@ from convgrad import arrays, engines, libraries
 from convgrad.formats import F32, F64
 from convgrad.functional.call import check_options, prepare
 from convgrad.functional.sums import Computed, Sum, add, added, grown
+from convgrad.parameters import described
 from convgrad.plan.reach import unsupported
 from convgrad.spec.check import as_integer
 from convgrad.spec.geometry import Channels, Conv
@@ -32,10 +33,18 @@ SUMMED = ("weights", "bias")  # the tensors whose gradients are sums over the ba
 class Partials:
     """The unfinished sums of images ``first`` up to, not including, ``end`` of a batch.
 
-    Add two neighbouring parts with ``+``. ``join`` returns the finished gradient. ``sums`` are f32 arrays of the
-    gradient's shape, one for each item that ``spec.pieces.nodes_of`` returns for the part's leaves. ``geometry`` is the
-    problem's geometry with a batch of 0. ``sample`` is an empty array of the operands' library, or None for NumPy. The
-    other attributes are numbers and strings.
+    :func:`partials` makes it. Add two neighbouring parts with ``+``. :func:`join` returns the finished gradient.
+
+    Args:
+        operator: The name of the operator.
+        geometry: The problem's geometry with a batch of 0.
+        layout: The order of the gradient's axes.
+        operand_type: The type of the operands, for example "f32".
+        first: The number of the first image in the batch.
+        images: The number of images.
+        sums: Arrays of f32 of the gradient's shape, one for each item that ``spec.pieces.nodes_of`` returns for the
+            part's leaves.
+        sample: An empty array of the operands' library, or None for NumPy.
     """
 
     operator: str
@@ -119,6 +128,7 @@ class Partials:
         return f"<Partials: {self}>"
 
 
+@described
 def partials(
     operator: str, *inputs: object, first: int = 0, threads: int | None = None, **attributes: object
 ) -> Partials:
@@ -130,10 +140,12 @@ def partials(
     on of the batch. The result contains those sums of the tree that these images determine. For any cut of the batch
     into parts, :func:`join` gives the bits of the plain call on the whole batch.
 
-    ``inputs`` and ``attributes`` are the same as in :func:`run`. An attribute may also be one int for all axes. Cut the
-    batch at multiples of ``explain(...).leaf_images``. A leaf is one image if an image has more than 256 positions,
-    else as many whole images as have at most 256 positions together. The last part may end anywhere. A part may be
-    empty.
+    An attribute may also be one int for all axes. Cut the batch at multiples of ``explain(...).leaf_images``. A leaf is
+    one image if an image has more than 256 positions, else as many whole images as have at most 256 positions together.
+    The last part may end anywhere. A part may be empty.
+
+    Args:
+        first: The number of the first image of ``inputs`` in the batch. Default: 0.
 
     Raises:
         InvalidOpError: The operator does not sum over the batch, but computes each image separately.

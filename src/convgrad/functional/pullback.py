@@ -15,6 +15,7 @@ from convgrad.formats import Format
 from convgrad.functional.call import REMEMBERED, check_options, prepare, solve
 from convgrad.functional.types import Array
 from convgrad.libraries import like
+from convgrad.parameters import described
 from convgrad.spec.activation import inactive
 from convgrad.spec.check import as_integer, as_items
 from convgrad.spec.formulas import Formula, Term, gradients
@@ -31,30 +32,48 @@ Needs = Collection[str | int]
 class Pullback:
     """The gradients of a result as a function of its cotangent v. You can call a pullback many times, from any thread.
 
-    ``names`` are the names of the operator's inputs and, from the second order on, "v". The input arrays are not
-    copied, so do not change them while you use the pullback.
+    :func:`vjp` makes it. The input arrays are not copied, so do not change them while you use the pullback.
+
+    Args:
+        operator: The name of the operator.
+        names: The names of the operator's inputs and, from the second order on, "v".
+        format: The type of inputs and outputs.
+        variables: The inputs, then the cotangents; None for shapes and zero cotangents.
+        formula: The formulas of the outputs, each of which has a cotangent.
+        shapes: The shapes of the outputs; None if not computed.
+        single: Whether the output is one array and not a tuple.
+        threads: The largest number of threads; None is the setting of ``convgrad.threads``.
+        max_error: The largest error bound allowed, as in :func:`run`.
+        hand: A function that converts a gradient to an array of the caller's library.
+        inactive: The mask of the elements of an activated result that are 0; None without activation. Default: None.
+        gated_outputs: The numbers of the outputs whose cotangents the mask sets to 0. Default: frozenset().
+        gated: The numbers of the variables whose gradients the mask sets to 0. Default: frozenset().
     """
 
     operator: str
     names: tuple[str, ...]
     format: Format
-    variables: tuple[Array | None, ...]  # inputs, then cotangents; None for shapes and zero cotangents
-    formula: Formula  # formulas of the outputs, each of which has a cotangent
-    shapes: tuple[tuple[int, ...] | None, ...]  # shapes of outputs; None if not computed
-    single: bool  # whether the output is one array and not a tuple
+    variables: tuple[Array | None, ...]
+    formula: Formula
+    shapes: tuple[tuple[int, ...] | None, ...]
+    single: bool
     threads: int | None
     max_error: float | None
     hand: Callable[[Array], Any]
-    inactive: Any = None  # mask of the elements of an activated result that are 0
-    gated_outputs: frozenset[int] = frozenset()  # outputs whose cotangents are set to 0 by the mask
-    gated: frozenset[int] = frozenset()  # variables whose gradients are set to 0 by the mask
+    inactive: Any = None
+    gated_outputs: frozenset[int] = frozenset()
+    gated: frozenset[int] = frozenset()
 
     def __call__(self, v: object, needs: Needs | None = None) -> Found:
         """Return the gradients of <v, result> by each input as a tuple, in the input's shape, layout and type.
 
-        ``needs`` selects inputs by name or number; None selects all. The gradient is None if the input is a shape, is
-        None, is not in ``needs``, or does not affect the result. In a pullback of gradients, v is a tuple of the
-        gradients' cotangents, some of which may be None. The pullback then returns the gradients by all inputs and v.
+        The gradient is None if the input is a shape, is None, is not in ``needs``, or does not affect the result. A
+        pullback of gradients returns the gradients by all inputs and v.
+
+        Args:
+            v: The cotangent, an array of the result's shape and type. In a pullback of gradients, v is a tuple of the
+                gradients' cotangents, some of which may be None.
+            needs: The inputs by name or number; None selects all. Default: None.
 
         Raises:
             InvalidShapeError: v does not have the shape of the result.
@@ -67,6 +86,10 @@ class Pullback:
         """Return the gradients and their pullback, which differentiates them by all inputs and v.
 
         The returned pullback takes the cotangents of the gradients as one tuple.
+
+        Args:
+            v: The cotangent, as in a call of the pullback.
+            needs: The inputs by name or number; None selects all. Default: None.
         """
         cotangents = self._taken(v)
         found, formula = self._pulled(cotangents, needs)
@@ -169,6 +192,7 @@ def _adding(problem: Problem) -> Problem:
     return intern(replace(problem, accumulate=True))
 
 
+@described
 def vjp(
     operator: str,
     *inputs: object,
@@ -179,8 +203,8 @@ def vjp(
 ) -> tuple[Any, Pullback]:
     """Return an operator's result and its pullback. ``pullback(v)`` returns the gradient of <v, result> by each input.
 
-    ``inputs`` and ``attributes`` are the same as in :func:`run`, for current and older operators. You may also give one
-    int for all axes and omit strides and dilations of 1. Shapes must be full.
+    The operator is a current or older one, as in :func:`run`. An attribute may also be one int for all axes, and you
+    may omit strides and dilations of 1. Shapes must be full.
 
     - ``pullback(v, needs=("weights",))`` computes only the weight gradient. Gradients that are not computed are None,
       and so are the gradients of shape inputs.

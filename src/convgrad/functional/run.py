@@ -6,8 +6,10 @@ from typing import Any
 
 from convgrad.functional.call import call, problem_from_shapes
 from convgrad.functional.types import Array, DType
+from convgrad.parameters import described
 
 
+@described
 def run(
     operator: str,
     *inputs: object,
@@ -21,16 +23,15 @@ def run(
 ) -> Array:
     """Compute any operator by its name, and return its only output.
 
-    Pass ``inputs`` in the order of the operator's document, optional inputs last. A shape input is a 1-D integer array
-    or a sequence of ints, and takes precedence over the attribute of the same meaning. ``attributes`` have the names of
-    the operator's document. Lists must have one value per spatial axis, and strides and dilations are required.
+    A shape input is a 1-D integer array or a sequence of ints, and takes precedence over the attribute of the same
+    meaning. Attributes that are lists must have one value per spatial axis, and strides and dilations are required.
 
     Names without "-1" are the current operators, names with "-1" the older ones. If only one of the two exists, you may
     omit or add "-1". ConvolutionBackpropFilters-1 takes its inputs in the order of its document, unless the second
     input is a shape. ConvolutionBackpropData-1 also takes an output_shape of only the spatial extents.
 
-    The output is an array of the first input's library. For ``dtype``, ``out`` and the other options, see
-    :func:`convolution`. ``activation="relu"`` is for Convolution, ConvTranspose and BiasAdd only.
+    The output is an array of the first input's library. ``activation="relu"`` is for Convolution, ConvTranspose and
+    BiasAdd only.
 
     Raises:
         InvalidOpError: The operator is unknown, or does not take this number of inputs.
@@ -57,12 +58,12 @@ def run(
     )
 
 
+@described
 def infer_shapes(operator: str, *shapes: object, **attributes: Any) -> tuple[int, ...]:
     """Return the shape of an operator's output from the shapes of its inputs, without computing anything.
 
-    Pass one shape per input, in the order of the operator's document. If an input is itself a shape, pass its values.
-    ``attributes`` are the same as in :func:`run`. You may also give one int for all axes and omit strides and dilations
-    of 1. Raises the errors of :func:`run`.
+    Unlike in :func:`run`, an attribute may also be one int for all axes, and you may omit strides and dilations of 1.
+    Raises the errors of :func:`run`.
 
     Follows oneDNN's documentation of the named operator.
 

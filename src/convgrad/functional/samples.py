@@ -75,8 +75,8 @@ def per_sample_weights_norm2(
     fully connected layer, norm2[n] is the product of the squared norms of src and diff_dst, summed over groups. In this
     case no gradient is computed, except for f64 operands.
 
-    Operands and attributes are the same as in :func:`convolution_backward_weights`. If ``transposed`` is True, they
-    are the same as in :func:`conv_transpose_backward_weights`, including ``output_padding``.
+    Shapes (NXC): src (N, I..., C), diff_dst (N, O..., O). If ``transposed`` is True, the operands and attributes are
+    the same as in :func:`conv_transpose_backward_weights`, including ``output_padding``.
 
     Raises:
         InvalidShapeError, InvalidAttributeError, InvalidDataTypeError: See these functions.

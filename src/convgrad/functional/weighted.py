@@ -69,8 +69,8 @@ def weighted_weights_sum(
     The order of the sum is the same as in the plain gradient, so scales of 1 give the bits of the plain gradient. No
     gradient of a single sample is computed. Operands are scaled a few images at a time, however large the batch.
 
-    Operands, attributes and options are the same as in :func:`convolution_backward_weights`. If ``transposed`` is
-    True, they are the same as in :func:`conv_transpose_backward_weights`, including ``output_padding``.
+    Shapes (NXC): src (N, I..., C), diff_dst (N, O..., O), scale (N,). If ``transposed`` is True, the operands and
+    attributes are the same as in :func:`conv_transpose_backward_weights`, including ``output_padding``.
 
     Raises:
         InvalidShapeError: ``scale`` does not have the shape (N,), or these functions raise the error.
@@ -100,7 +100,7 @@ def weighted_bias_sum(
     """Return the weighted sum of the samples' bias gradients: sum over n of scale[n] * sum over p of diff_dst[n, p, c].
 
     Shapes (NXC): diff_dst (N, X..., C), scale (N,), result (C,). Rounding, order and memory are as in
-    :func:`weighted_weights_sum`. The options are the same as in :func:`bias_add_backward`.
+    :func:`weighted_weights_sum`.
 
     Raises:
         InvalidShapeError: ``scale`` does not have the shape (N,), or :func:`bias_add_backward` raises the error.
@@ -121,6 +121,10 @@ def clip_scales(norm2: ArrayLike, max_norm: float) -> Array:
     max_norm / norm. The scale is 1 if the norm is 0, 0 if the norm is infinite, and NaN if the norm is NaN. A scale
     below 1 means that the sample was clipped. To clip the gradient of several layers together, pass the sum of their
     norm2.
+
+    Args:
+        norm2: The squared norms of the samples' gradients, of shape (N,), a floating-point type.
+        max_norm: The largest norm that a gradient may have, a positive number.
 
     Raises:
         InvalidAttributeError: ``max_norm`` is not a positive number.
@@ -162,8 +166,7 @@ def clipped_weights_sum(
 
     The function calls :func:`per_sample_weights_norm2`, :func:`clip_scales` and :func:`weighted_weights_sum`, with the
     same bits as three separate calls. Call the three functions yourself to clip by the norm of several layers, or to
-    find out which samples were clipped. Operands, attributes and options are the same as in
-    :func:`weighted_weights_sum`.
+    find out which samples were clipped. Shapes (NXC): src (N, I..., C), diff_dst (N, O..., O).
 
     Raises:
         InvalidAttributeError: ``max_norm`` is not a positive number, or :func:`weighted_weights_sum` raises the error.

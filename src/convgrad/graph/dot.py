@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from convgrad.graph.graph import Graph
 from convgrad.graph.model import LogicalTensor, Op
+from convgrad.parameters import described
 from convgrad.words import printable
 
 # The style of each kind of node. The shapes and borders of the kinds differ too, for readers who see no colours.
@@ -14,6 +15,7 @@ RUN = 'style="filled" fillcolor="#cfe3f5"'
 NOT_RUN = 'style="dashed"'
 
 
+@described
 def to_dot(graph: Graph) -> str:
     r"""Return a finalized graph in DOT, the language of Graphviz. Raises GraphError if it is not finalized.
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from convgrad.graph.graph import Graph
 from convgrad.graph.model import INTEGER_DTYPES, RELU, LogicalTensor, Op, dense_strides, operator_of
 from convgrad.graph.resolve import Resolved
+from convgrad.parameters import described
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of
 from convgrad.words import printable
@@ -14,6 +15,7 @@ from convgrad.words import printable
 COLUMNS = ("op", "kind", "reads", "makes", "multiply-adds", "height", "attributes")
 
 
+@described
 def explain(graph: Graph) -> str:
     """Return a finalized graph as a table of its ops and a list of its tensors. Raises GraphError if not finalized.
 

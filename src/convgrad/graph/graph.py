@@ -27,9 +27,11 @@ FPMATH_MODES = ("strict", "bf16", "f16", "any", "tf32")
 
 @dataclass(frozen=True)
 class Outcome:
-    """The results of a run by tensor id, and the reason why each skipped op did not run, by op id.
+    """What a run of a graph returns.
 
-    A result is an array of the same library as the first input of its op.
+    Args:
+        results: The results by tensor id, each an array of the same library as the first input of its op.
+        skipped: The reason why each skipped op did not run, by op id.
     """
 
     results: Mapping[int, Any]
@@ -40,8 +42,13 @@ class Outcome:
 class Header:
     """The settings of a file for the whole graph. Arithmetic is always strict, which every fpmath mode allows.
 
-    ``others`` are the settings of a file that this version does not know, as plain values by key. They change nothing,
-    and are written back.
+    Args:
+        version: The version of oneDNN that wrote the file. Default: "3.0.0".
+        engine_kind: "cpu", "gpu" or "any". Default: "cpu".
+        fpmath_mode: "strict", "bf16", "f16", "tf32" or "any". Default: "strict".
+        fpmath_mode_apply_to_int: Whether the mode also applies to integers. Default: False.
+        others: The settings of a file that this version does not know, as plain values by key. They change nothing, and
+            are written back. Default: {}.
     """
 
     version: str = "3.0.0"
@@ -68,8 +75,15 @@ class Header:
 class Graph:
     """Ops over logical tensors, connected by equal tensor ids.
 
-    ``outputs`` are the ids of the tensors that ``run`` returns, by default the results that no op reads. Raises
-    GraphError if an op or the graph is invalid, with the op's place if it comes from a file.
+    Args:
+        ops: The ops to add. Default: ().
+
+    Keyword Args:
+        outputs: The ids of the tensors that ``run`` returns; None is the results that no op reads. Default: None.
+        header: The settings for the whole graph. Default: Header().
+
+    Raises:
+        GraphError: An op or the graph is invalid. The message has the op's place if it comes from a file.
 
     >>> import numpy as np
     >>> src = LogicalTensor(0, "f32", (1, 5, 1), name="src")
@@ -106,7 +120,11 @@ class Graph:
         return self._inference is not None
 
     def add_op(self, op: Op) -> None:
-        """Add an op; its inputs and outputs connect to tensors of equal ids."""
+        """Add an op; its inputs and outputs connect to tensors of equal ids.
+
+        Args:
+            op: The op, whose id no other op of the graph has.
+        """
         if self.is_finalized:
             raise op.refuse("a finalized graph takes no more ops")
         if op.id in self._ops:
@@ -116,9 +134,13 @@ class Graph:
     def finalize(self, given: Tensors | None = None, *, kept: Collection[int] = ()) -> None:
         """Check the whole graph and infer every shape; no op can be added afterwards.
 
-        ``given`` are known arrays by tensor id or name. They determine extents, types and values of shape inputs that
-        the graph leaves unknown. Tensors whose ids are in ``kept`` are always stored: an op that reads such a tensor
-        is not fused into the call that makes it.
+        Args:
+            given: Known arrays by tensor id or name; None gives none. They determine extents, types and values of shape
+                inputs that the graph leaves unknown. Default: None.
+
+        Keyword Args:
+            kept: The ids of tensors that are always stored: an op that reads such a tensor is not fused into the call
+                that makes it. Default: ().
         """
         values = by_id(tensors_of(self.ops).values(), given or {})
         inference = infer(self.ops, values, {*kept, *(self._outputs or ())})
@@ -153,7 +175,14 @@ class Graph:
         return tuple(t.id for op in self.ops for t in op.outputs if t.id not in read)
 
     def with_given(self, tensors: Tensors, *, kept: Collection[int] = ()) -> Graph:
-        """Return a copy of the graph that is finalized with the arguments: the arrays may determine unknown shapes."""
+        """Return a copy of the graph that is finalized with the arguments: the arrays may determine unknown shapes.
+
+        Args:
+            tensors: Known arrays by tensor id or name, as ``given`` in ``finalize``.
+
+        Keyword Args:
+            kept: The ids of tensors that are always stored, as in ``finalize``. Default: ().
+        """
         graph = Graph(self.ops, outputs=self._outputs, header=self.header)
         graph.finalize(tensors, kept=kept)
         return graph
@@ -177,17 +206,27 @@ class Graph:
         self,
         tensors: Tensors,
         *,
-        observe: Callable[[Execution], None] = lambda execution: None,
-        observe_skipped: Callable[[Op, str], None] = lambda op, reason: None,
+        observe: Callable[[Execution], None] | None = None,
+        observe_skipped: Callable[[Op, str], None] | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> Outcome:
         """Run every supported op whose inputs are available, and return the outputs; needs a finalized graph.
 
-        ``tensors`` are arrays by id or name: the graph's inputs, and outputs of unsupported ops. You can also give the
-        output of a ReLU: this ReLU does not run then. A result is released when no later op reads it. If a skipped op
-        reads a result, this result is returned too. In running order, ``observe`` receives every call that ran, and
-        ``observe_skipped`` receives every skipped op with the reason. A ReLU that is not fused into a call is not
-        observed. Raises GraphError if no op can run although the graph has supported ops other than ReLU.
+        You can also give the output of a ReLU: this ReLU does not run then. A result is released when no later op reads
+        it. If a skipped op reads a result, this result is returned too.
+
+        Args:
+            tensors: Arrays by tensor id or name: the graph's inputs, and outputs of unsupported ops.
+
+        Keyword Args:
+            observe: A function that receives every call that ran, in running order; None observes nothing. A ReLU that
+                is not fused into a call is not observed. Default: None.
+            observe_skipped: A function that receives every skipped op and the reason, in running order; None observes
+                nothing. Default: None.
+            limits: The largest sizes that are accepted. Default: Limits().
+
+        Raises:
+            GraphError: No op can run although the graph has supported ops other than ReLU.
         """
         values = by_id(self.tensors.values(), tensors)
         producers, found = producers_of(self.ops), self.inference
@@ -213,7 +252,8 @@ class Graph:
                 if why := why_not(op):
                     skipped[op.id] = why
                     results |= {t.id: made[t.id] for t in op.inputs if t.id in made}
-                    observe_skipped(op, why)
+                    if observe_skipped is not None:
+                        observe_skipped(op, why)
                     continue
                 row, output = operator_of(op), op.outputs[0].id
                 assert row is not None  # an op without a row has a reason, and is skipped
@@ -224,7 +264,8 @@ class Graph:
                     made[output] = rectify(op, found.tensors, values, left)
                 else:
                     execution = execute(step, row, found.tensors, values, left)
-                    observe(execution)
+                    if observe is not None:
+                        observe(execution)
                     made[output] = execution.result
                     del execution  # frees the op's operands
                 values[output] = made[output]

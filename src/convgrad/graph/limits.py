@@ -7,10 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a file: its bytes, its nesting depth, and its number of ops.
+    """The limits of a file.
 
-    ``op_bytes`` limits the bytes of one op, and of the text without its ops. ``memory_bytes`` limits the memory that
-    tensors and the computation of an op take at one time, and the uncompressed size of a file of tensors.
+    Args:
+        file_bytes: The largest number of bytes of the file. Default: 64 << 20.
+        nesting: The largest depth of nested values. Default: 32.
+        ops: The largest number of ops. Default: 100_000.
+        op_bytes: The largest number of bytes of one op, and of the text without its ops. Default: 8 << 20.
+        memory_bytes: The largest number of bytes that tensors and the computation of an op take at one time, and of the
+            uncompressed size of a file of tensors. Default: 16 << 30.
     """
 
     file_bytes: int = 64 << 20

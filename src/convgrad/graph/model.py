@@ -50,10 +50,16 @@ Dims = tuple[int | None, ...]
 class LogicalTensor:
     """The description of a tensor. Equal ids mean the same tensor, and require equal descriptions.
 
-    ``dims`` is None if the rank is unknown, and has None or any negative number for an unknown extent. A single unknown
-    extent counts as an unknown rank, because the file format cannot distinguish them. ``strides`` are in elements; a
-    strided tensor of known extents is dense and row-major by default. ``name`` is for Python only: the file format has
-    no names.
+    Args:
+        id: The tensor's id, an integer from 0 to 2**64 - 1.
+        dtype: The type of the elements, for example "f32" or "s64"; "undef" is unknown. Default: "undef".
+        dims: The extents, with None or any negative number for an unknown extent; None is an unknown rank. A single
+            unknown extent counts as an unknown rank, because the file format cannot distinguish them. Default: None.
+        strides: The strides in elements, one per axis; None is unknown. A strided tensor of known extents is dense and
+            row-major by default. Default: None.
+        layout_type: "strided", "any", "opaque" or "undef". Default: "strided".
+        property_type: "variable", "constant", "host_scalar" or "undef". Default: "undef".
+        name: A name for Python only, because the file format has no names. Default: "".
 
     >>> print(LogicalTensor(0, "f32", (8, 56, -1, 64), name="src"))
     0 src: f32 8x56x?x64
@@ -138,7 +144,11 @@ class LogicalTensor:
 
 @dataclass(frozen=True)
 class Verbatim:
-    """An attribute as JSON text, if it has none of the six types; only ops outside the convolution family have such."""
+    """An attribute as JSON text, if it has none of the six types; only ops outside the convolution family have such.
+
+    Args:
+        json: The JSON text.
+    """
 
     json: str
 
@@ -149,11 +159,18 @@ class Verbatim:
 
 @dataclass(frozen=True)
 class Op:
-    """An op of a graph: its kind, its inputs and outputs in the operator's order, and its attributes.
+    """An op of a graph.
 
-    ``kind`` is a name of any generation, with or without its version. If generations share a kind, the attributes'
-    names distinguish them. ``where`` is the op's place in its file. ``max_error`` is the option of
-    :func:`convgrad.run`, for this op only; files do not contain it.
+    Args:
+        id: The op's id, an integer from 0 to 2**64 - 1.
+        kind: The name of the operator, of any generation, with or without its version. If generations share a kind, the
+            attributes' names distinguish them.
+        inputs: The input tensors in the operator's order.
+        outputs: The output tensors in the operator's order.
+        attributes: The attributes by name. Those with the value None are removed. Default: {}.
+        name: The op's name in messages. Default: "".
+        where: The op's place in its file. Default: "".
+        max_error: The option of :func:`convgrad.run`, for this op only; files do not contain it. Default: None.
     """
 
     id: int

@@ -30,9 +30,15 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Execution:
-    """A finished call: the checked call, its result, its time, and the time to plan it and compile its kernels.
+    """A finished call.
 
-    ``op`` describes the call. ``ops`` are the ops that the call computed, more than one if they were fused.
+    Args:
+        op: The op that describes the call.
+        ops: The ops that the call computed, more than one if they were fused.
+        prepared: The checked call.
+        result: The result, an array of NumPy.
+        time_ms: The time of the call in milliseconds.
+        compile_ms: The time to plan the call and compile its kernels, in milliseconds.
     """
 
     op: Op
@@ -47,8 +53,15 @@ class Execution:
 class CompiledPartition:
     """A partition with known extents that you can call many times.
 
-    ``tensors`` are those of the partition, and ``others`` are all tensors of its graph. ``resolved`` is None for a
-    ReLU, or if only the values of a shape input determine the problem.
+    :meth:`Partition.compile` makes it.
+
+    Args:
+        op: The op that describes the call.
+        ops: The ops that the call computes, more than one if they are fused.
+        row: The op's row of the operator table.
+        tensors: The tensors of the partition by id.
+        resolved: The problem; None for a ReLU, or if only the values of a shape input determine the problem.
+        others: All tensors of the graph by id.
     """
 
     op: Op
@@ -59,7 +72,11 @@ class CompiledPartition:
     others: Mapping[int, LogicalTensor]
 
     def query_logical_tensor(self, tensor_id: int) -> LogicalTensor:
-        """Return a tensor's description, with the extents and type that compiling determined."""
+        """Return a tensor's description, with the extents and type that compiling determined.
+
+        Args:
+            tensor_id: The id of a tensor of the partition.
+        """
         if tensor_id not in self.tensors:
             raise self.op.refuse(f"has no tensor {tensor_id}; it has {', '.join(map(str, self.tensors))}")
         return self.tensors[tensor_id]
@@ -67,8 +84,11 @@ class CompiledPartition:
     def __call__(self, tensors: Tensors) -> dict[int, Any]:
         """Return the output by tensor id, computed from inputs by tensor id or name.
 
-        The output is an array of the first input's library. ``tensors`` may also have arrays of other tensors of the
-        graph, which are ignored, but not of tensors that the partition makes.
+        The output is an array of the first input's library.
+
+        Args:
+            tensors: The inputs, by tensor id or name. Arrays of other tensors of the graph are ignored; arrays of
+                tensors that the partition makes are refused.
         """
         values = by_id({**self.others, **self.tensors}.values(), tensors)
         for made in (tensor for op in self.ops for tensor in op.outputs):
@@ -83,7 +103,14 @@ class CompiledPartition:
 
 @dataclass(frozen=True)
 class Partition:
-    """An op of a graph, or fused ops that run together. ``reason`` names the unsupported feature, or is None."""
+    """An op of a graph, or fused ops that run together.
+
+    Args:
+        id: The number of the partition in its graph.
+        ops: The ops, more than one if they are fused.
+        tensors: The tensors of the graph by id, with all known extents.
+        reason: The name of the unsupported feature, or None.
+    """
 
     id: int
     ops: tuple[Op, ...]
@@ -119,7 +146,14 @@ class Partition:
         """Return a compiled partition, which you can call. The arguments replace the graph's descriptions of tensors.
 
         The arguments or the graph must give the type and extents of every input except a shape input; outputs can be
-        unknown. Raises GraphError otherwise, and if the partition is not supported.
+        unknown.
+
+        Args:
+            inputs: Descriptions of input tensors. Default: ().
+            outputs: Descriptions of output tensors. Default: ().
+
+        Raises:
+            GraphError: The type or an extent of an input is unknown, or the partition is not supported.
 
         >>> import numpy as np
         >>> from convgrad.graph import Graph

@@ -13,6 +13,7 @@ from convgrad.graph.document import MIN_S64, DocumentRefusal, as_json, read_docu
 from convgrad.graph.graph import SETTINGS, Graph, Header
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 from convgrad.graph.model import LARGEST_ID, LogicalTensor, Op, Verbatim, rows_of
+from convgrad.parameters import described
 from convgrad.spec.operators import S64_MAX
 from convgrad.words import meant, printable
 
@@ -26,8 +27,13 @@ ATTRIBUTE = ("type", "value")
 BOOKKEEPING = ("matched", "backend", "partition_id", "op_depth")  # attributes that oneDNN adds to ops in a dump
 
 
+@described
 def read(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Graph:
-    """Return the finalized graph of a JSON file, or raise GraphError."""
+    """Return the finalized graph of a JSON file, or raise GraphError.
+
+    Args:
+        path: The path of the file.
+    """
     try:
         data = read_bytes(path, limits.file_bytes + 1)
     except FileError as error:
@@ -38,8 +44,12 @@ def read(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Graph:
         raise GraphError(f"{path}: {error}") from (error.__cause__ or error)
 
 
+@described
 def from_json(text: str | bytes, limits: Limits = DEFAULT_LIMITS) -> Graph:
     """Return the finalized graph that a JSON text describes, or raise GraphError.
+
+    Args:
+        text: The JSON text.
 
     >>> from_json('{"graph": []}')
     Traceback (most recent call last):

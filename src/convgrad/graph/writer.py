@@ -14,6 +14,7 @@ from convgrad.graph.infer import inputs_of
 from convgrad.graph.model import LogicalTensor, Op, Verbatim, operator_of
 from convgrad.graph.reader import UNKNOWN
 from convgrad.graph.resolve import SHAPE_MEANINGS
+from convgrad.parameters import described
 from convgrad.spec.check import as_integers
 from convgrad.spec.geometry import Conv, convolution_pad_total, split_pads
 from convgrad.spec.operators import OPERATORS, Operator
@@ -23,6 +24,7 @@ _ESCAPES = re.compile(r"(?:\\u[0-9a-f]{4})+|\\.|\x7f")  # escapes in ASCII JSON;
 _OUTSIDE = re.compile(r"[^ !#-\[\]-~]")  # characters that JSON escapes, or that are not printable ASCII
 
 
+@described
 def to_json(graph: Graph) -> str:
     """Return a finalized graph as JSON. Reading it gives the ops of ``current(graph)``, which have the same JSON.
 
@@ -49,8 +51,13 @@ def to_json(graph: Graph) -> str:
     return _text(document) + "\n"
 
 
+@described
 def write(path: str | Path, graph: Graph) -> None:
-    """Write a finalized graph to a JSON file."""
+    """Write a finalized graph to a JSON file.
+
+    Args:
+        path: The path of the file.
+    """
     Path(path).write_text(to_json(graph), encoding="ascii")
 
 

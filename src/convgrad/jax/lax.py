@@ -13,8 +13,10 @@ from convgrad.functional.types import DType
 from convgrad.jax.call import Array, array
 from convgrad.jax.kinds import convolve_any
 from convgrad.jax.window import AUTO_PADS, Pads, dilated, dimensions, pairs, per_axis, window
+from convgrad.parameters import described
 
 
+@described
 def conv_general_dilated(
     lhs: ArrayLike,
     rhs: ArrayLike,
@@ -33,20 +35,25 @@ def conv_general_dilated(
 
     Here i = (p*stride + k*rhs_dilation - low) / lhs_dilation. Taps for which i has a remainder or is outside lhs
     contribute nothing, not even 0 * NaN. Shapes without ``dimension_numbers``: lhs (N, C, I...), rhs (O, C/groups,
-    K...), result (N, O, P...). There may be no spatial axes. ``padding`` is SAME, SAME_LOWER or VALID, or one pair
-    (low, high) per axis; low and high may be negative. Arrays in the orders NCHW, NHWC, OIHW and HWIO, with any number
-    of axes, are read directly. Arrays in other orders are transposed first. Sums are computed in f32, or in f64 for f64
-    operands. ``precision`` is ignored.
+    K...), result (N, O, P...). There may be no spatial axes. Pads may be negative. Arrays in the orders NCHW, NHWC,
+    OIHW and HWIO, with any number of axes, are read directly. Arrays in other orders are transposed first. Sums are
+    computed in f32, or in f64 for f64 operands.
 
-    The result has the type of the operands, or ``preferred_element_type``. JAX computes integers, because their sums
-    are exact in any order. A complex convolution is a real convolution of twice the channels: channels 2c and 2c + 1
-    are the real and the imaginary part of channel c.
+    JAX computes integers, because their sums are exact in any order. A complex convolution is a real convolution of
+    twice the channels: channels 2c and 2c + 1 are the real and the imaginary part of channel c.
 
-    If ``batch_group_count`` is above 1, lhs consists of that many consecutive batches. Each batch is convolved with its
-    own share of the outputs of rhs. ``out_sharding`` must be None; under ``jax.shard_map`` each device computes its own
-    shard. The bits are the same as from :func:`convgrad.convolution`, or from :func:`convgrad.conv_transpose` if
-    ``lhs_dilation`` is above 1. With both strides and lhs_dilation, each result is one sum, but the gradient of lhs is
-    a sum of several results in f32.
+    If ``batch_group_count`` is above 1, each batch is convolved with its own share of the outputs of rhs. The bits are
+    the same as from :func:`convgrad.convolution`, or from :func:`convgrad.conv_transpose` if ``lhs_dilation`` is above
+    1. With both strides and lhs_dilation, each result is one sum, but the gradient of lhs is a sum of several results
+    in f32.
+
+    Args:
+        window_strides: The step of the kernel in elements, one int per spatial axis.
+        lhs_dilation: The distance between the elements of lhs, between which zeros are inserted, one int per spatial
+            axis; None is 1 on all axes. Default: None.
+        feature_group_count: The number of groups that channels are divided into. Default: 1.
+        batch_group_count: The number of consecutive batches of which lhs consists. Default: 1.
+        out_sharding: It must be None; under ``jax.shard_map`` each device computes its own shard. Default: None.
 
     Raises:
         UnsupportedError: out_sharding is not None, or a type of 64 bits needs ``jax_enable_x64``.
@@ -75,6 +82,7 @@ def conv_general_dilated(
     return convolve_any(lhs, rhs, of, preferred_element_type)
 
 
+@described
 def conv_transpose(
     lhs: ArrayLike,
     rhs: ArrayLike,
@@ -93,9 +101,12 @@ def conv_transpose(
     Shapes without ``dimension_numbers``: lhs (N, l..., C), rhs (K..., C, O), result (N, L..., O). In the extents,
     E = dilation*(K - 1) + 1. With SAME, L = stride*l. With VALID, L = stride*(l - 1) + max(E, stride). Pairs (low,
     high) are the pads of lhs with the zeros inserted. If ``use_consistent_padding`` is true, pairs are instead the pads
-    of the convolution that is transposed. Then L = stride*(l - 1) + E - low - high. ``transpose_kernel`` reverses the
-    taps and exchanges the channels of rhs. All other arguments are the same as in
-    ``convgrad.jax.conv_general_dilated``.
+    of the convolution that is transposed. Then L = stride*(l - 1) + E - low - high.
+
+    Args:
+        strides: The step of the transposed convolution in elements, one int per spatial axis.
+        transpose_kernel: Whether the taps of rhs are reversed and its channels exchanged. Default: False.
+        use_consistent_padding: Whether pairs are the pads of the convolution that is transposed. Default: False.
 
     Follows jax.lax.conv_transpose.
 

@@ -55,8 +55,10 @@ def reproducible(function: Callable[Arguments, Result], *, strict: bool = False)
 
     Args:
         function: Any callable that JAX can trace, such as a loss or a method ``model.apply``.
+
+    Keyword Args:
         strict: If true, a call of the returned function raises the error of `convgrad.jax.lax.conv_general_dilated` for
-            a convolution that convgrad does not support. If false, JAX computes this convolution. Default: false.
+            a convolution that convgrad does not support. If false, JAX computes this convolution. Default: False.
 
     Returns:
         A function with the arguments of ``function``. A call gives a ``UserWarning`` if JAX still computes

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from convgrad.functional.types import DType
 from convgrad.jax.call import Array, call
+from convgrad.parameters import described
 
 
+@described
 def run(
     operator: str,
     *inputs: object,
@@ -17,7 +19,7 @@ def run(
 ) -> Array:
     """Run any operator by its versioned name on JAX's arrays and return its one output.
 
-    Inputs, attributes, errors and bits are the same as in :func:`convgrad.run`. A shape input must not contain tracers.
+    Errors and bits are the same as in :func:`convgrad.run`. A shape input must not contain tracers.
 
     Follows the document of the named operator.
 

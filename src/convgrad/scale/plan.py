@@ -21,9 +21,17 @@ from convgrad.spec.subproblems import SubProblem, swept
 
 @dataclass(frozen=True)
 class Plan:
-    """A call in pieces: its problem, the cut with its reason, the bytes read, and the maximum memory for each use.
+    """A call in pieces. :func:`plan` makes it.
 
-    ``twice_bytes`` are those bytes that were already read for an earlier piece.
+    Args:
+        problem: The geometry, layouts and types of the call.
+        cut: The size of a piece, in images or in rows of an image.
+        why: The reason for this cut.
+        operands: A line of text per operand: how it is read.
+        memory_bytes: The largest number of bytes allowed.
+        takes: The maximum memory for each use, as pairs of a name and a number of bytes.
+        read_bytes: The number of bytes that the call reads.
+        twice_bytes: The number of these bytes that were already read for an earlier piece.
     """
 
     problem: Problem

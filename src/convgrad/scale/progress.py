@@ -17,9 +17,14 @@ MB = 1e6
 class Progress:
     """The number of finished pieces, and the bytes read and seconds used so far.
 
-    ``done`` counts all finished pieces, of which ``resumed`` were finished before this call.
-
-    ``waiting_s`` is the part of ``elapsed_s`` in which the computation waited for operands.
+    Args:
+        done: The number of all finished pieces.
+        pieces: The number of all pieces.
+        images: The number of images of the finished pieces.
+        read_bytes: The number of bytes that this call has read.
+        elapsed_s: The time since the start of this call, in seconds.
+        waiting_s: The part of ``elapsed_s`` in which the computation waited for operands.
+        resumed: The number of pieces that were finished before this call. Default: 0.
     """
 
     done: int

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from convgrad.functional.types import DType
+from convgrad.parameters import described
 from convgrad.scale.call import ScaleCall, called
 from convgrad.scale.checkpoint import State, checkpoint_of
 from convgrad.scale.plan import Plan
@@ -17,6 +18,7 @@ from convgrad.scale.prefetch import Waited
 from convgrad.scale.progress import Progress, Report, reporting
 
 
+@described
 def plan(
     operator: str,
     *inputs: object,
@@ -29,7 +31,7 @@ def plan(
 ) -> Plan:
     """Return the plan of a call of :func:`run` without running the call: the cut, the bytes read and the memory used.
 
-    Arguments and errors are those of :func:`run`. ``print`` shows the plan in a few lines.
+    Errors are those of :func:`run`. ``print`` shows the plan in a few lines.
 
     >>> import numpy as np
     >>> src, diff_dst = np.ones((64, 32, 32, 4), np.float32), np.ones((64, 32, 32, 8), np.float32)
@@ -39,6 +41,7 @@ def plan(
     return called(operator, inputs, attributes, memory, dtype, out, accumulate, threads, to_run=False).plan
 
 
+@described
 def run(
     operator: str,
     *inputs: object,
@@ -58,19 +61,20 @@ def run(
     For example, this sum is added in the order of its tree over the batch: some images at a time, or some rows of an
     image that is too large. The next piece is read while a piece is computed.
 
-    ``inputs`` are objects with ``shape``, ``dtype`` and slicing: maps of files (``numpy.memmap``), arrays of zarr, h5py
-    and Dask, and arrays in memory, which are used in place. The name of a ``.npy`` file or of a Zarr folder stands for
-    its array, as for ``convgrad run``. ``attributes`` are the same as for :func:`convgrad.run`;
-    one int applies to all axes. ``out`` is an array, a map of a file, or an object with ``out[region] = array``.
-    Without ``out``, the result is a new NumPy array. ``accumulate`` adds the old value last.
+    Inputs are objects with ``shape``, ``dtype`` and slicing: maps of files (``numpy.memmap``), arrays of zarr, h5py and
+    Dask, and arrays in memory, which are used in place. The name of a ``.npy`` file or of a Zarr folder stands for its
+    array, as for ``convgrad run``. An attribute may also be one int for all axes.
 
-    ``memory`` limits the arrays that the call makes, at any time: pieces of operands, scratch, sums, and a new result.
-    It is a number of bytes or a text such as ``"1GB"`` or ``"512MiB"``; the default is 1 GiB on any machine. Memory
-    that a source uses to read, and the system's cache of file pages, are not counted.
+    ``memory`` limits pieces of operands, scratch, sums, and a new result. Memory that a source uses to read, and the
+    system's cache of file pages, are not counted.
 
-    ``checkpoint`` is the path of a file with the finished part of an interrupted call. The same call resumes from it,
-    and removes it at the end. ``progress`` is called with a ``Progress`` after every piece; True shows a line on a
-    terminal.
+    Keyword Args:
+        out: An array, a map of a file, or an object with ``out[region] = array``, that the result is written to; None
+            makes a new NumPy array. Default: None.
+        checkpoint: The path of a file with the finished part of an interrupted call; None keeps none. The same call
+            resumes from it, and removes it at the end. Default: None.
+        progress: A function that is called with a ``Progress`` after every piece; True shows a line on a terminal.
+            Default: None.
 
     Raises:
         InvalidAttributeError: ``memory`` is not a number of bytes, or is too small for one piece. The message names the

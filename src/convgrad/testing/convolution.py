@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypedDict, Unpack
+from collections.abc import Mapping, Sequence
+from inspect import Parameter, signature
+from typing import Any, TypedDict, Unpack, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from convgrad.functional.types import PerAxis, ShapeLike
+from convgrad.parameters import Function, described
 from convgrad.verify.check import check
+from convgrad.verify.declared import SUM
 from convgrad.verify.verdict import WRONG, Verdict
 
 
 class ResultKeywords(TypedDict, total=False):
     """The keywords that describe the arithmetic of a result."""
 
-    old: ArrayLike
-    accumulation: str
-    height: PerAxis
+    old: ArrayLike | None
+    accumulation: str | None
+    height: PerAxis | None
     algorithm: str
 
 
@@ -32,14 +35,34 @@ class LayerKeywords(ResultKeywords, total=False):
     auto_pad: str | None
     groups: int
     data_format: str
-    weights_format: str
-    output_padding: PerAxis
+    weights_format: str | None
+    output_padding: PerAxis | None
 
 
 class Bias(ResultKeywords, total=False):
     """The keywords of a bias gradient."""
 
     data_format: str
+
+
+DEFAULTS: dict[str, Any] = {  # the values that the keywords have if they are not passed
+    "old": None, "accumulation": None, "height": None, "algorithm": SUM, "strides": 1, "pads_begin": 0, "pads_end": 0,
+    "dilations": 1, "auto_pad": "none", "groups": 1, "data_format": "NXC", "weights_format": None,
+    "output_padding": None,
+}  # fmt: skip
+
+
+def with_keywords(function: Function) -> Function:
+    """Return a function whose signature and docstring have its keywords one by one, instead of a TypedDict of them."""
+    declared = signature(function)
+    *others, last = declared.parameters.values()
+    (keywords,) = get_type_hints(function)[last.name].__args__
+    one_by_one = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=DEFAULTS[name], annotation=annotation.__forward_arg__)
+        for name, annotation in keywords.__annotations__.items()
+    ]
+    vars(function)["__signature__"] = declared.replace(parameters=[*others, *one_by_one])
+    return described(function)
 
 
 def passed(verdict: Verdict, note: str = "") -> Verdict:
@@ -58,6 +81,12 @@ def check_shape(actual: ArrayLike, shape: Sequence[int]) -> None:
         raise AssertionError(str(Verdict(outcome=WRONG, reason=reason)))
 
 
+def _given(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes that have a value, because some operators have no ``output_padding``, not even of None."""
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+@with_keywords
 def assert_convolution(
     actual: ArrayLike,
     src: ArrayLike,
@@ -70,17 +99,9 @@ def assert_convolution(
     """Assert that an array is the convolution of src and weights, and return the verdict.
 
     Arrays are NumPy, PyTorch or JAX arrays in CPU memory, or arrays of any library with DLPack. The operands have one
-    type (f32, bf16, f16, f64 or f8), and ``actual`` is judged by its own type. ``transposed=True`` is for transposed
-    convolutions. The other keywords describe the layer, with the defaults of :func:`convgrad.convolution`: ``strides``,
-    ``pads_begin``, ``pads_end``, ``dilations``, ``auto_pad``, ``groups``, ``data_format``, ``weights_format`` and
-    ``output_padding``.
-
-    Four keywords describe the arithmetic, as in :func:`convgrad.verify.check`:
-
-    - ``accumulation``: the type of the sums: f32, bf16, f16, tf32 or f64. Default: f32, and f64 for f64 operands.
-    - ``height``: the rounding depth, or the block sizes of a known order of the sums. Default: any order.
-    - ``algorithm``: "sum" (the default), "winograd:M,R" or "fft".
-    - ``old``: the array to which the result was added.
+    type (f32, bf16, f16, f64 or f8), and ``actual`` is judged by its own type. Shapes (NXC, XIO): src (N, I..., C),
+    weights (K..., C/groups, O), bias (O,), actual (N, O..., O). The keywords describe the layer and, as in
+    :func:`convgrad.verify.check`, the arithmetic.
 
     Raises:
         AssertionError: The verdict is not ok. The message is the verdict: its outcome, the wrong elements, and the
@@ -94,9 +115,10 @@ def assert_convolution(
     __tracebackhide__ = True
     operator = "ConvTranspose" if transposed else "Convolution"
     inputs = (src, weights) if bias is None else (src, weights, bias)
-    return passed(check(operator, actual, *inputs, **attributes))
+    return passed(check(operator, actual, *inputs, **_given(attributes)))
 
 
+@with_keywords
 def assert_weight_gradient(
     actual: ArrayLike,
     src: ArrayLike,
@@ -108,8 +130,12 @@ def assert_weight_gradient(
 ) -> Verdict:
     """Assert that an array is the weight gradient of a convolution, and return the verdict.
 
-    If you omit ``weights_shape``, the weights have the shape of ``actual``. The keywords are those of
+    Shapes (NXC, XIO): src (N, I..., C), diff_dst (N, O..., O), actual (K..., C/groups, O). The keywords are those of
     :func:`assert_convolution`.
+
+    Args:
+        weights_shape: The shape of the weights, in the order of ``weights_format``; None is the shape of ``actual``.
+            Default: None.
 
     Raises:
         AssertionError: The verdict is not ok. The message is the verdict.
@@ -122,9 +148,10 @@ def assert_weight_gradient(
     __tracebackhide__ = True
     operator = "ConvTransposeBackwardWeights" if transposed else "ConvolutionBackwardWeights"
     shape = np.shape(actual) if weights_shape is None else weights_shape
-    return passed(check(operator, actual, src, diff_dst, shape, **attributes))
+    return passed(check(operator, actual, src, diff_dst, shape, **_given(attributes)))
 
 
+@with_keywords
 def assert_data_gradient(
     actual: ArrayLike,
     diff_dst: ArrayLike,
@@ -136,9 +163,9 @@ def assert_data_gradient(
 ) -> Verdict:
     """Assert that an array is the gradient of a convolution by src, and return the verdict.
 
-    If you omit ``src_shape``, src has the shape of ``actual``. Several shapes of src are possible if a stride is larger
-    than 1. Then pass ``src_shape``, so that ``actual`` must have this shape. The keywords are those of
-    :func:`assert_convolution`.
+    Shapes (NXC, XIO): diff_dst (N, O..., O), weights (K..., C/groups, O), actual (N, I..., C). Several shapes of src
+    are possible if a stride is larger than 1. Then pass ``src_shape``, so that ``actual`` must have this shape. The
+    keywords are those of :func:`assert_convolution`.
 
     Raises:
         AssertionError: The verdict is not ok. The message is the verdict.
@@ -152,14 +179,15 @@ def assert_data_gradient(
     if src_shape is not None:
         check_shape(actual, src_shape)
     if transposed:
-        return passed(check("ConvTransposeBackwardData", actual, diff_dst, weights, **attributes))
-    return passed(check("ConvolutionBackwardData", actual, diff_dst, weights, np.shape(actual), **attributes))
+        return passed(check("ConvTransposeBackwardData", actual, diff_dst, weights, **_given(attributes)))
+    return passed(check("ConvolutionBackwardData", actual, diff_dst, weights, np.shape(actual), **_given(attributes)))
 
 
+@with_keywords
 def assert_bias_gradient(actual: ArrayLike, diff_dst: ArrayLike, **attributes: Unpack[Bias]) -> Verdict:
     """Assert that an array is the bias gradient of a convolution or linear layer, and return the verdict.
 
-    Keywords are ``data_format``, and those of :func:`assert_convolution` that describe the arithmetic.
+    Shapes (NXC): diff_dst (N, X..., C), actual (C,).
 
     Raises:
         AssertionError: The verdict is not ok. The message is the verdict.

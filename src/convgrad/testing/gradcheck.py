@@ -53,9 +53,8 @@ def gradcheck(
 ) -> tuple[float, ...]:
     """Assert that the gradients of a function are right, and return the relative error of each check.
 
-    ``function(*operands)`` returns one array. ``gradients(diff_result, *operands)`` returns one gradient per operand,
-    or None for an operand that is not checked. Both functions get f64 arrays of the libraries of ``operands``, and
-    diff_result is an array of the library of the result. The function must be smooth near the operands.
+    Both functions get f64 arrays of the libraries of ``operands``, and ``gradients`` gets diff_result as an array of
+    the library of the result. The function must be smooth near the operands.
 
     For each operand, the derivative along one random direction is compared with a fit to differences. You choose no
     tolerance: the error of the fit follows from its residuals, and rounding errors of your functions are part of it.
@@ -63,6 +62,15 @@ def gradcheck(
 
     The result has one number per operand: the error of the check divided by the size of a typical derivative. Larger
     errors of the gradient are found. The number of an operand that is not checked is NaN.
+
+    Args:
+        function: The function to differentiate. ``function(*operands)`` returns one array.
+        operands: The arrays at which the gradients are checked, of any floating-point types and shapes.
+        gradients: The gradients to check. ``gradients(diff_result, *operands)`` returns one gradient per operand, or
+            None for an operand that is not checked.
+
+    Keyword Args:
+        seed: The seed of the random directions. Default: 0.
 
     Raises:
         AssertionError: A gradient is wrong or not finite, or has the wrong shape. Or the differences are so inexact

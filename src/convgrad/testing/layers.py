@@ -23,7 +23,15 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer with its arrays. ``name`` is a problem line of its weight gradient, which ``convgrad verify`` accepts."""
+    """A layer with its arrays.
+
+    Args:
+        name: The problem line of its weight gradient, which ``convgrad verify`` accepts.
+        src: The input of the layer, of shape (N, I..., C) in NXC.
+        weights: The weights of the layer, of shape (K..., C/groups, O) in XIO.
+        diff_dst: The gradient of the layer's output, of shape (N, O..., O) in NXC.
+        attributes: All attributes of the layer by name.
+    """
 
     name: str
     src: Array = field(repr=False)
@@ -56,27 +64,28 @@ def layers(
     """Return small random layers with normally distributed arrays. The arguments determine all values.
 
     Each argument except ``count``, ``seed`` and ``transposed`` has the values from which a layer's value is drawn. A
-    value that is given twice is drawn twice as often.
+    value that is given twice is drawn twice as often. Pads at both ends are random, up to half of the dilated kernel.
 
     Args:
         count: The number of layers.
-        seed: The seed of all values.
-        types: Types of the arrays: f32, bf16, f16, f64, f8_e4m3 or f8_e5m2.
-        data_formats: Layouts of src and diff_dst, NXC or NCX.
-        weights_formats: Layouts of weights: XIO or OIX, and XOI or IOX if ``transposed``. By default, XIO and XOI go
-            with NXC, and OIX and IOX with NCX.
-        axes: Numbers of spatial axes.
-        groups: Numbers of groups.
-        images: Numbers of images.
-        channels: Numbers of channels per group, of src and of dst. For example, ``groups=[32], channels=[1]`` are
-            depthwise layers.
-        extents: Extents of dst on a spatial axis; those of src if ``transposed``. The extents of the other side follow.
-        kernels: Numbers of taps on an axis.
-        strides: Strides on an axis.
-        dilations: Dilations on an axis.
-        transposed: Whether the layers are transposed convolutions.
 
-    Pads at both ends are random, up to half of the dilated kernel. ``attributes`` has all attributes of a layer.
+    Keyword Args:
+        seed: The seed of all values. Default: 0.
+        types: Types of the arrays: f32, bf16, f16, f64, f8_e4m3 or f8_e5m2. Default: ("f32",).
+        data_formats: Layouts of src and diff_dst, NXC or NCX. Default: ("NCX", "NXC").
+        weights_formats: Layouts of weights: XIO or OIX, and XOI or IOX if ``transposed``. None pairs XIO and XOI with
+            NXC, and OIX and IOX with NCX. Default: None.
+        axes: Numbers of spatial axes. Default: (1, 2, 3).
+        groups: Numbers of groups. Default: (1, 1, 2, 3).
+        images: Numbers of images. Default: range(1, 4).
+        channels: Numbers of channels per group, of src and of dst. For example, ``groups=[32], channels=[1]`` are
+            depthwise layers. Default: range(1, 9).
+        extents: Extents of dst on a spatial axis; those of src if ``transposed``. The extents of the other side follow.
+            Default: range(2, 9).
+        kernels: Numbers of taps on an axis. Default: range(1, 5).
+        strides: Strides on an axis. Default: range(1, 4).
+        dilations: Dilations on an axis. Default: range(1, 3).
+        transposed: Whether the layers are transposed convolutions. Default: False.
 
     Raises:
         InvalidAttributeError: An argument has no values, or a value that no layer can have.

@@ -12,21 +12,25 @@ from numpy.typing import ArrayLike, NDArray
 
 from convgrad import arrays, libraries
 from convgrad.errors import InvalidShapeError
-from convgrad.testing.convolution import ResultKeywords, check_shape, passed
+from convgrad.testing.convolution import ResultKeywords, check_shape, passed, with_keywords
 from convgrad.verify.check import check
 from convgrad.verify.verdict import Verdict
 
 Array = NDArray[Any]
 
 
+@with_keywords
 def assert_matrix_product(
     actual: ArrayLike, a: ArrayLike, b: ArrayLike, **arithmetic: Unpack[ResultKeywords]
 ) -> Verdict:
     """Assert that an array is the matrix product of a and b, and return the verdict.
 
     Shapes: a (..., M, K), b (..., K, N), actual (..., M, N). Leading axes are a batch of products, and are broadcast as
-    in ``numpy.matmul``. The keywords ``old``, ``accumulation``, ``height`` and ``algorithm`` are those of
-    :func:`assert_convolution`.
+    in ``numpy.matmul``.
+
+    Args:
+        a: The left matrices, of shape (..., M, K).
+        b: The right matrices, of shape (..., K, N).
 
     Raises:
         AssertionError: The verdict is not ok. The message is the verdict.
@@ -59,6 +63,7 @@ def assert_matrix_product(
     return _judged("Convolution", actual, shape, operands, side_by_side, call, note)
 
 
+@with_keywords
 def assert_linear(
     actual: ArrayLike,
     src: ArrayLike,
@@ -69,7 +74,7 @@ def assert_linear(
     """Assert that an array is the result of a linear layer, src @ weights.T + bias, and return the verdict.
 
     Shapes: src (N, ..., I), weights (O, I), bias (O,), actual (N, ..., O). In the message, images are indices of the
-    first axis, and positions are indices of the axes between. The keywords are those of :func:`assert_matrix_product`.
+    first axis, and positions are indices of the axes between.
 
     Raises:
         AssertionError: The verdict is not ok. The message is the verdict.
@@ -85,6 +90,7 @@ def assert_linear(
     return _judged("Convolution", actual, (*data.shape[:-1], len(matrix)), operands, _spatial, {**_OIX, **arithmetic})
 
 
+@with_keywords
 def assert_linear_weight_gradient(
     actual: ArrayLike, src: ArrayLike, diff_dst: ArrayLike, **arithmetic: Unpack[ResultKeywords]
 ) -> Verdict:
@@ -109,6 +115,7 @@ def assert_linear_weight_gradient(
     )
 
 
+@with_keywords
 def assert_linear_data_gradient(
     actual: ArrayLike, diff_dst: ArrayLike, weights: ArrayLike, **arithmetic: Unpack[ResultKeywords]
 ) -> Verdict:

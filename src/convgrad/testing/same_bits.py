@@ -28,10 +28,15 @@ _VARIABLES = {"capability": "ATEN_CPU_CAPABILITY", "max_isa": "CONVGRAD_MAX_ISA"
 class Configuration:
     """The settings of one run of a function.
 
-    - ``threads``: threads of convgrad and, if it is loaded, of PyTorch. None changes nothing.
-    - ``capability``: ATEN_CPU_CAPABILITY, for example "avx2". ``max_isa``: CONVGRAD_MAX_ISA. Both need a new process.
-    - ``new_process``: whether the function runs in a new process.
-    - ``arguments``: keyword arguments of the function, for example ``{"memory_format": torch.channels_last}``.
+    Args:
+        threads: The number of threads of convgrad and, if it is loaded, of PyTorch; None changes nothing. Default:
+            None.
+        capability: The value of ATEN_CPU_CAPABILITY in a new process, for example "avx2"; None changes nothing.
+            Default: None.
+        max_isa: The value of CONVGRAD_MAX_ISA in a new process; None changes nothing. Default: None.
+        new_process: Whether the function runs in a new process. Default: False.
+        arguments: Keyword arguments of the function, for example ``{"memory_format": torch.channels_last}``.
+            Default: {}.
     """
 
     threads: int | None = None
@@ -64,9 +69,12 @@ def assert_same_bits(
 
     Args:
         function: Returns an array, or a tuple, list or dict of results, which may be nested.
-        configurations: The settings to compare. Default: 1, 2 and 3 threads. A new process imports the function by
-            the name of its module, so the function must be defined at the top level of a module.
-        arguments: Keyword arguments of the function in all configurations.
+        configurations: The settings to compare. A new process imports the function by the name of its module, so the
+            function must be defined at the top level of a module.
+            Default: tuple(Configuration(threads) for threads in (1, 2, 3)).
+
+    Keyword Args:
+        **arguments: Keyword arguments of the function in all configurations.
 
     Raises:
         AssertionError: Two results differ. The message names the first tensor and element that differ, and both values.
@@ -99,7 +107,9 @@ def assert_batch_invariant(
             output and the gradient of the input.
         batch: Arrays whose first axis is the batch.
         cuts: Ways to cut the batch; ``[[4], [1, 5]]`` compares two parts, and then three parts, with the whole batch.
-        arguments: Keyword arguments of the function.
+
+    Keyword Args:
+        **arguments: Keyword arguments of the function.
 
     Raises:
         AssertionError: The results of the parts differ from those of the whole batch.

@@ -1,16 +1,44 @@
-"""The arguments of layers as the operators need them: a value per spatial axis, and pads."""
+"""The arguments of layers as the operators need them: a value per spatial axis, pads, and tensors with a batch axis."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, NamedTuple, cast
+
+import torch
 
 from convgrad.spec.check import few
 from convgrad.spec.rules import refuse
 from convgrad.torch import recorded
 from convgrad.torch.extents import Ints, Pads
+from convgrad.torch.kernels import Tensor
 
 PerAxis = int | Sequence[int]
+
+
+class LayerArguments(NamedTuple):
+    """The arguments of a layer's function as a caller gives them, except tensors.
+
+    ``tune`` measures plans in all passes of the layer. ``output_padding`` is None for a convolution that is not
+    transposed. ``output_size`` ends with the spatial extents from which ``output_padding`` was computed, if it was: a
+    trace for other inputs must keep these.
+    """
+
+    stride: PerAxis
+    begin: PerAxis | str
+    end: PerAxis | str
+    dilation: PerAxis
+    groups: int
+    max_error: float | None = None
+    activation: str | None = None
+    tune: bool = False
+    output_padding: PerAxis | None = None
+    output_size: Sequence[int] | None = None
+
+    @property
+    def of_gradient(self) -> tuple[PerAxis | str, ...]:
+        """The arguments of the functions of torch.nn.grad after the tensors."""
+        return self.stride, self.begin, self.dilation, self.groups
 
 
 def spread(attribute: str, value: PerAxis, axes: int) -> Ints:
@@ -38,3 +66,34 @@ def by_name(name: str, padding: str, strides: Ints) -> Pads:
     if any(stride != 1 for stride in recorded.numbers(strides)):  # A5
         refuse("A5", name, f"padding='same' needs stride 1 on every axis; got {strides}")
     return None, None
+
+
+def taken(
+    name: str, axes: int | None, input: Tensor, weight: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None, int, bool]:
+    """Return input, weight and bias, the number of spatial axes, and whether ``input`` was given with a batch axis.
+
+    The returned tensors have autocast's type if autocast is on, and the returned input always has a batch axis. If
+    ``axes`` is None, the rank of ``weight`` determines the number of spatial axes.
+    """
+    device = "cuda" if input.is_cuda else "cpu"
+    if torch.is_autocast_enabled(device):
+        to = torch.get_autocast_dtype(device)
+        input, weight, bias = (_cast(tensor, device, to) for tensor in (input, weight, bias))
+    rank = weight.dim() if axes is None else axes + 2
+    if weight.dim() != rank or rank < 3:  # G1
+        sentence = f"weight must have {rank - 2 if rank > 2 else 'some'} spatial axes after two axes of channels"
+        refuse("G1", name, f"{sentence}; got {tuple(weight.shape)}")
+    if input.dim() == rank:
+        return input, weight, bias, rank - 2, True
+    if input.dim() != rank - 1:  # G1
+        sentence = f"input must be (N, C, X...) or (C, X...) with {rank - 2} spatial axes"
+        refuse("G1", name, f"{sentence}; got {tuple(input.shape)}")
+    return input.unsqueeze(0), weight, bias, rank - 2, False
+
+
+def _cast(tensor: Tensor | None, device: str, to: Any) -> Tensor | None:
+    """Return a tensor in the type of a device's autocast if PyTorch's own convolutions would cast it."""
+    if tensor is None or tensor.device.type != device:
+        return tensor
+    return tensor.to(to) if tensor.is_floating_point() and tensor.dtype is not torch.float64 else tensor

@@ -76,11 +76,12 @@ def check_output_padding(axes: int, strides: Ints, pads_end: Ints, output_paddin
 
 
 def check_unread(
-    name: str, large: Sequence[int], small: Sequence[int], kernel: Sequence[int],
-    strides: Ints, pads: tuple[Ints, Ints], dilations: Ints,
+    name: str, extents: tuple[Sequence[int], Sequence[int], Sequence[int]], strides: Ints, pads: tuple[Ints, Ints],
+    dilations: Ints,
 ) -> None:  # fmt: skip
-    """Raise by rule G7 if no convolution with these attributes has tensors with these spatial extents."""
-    for axis, (remainder, stride) in enumerate(zip(unread(large, small, kernel, strides, pads, dilations), strides)):  # noqa: B905
+    """Raise by rule G7 if no convolution with these attributes has these extents of src, dst and weights."""
+    large = extents[0]
+    for axis, (remainder, stride) in enumerate(zip(unread(*extents, strides, pads, dilations), strides)):  # noqa: B905
         if not 0 <= remainder < stride:  # G7
             fit = large[axis] - remainder
             most = f" to {fit + stride - 1}" if stride > 1 else ""

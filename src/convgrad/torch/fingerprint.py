@@ -22,12 +22,14 @@ _SHOWN = 8  # max number of tensors in a warning
 def fingerprint(model: Any) -> str:
     """Return the SHA-256 hash of the names, types, shapes and bytes of a model's tensors.
 
-    ``model`` is a module, a ``state_dict``, a tensor, or an iterable of tensors. The tensors are hashed in the order
-    of their names. Tensors without names are called "0", "1" and so on. The hashed bytes of a tensor are a line of
-    JSON, such as ``["layer.weight", "float32", [8, 3, 3, 3]]``, and then its elements in C order, little endian.
-    Devices, strides and the order of registration do not matter. So two models have the same hash if and only if
-    names, types, shapes and all bits agree. Tensors outside the ``state_dict``, such as buffers that are not
-    persistent, are not included. The result has 64 hexadecimal digits; compare the first 12 by eye.
+    The tensors are hashed in the order of their names. Tensors without names are called "0", "1" and so on. The hashed
+    bytes of a tensor are a line of JSON, such as ``["layer.weight", "float32", [8, 3, 3, 3]]``, and then its elements
+    in C order, little endian. Devices, strides and the order of registration do not matter. So two models have the same
+    hash if and only if names, types, shapes and all bits agree. Tensors outside the ``state_dict``, such as buffers
+    that are not persistent, are not included. The result has 64 hexadecimal digits; compare the first 12 by eye.
+
+    Args:
+        model: A module, a ``state_dict``, a tensor, or an iterable of tensors.
 
     Warns:
         RuntimeWarning: Values are NaN or infinite. Two runs that are ruined in the same way have the same hash,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
 
 from convgrad.engines.settings import accuracy
+from convgrad.parameters import described
 from convgrad.spec.rules import refuse
 from convgrad.torch import expanded, instead, plain, recorded
-from convgrad.torch.arguments import PerAxis, at_end, by_name, spread
+from convgrad.torch.arguments import LayerArguments, PerAxis, at_end, by_name, spread, taken
+from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, Pads
 from convgrad.torch.kernels import Tensor, is_channels_last
 from convgrad.torch.operators import activate, call_activated
@@ -21,6 +22,7 @@ from convgrad.torch.refused import LAYER, OF_ANY_AXES, refused
 _WORDS = {"convolution": OF_ANY_AXES, "conv_transpose": OF_ANY_AXES}
 
 
+@described
 def conv1d(
     input: Tensor,
     weight: Tensor,
@@ -33,17 +35,18 @@ def conv1d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return the convolution with one spatial axis; see ``convolution``.
+    """Return the convolution of torch.nn.functional.conv1d, with one spatial axis; see ``convolution``.
 
-    The arguments before ``max_error`` are the same as in torch.nn.functional.conv1d.
+    Shapes: input (N, C, I) or (C, I), weight (O, C/groups, K), bias (O,).
 
     >>> conv1d(torch.ones(1, 1, 5), torch.ones(1, 1, 3), padding=1).tolist()
     [[[2.0, 3.0, 3.0, 3.0, 2.0]]]
     """
-    layer = stride, padding, padding, dilation, groups, max_error, activation
-    return conv_layer("conv1d", 1, input, weight, bias, *layer)
+    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation)
+    return conv_layer("conv1d", 1, input, weight, bias, layer)
 
 
+@described
 def conv2d(
     input: Tensor,
     weight: Tensor,
@@ -56,17 +59,18 @@ def conv2d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return the convolution with two spatial axes; see ``convolution``.
+    """Return the convolution of torch.nn.functional.conv2d, with two spatial axes; see ``convolution``.
 
-    The arguments before ``max_error`` are the same as in torch.nn.functional.conv2d.
+    Shapes: input (N, C, H, W) or (C, H, W), weight (O, C/groups, KH, KW), bias (O,).
 
     >>> conv2d(torch.ones(1, 1, 2, 3), torch.ones(1, 1, 2, 2), padding="same").tolist()
     [[[[4.0, 4.0, 2.0], [2.0, 2.0, 1.0]]]]
     """
-    layer = stride, padding, padding, dilation, groups, max_error, activation
-    return conv_layer("conv2d", 2, input, weight, bias, *layer)
+    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation)
+    return conv_layer("conv2d", 2, input, weight, bias, layer)
 
 
+@described
 def conv3d(
     input: Tensor,
     weight: Tensor,
@@ -79,17 +83,18 @@ def conv3d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return the convolution with three spatial axes; see ``convolution``.
+    """Return the convolution of torch.nn.functional.conv3d, with three spatial axes; see ``convolution``.
 
-    The arguments before ``max_error`` are the same as in torch.nn.functional.conv3d.
+    Shapes: input (N, C, D, H, W) or (C, D, H, W), weight (O, C/groups, KD, KH, KW), bias (O,).
 
     >>> conv3d(torch.ones(1, 4, 3, 3, 3), torch.ones(2, 2, 3, 3, 3), groups=2).shape
     torch.Size([1, 2, 1, 1, 1])
     """
-    layer = stride, padding, padding, dilation, groups, max_error, activation
-    return conv_layer("conv3d", 3, input, weight, bias, *layer)
+    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation)
+    return conv_layer("conv3d", 3, input, weight, bias, layer)
 
 
+@described
 def conv_transpose1d(
     input: Tensor,
     weight: Tensor,
@@ -103,17 +108,18 @@ def conv_transpose1d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return the transposed convolution with one spatial axis; see ``conv_transpose``.
+    """Return the convolution of torch.nn.functional.conv_transpose1d; see ``conv_transpose``.
 
-    The arguments before ``max_error`` are the same as in torch.nn.functional.conv_transpose1d.
+    Shapes: input (N, C, l) or (C, l), weight (C, O/groups, K), bias (O,).
 
     >>> conv_transpose1d(torch.ones(1, 1, 3), torch.ones(1, 1, 2), stride=2, output_padding=1).tolist()
     [[[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]]]
     """
-    layer = stride, padding, padding, output_padding, dilation, groups, max_error, activation
-    return transpose_layer("conv_transpose1d", 1, input, weight, bias, *layer)
+    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation, False, output_padding)
+    return transpose_layer("conv_transpose1d", 1, input, weight, bias, layer)
 
 
+@described
 def conv_transpose2d(
     input: Tensor,
     weight: Tensor,
@@ -127,17 +133,18 @@ def conv_transpose2d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return the transposed convolution with two spatial axes; see ``conv_transpose``.
+    """Return the convolution of torch.nn.functional.conv_transpose2d; see ``conv_transpose``.
 
-    The arguments before ``max_error`` are the same as in torch.nn.functional.conv_transpose2d.
+    Shapes: input (N, C, h, w) or (C, h, w), weight (C, O/groups, KH, KW), bias (O,).
 
     >>> conv_transpose2d(torch.ones(1, 1, 1, 2), torch.ones(1, 1, 1, 2)).tolist()
     [[[[1.0, 2.0, 1.0]]]]
     """
-    layer = stride, padding, padding, output_padding, dilation, groups, max_error, activation
-    return transpose_layer("conv_transpose2d", 2, input, weight, bias, *layer)
+    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation, False, output_padding)
+    return transpose_layer("conv_transpose2d", 2, input, weight, bias, layer)
 
 
+@described
 def conv_transpose3d(
     input: Tensor,
     weight: Tensor,
@@ -151,17 +158,18 @@ def conv_transpose3d(
     max_error: float | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """Return the transposed convolution with three spatial axes; see ``conv_transpose``.
+    """Return the convolution of torch.nn.functional.conv_transpose3d; see ``conv_transpose``.
 
-    The arguments before ``max_error`` are the same as in torch.nn.functional.conv_transpose3d.
+    Shapes: input (N, C, d, h, w) or (C, d, h, w), weight (C, O/groups, KD, KH, KW), bias (O,).
 
     >>> conv_transpose3d(torch.ones(1, 2, 2, 2, 2), torch.ones(2, 1, 2, 2, 2), stride=2).shape
     torch.Size([1, 1, 4, 4, 4])
     """
-    layer = stride, padding, padding, output_padding, dilation, groups, max_error, activation
-    return transpose_layer("conv_transpose3d", 3, input, weight, bias, *layer)
+    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation, False, output_padding)
+    return transpose_layer("conv_transpose3d", 3, input, weight, bias, layer)
 
 
+@described
 def convolution(
     input: Tensor,
     weight: Tensor,
@@ -179,11 +187,10 @@ def convolution(
 
     The number of spatial axes is not limited. Shapes: input (N, C, I...) or (C, I...), weight (O, C/groups, K...),
     bias (O,). The result's extents are floor((I + begin + end - E)/stride) + 1, where E = dilation*(K - 1) + 1. Here
-    begin and end are ``padding_begin`` and ``padding_end``. The default of ``padding_end`` is ``padding_begin``. If
-    ``padding_begin`` is "same" or "valid", it sets the pads at both ends. Results and derivatives of any order have
-    the same bits as in ``convgrad.convolution``. ``max_error`` allows Winograd in the result and in its derivatives,
-    and takes precedence over ``convgrad.max_error``. ``activation="relu"`` replaces results below 0 with 0; its
-    derivative is the derivative of torch.relu.
+    begin and end are ``padding_begin`` and ``padding_end``. If ``padding_begin`` is "same" or "valid", it sets the pads
+    at both ends. Results and derivatives of any order have the same bits as in ``convgrad.convolution``. ``max_error``
+    allows Winograd in the result and in its derivatives, and takes precedence over ``convgrad.max_error``. The
+    derivative of ``activation="relu"`` is the derivative of torch.relu.
 
     Raises InvalidShapeError, InvalidAttributeError or InvalidDataTypeError if the arguments do not fit together; each
     is a ValueError or a TypeError. Raises UnsupportedError, a NotImplementedError, if tensors are neither in CPU memory
@@ -193,11 +200,11 @@ def convolution(
     [[[1.0, 2.0, 3.0]]]
     """
     end = padding_begin if padding_end is None else padding_end
-    return conv_layer(
-        "convolution", None, input, weight, bias, stride, padding_begin, end, dilation, groups, max_error, activation
-    )
+    layer = LayerArguments(stride, padding_begin, end, dilation, groups, max_error, activation)
+    return conv_layer("convolution", None, input, weight, bias, layer)
 
 
+@described
 def conv_transpose(
     input: Tensor,
     weight: Tensor,
@@ -217,25 +224,24 @@ def conv_transpose(
     The number of spatial axes is not limited. Shapes: input (N, C, l...) or (C, l...), weight (C, O/groups, K...),
     bias (O,). The result's extents are L = stride*(l - 1) + E - begin - end + output_padding, where
     E = dilation*(K - 1) + 1. ``output_padding`` must be below max(stride, dilation). Here begin and end are
-    ``padding_begin`` and ``padding_end``. The default of ``padding_end`` is ``padding_begin``. Results and derivatives
-    of any order have the same bits as in ``convgrad.conv_transpose``. The errors, ``max_error`` and ``activation`` are
-    the same as in ``convolution``.
+    ``padding_begin`` and ``padding_end``. Results and derivatives of any order have the same bits as in
+    ``convgrad.conv_transpose``. The errors and the derivatives are the same as in ``convolution``.
 
     >>> conv_transpose(torch.ones(1, 1, 2), torch.ones(1, 1, 3), padding_begin=1, padding_end=0).tolist()
     [[[2.0, 2.0, 1.0]]]
     """
     end = padding_begin if padding_end is None else padding_end
-    layer = stride, padding_begin, end, output_padding, dilation, groups, max_error, activation
-    return transpose_layer("conv_transpose", None, input, weight, bias, *layer)
+    layer = LayerArguments(stride, padding_begin, end, dilation, groups, max_error, activation, False, output_padding)
+    return transpose_layer("conv_transpose", None, input, weight, bias, layer)
 
 
+@described
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return out[..., o] = bias[o] + sum over c of weight[o, c] * input[..., c], as a convolution with one tap.
 
-    Shapes and arguments are the same as in torch.nn.functional.linear: input (..., C) with any leading axes, weight
-    (O, C), bias (O,). The first axis is the batch; the other leading axes are positions of the convolution. Results and
-    gradients have the same bits with any number of threads and any instruction set. The errors are the same as in
-    ``convolution``.
+    Shapes: input (..., C) with any leading axes, weight (O, C), bias (O,), as in torch.nn.functional.linear. The first
+    axis is the batch; the other leading axes are positions of the convolution. Results and gradients have the same bits
+    with any number of threads and any instruction set. The errors are the same as in ``convolution``.
 
     >>> linear(torch.ones(2, 3), torch.ones(1, 3), torch.ones(1)).tolist()
     [[4.0], [4.0]]
@@ -257,11 +263,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     except Exception as error:
         refused("linear", error, {"input": input, "weight": weight, "bias": bias}, LAYER)
     given = image.unsqueeze(2).permute(0, 3, 1, 2), weight[..., None, None], bias
-    result = conv_layer("linear", 2, *given, 1, 0, 0, 1, 1)
+    result = conv_layer("linear", 2, *given, _ONE_TAP)
     out = result.permute(0, 2, 3, 1).squeeze(2)
     return (out.unflatten(1, input.shape[1:-1]) if rank > 3 else out[_BACK[rank]]).contiguous()
 
 
+_ONE_TAP = LayerArguments(1, 0, 0, 1, 1)
 _LINE: dict[int, Any] = {1: (None, None), 2: (slice(None), None), 3: ...}  # by the rank of linear's input
 _BACK: dict[int, Any] = {1: (0, 0), 2: (slice(None), 0), 3: ...}
 
@@ -270,47 +277,31 @@ _TRANSPOSED = conv_transpose, conv_transpose1d, conv_transpose2d, conv_transpose
 _PUBLIC = {function.__name__: function for function in (convolution, conv1d, conv2d, conv3d, *_TRANSPOSED)}
 
 
-# -- shared helpers ------------------------------------------------------------------------------------------------
-
-
 @instead.first
 def conv_layer(
-    name: str,
-    axes: int | None,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: PerAxis,
-    begin: PerAxis | str,
-    end: PerAxis | str,
-    dilation: PerAxis,
-    groups: int,
-    max_error: float | None = None,
-    activation: str | None = None,
-    tune: bool = False,
+    name: str, axes: int | None, input: Tensor, weight: Tensor, bias: Tensor | None, layer: LayerArguments
 ) -> Tensor:
-    """Return the convolution of the function ``name`` of this module; ``tune`` measures plans in all its passes."""
-    if has_torch_function((input, weight, bias)) and not compiling():
-        given = input, weight, bias
-        if tune:  # which the public functions do not have
-            same: Any = stride, begin, end, dilation, groups, max_error, activation, tune
-            return handed_over(conv_layer, given, name, axes, *given, *same)
-        same = stride, *(begin, end)[: 1 if axes else 2], dilation, groups
-        return handed_over(_PUBLIC[name], given, *given, *same, max_error=max_error, activation=activation)
+    """Return the convolution of the function ``name`` of this module."""
+    tensors = input, weight, bias
+    if has_torch_function(tensors) and not compiling():
+        if layer.tune:  # which the public functions do not have
+            return handed_over(conv_layer, tensors, name, axes, *tensors, layer)
+        given = layer.stride, *(layer.begin, layer.end)[: 1 if axes else 2], layer.dilation, layer.groups
+        settings = {"max_error": layer.max_error, "activation": layer.activation}
+        return handed_over(_PUBLIC[name], tensors, *tensors, *given, **settings)
     if plain.wanted():
-        result = plain.convolution(name, input, weight, bias, stride, begin, end, dilation, groups)
-        return activate(activation, name, result)
+        return activate(layer.activation, name, plain.convolution(name, *tensors, layer))
     try:
-        input, weight, bias, axes, batched = _taken(name, axes, input, weight, bias)
-        strides, dilations = spread("strides", stride, axes), spread("dilations", dilation, axes)
+        input, weight, bias, axes, batched = taken(name, axes, input, weight, bias)
+        strides, dilations = spread("strides", layer.stride, axes), spread("dilations", layer.dilation, axes)
         pads: Pads = (
-            by_name(name, begin, strides)
-            if isinstance(begin, str)
-            else (spread("pads_begin", begin, axes), at_end(name, cast(PerAxis, end), axes))
+            by_name(name, layer.begin, strides)
+            if isinstance(layer.begin, str)
+            else (spread("pads_begin", layer.begin, axes), at_end(name, cast(PerAxis, layer.end), axes))
         )
-        last = is_channels_last(input) or is_channels_last(weight)
-        layer = strides, *pads, dilations, groups, last, accuracy(max_error, name), tune
-        result = call_activated(activation, "forward", input, weight, bias, *layer)
+        last, within = is_channels_last(input) or is_channels_last(weight), accuracy(layer.max_error, name)
+        attributes = OpAttributes(strides, *pads, None, dilations, layer.groups, last, within, layer.tune)
+        result = call_activated(layer.activation, "forward", input, weight, bias, attributes)
         return result if batched else result.squeeze(0)
     except Exception as error:
         refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))
@@ -318,82 +309,33 @@ def conv_layer(
 
 @instead.first
 def transpose_layer(
-    name: str,
-    axes: int | None,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: PerAxis,
-    begin: PerAxis,
-    end: PerAxis,
-    output_padding: PerAxis,
-    dilation: PerAxis,
-    groups: int,
-    max_error: float | None = None,
-    activation: str | None = None,
-    tune: bool = False,
-    output_size: Sequence[int] | None = None,
+    name: str, axes: int | None, input: Tensor, weight: Tensor, bias: Tensor | None, layer: LayerArguments
 ) -> Tensor:
-    """Return the transposed convolution of the function ``name`` of this module; ``tune`` is as in ``conv_layer``.
-
-    ``output_size`` ends with the spatial extents from which ``output_padding`` was computed, if it was: a trace for
-    other inputs must keep these.
-    """
-    if has_torch_function((input, weight, bias)) and not compiling():
-        given = input, weight, bias
-        if tune or output_size is not None:  # which the public functions do not have
-            same: Any = stride, begin, end, output_padding, dilation, groups, max_error, activation, tune, output_size
-            return handed_over(transpose_layer, given, name, axes, *given, *same)
-        of_any = begin, end, output_padding, dilation, groups
-        same = stride, *(of_any if axes is None else (begin, output_padding, groups, dilation))
-        return handed_over(_PUBLIC[name], given, *given, *same, max_error=max_error, activation=activation)
+    """Return the transposed convolution of the function ``name`` of this module."""
+    tensors = input, weight, bias
+    if has_torch_function(tensors) and not compiling():
+        if layer.tune or layer.output_size is not None:  # which the public functions do not have
+            return handed_over(transpose_layer, tensors, name, axes, *tensors, layer)
+        of_any = layer.begin, layer.end, layer.output_padding, layer.dilation, layer.groups
+        of_axes = layer.begin, layer.output_padding, layer.groups, layer.dilation
+        settings = {"max_error": layer.max_error, "activation": layer.activation}
+        given = layer.stride, *(of_any if axes is None else of_axes)
+        return handed_over(_PUBLIC[name], tensors, *tensors, *given, **settings)
     if plain.wanted():
-        result = plain.transposed(name, input, weight, bias, stride, begin, end, output_padding, dilation, groups)
-        return activate(activation, name, result)
+        return activate(layer.activation, name, plain.transposed(name, *tensors, layer))
     try:
-        input, weight, bias, axes, batched = _taken(name, axes, input, weight, bias)
-        strides, dilations = spread("strides", stride, axes), spread("dilations", dilation, axes)
-        rests: Ints | None = spread("output_padding", output_padding, axes)
-        if isinstance(begin, str):  # A2
-            refuse("A2", name, f"pads_begin must be integers; got {begin!r:.200}")
-        begins, ends = spread("pads_begin", begin, axes), at_end(name, end, axes)
+        input, weight, bias, axes, batched = taken(name, axes, input, weight, bias)
+        strides, dilations = spread("strides", layer.stride, axes), spread("dilations", layer.dilation, axes)
+        rests: Ints | None = spread("output_padding", cast(PerAxis, layer.output_padding), axes)
+        if isinstance(layer.begin, str):  # A2
+            refuse("A2", name, f"pads_begin must be integers; got {layer.begin!r:.200}")
+        pads = spread("pads_begin", layer.begin, axes), at_end(name, cast(PerAxis, layer.end), axes)
         like = None
-        if output_size is not None and sizes_are_recorded():
-            like, rests = recorded.of_shape((1, 1, *output_size[-axes:]), input), None
-        last = is_channels_last(input) or is_channels_last(weight)
-        layer = strides, begins, ends, rests, dilations, groups, last, accuracy(max_error, name), tune
-        result = call_activated(activation, "data_gradient", input, weight, bias, like, *layer)
+        if layer.output_size is not None and sizes_are_recorded():
+            like, rests = recorded.of_shape((1, 1, *layer.output_size[-axes:]), input), None
+        last, within = is_channels_last(input) or is_channels_last(weight), accuracy(layer.max_error, name)
+        attributes = OpAttributes(strides, *pads, rests, dilations, layer.groups, last, within, layer.tune)
+        result = call_activated(layer.activation, "data_gradient", input, weight, bias, like, attributes)
         return result if batched else result.squeeze(0)
     except Exception as error:
         refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))
-
-
-def _taken(
-    name: str, axes: int | None, input: Tensor, weight: Tensor, bias: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None, int, bool]:
-    """Return input, weight and bias, the number of spatial axes, and whether ``input`` was given with a batch axis.
-
-    The returned tensors have autocast's type if autocast is on, and the returned input always has a batch axis. If
-    ``axes`` is None, the rank of ``weight`` determines the number of spatial axes.
-    """
-    device = "cuda" if input.is_cuda else "cpu"
-    if torch.is_autocast_enabled(device):
-        to = torch.get_autocast_dtype(device)
-        input, weight, bias = (_cast(tensor, device, to) for tensor in (input, weight, bias))
-    rank = weight.dim() if axes is None else axes + 2
-    if weight.dim() != rank or rank < 3:  # G1
-        sentence = f"weight must have {rank - 2 if rank > 2 else 'some'} spatial axes after two axes of channels"
-        refuse("G1", name, f"{sentence}; got {tuple(weight.shape)}")
-    if input.dim() == rank:
-        return input, weight, bias, rank - 2, True
-    if input.dim() != rank - 1:  # G1
-        sentence = f"input must be (N, C, X...) or (C, X...) with {rank - 2} spatial axes"
-        refuse("G1", name, f"{sentence}; got {tuple(input.shape)}")
-    return input.unsqueeze(0), weight, bias, rank - 2, False
-
-
-def _cast(tensor: Tensor | None, device: str, to: Any) -> Tensor | None:
-    """Return a tensor in the type of a device's autocast if PyTorch's own convolutions would cast it."""
-    if tensor is None or tensor.device.type != device:
-        return tensor
-    return tensor.to(to) if tensor.is_floating_point() and tensor.dtype is not torch.float64 else tensor

@@ -18,9 +18,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from convgrad.engines.settings import accuracy
+from convgrad.parameters import described
 from convgrad.spec.check import few
 from convgrad.spec.rules import refuse
 from convgrad.torch import instead
+from convgrad.torch.arguments import LayerArguments, PerAxis
+from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, unread
 from convgrad.torch.kernels import Tensor, is_channels_last
 from convgrad.torch.operators import call
@@ -30,14 +33,13 @@ from convgrad.torch.refused import of_gradient, refused
 from convgrad.torch.sizes import check, ends_of, kernel_of, of_size
 from convgrad.words import shown
 
-PerAxis = int | Sequence[int]
-
 _OF_INPUT = of_gradient(diff_dst="grad_output", dst_shape="input_size")
 _OF_WEIGHT = of_gradient(src="input", diff_dst="grad_output", weights_shape="weight_size")
 # by the operands of ConvTransposeBackwardWeights, because its rules check the sizes
 _OF_TRANSPOSED_INPUT = of_gradient(src="input_size", diff_dst="grad_output", weights_shape="weight")
 
 
+@described
 def conv1d_input(
     input_size: Sequence[int],
     weight: Tensor,
@@ -55,9 +57,10 @@ def conv1d_input(
     >>> conv1d_input((1, 1, 4), torch.ones(1, 1, 1), torch.ones(1, 1, 2), stride=2).tolist()
     [[[1.0, 0.0, 1.0, 0.0]]]
     """
-    return _by_input(1, input_size, weight, grad_output, stride, padding, dilation, groups)
+    return _by_input(1, input_size, weight, grad_output, LayerArguments(stride, padding, padding, dilation, groups))
 
 
+@described
 def conv1d_weight(
     input: Tensor,
     weight_size: Sequence[int],
@@ -75,9 +78,10 @@ def conv1d_weight(
     >>> conv1d_weight(torch.ones(1, 1, 4), (1, 1, 3), torch.ones(1, 1, 4), padding=1).tolist()
     [[[3.0, 4.0, 3.0]]]
     """
-    return _by_weight(1, input, weight_size, grad_output, stride, padding, dilation, groups)
+    return _by_weight(1, input, weight_size, grad_output, LayerArguments(stride, padding, padding, dilation, groups))
 
 
+@described
 def conv2d_input(
     input_size: Sequence[int],
     weight: Tensor,
@@ -95,9 +99,10 @@ def conv2d_input(
     >>> conv2d_input((1, 2, 1, 3), torch.ones(2, 1, 1, 2), torch.ones(1, 2, 1, 2), groups=2).tolist()
     [[[[1.0, 2.0, 1.0]], [[1.0, 2.0, 1.0]]]]
     """
-    return _by_input(2, input_size, weight, grad_output, stride, padding, dilation, groups)
+    return _by_input(2, input_size, weight, grad_output, LayerArguments(stride, padding, padding, dilation, groups))
 
 
+@described
 def conv2d_weight(
     input: Tensor,
     weight_size: Sequence[int],
@@ -115,9 +120,10 @@ def conv2d_weight(
     >>> conv2d_weight(torch.ones(2, 1, 3, 4), (1, 1, 2, 2), torch.ones(2, 1, 1, 2), stride=2).tolist()
     [[[[4.0, 4.0], [4.0, 4.0]]]]
     """
-    return _by_weight(2, input, weight_size, grad_output, stride, padding, dilation, groups)
+    return _by_weight(2, input, weight_size, grad_output, LayerArguments(stride, padding, padding, dilation, groups))
 
 
+@described
 def conv3d_input(
     input_size: Sequence[int],
     weight: Tensor,
@@ -135,9 +141,10 @@ def conv3d_input(
     >>> conv3d_input((1, 1, 3, 2, 1), torch.ones(1, 1, 2, 1, 1), torch.ones(1, 1, 2, 2, 1)).ravel().tolist()
     [1.0, 1.0, 2.0, 2.0, 1.0, 1.0]
     """
-    return _by_input(3, input_size, weight, grad_output, stride, padding, dilation, groups)
+    return _by_input(3, input_size, weight, grad_output, LayerArguments(stride, padding, padding, dilation, groups))
 
 
+@described
 def conv3d_weight(
     input: Tensor,
     weight_size: Sequence[int],
@@ -155,9 +162,10 @@ def conv3d_weight(
     >>> conv3d_weight(torch.ones(1, 1, 3, 2, 2), (1, 1, 2, 1, 1), torch.ones(1, 1, 2, 2, 2)).ravel().tolist()
     [8.0, 8.0]
     """
-    return _by_weight(3, input, weight_size, grad_output, stride, padding, dilation, groups)
+    return _by_weight(3, input, weight_size, grad_output, LayerArguments(stride, padding, padding, dilation, groups))
 
 
+@described
 def conv_transpose1d_input(
     input_size: Sequence[int],
     weight: Tensor,
@@ -175,9 +183,12 @@ def conv_transpose1d_input(
     >>> conv_transpose1d_input((1, 1, 2), torch.ones(1, 1, 2), torch.ones(1, 1, 5), stride=2).tolist()
     [[[2.0, 2.0]]]
     """
-    return _by_transposed_input(1, input_size, weight, grad_output, stride, padding, dilation, groups)
+    return _by_transposed_input(
+        1, input_size, weight, grad_output, LayerArguments(stride, padding, padding, dilation, groups)
+    )
 
 
+@described
 def conv_transpose1d_weight(
     input: Tensor,
     weight_size: Sequence[int],
@@ -195,9 +206,12 @@ def conv_transpose1d_weight(
     >>> conv_transpose1d_weight(torch.ones(1, 1, 2), (1, 1, 3), torch.ones(1, 1, 4)).tolist()
     [[[2.0, 2.0, 2.0]]]
     """
-    return _by_transposed_weight(1, input, weight_size, grad_output, stride, padding, dilation, groups)
+    return _by_transposed_weight(
+        1, input, weight_size, grad_output, LayerArguments(stride, padding, padding, dilation, groups)
+    )
 
 
+@described
 def conv_transpose2d_input(
     input_size: Sequence[int],
     weight: Tensor,
@@ -215,9 +229,12 @@ def conv_transpose2d_input(
     >>> conv_transpose2d_input((1, 1, 1, 2), torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 3)).tolist()
     [[[[4.0, 4.0]]]]
     """
-    return _by_transposed_input(2, input_size, weight, grad_output, stride, padding, dilation, groups)
+    return _by_transposed_input(
+        2, input_size, weight, grad_output, LayerArguments(stride, padding, padding, dilation, groups)
+    )
 
 
+@described
 def conv_transpose2d_weight(
     input: Tensor,
     weight_size: Sequence[int],
@@ -235,9 +252,12 @@ def conv_transpose2d_weight(
     >>> conv_transpose2d_weight(torch.ones(3, 1, 1, 2), (1, 1, 1, 2), torch.ones(3, 1, 1, 4), stride=2).tolist()
     [[[[6.0, 6.0]]]]
     """
-    return _by_transposed_weight(2, input, weight_size, grad_output, stride, padding, dilation, groups)
+    return _by_transposed_weight(
+        2, input, weight_size, grad_output, LayerArguments(stride, padding, padding, dilation, groups)
+    )
 
 
+@described
 def conv_transpose3d_input(
     input_size: Sequence[int],
     weight: Tensor,
@@ -255,9 +275,12 @@ def conv_transpose3d_input(
     >>> conv_transpose3d_input((1, 2, 1, 1, 1), torch.ones(2, 3, 1, 1, 2), torch.ones(1, 3, 1, 1, 2)).ravel().tolist()
     [6.0, 6.0]
     """
-    return _by_transposed_input(3, input_size, weight, grad_output, stride, padding, dilation, groups)
+    return _by_transposed_input(
+        3, input_size, weight, grad_output, LayerArguments(stride, padding, padding, dilation, groups)
+    )
 
 
+@described
 def conv_transpose3d_weight(
     input: Tensor,
     weight_size: Sequence[int],
@@ -275,7 +298,9 @@ def conv_transpose3d_weight(
     >>> conv_transpose3d_weight(torch.ones(1, 1, 1, 1, 3), (1, 1, 1, 1, 2), torch.ones(1, 1, 1, 1, 4)).ravel().tolist()
     [3.0, 3.0]
     """
-    return _by_transposed_weight(3, input, weight_size, grad_output, stride, padding, dilation, groups)
+    return _by_transposed_weight(
+        3, input, weight_size, grad_output, LayerArguments(stride, padding, padding, dilation, groups)
+    )
 
 
 # -- shared helpers ------------------------------------------------------------------------------------------------
@@ -283,20 +308,17 @@ def conv_transpose3d_weight(
 
 @overridable(globals(), "conv{}d_input", 1, 2)
 @instead.gradient("input", transposed=False)
-def _by_input(
-    axes: int, size: Sequence[int], weight: Tensor, grad: Tensor, stride: PerAxis, pad: PerAxis, dilation: PerAxis,
-    groups: int,
-) -> Tensor:  # fmt: skip
+def _by_input(axes: int, size: Sequence[int], weight: Tensor, grad: Tensor, layer: LayerArguments) -> Tensor:
     try:
-        strides, pads, dilations = _spread(axes, stride, pad, dilation)
+        strides, pads, dilations = _spread(axes, layer)
         shapes = tuple(grad.shape), tuple(weight.shape), _size(size)
-        check("ConvolutionBackwardData", shapes, strides, pads, dilations, groups)
+        check("ConvolutionBackwardData", shapes, strides, pads, dilations, layer.groups)
         last = is_channels_last(grad) or is_channels_last(weight)
         like, more = of_shape(shapes[2], grad) if sizes_are_recorded() else None, None
         if like is None:
             more = unread(shapes[2][2:], shapes[0][2:], shapes[1][2:], strides, (pads, pads), dilations)
-        layer = strides, pads, pads, more, dilations, groups, last, accuracy(None)
-        result = call("data_gradient", grad, weight, None, like, *layer)
+        attributes = OpAttributes(strides, pads, pads, more, dilations, layer.groups, last, accuracy(None))
+        result = call("data_gradient", grad, weight, None, like, attributes)
         return of_size("ConvolutionBackwardData", result, shapes[2])
     except Exception as error:
         refused(f"conv{axes}d_input", error, {"weight": weight, "grad_output": grad}, _OF_INPUT)
@@ -304,17 +326,14 @@ def _by_input(
 
 @overridable(globals(), "conv{}d_weight", 0, 2)
 @instead.gradient("weight", transposed=False)
-def _by_weight(
-    axes: int, given: Tensor, size: Sequence[int], grad: Tensor, stride: PerAxis, pad: PerAxis, dilation: PerAxis,
-    groups: int,
-) -> Tensor:  # fmt: skip
+def _by_weight(axes: int, given: Tensor, size: Sequence[int], grad: Tensor, layer: LayerArguments) -> Tensor:
     try:
-        strides, pads, dilations = _spread(axes, stride, pad, dilation)
+        strides, pads, dilations = _spread(axes, layer)
         shapes = tuple(given.shape), tuple(grad.shape), _size(size)
-        check("ConvolutionBackwardWeights", shapes, strides, pads, dilations, groups)
+        check("ConvolutionBackwardWeights", shapes, strides, pads, dilations, layer.groups)
         last = is_channels_last(given) or is_channels_last(grad)
-        layer = strides, pads, pads, dilations, groups, last, accuracy(None)
-        result = call("weight_gradient", given, grad, *kernel_of(shapes[2], grad), *layer)
+        attributes = OpAttributes(strides, pads, pads, None, dilations, layer.groups, last, accuracy(None))
+        result = call("weight_gradient", given, grad, *kernel_of(shapes[2], grad), attributes)
         return of_size("ConvolutionBackwardWeights", result, shapes[2])
     except Exception as error:
         refused(f"conv{axes}d_weight", error, {"input": given, "grad_output": grad}, _OF_WEIGHT)
@@ -322,18 +341,16 @@ def _by_weight(
 
 @overridable(globals(), "conv_transpose{}d_input", 1, 2)
 @instead.gradient("input", transposed=True)
-def _by_transposed_input(
-    axes: int, size: Sequence[int], weight: Tensor, grad: Tensor, stride: PerAxis, pad: PerAxis, dilation: PerAxis,
-    groups: int,
-) -> Tensor:  # fmt: skip
+def _by_transposed_input(axes: int, size: Sequence[int], weight: Tensor, grad: Tensor, layer: LayerArguments) -> Tensor:
     try:
-        strides, pads, dilations = _spread(axes, stride, pad, dilation)
+        strides, pads, dilations = _spread(axes, layer)
         large, kernel, small = tuple(grad.shape), tuple(weight.shape), _size(size)
         # The data gradient has no rule for input_size, so the rules of the weight gradient check all three sizes.
-        check("ConvTransposeBackwardWeights", (small, large, kernel), strides, pads, dilations, groups)
+        check("ConvTransposeBackwardWeights", (small, large, kernel), strides, pads, dilations, layer.groups)
         ends = ends_of(large, small, kernel, strides, pads, dilations)
         last = is_channels_last(grad) or is_channels_last(weight)
-        result = call("forward", grad, weight, None, strides, pads, ends, dilations, groups, last, accuracy(None))
+        attributes = OpAttributes(strides, pads, ends, None, dilations, layer.groups, last, accuracy(None))
+        result = call("forward", grad, weight, None, attributes)
         return of_size("ConvTransposeBackwardData", result, small)
     except Exception as error:
         refused(f"conv_transpose{axes}d_input", error, {"weight": weight, "grad_output": grad}, _OF_TRANSPOSED_INPUT)
@@ -341,26 +358,24 @@ def _by_transposed_input(
 
 @overridable(globals(), "conv_transpose{}d_weight", 0, 2)
 @instead.gradient("weight", transposed=True)
-def _by_transposed_weight(
-    axes: int, given: Tensor, size: Sequence[int], grad: Tensor, stride: PerAxis, pad: PerAxis, dilation: PerAxis,
-    groups: int,
-) -> Tensor:  # fmt: skip
+def _by_transposed_weight(axes: int, given: Tensor, size: Sequence[int], grad: Tensor, layer: LayerArguments) -> Tensor:
     try:
-        strides, pads, dilations = _spread(axes, stride, pad, dilation)
+        strides, pads, dilations = _spread(axes, layer)
         shapes = tuple(given.shape), tuple(grad.shape), _size(size)
-        check("ConvTransposeBackwardWeights", shapes, strides, pads, dilations, groups)
+        check("ConvTransposeBackwardWeights", shapes, strides, pads, dilations, layer.groups)
         last = is_channels_last(given) or is_channels_last(grad)
         ends = ends_of(shapes[1], shapes[0], shapes[2], strides, pads, dilations)
-        layer = strides, pads, ends, dilations, groups, last, accuracy(None)
-        result = call("weight_gradient", grad, given, *kernel_of(shapes[2], grad), *layer)
+        attributes = OpAttributes(strides, pads, ends, None, dilations, layer.groups, last, accuracy(None))
+        result = call("weight_gradient", grad, given, *kernel_of(shapes[2], grad), attributes)
         return of_size("ConvTransposeBackwardWeights", result, shapes[2])
     except Exception as error:
         refused(f"conv_transpose{axes}d_weight", error, {"input": given, "grad_output": grad}, _OF_WEIGHT)
 
 
-def _spread(axes: int, stride: PerAxis, pad: PerAxis, dilation: PerAxis) -> tuple[Ints, Ints, Ints]:
+def _spread(axes: int, layer: LayerArguments) -> tuple[Ints, Ints, Ints]:
     """Return strides, pads and dilations with one value per spatial axis; an int is used for all axes."""
-    found = [few("", name, one) for name, one in (("stride", stride), ("padding", pad), ("dilation", dilation))]
+    given = ("stride", layer.stride), ("padding", layer.begin), ("dilation", layer.dilation)
+    found = [few("", name, one) for name, one in given]
     strides, pads, dilations = [one if isinstance(one, tuple) else (one,) * axes for one in found]
     return strides, pads, dilations
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, wraps
-from inspect import signature
+from functools import wraps
 from typing import Any
 
 import torch
 
 from convgrad.errors import ConvgradError
 from convgrad.torch import complex_sums, expanded, plain
+from convgrad.torch.arguments import LayerArguments
 from convgrad.torch.errors import runtime_error
 from convgrad.torch.kernels import Tensor
 from convgrad.torch.problems import FORMATS
@@ -21,12 +21,11 @@ _CLASSES = frozenset((torch.Tensor, torch.nn.Parameter))
 def first(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return a layer's function that computes these layers in their own way, and all others by ``function``.
 
-    The first parameters of ``function`` are name, axes, input, weight and bias.
+    The parameters of ``function`` are name, axes, input, weight, bias and LayerArguments.
     """
-    parameters = {name: parameter.default for name, parameter in signature(function).parameters.items()}
 
     @wraps(function)
-    def layer(*args: Any, **words: Any) -> Tensor:
+    def layer(*args: Any) -> Tensor:
         weight, bias = args[3:5]
         if (
             weight.__class__ in _CLASSES
@@ -34,69 +33,62 @@ def first(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
             and weight.dtype in FORMATS
             and (torch._C._get_tracing_state() or 0 not in weight.shape)
         ):
-            return function(*args, **words)
+            return function(*args)
         try:
-            other = _other(layer, parameters | dict(zip(parameters, args, strict=False)) | words)
+            other = _other(layer, args)
         except ConvgradError as error:
             raise runtime_error(error) from None
-        return function(*args, **words) if other is None else other
+        return function(*args) if other is None else other
 
     return layer
 
 
-def _other(layer: Callable[..., Tensor], given: dict[str, Any]) -> Tensor | None:
+def _other(layer: Callable[..., Tensor], args: tuple[Any, ...]) -> Tensor | None:
     """Return a layer's result if it is computed in another way than by an operator, else None."""
-    name, axes, input, weight, bias, *attributes = given.values()
+    name, axes, input, weight, bias, arguments = args
     if not isinstance(weight, torch.Tensor) or not isinstance(input, torch.Tensor):
         return None
-    compute = partial(_with_operands, layer, (name, axes), attributes)
+
+    def compute(*operands: Tensor | None) -> Tensor:
+        return layer(name, axes, *operands, arguments)
+
     if expanded.is_expanded(weight) or expanded.is_expanded(bias):
         return expanded.layer(compute, name, input, weight, bias)
     if plain.has_no_channels(name, input, weight):
-        return plain.without_channels(given)
+        return plain.convolution(name, input, weight, bias, arguments)
     if weight.is_complex():
-        complex_sums.check(name, {"input": input, "weight": weight, "bias": bias}, given.get("activation"))
-        return complex_sums.layer(compute, "output_padding" in given, input, weight, bias)
+        complex_sums.check(name, {"input": input, "weight": weight, "bias": bias}, arguments.activation)
+        return complex_sums.layer(compute, arguments.output_padding is not None, input, weight, bias)
     return None
 
 
 def gradient(of: str, transposed: bool) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Return a decorator like `first` for the gradient of a layer with respect to ``of``, "input" or "weight".
 
-    The first parameters of the decorated function are axes, the two arguments input_size and weight, or input and
-    weight_size, and grad_output.
+    The parameters of the decorated function are axes, the two arguments input_size and weight, or input and
+    weight_size, then grad_output and LayerArguments.
     """
 
     def decorator(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         @wraps(function)
-        def layer(axes: int, first: Any, second: Any, grad: Tensor, *attributes: Any) -> Tensor:
+        def layer(axes: int, first: Any, second: Any, grad: Tensor, arguments: LayerArguments) -> Tensor:
             size, tensor = (first, second) if of == "input" else (second, first)
             name = f"conv{'_transpose' * transposed}{axes}d_{of}"
             try:
                 if not transposed and plain.sums_nothing(second if of == "weight" else tensor):
-                    return getattr(torch.nn.grad, name)(first, second, grad, *attributes)
+                    return getattr(torch.nn.grad, name)(first, second, grad, *arguments.of_gradient)
                 if isinstance(tensor, torch.Tensor) and isinstance(grad, torch.Tensor) and tensor.is_complex():
                     complex_sums.check(name, {"weight" if of == "input" else "input": tensor, "grad_output": grad})
-                    call = partial(_in_order, function, axes, of == "input", attributes)
+
+                    def call(size: Any, tensor: Tensor, grad: Tensor) -> Tensor:
+                        both = (size, tensor) if of == "input" else (tensor, size)
+                        return function(axes, *both, grad, arguments)
+
                     return complex_sums.gradient(call, of, transposed, axes, tuple(size), tensor, grad)
             except ConvgradError as error:
                 raise runtime_error(error) from None
-            return function(axes, first, second, grad, *attributes)
+            return function(axes, first, second, grad, arguments)
 
         return layer
 
     return decorator
-
-
-def _in_order(
-    function: Callable[..., Tensor], axes: int, size_first: bool, attributes: tuple[Any, ...],
-    size: tuple[int, ...], tensor: Tensor, grad: Tensor,
-) -> Tensor:  # fmt: skip
-    both = (size, tensor) if size_first else (tensor, size)
-    return function(axes, *both, grad, *attributes)
-
-
-def _with_operands(
-    layer: Callable[..., Tensor], head: tuple[Any, ...], attributes: list[Any], *operands: Tensor | None
-) -> Tensor:
-    return layer(*head, *operands, *attributes)

@@ -18,8 +18,8 @@ from convgrad.libraries.torch import TORCH, address_of
 from convgrad.spec.activation import activated
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
-from convgrad.spec.winograd.choice import DIRECT
 from convgrad.torch import cuda
+from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints
 from convgrad.torch.problems import (
     Kind,
@@ -34,34 +34,20 @@ from convgrad.torch.recorded import numbers
 
 Tensor = Any  # torch.Tensor, which type checkers find only if PyTorch is installed
 Lying = tuple[Any, Ints, Ints, int]  # type, shape, strides in elements, and the number of the GPU, or -1 for the CPU
+Key = tuple[tuple[Any, ...], int, tuple[str, bool]]  # a Lying per tensor, the threads, the settings that select code
 
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # PyTorch's channels-last formats by rank
+_NO_LAYER = tuple(OpAttributes((), None, None, None, (), 1, False))  # of bias gradients
 _LOW = 1 << 32  # if the memory was freed, the address is smaller: only the offset of a view
 _address = address_of(torch)
 
 
 def forward(
-    src: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    strides: Ints,
-    pads_begin: Ints | None,
-    pads_end: Ints | None,
-    dilations: Ints,
-    groups: int,
-    channels_last: bool,
-    max_error: float = DIRECT,
-    tune: bool = False,
-    activation: str | None = None,
+    src: Tensor, weights: Tensor, bias: Tensor | None, layer: OpAttributes, activation: str | None = None
 ) -> Tensor:
-    """Return dst.
-
-    If a value of ``pads_end`` is negative, no tap reads the last positions of src. Derivatives of transposed layers
-    need such values. If the pads are None, dst has the extents of src, as with padding="same".
-    """
-    layer = strides, pads_begin, pads_end, dilations, groups
+    """Return dst."""
     given = (src, weights) if bias is None else (src, weights, bias)
-    return _known(dst_problem, layer, channels_last, *_lying(given, tune), max_error, activation)(given)
+    return _known(dst_problem, tuple(layer), (), _key(given, layer.tune), activation)(given)
 
 
 def data_gradient(
@@ -69,15 +55,7 @@ def data_gradient(
     weights: Tensor,
     bias: Tensor | None,
     src: Tensor | None,
-    strides: Ints,
-    pads_begin: Ints | None,
-    pads_end: Ints | None,
-    output_padding: Ints | None,
-    dilations: Ints,
-    groups: int,
-    channels_last: bool,
-    max_error: float = DIRECT,
-    tune: bool = False,
+    layer: OpAttributes,
     activation: str | None = None,
 ) -> Tensor:
     """Return diff_src. This is also a transposed layer, with an optional bias.
@@ -85,35 +63,23 @@ def data_gradient(
     The extents are those of ``src``, whose values are not read. If ``src`` is None, the extents of ``diff_dst`` and
     ``output_padding`` determine them.
     """
-    layer = None if src is None else src.shape[2:], strides, pads_begin, pads_end, output_padding, dilations, groups
     given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
-    return _known(transposed_problem, layer, channels_last, *_lying(given, tune), max_error, activation)(given)
+    extents = None if src is None else src.shape[2:]
+    return _known(transposed_problem, tuple(layer), (extents,), _key(given, layer.tune), activation)(given)
 
 
 def weight_gradient(
-    src: Tensor,
-    diff_dst: Tensor,
-    weights: Tensor | None,
-    kernel: Ints | None,
-    strides: Ints,
-    pads_begin: Ints | None,
-    pads_end: Ints | None,
-    dilations: Ints,
-    groups: int,
-    channels_last: bool,
-    max_error: float = DIRECT,
-    tune: bool = False,
+    src: Tensor, diff_dst: Tensor, weights: Tensor | None, kernel: Ints | None, layer: OpAttributes
 ) -> Tensor:
     """Return diff_weights with the spatial extents ``kernel``, or those of ``weights``, whose values are not read."""
     kernel, given = kernel if weights is None else weights.shape[2:], (diff_dst, src)
-    layer = kernel, strides, pads_begin, pads_end, dilations, groups
-    return _known(kernel_problem, layer, channels_last, *_lying(given, tune), max_error)(given)
+    return _known(kernel_problem, tuple(layer), (kernel,), _key(given, layer.tune))(given)
 
 
 def bias_gradient(diff_dst: Tensor) -> Tensor:
     """Return diff_bias, the sum of diff_dst per channel."""
     given = (diff_dst,)
-    return _known(bias_problem, (), False, *_lying(given), DIRECT)(given)
+    return _known(bias_problem, _NO_LAYER, (), _key(given))(given)
 
 
 def gradients(
@@ -121,23 +87,16 @@ def gradients(
     src: Tensor | None,
     weights: Tensor | None,
     wanted: tuple[bool, ...],
-    extents: Ints,
-    kernel: Ints,
-    strides: Ints,
-    pads_begin: Ints | None,
-    dilations: Ints,
-    groups: int,
-    channels_last: bool,
-    max_error: float,
-    tune: bool = False,
+    sizes: tuple[Ints, Ints],
+    layer: OpAttributes,
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of a forward pass with respect to src, weights and bias; None for an unwanted gradient.
 
-    ``v`` is diff_dst. One cache entry has the prepared calls of all three gradients.
+    ``v`` is diff_dst, and ``sizes`` are the spatial extents of src and of weights. One cache entry has the prepared
+    calls of all three gradients.
     """
-    layer = extents, kernel, strides, pads_begin, dilations, groups
-    lying = _lying((v, src, weights), tune)
-    of_src, of_weights, of_bias = _known_gradients(wanted[:3], layer, channels_last, *lying, max_error)
+    key = _key((v, src, weights), layer.tune)
+    of_src, of_weights, of_bias = _known_gradients(wanted[:3], tuple(layer), sizes, key)
     return (
         None if of_src is None else of_src((v, weights)),
         None if of_weights is None else of_weights((v, src)),
@@ -201,44 +160,39 @@ def timed() -> Iterator[list[KernelCall]]:
         _timed.reset(token)
 
 
-@remembered(REMEMBERED, slice(1, 2))
+@remembered(REMEMBERED, slice(1, 3))
 def _known(
     pose: Callable[..., Problem],
     layer: tuple[Any, ...],
-    channels_last: bool,
-    given: tuple[Lying, ...],
-    threads: int,
-    selection: tuple[str, bool],
-    max_error: float,
+    sizes: tuple[Ints | None, ...],
+    key: Key,
     activation: str | None = None,
 ) -> _Call:
-    problem = pose(tuple([(dtype, shape) for dtype, shape, *_ in given]), *layer)
-    problem = engines.within(activated(problem, activation), max_error)
+    """Return the prepared call of a problem. ``layer`` is a tuple of OpAttributes's values, which is a faster key."""
+    (given, threads, selection), attributes = key, OpAttributes(*layer)
+    problem = pose(tuple([(dtype, shape) for dtype, shape, *_ in given]), attributes, *sizes)
+    problem = engines.within(activated(problem, activation), attributes.max_error)
     with measured(selection[1]):  # the call that is prepared here keeps its way to choose a plan
-        return _Call(problem, given, channels_last, threads)
+        return _Call(problem, given, attributes.channels_last, threads)
 
 
-@remembered(REMEMBERED, slice(1, 2))
+@remembered(REMEMBERED, slice(1, 3))
 def _known_gradients(
-    wanted: tuple[bool, ...],
-    layer: tuple[Any, ...],
-    channels_last: bool,
-    given: tuple[Lying, ...],
-    threads: int,
-    selection: tuple[str, bool],
-    max_error: float,
+    wanted: tuple[bool, ...], layer: tuple[Any, ...], sizes: tuple[Ints, Ints], key: Key
 ) -> tuple[_Call | None, ...]:
-    (v, src, weights), (extents, kernel, *more) = given, layer
+    ((v, src, weights), *settings), (extents, kernel) = key, sizes
     each = (
-        (src_problem, (extents, *more), channels_last, (v, weights)),
-        (weights_problem, (kernel, *more), channels_last, (v, src)),
-        (bias_problem, (), False, (v,)),
+        (src_problem, layer, (extents,), (v, weights)),
+        (weights_problem, layer, (kernel,), (v, src)),
+        (bias_problem, _NO_LAYER, (), (v,)),
     )
-    asked_for = zip(wanted, each, strict=True)
-    return tuple([_known(*call, threads, selection, max_error) if asked else None for asked, call in asked_for])
+    return tuple([
+        _known(pose, attributes, size, (given, *settings)) if asked else None
+        for asked, (pose, attributes, size, given) in zip(wanted, each, strict=True)
+    ])  # fmt: skip
 
 
-def _lying(given: tuple[Tensor | None, ...], tune: bool = False) -> tuple[tuple[Any, ...], int, tuple[str, bool]]:
+def _key(given: tuple[Tensor | None, ...], tune: bool = False) -> Key:
     """Return the cache key of tensors: a ``Lying`` of each, the threads, and the settings that select code."""
     lying = tuple([None if one is None else (one.dtype, one.shape, one.stride(), one.get_device()) for one in given])
     return lying, _threads(), selection(tune)

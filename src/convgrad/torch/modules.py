@@ -19,6 +19,7 @@ from convgrad.errors import InvalidDataTypeError, UnsupportedError
 from convgrad.formats import F64
 from convgrad.libraries.torch import formats_of
 from convgrad.torch import functional
+from convgrad.torch.arguments import LayerArguments
 from convgrad.torch.pristine import KINDS, kind_of, replaced
 
 _SHOWN = 8  # max number of classes in a warning
@@ -36,9 +37,9 @@ def _conv_forward(self: Any, input: Any, weight: Any, bias: Any) -> Any:
     if self.padding_mode != "zeros":
         pads = self._reversed_padding_repeated_twice
         input, padding = nn.functional.pad(input, pads, mode=self.padding_mode), 0
-    axes, layer = len(self.kernel_size), (self.stride, padding, padding, self.dilation, self.groups)
-    settings = self.convgrad_max_error, None, self.convgrad_tune
-    return functional.conv_layer(f"conv{axes}d", axes, input, weight, bias, *layer, *settings)
+    axes, settings = len(self.kernel_size), (self.convgrad_max_error, None, self.convgrad_tune)
+    layer = LayerArguments(self.stride, padding, padding, self.dilation, self.groups, *settings)
+    return functional.conv_layer(f"conv{axes}d", axes, input, weight, bias, layer)
 
 
 def _transposed_forward(self: Any, input: Any, output_size: list[int] | None = None) -> Any:
@@ -47,10 +48,9 @@ def _transposed_forward(self: Any, input: Any, output_size: list[int] | None = N
     output_padding = self._output_padding(
         input, output_size, self.stride, self.padding, self.kernel_size, axes, self.dilation
     )
-    layer = self.stride, self.padding, self.padding, output_padding, self.dilation, self.groups
-    settings = self.convgrad_max_error, None, self.convgrad_tune, output_size
-    name = f"conv_transpose{axes}d"
-    return functional.transpose_layer(name, axes, input, self.weight, self.bias, *layer, *settings)
+    settings = self.convgrad_max_error, None, self.convgrad_tune, output_padding, output_size
+    layer = LayerArguments(self.stride, self.padding, self.padding, self.dilation, self.groups, *settings)
+    return functional.transpose_layer(f"conv_transpose{axes}d", axes, input, self.weight, self.bias, layer)
 
 
 def _linear_forward(self: Any, input: Any) -> Any:
@@ -77,18 +77,6 @@ def reproducible(
     other modules, and whether their bits may vary. `original` undoes the change. If you add modules later, call
     `reproducible` again.
 
-    ``linear=True`` makes convgrad also compute each ``Linear``, as a convolution with one tap. The bits of PyTorch's
-    ``Linear`` may depend on the number of threads. PyTorch still computes the projections in ``MultiheadAttention``.
-
-    ``max_error`` allows Winograd in the forward pass and all gradients of each convolution. ``max_error`` takes
-    precedence over ``convgrad.max_error``. If you call `reproducible` again without ``max_error``, convolutions keep
-    their values. A convolution without a value uses the ``convgrad.max_error`` that is active in its forward pass, also
-    for its gradients.
-
-    ``tune=True`` makes convgrad choose the plans of each convolution by measurement, as ``convgrad.tune`` does, in the
-    first forward and backward pass with tensors of a shape. Bits do not change. ``tune=False`` undoes this. If you call
-    `reproducible` again without ``tune``, convolutions keep their values.
-
     A warning names each layer that PyTorch still computes, with the reason. Possible reasons are: the class overrides
     PyTorch's forward, a method of PyTorch's class was replaced, the layer is lazy and was never called, its parameters
     are f64 or complex128, or TorchScript compiled it. A forward may also call a function such as
@@ -97,8 +85,25 @@ def reproducible(
     batch norm, losses and optimizers. If `reproducible` finds no layer, a warning lists the classes of the
     model's modules.
 
-    Raises InvalidDataTypeError if the model is not a ``torch.nn.Module``, and InvalidAttributeError if ``max_error`` is
-    not a number of at least 1, or ``tune`` is not a bool.
+    Args:
+        model: Any ``torch.nn.Module``.
+
+    Keyword Args:
+        linear: Whether convgrad also computes each ``Linear``, as a convolution with one tap, because the bits of
+            PyTorch's ``Linear`` may depend on the number of threads. PyTorch still computes the projections in
+            ``MultiheadAttention``. Default: False.
+        max_error: The largest error bound allowed, as a multiple of the direct sum's bound, as in
+            ``convgrad.max_error``, over which it takes precedence. Values above 1 allow Winograd in the forward pass
+            and all gradients of each convolution. None keeps the values of an earlier call. A convolution without a
+            value uses the ``convgrad.max_error`` that is active in its forward pass, also for its gradients. Default:
+            None.
+        tune: Whether convgrad chooses the plans of each convolution by measurement, as ``convgrad.tune`` does, in the
+            first forward and backward pass with tensors of a shape. Bits do not change. None keeps the values of an
+            earlier call. Default: None.
+
+    Raises:
+        InvalidDataTypeError: The model is not a ``torch.nn.Module``.
+        InvalidAttributeError: ``max_error`` is not a number of at least 1, or ``tune`` is not a bool.
 
     >>> model = reproducible(torch.nn.Sequential(torch.nn.Conv1d(1, 1, 2, bias=False), torch.nn.ReLU()))
     >>> model[0]
@@ -147,6 +152,9 @@ def _found(model: Any, linear: bool) -> str:
 
 def original(model: Model) -> Model:
     """Undo `reproducible`: PyTorch computes the layers again. Change the model in place and return it.
+
+    Args:
+        model: Any ``torch.nn.Module``.
 
     >>> original(reproducible(torch.nn.Conv1d(1, 1, 2)))
     Conv1d(1, 1, kernel_size=(2,), stride=(1,))

@@ -11,7 +11,8 @@ from torch.autograd import forward_ad
 
 from convgrad.spec.activation import is_relu
 from convgrad.torch import kernels, recorded, traced
-from convgrad.torch.extents import Ints, less, pads_of, unread
+from convgrad.torch.attributes import OpAttributes, flat, gathered
+from convgrad.torch.extents import less, pads_of, unread
 from convgrad.torch.kernels import Tensor
 from convgrad.torch.recorded import sizes_are_recorded
 from convgrad.torch.strides import laid, strides_of
@@ -29,6 +30,14 @@ class _Rule(torch.autograd.Function):  # type: ignore[misc]
     schema: ClassVar[str]
     tensors: ClassVar[int]  # the number of leading arguments that have derivatives
     like: ClassVar[int] = 0  # 1 if the next argument is a tensor of which only the shape is read
+    heads: ClassVar[int]  # the number of arguments of the schema before those of the OpAttributes
+    arguments: ClassVar[int]  # the number of all arguments of the schema
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        names = [argument.split()[1] for argument in cls.schema.split(", ")]
+        cls.arguments = len(names)
+        cls.heads = names.index("strides") if "strides" in names else len(names)
 
     @classmethod
     def forward(cls, ctx: Any, *args: Any) -> Tensor:
@@ -71,20 +80,18 @@ class Forward(_Rule):
     @staticmethod
     def backward(ctx: Any, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
-        made: list[Tensor | None] = [None] * 11
+        made: list[Tensor | None] = [None] * Forward.arguments
         if v is not None:
             (src, weights), (extents, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
-            strides, begin, end, dilations, *layer = ctx.attributes
+            (layer,) = ctx.attributes
             if not torch.is_grad_enabled() and _straight(v, src, weights):
-                given = extents[2:], kernel[2:], strides, begin, dilations, *layer
-                made[:3] = kernels.gradients(v, src, weights, wanted, *given)
+                made[:3] = kernels.gradients(v, src, weights, wanted, (extents[2:], kernel[2:]), layer)
                 return laid(made, ctx.strides)
-            pads = strides, begin, end
             if wanted[0]:
-                like, more = _extents_of(src, extents, v.shape, kernel, *pads, dilations)
-                made[0] = call("data_gradient", v, weights, None, like, *pads, more, dilations, *layer)
+                of_extents = _of_extents(src, extents, v.shape, kernel, layer)
+                made[0] = call("data_gradient", v, weights, None, *of_extents)
             if wanted[1]:
-                made[1] = call("weight_gradient", src, v, *_kernel_of(weights, kernel), *pads, dilations, *layer)
+                made[1] = call("weight_gradient", src, v, *_kernel_of(weights, kernel), layer)
             if wanted[2]:
                 made[2] = call("bias_gradient", v)
         return laid(made, ctx.strides)
@@ -99,18 +106,17 @@ class DataGradient(_Rule):
     @staticmethod
     def backward(ctx: Any, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
-        made: list[Tensor | None] = [None] * 13
+        made: list[Tensor | None] = [None] * DataGradient.arguments
         if v is not None:
             (diff_dst, weights), (_, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
-            strides, begin, end, more, dilations, *layer = ctx.attributes
-            if more is not None:
-                begin, end = pads_of((begin, end), kernel[2:], dilations)
-                end = less(end, more)
-            pads = strides, begin, end, dilations
+            (layer,) = ctx.attributes
+            if layer.output_padding is not None:
+                begin, end = pads_of(layer.pads, kernel[2:], layer.dilations)
+                layer = layer.padded((begin, less(end, layer.output_padding)))
             if wanted[0]:
-                made[0] = call("forward", v, weights, None, *pads, *layer)
+                made[0] = call("forward", v, weights, None, layer)
             if wanted[1]:
-                made[1] = call("weight_gradient", v, diff_dst, *_kernel_of(weights, kernel), *pads, *layer)
+                made[1] = call("weight_gradient", v, diff_dst, *_kernel_of(weights, kernel), layer)
             if wanted[2]:
                 made[2] = call("bias_gradient", v)
         return laid(made, ctx.strides)
@@ -125,27 +131,25 @@ class WeightGradient(_Rule):
     @staticmethod
     def backward(ctx: Any, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
-        made: list[Tensor | None] = [None] * 12
+        made: list[Tensor | None] = [None] * WeightGradient.arguments
         if v is not None:
             (src, diff_dst), (large, small), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
-            _, strides, begin, end, dilations, *layer = ctx.attributes
-            pads = strides, begin, end
+            _, layer = ctx.attributes
             if wanted[0]:
-                like, more = _extents_of(src, large, small, v.shape, *pads, dilations)
-                made[0] = call("data_gradient", diff_dst, v, None, like, *pads, more, dilations, *layer)
+                made[0] = call("data_gradient", diff_dst, v, None, *_of_extents(src, large, small, v.shape, layer))
             if wanted[1]:
-                made[1] = call("forward", src, v, None, *pads, dilations, *layer)
+                made[1] = call("forward", src, v, None, layer)
         return laid(made, ctx.strides)
 
 
-def _extents_of(
-    src: Tensor | None, large: Sequence[int], small: Sequence[int], kernel: Sequence[int],
-    strides: Ints, begin: Ints | None, end: Ints | None, dilations: Ints,
-) -> tuple[Tensor | None, Ints | None]:  # fmt: skip
-    """Return the two arguments of ``data_gradient`` from which it takes its extents: ``src`` and ``output_padding``."""
+def _of_extents(
+    src: Tensor | None, large: Sequence[int], small: Sequence[int], kernel: Sequence[int], layer: OpAttributes
+) -> tuple[Tensor | None, OpAttributes]:
+    """Return the two arguments of ``data_gradient`` from which it takes its extents: ``src``, or the padding."""
     if src is not None and sizes_are_recorded():
-        return src, None
-    return None, unread(large[2:], small[2:], kernel[2:], strides, (begin, end), dilations)
+        return src, layer
+    more = unread(large[2:], small[2:], kernel[2:], layer.strides, layer.pads, layer.dilations)
+    return None, layer.padded(layer.pads, more)
 
 
 def _kernel_of(weights: Tensor | None, shape: Sequence[int]) -> tuple[Tensor | None, Sequence[int] | None]:
@@ -220,19 +224,22 @@ def _differentiated(given: Sequence[Tensor | None]) -> bool:
 
 
 def call(name: str, *args: Any) -> Tensor:
-    """Call an operator: its kernel directly if possible, else through PyTorch's dispatcher, which is slower."""
+    """Call an operator: its kernel directly if possible, else through PyTorch's dispatcher, which is slower.
+
+    ``args`` are the first arguments of the operator's schema, and OpAttributes in place of the others.
+    """
     if torch.compiler.is_compiling():
-        return _OPS[name](*args) if forward_ad._current_level < 0 else _uncompiled(call, name, *args)
+        return _OPS[name](*flat(name, args)) if forward_ad._current_level < 0 else _uncompiled(call, name, *args)
     rule = _RULES[name]
     given = args[: rule.tensors]
     if _straight(*given):
         return _APPLIED[name](*args) if _differentiated(given) else getattr(kernels, name)(*args)
     dual = forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled()
     if dual or torch._C._are_functorch_transforms_active():  # the dispatcher has no rule for them
-        return _uncompiled(_TRANSFORMED[name].apply, *args)
+        return _uncompiled(_TRANSFORMED[name].apply, *flat(name, args))
     if torch.jit.is_tracing():
-        return recorded.call(getattr(torch.ops.convgrad, name), rule.tensors + rule.like, args)
-    return _OPS[name](*args)
+        return recorded.call(getattr(torch.ops.convgrad, name), rule.tensors + rule.like, flat(name, args))
+    return _OPS[name](*flat(name, args))
 
 
 def call_activated(activation: str | None, name: str, *args: Any) -> Tensor:
@@ -262,27 +269,26 @@ def _uncompiled(function: Any, *args: Any) -> Any:
 # -- registration --------------------------------------------------------------------------------------------------
 
 
-def _settled(args: Sequence[Any]) -> tuple[Any, ...]:
-    """Return arguments as kernels need them: the dispatcher's lists become tuples."""
-    return tuple([tuple(value) if isinstance(value, list) else value for value in args])
+def _settled(rule: type[_Rule], args: Sequence[Any]) -> tuple[Any, ...]:
+    """Return a schema's arguments as Python code needs them: lists become tuples, the last arguments OpAttributes."""
+    return gathered(rule.name, rule.heads, tuple([tuple(one) if isinstance(one, list) else one for one in args]))
 
 
-def _kernel(rule: type[_Rule]) -> Any:
-    """Return the operator's kernel as a function that the dispatcher can call."""
-    kernel = getattr(kernels, rule.name)
-    return lambda *args: kernel(*_settled(args))
+def _of_schema(rule: type[_Rule], function: Callable[..., Tensor]) -> Any:
+    """Return a function that takes the arguments of the operator's schema, as PyTorch passes them."""
+    return lambda *args: function(*_settled(rule, args))
 
 
 def _keeper(rule: type[_Rule]) -> Any:
     """Return the operator's ``keep`` as a function that PyTorch can call."""
-    return lambda ctx, inputs, output: rule.keep(ctx, _settled(inputs), output, sizes_are_recorded())
+    return lambda ctx, inputs, output: rule.keep(ctx, _settled(rule, inputs), output, sizes_are_recorded())
 
 
 def _each(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
     """Call the operator on each element of a vmap in turn, so that the bits are the same as in separate calls."""
 
     def one(element: Callable[[Tensor, int], Tensor]) -> Tensor:
-        pairs = zip(_settled(args), in_dims, strict=True)
+        pairs = zip(args, in_dims, strict=True)
         return operator(*[element(a, dim) if isinstance(dim, int) else a for a, dim in pairs])
 
     if not info.batch_size:  # the sum of no elements has an element's shape, and depends on the tensor
@@ -292,10 +298,11 @@ def _each(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tup
 
 def _transformed(rule: type[_Rule]) -> type[_Rule]:
     """Return the operator as a class that torch.func can transform."""
+    of_schema = _of_schema(rule, partial(call, rule.name))
     rules: dict[str, Any] = {
-        "forward": partial(call, rule.name),
+        "forward": of_schema,
         "setup_context": _keeper(rule),
-        "vmap": partial(_each, partial(call, rule.name)),
+        "vmap": partial(_each, of_schema),
     }
     return type(rule.__name__, (rule,), {name: staticmethod(rule) for name, rule in rules.items()})
 
@@ -305,9 +312,10 @@ def _register(rule: type[_Rule]) -> Any:
     name = f"convgrad::{rule.name}"
     _library.define(f"{rule.name}({rule.schema}) -> Tensor", tags=_TAGS)
     for backend in _BACKENDS:
-        _library.impl(rule.name, _kernel(rule), backend)
-    recorded.register_sized(_library, rule.name, rule.schema, partial(call, rule.name), rule.tensors + rule.like)
-    torch.library.register_fake(name, getattr(traced, rule.name), lib=_library)
+        _library.impl(rule.name, _of_schema(rule, getattr(kernels, rule.name)), backend)
+    of_schema = _of_schema(rule, partial(call, rule.name))
+    recorded.register_sized(_library, rule.name, rule.schema, of_schema, rule.tensors + rule.like)
+    torch.library.register_fake(name, _of_schema(rule, getattr(traced, rule.name)), lib=_library)
     torch.library.register_autograd(name, rule.backward, setup_context=_keeper(rule), lib=_library)
     operator = getattr(torch.ops.convgrad, rule.name).default
     torch.library.register_vmap(name, partial(_each, operator), lib=_library)

@@ -22,8 +22,9 @@ def handed_over(function: Callable[..., Any], tensors: tuple[Any, ...], *args: A
 
 
 def overridable(public: Mapping[str, Any], name: str, *tensors: int) -> Callable[[Any], Any]:
-    """Decorate a helper of public functions, which gets the number of axes and then the public function's arguments.
+    """Decorate a helper of public functions of gradients.
 
+    The helper gets the number of axes, the public function's first three arguments, and its others as LayerArguments.
     ``public`` has the functions by name, ``name`` is a format with the number of axes, and ``tensors`` are the
     positions of the tensors among the public function's arguments.
     """
@@ -33,7 +34,8 @@ def overridable(public: Mapping[str, Any], name: str, *tensors: int) -> Callable
         def call(axes: int, *args: Any) -> Any:
             given = tuple([args[at] for at in tensors])
             if has_torch_function(given) and not compiling():
-                return handed_over(public[name.format(axes)], given, *args)
+                *first, layer = args
+                return handed_over(public[name.format(axes)], given, *first, *layer.of_gradient)
             return helper(axes, *args)
 
         return call

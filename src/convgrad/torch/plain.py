@@ -12,9 +12,8 @@ import torch
 from torch import nn
 
 from convgrad.errors import UnsupportedError
-
-Tensor = Any
-PerAxis = int | Sequence[int]
+from convgrad.torch.arguments import LayerArguments
+from convgrad.torch.kernels import Tensor
 
 
 def wanted() -> bool:
@@ -50,39 +49,27 @@ def sums_nothing(weight: Any) -> bool:
     return bool(size[0]) and not size[1]
 
 
-def without_channels(given: dict[str, Any]) -> Tensor:
-    """Return the empty result of a convolution without input channels, for the arguments of the function."""
-    words = ("name", "input", "weight", "bias", "stride", "begin", "end", "dilation", "groups")
-    return convolution(*[given[word] for word in words])
-
-
-def convolution(
-    name: str, input: Tensor, weight: Tensor, bias: Tensor | None, stride: PerAxis, begin: PerAxis | str,
-    end: PerAxis | str, dilation: PerAxis, groups: int,
-) -> Tensor:  # fmt: skip
+def convolution(name: str, input: Tensor, weight: Tensor, bias: Tensor | None, layer: LayerArguments) -> Tensor:
     """Return the result of ``torch.nn.functional.conv1d``, ``2d`` or ``3d``.
 
     If the pads at the begin and at the end differ, the input is padded before that call.
     """
-    function = _function("conv", name, weight)
+    function, (stride, begin, end, dilation, groups, *_) = _function("conv", name, weight), layer
     if begin != end:
         pads = [pad for both in zip(_each(begin, weight), _each(end, weight), strict=True) for pad in reversed(both)]
         input, begin = nn.functional.pad(input, pads[::-1]), 0
     return function(input, weight, bias, stride, begin, dilation, groups)
 
 
-def transposed(
-    name: str, input: Tensor, weight: Tensor, bias: Tensor | None, stride: PerAxis, begin: PerAxis, end: PerAxis,
-    output_padding: PerAxis, dilation: PerAxis, groups: int,
-) -> Tensor:  # fmt: skip
+def transposed(name: str, input: Tensor, weight: Tensor, bias: Tensor | None, layer: LayerArguments) -> Tensor:
     """Return the result of ``torch.nn.functional.conv_transpose1d``, ``2d`` or ``3d``.
 
     If the pads at the begin and at the end differ, the result is computed without pads and then cropped.
     """
-    function = _function("conv_transpose", name, weight)
+    function, (stride, begin, end, dilation, groups, *_) = _function("conv_transpose", name, weight), layer
     if begin == end:
-        return function(input, weight, bias, stride, begin, output_padding, groups, dilation)
-    whole = function(input, weight, bias, stride, 0, output_padding, groups, dilation)
+        return function(input, weight, bias, stride, begin, layer.output_padding, groups, dilation)
+    whole = function(input, weight, bias, stride, 0, layer.output_padding, groups, dilation)
     both = zip(_each(begin, weight), _each(end, weight), strict=True)
     return whole[(..., *[slice(first, -last or None) for first, last in both])]
 

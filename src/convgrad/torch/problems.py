@@ -15,6 +15,7 @@ from convgrad.libraries.torch import formats_of
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
+from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, check_output_padding, check_unread, pads_of, rests_of, transposed_extents
 
 Kind = tuple[Any, Ints]  # a tensor's type and shape
@@ -25,90 +26,62 @@ _WEIGHTS = {False: "OIX", True: "IOX"}  # layouts by Operator.transposed; both d
 
 
 @remembered(REMEMBERED, slice(1, None))
-def dst_problem(
-    given: tuple[Kind, ...],
-    strides: Ints,
-    pads_begin: Ints | None,
-    pads_end: Ints | None,
-    dilations: Ints,
-    groups: int,
-) -> Problem:
+def dst_problem(given: tuple[Kind, ...], layer: OpAttributes) -> Problem:
     """Return the problem of ``forward`` for tensors of these types and shapes, or raise the errors of Convolution."""
-    pads_begin, pads_end = pads_of((pads_begin, pads_end), given[1][1][2:], dilations)
-    if not pads_end or min(pads_end) >= 0:
-        return _problem("Convolution", given, strides, pads_begin, pads_end, dilations, groups)
-    ends, more = _behind([-end for end in pads_end])
-    return _problem("ConvTransposeBackwardData", given, strides, pads_begin, ends, dilations, groups, more)
+    begin, end = pads_of(layer.pads, given[1][1][2:], layer.dilations)
+    if not end or min(end) >= 0:
+        return _problem("Convolution", given, layer, (begin, end))
+    ends, more = _behind([-pad for pad in end])
+    return _problem("ConvTransposeBackwardData", given, layer, (begin, ends), more)
 
 
 @remembered(REMEMBERED, slice(1, None))
-def transposed_problem(
-    given: tuple[Kind, ...],
-    extents: Ints | None,
-    strides: Ints,
-    pads_begin: Ints | None,
-    pads_end: Ints | None,
-    output_padding: Ints | None,
-    dilations: Ints,
-    groups: int,
-) -> Problem:
+def transposed_problem(given: tuple[Kind, ...], layer: OpAttributes, extents: Ints | None) -> Problem:
     """Return the problem of ``data_gradient``, or raise the errors of ConvTranspose."""
     small, kernel = given[0][1][2:], given[1][1][2:]
-    pads = pads_of((pads_begin, pads_end), kernel, dilations)
+    pads = pads_of(layer.pads, kernel, layer.dilations)
     if extents is None:
-        more = output_padding or (0,) * len(kernel)
-        check_output_padding(len(kernel), strides, pads[1], more, dilations)
-        extents = transposed_extents(small, kernel, strides, pads, more, dilations)
+        more = layer.output_padding or (0,) * len(kernel)
+        check_output_padding(len(kernel), layer.strides, pads[1], more, layer.dilations)
+        extents = transposed_extents(small, kernel, layer.strides, pads, more, layer.dilations)
     else:
-        check_unread("ConvTranspose", extents, small, kernel, strides, pads, dilations)
-    return src_problem(given, extents, strides, pads_begin, dilations, groups)
+        check_unread("ConvTranspose", (extents, small, kernel), layer.strides, pads, layer.dilations)
+    return src_problem(given, layer, extents)
 
 
 @remembered(REMEMBERED, slice(1, None))
-def src_problem(
-    given: tuple[Kind, ...], extents: Ints, strides: Ints, pads_begin: Ints | None, dilations: Ints, groups: int
-) -> Problem:
+def src_problem(given: tuple[Kind, ...], layer: OpAttributes, extents: Ints) -> Problem:
     """Return the problem of a data gradient with these extents, or raise the errors of ConvTranspose."""
     (_, small), (_, weights) = given[:2]
-    pads_begin, _ = pads_of((pads_begin, pads_begin), weights[2:], dilations)
-    ends, more = _behind(rests_of(extents, small[2:], weights[2:], strides, pads_begin, dilations))
-    return _problem("ConvTranspose", given, strides, pads_begin, ends, dilations, groups, more)
+    begin, _ = pads_of((layer.pads_begin, layer.pads_begin), weights[2:], layer.dilations)
+    ends, more = _behind(rests_of(extents, small[2:], weights[2:], layer.strides, begin, layer.dilations))
+    return _problem("ConvTranspose", given, layer, (begin, ends), more)
 
 
 @remembered(REMEMBERED, slice(1, None))
-def kernel_problem(
-    given: tuple[Kind, ...],
-    kernel: Ints,
-    strides: Ints,
-    pads_begin: Ints | None,
-    pads_end: Ints | None,
-    dilations: Ints,
-    groups: int,
-) -> Problem:
+def kernel_problem(given: tuple[Kind, ...], layer: OpAttributes, kernel: Ints) -> Problem:
     """Return the problem of ``weight_gradient``, or raise the errors of ConvTransposeBackwardWeights."""
     (_, small), (_, large) = given
-    pads = pads_of((pads_begin, pads_end), kernel, dilations)
-    problem = weights_problem(given, kernel, strides, pads_begin, dilations, groups)
-    check_unread("ConvTransposeBackwardWeights", large[2:], small[2:], kernel, strides, pads, dilations)
+    pads = pads_of(layer.pads, kernel, layer.dilations)
+    problem = weights_problem(given, layer, kernel)
+    extents = large[2:], small[2:], kernel
+    check_unread("ConvTransposeBackwardWeights", extents, layer.strides, pads, layer.dilations)
     return problem
 
 
 @remembered(REMEMBERED, slice(1, None))
-def weights_problem(
-    given: tuple[Kind, ...], kernel: Ints, strides: Ints, pads_begin: Ints | None, dilations: Ints, groups: int
-) -> Problem:
+def weights_problem(given: tuple[Kind, ...], layer: OpAttributes, kernel: Ints) -> Problem:
     """Return the problem of a weight gradient with this kernel, or raise the errors of ConvTransposeBackwardWeights."""
     (_, small), (_, large) = given
-    pads_begin, _ = pads_of((pads_begin, pads_begin), kernel, dilations)
-    ends, more = _behind(rests_of(large[2:], small[2:], kernel, strides, pads_begin, dilations))
-    shape = (*small[1:2], *(channels // groups for channels in large[1:2]), *kernel)
-    name = "ConvTransposeBackwardWeights"
-    return _problem(name, given, strides, pads_begin, ends, dilations, groups, more, (shape,))
+    begin, _ = pads_of((layer.pads_begin, layer.pads_begin), kernel, layer.dilations)
+    ends, more = _behind(rests_of(large[2:], small[2:], kernel, layer.strides, begin, layer.dilations))
+    shape = (*small[1:2], *(channels // layer.groups for channels in large[1:2]), *kernel)
+    return _problem("ConvTransposeBackwardWeights", given, layer, (begin, ends), more, (shape,))
 
 
 @lru_cache(maxsize=REMEMBERED)
-def bias_problem(given: tuple[Kind, ...]) -> Problem:
-    """Return the problem of ``bias_gradient``, or raise the errors of BiasAddBackward."""
+def bias_problem(given: tuple[Kind, ...], _: OpAttributes) -> Problem:
+    """Return the problem of ``bias_gradient``, which has no attributes, or raise the errors of BiasAddBackward."""
     op = find("BiasAddBackward")
     return problem_of_row(op, (given[0][1],), _LAYOUTS, common("BiasAddBackward", given))[1]
 
@@ -121,21 +94,18 @@ def _behind(rests: Sequence[int]) -> tuple[Ints, dict[str, Any]]:
 def _problem(
     name: str,
     given: tuple[Kind, ...],
-    strides: Ints,
-    pads_begin: Ints,
-    pads_end: Ints,
-    dilations: Ints,
-    groups: int,
+    layer: OpAttributes,
+    pads: tuple[Ints, Ints],
     more: dict[str, Any] | None = None,
     shape_operands: tuple[Ints, ...] = (),
 ) -> Problem:
     op = find(name)
     attributes = {
-        "strides": list(strides),
-        "pads_begin": list(pads_begin),
-        "pads_end": list(pads_end),
-        "dilations": list(dilations),
-        "groups": groups,
+        "strides": list(layer.strides),
+        "pads_begin": list(pads[0]),
+        "pads_end": list(pads[1]),
+        "dilations": list(layer.dilations),
+        "groups": layer.groups,
         "weights_format": _WEIGHTS[op.transposed],
     }
     shapes = (*(tuple(shape) for _, shape in given), *shape_operands)

@@ -25,17 +25,18 @@ class Report:
 
     Each group is a dict; its keys are the qualified names of modules.
 
-    - ``reproducible``: the classes of the layers that convgrad computes.
-    - ``left_out``: the reasons why PyTorch still computes a convolution.
-    - ``varying``: modules of PyTorch whose class had different bits in a measurement, forward or backward. A value is
-      the class and a set of "threads", "instruction set" and "memory format".
-    - ``steady``: the classes of modules whose class had the same bits in all measurements.
-    - ``unknown``: the classes of modules without children whose class was not measured. The measurements are of CPUs,
-      so all modules of PyTorch are in this group if a parameter is on a GPU.
+    ``print(report)`` shows at most 25 lines, and up to 7 for a step. ``details()`` returns a text with all names.
 
-    ``steps`` has the times of training steps if you passed inputs to `report`, and ``operators`` has the `Audit` of the
-    step that you passed. ``print(report)`` shows at most 25 lines, and up to 7 for a step. ``details()`` returns a text
-    with all names.
+    Args:
+        reproducible: The classes of the layers that convgrad computes. Default: {}.
+        left_out: The reasons why PyTorch still computes a convolution. Default: {}.
+        varying: Modules of PyTorch whose class had different bits in a measurement, forward or backward. A value is the
+            class and a set of "threads", "instruction set" and "memory format". Default: {}.
+        steady: The classes of modules whose class had the same bits in all measurements. Default: {}.
+        unknown: The classes of modules without children whose class was not measured. The measurements are of CPUs, so
+            all modules of PyTorch are in this group if a parameter is on a GPU. Default: {}.
+        steps: The times of training steps if you passed inputs to `report`. Default: None.
+        operators: The `Audit` of the step if you passed a step to `report`. Default: None.
     """
 
     reproducible: Mapping[str, str] = field(default_factory=dict)
@@ -104,10 +105,12 @@ def report(model: Any, *inputs: Any, step: Callable[[], Any] | None = None) -> R
 
     Args:
         model: Any ``torch.nn.Module``.
-        inputs: Tensors, or tuples, lists and dicts of tensors.
+        *inputs: Tensors, or tuples, lists and dicts of tensors.
+
+    Keyword Args:
         step: A function without arguments that runs a training step: the forward pass, the loss, the backward pass and
             the optimizer. The report runs it once, changes included, and lists its operators that may vary, each with
-            its place and with what to do about it.
+            its place and with what to do about it. Default: None.
 
     Raises:
         InvalidDataTypeError: The model is not a ``torch.nn.Module``. If you pass inputs: the model has a lazy module

@@ -28,7 +28,13 @@ _GRADIENTS = {"weights": "weight gradients", "bias": "bias gradients"}  # by Pro
 
 @dataclass(frozen=True)
 class Step:
-    """A training step: its time in seconds, and the kernel calls of its forward pass and of its backward pass."""
+    """A training step.
+
+    Args:
+        seconds: The time of the step in seconds.
+        forward: The kernel calls of the forward pass.
+        backward: The kernel calls of the backward pass.
+    """
 
     seconds: float
     forward: tuple[KernelCall, ...]
@@ -47,9 +53,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Steps:
-    """Training steps of a model: ``as_is`` is the unchanged step, and ``others`` has the step after each change.
+    """Training steps of a model, unchanged and after each change.
 
-    ``others`` maps the name of a change to its fastest step, or to the text of the error that the model raised.
+    Args:
+        as_is: The unchanged step.
+        others: The fastest step after each change, by the name of the change, or the text of the error that the model
+            raised.
     """
 
     as_is: Step

@@ -11,66 +11,40 @@ from typing import Any
 import torch
 
 from convgrad.spec.geometry import effective_kernel, forward_extent
-from convgrad.spec.winograd.choice import DIRECT
 from convgrad.torch import kernels, problems
+from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, pads_of, transposed_extents
 from convgrad.torch.kernels import LAST, Tensor, kinds
 
 
-def forward(
-    src: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    strides: Ints,
-    pads_begin: Ints | None,
-    pads_end: Ints | None,
-    dilations: Ints,
-    groups: int,
-    channels_last: bool,
-    max_error: float = DIRECT,
-    tune: bool = False,
-) -> Tensor:
+def forward(src: Tensor, weights: Tensor, bias: Tensor | None, layer: OpAttributes) -> Tensor:
     """Return an empty tensor like the result of ``kernels.forward``."""
     given = (src, weights) if bias is None else (src, weights, bias)
-    if _known(given, strides, pads_begin, pads_end, dilations, groups):
-        layer = _tuples(strides, pads_begin, pads_end, dilations)
-        problem = problems.dst_problem(_settled(given), *layer, groups)
-        return _empty(given, problem.output_shape, channels_last)
+    if _known(given, layer):
+        problem = problems.dst_problem(_settled(given), layer)
+        return _empty(given, problem.output_shape, layer.channels_last)
     _agree(
         "Convolution",
         given,
-        weights.shape[1] * groups == src.shape[1],
+        weights.shape[1] * layer.groups == src.shape[1],
         "src channels must be weights channels x groups",
     )
-    kernel = [effective_kernel(taps, d) for taps, d in zip(weights.shape[2:], dilations, strict=True)]
-    both = pads_of((pads_begin, pads_end), weights.shape[2:], dilations)
+    kernel = [effective_kernel(taps, d) for taps, d in zip(weights.shape[2:], layer.dilations, strict=True)]
+    both = pads_of(layer.pads, weights.shape[2:], layer.dilations)
     pads = [begin + end for begin, end in zip(*both, strict=True)]
-    extents = map(forward_extent, src.shape[2:], kernel, strides, pads)
-    return _empty(given, (src.shape[0], weights.shape[0], *extents), channels_last)
+    extents = map(forward_extent, src.shape[2:], kernel, layer.strides, pads)
+    return _empty(given, (src.shape[0], weights.shape[0], *extents), layer.channels_last)
 
 
 def data_gradient(
-    diff_dst: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    src: Tensor | None,
-    strides: Ints,
-    pads_begin: Ints | None,
-    pads_end: Ints | None,
-    output_padding: Ints | None,
-    dilations: Ints,
-    groups: int,
-    channels_last: bool,
-    max_error: float = DIRECT,
-    tune: bool = False,
+    diff_dst: Tensor, weights: Tensor, bias: Tensor | None, src: Tensor | None, layer: OpAttributes
 ) -> Tensor:
     """Return an empty tensor like the result of ``kernels.data_gradient``."""
     given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
-    extents = None if src is None else src.shape[2:]
-    if _known(given, extents, strides, pads_begin, pads_end, output_padding, dilations, groups):
-        layer = _tuples(extents, strides, pads_begin, pads_end, output_padding, dilations)
-        problem = problems.transposed_problem(_settled(given), *layer, groups)
-        return _empty(given, problem.output_shape, channels_last)
+    extents = None if src is None else tuple(src.shape[2:])
+    if _known(given, layer, extents):
+        problem = problems.transposed_problem(_settled(given), layer, extents)
+        return _empty(given, problem.output_shape, layer.channels_last)
     _agree(
         "ConvTranspose",
         given,
@@ -79,34 +53,22 @@ def data_gradient(
     )
     if extents is None:
         small, kernel = diff_dst.shape[2:], weights.shape[2:]
-        pads = pads_of((pads_begin, pads_end), kernel, dilations)
-        extents = transposed_extents(small, kernel, strides, pads, output_padding or (0,) * len(kernel), dilations)
-    return _empty(given, (diff_dst.shape[0], weights.shape[1] * groups, *extents), channels_last)
+        pads, more = pads_of(layer.pads, kernel, layer.dilations), layer.output_padding or (0,) * len(kernel)
+        extents = transposed_extents(small, kernel, layer.strides, pads, more, layer.dilations)
+    return _empty(given, (diff_dst.shape[0], weights.shape[1] * layer.groups, *extents), layer.channels_last)
 
 
 def weight_gradient(
-    src: Tensor,
-    diff_dst: Tensor,
-    weights: Tensor | None,
-    kernel: Ints | None,
-    strides: Ints,
-    pads_begin: Ints | None,
-    pads_end: Ints | None,
-    dilations: Ints,
-    groups: int,
-    channels_last: bool,
-    max_error: float = DIRECT,
-    tune: bool = False,
+    src: Tensor, diff_dst: Tensor, weights: Tensor | None, kernel: Ints | None, layer: OpAttributes
 ) -> Tensor:
     """Return an empty tensor like the result of ``kernels.weight_gradient``."""
     given = (diff_dst, src)
-    extents: Any = kernel if weights is None else weights.shape[2:]
-    if _known(given, extents, strides, pads_begin, pads_end, dilations, groups):
-        layer = _tuples(extents, strides, pads_begin, pads_end, dilations)
-        problem = problems.kernel_problem(_settled(given), *layer, groups)
-        return _empty(given, problem.output_shape, channels_last)
+    extents: Any = kernel if weights is None else tuple(weights.shape[2:])
+    if _known(given, layer, extents):
+        problem = problems.kernel_problem(_settled(given), layer, extents)
+        return _empty(given, problem.output_shape, layer.channels_last)
     _agree("ConvTransposeBackwardWeights", given, src.shape[0] == diff_dst.shape[0], "batches must agree")
-    return _empty(given, (diff_dst.shape[1], src.shape[1] // groups, *extents), channels_last)
+    return _empty(given, (diff_dst.shape[1], src.shape[1] // layer.groups, *extents), layer.channels_last)
 
 
 def bias_gradient(diff_dst: Tensor) -> Tensor:
@@ -115,16 +77,12 @@ def bias_gradient(diff_dst: Tensor) -> Tensor:
     return _empty((diff_dst,), (diff_dst.shape[1],), False)
 
 
-def _known(given: tuple[Tensor, ...], *numbers: Any) -> bool:
+def _known(given: tuple[Tensor, ...], layer: OpAttributes, extents: Ints | None = None) -> bool:
     """Return whether all sizes and attributes are integers. The operator's rules cannot check symbols."""
-    sizes = [number for one in numbers for number in (one if isinstance(one, Sequence) else (one,))]
+    lists = (layer.strides, *layer.pads, layer.output_padding, layer.dilations, extents)
+    sizes = [layer.groups, *[size for one in lists for size in one or ()]]
     sizes += [extent for tensor in given for extent in tensor.shape]
     return all(type(size) is int for size in sizes)
-
-
-def _tuples(*lists: Sequence[int] | None) -> tuple[Any, ...]:
-    """Return lists as tuples, which can be keys of a cache."""
-    return tuple([None if one is None else tuple(one) for one in lists])
 
 
 def _settled(given: tuple[Tensor, ...]) -> tuple[problems.Kind, ...]:

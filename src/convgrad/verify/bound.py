@@ -12,6 +12,7 @@ from convgrad import arrays, libraries
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import F64, Format, round_to
 from convgrad.functional.call import prepare, spelled_out
+from convgrad.parameters import described
 from convgrad.spec.bound import output_bound
 from convgrad.spec.exact_result import Answer
 from convgrad.spec.order import last_additions
@@ -29,6 +30,7 @@ Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 
 
+@described
 @in_default_environment
 def error_bound(
     operator: str,
@@ -48,28 +50,27 @@ def error_bound(
     includes the largest error of rounding a number of size ``|S| + B`` to the output's type, where S is the exact sum.
     If gamma_h >= 1, the smaller of it and (n + 2) u (1 + u) is used, which holds for any n.
 
-    ``accumulation`` is the format of sums: f32, bf16, f16, tf32, f64, f8_e4m3, f8_e5m2, f8_e4m3fnuz or f8_e5m2fnuz.
-    The default is f32, and f64 for f64 operands. ``height`` is h, the rounding depth: the largest number of roundings
-    of a term, or the block sizes of an order. By default, h is the number of nonzero products, plus one for bias. This
-    depth is valid for every order. A depth or blocks that no sum of so many terms has are refused. ``algorithm`` is one
-    of:
-
-    - "sum";
-    - "winograd:M,R", M outputs of R taps at a time along each axis: the bound uses norms, and ``height`` is not used;
-    - "fft": the bound is infinite.
-
-    ``max_error`` is the argument passed to the call. If ``max_error`` admits Winograd tiles, the bound is for
-    convgrad's tiles, and ``bound`` selects one of three bounds (otherwise ``bound`` has no effect):
-
-    - "paths": the tightest bound, which counts each rounding of the transforms and sums where it occurs;
-    - "norms": a bound from norms of the values at each point of the Winograd domain;
-    - "kappa": gamma_H kappa times two norms of operands, the bound that ``max_error`` limits before the call.
+    By default, the rounding depth h is the number of nonzero products, plus one for bias. This depth is valid for every
+    order. A depth or blocks that no sum of so many terms has are refused. The bound of "winograd:M,R" uses norms, and
+    ``height`` is not used. The bound of "fft" is infinite.
 
     The bound is infinite if no bound can be proved: if sums or results may overflow, or if operands are not finite. If
     operands are integers so small that sums are exact, only the output's rounding remains.
 
-    ``dtype`` is the type of the output to bound; the default is the type of the operands. Attributes are as for
-    ``convgrad.verify.check``, which has no ``dtype``: there, the type of the array is the type of the output.
+    Attributes are as for ``convgrad.verify.check``, which has no ``dtype``: there, the type of the array is the type of
+    the output.
+
+    Keyword Args:
+        accumulation: The format of the sums: f32, bf16, f16, tf32, f64, f8_e4m3, f8_e5m2, f8_e4m3fnuz or f8_e5m2fnuz;
+            None is f32, and f64 for f64 operands. Default: None.
+        height: The rounding depth h, which is the largest number of roundings of a term, or the block sizes of a known
+            order of the sums; None allows any order. Default: None.
+        max_error: The argument passed to the call. If it admits Winograd tiles, the bound is for convgrad's tiles, and
+            ``bound`` selects one of three bounds. Default: None.
+        bound: "paths" is the tightest bound, which counts each rounding of the transforms and sums where it occurs.
+            "norms" is a bound from norms of the values at each point of the Winograd domain. "kappa" is gamma_H kappa
+            times two norms of operands, the bound that ``max_error`` limits before the call. Without Winograd tiles,
+            ``bound`` has no effect. Default: "paths".
 
     The result is f64, in the layout of the output and the library of the first input. Raises as ``convgrad.run`` does,
     and InvalidAttributeError for an invalid declaration. Follows the document of the named operator.

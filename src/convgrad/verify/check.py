@@ -15,6 +15,7 @@ from convgrad.float_environment import in_default_environment
 from convgrad.formats import F64, Format
 from convgrad.functional.call import Prepared, prepare, spelled_out
 from convgrad.libraries import detached
+from convgrad.parameters import described
 from convgrad.spec.check import as_integer
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.problem import Problem
@@ -31,6 +32,7 @@ from convgrad.verify.verdict import WRONG, Defect, Verdict
 Array = NDArray[Any]
 
 
+@described
 def check(
     operator: str,
     result: object,
@@ -47,30 +49,29 @@ def check(
 ) -> Verdict:
     """Return the verdict on a result that any implementation computed for a call of ``convgrad.run``.
 
-    ``result`` is an array, whose type is the output's type, or a function that returns the array. The function gets the
-    arguments of ``convgrad.run``: the operator, its inputs and its attributes. The verdict is *not served* if the
-    function raises NotImplementedError or returns NotImplemented. It is *wrong* if the function raises another error,
-    or returns a wrong shape or type. ``old`` is the array to which the result was added. Arguments may be tensors that
-    require gradients.
+    A function as ``result`` gets the arguments of ``convgrad.run``: the operator, its inputs and its attributes. The
+    verdict is *not served* if the function raises NotImplementedError or returns NotImplemented. It is *wrong* if the
+    function raises another error, or returns a wrong shape or type. Arguments may be tensors that require gradients.
 
-    The verdict assumes the declared arithmetic:
-
-    - ``accumulation``: the format of sums (f32, bf16, f16, tf32 or f64). The default is f32, and f64 for f64 operands.
-    - ``height``: the rounding depth, or the block sizes of an order that ``convgrad probe`` revealed. The rounding
-      depth is the largest number of roundings of a term, including the additions of bias and ``old``. A depth or blocks
-      that no sum of so many terms has are refused. By default, the terms of an element may be added in any order.
-    - ``max_error``: the argument of the call that computed the result. If ``max_error`` admits Winograd tiles, the
-      bound is for convgrad's tiles. If ``result`` is a function, it is called without ``max_error``.
-
-    ``sample`` is the approximate number of elements to check, to save time, and ``seed`` draws these elements. The
-    default is all elements. The verdict's ``sample`` states how many elements were checked, and what may be missed.
-
-    ``repeat`` is the number of calls if ``result`` is a function. The verdict is *not repeatable* if calls with equal
-    operands give different bits or different verdicts. Every distinct result is judged, see the verdict's ``calls``.
+    The verdict assumes the arithmetic that ``accumulation``, ``height``, ``algorithm`` and ``max_error`` declare. A
+    depth or blocks that no sum of so many terms has are refused. The command ``convgrad probe`` finds the block sizes.
 
     Attributes are as for ``convgrad.run``, or as for ``convgrad.convolution``: one int for all axes, and strides and
     dilations 1 by default. If ``result`` is a function, its attributes have one value per axis. Raises as
     ``convgrad.run`` does for these inputs.
+
+    Args:
+        result: The array to judge, whose type is the output's type, or a function that returns the array.
+
+    Keyword Args:
+        max_error: The argument of the call that computed the result. If it admits Winograd tiles, the bound is for
+            convgrad's tiles. A function as ``result`` is called without it. Default: None.
+        sample: The approximate number of elements to check, to save time; None is all. The verdict's ``sample`` states
+            how many elements were checked, and what may be missed. Default: None.
+        seed: The seed that draws these elements. Default: 0.
+        repeat: The number of calls if ``result`` is a function. The verdict is *not repeatable* if calls with equal
+            operands give different bits or different verdicts. Every distinct result is judged, see the verdict's
+            ``calls``. Default: 1.
 
     >>> import numpy as np
     >>> src, diff_dst = np.ones((2, 6, 1), np.float32), np.ones((2, 3, 1), np.float32)

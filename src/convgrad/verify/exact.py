@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 from convgrad import libraries
 from convgrad.float_environment import in_default_environment
 from convgrad.functional.call import Prepared, prepare, room, spelled_out
+from convgrad.parameters import described
 from convgrad.verify.parts import PART, parts_of, references
 from convgrad.verify.reference import Progress
 
 
+@described
 def exact(operator: str, *inputs: object, dtype: object = None, **attributes: object) -> Any:
     """Return the exact result of a call of ``convgrad.run``: exact sums, each rounded once to the output's type.
 

@@ -23,7 +23,14 @@ LINE = 120  # characters of a verdict's first line
 
 @dataclass(frozen=True)
 class Evidence:
-    """A statistic beyond its threshold, which is the reason for *degraded*; ``where`` is the affected place, if any."""
+    """A statistic beyond its threshold, which is the reason for *degraded*.
+
+    Args:
+        statistic: The name of the statistic.
+        value: Its value.
+        threshold: The largest value of correct results.
+        where: The affected place, if any. Default: "".
+    """
 
     statistic: str
     value: float
@@ -33,7 +40,12 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Defect:
-    """A recognised defect: its name, and a phrase with the figures that support it."""
+    """A recognised defect.
+
+    Args:
+        name: The name of the defect.
+        detail: A phrase with the figures that support it. Default: "".
+    """
 
     name: str
     detail: str = ""
@@ -54,16 +66,36 @@ class Verdict:
     ok              none of the above
     ==============  =================================================================================================
 
-    ``share`` is the largest ratio of an element's error to its bound, and ``worst`` the index of this element. The
-    ratio is infinite if the element is finite but its exact value is not, or the reverse. ``equal`` counts the elements
-    that have the bits of the rounded exact value. ``beyond`` counts the elements beyond the bound, which ``mask`` marks
-    in the caller's layout. ``undecided`` counts the elements without a bound, because their sums may overflow.
-    ``blind`` counts undetectable zeros: elements so small compared with their bound that a 0 would pass. ``coarse``
-    counts elements of which only the bound was checked, because in the declared format, additions lose whole terms.
-    ``nonfinite`` counts elements whose exact value is, or rounds to, an infinity or NaN. ``found`` has the recognised
-    defects. ``statistics`` has figures by name, and ``limits`` the smallest detectable defects by name. ``sample`` is
-    empty, or states that some elements were checked, and what this may miss; all counts are then of these elements. If
-    calls differ, everything but the outcome and ``reason`` is of the worst of their results.
+    If calls differ, everything but the outcome and ``reason`` is of the worst of their results.
+
+    Args:
+        elements: The number of elements. Default: 0.
+        equal: The number of elements that have the bits of the rounded exact value. Default: 0.
+        beyond: The number of elements beyond the bound, which ``mask`` marks. Default: 0.
+        undecided: The number of elements without a bound, because their sums may overflow. Default: 0.
+        blind: The number of undetectable zeros: elements so small compared with their bound that a 0 would pass.
+            Default: 0.
+        coarse: The number of elements of which only the bound was checked, because in the declared format, additions
+            lose whole terms. Default: 0.
+        nonfinite: The number of elements whose exact value is, or rounds to, an infinity or NaN. Default: 0.
+        share: The largest ratio of an element's error to its bound. The ratio is infinite if the element is finite but
+            its exact value is not, or the reverse. Default: 0.0.
+        worst: The index of the element with this ratio. Default: ().
+        got: The value of this element. Default: 0.0.
+        expected: The exact value of this element. Default: 0.0.
+        bound: The bound on the error of this element. Default: 0.0.
+        outcome: The outcome, one of the words of the table. Default: "ok".
+        reason: The reason why there is no valid result, or why it cannot be judged. Default: "".
+        where: The place of the element with the largest ratio, or of the wrong elements. Default: "".
+        sample: Empty, or a text which states that some elements were checked, and what this may miss; all counts are
+            then of these elements. Default: "".
+        calls: A line per distinct verdict, if calls with equal operands differ. Default: ().
+        evidence: The statistics beyond their thresholds. Default: ().
+        found: The recognised defects. Default: ().
+        statistics: Figures by name. Default: {}.
+        limits: The smallest detectable defects by name. Default: {}.
+        mask: The elements beyond the bound as an array of bools of the result's shape, in the caller's layout; None if
+            there are none. Default: None.
     """
 
     elements: int = 0

@@ -40,12 +40,14 @@ _NO_CURE = "Use another operator, because convgrad has no definition of this one
 class Audit:
     """The operators of a step by name. ``print(audit)`` shows them in three groups.
 
-    - ``varying``: operators whose bits may depend on threads, instruction set or memory format.
-    - ``ours``: operators that convgrad computes in one specified order, inside ``same_bits()``.
-    - ``fixed``: operators that never vary.
+    Each value counts the places of an operator, such as ``"layer1.0.bn1, train.py:12"``. The audit is false if an
+    operator may vary, so ``assert audit(step)`` works.
 
-    Each value counts the places of an operator, such as ``"layer1.0.bn1, train.py:12"``. ``inside`` is whether the
-    step ran inside ``same_bits()``. The audit is false if an operator may vary, so ``assert audit(step)`` works.
+    Args:
+        varying: Operators whose bits may depend on threads, instruction set or memory format. Default: {}.
+        ours: Operators that convgrad computes in one specified order, inside ``same_bits()``. Default: {}.
+        fixed: Operators that never vary. Default: {}.
+        inside: Whether the step ran inside ``same_bits()``. Default: False.
     """
 
     varying: Mapping[str, Counter[str]] = field(default_factory=dict)

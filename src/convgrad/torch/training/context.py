@@ -78,7 +78,7 @@ class same_bits(ContextDecorator):
 
     In a notebook, ``session = same_bits().start()`` opens the context for all threads until ``session.stop()``.
 
-    Args:
+    Keyword Args:
         strict: Whether an operator that may vary raises. If it is False, such an operator warns, and PyTorch computes
             it. ``convgrad.torch.audit`` lists the operators of a step. Default: True.
 
@@ -99,7 +99,11 @@ class same_bits(ContextDecorator):
         self._tokens: dict[int, list[Token[_Setting | None]]] = {}  # by thread
 
     def __call__(self, function: Decorated) -> Decorated:
-        """Return a function that runs in a block of its own."""
+        """Return a function that runs in a block of its own.
+
+        Args:
+            function: The function, neither a coroutine nor a generator.
+        """
         kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
         if any(is_kind(function) for is_kind in kinds):  # A2: their bodies run after the call
             refuse("A2", "same_bits", "coroutines and generators cannot be decorated. Use the context inside of them")

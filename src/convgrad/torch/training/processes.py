@@ -29,7 +29,11 @@ class PartsOfBatch:
         self._kept: dict[int, list[Tensor]] = {}  # by parameter, because the buckets change after the first step
 
     def add(self, bucket: Any) -> Tensor:
-        """Keep the gradients of a part; return zeros, or after the last part the mean over all parts."""
+        """Keep the gradients of a part; return zeros, or after the last part the mean over all parts.
+
+        Args:
+            bucket: The gradients, a ``torch.distributed.GradBucket``.
+        """
         gradients, processes = bucket.gradients(), dist.get_world_size()
         share = self.parts // processes
         if share * processes != self.parts:
@@ -69,6 +73,10 @@ def join_gradients(state: PartsOfBatch, bucket: Any) -> Any:
     Register it with ``model.register_comm_hook(PartsOfBatch(4), join_gradients)``. A batch always has 4 parts then:
     one process runs all of them, and each of 4 processes runs one. A part's gradients are those of its mean loss, and
     the result is their mean.
+
+    Args:
+        state: The `PartsOfBatch` that was registered with the hook.
+        bucket: The gradients, a ``torch.distributed.GradBucket``.
 
     Raises:
         InvalidAttributeError: The number of processes does not divide the number of parts.

@@ -8,6 +8,7 @@ import torch
 
 from convgrad.engines.settings import accuracy
 from convgrad.torch import kernels
+from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, less, rests_of
 from convgrad.torch.kernels import is_channels_last
 from convgrad.torch.training.row import OF_OPERATOR, Tensor, row
@@ -23,10 +24,11 @@ def convolution(
 ) -> Tensor:  # fmt: skip
     """Return the convolution, plain or transposed."""
     strides, pads, dilations, more = _per_axis(input, stride, padding, dilation, output_padding)
-    layer = dilations, groups, is_channels_last(input) or is_channels_last(weight), accuracy(None)
+    last = is_channels_last(input) or is_channels_last(weight)
+    layer = OpAttributes(strides, pads, pads, more, dilations, groups, last, accuracy(None))
     if transposed:
-        return kernels.data_gradient(input, weight, bias, None, strides, pads, pads, more, *layer)
-    return kernels.forward(input, weight, bias, strides, pads, pads, *layer)
+        return kernels.data_gradient(input, weight, bias, None, layer)
+    return kernels.forward(input, weight, bias, layer)
 
 
 @row(
@@ -43,15 +45,16 @@ def convolution_backward(
     """Return the gradients of a convolution with respect to input, weight and bias."""
     strides, pads, dilations = _per_axis(input, stride, padding, dilation)
     kernel, extents = tuple(weight.shape[2:]), tuple(input.shape[2:])
-    layer = dilations, groups, is_channels_last(input) or is_channels_last(weight), accuracy(None)
+    last = is_channels_last(input) or is_channels_last(weight)
+    layer = OpAttributes(strides, pads, pads, None, dilations, groups, last, accuracy(None))
     if not transposed:
-        given = grad_output, input, weight, tuple(output_mask), extents, kernel, strides, pads
-        return kernels.gradients(*given, *layer)
+        return kernels.gradients(grad_output, input, weight, tuple(output_mask), (extents, kernel), layer)
     ends = less((0,) * len(pads), rests_of(grad_output.shape[2:], extents, kernel, strides, pads, dilations))
     of_input, of_weight, of_bias = output_mask
+    layer = layer.padded((pads, ends))
     return (
-        kernels.forward(grad_output, weight, None, strides, pads, ends, *layer) if of_input else None,
-        kernels.weight_gradient(grad_output, input, None, kernel, strides, pads, ends, *layer) if of_weight else None,
+        kernels.forward(grad_output, weight, None, layer) if of_input else None,
+        kernels.weight_gradient(grad_output, input, None, kernel, layer) if of_weight else None,
         kernels.bias_gradient(grad_output) if of_bias else None,
     )
 
@@ -65,7 +68,7 @@ def _per_axis(input: Tensor, *attributes: Sequence[int]) -> list[Ints]:
 # -- matrix products -----------------------------------------------------------------------------------------------
 
 
-_ONE_TAP = (1,), (0,), (0,), (1,)
+_ONE_TAP = OpAttributes((1,), (0,), (0,), None, (1,), 1, False)
 
 
 def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -73,7 +76,7 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     if not (a.numel() and b.numel()):
         zeros = a.new_zeros(a.shape[0], b.shape[1])
         return zeros if bias is None else zeros + bias
-    return kernels.forward(a.unsqueeze(2), b.t().unsqueeze(2), bias, *_ONE_TAP, 1, False).squeeze(2)
+    return kernels.forward(a.unsqueeze(2), b.t().unsqueeze(2), bias, _ONE_TAP).squeeze(2)
 
 
 def _batched(a: Tensor, b: Tensor) -> Tensor:
@@ -84,7 +87,7 @@ def _batched(a: Tensor, b: Tensor) -> Tensor:
         return a.new_zeros(batch, rows, columns)
     src = a.transpose(0, 1).reshape(rows, batch * inner, 1)
     weights = b.transpose(1, 2).reshape(batch * columns, inner, 1)
-    found = kernels.forward(src, weights, None, *_ONE_TAP, batch, False)
+    found = kernels.forward(src, weights, None, _ONE_TAP._replace(groups=batch))
     return found.reshape(rows, batch, columns).transpose(0, 1)
 
 

@@ -31,18 +31,31 @@ class RecordedCall:
 
 @dataclass(frozen=True)
 class Run:
-    """The calls of a recorded run, in order."""
+    """The calls of a recorded run.
+
+    Args:
+        calls: The calls in order, each with its number, operator, place and hash of its results.
+    """
 
     calls: tuple[RecordedCall, ...]
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the run to a file of JSON lines, for example to compare it with a run on another machine."""
+        """Write the run to a file of JSON lines, for example to compare it with a run on another machine.
+
+        Args:
+            path: The path of the file.
+        """
         Path(path).write_text("".join(json.dumps(asdict(call)) + "\n" for call in self.calls), "utf-8")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The first call that differs between two runs: it varies, or it reads a tensor that was made before the run."""
+    """The first call that differs between two runs: it varies, or it reads a tensor that was made before the run.
+
+    Args:
+        left: The call in the first run; None if this run ends before the call.
+        right: The call in the second run; None if this run ends before the call.
+    """
 
     left: RecordedCall | None
     right: RecordedCall | None

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from convgrad.torch import kernels
+from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.training.elements import sqrt
 from convgrad.torch.training.row import ROW_MAJOR, SUMMED, Tensor, UnservedError, row
 
@@ -26,7 +27,8 @@ def channel_products(x: Tensor, y: Tensor) -> Tensor:
     if not x.numel():
         return x.new_zeros(channels)
     ones, zeros = (1,) * axes, (0,) * axes
-    return kernels.weight_gradient(x, y, None, ones, ones, zeros, zeros, ones, channels, False).reshape(channels)
+    layer = OpAttributes(ones, zeros, zeros, None, ones, channels, False)
+    return kernels.weight_gradient(x, y, None, ones, layer).reshape(channels)
 
 
 def scaled_channels(x: Tensor, factor: Tensor, term: Tensor | None = None) -> Tensor:
@@ -36,7 +38,8 @@ def scaled_channels(x: Tensor, factor: Tensor, term: Tensor | None = None) -> Te
         return torch.empty_like(x)
     ones, zeros = (1,) * axes, (0,) * axes
     last = x.stride(1) == 1 and channels > 1
-    return kernels.forward(x, factor.reshape(channels, 1, *ones), term, ones, zeros, zeros, ones, channels, last)
+    layer = OpAttributes(ones, zeros, zeros, None, ones, channels, last)
+    return kernels.forward(x, factor.reshape(channels, 1, *ones), term, layer)
 
 
 def total(x: Tensor, dims: Dims = None, keepdim: bool = False) -> Tensor:
