@@ -21,7 +21,7 @@ from tests.support.children import run_program
 from tests.support.engine_helpers import HOST, empty, made, plans_for, prepared_weights
 from tests.support.forward_problems import OPERATORS
 from tests.support.helpers import assert_same_bits
-from tests.support.tiers import then_long, tiers
+from tests.support.tiers import tiers
 
 KINDS = {  # of problems: what a child has some of, and problems of a child of the quick tier and of the long one
     "gradients": (("scratch",), 20, 50),
@@ -43,9 +43,7 @@ def child(kind: str, seed: int, count: int) -> Counter[str]:
     return Counter(json.loads(last))
 
 
-@pytest.mark.parametrize(
-    ("kind", "seed"), then_long([(kind, 0) for kind in KINDS], [(kind, seed) for kind in KINDS for seed in LONG[kind]])
-)
+@tiers("kind, seed", [(kind, 0) for kind in KINDS], long=[(kind, seed) for kind in KINDS for seed in LONG[kind]])
 def test_problems_among_guard_pages(kind: str, seed: int) -> None:
     there, few, many = KINDS[kind]
     count = many if seed else few

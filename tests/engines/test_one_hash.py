@@ -25,7 +25,7 @@ from tests.engines.runs import assert_bounded, assert_exact, problems_of, run_an
 from tests.support.classes import ALL_TYPES, CLASSES, case_of, draw, layouts_of
 from tests.support.engine_helpers import HOST, SMALL, digest, empty, lying, made, plans_for, run_plan
 from tests.support.hash_problems import values
-from tests.support.tiers import then_long, tiers
+from tests.support.tiers import tiers
 
 pytestmark = pytest.mark.usefixtures("eight_cores")  # so many threads run
 
@@ -177,7 +177,7 @@ LONG_LINES = {
 
 
 @pytest.mark.every(2)
-@pytest.mark.parametrize("name", then_long(LINES, LONG_LINES))
+@tiers("name", LINES, long=LONG_LINES)
 def test_single_problems(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Integers, normal numbers, and one hash."""
     conv = problem(f"BWD_W f32 NXC {(LINES | LONG_LINES)[name]}").geometry

@@ -17,7 +17,7 @@ from convgrad.functional.call import prepare
 from convgrad.plan.split_k.recipe import KernelSpec
 from convgrad.spec.geometry import forward_extent
 from tests.support.engine_helpers import Array
-from tests.support.tiers import then_long
+from tests.support.tiers import tiers
 
 SIZES = 1000
 MOST_KERNELS = 8
@@ -47,10 +47,7 @@ def new_sizes(seed: int, kernel: int, count: int) -> Iterator[tuple[Array, Array
         yield src, dst, {"strides": stride, "pads_begin": begin, "pads_end": end}
 
 
-@pytest.mark.parametrize(
-    ("kernel", "data_format"),
-    then_long([(3, "NXC")], [(3, "NCX"), (1, "NXC"), (1, "NCX")]),
-)
+@tiers("kernel, data_format", [(3, "NXC")], long=[(3, "NCX"), (1, "NXC"), (1, "NCX")])
 def test_a_new_size_compiles_nothing(kernel: int, data_format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most 8 kernels for 1,000 sizes of a layer class: channels, taps, types and layouts."""
     compiled: list[KernelSpec] = []

@@ -12,7 +12,7 @@ import pytest
 
 import convgrad
 from tests.support.engine_helpers import digest
-from tests.support.tiers import then_long
+from tests.support.tiers import tiers
 
 jax = pytest.importorskip("jax")
 
@@ -286,7 +286,7 @@ def test_integers_are_left_to_jax_silently() -> None:
     assert "conv_general_dilated" not in names(wide, x, w)
 
 
-@pytest.mark.parametrize("seed", then_long([1], range(2, 60)))
+@tiers("seed", [1], long=range(2, 60))
 def test_all_that_jax_computes_is_served(seed: int) -> None:
     lhs, rhs, keywords = drawn(seed)
     try:

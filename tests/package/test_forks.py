@@ -24,7 +24,7 @@ import convgrad
 from convgrad.engines import starting
 from convgrad.engines.llvm import jit
 from tests.support.children import GIVEN, HANG_S, POOLS, Array, Layer, compile_anew, in_child
-from tests.support.tiers import then_long
+from tests.support.tiers import tiers
 
 FEW = 3  # forks of the quick tier, which has fewer layers too
 RIGHT, WRONG = 0, 3  # exit codes; 1 is a child that hung
@@ -192,7 +192,7 @@ def processes(method: str, count: int) -> None:
 
 
 @NEEDS_FORK
-@pytest.mark.parametrize("count", then_long([FEW], [100]))
+@tiers("count", [FEW], long=[100])
 @pytest.mark.parametrize(
     ("meanwhile", "whose"),
     [("compiling", "own"), *(pytest.param("executing", *one.values, marks=one.marks) for one in POOLS)],
@@ -207,17 +207,14 @@ def test_a_fork_while_others_are_at_it(meanwhile: str, whose: str, count: int) -
 
 
 @NEEDS_FORK
-@pytest.mark.parametrize("count", then_long([FEW], [100]))
+@tiers("count", [FEW], long=[100])
 def test_a_fork_while_the_same_kernel_is_compiled(count: int) -> None:
     got = in_child(__name__, "fork_many", count, "compiling", True, timeout=HANG_S + count * HANG_S)
     assert got["codes"] == [RIGHT] * count
 
 
 @NEEDS_FORK
-@pytest.mark.parametrize(
-    ("others", "count"),
-    then_long([("", 40)], [(others, 2000) for others in ("", "compiling", "executing", "llvmlite")]),
-)
+@tiers("others, count", [("", 40)], long=[(others, 2000) for others in ("", "compiling", "executing", "llvmlite")])
 def test_a_fork_while_others_plan(others: str, count: int) -> None:
     """A property that is cached under a lock of its class, as in Python 3.11, hangs one child in seven."""
     got = in_child(__name__, "fork_while_planning", count, others, timeout=HANG_S + count)
@@ -244,8 +241,6 @@ def test_a_fork_takes_the_locks_that_are_made_while_it_waits(monkeypatch: pytest
         made[0].release()
 
 
-@pytest.mark.parametrize(
-    ("method", "count"), then_long([("spawn", 2)], [(method, 4) for method in ("spawn", "forkserver", "fork")])
-)
+@tiers("method, count", [("spawn", 2)], long=[(method, 4) for method in ("spawn", "forkserver", "fork")])
 def test_processes_of_a_pool(method: str, count: int) -> None:
     assert in_child(__name__, "processes", method, count) == count

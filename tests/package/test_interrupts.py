@@ -20,7 +20,7 @@ import pytest
 from convgrad.engines import pool, team
 from convgrad.engines.addresses import words
 from tests.support.children import HANG_S, POOLS, Layer, compile_anew, in_child
-from tests.support.tiers import then_long
+from tests.support.tiers import tiers
 
 MOST_MS = 200.0  # of each thread's processor time from Ctrl-C to KeyboardInterrupt
 POLL_S = 0.02  # how long out is watched for late writes
@@ -156,9 +156,9 @@ def leave(kind: str, at: str, how: str) -> None:
 
 @pytest.mark.every(2)
 @pytest.mark.parametrize("whose", POOLS)
-@pytest.mark.parametrize(("count", "longest_s"), then_long([(2, 0.15)], [(50, 0.5)]), ids=["quick", "long"])
-@pytest.mark.parametrize("threads", then_long([2], [1]))
-@pytest.mark.parametrize("name", then_long(QUICK, [name for name in LAYERS if name not in QUICK]))
+@tiers("count, longest_s", [(2, 0.15)], long=[(50, 0.5)], ids=["quick", "long"])
+@tiers("threads", [2], long=[1])
+@tiers("name", QUICK, long=[name for name in LAYERS if name not in QUICK])
 def test_ctrl_c_at_any_moment(name: str, threads: int, count: int, longest_s: float, whose: str) -> None:
     """The call ends soon, nobody writes to out afterwards, and the next call is right."""
     asked = name, threads, count, longest_s
@@ -170,7 +170,7 @@ def test_ctrl_c_at_any_moment(name: str, threads: int, count: int, longest_s: fl
     assert (got["late"], got["usable"]) == (0, count)
 
 
-@pytest.mark.parametrize("count", then_long([4], [100]))
+@tiers("count", [4], long=[100])
 def test_ctrl_c_while_kernels_are_compiled(count: int) -> None:
     got = in_child(__name__, "interrupt_compiling", count, timeout=HANG_S + 5 * count)
     assert got == {"interrupted": count, "wrong": 0, "right": True}
@@ -229,7 +229,7 @@ def test_a_signal_handler_may_call(threads: int, whose: str) -> None:
 
 
 @pytest.mark.parametrize("whose", POOLS)
-@pytest.mark.parametrize("count", then_long([2], [30]))
+@tiers("count", [2], long=[30])
 def test_the_interpreter_may_exit_at_any_moment(count: int, whose: str) -> None:
     """With threads in kernels or in the compiler, waited for or not: exit code 0, and atexit handlers may call."""
     step = 10 if count < len(EXITS) else 1  # unlike in every way

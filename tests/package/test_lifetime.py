@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.children import HANG_S
-from tests.support.tiers import then_long, tiers
+from tests.support.tiers import tiers
 
 SET_UP = """
 import atexit, gc, sys, threading, time
@@ -77,7 +77,7 @@ DAEMONS: dict[str, Callable[[int], str]] = {
 
 
 @pytest.mark.parametrize("name", DAEMONS)
-@pytest.mark.parametrize("count", then_long([2], [200]))
+@tiers("count", [2], long=[200])
 def test_the_interpreter_ends_while_a_daemon_is_at_work(count: int, name: str) -> None:
     """What threads write to lives as long as they, and LLVM is not taken down: the end waits for the kernel."""
     assert [python(DAEMONS[name](at)) for at in range(count)] == [(0, "", "")] * count

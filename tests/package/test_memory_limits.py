@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.children import run_program
 from tests.support.engine_helpers import HOST
-from tests.support.tiers import then_long, tiers
+from tests.support.tiers import tiers
 
 if not sys.platform.startswith("linux"):
     pytest.skip("limits memory as Linux does", allow_module_level=True)
@@ -51,7 +51,7 @@ def test_too_large_a_result_is_a_memory_error(limit: str) -> None:
         assert not assert_clear(one), one
 
 
-@pytest.mark.parametrize(("limit", "room"), then_long(QUICK, LONG))
+@tiers("limit, room", QUICK, long=LONG)
 def test_what_perhaps_fits(limit: str, room: int) -> None:
     outcomes = {one["name"]: assert_clear(one) for one in child(limit, room, *PERHAPS)}
     assert outcomes["kernels"] or room < COMPILING  # a compiler's thread, its stack and arena, and what it takes

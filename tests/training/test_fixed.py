@@ -7,11 +7,9 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 from convgrad.torch.training.fixed import FIXED
 from tests.support.places import ROOT
-from tests.support.tiers import then_long
+from tests.support.tiers import tiers
 from tests.training.fixed_cases import CASES
 
 SETTINGS: list[dict[str, str]] = [
@@ -33,9 +31,7 @@ def _digests(setting: dict[str, str], table: str, tier: str) -> dict[str, list[s
     return json.loads(found.stdout)
 
 
-@pytest.mark.parametrize(
-    ("table", "tier"), then_long([("fixed", "quick"), ("rows", "quick")], [("fixed", "long"), ("rows", "long")])
-)
+@tiers("table, tier", [("fixed", "quick"), ("rows", "quick")], long=[("fixed", "long"), ("rows", "long")])
 def test_bits_never_vary(table: str, tier: str) -> None:
     found: dict[str, set[str]] = {}
     for setting in SETTINGS[: 2 if tier == "quick" else 3]:
