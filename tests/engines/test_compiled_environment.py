@@ -21,8 +21,8 @@ WORDS = [
     for rounding, flush, zero in itertools.product((0, DOWN, UP, TO_ZERO), (0, FLUSH), (0, DENORMALS_ARE_ZERO))
 ]
 EVERYTHING = WORDS[-1]
-QUICK = [("", WORDS), ("f64", [EVERYTHING])]
-LONG = [(",".join(FORMATS), [word]) for word in WORDS[1:]]
+QUICK = [("f64", [EVERYTHING])]
+LONG = [("", WORDS), *((",".join(FORMATS), [word]) for word in WORDS[1:])]
 
 pytestmark = pytest.mark.skipif("avx2" not in HOST, reason="MXCSR is of x86")
 

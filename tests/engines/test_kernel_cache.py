@@ -147,7 +147,7 @@ def test_many_threads_make_the_first_call() -> None:
     assert in_child(__name__, "first_calls") == [CALLERS, 1]
 
 
-@tiers("seconds", [1], long=[20])
+@tiers("seconds", [0.2], long=[20])
 def test_kernels_leave_while_they_run(
     seconds: float, nothing_compiled: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +178,8 @@ def test_kernels_leave_while_they_run(
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
-@tiers("count, warm, widths", [(24, 16, (16,))], long=[(10_000, 2_000, tuple(range(8, 80)))], ids=["quick", "long"])
+@pytest.mark.long
+@pytest.mark.parametrize(("count", "warm", "widths"), [(10_000, 2_000, tuple(range(8, 80)))], ids=["long"])
 @pytest.mark.timeout(3600)
 def test_memory_over_many_shapes(count: int, warm: int, widths: tuple[int, ...]) -> None:
     """All caches, of at most 1,024 entries, are full when memory is first measured."""

@@ -117,7 +117,7 @@ def hash_class(name: str, seed: int, counts: tuple[int, int], threads: Sequence[
 
 @tiers("name", list(CLASSES), every=9)
 def test_one_hash_of_classes(name: str) -> None:
-    hash_class(name, 0, (2, 1), QUICK_THREADS, PAIRS[0])
+    hash_class(name, 0, (1, 1), QUICK_THREADS, PAIRS[0])
 
 
 @pytest.mark.long
@@ -176,7 +176,7 @@ LONG_LINES = {
 }
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @tiers("name", LINES, long=LONG_LINES)
 def test_single_problems(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Integers, normal numbers, and one hash."""

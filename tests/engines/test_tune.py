@@ -53,7 +53,7 @@ def layers(count: int) -> list[Layer]:
     ]  # fmt: skip
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(4)
 @tiers("seed", range(4), long=range(4, 90))
 def test_same_bits(seed: int) -> None:
     layer = layers(90)[seed]

@@ -220,7 +220,7 @@ def test_zeros_inserted_are_not_multiplied() -> None:
     ]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+@tiers("dtype", [jnp.bfloat16], long=[np.float32])
 def test_sums_of_strides_with_lhs_dilation(dtype: Any) -> None:
     """Each result is a sum of one convolution; the gradient of lhs adds those of both in f32, the last first."""
     lhs, rhs, cotangent = (jnp.asarray(reals(*shape), dtype) for shape in ((2, 5, 40), (4, 5, 6), (2, 4, 25)))

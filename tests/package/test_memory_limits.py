@@ -46,9 +46,11 @@ def assert_clear(one: dict[str, Any]) -> bool:
 
 
 @tiers("limit", COUNTED, every=2)
-def test_too_large_a_result_is_a_memory_error(limit: str) -> None:
-    for one in child(limit, 512, *TOO_LARGE):
-        assert not assert_clear(one), one
+def test_what_fits_computes_and_what_is_too_large_does_not(limit: str) -> None:
+    """The compiler is loaded under the limit; 100 threads have no room for their stacks, perhaps."""
+    for one in child(limit, 512, "cold", "small", "kernels", "100 threads", *TOO_LARGE):
+        fits = assert_clear(one)
+        assert one["name"] == "100 threads" or fits == (one["name"] not in TOO_LARGE), one
 
 
 @tiers("limit, room", QUICK, long=LONG)
@@ -66,15 +68,6 @@ def test_scratch_that_cannot_be_had(limit: str) -> None:
     (one,) = child(limit, 512, "scratch")
     if HOST:
         assert not assert_clear(one)
-
-
-def test_the_compiler_is_loaded_under_the_limit() -> None:
-    assert all(assert_clear(one) for one in child("AS", 512, "cold", "small", "kernels"))
-
-
-def test_more_threads_than_there_is_room_for() -> None:
-    (one,) = child("AS", 512, "100 threads")
-    assert_clear(one)
 
 
 @pytest.mark.skipif(not HOST, reason="the compiler is not loaded")

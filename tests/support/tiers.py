@@ -3,8 +3,8 @@
 A case is in the quick tier unless it has the mark ``long``. There are two ways to get that mark:
 
 - ``every(n)`` marks a test with many cases. Cases 0, n, 2n, ... in the order of collection stay quick. Several marks of
-  one test multiply, and cases that are long by themselves do not count. Each value of each axis is met in the quick tier
-  if n shares no factor with the axis's length, and if the table has at least n cases per value.
+  one test multiply, and cases that are long by themselves do not count. If n shares no factor with an axis's length and
+  the table has at least n cases per value, then each value of the axis is met in the quick tier.
 - ``tiers(..., long=CASES)`` has cases that are always long, for example those of a larger size.
 
 If you give pytest the node id of one case that ``every`` leaves out, it is case 0 of what is collected, so it runs.
