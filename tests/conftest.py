@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from convgrad.engines import pool
+from tests.support.tiers import leave_samples
 
 # A shell has what it runs in the background ignore Ctrl-C, and children inherit that; tests interrupt themselves
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -23,14 +24,7 @@ gc.disable()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the quick cases of a test marked ``every(n)``, leave one of each n in the quick tier."""
-    seen = Counter[str]()
-    for item in items:
-        if (marker := item.get_closest_marker("every")) and not item.get_closest_marker("long"):
-            name = item.nodeid.partition("[")[0]
-            if seen[name] % marker.args[0]:
-                item.add_marker(pytest.mark.long)
-            seen[name] += 1
+    leave_samples(items)
 
 
 def pytest_collection_finish() -> None:

@@ -42,6 +42,7 @@ def end_soon(processes: list[int]) -> bool:
     return not any(map(runs, processes))
 
 
+@pytest.mark.every(2)
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks the system by /proc")
 @pytest.mark.parametrize(("sent", "argument", "code"), [
     (None, "fails", 5),
@@ -62,6 +63,7 @@ def test_no_process_is_left(sent: signal.Signals | None, argument: str, code: in
     assert end_soon(others)
 
 
+@pytest.mark.long
 def test_a_row_for_quiet_and_for_busy_cores(tmp_path: Path) -> None:
     table = tmp_path / "busy.csv"
     command = [sys.executable, BENCHMARKS / "busy_cores.py", PROBLEM, "--busy", "0", "1", "--calls", "3", "-o", table]

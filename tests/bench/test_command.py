@@ -78,6 +78,7 @@ def test_failures_are_sentences(name: str) -> None:
     assert message in command(*arguments, expect=code).stderr
 
 
+@pytest.mark.long
 def test_an_interruption_leaves_the_rows_done(tmp_path: Path) -> None:
     path, long_one = tmp_path / "rows.csv", "FWD_D f32 NXC mb1ic64iw40000oc64ow40000kw127pw63"
     master, slave = pty.openpty()

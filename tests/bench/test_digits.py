@@ -68,6 +68,7 @@ def test_two_hashes_are_told(
     assert capsys.readouterr().out.endswith("2 hashes of 2 trainings\n")
 
 
+@pytest.mark.long
 def test_every_call_runs_on_generated_kernels(digits: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     found: Counter[tuple[str, str]] = Counter()
     execute = engines.execute

@@ -48,6 +48,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.long] * bool(row[0])) for name, row in PROGRAMS.items()]
 )
@@ -91,6 +92,7 @@ def training(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("tiles_training")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 def test_a_few_steps_have_all_rows(training: Any) -> None:
     rng = np.random.default_rng(2)

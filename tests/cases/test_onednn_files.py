@@ -47,6 +47,7 @@ def test_without_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out.startswith(f"skipped: {tmp_path / INPUTS} must have the folders conv, deconv, graph")
 
 
+@pytest.mark.long
 def test_the_graphs_of_a_checkout_are_judged(checkout: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert onednn.main([str(checkout)]) == 0
     out = capfd.readouterr().out

@@ -71,7 +71,7 @@ def _made(operator: str, shapes: tuple[tuple[int, ...], ...], attributes: dict, 
     return [np.ascontiguousarray(a.transpose(np.argsort(o))) for a, o in zip(made, orders, strict=True)]
 
 
-@tiers("d", read_descriptors(EXAMPLES), every=7)
+@tiers("d", read_descriptors(EXAMPLES), every=11)
 def test_examples(d: Descriptor) -> None:
     assert run_all(d) == RUNS
 

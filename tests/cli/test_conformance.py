@@ -101,6 +101,7 @@ def test_a_wrong_function_fails_its_groups(capsys: pytest.CaptureFixture[str]) -
     assert lines == [f"| {group} | {' | '.join(map(str, numbers))} |" for group, numbers in table.items()]
 
 
+@pytest.mark.every(2)
 @pytest.mark.usefixtures("some")
 @pytest.mark.parametrize(
     ("words", "expected"),
@@ -221,7 +222,7 @@ def test_adapters_are_short() -> None:
 @pytest.mark.parametrize(
     ("adapter", "library", "passed"),
     [
-        ("scipy_signal", "scipy", 216),
+        pytest.param("scipy_signal", "scipy", 216, marks=pytest.mark.long),
         pytest.param("kernelbench", "torch", 78, marks=pytest.mark.long),
         pytest.param("gpu_mode", "torch", 6, marks=pytest.mark.long),
         ("onnx_runtime", "onnxruntime", 45),
@@ -243,6 +244,7 @@ def test_adapter_of_pytorch_serves_everything() -> None:
     assert numbers_of("pytorch", "--isolate")[3] == 0
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_a_c_library(tmp_path: Path) -> None:
     source = ADAPTERS / "c_library.c"

@@ -225,7 +225,7 @@ def test_file_mistakes(
 CHILDREN = {" > /dev/full": "{} > /dev/full", " | true": "( sleep 0.1; {}; echo $? >&2 ) | true", " >&-": "{} >&-"}
 
 
-@tiers("where, argument", list(CHILDREN), ["--help", "info"], every=5)
+@tiers("where, argument", list(CHILDREN), ["--help", "info"], every=6)
 def test_the_interpreter_ends_in_silence(argument: str, where: str) -> None:
     """Where standard output cannot be written, nothing is added to the one line when what is left is flushed."""
     command = CHILDREN[where].format(f"{sys.executable} -m convgrad {argument}")

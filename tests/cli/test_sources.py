@@ -52,6 +52,7 @@ def same_cases(said: Run, source: str) -> list[str]:
 FILES = [base for base in bases() if base.name not in ("oneDNN Graph", "lines")]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("base", FILES, ids=lambda base: base.name)
 def test_every_notation(base: Base, said: Run) -> None:
     assert same_cases(said, str(write(base, Path())))

@@ -241,6 +241,7 @@ def test_a_result_of_other_operands_says_so(said: Run) -> None:
     assert "generated" not in said(line, "--got", "got.npy", "--operands", "own")[1]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("isolate", [(), ("--isolate",)], ids=["here", "isolated"])
 def test_unsupported_cases_are_not_served(said: Run, isolate: tuple[str, ...]) -> None:
     """A function refuses a case by NotImplementedError or NotImplemented; such cases fail the run only if --strict."""

@@ -66,6 +66,7 @@ def chunked(rng: np.random.Generator, case: Case, operands: tuple[Any, ...]) -> 
 # -- bits --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 200), marks=pytest.mark.long)], ids=["few", "many"])
 @pytest.mark.parametrize("op", OPERATORS, ids=[f"{op.name} of {len(op.operands)}" for op in OPERATORS])
 def test_any_call_in_any_chunks_has_the_bits_of_the_plain_one(op: Operator, seeds: range) -> None:

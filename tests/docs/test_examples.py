@@ -14,6 +14,7 @@ from convgrad.graph import Execution, read, to_json
 from convgrad.spec.exact_result import evaluate
 from convgrad.verify.compare import compare
 from tests.support.places import EXAMPLES
+from tests.support.tiers import tiers
 
 STEP = EXAMPLES / "digits_step.json"
 OPS = {
@@ -73,6 +74,7 @@ def check_step(path):
     assert not recorded
 
 
+@pytest.mark.long
 def test_two_epochs_train_and_record(tmp_path):
     text = printed("train_digits.py", "--epochs", 2, "--record", tmp_path / "step")
     assert accuracy(text) > 0.9
@@ -95,7 +97,7 @@ def test_default_run_reaches_97_percent():
     assert accuracy(printed("train_digits.py")) >= 0.97
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -123,7 +125,7 @@ def test_gradients_to_the_third_order_are_those_that_differences_confirm():
     assert re.findall(r"^derivative (\d)", printed("autodiff.py"), re.MULTILINE) == ["1", "2", "3"]
 
 
-@pytest.mark.parametrize("seed", [0, 3])
+@tiers("seed", [0], long=[3])
 def test_the_gradient_penalty_falls_by_derivatives_that_differences_confirm(seed):
     text = printed("gradient_penalty.py", "--seed", seed)
     first, *_, last = map(float, re.findall(r"penalty ([\d.]+)$", text, re.MULTILINE))
@@ -136,6 +138,7 @@ def test_a_gradient_of_files_is_interrupted_and_resumed_to_the_same_bits():
     assert int(left) == int(pieces) // 2 > 0
 
 
+@pytest.mark.long
 def test_samples_are_clipped():
     pytest.importorskip("torch")
     clipped, samples = map(

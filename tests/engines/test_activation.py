@@ -104,7 +104,7 @@ def assert_in_order(plain: Problem, operands: Sequence[Array], number: int) -> N
             assert_same_bits(run_plan(plan, problem, operands, out), expected)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(5)
 @KERNELS
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("threads", [1, 2])
@@ -117,7 +117,7 @@ def test_f32_results_are_the_maximum_with_0(name: str, threads: int) -> None:
     assert not np.signbit(active).any()
 
 
-@tiers("output, name", list(FORMATS), ["dense", "tiles", "few results"], every=2)
+@tiers("output, name", list(FORMATS), ["dense", "tiles", "few results"], every=5)
 def test_output_formats(name: str, output: str) -> None:
     """f32 results, activated and rounded once."""
     if output == "f64":

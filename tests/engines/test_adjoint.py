@@ -78,7 +78,7 @@ def assert_adjoint(seed: int) -> None:
     assert len(set(found.values())) == 1, (conv, types, lies, transposed, found)
 
 
-@tiers("seed", QUICK, every=17)
+@tiers("seed", QUICK, every=29)
 def test_adjoint(seed: int) -> None:
     assert_adjoint(seed)
 

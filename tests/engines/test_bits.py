@@ -19,15 +19,24 @@ from tests.support.engine_helpers import HOST, Array, empty, made, plans_for, pr
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
 
+PLAIN, ACCUMULATED, ODD = "plain", "accumulated", "odd strides"
 
-@tiers("seed, isa", range(130), HOST, every=89)
-def test_random_problems(seed: int, isa: str) -> None:
+
+@tiers("seed, way, isa", range(130), (PLAIN, ACCUMULATED, ODD), HOST, every=97)
+def test_random_problems(seed: int, way: str, isa: str) -> None:
+    """Three plans of each: into NaN, onto old values, which enter last, or with any strides of operands and output."""
     case, prepared = prepared_weights(seed)
-    one, operands = prepared.problem, prepared.operands
-    expected = evaluate_in_order(one, operands)
-    found = plans_for(one, operands, empty(one), ISAS[isa], threads=1 + seed % 3, l2_bytes=1 << (10 + seed % 11))
-    plan = found[0 if seed % 2 else (7 * seed) % len(found)]
-    assert_same_bits(run_plan(plan, one, operands, empty(one)), expected, (case, plan))
+    one, operands = replace(prepared.problem, accumulate=way == ACCUMULATED), prepared.operands
+    old = np.random.default_rng(seed).standard_normal(empty(one).shape).astype(one.output_format.dtype)
+    expected = evaluate_in_order(one, operands, old)
+    out = empty(one)
+    if way == ODD:
+        operands = [odd_views(array, seed + at) for at, array in enumerate(operands)]
+        out = odd_views(np.zeros(expected.shape, expected.dtype), seed + 5)
+    found = plans_for(one, operands, out, ISAS[isa], threads=1 + seed % 3, l2_bytes=1 << (10 + seed % 11))
+    for plan in found[seed % 2 :: len(found) // 3 + 1]:
+        out[...] = old if way == ACCUMULATED else np.nan
+        assert_same_bits(run_plan(plan, one, operands, out), expected, (case, plan))
 
 
 LINES = [
@@ -46,30 +55,18 @@ LINES = [
 ]
 
 
-@tiers("line", LINES, every=7)
-def test_lines_under_every_plan(line: str) -> None:
+@tiers("line, isa, first", LINES, HOST, range(9), every=113)
+def test_lines_under_every_plan(line: str, isa: str, first: int) -> None:
+    """Every ninth plan from the ``first`` on."""
     one, operands = made(line)
     expected = evaluate_in_order(one, operands)
-    for isa in HOST:
-        for l2_bytes in (1 << 10, 1 << 20):
-            for plan in plans_for(one, operands, empty(one), ISAS[isa], 4, l2_bytes)[::9]:
-                got = run_plan(plan, one, operands, empty(one))
-                assert_same_bits(got, expected, (line, str(plan)))
+    for l2_bytes in (1 << 10, 1 << 20):
+        for plan in plans_for(one, operands, empty(one), ISAS[isa], 4, l2_bytes)[first::9]:
+            got = run_plan(plan, one, operands, empty(one))
+            assert_same_bits(got, expected, (line, str(plan)))
 
 
-@tiers("seed, isa", range(8), HOST, every=11)
-def test_accumulate_enters_last(seed: int, isa: str) -> None:
-    case, prepared = prepared_weights(seed)
-    one = replace(prepared.problem, accumulate=True)
-    old = np.random.default_rng(seed).standard_normal(empty(one).shape).astype(one.output_format.dtype)
-    expected = evaluate_in_order(one, prepared.operands, old)
-    out = empty(one)
-    for plan in plans_for(one, prepared.operands, out, ISAS[isa])[::7]:
-        out[...] = old
-        assert_same_bits(run_plan(plan, one, prepared.operands, out), expected, (case, plan))
-
-
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("fmt", ["f32", "bf16", "f16"])
 @pytest.mark.parametrize("extents", [(), (300,), (9, 31), (3, 0), (5, 6, 7)])
 def test_bias_gradients(extents: tuple[int, ...], fmt: str) -> None:
@@ -97,18 +94,6 @@ def odd_views(array: Array, seed: int) -> Array:
     seen = raw[tuple(slice(0, abs(s) * n, abs(s)) for s, n in zip(steps, array.shape, strict=True))][tuple(ends)]
     seen[...] = array
     return seen
-
-
-@tiers("seed, isa", range(24), HOST, every=23)
-def test_any_strides(seed: int, isa: str) -> None:
-    case, prepared = prepared_weights(seed + 200)
-    one = prepared.problem
-    expected = evaluate_in_order(one, prepared.operands)
-    operands = [odd_views(a, seed + i) for i, a in enumerate(prepared.operands)]
-    out = odd_views(np.zeros(expected.shape, expected.dtype), seed + 5)
-    for plan in plans_for(one, operands, out, ISAS[isa])[::11]:
-        out[...] = np.nan
-        assert_same_bits(run_plan(plan, one, operands, out), expected, (case, plan))
 
 
 def test_zero_strides() -> None:

@@ -138,7 +138,7 @@ def inner_loops(text: str, function: str) -> list[list[str]]:
     return loops
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("k", [3, 8])
 def test_the_spatial_stencil_spills_few_vectors(k: int, stride: int) -> None:
@@ -154,7 +154,7 @@ def test_the_spatial_stencil_spills_few_vectors(k: int, stride: int) -> None:
 TILES = [(isa, tile) for isa in PLAIN for tile in ISAS[isa].micro_tiles]
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(5)
 @pytest.mark.parametrize(("isa", "shape"), TILES)
 @pytest.mark.parametrize("place", [False, True])
 def test_the_inner_loop_is_ideal(isa: str, shape: tuple[int, int], place: bool) -> None:
@@ -169,7 +169,7 @@ def test_the_inner_loop_is_ideal(isa: str, shape: tuple[int, int], place: bool) 
 
 
 @tiers(
-    "isa, shape, b_in_place", [(*tile, place) for tile in TILES if tile[1][1] <= 2 for place in (False, True)], every=3
+    "isa, shape, b_in_place", [(*tile, place) for tile in TILES if tile[1][1] <= 2 for place in (False, True)], every=5
 )
 def test_the_inner_loop_of_positions_is_ideal(isa: str, shape: tuple[int, int], b_in_place: bool) -> None:
     """Rows are a step apart that is told at run time: its multiples take few registers, and no sum leaves its own."""
@@ -193,7 +193,7 @@ SEVERAL_TAPS = [
 ]  # fmt: skip
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize(("isa", "tile", "lanes"), SEVERAL_TAPS)
 def test_the_loop_of_several_taps(isa: str, tile: MicroTileShape, lanes: str) -> None:
     """Where all taps exist: as many multiplies as sums, none of them spilt."""
@@ -258,7 +258,7 @@ def compiled_for(isa: str, cpu: str, spec: SplitKSpec, capfd: pytest.CaptureFixt
     return text, undefined_symbols(machine.emit_object(whole))
 
 
-@tiers("named", NAMED, every=7)
+@tiers("named", NAMED, every=11)
 def test_processors(named: tuple[str, str], capfd: pytest.CaptureFixture[str]) -> None:
     """For each: it compiles, wants no symbol, and its inner loop keeps all sums in registers; types in turn."""
     isa, cpu = named
@@ -272,7 +272,7 @@ def test_processors(named: tuple[str, str], capfd: pytest.CaptureFixture[str]) -
     assert spills(text, vectors) == []
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("isa", "cpu"), [("avx512", "znver5"), ("avx2", "haswell"), ("neon", "neoverse-v2")])
 def test_every_tile_of_a_processor(isa: str, cpu: str, capfd: pytest.CaptureFixture[str]) -> None:
     for rows, vectors in ISAS[isa].micro_tiles:

@@ -14,20 +14,20 @@ from convgrad.formats import FORMATS, store
 from tests.engines.float_environment import DEFAULT, DENORMALS_ARE_ZERO, DOWN, FLUSH, TO_ZERO, UP, ControlRegister
 from tests.support.children import run_program
 from tests.support.engine_helpers import HOST
-from tests.support.tiers import then_long
+from tests.support.tiers import tiers
 
 WORDS = [
     DEFAULT | rounding | flush | zero
     for rounding, flush, zero in itertools.product((0, DOWN, UP, TO_ZERO), (0, FLUSH), (0, DENORMALS_ARE_ZERO))
 ]
 EVERYTHING = WORDS[-1]
-QUICK = [("", WORDS), ("f64", [EVERYTHING])]
-LONG = [(",".join(FORMATS), [word]) for word in WORDS[1:]]
+QUICK = [("f64", [EVERYTHING])]
+LONG = [("", WORDS), *((",".join(FORMATS), [word]) for word in WORDS[1:])]
 
 pytestmark = pytest.mark.skipif("avx2" not in HOST, reason="MXCSR is of x86")
 
 
-@pytest.mark.parametrize(("kinds", "words"), then_long(QUICK, LONG))
+@tiers("kinds, words", QUICK, long=LONG)
 def test_nothing_differs_from_the_default(kinds: str, words: list[int]) -> None:
     """The machine code that rounds to each format, and with kinds: results, plans, bounds, verdicts, register."""
     *_, last = run_program("tests.engines.compiled_environment", kinds, DEFAULT, *words, CONVGRAD_CACHE_DIR="off")

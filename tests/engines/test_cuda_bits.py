@@ -114,6 +114,7 @@ def test_refused_sizes(line: str, words: str) -> None:
     assert words in refusal(problem_of(line))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("line", [EDGES[9], FORMATS[0]])
 def test_all_tiles_have_the_same_bits(tile: tuple[int, int], line: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +138,7 @@ def test_numbers_that_are_not_finite(line: str) -> None:
     assert_same(problem, operands)
 
 
-@tiers("lies, ic, oc, operand", ["NXC", "NCX"], [8, 300], [24, 17, 4], ["f32", "bf16"], every=11)
+@tiers("lies, ic, oc, operand", ["NXC", "NCX"], [8, 300], [24, 17, 4], ["f32", "bf16"], every=17)
 def test_biases_old_values_and_activations(lies: str, ic: int, oc: int, operand: str) -> None:
     problem, operands = made(f"FWD_B {operand} {lies} mb2ic{ic}ih8oc{oc}oh8kh3ph1")
     assert "bias" in problem.operands

@@ -20,6 +20,7 @@ from convgrad.plan.cuda.tables import DEPTH
 from convgrad.plan.passes import dense_strides
 from convgrad.spec.activation import activated
 from tests.engines.test_cuda_bits import CHAINS, FORMATS, GROUPS, IMAGES, PHASES, RANKS
+from tests.support.tiers import tiers
 
 pytestmark = pytest.mark.skipif(not isas.host_isas(), reason="no generated kernels run here")
 
@@ -85,7 +86,7 @@ def assembler() -> str | None:
 
 
 @pytest.mark.skipif(not assembler(), reason="NVIDIA's assembler is not installed")
-@pytest.mark.parametrize("capability", [CAPABILITY, "sm_90"])
+@tiers("capability", [CAPABILITY], long=["sm_90"])
 def test_the_assembler_takes_all_kernels(capability: str, tmp_path: Path) -> None:
     command = assembler()
     assert command

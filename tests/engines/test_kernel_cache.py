@@ -18,7 +18,7 @@ from convgrad import engines
 from convgrad.engines.llvm import execute, isas, jit
 from convgrad.spec.geometry import effective_kernel
 from tests.support.children import HANG_S, Array, Layer, in_child
-from tests.support.tiers import then_long
+from tests.support.tiers import tiers
 
 CALLERS = 32
 MAX_GROWTH_MB = 32.0
@@ -147,7 +147,7 @@ def test_many_threads_make_the_first_call() -> None:
     assert in_child(__name__, "first_calls") == [CALLERS, 1]
 
 
-@pytest.mark.parametrize("seconds", then_long([1], [20]))
+@tiers("seconds", [0.2], long=[20])
 def test_kernels_leave_while_they_run(
     seconds: float, nothing_compiled: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,11 +178,8 @@ def test_kernels_leave_while_they_run(
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
-@pytest.mark.parametrize(
-    ("count", "warm", "widths"),
-    then_long([(24, 16, (16,))], [(10_000, 2_000, tuple(range(8, 80)))]),
-    ids=["quick", "long"],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("count", "warm", "widths"), [(10_000, 2_000, tuple(range(8, 80)))], ids=["long"])
 @pytest.mark.timeout(3600)
 def test_memory_over_many_shapes(count: int, warm: int, widths: tuple[int, ...]) -> None:
     """All caches, of at most 1,024 entries, are full when memory is first measured."""

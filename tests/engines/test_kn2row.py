@@ -19,6 +19,7 @@ from tests.support.engine_helpers import HOST, empty, run_plan
 from tests.support.forward_problems import ROLES, along, plans_of, posed
 from tests.support.hash_problems import operands_of
 from tests.support.helpers import assert_same_bits
+from tests.support.tiers import tiers
 
 STEMS = (  # layers with few channels on one side
     "BWD_D f32 NXC mb8ic3ih224oc64oh112kh7sh2ph3",
@@ -116,3 +117,22 @@ def test_outputs_that_no_tap_meets_are_zeros(number: int) -> None:
     _, found = plans_of(one, operands, empty(one), ISAS[HOST[number % len(HOST)]])
     for each in (each for each in found if isinstance(each, Kn2rowPlan)):
         assert_same_bits(run_plan(each, one, operands, empty(one)), np.ascontiguousarray(expected), each)
+
+
+BITS = (  # pads on both sides, phases of a stride, three nodes of 256 leaves
+    "FWD_B f32 NXC mb2ic20ih9oc2oh9kh3ph1", "BWD_D bf16 NCX mb1ic3ih11oc17oh6kh3sh2ph1",
+    "FWD_D f16 NXC mb1ic129iw640oc2ow43kw600pw1",
+)  # fmt: skip
+
+
+@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+@tiers("line, isa, first", BITS, HOST, range(5), every=11)
+def test_bits_of_the_order(line: str, isa: str, first: int) -> None:
+    """Every fifth plan from the ``first`` on."""
+    one = problem(line)
+    operands = operands_of(one, np.random.PCG64(len(line)))
+    expected = np.ascontiguousarray(evaluate_in_order(one, operands))
+    found = [each for each in plans_of(one, operands, empty(one), ISAS[isa])[1] if isinstance(each, Kn2rowPlan)]
+    assert found
+    for each in found[first::5] or found[:1]:
+        assert_same_bits(np.ascontiguousarray(run_plan(each, one, operands, empty(one))), expected, str(each))

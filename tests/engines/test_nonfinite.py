@@ -20,7 +20,7 @@ from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from tests.support.engine_helpers import HOST, Array, empty, lying, made, plans_for, run_plan
 from tests.support.helpers import assert_same_bits
-from tests.support.tiers import then_long, tiers
+from tests.support.tiers import tiers
 
 SHAPES = [
     "mb2ic3iw5oc2ow5kw3pw1",
@@ -134,7 +134,7 @@ def assert_poison_stays(number: int) -> int:
 
 
 @pytest.mark.every(3)
-@pytest.mark.parametrize("number", then_long(QUICK, [number for number in NUMBERS if number not in QUICK]))
+@tiers("number", QUICK, long=[number for number in NUMBERS if number not in QUICK])
 def test_poison_reaches_existing_taps_only(number: int) -> None:
     harmless = assert_poison_stays(number)
     assert (harmless > 0) == (number // 2 in (4, 7)), "only what no tap meets reaches nothing"

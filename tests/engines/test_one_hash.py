@@ -25,7 +25,7 @@ from tests.engines.runs import assert_bounded, assert_exact, problems_of, run_an
 from tests.support.classes import ALL_TYPES, CLASSES, case_of, draw, layouts_of
 from tests.support.engine_helpers import HOST, SMALL, digest, empty, lying, made, plans_for, run_plan
 from tests.support.hash_problems import values
-from tests.support.tiers import then_long, tiers
+from tests.support.tiers import tiers
 
 pytestmark = pytest.mark.usefixtures("eight_cores")  # so many threads run
 
@@ -117,7 +117,7 @@ def hash_class(name: str, seed: int, counts: tuple[int, int], threads: Sequence[
 
 @tiers("name", list(CLASSES), every=9)
 def test_one_hash_of_classes(name: str) -> None:
-    hash_class(name, 0, (2, 1), QUICK_THREADS, PAIRS[0])
+    hash_class(name, 0, (1, 1), QUICK_THREADS, PAIRS[0])
 
 
 @pytest.mark.long
@@ -176,8 +176,8 @@ LONG_LINES = {
 }
 
 
-@pytest.mark.every(2)
-@pytest.mark.parametrize("name", then_long(LINES, LONG_LINES))
+@pytest.mark.every(3)
+@tiers("name", LINES, long=LONG_LINES)
 def test_single_problems(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Integers, normal numbers, and one hash."""
     conv = problem(f"BWD_W f32 NXC {(LINES | LONG_LINES)[name]}").geometry

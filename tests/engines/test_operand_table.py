@@ -61,7 +61,7 @@ def met_by(group: Group) -> Case:
     return case
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(5)
 @pytest.mark.parametrize("group", QUICK, ids=str)
 def test_a_sample_of_rows(group: Group) -> None:
     assert bool(run_group(group, rows(group)[-1:])) == bool(case_of(group, isa_of(group)))

@@ -7,7 +7,6 @@ import pytest
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from tests.engines.pair_hashes import ALWAYS, all_problems, hash_of, main, ways
 from tests.support.engine_helpers import HOST
-from tests.support.tiers import then_long
 
 pytestmark = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 PROBLEMS = tuple(enumerate(all_problems()))
@@ -15,13 +14,15 @@ SHOWN = "BWD_W bf16 NXC mb2ic33ih9oc16oh9kh3ph1 to f32", "FWD_D bf16 NXC mb2ic32
 DENORMAL = 9  # of the kinds, the one whose results are denormal
 
 
-@pytest.mark.parametrize("number", then_long([5], (201, 346)))
+@pytest.mark.long  # test_pairs.py and test_forward_pairs.py have samples of each family
+@pytest.mark.parametrize("number", [5, 201, 346])
 def test_however_terms_are_taken_the_bits_are_the_same(number: int) -> None:
     """The program does all 400 on one to four threads; here one of each family."""
     at, words = PROBLEMS[number]
     assert hash_of(words, at, ways(), threads=(2,))[1] == []
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("words", SHOWN)
 def test_a_limit_of_nothing_is_seen(words: str) -> None:
     """The instruction's own bits, where its results are denormal, are others."""

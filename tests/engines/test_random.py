@@ -23,7 +23,7 @@ from tests.support import helpers
 from tests.support.classes import ALL_TYPES, CLASSES, any_case, draw
 from tests.support.engine_helpers import HOST
 from tests.support.helpers import Case, assert_same_bits, random_case
-from tests.support.tiers import then_long, tiers
+from tests.support.tiers import tiers
 
 KINDS: tuple[Kind, ...] = ("integers", "normal")
 PAIRS = (("f32", "f32"), ("bf16", "f32"), ("f16", "f32"), ("bf16", "bf16"), ("f16", "f16"), ("f32", "bf16"))
@@ -35,10 +35,8 @@ MULTIPLY_ADDS, ELEMENTS = 3_000_000, 100_000  # of dense problems
 needs_kernels = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 
 
-@pytest.mark.every(3)
-@pytest.mark.parametrize(
-    ("kind", "seed"), then_long(product(KINDS, range(4)), product(KINDS, range(100, 150)))
-)  # fmt: skip
+@pytest.mark.every(5)
+@tiers("kind, seed", product(KINDS, range(4)), long=product(KINDS, range(100, 150)))  # fmt: skip
 def test_every_operator(kind: Kind, seed: int) -> None:
     rng = np.random.default_rng([KINDS.index(kind) + 1, seed])
     few, many = {"integers": (30, 100), "normal": (50, 400)}[kind]
@@ -113,11 +111,9 @@ def cases_of(family: Family, rng: np.random.Generator) -> Iterator[Case]:
 
 
 @needs_kernels
-@pytest.mark.parametrize(
-    ("kind", "seed"), then_long([(kind, 0) for kind in KINDS], [(kind, seed) for kind in KINDS for seed in LONG[kind]])
-)
+@tiers("kind, seed", [(kind, 0) for kind in KINDS], long=[(kind, seed) for kind in KINDS for seed in LONG[kind]])
 def test_dense_layers(kind: Kind, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    few, many = {"normal": (50, 200), "integers": (33, 70)}[kind]
+    few, many = {"normal": (25, 200), "integers": (17, 70)}[kind]
     family, rng = family_of(seed), np.random.default_rng([32, seed, kind == "normal"])
     assert_all(islice(cases_of(family, rng), many if seed else few), rng, kind, family.isa, monkeypatch)
 
@@ -135,7 +131,7 @@ def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
         assert_bounded(replace(one, result=lost))
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("fmt", ALL_TYPES)
 @pytest.mark.parametrize("positions", [(40, 1), (2, 20, 1), (40, 2)])
 def test_positions_whose_last_axis_tells_another_step(positions: tuple[int, ...], fmt: str) -> None:
@@ -160,9 +156,7 @@ QUICK = [("integers", SHARED.index(("f8_e4m3", "f8_e5m2", isa))) for isa in HOST
 
 
 @needs_kernels
-@pytest.mark.parametrize(
-    ("kind", "chunk"), then_long(QUICK, [(kind, chunk) for kind in KINDS for chunk in SPECIAL[kind]])
-)
+@tiers("kind, chunk", QUICK, long=[(kind, chunk) for kind in KINDS for chunk in SPECIAL[kind]])
 def test_special_classes(kind: Kind, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_numpy(monkeypatch)
     tally, count = Tally(), len(BIASED) if (kind, chunk) in QUICK else CHUNK
@@ -173,13 +167,11 @@ def test_special_classes(kind: Kind, chunk: int, monkeypatch: pytest.MonkeyPatch
 
 
 @needs_kernels
-@pytest.mark.parametrize(
-    ("kind", "chunk"), then_long([("normal", 7)], [(kind, chunk) for kind in KINDS for chunk in range(100, 150)])
-)
+@tiers("kind, chunk", [("normal", 7)], long=[(kind, chunk) for kind in KINDS for chunk in range(100, 150)])
 def test_layers_of_tiles(kind: Kind, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With any ``max_error``, bias, old values and activation."""
     refuse_numpy(monkeypatch)
-    tally, count = Tally(), 60 if chunk >= 100 else 8
+    tally, count = Tally(), 60 if chunk >= 100 else 6
     run_special(chunk, kind, count, tally, TILED)
     assert not tally.wrong, f"{len(tally.wrong)} of {count} problems are wrong; {tally.wrong[0]}"
     assert tally.classes.keys() == TILED.keys()

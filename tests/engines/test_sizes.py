@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from convgrad.functional.call import prepare
 from convgrad.plan.split_k.recipe import SplitKSpec
 from convgrad.spec.geometry import forward_extent
 from tests.support.engine_helpers import Array
-from tests.support.tiers import then_long
+from tests.support.tiers import tiers
 
 SIZES = 1000
 MOST_KERNELS = 8
@@ -47,11 +48,10 @@ def new_sizes(seed: int, kernel: int, count: int) -> Iterator[tuple[Array, Array
         yield src, dst, {"strides": stride, "pads_begin": begin, "pads_end": end}
 
 
-@pytest.mark.parametrize(
-    ("kernel", "data_format"),
-    then_long([(3, "NXC")], [(3, "NCX"), (1, "NXC"), (1, "NCX")]),
-)
-def test_a_new_size_compiles_nothing(kernel: int, data_format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@tiers("kernel, data_format, sizes", [(3, "NXC", 300)], long=product((3, 1), ("NXC", "NCX"), (SIZES,)))
+def test_a_new_size_compiles_nothing(
+    kernel: int, data_format: str, sizes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At most 8 kernels for 1,000 sizes of a layer class: channels, taps, types and layouts."""
     compiled: list[SplitKSpec] = []
     used: dict[SplitKSpec, int] = {}
@@ -73,7 +73,7 @@ def test_a_new_size_compiles_nothing(kernel: int, data_format: str, monkeypatch:
     monkeypatch.setattr(execute, "_kept", type(execute._kept)())
     times_ms = []
     before = jit._linker.number
-    for src, dst, rest in new_sizes(kernel, kernel, SIZES):
+    for src, dst, rest in new_sizes(kernel, kernel, sizes):
         given = [src, dst]
         if data_format == "NCX":
             given = [np.ascontiguousarray(np.moveaxis(a, -1, 1)) for a in given]
@@ -86,7 +86,7 @@ def test_a_new_size_compiles_nothing(kernel: int, data_format: str, monkeypatch:
         convolution_backward_weights(*given, weights, data_format=data_format, threads=1, **rest)  # type: ignore[arg-type]
         assert len(execute._kept) <= execute.CAPACITY
         assert execute._kept_bytes() <= execute.CAPACITY_BYTES
-    assert sum(used.values()) == SIZES, "each size is prepared once, the second call finds it"
+    assert sum(used.values()) == sizes, "each size is prepared once, the second call finds it"
     assert len(compiled) == jit._linker.number - before
     assert set(compiled) <= set(used)
     assert len(used) <= MOST_KERNELS, used

@@ -100,8 +100,8 @@ def test_lanes_count_positions_in_32_bits() -> None:
 
 
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
-@pytest.mark.parametrize("line", AWAY)
-def test_positions_that_meet_no_input_are_zeros(line: str) -> None:
+@tiers("line, first", AWAY, range(3), every=4)
+def test_positions_that_meet_no_input_are_zeros(line: str, first: int) -> None:
     """Where an outer axis has one tap, which some positions meet and others do not, no plan sums for the others."""
     one, operands = made(line)
     out = empty(one)
@@ -111,6 +111,7 @@ def test_positions_that_meet_no_input_are_zeros(line: str) -> None:
     assert len(found) > 1
     for each in found:
         assert not isinstance(each, SpatialStencilPlan)
+    for each in found[first::3]:
         assert_same_bits(run_plan(each, one, operands, empty(one)), expected, f"{line} {each}")
 
 
@@ -127,25 +128,27 @@ def assert_stencils(
 ) -> None:
     """Assert that stencils of a problem, or all if ``some`` has none, give the bits of the order in all divisions.
 
-    If ``infinite`` is true, the first or the last weight is inf or NaN: its products with padding must not be computed.
+    If operands are given, those of pairs only. If ``infinite`` is true, the first or the last weight is inf or NaN: its
+    products with padding must not be computed.
     """
     bits = np.random.PCG64(number)
-    operands = operands or operands_of(one, bits)
+    given = operands or operands_of(one, bits)
     if infinite:
-        weights = operands[list(one.operands).index("weights")]
+        weights = given[list(one.operands).index("weights")]
         weights[(number % 2 - 1,) * weights.ndim] = (np.nan, np.inf)[number // 2 % 2]
     old = lying(values(shape_of(one, one.output), one.output_format, bits), one.layouts[-1])
-    expected = np.ascontiguousarray(evaluate_in_order(one, operands, old))
+    expected = np.ascontiguousarray(evaluate_in_order(one, given, old))
     paired = [with_pairs(("fused", "flushed")[number % 2]), *(isa for isa in isas.host_isas() if isa.pairs)]
-    for isa in (ISAS[HOST[number % len(HOST)]], paired[number // 2 % len(paired)]):
-        view, found = plans_of(one, operands, old, isa)
+    plain = [ISAS[HOST[number % len(HOST)]]] if operands is None else []
+    for isa in (*plain, paired[number // 2 % len(paired)]):
+        view, found = plans_of(one, given, old, isa)
         if isa.pairs and (one.operand_format is not BF16 or min(nest_of(view).k, nest_of(view).n) == 1):
             continue
         chosen = [each for each in found if isinstance(each, SpatialStencilPlan) and each.in_pairs == bool(isa.pairs)]
         assert chosen, "the problem has spatial stencils"
         for at, each in enumerate(cut for one_way in chosen[some] or chosen for cut in recut(one_way, view)):
             out = lying(np.array(old), one.layouts[-1])
-            run_guarded(each, one, operands, out, at % 2 == 0)
+            run_guarded(each, one, given, out, at % 2 == 0)
             assert_same_bits(np.ascontiguousarray(out), expected, (number, str(each)))
 
 
@@ -173,12 +176,12 @@ def geometries() -> list[str]:
 
 
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
-@tiers("number, line", list(enumerate(geometries())), every=7)
+@tiers("number, line", list(enumerate(geometries())), every=11)
 def test_bits_of_strides_dilations_and_pads(number: int, line: str) -> None:
     assert_stencils(replace(problem(line), accumulate=number % 4 == 1), number, slice(None), number // 8 % 2 == 1)
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(8)
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize("fmt", ["f32", "bf16"])
@@ -188,20 +191,20 @@ def test_lines_that_end_with_a_vector(number: int, fmt: str) -> None:
     assert_stencils(problem(line), number, slice(None), number % 2 == 1)
 
 
-@pytest.mark.every(3)
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
-@pytest.mark.parametrize(("number", "line"), list(enumerate(2 * PAIRED)))
-def test_bits_of_pairs(number: int, line: str) -> None:
+@tiers("case, first", list(enumerate(2 * PAIRED)), range(5), every=17)
+def test_bits_of_pairs(case: tuple[int, str], first: int) -> None:
     """In the second half, a weight is infinite or NaN, so that no pair is taken."""
+    number, line = case
     one, operands = made(line)
     found = plans_of(one, operands, empty(one), with_pairs("flushed"))[1]
     each = next(each for each in found if isinstance(each, SpatialStencilPlan) and each.in_pairs)
     _, (pairs, single) = taken(each, one, operands, MIN_EXPONENT_SUM)
     assert pairs > 0 == single
-    assert_stencils(one, number, slice(number % 2, None, 3), number >= len(PAIRED), operands)
+    assert_stencils(one, number, slice(first, None, 5), number >= len(PAIRED), operands)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 @pytest.mark.parametrize("line", PAIRED)
 def test_no_pair_where_one_number_is_denormal(line: str) -> None:

@@ -77,7 +77,7 @@ def test_wherever_the_output_lies(line: str, kind: tuple[str, bool], isa: str) -
                 assert np.isnan(memory.astype(np.float32)).all(), (name, gap, str(plan))
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(9)
 @pytest.mark.parametrize("isa", isas.host_isas(), ids=str)
 @pytest.mark.parametrize("layout", ["NCX", "NXC"])
 @pytest.mark.parametrize("groups", [1, 40])

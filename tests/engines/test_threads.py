@@ -240,7 +240,7 @@ def test_arrays_nobody_else_holds() -> None:
     with ThreadPoolExecutor(4) as callers:
         results = [callers.submit(caller, 4) for _ in range(4)]
         while not all(one.done() for one in results):
-            gc.collect()
+            gc.collect(0)
             time.sleep(1e-3)
     assert [one.result() for one in results] == [True] * 4
 

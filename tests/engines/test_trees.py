@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import product
 
 import numpy as np
@@ -23,7 +23,7 @@ from convgrad.spec.winograd import tile_order as tiles
 from tests.support.engine_helpers import HOST, Array, empty, plans_for, run_plan
 from tests.support.forward_problems import plans_of
 from tests.support.helpers import assert_same_bits
-from tests.support.tiers import then_long, tiers
+from tests.support.tiers import Test, tiers
 from tests.support.winograd_problems import computed, drawn, posed
 
 pytestmark = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
@@ -58,12 +58,10 @@ def operands_of(line: str) -> list[Array]:
     return [rng.standard_normal(shape, np.float32) for shape in canonical_shapes(one)[:-1]]
 
 
-def cases(names: Iterable[str], every: int) -> pytest.MarkDecorator:
+def cases(names: Iterable[str], every: int) -> Callable[[Test], Test]:
     """Some leaves on each instruction set, of which every so many are quick; all leaves on one in the long tier."""
-    some = [*product(LEAVES, names, HOST)]
     rest = product([leaves for leaves in (*ALL, *MANY) if leaves not in LEAVES], names, HOST[:1])
-    others = [case for number, case in enumerate(some) if number % every]
-    return pytest.mark.parametrize(("leaves", "name", "isa"), then_long(some[::every], [*others, *rest]))
+    return tiers("leaves, name, isa", LEAVES, names, HOST, every=every, long=rest)
 
 
 @cases(WEIGHTS, every=9)
@@ -78,7 +76,7 @@ def test_trees_of_weight_gradients(leaves: int, name: str, isa: str) -> None:
         assert_same_bits(run_plan(plan, one, operands, empty(one)), expected, (line, str(plan)))
 
 
-@cases(DATA, every=13)
+@cases(DATA, every=23)
 def test_trees_of_data(leaves: int, name: str, isa: str) -> None:
     """By a plan of each kernel body that there is."""
     line = line_of(DATA[name], leaves)

@@ -22,7 +22,7 @@ from tests.support.classes import ALL_TYPES
 from tests.support.engine_helpers import empty, made
 from tests.support.helpers import assert_same_bits
 from tests.support.roles import LAYOUTS, WRITABLE, memory
-from tests.support.tiers import then_long, tiers
+from tests.support.tiers import tiers
 
 pytestmark = pytest.mark.skipif(not isas.host_isas(), reason="there are no kernels")
 LINE = "FWD_D f32 NCX mb4ic32ih14oc32oh14kh3ph1"
@@ -53,8 +53,8 @@ def layers(count: int) -> list[Layer]:
     ]  # fmt: skip
 
 
-@pytest.mark.every(3)
-@pytest.mark.parametrize("seed", then_long(range(4), range(4, 90)))
+@pytest.mark.every(4)
+@tiers("seed", range(4), long=range(4, 90))
 def test_same_bits(seed: int) -> None:
     layer = layers(90)[seed]
     expected = layer(2)

@@ -36,7 +36,7 @@ from tests.support.classes import ALL_TYPES
 from tests.support.engine_helpers import HOST, empty, lying
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
-from tests.support.winograd_problems import DIRECTIONS, FILTERED, NAMES, computed, drawn, matrices, posed
+from tests.support.winograd_problems import DIRECTIONS, FILTERED, NAMES, OTHER_KERNELS, computed, drawn, matrices, posed
 
 # Tiles that hang over by any number of positions, one row, one column, pads on one side, beyond the kernel, none.
 LINES = (
@@ -124,44 +124,33 @@ def test_kernels_have_the_specified_bits(direction: str, line: str, name: str, i
     has_specified_bits(direction, line, name, isa)
 
 
-# One axis, axes of one tap, five taps, an axis that is summed directly: the first, the second, with many taps.
-OTHER_KERNELS = (
-    "mb2ic32iw19oc33ow19kw3pw1", "mb2ic40iw19oc33ow17kw5pw1", "mb2ic37ih6iw9oc33oh6ow9kh1kw3ph0pw1",
-    "mb2ic32ih6iw9oc33oh8ow9kh3kw1ph2pw0", "mb2ic32ih9oc33oh9kh5ph2", "mb2ic35ih7iw9oc33oh7ow9kh5kw3ph2pw1",
-    "mb2ic35ih9iw9oc33oh9ow9kh7kw3ph3pw1", "mb1ic35id5ih6iw7oc33od5oh6ow7kd3kh3kw3pd1ph1pw1",
-    "mb2ic32id5ih6iw7oc33od5oh6ow7kd3kh1kw1pd1ph0pw0", "mb1ic32id5ih6iw7oc33od3oh6ow7kd3kh3kw3pd0ph1pw1",
-    "mb1ic32id4ih6iw7oc33od4oh6ow7kd3kh4kw3pd1ph2pw1", "g2mb1ic74id5ih6iw7oc66od7oh6ow7kd3kh3kw3pd2ph1pw1",
-    "mb1ic256id3ih4iw4oc256od3oh4ow4kd3kh3kw3pd1ph1pw1",
-)  # fmt: skip
-
-
 @runs
-@tiers("direction, line, isa", DIRECTIONS, OTHER_KERNELS, HOST, every=23)
+@tiers("direction, line, isa, which, fmt", DIRECTIONS, OTHER_KERNELS, HOST, (0, -1), ("f32", "bf16", "f16"), every=101)
 @pytest.mark.usefixtures("eight_cores")
-def test_kernels_of_other_sizes_have_the_specified_bits(direction: str, line: str, isa: str) -> None:
-    """In as many axes, also of operands in 16 bits."""
+def test_kernels_of_other_sizes_have_the_specified_bits(
+    direction: str, line: str, isa: str, which: int, fmt: str
+) -> None:
+    """In as many axes, by the first algorithm or the last, also of operands in 16 bits."""
     one = problem_of(f"{direction} f32 NXC {line}")
     assert isinstance(one.geometry, Conv)
     names = [*algorithms(one.geometry)]
     assert len(names) == 1 + ("3" in line.partition("k")[2])
-    for name in names:
-        has_specified_bits(direction, line, name, isa)
-    for fmt in ("bf16", "f16"):
-        has_specified_bits(direction, line, names[-1], isa, fmt)
+    has_specified_bits(direction, line, names[which], isa, fmt)
+
+
+MANY = ("mb1ic33ih18iw270oc32oh18ow270kh3kw3ph1pw1", "mb2ic32ih118oc32oh118kh3ph1",
+        "mb2ic33id3ih40iw40oc32od3oh40ow40kd3kh3kw3pd1ph1pw1")  # fmt: skip
 
 
 @runs
-@tiers("name, isa", NAMES, HOST, every=4)
-def test_many_tiles_are_summed_in_units(name: str, isa: str) -> None:
+@tiers("line, name, isa", MANY, NAMES, HOST, every=13)
+def test_many_tiles_are_summed_in_units(line: str, name: str, isa: str) -> None:
     """Of rows that are cut, too."""
-    has_specified_bits("BWD_W", "mb2ic32ih118oc32oh118kh3ph1", name, isa)
-    has_specified_bits("BWD_W", "mb1ic33ih18iw270oc32oh18ow270kh3kw3ph1pw1", name, isa)
-    volume = "mb2ic33id3ih40iw40oc32od3oh40ow40kd3kh3kw3pd1ph1pw1"
-    has_specified_bits("BWD_W", volume, f"1x{name}", isa)
+    has_specified_bits("BWD_W", line, f"1x{name}" if "kd" in line else name, isa)
 
 
 @runs
-@pytest.mark.parametrize("isa", HOST)
+@tiers("isa", HOST, every=2)
 def test_units_are_added_in_a_tree(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more than 256 blocks, there are more units than a node of the tree has."""
     monkeypatch.setattr(tiles, "MAX_BLOCKS", 1)
@@ -250,13 +239,20 @@ def test_old_values_and_output_types(name: str, direction: str) -> None:
         assert_same_bits(np.ascontiguousarray(got), np.ascontiguousarray(expected), (name, str(fmt), accumulate))
 
 
+# Within a tile, and at its corner, which only the first value of the tile meets.
+WHERE = ((LINES[1], (0, 3, 2, 4)), ("mb2ic32ih6oc33oh4kh3ph0", (0, 3, 0, 0)))
+
+
 @runs
-@tiers("name, direction, value", NAMES, DIRECTIONS, (np.nan, np.inf, -np.inf, 3e38), every=7)
-def test_what_is_not_finite_is_the_direct_sum_s(name: str, direction: str, value: float) -> None:
+@tiers("where, name, direction, value", WHERE, NAMES, DIRECTIONS, (np.nan, np.inf, -np.inf, 3e38), every=13)
+def test_what_is_not_finite_is_the_direct_sum_s(
+    where: tuple[str, tuple[int, ...]], name: str, direction: str, value: float
+) -> None:
     """All results are, where one is not finite; what overflows in between is not."""
-    one = posed(LINES[1], name, direction=direction)
+    line, place = where
+    one = posed(line, name, direction=direction)
     operands = drawn(one, 5)
-    operands[0][0, 3, 2, 4] = value
+    operands[0][place] = value
     expected = evaluate_in_order(one, operands)
     direct = evaluate_in_order(replace(one, algorithm=""), operands)
     if not np.isfinite(value):
@@ -269,7 +265,7 @@ ADDED = ("FWD_B", "deconv FWD_B", "BWD_D", "BWD_W")  # passes with a bias, and t
 
 
 @runs
-@tiers("line, fmt, accumulate, active, value", ADDED, ALL_TYPES, (False, True), (False, True), (np.nan, 3e38), every=79)
+@tiers("line, fmt, accumulate, active, value", ADDED, ALL_TYPES, (False, True), (False, True), (np.nan, 3e38), every=97)
 def test_direct_sums_begin_with_biases_and_old_values(
     line: str, fmt: str, accumulate: bool, active: bool, value: float
 ) -> None:
@@ -292,7 +288,7 @@ def test_direct_sums_begin_with_biases_and_old_values(
 
 
 @runs
-@tiers("name, direction, fmt", NAMES, DIRECTIONS, (F16, F8_E5M2, F8_E4M3), every=7)
+@tiers("name, direction, fmt", NAMES, DIRECTIONS, (F16, F8_E5M2, F8_E4M3), every=11)
 def test_results_that_overflow_in_their_rounding_stay_tiles(name: str, direction: str, fmt: Format) -> None:
     """Only f32 sums that are not finite, before biases and old values are added, start direct sums."""
     one = posed(LINES[0], name, direction=direction)
@@ -312,6 +308,7 @@ def test_results_that_overflow_in_their_rounding_stay_tiles(name: str, direction
     assert fmt is not F16 or (by_tiles != by_sums).any()
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("name", "direction"), list(product(NAMES, DIRECTIONS)))
 def test_small_integers_are_exact(name: str, direction: str) -> None:
     one = posed("mb2ic32ih11oc32oh11kh3ph1", name, direction=direction)
@@ -355,6 +352,7 @@ def test_an_accuracy_admits_what_keeps_it() -> None:
         assert why in why_not_of(one)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("name", "direction"), list(product(NAMES, DIRECTIONS)))
 def test_a_group_s_sums_are_no_longer_than_its_channels(name: str, direction: str) -> None:
     """The order, what a variant keeps and the bound are those of one group by itself."""

@@ -89,7 +89,7 @@ TORCH = {
 }
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(5)
 @pytest.mark.parametrize("name", TORCH)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_activation_of_torch_tensors(name: str, dtype: str) -> None:

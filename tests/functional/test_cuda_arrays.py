@@ -50,7 +50,7 @@ def computed(role: Role, operands: list[Array], out: Array, **options: Any) -> A
 # -- results -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @sums
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 def test_same_bits_as_on_the_cpu(role: Role, dtype: str, gpu: FakeGpu) -> None:

@@ -20,6 +20,7 @@ from convgrad.spec.operators import rows as rows_named
 from convgrad.spec.rules import RULES
 from tests.support.helpers import FUNCTIONS, assert_same_bits, operands_of, random_case
 from tests.support.table_rows import attributes_of, functions, legal, options_of, replaced, row, rows, searching
+from tests.support.tiers import tiers
 
 
 def test_every_current_operator_and_every_public_function_is_tied_to_the_table() -> None:
@@ -101,6 +102,7 @@ def test_a_function_hands_on_every_keyword(name: str) -> None:
             function(**by_name | {option: value})
 
 
+@pytest.mark.every(2)
 @rows
 def test_every_row_is_reached_through_run(op: Operator) -> None:
     """By its operands in its order, with its attributes: an error names the very operand."""
@@ -131,10 +133,19 @@ def test_an_older_row_gives_what_the_current_one_gives(op: Operator) -> None:
     assert_same_bits(run(current.name, *ordered, **renamed), run(op.name, *operands, **attributes), op.name)
 
 
-@settings(searching, max_examples=200)
-@given(seed=st.integers(0, 2**32 - 1), name=st.sampled_from(sorted(FUNCTIONS)))
-def test_functions_and_run_agree(seed: int, name: str) -> None:
+@tiers("examples", [100], long=[2000])
+def test_functions_and_run_agree(examples: int) -> None:
     """Whatever the shapes and attributes: equal values on all axes may be one int, defaults may be left out."""
+
+    @settings(searching, max_examples=examples)
+    @given(seed=st.integers(0, 2**32 - 1), name=st.sampled_from(sorted(FUNCTIONS)))
+    def check(seed: int, name: str) -> None:
+        agree(seed, name)
+
+    check()
+
+
+def agree(seed: int, name: str) -> None:
     op = row(name)
     case = random_case(np.random.default_rng(seed), op)
     operands = operands_of(case, "normal", seed)

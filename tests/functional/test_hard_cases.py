@@ -42,7 +42,7 @@ from tests.support.tiers import tiers
 pytestmark = pytest.mark.timeout(60)  # a call that never returns is one of the cases
 
 
-@tiers("row", ROWS, every=59)
+@tiers("row", ROWS, every=97)
 def test_integers(row: Row) -> None:
     """``out`` is filled with NaN, or left away."""
     for fmt in row.types:
@@ -184,6 +184,7 @@ def test_rocm_libraries_5859() -> None:
     assert narrow.item() == 300  # of 300.5: bf16 has the even numbers here
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("row", [r for r in ROWS if not r.transposed and prod(r.src) < 5000], ids=lambda r: r.id)
 def test_mxnet_15464(row: Row) -> None:
     """The bias gradient asked for alone."""
@@ -223,6 +224,7 @@ def reach(row: Row, role: str, poisoned: str, where: Array) -> Array:
     return solve(row, role, tensors | {poisoned: where.astype(np.float32)}) > 0
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("value", POISON)
 @pytest.mark.parametrize("role", ["dst", "src"])
 @pytest.mark.parametrize("row", [r for r in ROWS if r.id.startswith("burn#5385")], ids=lambda r: r.id)

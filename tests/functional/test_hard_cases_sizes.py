@@ -62,7 +62,7 @@ def windows(src: Array, row: Row) -> tuple[Row, Array]:
 
 
 @threads_too
-@tiers("row", BIG, every=4)
+@tiers("row", BIG, every=7)
 def test_big_sources(row: Row, threads: int | None) -> None:
     src = overlapping(row.src)
     small, gathered = windows(src, row)

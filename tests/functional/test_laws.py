@@ -45,7 +45,7 @@ def inner(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.vdot(a.astype(np.float64), b.astype(np.float64)))
 
 
-@tiers("name, seed", ["Convolution", "ConvTranspose"], SEEDS, every=3)
+@tiers("name, seed", ["Convolution", "ConvTranspose"], SEEDS, every=5)
 def test_adjoint_identity_over_all_three_roles(seed: int, name: str) -> None:
     """<dst, diff_dst> = <src, diff_src> = <weights, diff_weights>."""
     t, _ = forward_and_gradients(f32_case(seed, name), seed)
@@ -116,6 +116,7 @@ def shape_attribute(case: Case, attributes: dict[str, object]) -> dict[str, obje
     return {a.name: relaid(case, attributes, meant[a.means], case.attributes[a.name]) for a in named}
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ["Convolution", "ConvTranspose"])
 @pytest.mark.parametrize("seed", range(30))
 def test_groups_are_concatenation(seed: int, name: str) -> None:

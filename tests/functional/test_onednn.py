@@ -138,7 +138,7 @@ def holds(fmt: str, value: Value) -> bool:
 CASES = [case for case in product(VALUES, EMBEDDINGS, FORMATS) if holds(case[2], case[0])]
 
 
-@tiers("case", CASES, every=7)
+@tiers("case", CASES, every=23)
 def test_values(case: tuple[Value, str, str]) -> None:
     value, embedding, fmt = case
     dtype = FORMATS[fmt].dtype

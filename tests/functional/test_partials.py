@@ -84,7 +84,7 @@ def whole(name: str, **options: Any) -> Array:
     ).execute(**options)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(5)
 @pytest.mark.parametrize("name", LAYERS)
 def test_pieces_are_joined_to_the_bits_of_the_whole(name: str) -> None:
     """In any order and type of the result; the gradients of the pieces added would be other sums."""

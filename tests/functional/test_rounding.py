@@ -15,7 +15,7 @@ def bits(array: Array) -> list[int]:
     return array.view(f"u{array.itemsize}").ravel().tolist()
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(5)
 @roles
 @formats
 @pytest.mark.parametrize("name", ["f32", "bf16", "f16"])

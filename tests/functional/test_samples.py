@@ -49,7 +49,7 @@ def test_integers_are_the_squares_of_explicit_gradients(seed: int) -> None:
 
 
 @several
-@tiers("seed", range(90), every=13)
+@tiers("seed", range(90), every=23)
 def test_the_specified_bits_on_all_threads_and_instruction_sets(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = samples_of(seed, "normal", 20_000)
     expected = norms2_in_order(batch.prepared.problem, batch.prepared.operands)

@@ -49,7 +49,7 @@ def elsewhere(array: Array) -> dict[str, Array]:
     return {"as it was": array, "foreign": foreign, "subclass": subclass} | ways
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(5)
 @operators
 @pytest.mark.parametrize("dtype", [F32, BF16, np.float64], ids=["f32", "bf16", "f64"])
 def test_arrays_that_lie_otherwise(operator: str, dtype: Any) -> None:

@@ -50,7 +50,7 @@ def test_integers_are_the_sum_of_explicit_gradients(seed: int) -> None:
 
 
 @several
-@tiers("seed", range(60), every=17)
+@tiers("seed", range(60), every=29)
 def test_the_specified_bits_on_all_threads_and_instruction_sets(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In every type of result, added to an old one or not."""
     batch, dtype = samples_of(seed, "normal", 20_000), ("f32", "bf16", "f16")[seed // 3 % 3]

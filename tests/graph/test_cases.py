@@ -126,7 +126,7 @@ def assert_exact(graph: Graph, seed: int) -> None:
         assert_same_bits(result, expected, op)
 
 
-@tiers("name, dtype", list(ROWS), ["f32", "bf16", "f16"], every=11)
+@tiers("name, dtype", list(ROWS), ["f32", "bf16", "f16"], every=19)
 def test_variations_of_the_harness(name: str, dtype: str) -> None:
     assert_exact(ROWS[name].graph(dtype), 1)
 
@@ -160,10 +160,11 @@ def test_files_of_the_harness(name: str) -> None:
 
 
 @pytest.mark.parametrize("row", OPERATORS, ids=lambda row: f"{row.name} {row.generations[0]}")
-def test_every_operator_of_every_generation_runs(row: Operator) -> None:
+@tiers("seeds", [range(6)], long=[range(6, 18)], ids=["few", "many"])
+def test_every_operator_of_every_generation_runs(seeds: range, row: Operator) -> None:
     """By either name, with known and unknown output dims, and written in the current generation."""
     rng = np.random.default_rng(3)
-    for seed in range(12):
+    for seed in seeds:
         dtype = ("f32", "bf16", "f16")[seed % 3]
         case = replace(random_case(rng, row), format=FORMATS[dtype], dtype=None)
         operands = operands_of(case, "integers", seed)

@@ -298,7 +298,7 @@ def test_strides_that_no_memory_has_are_refused_or_harmless(extents: list[int], 
     check(json.dumps({"graph": [op]}), np.random.default_rng(0))
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(100 + n, marks=pytest.mark.long) for n in range(100))])
 def test_a_mutated_graph_is_read_or_refused(seed: int) -> None:

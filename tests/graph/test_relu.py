@@ -54,6 +54,7 @@ def ran(graph: Graph, given: dict[int, Array]) -> tuple[dict[int, Any], list[Exe
     return dict(graph.run(given, observe=calls.append).results), calls
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("bias", ["none", "operand", "op"])
 @pytest.mark.parametrize("layout", SHAPES)
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "f8_e4m3"])

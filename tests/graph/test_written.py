@@ -30,6 +30,7 @@ from tests.support.graph_documents import (
 )
 from tests.support.helpers import Case, random_case
 from tests.support.places import GRAPHS
+from tests.support.tiers import tiers
 
 
 def test_text_is_ascii_without_escapes_and_type_comes_first() -> None:
@@ -272,11 +273,13 @@ def graph_of(case: Case, kind: str, dtype: str = "f32", known: bool = True) -> G
 ROWS = [pytest.param(row, id="-".join([row.name, *row.generations])) for row in OPERATORS]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("row", ROWS)
-def test_random_graphs_of_every_operator_come_back(row: Operator) -> None:
+@tiers("count", [20], long=[100])
+def test_random_graphs_of_every_operator_come_back(row: Operator, count: int) -> None:
     rng = np.random.default_rng(len(row.name))
     resolved = 0
-    for number in range(40):
+    for number in range(count):
         case = random_case(rng, row)
         kind = row.name if number % 2 else row.name.removesuffix("-1")
         graph = graph_of(case, kind, ("f32", "bf16", "f16")[number % 3], known=number % 4 > 0)
@@ -287,4 +290,4 @@ def test_random_graphs_of_every_operator_come_back(row: Operator) -> None:
             assert_round_trip(graph)
         except Exception as error:
             raise AssertionError(f"{case}: {error}") from error
-    assert resolved >= 30
+    assert resolved >= 3 * count // 4

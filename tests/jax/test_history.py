@@ -12,7 +12,7 @@ jax = pytest.importorskip("jax")
 
 import convgrad.jax as cj  # noqa: E402
 from tests.support.alike import differences  # noqa: E402
-from tests.support.tiers import then_long  # noqa: E402
+from tests.support.tiers import tiers  # noqa: E402
 
 SRC, WEIGHTS = jax.numpy.ones((2, 6, 6, 4)), jax.numpy.ones((3, 3, 4, 4))
 SAME: dict[str, Sequence[Any]] = {
@@ -43,7 +43,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Sequence[Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("name", then_long(["threads"], [name for name in CALLS if name != "threads"]))
+@tiers("name", ["threads"], long=[name for name in CALLS if name != "threads"])
 def test_equal_values_of_other_types(name: str) -> None:
     call, options = CALLS[name]
     assert differences(call, options) == []

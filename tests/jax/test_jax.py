@@ -57,6 +57,7 @@ SEEDS += [
 ]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("number", "seed", "full"), SEEDS)
 def test_programs_have_the_bits_of_run_and_so_have_their_gradients(number: int, seed: int, full: bool) -> None:
     """One program computes what run does, and each of its derivatives what the table says, bit for bit."""

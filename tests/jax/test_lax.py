@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import convgrad
-from tests.support.tiers import then_long, tiers
+from tests.support.tiers import tiers
 
 jax = pytest.importorskip("jax")
 
@@ -65,7 +65,7 @@ def assert_as_jax(lhs: Any, rhs: Any, keywords: dict[str, Any]) -> None:
 QUICK = [162, 178]  # strides with lhs_dilation of f32 in groups, and of complex numbers in batch groups
 
 
-@pytest.mark.parametrize("seed", then_long(QUICK, (seed for seed in range(400) if seed not in QUICK)))
+@tiers("seed", QUICK, long=(seed for seed in range(400) if seed not in QUICK))
 def test_general_convolutions(seed: int) -> None:
     assert_as_jax(*drawn(seed))
 
@@ -83,7 +83,7 @@ def is_refused(function: Any, lhs: Any, rhs: Any, keywords: dict[str, Any]) -> b
     return False
 
 
-@pytest.mark.parametrize("first", then_long([0], range(30, 1000, 30)))
+@tiers("first", [0], long=range(30, 1000, 30))
 def test_every_call_is_served_or_refused_by_name(first: int) -> None:
     for seed in range(first, first + 30):
         assert is_refused(OURS, *drawn(seed)) == is_refused(THEIRS, *drawn(seed)), seed
@@ -220,7 +220,7 @@ def test_zeros_inserted_are_not_multiplied() -> None:
     ]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+@tiers("dtype", [jnp.bfloat16], long=[np.float32])
 def test_sums_of_strides_with_lhs_dilation(dtype: Any) -> None:
     """Each result is a sum of one convolution; the gradient of lhs adds those of both in f32, the last first."""
     lhs, rhs, cotangent = (jnp.asarray(reals(*shape), dtype) for shape in ((2, 5, 40), (4, 5, 6), (2, 4, 25)))

@@ -12,7 +12,7 @@ import pytest
 
 import convgrad
 from tests.support.engine_helpers import digest
-from tests.support.tiers import then_long
+from tests.support.tiers import tiers
 
 jax = pytest.importorskip("jax")
 
@@ -82,7 +82,7 @@ def unchanged(function: Model) -> Model:
     return function
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("way", WAYS)
 def test_gradients_are_those_of_explicit_calls(way: str) -> None:
     """Compiled in the same places: XLA's own operations have different bits elsewhere."""
@@ -113,10 +113,10 @@ def looped(conv: Model, w: Any, x: Any) -> Any:
     return jnp.square(jax.lax.switch(1, [lambda x: x, lambda x: conv(x, w[1], (1, 1), "SAME")], x)).mean()
 
 
-def test_scan_and_cond() -> None:
+@tiers("way", [jax.grad], long=[jax.jit])
+def test_scan_and_cond(way: Callable[[Model], Model]) -> None:
     given = made(4, 2, 2, 3, 3), made(1, 2, 6, 6)
-    assert_same(jax.grad(reproducible(partial(looped, THEIRS)))(*given), jax.grad(partial(looped, OURS))(*given))
-    assert_same(jax.jit(reproducible(partial(looped, THEIRS)))(*given), jax.jit(partial(looped, OURS))(*given))
+    assert_same(way(reproducible(partial(looped, THEIRS)))(*given), way(partial(looped, OURS))(*given))
 
 
 def test_while_loop() -> None:
@@ -231,7 +231,7 @@ def narrow(x: Any, w: Any) -> Any:
     return THEIRS(x.astype(NARROW), w.astype(NARROW), (1,), "SAME").astype(x.dtype) + THEIRS(x, w, (1,), "SAME")
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(5)
 @pytest.mark.parametrize("way", [unchanged, jax.jit, jax.checkpoint, partial(jax.vmap, in_axes=(0, None))])
 def test_what_is_refused_is_left_to_jax(way: Callable[[Model], Model]) -> None:
     """Each call warns, of programs that were met before too; with strict=True each call raises."""
@@ -286,7 +286,7 @@ def test_integers_are_left_to_jax_silently() -> None:
     assert "conv_general_dilated" not in names(wide, x, w)
 
 
-@pytest.mark.parametrize("seed", then_long([1], range(2, 60)))
+@tiers("seed", [1], long=range(2, 60))
 def test_all_that_jax_computes_is_served(seed: int) -> None:
     lhs, rhs, keywords = drawn(seed)
     try:

@@ -24,9 +24,9 @@ import convgrad
 from convgrad.engines import starting
 from convgrad.engines.llvm import jit
 from tests.support.children import GIVEN, HANG_S, POOLS, Array, Layer, compile_anew, in_child
-from tests.support.tiers import then_long
+from tests.support.tiers import tiers
 
-FEW = 3  # forks of the quick tier, which has fewer layers too
+FEW = 2  # forks of the quick tier, which has fewer layers too
 RIGHT, WRONG = 0, 3  # exit codes; 1 is a child that hung
 LAYERS = [
     Layer((40,), (3,), channels, type=operand, data_format=data_format)
@@ -104,8 +104,8 @@ def fork_while_planning(count: int, others: str) -> None:
     os._exit(0)
 
 
-def fork_many(count: int, meanwhile: str, same: bool) -> None:
-    """Fork while two threads compile or compute; a child asks for what they compile, or for something else."""
+def fork_many(count: int, meanwhile: str) -> None:
+    """Fork while two threads compile or compute; a child asks for something else, or in turn for what they compile."""
     if meanwhile == "compiling":
         compile_anew()
     layers = range(0, len(LAYERS), 1 if count > FEW else 3)
@@ -130,6 +130,7 @@ def fork_many(count: int, meanwhile: str, same: bool) -> None:
     rng, codes, number = random.Random(count), [], jit._linker.number
     while len(codes) < count and codes.count(RIGHT) == len(codes):
         time.sleep(rng.uniform(0, 0.02))
+        same = meanwhile == "compiling" and len(codes) % 2 == 1
         while same and jit._linker.lock.acquire(blocking=False):  # nobody is compiling
             jit._linker.lock.release()
             time.sleep(1e-4)
@@ -175,7 +176,7 @@ def processes(method: str, count: int) -> None:
     left = threading.Event()
 
     def worker() -> None:
-        while not left.is_set():
+        while not left.wait(0.05):
             BUSY(2)
 
     one = threading.Thread(target=worker)
@@ -192,14 +193,14 @@ def processes(method: str, count: int) -> None:
 
 
 @NEEDS_FORK
-@pytest.mark.parametrize("count", then_long([FEW], [100]))
+@tiers("count", [FEW], long=[100])
 @pytest.mark.parametrize(
     ("meanwhile", "whose"),
     [("compiling", "own"), *(pytest.param("executing", *one.values, marks=one.marks) for one in POOLS)],
 )
 def test_a_fork_while_others_are_at_it(meanwhile: str, whose: str, count: int) -> None:
     """A child of a process whose OpenMP threads were at work has none of them."""
-    got = in_child(__name__, "fork_many", count, meanwhile, False, timeout=HANG_S + count * HANG_S, pool=whose)
+    got = in_child(__name__, "fork_many", count, meanwhile, timeout=HANG_S + count * HANG_S, pool=whose)
     assert got["codes"] == [RIGHT] * count
     assert got["alive"]
     assert got["calls"] >= count / 2
@@ -207,17 +208,7 @@ def test_a_fork_while_others_are_at_it(meanwhile: str, whose: str, count: int) -
 
 
 @NEEDS_FORK
-@pytest.mark.parametrize("count", then_long([FEW], [100]))
-def test_a_fork_while_the_same_kernel_is_compiled(count: int) -> None:
-    got = in_child(__name__, "fork_many", count, "compiling", True, timeout=HANG_S + count * HANG_S)
-    assert got["codes"] == [RIGHT] * count
-
-
-@NEEDS_FORK
-@pytest.mark.parametrize(
-    ("others", "count"),
-    then_long([("", 40)], [(others, 2000) for others in ("", "compiling", "executing", "llvmlite")]),
-)
+@tiers("others, count", [("", 24)], long=[(others, 2000) for others in ("", "compiling", "executing", "llvmlite")])
 def test_a_fork_while_others_plan(others: str, count: int) -> None:
     """A property that is cached under a lock of its class, as in Python 3.11, hangs one child in seven."""
     got = in_child(__name__, "fork_while_planning", count, others, timeout=HANG_S + count)
@@ -244,8 +235,6 @@ def test_a_fork_takes_the_locks_that_are_made_while_it_waits(monkeypatch: pytest
         made[0].release()
 
 
-@pytest.mark.parametrize(
-    ("method", "count"), then_long([("spawn", 2)], [(method, 4) for method in ("spawn", "forkserver", "fork")])
-)
+@tiers("method, count", [("spawn", 2)], long=[(method, 4) for method in ("spawn", "forkserver", "fork")])
 def test_processes_of_a_pool(method: str, count: int) -> None:
     assert in_child(__name__, "processes", method, count) == count

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.children import HANG_S
-from tests.support.tiers import then_long, tiers
+from tests.support.tiers import tiers
 
 SET_UP = """
 import atexit, gc, sys, threading, time
@@ -77,19 +77,19 @@ DAEMONS: dict[str, Callable[[int], str]] = {
 
 
 @pytest.mark.parametrize("name", DAEMONS)
-@pytest.mark.parametrize("count", then_long([2], [200]))
+@tiers("count", [1], long=[200])
 def test_the_interpreter_ends_while_a_daemon_is_at_work(count: int, name: str) -> None:
     """What threads write to lives as long as they, and LLVM is not taken down: the end waits for the kernel."""
     assert [python(DAEMONS[name](at)) for at in range(count)] == [(0, "", "")] * count
 
 
-@tiers("batch, before", [1, 256], ["", "gradient(1, 64, 2)"], every=3)
+@tiers("batch, before", [1, 256], ["", "gradient(1, 64, 2)"], every=4)
 def test_a_call_while_the_interpreter_ends(batch: int, before: str) -> None:
     """No thread of the pool is alive then, and none can be started."""
     assert python(LATE.format(batch=batch, before=before, when="Late()")) == (0, "True True\n", "")
 
 
-@tiers("count, before", [3, 20], ["", "gradient(1, 64, 2)"], every=4)
+@tiers("count, before", [1, 20], ["", "gradient(1, 64, 2)"], every=4)
 def test_a_call_at_exit(before: str, count: int) -> None:
     """LLVM's binding, first loaded there, does not hear that the interpreter ends."""
     for _ in range(count):

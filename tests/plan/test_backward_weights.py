@@ -150,6 +150,7 @@ def test_plans_load_no_compiler() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("isa", HOST)
 def test_slices_of_an_image_that_lie_on_padding(isa: str) -> None:
     """From the second position on nothing is met, at distances beyond 64 bits of bytes."""

@@ -189,6 +189,7 @@ def test_what_planning_takes_grows_no_faster_than_axes(line: str) -> None:
     assert calls_of(large, 1) < 3 * calls_of(small, 1)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("channels", [(1, 1), (16, 16), (64, 2), (16, 1)])
 @pytest.mark.parametrize("role", ["FWD_D", "BWD_D"])
 def test_many_taps_on_few_positions(role: str, channels: tuple[int, int]) -> None:

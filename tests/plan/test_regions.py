@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given
@@ -52,6 +52,19 @@ def test_parts_hold_each_position_and_each_existing_tap_once(role: str, axis: Ax
         assert len(met) == len(part.positions) * len(part.taps)
         together |= met
     assert together == expected
+
+
+@pytest.mark.parametrize("role", ROLES)
+@given(axis=AXES, size=st.integers(1, 13))
+def test_blocks_hold_what_their_parts_hold(role: str, axis: Axis, size: int) -> None:
+    """A part that an output block begins within meets what the part met there."""
+    cut, together = parts(axis, role).in_blocks(size), Met()
+    found, begins = list(cut.parts), [*cut.begins.tolist(), len(cut.parts)]
+    for block, (begin, end) in enumerate(pairwise(begins)):
+        for part in found[begin:end]:
+            assert {q // size for q in part.positions} == {block}
+            together |= said(part)
+    assert together == existing(axis, role)
 
 
 @pytest.mark.parametrize("role", ROLES)

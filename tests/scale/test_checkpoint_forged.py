@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convgrad import ConvgradError, FileError, scale
 from convgrad.scale import durable
 from convgrad.scale.checkpoint import LINE
 from tests.support.engine_helpers import HOST
+from tests.support.tiers import tiers
 
 if not HOST:
     pytest.skip("sums in pieces need kernels", allow_module_level=True)
@@ -91,10 +92,19 @@ JSON = st.recursive(
 
 
 @pytest.mark.parametrize("name", CALLS)
-@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_a_forged_head_is_a_file_error(name: str, kept: Any, data: st.DataObject) -> None:
+@tiers("examples", [30], long=[500])
+def test_a_forged_head_is_a_file_error(examples: int, name: str, kept: Any) -> None:
     """Or it says what a call may save: then the call goes on from there, and ends."""
+
+    @settings(deadline=None, max_examples=examples)
+    @given(data=st.data())
+    def check(data: st.DataObject) -> None:
+        forge(name, kept, data)
+
+    check()
+
+
+def forge(name: str, kept: Any, data: st.DataObject) -> None:
     path, head, arrays = kept[name]
     for _ in range(data.draw(st.integers(1, 2))):
         place = data.draw(st.sampled_from(list(places(head))))

@@ -159,6 +159,7 @@ def test_a_source_that_fails_leaves_what_was_finished(tmp_path: Path) -> None:
     assert np.array_equal(call.run()[0], ~call.finished(now.done))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", LAYERS)
 def test_cut_otherwise_each_time_nothing_is_done_again(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

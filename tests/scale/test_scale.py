@@ -86,7 +86,7 @@ SOURCES: dict[str, Callable[[Path, Array], Any]] = {
 }
 
 
-@tiers("name, source", [*LAYERS], [*SOURCES], every=23)
+@tiers("name, source", [*LAYERS], [*SOURCES], every=37)
 def test_pieces_have_the_bits_of_one_call(name: str, source: str, tmp_path: Path) -> None:
     """From the least memory there may be to ample, into anything, added to or not."""
     op, _, _, attributes = LAYERS[name]

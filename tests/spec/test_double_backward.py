@@ -72,7 +72,7 @@ def assert_rows(op: Operator, seeds: range) -> None:
 
 
 @pytest.mark.parametrize("seeds", [range(6), pytest.param(range(100, 140), marks=pytest.mark.long)])
-@tiers("op", OPERATORS, every=2)
+@tiers("op", OPERATORS, every=5)
 def test_each_row_is_the_derivative(op: Operator, seeds: range) -> None:
     assert_rows(op, seeds)
 

@@ -192,7 +192,7 @@ def test_g6_weight_gradient_lists_the_kernels_that_fit(pads: dict[str, Any]) -> 
             assert listed(message, "Kernels that fit: ", 16) == fit, message
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(5)
 @shares
 def test_g7_transposed_weight_gradient_lists_its_legal_extents(pads: dict[str, Any], share: int) -> None:
     for window, small, padding in product(windows(pads, share), range(4), [None, 0, 1]):

@@ -31,7 +31,7 @@ def assert_refused(call: Callable[[], object]) -> None:
     assert message.isprintable()
 
 
-@tiers("name, odd", list(FUNCTIONS), list(ODD), every=7)
+@tiers("name, odd", list(FUNCTIONS), list(ODD), every=13)
 def test_a_function_refuses_odd_attributes_and_shapes(name: str, odd: str) -> None:
     op, function = row(name), FUNCTIONS[name]
     operands, attributes = legal(op)

@@ -1,27 +1,52 @@
-"""Which of many cases the quick tier runs: the long tier runs the others."""
+"""Which cases of a table the quick tier runs; the long tier runs the others.
+
+A case is in the quick tier unless it has the mark ``long``. There are two ways to get that mark:
+
+- ``every(n)`` marks a test with many cases. Cases 0, n, 2n, ... in the order of collection stay quick. Several marks of
+  one test multiply, and cases that are long by themselves do not count. If n shares no factor with an axis's length and
+  the table has at least n cases per value, then each value of the axis is met in the quick tier.
+- ``tiers(..., long=CASES)`` has cases that are always long, for example those of a larger size.
+
+If you give pytest the node id of one case that ``every`` leaves out, it is case 0 of what is collected, so it runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
-from typing import Any
+from math import prod
+from typing import Any, TypeVar
 
 import pytest
 
+Test = TypeVar("Test", bound=Callable[..., Any])
 
-def tiers(names: str, *axes: Sequence[Any], every: int) -> pytest.MarkDecorator:
-    """Parametrize by all combinations, or by one list of tuples. Every so many are quick, the others in the long tier.
 
-    So each value of each axis is met in the quick tier, where ``every`` shares no factor with an axis's length.
+def tiers(
+    names: str, *axes: Iterable[Any], every: int = 1, long: Iterable[Any] = (), ids: Sequence[str] | None = None
+) -> Callable[[Test], Test]:
+    """Parametrize a test by all combinations of axes, or by one list of tuples. One in ``every`` of the cases is quick.
+
+    The cases of ``long`` follow; a tuple has the arguments of a case.
     """
-    of_tuples = len(axes) == 1 and "," in names
-    cases = [
-        pytest.param(*case, marks=[pytest.mark.long] * bool(at % every))
-        for at, case in enumerate(axes[0] if of_tuples else product(*axes))
-    ]
-    return pytest.mark.parametrize(names, cases)
+    cases = list(axes[0] if len(axes) == 1 else product(*axes))
+    cases += [pytest.param(*(case if "," in names else (case,)), marks=pytest.mark.long) for case in long]
+
+    def marked(test: Test) -> Test:
+        sampled = pytest.mark.every(every)(test) if every > 1 else test
+        return pytest.mark.parametrize(names, cases, ids=ids)(sampled)
+
+    return marked
 
 
-def then_long(quick: Iterable[Any], long: Iterable[Any]) -> list[Any]:
-    """Return cases of the quick tier, then those of the long tier; tuples are the arguments of a case."""
-    return [*quick, *(pytest.param(*(c if isinstance(c, tuple) else (c,)), marks=pytest.mark.long) for c in long)]
+def leave_samples(items: Iterable[pytest.Item]) -> None:
+    """Mark as long the cases that ``every`` leaves out."""
+    seen = Counter[str]()
+    for item in items:
+        every = prod(mark.args[0] for mark in item.iter_markers("every"))
+        if every > 1 and not item.get_closest_marker("long"):
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % every:
+                item.add_marker(pytest.mark.long)
+            seen[test] += 1

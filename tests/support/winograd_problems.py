@@ -24,6 +24,16 @@ ROLES: tuple[SolvesFor, ...] = ("weights", "dst")
 FILTERED = [(one, of) for one in FILTERINGS.values() for of in ROLES if of == "dst" or one.of_weights]
 DIRECTIONS = ("BWD_W", "FWD_D", "BWD_D")
 
+# One axis, axes of one tap, five taps, an axis that is summed directly: the first, the second, with many taps.
+OTHER_KERNELS = (
+    "mb2ic32iw19oc33ow19kw3pw1", "mb2ic40iw19oc33ow17kw5pw1", "mb2ic37ih6iw9oc33oh6ow9kh1kw3ph0pw1",
+    "mb2ic32ih6iw9oc33oh8ow9kh3kw1ph2pw0", "mb2ic32ih9oc33oh9kh5ph2", "mb2ic35ih7iw9oc33oh7ow9kh5kw3ph2pw1",
+    "mb2ic35ih9iw9oc33oh9ow9kh7kw3ph3pw1", "mb1ic35id5ih6iw7oc33od5oh6ow7kd3kh3kw3pd1ph1pw1",
+    "mb2ic32id5ih6iw7oc33od5oh6ow7kd3kh1kw1pd1ph0pw0", "mb1ic32id5ih6iw7oc33od3oh6ow7kd3kh3kw3pd0ph1pw1",
+    "mb1ic32id4ih6iw7oc33od4oh6ow7kd3kh4kw3pd1ph2pw1", "g2mb1ic74id5ih6iw7oc66od7oh6ow7kd3kh3kw3pd2ph1pw1",
+    "mb1ic256id3ih4iw4oc256od3oh4ow4kd3kh3kw3pd1ph1pw1",
+)  # fmt: skip
+
 
 class InFractions:
     """Exact arithmetic."""

@@ -64,6 +64,7 @@ WRONG = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("layer", layers(6, types=["f32", "bf16", "f16"], axes=[1, 2]), ids=str)
 @pytest.mark.parametrize("transposed", [False, True])
 def test_right_results_pass(layer: Layer, transposed: bool) -> None:

@@ -23,6 +23,7 @@ BIAS, DIFF_DST = rng.standard_normal(12, np.float32), rng.standard_normal((6, 5,
 TYPES = [np.float32, np.float16, ml_dtypes.bfloat16, np.float64]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("batch", ["none", "a", "both"])
 def test_products(batch: str, dtype: Any) -> None:

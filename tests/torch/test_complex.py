@@ -39,7 +39,7 @@ def leaves(given: list[Any]) -> list[Any]:
 CASES = list(product((1, 2, 3), (False, True), CHANNELS, (1, 3), ("", "last", "lazy"), LAYERS))
 
 
-@tiers("axes, transposed, channels, taps, form, words", CASES, every=37)
+@tiers("axes, transposed, channels, taps, form, words", CASES, every=61)
 def test_integers_are_exact(
     axes: int, transposed: bool, channels: tuple[int, int, int], taps: int, form: str, words: dict[str, int]
 ) -> None:

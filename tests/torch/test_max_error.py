@@ -147,7 +147,7 @@ def test_layers_have_their_own() -> None:
     assert [getattr(layer, "convgrad_max_error", None) for layer in model] == [64, None, None]
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(5)
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_biases_in_16_bits(dtype: Any, autocast: bool) -> None:

@@ -75,6 +75,7 @@ def same(ones: list[Any], others: list[Any]) -> bool:
     return all(torch.equal(one, other) for one, other in zip(ones, others, strict=True))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("name", "attributes"), CASES)
 def test_every_layer_computes_what_it_did(name: str, attributes: dict[str, Any]) -> None:
     layer = filled(getattr(nn, name)(4, 6, **attributes))

@@ -136,7 +136,7 @@ def operands_of(case: Case, size: int, kernel: int, wanted: str) -> list[Any]:
     return operands if wanted in ("result", "jvp") else [*operands, integers(*case(F, *operands).shape, seed=7)]
 
 
-@tiers("way, case", WAYS, TABLE, every=89)
+@tiers("way, case", WAYS, TABLE, every=263)
 def test_table(way: tuple[str, str], case: Case) -> None:
     """Traced at one size and called at three, also with another kernel: integers, so == to PyTorch's own."""
     kind, wanted = way

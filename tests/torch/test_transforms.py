@@ -128,7 +128,7 @@ def same(found: list[Any], wanted: list[Any]) -> bool:
     return all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
-@tiers("transform, mode, name", list(ALONE), [*MODES, "make_fx"], list(LAYERS), every=13)
+@tiers("transform, mode, name", list(ALONE), [*MODES, "make_fx"], list(LAYERS), every=29)
 def test_transforms(transform: str, mode: str, name: str) -> None:
     """Small integers, so == to PyTorch's own, whatever the mode."""
     layer, shapes = LAYERS[name]
@@ -137,7 +137,7 @@ def test_transforms(transform: str, mode: str, name: str) -> None:
     assert same(computed(mode, ours, operands), flat(theirs(*operands)))
 
 
-@tiers("transform, dims, mode, name", list(BATCHED), DIMS, [*MODES, "make_fx"], list(LAYERS), every=53)
+@tiers("transform, dims, mode, name", list(BATCHED), DIMS, [*MODES, "make_fx"], list(LAYERS), every=89)
 def test_batched_transforms(transform: str, dims: tuple[int | None, ...], mode: str, name: str) -> None:
     layer, shapes = LAYERS[name]
     operands = []
@@ -149,7 +149,7 @@ def test_batched_transforms(transform: str, dims: tuple[int | None, ...], mode: 
     assert same(computed(mode, ours, operands), flat(theirs(*operands)))
 
 
-@tiers("transform, dims, mode, name", list(BATCHED)[:-1], DIMS, [*MODES, "make_fx"], list(LAYERS), every=61)
+@tiers("transform, dims, mode, name", list(BATCHED)[:-1], DIMS, [*MODES, "make_fx"], list(LAYERS), every=101)
 def test_vmap_over_no_elements(transform: str, dims: tuple[int | None, ...], mode: str, name: str) -> None:
     """As vmap over two elements, of which none is left. PyTorch's own have results of a wrong shape."""
     layer, shapes = LAYERS[name]

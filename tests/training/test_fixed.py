@@ -7,11 +7,9 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 from convgrad.torch.training.fixed import FIXED
 from tests.support.places import ROOT
-from tests.support.tiers import then_long
+from tests.support.tiers import tiers
 from tests.training.fixed_cases import CASES
 
 SETTINGS: list[dict[str, str]] = [
@@ -25,20 +23,18 @@ def test_each_operator_has_a_case() -> None:
     assert set(CASES) == FIXED
 
 
-def _digests(setting: dict[str, str], table: str, tier: str) -> dict[str, list[str]]:
+def _digests(setting: dict[str, str], tier: str) -> dict[str, list[str]]:
     """Return the hashes of all cases in a new process."""
     environment = {**os.environ, **setting}
-    command = [sys.executable, "-m", "tests.training.digests", table, tier]
+    command = [sys.executable, "-m", "tests.training.digests", tier]
     found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return json.loads(found.stdout)
 
 
-@pytest.mark.parametrize(
-    ("table", "tier"), then_long([("fixed", "quick"), ("rows", "quick")], [("fixed", "long"), ("rows", "long")])
-)
-def test_bits_never_vary(table: str, tier: str) -> None:
+@tiers("tier", ["quick"], long=["long"])
+def test_bits_never_vary(tier: str) -> None:
     found: dict[str, set[str]] = {}
     for setting in SETTINGS[: 2 if tier == "quick" else 3]:
-        for case, digests in _digests(setting, table, tier).items():
+        for case, digests in _digests(setting, tier).items():
             found.setdefault(case, set()).update(digests)
     assert not sorted(case for case, digests in found.items() if len(digests) > 1)

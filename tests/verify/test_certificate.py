@@ -94,6 +94,7 @@ def test_what_is_concluded_is_what_the_reference_says(case: Any, kind: Any) -> N
         assert found["share"] <= 1
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("case", CASES[::4], ids=lambda case: case.name)
 def test_the_first_value_beyond_is_where_the_verdict_has_it(case: Any) -> None:
     """Of values from the exact one outwards; the reference's own error is so small that it moves none of them."""

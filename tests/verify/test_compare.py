@@ -19,7 +19,7 @@ from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 from convgrad.verify.bound import bounded_by
 from convgrad.verify.check import as_result, check
-from convgrad.verify.compare import compare
+from convgrad.verify.compare import compare, sum_bound
 from convgrad.verify.declared import declared
 from convgrad.verify.fill import Kind, fill
 from convgrad.verify.verdict import Evidence, Verdict
@@ -106,6 +106,7 @@ def test_what_is_right_where_something_is_not_finite(case: str, sign: int, got: 
     assert str(verdict).startswith("ok" if is_right else "WRONG: 1 of 1 elements")
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("got", GOT, ids=str)
 @pytest.mark.parametrize("value", [3.0, 70000.0, INF, NAN])
 @pytest.mark.parametrize("type_name", FORMATS)
@@ -198,6 +199,17 @@ def test_integers_leave_no_room_at_all() -> None:
     wrong[1, 2, 0, 0] += 1
     assert compare(right, answer, one, 10**6).equal == right.size
     assert compare(wrong, answer, one, 10**6).beyond == 1
+
+
+@pytest.mark.parametrize(("largest", "exact"), [(2.0**24, True), (2.0**24 + 2, False)])
+def test_integers_beyond_the_accumulator_have_room(largest: float, exact: bool) -> None:
+    """f32 holds every integer up to 2**24, but not 2**24 + 1."""
+    x = np.array([[[largest / 2], [largest / 2]]], np.float32)
+    attributes = {"strides": [1], "dilations": [1], "weights_shape": [1, 1, 1]}
+    prepared = prepare("ConvolutionBackwardWeights", (x, np.ones_like(x)), attributes)
+    answer = exact_result.evaluate(prepared.problem, prepared.operands)
+    assert answer.magnitude.item() == largest
+    assert (sum_bound(answer, FORMATS["f32"], 2).item() == 0) == exact
 
 
 def test_a_depth_too_large_for_gamma_has_the_bound_of_any_order() -> None:

@@ -69,7 +69,7 @@ def damaged(sums: np.ndarray, how: str, rng: np.random.Generator) -> np.ndarray:
     return flat.reshape(sums.shape)
 
 
-@tiers("how, role", ["nothing", "one", "some", "all", "relative", "another result"], ROLES, every=4)
+@tiers("how, role", ["nothing", "one", "some", "all", "relative", "another result"], ROLES, every=7)
 def test_unrelated_damage_has_no_name(role: str, how: str) -> None:
     """But for one that says no more than that few elements are off."""
     for integers in (False, True):

@@ -342,7 +342,7 @@ def test_terms_whose_squares_overflow_are_not_judged() -> None:
     assert judged(case, convgrad.run, "adversarial").ok
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(5)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("fmt", [F32, BF16, F16], ids=str)
 @pytest.mark.parametrize("operator", ["Convolution", "ConvolutionBackwardData", "ConvolutionBackwardWeights"])

@@ -32,6 +32,7 @@ def unknown(case: Case) -> bool:
     return not case.name.startswith(KNOWN)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", SPARED)
 def test_pytorch_answers_what_was_asked(name: str, run: Any) -> None:
     """Integers whose sums are exact, so that any misreading of a call shows, and nothing else does.

@@ -72,6 +72,7 @@ def test_damage_of_a_bf16_result_is_not_mixed_accumulation() -> None:
     assert one.call(damaged(one.sums(), "some", np.random.default_rng(4))).defects == ()
 
 
+@pytest.mark.long
 def test_right_bf16_results_have_no_mixed_accumulation() -> None:
     """Also if all elements that are not the rounded exact sum are taken for wrong."""
     tally = Tally(names=True)

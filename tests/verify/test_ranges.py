@@ -110,7 +110,7 @@ LEFT_OUT: dict[str, tuple[str, Any, str, str]] = {
 }
 
 
-@tiers("case, kind", list(LEFT_OUT), KINDS, every=5)
+@tiers("case, kind", list(LEFT_OUT), KINDS, every=11)
 def test_terms_left_out(case: str, kind: str) -> None:
     p = of_kind(MANY, kind)
     operand, index, name, detail = LEFT_OUT[case]

@@ -33,7 +33,7 @@ def judged(src: Array, diff_dst: Array, got: Array, **declared: Any) -> Verdict:
     return check("ConvolutionBackwardWeights", got, src, diff_dst, **call, **declared)
 
 
-@tiers("terms, shape, dtype", [600, 1_600, 5_000], [(1, 1), (1, 2), (2, 2), (3, 5), (6, 7)], ["bf16", "f32"], every=7)
+@tiers("terms, shape, dtype", [600, 1_600, 5_000], [(1, 1), (1, 2), (2, 2), (3, 5), (6, 7)], ["bf16", "f32"], every=13)
 def test_ones_that_add_up_to_256(terms: int, shape: tuple[int, int], dtype: str) -> None:
     """From 256 on, adding 1 in bf16 changes nothing: also one element tells, where operands are of bf16."""
     src, diff_dst = (np.ones((1, terms, n), BF16) for n in shape)
@@ -88,7 +88,7 @@ def test_chance_has_the_bits_of_no_running_sum(shape: tuple[int, int], whole: bo
 # -- declared ----------------------------------------------------------------------------------------------------------
 
 
-@tiers("role, terms, fmt", ["weights", "dst", "src"], [200, 2_000], ["bf16", "f16"], every=2)
+@tiers("role, terms, fmt", ["weights", "dst", "src"], [200, 2_000], ["bf16", "f16"], every=5)
 def test_accurate_results_are_ok_whatever_is_declared(role: str, terms: int, fmt: str) -> None:
     """Sums in f32 are inside the bound of sums in any narrower format, in f32 and rounded to bf16."""
     for dtype in ("f32", "bf16"):
