@@ -10,12 +10,12 @@ import pytest
 
 from tests.support.places import SOURCES
 
-TOTAL = 480_911  # tokens of all rooms
+TOTAL = 480_919  # tokens of all rooms
 BUDGETS = {  # tokens by room: a folder without the folders in it
     ".": 12_665, "bench": 8_851, "cases": 31_333, "cli": 25_154, "cli/parsers": 3_282, "dask": 6_479,
     "engines": 10_055, "engines/cuda": 9_779, "engines/llvm": 32_571, "engines/llvm/gemm": 11_548,
     "engines/llvm/kn2row": 5_670, "engines/llvm/split_k": 11_836, "engines/llvm/stencils": 8_461,
-    "engines/llvm/winograd": 16_312, "files": 5_896, "functional": 18_738, "graph": 16_367, "jax": 11_579,
+    "engines/llvm/winograd": 16_312, "files": 5_896, "functional": 18_744, "graph": 16_367, "jax": 11_581,
     "libraries": 3_215, "plan": 12_537, "plan/cuda": 7_191, "plan/gemm": 9_102, "plan/kn2row": 5_019,
     "plan/split_k": 14_678, "plan/stencils": 5_138, "plan/winograd": 2_277, "scale": 13_209, "spec": 35_775,
     "testing": 5_421, "torch": 25_400, "torch/training": 18_279, "verify": 33_872, "verify/diagnose": 19_314,
