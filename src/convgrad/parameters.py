@@ -45,7 +45,7 @@ TEXTS: Mapping[str, str | Mapping[Any, str]] = {  # the text of a parameter, or 
         None: "The zeros after the last element, one int or one per axis; None calculates them from the extents.",
     },
     "dilations": "The distance between taps in elements, one int or one per axis; 1 leaves no gaps.",
-    "auto_pad": '"none", "same_upper", "same_lower" or "valid"; all but "none" replace both pads.',
+    "auto_pad": '"none", "same_upper", "same_lower" or "valid"; all but "none" replace both pads. None is "none".',
     "groups": "The number of groups that channels are divided into.",
     "data_format": '"NXC" (channels last) or "NCX" (channels first).',
     "weights_format": {
@@ -70,7 +70,7 @@ TEXTS: Mapping[str, str | Mapping[Any, str]] = {  # the text of a parameter, or 
     "accumulate": "Whether the old value of ``out`` is added to the result, before the only rounding.",
     "threads": {
         None: "The largest number of threads; None is the setting of ``convgrad.threads``.",
-        1: "The largest number of threads of each task.",
+        1: "The largest number of threads of each task; None is the worker's setting.",
     },
     "max_error": (
         "The largest error bound allowed, as a multiple of the direct sum's bound by norms. With 1, the direct sum is "

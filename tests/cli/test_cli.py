@@ -192,9 +192,7 @@ def test_progress_on_a_terminal_and_interruption() -> None:
 def test_import_adds_little_to_numpy(tmp_path: Path) -> None:
     code = "from time import process_time as now; a = now(); import numpy; b = now(); import convgrad; c = now()"
     code += "; import sys; assert 'convgrad.functional.in_words' not in sys.modules"
-    code += (
-        "; assert not any(name.startswith(('convgrad.plan.gemm', 'convgrad.engines.llvm')) for name in sys.modules)"
-    )
+    code += "; assert not any(name.startswith(('convgrad.plan.gemm', 'convgrad.engines.llvm')) for name in sys.modules)"
     code += "; print((c - b) / (b - a))"
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     env["PYTHONPYCACHEPREFIX"] = str(tmp_path)  # the first import compiles the modules, as pip does when it installs

@@ -68,10 +68,11 @@ def computed_by(compute: Callable[..., Any], operator: str, note: str = OPERANDS
     return made
 
 
-def on(compute: Callable[..., Any], module: str, note: str) -> Callable[[Function], Function]:
+def on(compute: Callable[..., Any], module: str, note: str, own: str = "") -> Callable[[Function], Function]:
     """Return a decorator that makes another library's version of a NumPy function, with the options of ``compute``.
 
-    The docstring of the new function has no examples, because the examples use NumPy arrays.
+    The docstring of the new function has no examples, because the examples use NumPy arrays. ``own`` is a section of
+    the options that have another text than in the NumPy function.
     """
     theirs = inspect.signature(compute).parameters
 
@@ -93,7 +94,7 @@ def on(compute: Callable[..., Any], module: str, note: str) -> Callable[[Functio
             text, _, raised = inspect.cleandoc(declaration.__doc__).partition(RAISES)
             document = raised.partition("\n\n")[2].partition("\n\n>>>")[0]
             theirs_declared.__doc__ = (
-                f"{text}{RAISES}    The errors are those of :func:`convgrad.{name}`.\n\n{document}"
+                f"{text}{own}{RAISES}    The errors are those of :func:`convgrad.{name}`.\n\n{document}"
             )
         found: Any = computed_by(compute, vars(function)["operator"], note)(theirs_declared)
         return found  # type: ignore[no-any-return]

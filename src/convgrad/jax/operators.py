@@ -10,7 +10,12 @@ _made = on(
     call,
     "convgrad.jax",
     "Operands and result are JAX arrays. Shapes and attributes are checked when JAX traces a function. The bits are "
-    "the same as from the NumPy function. ``convgrad.threads`` does not apply to XLA's threads.",
+    "the same as from the NumPy function.",
+    """
+Keyword Args:
+    threads: The largest number of threads; None is the environment's setting, or all cores. ``convgrad.threads`` has no
+        effect on XLA's threads. Default: None.
+""",
 )
 
 convolution = _made(operators.convolution)

@@ -21,6 +21,10 @@ def run(
 
     Errors and bits are the same as in :func:`convgrad.run`. A shape input must not contain tracers.
 
+    Keyword Args:
+        threads: The largest number of threads; None is the environment's setting, or all cores. ``convgrad.threads``
+            has no effect on XLA's threads. Default: None.
+
     Follows the document of the named operator.
 
     >>> import jax.numpy as jnp
