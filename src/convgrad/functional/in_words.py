@@ -24,8 +24,10 @@ SUMS = {
 
 # The product of norms in the error bound of Winograd, for each tensor that a call can compute.
 NORMS = {
-    "dst": "||{src}_t|| ||{weights}_o||", "src": "||{dst}_t|| ||{weights}_c||", "weights": "||{src}_c|| ||{dst}_o||",
-}  # fmt: skip
+    "dst": "||{src}_t|| ||{weights}_o||",
+    "src": "||{dst}_t|| ||{weights}_c||",
+    "weights": "||{src}_c|| ||{dst}_o||",
+}
 
 
 def in_words(problem: Problem) -> list[tuple[str, str]]:

@@ -98,9 +98,15 @@ class Pullback:
         variables = (*self.variables, *cotangents)
         gated = self.gated | {len(self.variables) + output for output in self.gated_outputs}
         again = replace(
-            self, names=names, variables=variables, formula=formula, shapes=shapes, single=False,
-            gated_outputs=self.gated, gated=gated,
-        )  # fmt: skip
+            self,
+            names=names,
+            variables=variables,
+            formula=formula,
+            shapes=shapes,
+            single=False,
+            gated_outputs=self.gated,
+            gated=gated,
+        )
         return tuple(None if one is None else self.hand(one) for one in found), again
 
     def _taken(self, v: object) -> tuple[Array | None, ...]:
@@ -165,7 +171,7 @@ def _there(terms: tuple[Term, ...], absent: set[int]) -> tuple[Term, ...]:
 
 def _sum(
     terms: tuple[Term, ...], variables: Sequence[Any], threads: int | None, max_error: float | None
-) -> Array | None:  # fmt: skip
+) -> Array | None:
     """Return the sum of terms as a new array, or None without terms. Each term is added with one rounding."""
     result: Array | None = None
     for problem, numbers in terms:
@@ -248,5 +254,5 @@ def vjp(
     zeroed, gated = (None, frozenset[int]()) if activation is None else (inactive(result), frozenset({0}))
     pullback = Pullback(
         op.name, names, fmt, tuple(variables), formula, (result.shape,), True, threads, max_error, hand, zeroed, gated
-    )  # fmt: skip
+    )
     return hand(result), pullback

@@ -19,9 +19,16 @@ from convgrad.spec.rules import refuse
 
 
 def _clipped(
-    operator: str, operands: tuple[object, ...], attributes: dict[str, Any], *, max_norm: float,
-    dtype: DType | None, out: Array | None, accumulate: bool, threads: int | None,
-) -> Array:  # fmt: skip
+    operator: str,
+    operands: tuple[object, ...],
+    attributes: dict[str, Any],
+    *,
+    max_norm: float,
+    dtype: DType | None,
+    out: Array | None,
+    accumulate: bool,
+    threads: int | None,
+) -> Array:
     check_options(operator, out, accumulate, threads)
     largest = _norm(operator, max_norm)
     prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient=True)

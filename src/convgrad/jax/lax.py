@@ -76,9 +76,16 @@ def conv_general_dilated(
         )
     lhs, rhs = array(lhs), array(rhs)
     of = window(
-        lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count,
+        lhs,
+        rhs,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        dimension_numbers,
+        feature_group_count,
         batch_group_count,
-    )  # fmt: skip
+    )
     return convolve_any(lhs, rhs, of, preferred_element_type)
 
 

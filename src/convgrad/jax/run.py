@@ -33,6 +33,12 @@ def run(
     [6.0, 6.0]
     """
     return call(
-        operator, inputs, attributes, dtype=dtype, threads=threads, lenient=False, max_error=max_error,
+        operator,
+        inputs,
+        attributes,
+        dtype=dtype,
+        threads=threads,
+        lenient=False,
+        max_error=max_error,
         activation=activation,
-    )  # fmt: skip
+    )

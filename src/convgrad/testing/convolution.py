@@ -46,10 +46,20 @@ class Bias(ResultKeywords, total=False):
 
 
 DEFAULTS: dict[str, Any] = {  # the values that the keywords have if they are not passed
-    "old": None, "accumulation": None, "height": None, "algorithm": SUM, "strides": 1, "pads_begin": 0, "pads_end": 0,
-    "dilations": 1, "auto_pad": "none", "groups": 1, "data_format": "NXC", "weights_format": None,
+    "old": None,
+    "accumulation": None,
+    "height": None,
+    "algorithm": SUM,
+    "strides": 1,
+    "pads_begin": 0,
+    "pads_end": 0,
+    "dilations": 1,
+    "auto_pad": "none",
+    "groups": 1,
+    "data_format": "NXC",
+    "weights_format": None,
     "output_padding": None,
-}  # fmt: skip
+}
 
 
 def with_keywords(function: Function) -> Function:

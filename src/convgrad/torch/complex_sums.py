@@ -53,9 +53,14 @@ def layer(
 
 
 def gradient(
-    compute: Callable[..., Tensor], of: str, transposed: bool, axes: int, size: tuple[int, ...], tensor: Tensor,
+    compute: Callable[..., Tensor],
+    of: str,
+    transposed: bool,
+    axes: int,
+    size: tuple[int, ...],
+    tensor: Tensor,
     grad: Tensor,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the gradient of a complex layer with respect to ``of``, "input" or "weight".
 
     ``compute(size, tensor, grad)`` is the gradient of real tensors. ``size`` is the gradient's size, and ``tensor`` is

@@ -21,25 +21,35 @@ def pads_of(pads: Pads, kernel: Sequence[int], dilations: Sequence[int]) -> tupl
 
 
 def rests_of(
-    large: Sequence[int], small: Sequence[int], kernel: Sequence[int],
-    strides: Sequence[int], pads_begin: Sequence[int], dilations: Sequence[int],
-) -> Ints:  # fmt: skip
+    large: Sequence[int],
+    small: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    pads_begin: Sequence[int],
+    dilations: Sequence[int],
+) -> Ints:
     """Return the number of positions at the end of the larger tensor that no tap reads, per spatial axis.
 
     The value is L + pad_begin - (stride*(l - 1) + E), where E = dilation*(K - 1) + 1. L, l and K are extents of
     ``large``, ``small`` and ``kernel``. A negative value -n means a pad of n at the end.
     """
     axes = zip(large, small, kernel, strides, pads_begin, dilations, strict=False)
-    return tuple([
-        extent - transposed_extent(positions, effective_kernel(taps, dilation), stride, begin)
-        for extent, positions, taps, stride, begin, dilation in axes
-    ])  # fmt: skip
+    return tuple(
+        [
+            extent - transposed_extent(positions, effective_kernel(taps, dilation), stride, begin)
+            for extent, positions, taps, stride, begin, dilation in axes
+        ]
+    )
 
 
 def unread(
-    large: Sequence[int], small: Sequence[int], kernel: Sequence[int],
-    strides: Sequence[int], pads: Pads, dilations: Sequence[int],
-) -> Ints:  # fmt: skip
+    large: Sequence[int],
+    small: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    pads: Pads,
+    dilations: Sequence[int],
+) -> Ints:
     """Return the number of positions of the padded larger tensor that no tap reads: a transposed layer's padding."""
     if pads[0] is None:
         return (0,) * len(small)  # "same" needs stride 1, with which a tap reads every position
@@ -53,15 +63,21 @@ def less(pads_end: Ints, output_padding: Ints) -> Ints:
 
 
 def transposed_extents(
-    small: Sequence[int], kernel: Sequence[int], strides: Ints, pads: tuple[Ints, Ints], output_padding: Ints,
+    small: Sequence[int],
+    kernel: Sequence[int],
+    strides: Ints,
+    pads: tuple[Ints, Ints],
+    output_padding: Ints,
     dilations: Ints,
-) -> Ints:  # fmt: skip
+) -> Ints:
     """Return the spatial extents of a transposed layer's result."""
     axes = zip(small, kernel, strides, *pads, output_padding, dilations, strict=False)
-    return tuple([
-        transposed_extent(positions, effective_kernel(taps, dilation), stride, begin + end, more)
-        for positions, taps, stride, begin, end, more, dilation in axes
-    ])  # fmt: skip
+    return tuple(
+        [
+            transposed_extent(positions, effective_kernel(taps, dilation), stride, begin + end, more)
+            for positions, taps, stride, begin, end, more, dilation in axes
+        ]
+    )
 
 
 def check_output_padding(axes: int, strides: Ints, pads_end: Ints, output_padding: Ints, dilations: Ints) -> None:
@@ -76,9 +92,12 @@ def check_output_padding(axes: int, strides: Ints, pads_end: Ints, output_paddin
 
 
 def check_unread(
-    name: str, extents: tuple[Sequence[int], Sequence[int], Sequence[int]], strides: Ints, pads: tuple[Ints, Ints],
+    name: str,
+    extents: tuple[Sequence[int], Sequence[int], Sequence[int]],
+    strides: Ints,
+    pads: tuple[Ints, Ints],
     dilations: Ints,
-) -> None:  # fmt: skip
+) -> None:
     """Raise by rule G7 if no convolution with these attributes has these extents of src, dst and weights."""
     large = extents[0]
     for axis, (remainder, stride) in enumerate(zip(unread(*extents, strides, pads, dilations), strides)):  # noqa: B905

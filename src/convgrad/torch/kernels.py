@@ -186,10 +186,12 @@ def _known_gradients(
         (weights_problem, layer, (kernel,), (v, src)),
         (bias_problem, _NO_LAYER, (), (v,)),
     )
-    return tuple([
-        _known(pose, attributes, size, (given, *settings)) if asked else None
-        for asked, (pose, attributes, size, given) in zip(wanted, each, strict=True)
-    ])  # fmt: skip
+    return tuple(
+        [
+            _known(pose, attributes, size, (given, *settings)) if asked else None
+            for asked, (pose, attributes, size, given) in zip(wanted, each, strict=True)
+        ]
+    )
 
 
 def _key(given: tuple[Tensor | None, ...], tune: bool = False) -> Key:

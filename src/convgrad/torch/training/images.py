@@ -91,9 +91,12 @@ def _linear(self: Tensor, output_size: Sequence[int], align_corners: bool, *scal
 
 
 def _linear_backward(
-    grad_output: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool,
+    grad_output: Tensor,
+    output_size: Sequence[int],
+    input_size: Sequence[int],
+    align_corners: bool,
     *scales: float | None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the gradient of linear interpolation, along the spatial axes in reverse order."""
     g, scales = grad_output.float(), _scales(scales, output_size)
     for axis in range(g.dim() - 1, 1, -1):

@@ -127,9 +127,14 @@ def nll_loss(
     bound="2 u abs(result)",
 )
 def nll_loss_backward(
-    grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int,
+    grad_output: Tensor,
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
     total_weight: Tensor,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the gradient of the negative log likelihood."""
     x, labels = (self, target) if self.dim() > 1 else (self.unsqueeze(0), target.reshape(1))
     used, index = _places(labels, ignore_index, x.shape[1])
@@ -243,9 +248,12 @@ def binary_cross_entropy_backward(
     bound=_DEPTH,
 )
 def binary_cross_entropy_with_logits(
-    self: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None,
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
     reduction: int = _MEAN,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the cross entropy of sigmoid(self) and targets from 0 to 1."""
     x, t = self.to(torch.float64), target.to(torch.float64)
     entropy = log1p64(exp64(-x.abs())) + (-x).clamp(min=0)

@@ -25,9 +25,15 @@ Stats = tuple[Tensor, Tensor, Tensor]
     bound="(h + 8) u (abs(y - bias) + max abs(m) i abs(weight)) + u abs(y)",
 )
 def batch_norm(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
-    running_var: Tensor, training: bool, momentum: float, eps: float,
-) -> Stats:  # fmt: skip
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Stats:
     """Return the normalised input, and mean and 1/deviation of each channel, which the gradient needs."""
     x = _flat(input)
     if training:
@@ -67,10 +73,17 @@ def batch_norm_without_running(
     bound="(h + 12) u abs(k) (abs(g) + sum(abs(g))/n + abs(d) i i sum(abs(d g))/n)",
 )
 def batch_norm_backward(
-    grad_out: Tensor, input: Tensor, weight: Tensor | None, running_mean: Tensor,
-    running_var: Tensor, save_mean: Tensor, save_invstd: Tensor, train: bool, eps: float,
+    grad_out: Tensor,
+    input: Tensor,
+    weight: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    save_mean: Tensor,
+    save_invstd: Tensor,
+    train: bool,
+    eps: float,
     output_mask: list[bool],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of batch norm with respect to input, weight and bias."""
     x, g = _flat(input), _flat(grad_out)
     if train:

@@ -33,10 +33,20 @@ def _is_skipped(found_inf: Tensor | None) -> bool:
     bound="2 u per operation",
 )
 def fused_sgd(
-    self: Tensors, grads: Tensors, momentum_buffer_list: Tensors, *, weight_decay: float, momentum: float,
-    lr: float | Tensor, dampening: float, nesterov: bool, maximize: bool, is_first_step: bool,
-    grad_scale: Tensor | None = None, found_inf: Tensor | None = None,
-) -> None:  # fmt: skip
+    self: Tensors,
+    grads: Tensors,
+    momentum_buffer_list: Tensors,
+    *,
+    weight_decay: float,
+    momentum: float,
+    lr: float | Tensor,
+    dampening: float,
+    nesterov: bool,
+    maximize: bool,
+    is_first_step: bool,
+    grad_scale: Tensor | None = None,
+    found_inf: Tensor | None = None,
+) -> None:
     """Do a step of SGD on each parameter."""
     if _is_skipped(found_inf):
         return
@@ -57,10 +67,23 @@ def _adam(decoupled: bool) -> Any:
     """Return the fused step of AdamW if weight decay is decoupled, else that of Adam."""
 
     def step(
-        self: Tensors, grads: Tensors, exp_avgs: Tensors, exp_avg_sqs: Tensors, max_exp_avg_sqs: Tensors,
-        state_steps: Tensors, *, lr: float | Tensor, beta1: float, beta2: float, weight_decay: float, eps: float,
-        amsgrad: bool, maximize: bool, grad_scale: Tensor | None = None, found_inf: Tensor | None = None,
-    ) -> None:  # fmt: skip
+        self: Tensors,
+        grads: Tensors,
+        exp_avgs: Tensors,
+        exp_avg_sqs: Tensors,
+        max_exp_avg_sqs: Tensors,
+        state_steps: Tensors,
+        *,
+        lr: float | Tensor,
+        beta1: float,
+        beta2: float,
+        weight_decay: float,
+        eps: float,
+        amsgrad: bool,
+        maximize: bool,
+        grad_scale: Tensor | None = None,
+        found_inf: Tensor | None = None,
+    ) -> None:
         if _is_skipped(found_inf):
             return
         rate = float(lr)

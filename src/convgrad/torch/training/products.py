@@ -19,9 +19,16 @@ Gradients = tuple[Tensor | None, ...]
 
 @row("convolution", formula="Convolution or ConvTranspose", order=OF_OPERATOR, bound=_BOUND)
 def convolution(
-    input: Tensor, weight: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int],
-    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Tensor:
     """Return the convolution, plain or transposed."""
     strides, pads, dilations, more = _per_axis(input, stride, padding, dilation, output_padding)
     last = is_channels_last(input) or is_channels_last(weight)
@@ -38,10 +45,18 @@ def convolution(
     bound=_BOUND,
 )
 def convolution_backward(
-    grad_output: Tensor, input: Tensor, weight: Tensor, bias_sizes: Sequence[int] | None, stride: Sequence[int],
-    padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+    grad_output: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
     output_mask: Sequence[bool],
-) -> Gradients:  # fmt: skip
+) -> Gradients:
     """Return the gradients of a convolution with respect to input, weight and bias."""
     strides, pads, dilations = _per_axis(input, stride, padding, dilation)
     kernel, extents = tuple(weight.shape[2:]), tuple(input.shape[2:])

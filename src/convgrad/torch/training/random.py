@@ -28,8 +28,16 @@ def _unit(shape: Sequence[int], generator: Any, dtype: torch.dtype = torch.float
     return torch.empty(tuple(shape), dtype=dtype).uniform_(generator=generator)
 
 
-@row("random_", "random_.from", "random_.to", formula=f"integers: {_ORDER}", bound="exact", types=ELEMENTWISE,
-     integers=SERVE, passed_on=_is_contiguous)  # fmt: skip
+@row(
+    "random_",
+    "random_.from",
+    "random_.to",
+    formula=f"integers: {_ORDER}",
+    bound="exact",
+    types=ELEMENTWISE,
+    integers=SERVE,
+    passed_on=_is_contiguous,
+)
 def integers(self: Tensor, *limits: int, generator: Any = None) -> Tensor:
     """Fill a tensor with random integers."""
     return self.copy_(torch.empty(self.shape, dtype=self.dtype).random_(*limits, generator=generator))
@@ -50,8 +58,14 @@ def uniform(self: Tensor, low: float = 0, high: float = 1, *, generator: Any = N
     return self.copy_((x * (high - low) + low).to(to))
 
 
-@row("bernoulli_.float", "bernoulli_.Tensor", formula=f"1 if u < p, else 0; u: f64 {_ORDER}", bound="exact",
-     types=ELEMENTWISE, integers=SERVE)  # fmt: skip
+@row(
+    "bernoulli_.float",
+    "bernoulli_.Tensor",
+    formula=f"1 if u < p, else 0; u: f64 {_ORDER}",
+    bound="exact",
+    types=ELEMENTWISE,
+    integers=SERVE,
+)
 def bernoulli(self: Tensor, p: float | Tensor = 0.5, *, generator: Any = None) -> Tensor:
     """Fill a tensor with ones and zeros. PyTorch's own numbers differ between vendors of processors."""
     low, high = (float(p.min()), float(p.max())) if isinstance(p, torch.Tensor) and p.numel() else (p, p)
@@ -60,8 +74,12 @@ def bernoulli(self: Tensor, p: float | Tensor = 0.5, *, generator: Any = None) -
     return self.copy_(_unit(self.shape, generator) < p)
 
 
-@row("exponential_", formula=f"-log1p(-u) / lambd in f64, then rounded; u: f64 {_ORDER}", bound="0.501 ulp",
-     types=ELEMENTWISE)  # fmt: skip
+@row(
+    "exponential_",
+    formula=f"-log1p(-u) / lambd in f64, then rounded; u: f64 {_ORDER}",
+    bound="0.501 ulp",
+    types=ELEMENTWISE,
+)
 def exponential(self: Tensor, lambd: float = 1, *, generator: Any = None) -> Tensor:
     """Fill a tensor with exponential random numbers."""
     if lambd <= 0:
@@ -87,8 +105,14 @@ def normal(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = No
     return self.copy_(_normal(self.shape, generator) * std + mean)
 
 
-@row("normal.Tensor_Tensor", "normal.Tensor_float", "normal.float_Tensor", formula=_NORMAL, bound="0.501 ulp",
-     types=ELEMENTWISE)  # fmt: skip
+@row(
+    "normal.Tensor_Tensor",
+    "normal.Tensor_float",
+    "normal.float_Tensor",
+    formula=_NORMAL,
+    bound="0.501 ulp",
+    types=ELEMENTWISE,
+)
 def normal_of(mean: float | Tensor, std: float | Tensor = 1, *, generator: Any = None) -> Tensor:
     """Return normal random numbers with a mean and a deviation per element."""
     shape = torch.broadcast_shapes(*[one.shape for one in (mean, std) if isinstance(one, torch.Tensor)])
@@ -100,8 +124,13 @@ def _is_exact(start: float, end: float, step: float = 1, *, out: Tensor) -> bool
     return whole or not out.is_floating_point()
 
 
-@row("arange.start_out", formula="start + step * index in f64, then rounded", bound="0.501 ulp", types=ELEMENTWISE,
-     passed_on=_is_exact)  # fmt: skip
+@row(
+    "arange.start_out",
+    formula="start + step * index in f64, then rounded",
+    bound="0.501 ulp",
+    types=ELEMENTWISE,
+    passed_on=_is_exact,
+)
 def arange(start: float, end: float, step: float = 1, *, out: Tensor) -> Tensor:
     """Return numbers at a distance of ``step``."""
     number = math.ceil((end - start) / step)
