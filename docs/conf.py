@@ -52,7 +52,6 @@ html_js_files = ["site.js"]
 default_role = "code"
 nitpicky = True
 nitpick_ignore_regex = [("py:(class|data|obj)", ".*")]
-autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"
 autosummary_generate = False
 autodoc_default_options = {"members": True}
@@ -70,11 +69,6 @@ def signature(app: Any, what: str, name: str, thing: Any, options: Any, given: s
     if name in MADE_BY_CALLS:
         return "", None
     return given and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", given).replace("<factory>", "..."), result
-
-
-def defaults(app: Any, thing: Any, bound: bool) -> None:
-    """Show defaults as the source has them, except in signatures that a decorator has made."""
-    app.config.autodoc_preserve_defaults = "__signature__" not in getattr(thing, "__dict__", {})
 
 
 def fields(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
@@ -105,7 +99,6 @@ def beside(app: Any, included: Any, page: str, texts: list[str]) -> None:
 
 def setup(app: Any) -> None:
     """Have all of this done."""
-    app.connect("autodoc-before-process-signature", defaults, priority=400)  # before autodoc reads the source
     app.connect("autodoc-process-signature", signature)
     app.connect("autodoc-process-docstring", fields)
     app.connect("doctree-read", colons)

@@ -32,18 +32,23 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-KERNELS = tempfile.TemporaryDirectory(prefix="convgrad-kernels-") if "PYTEST_XDIST_WORKER" not in os.environ else None
+SESSION = tempfile.TemporaryDirectory(prefix="convgrad-tests-") if "PYTEST_XDIST_WORKER" not in os.environ else None
 
 
 def pytest_configure() -> None:
-    """Keep kernels in a directory of this session, not in the user's: workers and children inherit its name."""
-    if KERNELS:
-        os.environ["CONVGRAD_CACHE_DIR"] = KERNELS.name
+    """Keep kernels and compiled modules in a directory of this session: workers and children inherit its name.
+
+    So nothing is written to the user's directory or beside the sources, and children compile no module again.
+    """
+    if SESSION:
+        os.environ["CONVGRAD_CACHE_DIR"] = os.path.join(SESSION.name, "kernels")
+        os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(SESSION.name, "modules")
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_unconfigure() -> None:
-    if KERNELS:
-        KERNELS.cleanup()
+    if SESSION:
+        SESSION.cleanup()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
