@@ -31,7 +31,10 @@ from torch_steps import FORMATS
 import convgrad.torch
 from convgrad.host import cpu_model
 
-NAMES = ("resnet18", "resnet50", "vgg11", "mobilenet_v2", "mobilenet_v3", "dcgan", "unet", "wide_resnet")
+NAMES = (
+    "resnet18", "resnet50", "vgg11", "mobilenet_v2", "mobilenet_v3", "dcgan", "unet", "wide_resnet", "efficientnet_b0",
+    "convnext_t",
+)  # fmt: skip
 SMALL = {"dcgan": (8, 100, 1, 1), "wide_resnet": (4, 3, 32, 32), "vgg11": (2, 3, 224, 224)}  # others: 2 images of 96x96
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, 1e-3, momentum=0.9, weight_decay=1e-4),

@@ -91,8 +91,8 @@ WORDS = {
         "modules steps report"
     ),
     "torch.training": (
-        "row caller expected elements functions sums products norms losses images indexed optimizers random fixed "
-        "groups context watch audit record processes"
+        "row caller expected elements functions activations sums products norms losses images indexed optimizers "
+        "random fixed groups context watch audit record processes"
     ),
 }
 ORDERS = {package: modules.split() for package, modules in WORDS.items()}

@@ -106,9 +106,9 @@ def audit(step: Callable[[], Any]) -> Audit:
     >>> import convgrad.torch as ct
     >>> x = torch.ones(3, requires_grad=True)
     >>> with ct.same_bits():
-    ...     print(ct.audit(lambda: torch.nn.functional.silu(x).sum()))  # doctest: +ELLIPSIS
+    ...     print(ct.audit(lambda: torch.nn.functional.mish(x).sum()))  # doctest: +ELLIPSIS
     may vary with threads, instruction set or memory format: 1 operator, 1 call
-      1 aten::silu: <doctest ... Use another operator, because convgrad has no definition of this one.
+      1 aten::mish: <doctest ... Use another operator, because convgrad has no definition of this one.
     computed by convgrad, in one order: 1 operator, 1 call
       1 aten::sum: <doctest ...
     never vary: they move data, or do one IEEE operation per element: 0 operators, 0 calls

@@ -9,6 +9,7 @@ import torch
 
 from convgrad.torch.training.row import ELEMENTWISE, PROMOTE, Function, Tensor, common_type, row
 
+NEAREST = "0.501 ulp"
 _F64 = torch.float64
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # their sum is ln 2 in 86 bits
@@ -24,7 +25,7 @@ def exp64(x: Tensor) -> Tensor:
     x = x.clamp(-800.0, 800.0)
     power = (x * _LOG2_E + 0.5).floor()
     remainder = (x - power * _LN2_HIGH) - power * _LN2_LOW
-    value = _polynomial(remainder, _EXP)
+    value = polynomial(remainder, _EXP)
     half = (power * 0.5).floor()  # in two steps, so that neither factor overflows
     return (value * _two_to(half)) * _two_to(power - half)
 
@@ -59,7 +60,7 @@ def tanh64(x: Tensor) -> Tensor:
     size = x.abs()
     e = exp64(2 * size.clamp(max=30.0))
     square = size * size
-    series = size * _polynomial(square, [1.0, -1 / 3, 2 / 15, -17 / 315, 62 / 2835])
+    series = size * polynomial(square, [1.0, -1 / 3, 2 / 15, -17 / 315, 62 / 2835])
     return torch.where(size < 0.02, series, (e - 1) / (e + 1)).copysign(x)
 
 
@@ -68,14 +69,15 @@ def cos64(turns: Tensor) -> Tensor:
     quarter = (turns * 4 + 0.5).floor()
     angle = (turns - quarter * 0.25) * (2 * math.pi)
     square = angle * angle
-    cosine, sine = _polynomial(square, _COS), angle * _polynomial(square, _SIN)
+    cosine, sine = polynomial(square, _COS), angle * polynomial(square, _SIN)
     odd = (quarter.to(torch.int64) & 1) == 1
     negative = (quarter == 1) | (quarter == 2)  # quarters 0 to 4: cos, -sin, -cos, sin, cos
     value = torch.where(odd, sine, cosine)
     return torch.where(negative, -value, value)
 
 
-def _polynomial(x: Tensor, coefficients: list[float]) -> Tensor:
+def polynomial(x: Tensor, coefficients: list[float]) -> Tensor:
+    """Return a polynomial by Horner's rule; the coefficients begin with that of x^0."""
     value = torch.full_like(x, coefficients[-1])
     for coefficient in coefficients[-2::-1]:
         value.mul_(x).add_(coefficient)
@@ -85,14 +87,11 @@ def _polynomial(x: Tensor, coefficients: list[float]) -> Tensor:
 def _atanh(f: Tensor) -> Tensor:
     """Return log(1 + f) = 2 atanh(f/(2 + f)) for f from -0.3 to 0.42."""
     s = f / (2 + f)
-    return s * _polynomial(s * s, _ATANH)
+    return s * polynomial(s * s, _ATANH)
 
 
 def _two_to(power: Tensor) -> Tensor:
     return ((power.to(torch.int64) + _BIAS) << 52).view(_F64)
-
-
-_NEAREST = "0.501 ulp"
 
 
 def _rounded(function: Function, self: Tensor) -> Tensor:
@@ -100,7 +99,7 @@ def _rounded(function: Function, self: Tensor) -> Tensor:
 
 
 for _name, _function in {"exp": exp64, "log": log64, "log1p": log1p64, "sigmoid": sigmoid64, "tanh": tanh64}.items():
-    row(_name, formula=f"{_name}(self) in f64, then rounded", bound=_NEAREST, integers=PROMOTE)(
+    row(_name, formula=f"{_name}(self) in f64, then rounded", bound=NEAREST, integers=PROMOTE)(
         partial(_rounded, _function)
     )
 
@@ -122,7 +121,7 @@ def tanh_backward(grad_output: Tensor, output: Tensor) -> Tensor:
 @row(
     "log_sigmoid_forward",
     formula="min(self, 0) - log1p(exp(-abs(self))) in f64, then rounded",
-    bound=_NEAREST,
+    bound=NEAREST,
 )
 def log_sigmoid(self: Tensor) -> tuple[Tensor, Tensor]:
     """Return log(sigmoid(self)), and an empty buffer."""
@@ -130,7 +129,7 @@ def log_sigmoid(self: Tensor) -> tuple[Tensor, Tensor]:
     return (x.clamp(max=0) - log1p64(exp64(-x.abs()))).to(self.dtype), self.new_empty(0)
 
 
-@row("log_sigmoid_backward", formula="grad_output * sigmoid(-self) in f64, then rounded", bound=_NEAREST)
+@row("log_sigmoid_backward", formula="grad_output * sigmoid(-self) in f64, then rounded", bound=NEAREST)
 def log_sigmoid_backward(grad_output: Tensor, self: Tensor, buffer: Tensor) -> Tensor:
     """Return the gradient of log_sigmoid."""
     return (grad_output.to(_F64) * sigmoid64(-self.to(_F64))).to(grad_output.dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from convgrad.torch.training import (
+    activations,
     elements,
     functions,
     images,
@@ -20,7 +21,19 @@ from convgrad.torch.training.fixed import FIXED, OTHER_LIBRARIES
 from convgrad.torch.training.row import ROWS, OperatorRow, overloads_of
 
 FIXED_GROUP, OURS, VARIES = "fixed", "ours", "may vary"
-_MODULES = elements, functions, images, indexed, losses, norms, optimizers, products, random, sums  # they fill ROWS
+_MODULES = (
+    activations,
+    elements,
+    functions,
+    images,
+    indexed,
+    losses,
+    norms,
+    optimizers,
+    products,
+    random,
+    sums,
+)  # they fill ROWS
 _OF_LISTS = "_foreach_"
 _BASES = {"norm": "linalg_vector_norm"}  # the operator that a _foreach_ operator calls for each tensor, by its name
 
@@ -40,7 +53,7 @@ def _packets() -> frozenset[str]:
 def group_of(name: str) -> str:
     """Return the group of an operator, such as "aten::add_.Tensor".
 
-    >>> group_of("aten::mul.Tensor"), group_of("aten::_foreach_add_.Scalar"), group_of("aten::silu")
+    >>> group_of("aten::mul.Tensor"), group_of("aten::_foreach_add_.Scalar"), group_of("aten::mish")
     ('fixed', 'ours', 'may vary')
     """
     library, _, overload = name.partition("::")

@@ -1,10 +1,10 @@
-"""Batch norm and its gradients, from sums per channel and one scaling per channel."""
+"""Batch, layer and group norm, and their gradients, from sums per channel or per row."""
 
 from __future__ import annotations
 
 from convgrad.torch.training.elements import sqrt
-from convgrad.torch.training.row import BY_CHANNEL, Tensor, formatted, row
-from convgrad.torch.training.sums import channel_products, channel_sums, scaled_channels
+from convgrad.torch.training.row import BY_CHANNEL, ROW_MAJOR, Tensor, formatted, row
+from convgrad.torch.training.sums import channel_products, channel_sums, moments, products, scaled_channels, total
 
 _FORWARD = (
     "m = sum/n; d = x - m; v = (sum of d * d)/n; i = 1/sqrt(v + eps); y = d * (i * weight) + bias; "
@@ -123,3 +123,106 @@ def _update(running: Tensor | None, new: Tensor, momentum: float) -> None:
     """Move a running value towards its new value."""
     if running is not None:
         running.copy_(running.float() * (1 - momentum) + new * momentum)
+
+
+_ROW_FORWARD = "m = sum/n; d = x - m; v = (sum of d * d)/n; i = 1/sqrt(v + eps); y = (d * i) * weight + bias"
+_ROW_BACKWARD = (
+    "z = (x - m) * i; k = g * weight; dx = (k - ((sum of k)/n + z * ((sum of k * z)/n))) * i; "
+    "dweight = sum of g * z; dbias = sum of g"
+)
+_ROW_BOUND = "(h + 8) u (abs(y - bias) + abs(m) i abs(weight)) + u abs(y)"
+_ROW_BACKWARD_BOUND = "(h + 12) u i (abs(k) + sum(abs(k))/n + abs(z) sum(abs(k z))/n)"
+
+
+@row("native_layer_norm", formula=_ROW_FORWARD, order=ROW_MAJOR, bound=_ROW_BOUND)
+def layer_norm(
+    input: Tensor, normalized_shape: list[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Stats:
+    """Return the input with each row normalised, and mean and 1/deviation of each row, which the gradient needs."""
+    dims = list(range(input.dim() - len(normalized_shape), input.dim()))
+    normalised, mean, inverse = _normalised(input.float(), dims, eps)
+    return _affine(normalised, weight, bias).to(input.dtype), mean, inverse
+
+
+@row("native_layer_norm_backward", formula=_ROW_BACKWARD, order=ROW_MAJOR, bound=_ROW_BACKWARD_BOUND)
+def layer_norm_backward(
+    grad_out: Tensor,
+    input: Tensor,
+    normalized_shape: list[int],
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    output_mask: list[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return the gradients of layer norm with respect to input, weight and bias."""
+    first = input.dim() - len(normalized_shape)
+    inner, outer = list(range(first, input.dim())), list(range(first))
+    g, inverse = grad_out.float(), rstd.float()
+    normalised = (input.float() - mean.float()) * inverse
+    of_input = _of_input(_affine(g, weight, None), normalised, inverse, inner) if output_mask[0] else None
+    of_weight = (products(g, normalised, outer) if outer else g * normalised) if output_mask[1] else None
+    return of_input, of_weight, (total(g, outer) if outer else g) if output_mask[2] else None
+
+
+@row("native_group_norm", formula=_ROW_FORWARD, order=ROW_MAJOR, bound=_ROW_BOUND)
+def group_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
+) -> Stats:
+    """Return the input with each group of channels of an image normalised, and the groups' means and 1/deviations."""
+    normalised, mean, inverse = _normalised(input.float().reshape(N, group, -1), [2], eps)
+    result = _affine(normalised.reshape(N, C, HxW), _column(weight), _column(bias))
+    return _like(result, input), mean.reshape(N, group), inverse.reshape(N, group)
+
+
+@row(
+    "native_group_norm_backward",
+    formula=_ROW_BACKWARD,
+    order=f"{ROW_MAJOR}; of dweight and dbias: {BY_CHANNEL}",
+    bound=_ROW_BACKWARD_BOUND,
+)
+def group_norm_backward(
+    grad_out: Tensor,
+    input: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    output_mask: list[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return the gradients of group norm with respect to input, weight and bias."""
+    g, inverse = grad_out.float().reshape(N, C, HxW), rstd.float().reshape(N, group, 1)
+    normalised = (input.float().reshape(N, group, -1) - mean.float().reshape(N, group, 1)) * inverse
+    of_input = None
+    if output_mask[0]:
+        scaled = _affine(g, _column(weight), None).reshape(N, group, -1)
+        of_input = _like(_of_input(scaled, normalised, inverse, [2]), input)
+    of_weight = channel_products(g, normalised.reshape(N, C, HxW)) if output_mask[1] else None
+    return of_input, of_weight, channel_sums(g) if output_mask[2] else None
+
+
+def _normalised(x: Tensor, dims: list[int], eps: float) -> Stats:
+    """Return an f32 tensor normalised over dimensions, and its means and 1/deviations, which keep the dimensions."""
+    variance, mean = moments(x, dims, 0, True)
+    inverse = 1 / sqrt(variance + eps)
+    return (x - mean) * inverse, mean, inverse
+
+
+def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    x = x if weight is None else x * weight.float()
+    return x if bias is None else x + bias.float()
+
+
+def _of_input(scaled: Tensor, normalised: Tensor, inverse: Tensor, dims: list[int]) -> Tensor:
+    """Return the gradient of a normalised input, from that of the normalised values."""
+    number = scaled.numel() // max(inverse.numel(), 1)
+    middle = total(scaled, dims, True) / number
+    slope = products(scaled, normalised, dims, True) / number
+    return (scaled - (middle + normalised * slope)) * inverse
+
+
+def _column(values: Tensor | None) -> Tensor | None:
+    return None if values is None else values.reshape(-1, 1)
