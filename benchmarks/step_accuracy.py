@@ -37,6 +37,11 @@ def batch_norm(x: torch.Tensor, w: torch.Tensor) -> Any:
 SMALL, MATRIX = (32, 64, 28, 28), (512, 512)
 OPERATORS: dict[str, tuple[tuple[tuple[int, ...], ...], Call, tuple[str, ...]]] = {
     "batch norm": ((IMAGES, (64,)), batch_norm, ("y", "dx", "dweight", "dbias")),
+    "layer norm": ((SMALL,), lambda x: F.layer_norm(x, x.shape[1:]), ("y",)),
+    "group norm": ((SMALL,), lambda x: F.group_norm(x, 8), ("y",)),
+    "silu": ((SMALL,), F.silu, ("y",)),
+    "gelu": ((SMALL,), F.gelu, ("y",)),
+    "softplus": ((SMALL,), F.softplus, ("y",)),
     "convolution": ((SMALL, (64, 64, 3, 3)), lambda x, w: F.conv2d(x, w, padding=1), ("y",)),
     "mm": ((MATRIX, MATRIX), torch.mm, ("y",)),
     "bmm": (((8, 128, 256), (8, 256, 128)), torch.bmm, ("y",)),

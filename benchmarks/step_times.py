@@ -1,6 +1,7 @@
 """Measure training steps inside ``same_bits()``, compared with PyTorch and with ``reproducible(model, linear=True)``.
 
 PYTHONPATH=src python benchmarks/step_times.py -o benchmarks/results/step_times.csv
+PYTHONPATH=src python benchmarks/step_times.py --networks efficientnet_b0 convnext_t -o FILE
 PYTHONPATH=src python benchmarks/step_times.py --memory -o benchmarks/results/step_memory.csv
 PYTHONPATH=src python benchmarks/step_times.py --table benchmarks/results/step_times.csv
 

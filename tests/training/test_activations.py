@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from convgrad.torch import same_bits
+from convgrad.torch.training import row
 
 pytestmark = pytest.mark.usefixtures("installed")
 Map = Callable[[torch.Tensor], torch.Tensor]
@@ -114,3 +115,21 @@ def test_norms_of_rows_are_within_their_bounds(kind: str, shape: tuple[int, ...]
         assert mine.grad is not None
         assert theirs.grad is not None
         assert ((mine.grad.double() - theirs.grad).abs() <= height * u * 16 * max(terms, shape[0])).all()
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("name", ["exp", "sigmoid", *EXACT])
+def test_blocks_change_no_bits(name: str, last: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    function = EXACT[name][0] if name in EXACT else getattr(torch, name)
+    x = torch.randn(3, 5, 7, 11) * 4
+    form = torch.channels_last if last else torch.contiguous_format
+    both = []
+    for size in (10_000, 100):
+        monkeypatch.setattr(row, "BLOCK", size)
+        given = x.clone(memory_format=form).requires_grad_()
+        with same_bits():
+            result = function(given)
+            result.backward(torch.ones_like(result))
+        assert result.is_contiguous(memory_format=form)
+        both.append((result.detach().numpy().tobytes(), given.grad.numpy().tobytes()))  # type: ignore[union-attr]
+    assert both[0] == both[1]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from convgrad.torch.training.functions import NEAREST, exp64, log1p64, polynomial, sigmoid64
-from convgrad.torch.training.row import PROMOTE, Tensor, UnservedError, common_type, row
+from convgrad.torch.training.row import PROMOTE, Tensor, UnservedError, common_type, in_blocks, row
 
 _F64 = torch.float64
 _SHIFT = 3.75
@@ -60,7 +60,7 @@ def _map(
     def rounded(self: Tensor) -> Tensor:
         return function(self.to(_F64)).to(self.dtype)
 
-    row(name, formula=f"{formula} in f64, then rounded", bound=bound, integers=integers)(rounded)
+    row(name, formula=f"{formula} in f64, then rounded", bound=bound, integers=integers)(in_blocks(rounded))
 
 
 _map("erf", "erf(self)", erf64)
@@ -73,6 +73,7 @@ _map("silu", "self * sigmoid(self)", lambda x: x * sigmoid64(x))
     formula="grad_output * (sigmoid(self) * (1 + self * sigmoid(-self))) in f64, then rounded",
     bound=NEAREST,
 )
+@in_blocks
 def silu_backward(grad_output: Tensor, self: Tensor) -> Tensor:
     """Return the gradient of SiLU."""
     to, (g, x) = common_type(grad_output, self)
@@ -92,6 +93,7 @@ def _by_tanh(approximate: str) -> bool:
     "self * sigmoid(2 sqrt(2/pi) (self + 0.044715 self^3)); in f64, then rounded",
     bound=NEAREST,
 )
+@in_blocks
 def gelu(self: Tensor, *, approximate: str = "none") -> Tensor:
     """Return GELU."""
     x = self.to(_F64)
@@ -105,6 +107,7 @@ def gelu(self: Tensor, *, approximate: str = "none") -> Tensor:
     'with approximate="tanh", the derivative of that formula; in f64, then rounded',
     bound=f"{NEAREST}, where the derivative is not near 0",
 )
+@in_blocks
 def gelu_backward(grad_output: Tensor, self: Tensor, *, approximate: str = "none") -> Tensor:
     """Return the gradient of GELU."""
     to, (g, given) = common_type(grad_output, self)
@@ -124,6 +127,7 @@ def gelu_backward(grad_output: Tensor, self: Tensor, *, approximate: str = "none
     formula="(exp(self * input_scale) - 1) * (alpha * scale) if self <= 0, else self * scale, in f64, then rounded",
     bound=NEAREST,
 )
+@in_blocks
 def elu(self: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
     """Return ELU, or SELU or CELU for other scales."""
     x = self.to(_F64)
@@ -143,6 +147,7 @@ def celu(self: Tensor, alpha: float = 1) -> Tensor:
     "* alpha * scale * exp(self * input_scale); in f64, then rounded",
     bound=NEAREST,
 )
+@in_blocks
 def elu_backward(
     grad_output: Tensor, alpha: float, scale: float, input_scale: float, is_result: bool, self_or_result: Tensor
 ) -> Tensor:
@@ -159,6 +164,7 @@ def elu_backward(
     formula="self if self * beta > threshold, else log1p(exp(self * beta)) / beta, in f64, then rounded",
     bound=NEAREST,
 )
+@in_blocks
 def softplus(self: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
     """Return softplus."""
     x = self.to(_F64)
@@ -171,6 +177,7 @@ def softplus(self: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
     formula="grad_output if self * beta > threshold, else grad_output * sigmoid(self * beta), in f64, then rounded",
     bound=NEAREST,
 )
+@in_blocks
 def softplus_backward(grad_output: Tensor, self: Tensor, beta: float, threshold: float) -> Tensor:
     """Return the gradient of softplus."""
     to, (g, x) = common_type(grad_output, self)

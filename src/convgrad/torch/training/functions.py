@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from convgrad.torch.training.row import ELEMENTWISE, PROMOTE, Function, Tensor, common_type, row
+from convgrad.torch.training.row import ELEMENTWISE, PROMOTE, Function, Tensor, common_type, in_blocks, row
 
 NEAREST = "0.501 ulp"
 _F64 = torch.float64
@@ -100,7 +100,7 @@ def _rounded(function: Function, self: Tensor) -> Tensor:
 
 for _name, _function in {"exp": exp64, "log": log64, "log1p": log1p64, "sigmoid": sigmoid64, "tanh": tanh64}.items():
     row(_name, formula=f"{_name}(self) in f64, then rounded", bound=NEAREST, integers=PROMOTE)(
-        partial(_rounded, _function)
+        in_blocks(partial(_rounded, _function))
     )
 
 
