@@ -147,23 +147,22 @@ BLOCK = 1 << 17  # elements: the f64 temporaries of a block stay in the second o
 
 
 def in_blocks(function: Function) -> Function:
-    """Return a map of tensors of one shape and type that is computed block by block.
+    """Return a map of tensors that is computed block by block, if all are dense, with equal strides and one type.
 
     Other arguments are passed as they are. A map has no sums, so the blocks change no bits.
     """
 
     @wraps(function)
     def blocks(*args: Any, **options: Any) -> Tensor:
-        at = [place for place, value in enumerate(args) if isinstance(value, torch.Tensor)]
-        first = args[at[0]]
-        alike = all(args[place].shape == first.shape and args[place].dtype == first.dtype for place in at)
-        if first.numel() <= BLOCK or not alike:
+        tensors = {place: value for place, value in enumerate(args) if isinstance(value, torch.Tensor)}
+        first = next(iter(tensors.values()))
+        if first.numel() <= BLOCK:
             return function(*args, **options)
-        last = LAST.get(first.dim()) if is_channels_last(first) else None
-        form = last or torch.contiguous_format
-        result = torch.empty_like(first, memory_format=form)
-        lines = {place: _line(args[place].contiguous(memory_format=form)) for place in at}
-        stored = _line(result)
+        result = torch.empty_like(first)  # with the strides of ``first``, if that is dense
+        kind = result.shape, result.stride(), result.dtype
+        if any((one.shape, one.stride(), one.dtype) != kind for one in tensors.values()):
+            return function(*args, **options)
+        lines, stored = {place: _line(one) for place, one in tensors.items()}, _line(result)
         for begin in range(0, first.numel(), BLOCK):
             block = slice(begin, begin + BLOCK)
             some = [lines[place][block] if place in lines else value for place, value in enumerate(args)]
