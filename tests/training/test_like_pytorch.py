@@ -42,6 +42,13 @@ def outcome(call: Call) -> Any:
     return [(one.dtype, tuple(one.shape), one.is_contiguous()) for one in results]
 
 
+def _backward(layer: nn.Module, given: torch.Tensor) -> list[torch.Tensor | None]:
+    """Return a layer's result, and the gradients of its input and its parameters."""
+    result = layer(given.requires_grad_())
+    result.backward(torch.ones_like(result))
+    return [result, given.grad, *(one.grad for one in layer.parameters())]
+
+
 CALLS: dict[str, Call] = {
     "sum of a missing axis": lambda: x(2, 3).sum(5),
     "mean of integers": lambda: torch.arange(3).mean(),
@@ -54,6 +61,7 @@ CALLS: dict[str, Call] = {
     "products into integers": lambda: torch.arange(3).addcmul_(x(3), x(3)),
     "exp into integers": lambda: torch.exp(x(3), out=torch.zeros(3, dtype=torch.int64)),
     "exp of integers": lambda: torch.arange(3).exp(),
+    "SiLU of integers": lambda: F.silu(torch.arange(3)),
     "square root of bools": lambda: torch.tensor([True, False]).sqrt(),
     "integers to an integer": lambda: torch.arange(3) ** 2,
     "integers to a float": lambda: torch.arange(3) ** 1.5,
@@ -75,6 +83,11 @@ CALLS: dict[str, Call] = {
     "an embedding of nothing": lambda: torch.ops.aten.embedding_dense_backward(
         x(0, 4), torch.empty(0, dtype=torch.int64), 3, -1, False
     ),
+    **{
+        f"no image in a group norm of {groups}": lambda groups=groups: _backward(nn.GroupNorm(groups, 4), x(0, 4, 2, 3))
+        for groups in (1, 2, 4)
+    },
+    "no row in a layer norm": lambda: _backward(nn.LayerNorm(4), x(0, 4)),
     "no size": lambda: F.interpolate(x(1, 2, 4, 4), size=(0, 3), mode="bilinear"),
     "uniform numbers of an empty range": lambda: x(3).uniform_(2, 1),
     "chances above 1": lambda: x(3).bernoulli_(1.5),

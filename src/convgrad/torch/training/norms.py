@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from convgrad.torch.training.elements import sqrt
 from convgrad.torch.training.row import BY_CHANNEL, ROW_MAJOR, Tensor, formatted, row
-from convgrad.torch.training.sums import channel_products, channel_sums, moments, products, scaled_channels, total
+from convgrad.torch.training.sums import channel_products, channel_sums, count, products, scaled_channels, total
 
 _FORWARD = (
     "m = sum/n; d = x - m; v = (sum of d * d)/n; i = 1/sqrt(v + eps); y = d * (i * weight) + bias; "
@@ -170,7 +170,7 @@ def group_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
 ) -> Stats:
     """Return the input with each group of channels of an image normalised, and the groups' means and 1/deviations."""
-    normalised, mean, inverse = _normalised(input.float().reshape(N, group, -1), [2], eps)
+    normalised, mean, inverse = _normalised(input.float().reshape(N, group, C // group * HxW), [2], eps)
     result = _affine(normalised.reshape(N, C, HxW), _column(weight), _column(bias))
     return _like(result, input), mean.reshape(N, group), inverse.reshape(N, group)
 
@@ -195,10 +195,11 @@ def group_norm_backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of group norm with respect to input, weight and bias."""
     g, inverse = grad_out.float().reshape(N, C, HxW), rstd.float().reshape(N, group, 1)
-    normalised = (input.float().reshape(N, group, -1) - mean.float().reshape(N, group, 1)) * inverse
+    rows = N, group, C // group * HxW
+    normalised = (input.float().reshape(rows) - mean.float().reshape(N, group, 1)) * inverse
     of_input = None
     if output_mask[0]:
-        scaled = _affine(g, _column(weight), None).reshape(N, group, -1)
+        scaled = _affine(g, _column(weight), None).reshape(rows)
         of_input = _like(_of_input(scaled, normalised, inverse, [2]), input)
     of_weight = channel_products(g, normalised.reshape(N, C, HxW)) if output_mask[1] else None
     return of_input, of_weight, channel_sums(g) if output_mask[2] else None
@@ -206,9 +207,11 @@ def group_norm_backward(
 
 def _normalised(x: Tensor, dims: list[int], eps: float) -> Stats:
     """Return an f32 tensor normalised over dimensions, and its means and 1/deviations, which keep the dimensions."""
-    variance, mean = moments(x, dims, 0, True)
-    inverse = 1 / sqrt(variance + eps)
-    return (x - mean) * inverse, mean, inverse
+    number = count(x, dims)
+    mean = total(x, dims, True) / number
+    deviations = x - mean
+    inverse = 1 / sqrt(products(deviations, deviations, dims, True) / number + eps)
+    return deviations * inverse, mean, inverse
 
 
 def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -218,7 +221,7 @@ def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 
 def _of_input(scaled: Tensor, normalised: Tensor, inverse: Tensor, dims: list[int]) -> Tensor:
     """Return the gradient of a normalised input, from that of the normalised values."""
-    number = scaled.numel() // max(inverse.numel(), 1)
+    number = count(scaled, dims)
     middle = total(scaled, dims, True) / number
     slope = products(scaled, normalised, dims, True) / number
     return (scaled - (middle + normalised * slope)) * inverse
