@@ -36,6 +36,25 @@ def test_exact_on_integers(name: str, last: bool) -> None:
             torch.testing.assert_close(a.double(), b.double(), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+@pytest.mark.parametrize("name", sorted(set(CASES) - {"convolution"}))
+def test_integers_become_the_types_of_pytorch(name: str, dtype: torch.dtype) -> None:
+    def types() -> list[torch.dtype] | None:
+        try:
+            found = results(name, drawing(dtype, False))
+        except (RuntimeError, NotImplementedError, IndexError):
+            return None
+        return [one.dtype for one in tree_leaves(found) if isinstance(one, torch.Tensor)]
+
+    expected = types()
+    with same_bits():
+        found = types()
+    if expected is None:  # what PyTorch refuses, a row may compute, but not cut off to an integer
+        assert all(one.is_floating_point for one in found or [])
+    else:
+        assert found == expected
+
+
 @pytest.mark.parametrize("name", [name for name, (row, stores) in rows().items() if stores != "new"])
 def test_variants_store_the_same(name: str) -> None:
     row, stores = rows()[name]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 
-from convgrad.torch.training.functions import NEAREST, exp64, log1p64, polynomial, sigmoid64
-from convgrad.torch.training.row import PROMOTE, Tensor, UnservedError, common_type, in_blocks, row
+from convgrad.torch.training.functions import NEAREST, exp64, log1p64, map64, polynomial, sigmoid64, sigmoids64
+from convgrad.torch.training.row import PASS, Tensor, UnservedError, common_type, in_blocks, row
 
 _F64 = torch.float64
 _SHIFT = 3.75
@@ -52,20 +51,9 @@ def _normal64(x: Tensor) -> Tensor:
     return torch.where(x < 0, half, 1 - half)
 
 
-def _map(
-    name: str, formula: str, function: Callable[[Tensor], Tensor], bound: str = NEAREST, integers: str = PROMOTE
-) -> None:
-    """Add a row of a function of one tensor."""
-
-    def rounded(self: Tensor) -> Tensor:
-        return function(self.to(_F64)).to(self.dtype)
-
-    row(name, formula=f"{formula} in f64, then rounded", bound=bound, integers=integers)(in_blocks(rounded))
-
-
-_map("erf", "erf(self)", erf64)
-_map("expm1", "exp(self) - 1", expm1_64)
-_map("silu", "self * sigmoid(self)", lambda x: x * sigmoid64(x))
+map64("erf", "erf(self)", erf64)
+map64("expm1", "exp(self) - 1", expm1_64)
+map64("silu", "self * sigmoid(self)", lambda x: x * sigmoid64(x), integers=PASS)  # PyTorch has none of integers
 
 
 @row(
@@ -78,7 +66,8 @@ def silu_backward(grad_output: Tensor, self: Tensor) -> Tensor:
     """Return the gradient of SiLU."""
     to, (g, x) = common_type(grad_output, self)
     x = x.to(_F64)
-    return (g.to(_F64) * (sigmoid64(x) * (1 + x * sigmoid64(-x)))).to(to)
+    s, other = sigmoids64(x)
+    return (g.to(_F64) * (s * (1 + x * other))).to(to)
 
 
 def _by_tanh(approximate: str) -> bool:
@@ -115,8 +104,8 @@ def gelu_backward(grad_output: Tensor, self: Tensor, *, approximate: str = "none
     square = x * x
     if _by_tanh(approximate):
         inner = _TANH_SCALE * (x + _CUBE * (square * x))
-        s = sigmoid64(inner)
-        slope = s + x * (s * sigmoid64(-inner)) * (_TANH_SCALE * (1 + 3 * _CUBE * square))
+        s, other = sigmoids64(inner)
+        slope = s + x * (s * other) * (_TANH_SCALE * (1 + 3 * _CUBE * square))
     else:
         slope = _normal64(x) + x * (exp64(-0.5 * square) / math.sqrt(2 * math.pi))
     return (g.to(_F64) * slope).to(to)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import torch
 
@@ -51,8 +50,14 @@ def log1p64(x: Tensor) -> Tensor:
 
 def sigmoid64(x: Tensor) -> Tensor:
     """Return 1/(1 + exp(-x)) of f64 numbers."""
+    return sigmoids64(x)[0]
+
+
+def sigmoids64(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sigmoids of x and of -x, of f64 numbers."""
     e = exp64(-x.abs())
-    return torch.where(x < 0, e / (1 + e), 1 / (1 + e))
+    small, large, negative = e / (1 + e), 1 / (1 + e), x < 0
+    return torch.where(negative, small, large), torch.where(negative, large, small)
 
 
 def tanh64(x: Tensor) -> Tensor:
@@ -94,14 +99,18 @@ def _two_to(power: Tensor) -> Tensor:
     return ((power.to(torch.int64) + _BIAS) << 52).view(_F64)
 
 
-def _rounded(function: Function, self: Tensor) -> Tensor:
-    return function(self.to(_F64)).to(self.dtype)
+def map64(name: str, formula: str, function: Function, integers: str = PROMOTE) -> None:
+    """Add the row of a function of one tensor that is computed in f64 and rounded once."""
+
+    @in_blocks
+    def rounded(self: Tensor) -> Tensor:
+        return function(self.to(_F64)).to(self.dtype)
+
+    row(name, formula=f"{formula} in f64, then rounded", bound=NEAREST, integers=integers)(rounded)
 
 
 for _name, _function in {"exp": exp64, "log": log64, "log1p": log1p64, "sigmoid": sigmoid64, "tanh": tanh64}.items():
-    row(_name, formula=f"{_name}(self) in f64, then rounded", bound=NEAREST, integers=PROMOTE)(
-        in_blocks(partial(_rounded, _function))
-    )
+    map64(_name, f"{_name}(self)", _function)
 
 
 @row("sigmoid_backward", formula="(grad_output * (1 - output)) * output", bound="3 u abs(result)", types=ELEMENTWISE)

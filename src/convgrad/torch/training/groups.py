@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from convgrad.torch.training import (
+from convgrad.torch.training import (  # noqa: F401 - they fill ROWS
     activations,
     elements,
     functions,
@@ -21,19 +21,6 @@ from convgrad.torch.training.fixed import FIXED, OTHER_LIBRARIES
 from convgrad.torch.training.row import ROWS, OperatorRow, overloads_of
 
 FIXED_GROUP, OURS, VARIES = "fixed", "ours", "may vary"
-_MODULES = (
-    activations,
-    elements,
-    functions,
-    images,
-    indexed,
-    losses,
-    norms,
-    optimizers,
-    products,
-    random,
-    sums,
-)  # they fill ROWS
 _OF_LISTS = "_foreach_"
 _BASES = {"norm": "linalg_vector_norm"}  # the operator that a _foreach_ operator calls for each tensor, by its name
 
