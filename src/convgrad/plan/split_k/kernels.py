@@ -164,7 +164,7 @@ def under_taps(axes: tuple[Axis, ...], mr: int, nr: int, room: int) -> list[Micr
 
 
 def stencils(isa: Isa, axes: tuple[Axis, ...]) -> Iterator[tuple[MicroTileShape, int]]:
-    """Yield the micro-tiles of the depthwise kernel that fit in registers, each with its ``KernelSpec.slide``."""
+    """Yield the micro-tiles of the depthwise kernel that fit in registers, each with its ``SplitKSpec.slide``."""
     *outer, inner = axes
     moved = inner.stride // inner.dilation if inner.stride % inner.dilation == 0 else 0
     for u in range(1, min(prod(axis.kernel for axis in outer), DEPTHWISE_MAX_OUTER_TAPS) + 1):

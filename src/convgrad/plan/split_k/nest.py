@@ -62,7 +62,7 @@ class WeightsNest:
 def weights_nest(conv: Conv, src: Strides, dst: Strides, weights: Strides) -> WeightsNest:
     """Return the simplified nest of a convolution on arrays with these byte strides.
 
-    The simplifications are not valid for other passes (``forward/nest.py``). They would change the chains of a forward,
+    The simplifications are not valid for other passes (``forward_nest.py``). They would change the chains of a forward,
     which sum taps and channels. They would also remove positions to which a data gradient must write zeros.
     """
     return _spread(_folded(_one_tap(WeightsNest(conv, src, dst, weights))))

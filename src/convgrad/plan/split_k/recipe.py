@@ -8,7 +8,7 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, PACKED, Chosen
 
 GEMM, DEPTHWISE = "gemm", "depthwise"  # names of loop nests: outer products, and the direct depthwise kernel
-GROUPS = "groups"  # a value of ``KernelSpec.lanes_hold``: each lane of a vector is a group
+GROUPS = "groups"  # a value of ``SplitKSpec.lanes_hold``: each lane of a vector is a group
 Parts = tuple[int, int, int, int, int]
 
 
@@ -54,7 +54,10 @@ class Operand:
 
 @dataclass(frozen=True)
 class SplitKSpec:
-    """The specification of a kernel of weight or bias gradients. Extents are arguments: new shapes compile nothing."""
+    """The specification of a kernel of weight or bias gradients.
+
+    Extents are arguments, so a new shape seldom compiles a kernel.
+    """
 
     isa: Isa
     operand: str  # the number format of A and B
