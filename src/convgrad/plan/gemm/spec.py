@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from convgrad.formats import BF16, F32, FORMATS
 from convgrad.plan.gemm import constants
@@ -25,6 +26,10 @@ class GemmSpec:
     packed in f32 or in bf16 pairs. B (weights) is packed as [tap][k][n], or read in place if output channels are
     contiguous.
     """
+
+    bias_per_row: ClassVar[bool] = False  # whether each row of A has a bias, rather than each column of B
+    tiles_last_axis: ClassVar[bool] = False  # whether micro-tiles are always placed along the last axis
+    checks_positions: ClassVar[bool] = False  # whether micro-tiles need their position in A, because some may be absent
 
     isa: Isa
     operand: str  # the number format of A and B
@@ -126,11 +131,6 @@ class GemmSpec:
         return size + LINE_BYTES * (together and size % constants.SET_CONFLICT_BYTES == 0)
 
     @property
-    def bias_per_row(self) -> bool:
-        """Whether each row of A has a bias, rather than each column of B."""
-        return False
-
-    @property
     def prefetches_panels(self) -> bool:
         """Whether micro-tiles prefetch a later panel of B, because its columns are positions and its rows far apart."""
         return False
@@ -151,16 +151,6 @@ class GemmSpec:
         return 0
 
     @property
-    def tiles_last_axis(self) -> bool:
-        """Whether micro-tiles are always placed along the last axis, and not along the one that wastes least."""
-        return False
-
-    @property
-    def checks_positions(self) -> bool:
-        """Whether micro-tiles need their position in A, because some input positions may be absent."""
-        return False
-
-    @property
     def prefetched(self) -> str:
         """The data that a micro-tile prefetches. The minimum of bf16 pairs in place has loaded that of this block."""
         return NEXT_BLOCK if self.step == 2 and self.a_in_place else NEXT_TILE
@@ -168,7 +158,7 @@ class GemmSpec:
     @property
     def panel_row_bytes(self) -> int:
         """The bytes in memory of a row of a panel of B, which are the columns of one k."""
-        return self.pitch * FORMATS[self.operand].dtype.itemsize
+        return self.pitch * self.operand_bytes
 
     def panel_step(self, group: int, n: int) -> int:
         """Return the bytes in memory from a panel of B to the next, for the strides of groups and of columns."""
@@ -222,15 +212,12 @@ class GemmSpec:
 class TransposedGemmSpec(GemmSpec):
     """The specification of a GEMM with the weights as A and the data as B: M is output channels, and N is positions."""
 
+    bias_per_row: ClassVar[bool] = True  # rows are output channels
+
     @property
     def body(self) -> str:
         """The name of the loop nest whose generator writes the kernel's code."""
         return TRANSPOSED
-
-    @property
-    def bias_per_row(self) -> bool:
-        """Return true, because rows are output channels."""
-        return True
 
     @property
     def prefetches_panels(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import ceil, gcd, lcm
+from typing import ClassVar
 
 from convgrad.plan.forward_nest import OPERAND, ForwardNest
 from convgrad.plan.gemm.candidates import contiguous_axes
@@ -82,6 +83,9 @@ class StencilShape:
 class GroupedStencilSpec(GemmSpec):
     """The specification of a grouped stencil: that of a GEMM of merged groups, and the shape of its groups and taps."""
 
+    tiles_last_axis: ClassVar[bool] = True  # a micro-tile reads each position once for all taps of its row
+    checks_positions: ClassVar[bool] = True  # regions are not cut where taps of the last axis become absent
+
     shape: StencilShape = field(kw_only=True)
 
     @property
@@ -122,16 +126,6 @@ class GroupedStencilSpec(GemmSpec):
     def group_columns(self) -> int:
         """The columns of a group, if groups have no common stride; else 0."""
         return self.shape.out_channels if self.shape.strided_groups else 0
-
-    @property
-    def tiles_last_axis(self) -> bool:
-        """Return true, because a micro-tile reads each position once for all taps of its row."""
-        return True
-
-    @property
-    def checks_positions(self) -> bool:
-        """Return true, because regions are not cut where taps of the last axis become absent."""
-        return True
 
     @property
     def prefetched(self) -> str:
