@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from convgrad import engines
-from convgrad.engines.llvm.winograd import run, sums
+from convgrad.engines.llvm import jit
+from convgrad.engines.llvm.winograd import sums
 from convgrad.functional.call import prepare
 from convgrad.notation import problem
 from convgrad.plan.kn2row.spec import Kn2rowPlan
 from convgrad.plan.machine import ISAS, Machine
+from convgrad.plan.winograd import schedule
 from convgrad.plan.winograd.plans import plan_positions
 from convgrad.spec import order
 from convgrad.spec.order import FAN_IN, order_of
@@ -117,9 +119,9 @@ def test_trees_of_tiles_over_channels(leaves: int, direction: str, isa: str) -> 
 def test_trees_of_tiles_in_small(images: int, nodes: int, by_rows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of chains of two channels, by blocks of results and by rows of tiles."""
     monkeypatch.setenv("CONVGRAD_CACHE_DIR", "off")  # its keys do not know of other constants
-    for module, name in ((sums, "BLOCK"), (run, "BLOCK"), (order, "TILES_BLOCK")):
+    for module, name in ((sums, "BLOCK"), (schedule, "BLOCK"), (order, "TILES_BLOCK")):
         monkeypatch.setattr(module, name, 2)
-    monkeypatch.setattr(run, "driver", run.driver.__wrapped__)
+    monkeypatch.setattr(jit._linker, "kernels", {})
     one = posed(f"mb{images}ic{2 * FAN_IN * nodes - 3}ih2oc32oh2kh3ph1", "2x2", direction="FWD_D")
     assert plan_positions(one, Machine(ISAS[HOST[0]]), 1).by_rows == by_rows
     tiles_are_executed(one, HOST[0])

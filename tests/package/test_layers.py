@@ -61,7 +61,7 @@ WORDS = {
     "plan.gemm": "constants spec cuts cost candidates schedule",
     "plan.stencils": "constants grouped grouped_cost grouped_schedule spatial spatial_cost spatial_schedule",
     "plan.kn2row": "constants spec cuts cost schedule",
-    "plan.winograd": "constants plans spec",
+    "plan.winograd": "constants plans spec schedule",
     "plan.split_k": "constants recipe nest operands taps segments cuts cost kernels schedule",
     "plan.cuda": "nest tables recipe vectors plan",
     "engines": (

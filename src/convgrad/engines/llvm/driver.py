@@ -5,12 +5,12 @@ The driver of a kernel calls the kernel's loop nest for each task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from convgrad.engines.llvm.arguments import Named, arguments, going
+from convgrad.engines.llvm.arguments import Named, going
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.gemm import output_stationary, pack
 from convgrad.engines.llvm.gemm.arguments import arguments as arguments_of_spec
@@ -24,8 +24,7 @@ from convgrad.plan.gemm.spec import DENSE, TRANSPOSED
 from convgrad.plan.kn2row import schedule as kn2row_schedule
 from convgrad.plan.kn2row.spec import KN2ROW
 from convgrad.plan.machine import Isa
-from convgrad.plan.records import FLAGS, Record
-from convgrad.plan.records import addresses as addresses_of
+from convgrad.plan.records import Record
 from convgrad.plan.split_k import schedule as split_k_schedule
 from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM
 from convgrad.plan.stencils import spatial_schedule
@@ -84,16 +83,6 @@ def _driver(module: Module, spec: Any, emitter: Emitter) -> None:
 
 
 # -- parts of all drivers --
-
-
-def loaded(f: Function, addresses: Sequence[str], numbers: Sequence[str]) -> Named:
-    """Load all arguments of a driver at its beginning, and return them.
-
-    LLVM would repeat later loads, because it cannot know that stores leave the arguments unchanged.
-    """
-    record = FLAGS + addresses_of(*addresses) + Record(*numbers)
-    a = arguments(f, record)
-    return Named({name: a.named(name) for name in record.columns}.__getitem__)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import addressof, sizeof
 from dataclasses import dataclass, replace
 from struct import Struct
@@ -22,7 +22,7 @@ from convgrad.float_environment import in_default_environment
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.passes import ONES, PASSES, arguments_of, plan, tables, view_of
 from convgrad.plan.recipe import Chosen
-from convgrad.plan.records import COLUMN_BYTES, FLAGS
+from convgrad.plan.records import COLUMN_BYTES, FLAGS, Record
 from convgrad.plan.tables import Schedule, Table, wrapped
 from convgrad.spec.problem import Problem
 
@@ -115,16 +115,27 @@ class Executable:
         try:
             bound = self.free.pop()
         except IndexError:  # no copy of the arguments is free
-            bound = self._own()
+            bound = copied(self.arguments)
         given = (*operands, self.one)
         _OPERANDS.pack_into(bound[0], FLAGS.bytes, given[rows] + rows_at, given[lanes] + lanes_at, out, last)
         return bound
 
-    def _own(self) -> tuple[Words, int]:
-        arguments = type(self.arguments).from_buffer_copy(self.arguments)
-        flags = addressof(arguments) + sizeof(arguments) - FLAGS.bytes
-        _FLAGS.pack_into(arguments, 0, *range(flags, flags + FLAGS.bytes, 8))
-        return arguments, addressof(arguments)
+
+def filled(record: Record, numbers: Mapping[str, int]) -> Words:
+    """Return a driver's arguments with the values that are known, followed by space for the driver's flags."""
+    arguments = words((record.bytes + FLAGS.bytes) // COLUMN_BYTES)
+    for name, number in numbers.items():
+        arguments[record.index(name)] = wrapped(number)
+    return arguments
+
+
+def copied(arguments: Words) -> tuple[Words, int]:
+    """Return a copy of a driver's arguments that has flags of its own, and the address of the copy."""
+    copy = type(arguments).from_buffer_copy(arguments)
+    address = addressof(copy)
+    flags = address + sizeof(copy) - FLAGS.bytes
+    _FLAGS.pack_into(copy, 0, *range(flags, flags + FLAGS.bytes, 8))
+    return copy, address
 
 
 @in_default_environment
@@ -169,12 +180,9 @@ def executable_of(chosen: Chosen, problem: Problem, operands: Sequence[Array], o
 
 def tabled(chosen: Chosen, problem: Problem, seen: Any) -> Executable:
     """Return the prepared call of a plan; ``seen`` is the loop nest of the problem."""
-    made, record = tables(problem, seen, chosen), arguments_of(chosen.spec)
-    arguments = words((record.bytes + FLAGS.bytes) // COLUMN_BYTES)
-    for name, number in made.numbers.items():
-        arguments[record.index(name)] = wrapped(number)
-    for name, table in made.tables.items():
-        arguments[record.index(name)] = address_of(table)
+    made = tables(problem, seen, chosen)
+    addresses = {name: address_of(table) for name, table in made.tables.items()}
+    arguments = filled(arguments_of(chosen.spec), {**made.numbers, **addresses})
     kernel = jit.compile(chosen.spec, module_of)
     tensors = (*problem.operands, ONES)
     rows, lanes = (tensors.index(PASSES[problem.solves_for].operands[tensor]) for tensor in chosen.operands)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from ctypes import addressof, sizeof
 from functools import cache
 from typing import Any, NamedTuple
@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.engines import pools
-from convgrad.engines.addresses import Words, address_of, words
+from convgrad.engines.addresses import Words, address_of
 from convgrad.engines.llvm import isas, jit, scaled, squares
-from convgrad.engines.llvm.execute import Executable, executable
+from convgrad.engines.llvm.execute import Executable, copied, executable, filled
 from convgrad.formats import Format
 from convgrad.plan.machine import Isa, Machine
-from convgrad.plan.records import COLUMN_BYTES, FLAGS
+from convgrad.plan.records import FLAGS
 from convgrad.plan.split_k.schedule import OPERANDS
 from convgrad.plan.tables import placed
 from convgrad.spec.problem import Problem
@@ -104,17 +104,8 @@ def _bound(one: Executable, operands: Sequence[Array], gradient: Array, out: Arr
         is_operand = number < len(operands)
         array = operands[number] if is_operand else one.ones
         values |= {f"{name}.data": address_of(array) + offset, f"{name}.image": array.strides[0] * is_operand}
-    arguments = driver_arguments(squares.ARGUMENTS.columns, values)
+    arguments, _ = copied(filled(squares.ARGUMENTS, values))
     return arguments, at["scratch"] + one.schedule.scratch_bytes
-
-
-def driver_arguments(names: Sequence[str], values: Mapping[str, int]) -> Words:
-    """Return a driver's arguments: the addresses of its flags, then the named values, then the flags, which are 0."""
-    count = len(FLAGS.columns)
-    made = words(count + len(names) + count)
-    flags = addressof(made) + sizeof(made) - FLAGS.bytes
-    made[: count + len(names)] = [*range(flags, flags + FLAGS.bytes, COLUMN_BYTES), *(values[name] for name in names)]
-    return made
 
 
 @cache
@@ -136,5 +127,5 @@ def scale(data: Array, fmt: Format, factors: Array, out: Array, isa: Isa, thread
     }
     size = data.nbytes + out.nbytes
     time_ms = isas.machine(isa).for_traffic(size).traffic_ns(size) / 1e6 / threads
-    arguments = driver_arguments(scaled.ARGUMENTS.columns, values)
+    arguments, _ = copied(filled(scaled.ARGUMENTS, values))
     _run(_scaling(isa, fmt), arguments, 64, threads, time_ms, (data, factors, out))

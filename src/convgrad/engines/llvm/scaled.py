@@ -11,14 +11,14 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.records import FLAGS, Record, addresses
 
-ARGUMENTS = addresses("data", "factors", "out") + Record("images", "elements")  # ``elements`` is the number per image
+ARGUMENTS = FLAGS + addresses("data", "factors", "out") + Record("images", "elements")  # ``elements`` is per image
 
 
 def module_of(isa: Isa, fmt: str) -> str:
     """Return the IR of ``driver(arguments, scratch)`` for data of format ``fmt``."""
     module = Module()
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
-    a = arguments(f, FLAGS + ARGUMENTS)
+    a = arguments(f, ARGUMENTS)
     with claimed(f, isa, a, a.images) as image:
         _image(f, isa, fmt, a, image)
     return str(module)

@@ -16,22 +16,14 @@ from convgrad.plan.records import COLUMN_BYTES, FLAGS, Record, addresses
 from convgrad.plan.split_k.schedule import CALL, OPERANDS
 from convgrad.spec.samples import CHAINS
 
-ARGUMENTS = addresses(
-    "driver",
-    "given",  # the driver of one image, and its arguments without the addresses
-    "a.data",
-    "b.data",
-    "norms",  # addresses of the first sample's operands and of its norm
+ARGUMENTS = FLAGS + addresses(
+    "driver", "given",  # the driver of one image, and its arguments without the addresses
+    "a.data", "b.data", "norms",  # addresses of the first sample's operands and of its norm
 ) + Record(
-    "samples",
-    "a.image",
-    "b.image",  # the number of samples; bytes between the operands of two samples
-    "columns",
-    "flags",  # the number of arguments of the driver of one image; the offset of its flags
-    "elements",
-    "gradient_at",
-    "scratch_at",  # elements per gradient; its offset and that of the driver's scratch
-)
+    "samples", "a.image", "b.image",  # the number of samples; bytes between the operands of two samples
+    "columns", "flags",  # the number of arguments of the driver of one image; the offset of its flags
+    "elements", "gradient_at", "scratch_at",  # elements per gradient; its offset and that of the driver's scratch
+)  # fmt: skip
 _F32, _F64 = 4, 8
 
 
@@ -78,7 +70,7 @@ def _norm2(f: Function, isa: Isa, data: Value, sums: Value) -> Value:
 def _driver(module: Module, isa: Isa) -> None:
     """Emit ``driver``, which computes the gradient and the squared norm of each sample that its thread claims."""
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
-    a = arguments(f, FLAGS + ARGUMENTS)
+    a = arguments(f, ARGUMENTS)
     gradient, scratch = f.at(f.scratch, a.gradient_at), f.at(f.scratch, a.scratch_at)
     with claimed(f, isa, a, a.samples, lambda: _own_arguments(f, a, gradient)) as sample:
         f.store(f.value(0), f.at(f.scratch, a.flags))  # reset the counter of tasks

@@ -29,7 +29,7 @@ SECOND = {"dst": "weights", "src": "weights", "weights": "dst"}
 
 @dataclass(frozen=True)
 class WinogradSpec:
-    """The specification of a call's kernels. Its only extents are those of last tiles."""
+    """The specification of the kernel of the stage ``body`` of a call. Its only extents are those of last tiles."""
 
     isa: Isa
     sizes: tuple[tuple[int, int], tuple[int, int]]  # the tile and the taps of rows, and those of columns
@@ -42,6 +42,7 @@ class WinogradSpec:
     output: str  # the format of the output
     accumulate: bool
     activation: str
+    body: str = ""  # the stage: the name of the function that emits its task; empty if the stage is not known yet
 
     @property
     def transforms(self) -> Algorithm:

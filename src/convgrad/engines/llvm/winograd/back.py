@@ -22,42 +22,18 @@ from convgrad.engines.llvm.winograd.vectors import (
     Step,
     Tile,
     Vectors,
-    by_axis,
     column_kinds,
     lattice,
     of_points,
     prefetch,
     row_kinds,
     walk,
-    whole,
 )
-from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
+from convgrad.plan.recipe import CHANNELS, SPATIAL
 from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.plan.winograd.constants import PREFETCH_ROWS
-from convgrad.plan.winograd.plans import Slices, of_point, pitch
 from convgrad.plan.winograd.spec import WinogradSpec
 from convgrad.spec.winograd.algorithms import Algorithm
-
-
-def positions_numbers(
-    spec: WinogradSpec, slices: Slices, strides: Sequence[int], channels: int, grid: tuple[int, int], tiles: int
-) -> dict[str, int]:
-    """Return the arguments of an output transform to positions; ``grid`` is (rows of tiles, columns of tiles)."""
-    (image, channel, *steps), lanes, extents = strides, spec.isa.lanes, [axis.dst for axis in slices.axes]
-    high, wide = spec.transforms.tile
-    columns = max(grid[1] * wide, whole(extents[-1], lanes))
-    return {
-        "channels": channels,
-        **by_axis("grid", grid),
-        **by_axis("size", extents),
-        "columns": columns,
-        "staging": (spec.out == SPATIAL) * high * columns * lanes * F32_BYTES,
-        "image": image,
-        "channel": channel,
-        **by_axis("step", steps),  # strides of the output
-        "point": of_point(tiles, channels),
-        "tile": pitch(channels),  # strides of sums
-    }
 
 
 def positions(f: Function, spec: WinogradSpec, a: Named, number: Value, sums: Sequence[Value], staging: Value) -> None:
@@ -117,25 +93,6 @@ def _from_staging(columns: Sequence[tuple[_Back, Value]], sums: Sequence[Value],
             to = tile.to
         with walk(f, one.kinds[0].tile, vectors=(staging, row_bytes), out=(some.out, a.of("step").y)) as line:
             one.store_lines(line.vectors, a.of("size").x, line.out, a.channel, some.left)
-
-
-def weights_numbers(spec: WinogradSpec, strides: Sequence[int], rows: int, channels: int, taps: int) -> dict[str, int]:
-    """Return the arguments of an output transform to weights of ``rows`` src channels and ``channels`` dst channels.
-
-    The src channels are those of each of the ``taps`` of the axis that is summed directly.
-    """
-    channel, row, *steps = strides
-    return {
-        "rows": rows,
-        "channels": channels,
-        "taps": taps,
-        "staging": (spec.out == BY_TAPS) * whole(spec.filter, spec.isa.lanes) * spec.isa.lanes * F32_BYTES,
-        "row": row,
-        "channel": channel,
-        **by_axis("tap", steps),  # strides of the output
-        "point": of_point(taps * rows, channels),
-        "sums_row": pitch(channels),  # strides of sums
-    }
 
 
 def weights(f: Function, spec: WinogradSpec, a: Named, number: Value, sums: Value, staging: Value) -> None:

@@ -18,7 +18,6 @@ from convgrad.engines.llvm.emit import Function, Loop, Value
 from convgrad.engines.llvm.winograd.vectors import (
     Tile,
     Vectors,
-    by_axis,
     column_kinds,
     exist,
     inside,
@@ -27,57 +26,15 @@ from convgrad.engines.llvm.winograd.vectors import (
     prefetch,
     row_kinds,
     walk,
-    whole,
 )
-from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, STRIDED
+from convgrad.plan.recipe import CHANNELS, CHANNELS_OUT, SPATIAL, STRIDED
 from convgrad.plan.recipe import TAPS as BY_TAPS
-from convgrad.plan.winograd.plans import PANEL, Slices, of_panel, of_point, of_weights, pitch
+from convgrad.plan.winograd.plans import PANEL
+from convgrad.plan.winograd.schedule import whole
 from convgrad.plan.winograd.spec import WinogradSpec
 from convgrad.spec.winograd.filtering import Filtering, Transform
 
 # -- input transforms --
-
-
-def input_numbers(
-    spec: WinogradSpec,
-    met: bool,
-    slices: Slices,
-    strides: Sequence[int],
-    channels: int,
-    grid: tuple[int, int],
-    tiles: int,
-    parts: int = 1,
-    taps: int = 1,
-) -> dict[str, int]:
-    """Return the arguments of the transform of input tiles if ``met``, else of the tiles of dst in backward weights.
-
-    ``grid`` is the number of rows of tiles in a slice, and the number of tiles in each of the ``parts`` of a row.
-    ``taps`` is the number of taps of the axis that is summed directly, and ``channels`` are the channels of each tap.
-    """
-    (image, channel, *steps), lanes, axes = strides, spec.isa.lanes, slices.axes
-    (_, across), (high, wide) = spec.transforms.tile, spec.transforms.sides if met else spec.transforms.tile
-    extents = [axis.src if met else axis.dst for axis in axes]
-    pads = [axis.pad_begin if met else 0 for axis in axes]  # pads may be negative
-    met_by = (grid[1] - 1) * across + wide
-    columns = max(max(0, pads[-1]) + whole(min(extents[-1], met_by), lanes), met_by)
-    staged = (spec.a if met else spec.b) == SPATIAL
-    return {
-        "channels": channels,
-        "parts": parts,
-        **by_axis("grid", grid),
-        **by_axis("size", extents),
-        **by_axis("pad", pads),
-        "columns": columns,
-        "staging": staged * high * columns * lanes * F32_BYTES,
-        "positions": axes[0].dst,
-        "taps": taps,
-        "of_tap": channels * F32_BYTES,
-        "image": image,
-        "channel": channel,
-        **by_axis("step", steps),  # strides of data
-        "point": of_point(tiles, channels, taps),
-        "tile": pitch(channels, taps),  # strides of the transformed values
-    }
 
 
 def input_transform(
@@ -204,27 +161,6 @@ class _Input:
 
 
 # -- filter transforms --
-
-
-def filter_numbers(spec: WinogradSpec, slices: Slices, strides: Sequence[int], results: int) -> dict[str, int]:
-    """Return the arguments of a filter transform with ``results`` output channels (N)."""
-    isa, staged, taps, channels = spec.isa, spec.b in (CHANNELS_IN, BY_TAPS), slices.axes[0].kernel, slices.channels
-    depth = slices.conv.src_channels
-    result, k, *steps = strides if spec.solves_for == "dst" else (strides[1], strides[0], *strides[2:])
-    each = -(-channels // isa.lanes)
-    return {
-        "count": taps * each,
-        "each": each,
-        "taps": taps,
-        "channels": channels,
-        "results": results,
-        "staging": staged * whole(spec.filter, isa.lanes) * isa.lanes**2 * F32_BYTES,
-        "result": result,
-        "k": k,
-        **by_axis("tap", steps),  # strides of data
-        "point": of_weights(depth, results, isa),
-        "panel": of_panel(depth, isa),  # strides of the transformed values
-    }
 
 
 def filter_transform(f: Function, spec: WinogradSpec, a: Named, number: Value, out: Value, staging: Value) -> None:

@@ -21,39 +21,10 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tree import DIGIT_BITS, END
 from convgrad.plan.winograd.plans import PANEL
-from convgrad.plan.winograd.spec import WinogradSpec
+from convgrad.plan.winograd.schedule import level_bytes, micro_tile_rows
 from convgrad.spec.winograd.tile_order import BLOCK
 
 Points = tuple[Value, Value, Value]  # addresses of A, of B and of the sums
-
-
-def sum_numbers(
-    spec: WinogradSpec, a: tuple[int, int, int], b: tuple[int, int, int], c: tuple[int, int]
-) -> dict[str, int]:
-    """Return the arguments that all tasks share: the number of points, and byte strides.
-
-    The strides are those of point, M and K in A; of point, panel and K in B; and of point and M in the sums.
-    """
-    names = ("points", "a.point", "a.m", "a.k", "b.point", "b.panel", "b.k", "c.point", "c.m")
-    return dict(zip(names, (spec.transforms.points, *a, *b, *c), strict=True))
-
-
-def micro_tile_rows(isa: Isa) -> tuple[int, int, int]:
-    """Return the numbers of rows that micro-tiles may have: the maximum, then two smaller numbers for remainders.
-
-    >>> from convgrad.plan.machine import ISAS
-    >>> micro_tile_rows(ISAS["avx512"]), micro_tile_rows(ISAS["avx2"])
-    ((14, 4, 1), (6, 2, 1))
-    """
-    (largest,) = (rows for rows, vectors in isa.micro_tiles if vectors == PANEL)
-    return largest, largest // 3, 1
-
-
-def level_bytes(isa: Isa) -> int:
-    """Return the bytes of the sums of the largest micro-tile, which a level of the reduction tree needs."""
-    return micro_tile_rows(isa)[0] * PANEL * isa.lanes * F32_BYTES
-
-
 Rows = Callable[[Value], tuple[Value, Value]]  # from the number of a point to the first row of A and their count
 
 

@@ -8,35 +8,37 @@ sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from convgrad.engines.llvm import tree
-from convgrad.engines.llvm.arguments import Named
-from convgrad.engines.llvm.driver import claimed, loaded
+from convgrad.engines.llvm.arguments import Named, columns
+from convgrad.engines.llvm.driver import claimed
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.packing import bias as pack_bias
 from convgrad.engines.llvm.winograd import back, into, sums
 from convgrad.engines.llvm.winograd.vectors import Vectors, walk
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.recipe import TAPS as BY_TAPS
+from convgrad.plan.winograd.schedule import arguments
 from convgrad.plan.winograd.spec import WinogradSpec
-from convgrad.spec.winograd.algorithms import MET
 
-Task = Callable[
-    [Function, WinogradSpec, Named, Value], None
-]  # emits the work of the task whose number a thread has claimed
 Part = tuple[Value, Value]  # the first number and the count of a range
 
 
-def module(task: Task, spec: WinogradSpec, addresses: Sequence[str], numbers: Sequence[str]) -> str:
-    """Return the IR of ``driver(arguments, scratch)``, which runs a task for each number below the argument "count"."""
-    made = Module()
-    f = made.function("driver", public=True, arguments="ptr", scratch="ptr")
-    a = loaded(f, addresses, numbers)
-    with claimed(f, spec.isa, a, a.count) as number:
-        task(f, spec, a, number)
-    return str(made)
+def module_of(spec: Any) -> str:
+    """Return the IR of ``driver(arguments, scratch)``, which runs the task of a stage for each number that it claims.
+
+    The driver loads all arguments at its beginning. LLVM would repeat later loads, because it cannot know that stores
+    leave the arguments unchanged.
+    """
+    module = Module()
+    f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
+    a = columns(f, f.arguments, arguments(spec))
+    with claimed(f, spec.isa, a, a.task_count) as number:
+        TASKS[spec.body](f, spec, a, number)
+    return str(module)
 
 
 # -- forward and data gradient --
@@ -44,37 +46,37 @@ def module(task: Task, spec: WinogradSpec, addresses: Sequence[str], numbers: Se
 
 def input_points(f: Function, spec: WinogradSpec, a: Named, number: Value) -> None:
     """Emit the input transform of a row of Winograd tiles."""
-    met = a.of(MET[spec.solves_for])
-    places = _Order.of(f, spec, met, (f.value(0), a.count)).places(a.points, met.tile, number)
-    into.input_transform(f, spec, True, met, number, places, f.scratch)
+    data = a.of("a")
+    places = _Order.of(f, spec, data, (f.value(0), a.task_count)).places(a.shared, data.tile, number)
+    into.input_transform(f, spec, True, data, number, places, f.scratch)
 
 
 def filter_points(f: Function, spec: WinogradSpec, a: Named, number: Value) -> None:
     """Emit the filter transform for a vector of input channels (K) and all output channels."""
-    into.filter_transform(f, spec, a.of("weights"), number, a.points, f.scratch)
+    into.filter_transform(f, spec, a.of("b"), number, a.shared, f.scratch)
 
 
 def rows_block(f: Function, spec: WinogradSpec, a: Named, number: Value) -> None:
     """Emit the task of a cache block of rows of tiles: input transform, products with all weights, output transform."""
     (first, count), points, staging = _block(f, a, number)
-    met = a.of(MET[spec.solves_for])
-    order = _Order.of(f, spec, met, (first, count))
+    data = a.of("a")
+    order = _Order.of(f, spec, data, (first, count))
     with f.loop(count) as row:
-        places = order.places(points, met.tile, row.index)
-        into.input_transform(f, spec, True, met, first + row.index, places, staging)
-    _sums_back(f, spec, a, a.of("out"), (points, a.points), a.of("bias").data, order)
+        places = order.places(points, data.tile, row.index)
+        into.input_transform(f, spec, True, data, first + row.index, places, staging)
+    _sums_back(f, spec, a, a.of("out"), (points, a.shared), a.of("bias").data, order)
 
 
 def results_block(f: Function, spec: WinogradSpec, a: Named, number: Value) -> None:
     """Emit the task of some output channels: filter transform, products with all tiles, output transform."""
     (first, count), points, staging = _block(f, a, number)
-    weights, out = a.of("weights"), a.of("out")
+    weights, out = a.of("b"), a.of("out")
     weights = weights.but(data=f.at(weights.data, first * weights.result), results=count)
     with f.loop(weights.count) as some:
         into.filter_transform(f, spec, weights, some.index, points, staging)
     data, bias = f.at(out.data, first * out.channel), f.at(a.of("bias").data, first * a.of("bias").step)
     order = _Order.of(f, spec, out, (f.value(0), a.all_rows))
-    _sums_back(f, spec, a, out.but(data=data, channels=count), (a.points, points), bias, order)
+    _sums_back(f, spec, a, out.but(data=data, channels=count), (a.shared, points), bias, order)
 
 
 def _block(f: Function, a: Named, number: Value) -> tuple[Part, Value, Value]:
@@ -207,14 +209,14 @@ def blocks_of_unit(f: Function, spec: WinogradSpec, a: Named, number: Value) -> 
     with f.loop(a.of("chains").all, first=f.value(0), a=points_a, b=points_b) as chain:
         count = f.min(segments.all - chain.first, segments.each)
         _transform(f, spec, a, (chain.first, count), channels, (chain.a, chain.b), staging)
-        chain.next(first=chain.first + count, a=f.at(chain.a, a.src_bytes), b=f.at(chain.b, a.dst_bytes))
+        chain.next(first=chain.first + count, a=f.at(chain.a, a.a_bytes), b=f.at(chain.b, a.b_bytes))
     with (
         walk(f, sums.parts(f, all_m, block.m), first=(f.value(0), block.m)) as of_m,
         walk(f, sums.parts(f, all_n, block.n), first=(f.value(0), block.n)) as of_n,
     ):
         m, n = f.min(all_m - of_m.first, block.m), f.min(all_n - of_n.first, block.n)
         begin_a, begin_b = f.at(points_a, of_m.first * F32_BYTES), f.at(points_b, of_n.first * F32_BYTES)
-        each = {"a": (begin_a, a.src_bytes), "b": (begin_b, a.dst_bytes)}
+        each = {"a": (begin_a, a.a_bytes), "b": (begin_b, a.b_bytes)}
         with walk(f, a.of("chains").all, left=(segments.all, f.value(0) - segments.each), **each) as chain:
             tiles, more = f.min(chain.left, segments.each) * a.length, f.compare("ne", chain.index, 0)
             sums.chains(f, spec.isa, a.of("gemm").but(m=m, n=n), (chain.a, chain.b, to), tiles, more)
@@ -227,7 +229,7 @@ def unit(f: Function, spec: WinogradSpec, a: Named, number: Value) -> None:
     index, part = f.divided(number, a.parts)
     tap, (first_m, _), (first_n, _) = channels = _channels(f, a, part)
     first_m = tap * a.of("m").all + first_m
-    to = f.at(f.at(f.at(a.sums, index * a.unit), first_m * a.of("out").sums_row), first_n * F32_BYTES)
+    to = f.at(f.at(f.at(a.shared, index * a.unit), first_m * a.of("out").sums_row), first_n * F32_BYTES)
     _chains(f, spec, a, index, channels, to)
 
 
@@ -240,15 +242,15 @@ def units_sum(f: Function, spec: WinogradSpec, a: Named, number: Value) -> None:
     tree.reduce(f.module, spec.isa)
     v, out = Vectors(f, spec.isa.lanes), a.of("out")
     if spec.out == BY_TAPS:
-        begin, rows, vectors = f.at(a.sums, number * v.bytes), out.taps * out.named("rows"), f.value(1)
+        begin, rows, vectors = f.at(a.shared, number * v.bytes), out.taps * out.named("rows"), f.value(1)
     else:
-        begin, rows, vectors = f.at(a.sums, number * out.sums_row), f.value(1), v.count(out.channels)
+        begin, rows, vectors = f.at(a.shared, number * out.sums_row), f.value(1), v.count(out.channels)
     with (
         walk(f, spec.transforms.points, sums=(begin, out.point)) as point,
         walk(f, rows, sums=(point.sums, out.sums_row)) as row,
     ):
         f.call("reduce", row.sums, a.unit, a.units, vectors * v.bytes, a.levels)
-    back.weights(f, spec, out, number, a.sums, f.scratch)
+    back.weights(f, spec, out, number, a.shared, f.scratch)
 
 
 def _channels(f: Function, a: Named, part: Value) -> tuple[Value, Part, Part]:
@@ -283,11 +285,15 @@ def _transform(
 ) -> None:
     """Emit the transforms of the tiles of some segments, of src and of dst, for the channels of a task."""
     tap, *parts = channels
-    for tensor, to, (first, extent) in zip(("src", "dst"), points, parts, strict=True):
-        one = a.of(tensor)
+    for side, to, (first, extent) in zip("ab", points, parts, strict=True):
+        one, met = a.of(side), side == "a"
         one = one.but(data=f.at(one.data, first * one.channel), channels=extent)
-        if tensor == "src":
+        if met:
             one = one.but(**{"pad.z": one.of("pad").z - tap})
         with f.loop(segments[1]) as segment:
             outs = [f.at(to, segment.index * (one.of("grid").x * one.tile))]
-            into.input_transform(f, spec, tensor == "src", one, segments[0] + segment.index, outs, staging)
+            into.input_transform(f, spec, met, one, segments[0] + segment.index, outs, staging)
+
+
+_TASKS = (input_points, filter_points, rows_block, results_block, only_unit, blocks_of_unit, unit, units_sum)
+TASKS: Mapping[str, Callable[[Function, WinogradSpec, Named, Value], None]] = {task.__name__: task for task in _TASKS}

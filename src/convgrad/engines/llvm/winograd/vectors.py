@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from convgrad.engines.llvm.emit import Function, Loop, Value
@@ -120,18 +120,3 @@ def exist(f: Function, first: Value, extent: Value, size: int) -> list[Value]:
     """Return whether each of the ``size`` positions from ``first`` on exists, on an axis with ``extent`` positions."""
     positions = [first + n if n else first for n in range(size)]
     return [f.compare("sge", each, 0) & f.compare("slt", each, extent) for each in positions]
-
-
-def by_axis(name: str, numbers: Sequence[int]) -> dict[str, int]:
-    """Return the numbers of two or three axes, the outermost first, as arguments like "<name>.y" and "<name>.x"."""
-    return {f"{name}.{axis}": number for axis, number in zip("zyx"[-len(numbers) :], numbers, strict=True)}
-
-
-def prefixed(name: str, numbers: Mapping[str, int]) -> dict[str, int]:
-    """Return arguments whose names have the prefix "<name>.", so that ``Named.of`` finds them."""
-    return {f"{name}.{each}": number for each, number in numbers.items()}
-
-
-def whole(count: int, lanes: int) -> int:
-    """Return ``count`` rounded up to a multiple of ``lanes``."""
-    return -(-count // lanes) * lanes
