@@ -18,15 +18,18 @@ You need this page if you want to compute one of these operators yourself, with 
 functions, modules and optimizers of PyTorch call. The definition does not depend on threads, instruction set, memory
 format or strides.
 
-- **Operations.** Each operation of a formula rounds to f32 once, and a product is rounded before it is added, because
-  fused multiply-adds are not used outside sums. A formula "in f64" rounds to f64 after each operation instead.
+- **Operations.** Each operation of a formula rounds to f32 once, and a product is rounded before it is added, unless
+  the formula says "fused". A formula "in f64" rounds to f64 after each operation instead.
+- **Functions** "by f32 operations", such as exp, are sequences of additions, multiplications, divisions and fused
+  multiply-adds. `src/convgrad/spec/elementwise/functions.py` has them as a program that also runs in NumPy.
 - **Types.** bf16 and f16 tensors are converted to f32 first, and the result is rounded once. f64 tensors are accepted
   where the column of sums has "no sum".
-- **Sums** of products use fused multiply-adds as [Numerics](numerics.md#the-order-of-sums) defines. "Row-major" is the
-  order of the indices over which the sum runs, because memory formats must not matter. h is the rounding depth of the
-  sum, as in [the bound](numerics.md#the-bound).
-- **Error.** u is 2^-24. Each bound is that of one element, compared with the formula in exact arithmetic. For bf16 and
-  f16 results, add the rounding of the type.
+- **Sums** in "f64 sections" have the order of [Numerics](numerics.md#operators-of-a-training-step). The positions are
+  the indices over which the sum runs, in row-major order, because memory formats must not matter. The result is rounded
+  to f32 once.
+- **Error.** u is 2^-24, v is 2^-53, and h is the rounding depth of the sum. Each bound is that of one element, compared
+  with the formula in exact arithmetic. One ulp of a number is 2^-23 times the largest power of two up to the
+  number. For bf16 and f16 results, add the rounding of the type.
 
 The in-place form and the `out` form of an operator have the same definition.
 

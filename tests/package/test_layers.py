@@ -29,8 +29,9 @@ WORDS = {
         "rules operators layouts geometry foreign check shapes channels extents readings problem activation "
         "derivatives formulas work winograd.tile_order winograd.filtering winograd.algorithms winograd.slices order "
         "winograd.choice pieces subproblems image_cuts bound samples chains winograd ordered ordered_samples "
-        "exact_result"
+        "exact_result elementwise"
     ),
+    "spec.elementwise": "arithmetic functions maps sums",
     "spec.winograd": "tile_order filtering algorithms slices choice execution sizes bound",
     "cases": (
         "case naming place tags knobs descriptors benchdnn posed lying driver_flags miopen hlo_text mlir_text mlir hlo "
@@ -65,14 +66,16 @@ WORDS = {
     "plan.split_k": "constants recipe nest operands taps segments cuts cost kernels schedule",
     "plan.cuda": "nest tables recipe vectors plan",
     "engines": (
-        "addresses engine openmp settings numpy products starting scratch llvm team pool pools llvm.execute "
-        "llvm.tune llvm.calibrate llvm.samples llvm.winograd llvm.engine cuda"
+        "addresses tensors engine openmp settings numpy products starting scratch llvm team pool pools llvm.execute "
+        "llvm.tune llvm.calibrate llvm.samples llvm.winograd llvm.elementwise llvm.engine cuda"
     ),
     "engines.cuda": "driver grid operands single tile kernels engine",
     "engines.llvm": (
         "emit intrinsics arguments pairs convert tree microkernel store packing split_k gemm stencils kn2row driver "
-        "squares object_cache jit tried added scaled speeds isas wait execute tune calibrate samples winograd engine"
+        "squares object_cache jit tried added speeds isas wait execute tune calibrate samples winograd "
+        "elementwise engine"
     ),
+    "engines.llvm.elementwise": "arithmetic maps sums run",
     "engines.llvm.winograd": "vectors into sums back tasks run",
     "engines.llvm.split_k": "segment tile stencil nest pack gemm_nest stencil_nest",
     "engines.llvm.gemm": "arguments pack segments micro_tile region output_stationary",
@@ -91,8 +94,8 @@ WORDS = {
         "modules steps report"
     ),
     "torch.training": (
-        "row caller expected elements functions activations sums products norms losses images indexed optimizers "
-        "random fixed groups context watch audit record processes"
+        "row caller expected tensors elements functions activations sums products norms losses images indexed "
+        "optimizers random fixed groups context watch audit record processes"
     ),
 }
 ORDERS = {package: modules.split() for package, modules in WORDS.items()}

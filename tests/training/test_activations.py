@@ -1,4 +1,4 @@
-"""Activations are correctly rounded but for one in a thousand, also in their tails; infinities are as in f64."""
+"""Activations are within their stated errors, also in their tails; infinities are as in f64."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from convgrad.spec.elementwise.maps import MAPS
 from convgrad.torch import same_bits
-from convgrad.torch.training import row
 
 pytestmark = pytest.mark.usefixtures("installed")
 Map = Callable[[torch.Tensor], torch.Tensor]
@@ -39,24 +39,27 @@ EXACT: dict[str, tuple[Map, Map]] = {
 }
 
 
-def assert_rounded(found: torch.Tensor, exact: torch.Tensor) -> None:
-    """Assert that f32 numbers are within 0.501 units in the last place of numbers in f64."""
+LIMITS = {"gelu by tanh": MAPS["gelu_tanh"].ulps} | {name: MAPS[name].ulps or 3 for name in EXACT if name in MAPS}
+
+
+def assert_near(found: torch.Tensor, exact: torch.Tensor, limit: float | torch.Tensor) -> None:
+    """Assert that f32 numbers are within ``limit`` units in the last place of numbers in f64."""
     finite = torch.isfinite(found) & torch.isfinite(exact)
-    ulp = torch.nextafter(found.abs(), torch.tensor(math.inf)).double() - found.abs().double()
-    assert ((found.double() - exact).abs() <= 0.501 * ulp)[finite].all()
+    ulp = torch.ldexp(torch.ones_like(exact), torch.frexp(exact.abs()).exponent - 24).clamp(min=2.0**-149)
+    assert ((found.double() - exact).abs() <= limit * ulp)[finite].all()
     assert torch.equal(torch.isfinite(found), torch.isfinite(exact.float()))
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_results_are_nearly_correctly_rounded(name: str) -> None:
+def test_results_are_within_their_errors(name: str) -> None:
     function, exact = EXACT[name]
     with same_bits():
         found = function(NUMBERS)
-    assert_rounded(found, exact(NUMBERS.double()))
+    assert_near(found, exact(NUMBERS.double()), LIMITS.get(name, 3))
 
 
 @pytest.mark.parametrize("name", ["silu", "gelu", "gelu by tanh", "elu", "selu", "celu", "softplus"])
-def test_gradients_are_nearly_correctly_rounded(name: str) -> None:
+def test_gradients_are_within_their_errors(name: str) -> None:
     function, exact = EXACT[name]
     x, y = NUMBERS.clone().requires_grad_(), NUMBERS.double().requires_grad_()
     with same_bits():
@@ -66,9 +69,10 @@ def test_gradients_are_nearly_correctly_rounded(name: str) -> None:
     expected.backward(torch.ones_like(expected))
     assert x.grad is not None
     assert y.grad is not None
-    root = (y.grad.abs() < 1e-3) & (y.abs() < 10)  # a derivative near 0 is a difference of numbers near 1
-    assert_rounded(x.grad[~root], y.grad[~root])
-    assert ((x.grad - y.grad).abs() <= 2.0**-24 * y.grad.abs() + 2.0**-50)[root].all()
+    assert ((x.grad - y.grad).abs() <= 5 * 2.0**-24).all()
+    if name in ("elu", "selu", "celu", "softplus"):
+        steepness = 2 * NUMBERS.abs() / 0.75 if name == "celu" else 0.0  # the rounding of 1/alpha, in an exponent
+        assert_near(x.grad, y.grad, 5 + steepness)
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -102,19 +106,20 @@ def test_norms_of_rows_are_within_their_bounds(kind: str, shape: tuple[int, ...]
         found.backward(g)
     expected = exact(b)
     expected.backward(g.double())
-    height, u = 256 + 16 + 16 + 12, 2.0**-24  # a chain, two levels of the tree, and the other roundings
-    terms = x.numel() // (shape[0] if kind == "layer" else 1)
+    u = 2.0**-24
     rows = x.double().reshape((-1, math.prod(norm.normalized_shape)) if kind == "layer" else (shape[0], groups, -1))
     inverse = (rows.var(-1, unbiased=False) + 1e-5).rsqrt().max()
     weight = norm.weight.detach().abs().max()
-    of_output = expected.detach().abs().max() + x.abs().max() * inverse * weight
     of_gradient = inverse * (g * weight).abs().max() * 4
-    for one, other, size in ((found, expected, of_output), (a.grad, b.grad, of_gradient)):
-        assert ((one.double() - other).abs() <= height * u * size).all()
+    for one, other, size in (
+        (found, expected, expected.detach().abs().max() + weight * 4),
+        (a.grad, b.grad, of_gradient),
+    ):
+        assert ((one.double() - other).abs() <= 6 * u * size).all()
     for mine, theirs in zip(norm.parameters(), exact.parameters(), strict=True):
         assert mine.grad is not None
         assert theirs.grad is not None
-        assert ((mine.grad.double() - theirs.grad).abs() <= height * u * 16 * max(terms, shape[0])).all()
+        assert ((mine.grad.double() - theirs.grad).abs() <= 6 * u * g.abs().max() * x.numel()).all()
 
 
 LAYOUTS: dict[str, Map] = {
@@ -128,17 +133,17 @@ LAYOUTS: dict[str, Map] = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", ["exp", "sigmoid", *EXACT])
-def test_blocks_change_neither_bits_nor_strides(name: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layouts_change_no_bits_and_keep_strides(name: str, layout: str) -> None:
     function = EXACT[name][0] if name in EXACT else getattr(torch, name)
     x = LAYOUTS[layout](torch.randn(3, 5, 7, 11) * 4)
-    strides = function(x).stride()
     both = []
-    for size in (10_000, 100):
-        monkeypatch.setattr(row, "BLOCK", size)
-        given = x.detach().requires_grad_()
+    for start in (x, x.contiguous()):
+        given = start.detach().requires_grad_()
         with same_bits():
             result = function(given)
             result.backward(torch.ones_like(result))
-        assert result.stride() == strides
-        both.append((result.detach().numpy().tobytes(), given.grad.numpy().tobytes()))  # type: ignore[union-attr]
-    assert both[0] == both[1]
+        assert result.stride() == function(start).stride()
+        assert given.grad is not None
+        both.append((result.detach(), given.grad))
+    for one, other in zip(*both, strict=True):
+        assert torch.equal(one, other)

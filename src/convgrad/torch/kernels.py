@@ -197,7 +197,7 @@ def _known_gradients(
 def _key(given: tuple[Tensor | None, ...], tune: bool = False) -> Key:
     """Return the cache key of tensors: a ``Lying`` of each, the threads, and the settings that select code."""
     lying = tuple([None if one is None else (one.dtype, one.shape, one.stride(), one.get_device()) for one in given])
-    return lying, _threads(), selection(tune)
+    return lying, threads_of_call(), selection(tune)
 
 
 def _device(number: int) -> Any:
@@ -230,7 +230,7 @@ def kinds(given: tuple[Tensor, ...]) -> tuple[Kind, ...]:
     return tuple([(tensor.dtype, tensor.shape) for tensor in given])
 
 
-def _threads() -> int:
+def threads_of_call() -> int:
     """Return the number of threads that the user set in convgrad.
 
     If none is set, return PyTorch's number of threads, but not more than convgrad's default.

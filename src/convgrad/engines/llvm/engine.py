@@ -15,7 +15,8 @@ from convgrad.engines.llvm.execute import Executable, Planner, executable, predi
 from convgrad.engines.pools import helped
 from convgrad.engines.settings import tuning
 from convgrad.engines.starting import Later
-from convgrad.formats import Format, of_dtype
+from convgrad.engines.tensors import PER_ROW, Extents, PreparedCall, Strided, Summands
+from convgrad.formats import F32, Format, of_dtype
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.passes import dense_strides
 from convgrad.plan.recipe import Chosen
@@ -24,10 +25,12 @@ from convgrad.spec.problem import Problem
 
 if TYPE_CHECKING:
     from convgrad.engines.llvm import added, samples, tune
+    from convgrad.engines.llvm.elementwise import run as elementwise
     from convgrad.engines.llvm.winograd import run
 else:  # imported when a call first needs them
-    added, samples, tune, run = (
-        Later(f"convgrad.engines.llvm.{name}") for name in ("added", "samples", "tune", "winograd.run")
+    added, samples, tune, run, elementwise = (
+        Later(f"convgrad.engines.llvm.{name}")
+        for name in ("added", "samples", "tune", "winograd.run", "elementwise.run")
     )
 
 Array = NDArray[Any]
@@ -76,7 +79,24 @@ class LlvmEngine:
         """Compute out[n] = data[n] * factors[n] in f32 in one pass over memory."""
         fmt = of_dtype(data.dtype)
         assert fmt is not None, "operands are of a format"
-        samples.scale(data.astype(fmt.dtype, copy=False), fmt, factors, out, _isa(), threads)
+        data, elements = data.astype(fmt.dtype, copy=False), out.size // max(1, len(out))
+        tensors = (
+            Strided(fmt.name, 0, elements * fmt.dtype.itemsize),
+            Strided(PER_ROW, 0, factors.itemsize),
+            Strided(F32.name, 0, elements * out.itemsize),
+        )
+        arrays = data, factors, out
+        if out.size:
+            call = self.map_call("product", tensors, (1, len(out), elements), threads)
+            call([address_of(array) for array in arrays], arrays)
+
+    def map_call(self, name: str, tensors: tuple[Strided, ...], extents: Extents, threads: int) -> PreparedCall:
+        """Return the call of a map of ``spec/elementwise/maps.py`` on its operands and results."""
+        return elementwise.prepared_map(_isa(), name, tensors, extents, threads)
+
+    def sums_call(self, summands: Summands, threads: int) -> PreparedCall:
+        """Return the call that writes the f64 sums (sums, sections, channels) of elements and of products."""
+        return elementwise.prepared_sums(_isa(), summands, threads)
 
     def add_up(self, terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) -> None:
         """Write the sum of dense f32 arrays, added from the first to the last, into ``out`` with the usual epilogue."""

@@ -138,6 +138,12 @@ def copied(arguments: Words) -> tuple[Words, int]:
     return copy, address
 
 
+def run(driver: jit.Kernel, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object) -> None:
+    """Run a driver that takes ``time_ms`` on ``threads`` threads, or on one thread if more would not help."""
+    used = threads if threads > 1 and pools.helped(threads, time_ms) else 1
+    pools.run(driver, arguments, scratch_bytes, used, time_ms * threads / used, keep)
+
+
 @in_default_environment
 def predicted(problem: Problem, strides: Strides, machine: Machine, threads: int) -> Chosen:
     """Return the plan that the cost model predicts to be the fastest."""

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from convgrad.engines import pools
 from convgrad.engines.addresses import Words, address_of
-from convgrad.engines.llvm import isas, jit, scaled, squares
-from convgrad.engines.llvm.execute import Executable, copied, executable, filled
-from convgrad.formats import Format
+from convgrad.engines.llvm import jit, squares
+from convgrad.engines.llvm.execute import Executable, copied, executable, filled, run
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.records import FLAGS
 from convgrad.plan.split_k.schedule import OPERANDS
@@ -63,13 +62,7 @@ def norms2(problem: Problem, operands: Sequence[Array], out: Array, machine: Mac
         _one_by_one(one, together, operands, view, out, compiled(machine.isa).squares)
         return
     arguments, scratch_bytes = _bound(one, operands, gradient, out)
-    _run(compiled(machine.isa).driver, arguments, scratch_bytes, threads, time_ms, (one, operands, out))
-
-
-def _run(driver: jit.Kernel, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object) -> None:
-    """Run a driver that takes ``time_ms`` on ``threads`` threads, or on one thread if more would not help."""
-    used = threads if threads > 1 and pools.helped(threads, time_ms) else 1
-    pools.run(driver, arguments, scratch_bytes, used, time_ms * threads / used, keep)
+    run(compiled(machine.isa).driver, arguments, scratch_bytes, threads, time_ms, (one, operands, out))
 
 
 def _one_by_one(
@@ -106,26 +99,3 @@ def _bound(one: Executable, operands: Sequence[Array], gradient: Array, out: Arr
         values |= {f"{name}.data": address_of(array) + offset, f"{name}.image": array.strides[0] * is_operand}
     arguments, _ = copied(filled(squares.ARGUMENTS, values))
     return arguments, at["scratch"] + one.schedule.scratch_bytes
-
-
-@cache
-def _scaling(isa: Isa, fmt: Format) -> jit.Kernel:
-    """Return the driver that scales images of format ``fmt``, compiled once."""
-    (driver,) = jit.functions(isa, scaled.module_of, isa, fmt.name, driver=jit.DRIVER)
-    kernel: jit.Kernel = driver
-    return kernel
-
-
-def scale(data: Array, fmt: Format, factors: Array, out: Array, isa: Isa, threads: int) -> None:
-    """Compute out[n] = data[n] * factors[n] in f32. All arrays are row-major; ``fmt`` is the format of ``data``."""
-    values = {
-        "data": address_of(data),
-        "factors": address_of(factors),
-        "out": address_of(out),
-        "images": len(out),
-        "elements": out.size // max(1, len(out)),
-    }
-    size = data.nbytes + out.nbytes
-    time_ms = isas.machine(isa).for_traffic(size).traffic_ns(size) / 1e6 / threads
-    arguments, _ = copied(filled(scaled.ARGUMENTS, values))
-    _run(_scaling(isa, fmt), arguments, 64, threads, time_ms, (data, factors, out))

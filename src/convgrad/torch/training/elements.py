@@ -15,6 +15,7 @@ from convgrad.torch.training.row import (
     row,
     stored,
 )
+from convgrad.torch.training.tensors import elements, is_served
 
 _SUM = "u abs(factor * other) + u abs(result)"
 
@@ -26,6 +27,8 @@ def _without_factor(*_: Tensor, alpha: float = 1, **__: object) -> bool:
 @row("add.Tensor", formula="self + (alpha * other)", bound=_SUM, types=ELEMENTWISE, passed_on=_without_factor)
 def add(self: Tensor, other: Tensor, *, alpha: float = 1, out: Tensor | None = None) -> Tensor:
     """Return self + alpha*other, with two roundings."""
+    if is_served(self, other):
+        return elements("add", self, other, alpha, out=out)
     to, (x, y) = common_type(self, other)
     return stored(torch.add, x, y * alpha, to, out)
 
@@ -33,6 +36,8 @@ def add(self: Tensor, other: Tensor, *, alpha: float = 1, out: Tensor | None = N
 @row("sub.Tensor", formula="self - (alpha * other)", bound=_SUM, types=ELEMENTWISE, passed_on=_without_factor)
 def sub(self: Tensor, other: Tensor, *, alpha: float = 1, out: Tensor | None = None) -> Tensor:
     """Return self - alpha*other, with two roundings."""
+    if is_served(self, other):
+        return elements("subtract", self, other, alpha, out=out)
     to, (x, y) = common_type(self, other)
     return stored(torch.sub, x, y * alpha, to, out)
 
@@ -56,6 +61,9 @@ def lerp(self: Tensor, end: Tensor, weight: float | Tensor, *, out: Tensor | Non
         to, (x, y, w) = common_type(self, end, weight)
         difference = y - x
         return torch.where(w.abs() < 0.5, x + difference * w, y - difference * (1 - w)).to(to)
+    if is_served(self, end):
+        low = abs(weight) < 0.5
+        return elements("lerp_low" if low else "lerp_high", self, end, weight if low else 1 - weight, out=out)
     to, (x, y) = common_type(self, end)
     if abs(weight) < 0.5:
         return stored(torch.add, x, (y - x) * weight, to, out)
@@ -70,6 +78,8 @@ def lerp(self: Tensor, end: Tensor, weight: float | Tensor, *, out: Tensor | Non
 )
 def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1, out: Tensor | None = None) -> Tensor:
     """Return self + value*tensor1*tensor2, with a rounding after each operation."""
+    if is_served(self, tensor1, tensor2):
+        return elements("addcmul", self, tensor1, tensor2, value, out=out)
     to, (x, y, z) = common_type(self, tensor1, tensor2)
     return stored(torch.add, x, (y if value == 1 else y * value) * z, to, out)
 
@@ -82,13 +92,17 @@ def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1,
 )
 def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1, out: Tensor | None = None) -> Tensor:
     """Return self + value*tensor1/tensor2, with a rounding after each operation."""
+    if is_served(self, tensor1, tensor2):
+        return elements("addcdiv", self, tensor1, tensor2, value, out=out)
     to, (x, y, z) = common_type(self, tensor1, tensor2)
     return stored(torch.add, x, (y if value == 1 else y * value) / z, to, out)
 
 
 @row("sqrt", formula="the square root of IEEE 754", bound="u abs(result)", types=ELEMENTWISE, integers=PROMOTE)
-def sqrt(self: Tensor) -> Tensor:
-    """Return the square root by NumPy, because torch.sqrt is one ulp off for a fifth of all f32 numbers on CPUs."""
+def sqrt(self: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Return the square root. On CPUs, torch.sqrt is one ulp off for a fifth of all f32 numbers."""
+    if is_served(self):
+        return elements("sqrt", self, out=out)
     to, (x,) = common_type(self)
     root = torch.empty_like(x)
     with np.errstate(invalid="ignore"):

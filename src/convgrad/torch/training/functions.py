@@ -1,4 +1,4 @@
-"""Elementary functions: exp, log, tanh and sigmoid in f64 by IEEE operations alone, then one rounding."""
+"""Elementary functions: rows of maps, and exp, log and cosine in f64 by IEEE operations alone."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import math
 
 import torch
 
-from convgrad.torch.training.row import ELEMENTWISE, PROMOTE, Function, Tensor, common_type, in_blocks, row
+from convgrad.spec.elementwise.maps import MAPS
+from convgrad.torch.training.row import ELEMENTWISE, PROMOTE, Function, Tensor, common_type, row
+from convgrad.torch.training.tensors import elements, is_served
 
-NEAREST = "0.501 ulp"
+BY_MAP = "by f32 operations"
 _F64 = torch.float64
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # their sum is ln 2 in 86 bits
@@ -48,27 +50,6 @@ def log1p64(x: Tensor) -> Tensor:
     return torch.where(x.abs() < 0.25, _atanh(x.clamp(-0.25, 0.25)), log64(1 + x))
 
 
-def sigmoid64(x: Tensor) -> Tensor:
-    """Return 1/(1 + exp(-x)) of f64 numbers."""
-    return sigmoids64(x)[0]
-
-
-def sigmoids64(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sigmoids of x and of -x, of f64 numbers."""
-    e = exp64(-x.abs())
-    small, large, negative = e / (1 + e), 1 / (1 + e), x < 0
-    return torch.where(negative, small, large), torch.where(negative, large, small)
-
-
-def tanh64(x: Tensor) -> Tensor:
-    """Return tanh of f64 numbers: by a series below 0.02, else by exp."""
-    size = x.abs()
-    e = exp64(2 * size.clamp(max=30.0))
-    square = size * size
-    series = size * polynomial(square, [1.0, -1 / 3, 2 / 15, -17 / 315, 62 / 2835])
-    return torch.where(size < 0.02, series, (e - 1) / (e + 1)).copysign(x)
-
-
 def cos64(turns: Tensor) -> Tensor:
     """Return the cosine of an angle in turns, from 0 to 1, in f64."""
     quarter = (turns * 4 + 0.5).floor()
@@ -99,46 +80,51 @@ def _two_to(power: Tensor) -> Tensor:
     return ((power.to(torch.int64) + _BIAS) << 52).view(_F64)
 
 
-def map64(name: str, formula: str, function: Function, integers: str = PROMOTE) -> None:
-    """Add the row of a function of one tensor that is computed in f64 and rounded once."""
-
-    @in_blocks
-    def rounded(self: Tensor) -> Tensor:
-        return function(self.to(_F64)).to(self.dtype)
-
-    row(name, formula=f"{formula} in f64, then rounded", bound=NEAREST, integers=integers)(rounded)
+def error_of(name: str) -> str:
+    """Return the largest error of a map."""
+    return f"{MAPS[name].ulps:g} ulp"
 
 
-for _name, _function in {"exp": exp64, "log": log64, "log1p": log1p64, "sigmoid": sigmoid64, "tanh": tanh64}.items():
-    map64(_name, f"{_name}(self)", _function)
+def add_map(name: str, formula: str, integers: str = PROMOTE) -> None:
+    """Add the row of a function of one tensor that is a map of the same name."""
+
+    def mapped(self: Tensor) -> Tensor:
+        return elements(name, self)
+
+    row(name, formula=f"{formula} {BY_MAP}", bound=error_of(name), integers=integers)(mapped)
 
 
-@row("sigmoid_backward", formula="(grad_output * (1 - output)) * output", bound="3 u abs(result)", types=ELEMENTWISE)
-def sigmoid_backward(grad_output: Tensor, output: Tensor) -> Tensor:
-    """Return the gradient of sigmoid from its output."""
-    to, (g, y) = common_type(grad_output, output)
-    return ((g * (1 - y)) * y).to(to)
+for _name in ("exp", "log", "log1p", "expm1", "sigmoid", "tanh", "erf"):
+    add_map(_name, f"{_name}(self)")
 
 
-@row("tanh_backward", formula="grad_output * (1 - output * output)", bound="2 u abs(grad_output)", types=ELEMENTWISE)
-def tanh_backward(grad_output: Tensor, output: Tensor) -> Tensor:
-    """Return the gradient of tanh from its output."""
-    to, (g, y) = common_type(grad_output, output)
-    return (g * (1 - y * y)).to(to)
+def _gradient_row(name: str, formula: str, bound: str, in_f64: Function) -> None:
+    """Add the row of a gradient that is computed from the function's result."""
+
+    def gradient(grad_output: Tensor, output: Tensor) -> Tensor:
+        if is_served(grad_output, output):
+            return elements(name, grad_output, output)
+        to, (g, y) = common_type(grad_output, output)
+        return in_f64(g, y).to(to)
+
+    row(name, formula=formula, bound=bound, types=ELEMENTWISE)(gradient)
 
 
-@row(
-    "log_sigmoid_forward",
-    formula="min(self, 0) - log1p(exp(-abs(self))) in f64, then rounded",
-    bound=NEAREST,
+_gradient_row(
+    "sigmoid_backward", "(grad_output * (1 - output)) * output", "3 u abs(result)", lambda g, y: (g * (1 - y)) * y
 )
+_gradient_row(
+    "tanh_backward", "grad_output * (1 - output * output)", "2 u abs(grad_output)", lambda g, y: g * (1 - y * y)
+)
+
+
+@row("log_sigmoid_forward", formula=f"min(self, 0) - log1p(exp(-abs(self))) {BY_MAP}", bound=error_of("log_sigmoid"))
 def log_sigmoid(self: Tensor) -> tuple[Tensor, Tensor]:
     """Return log(sigmoid(self)), and an empty buffer."""
-    x = self.to(_F64)
-    return (x.clamp(max=0) - log1p64(exp64(-x.abs()))).to(self.dtype), self.new_empty(0)
+    return elements("log_sigmoid", self), self.new_empty(0)
 
 
-@row("log_sigmoid_backward", formula="grad_output * sigmoid(-self) in f64, then rounded", bound=NEAREST)
+@row("log_sigmoid_backward", formula=f"grad_output * sigmoid(-self) {BY_MAP}", bound="3 ulp")
 def log_sigmoid_backward(grad_output: Tensor, self: Tensor, buffer: Tensor) -> Tensor:
     """Return the gradient of log_sigmoid."""
-    return (grad_output.to(_F64) * sigmoid64(-self.to(_F64))).to(grad_output.dtype)
+    return elements("log_sigmoid_backward", grad_output, self)

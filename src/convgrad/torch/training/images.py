@@ -8,8 +8,8 @@ from itertools import product
 
 import torch
 
-from convgrad.torch.training.row import ROW_MAJOR, SEQUENTIAL, Tensor, formatted, row
-from convgrad.torch.training.sums import count, total
+from convgrad.torch.training.row import SECTIONS, SEQUENTIAL, Tensor, formatted, row
+from convgrad.torch.training.sums import count, rounded, total
 
 
 def _cells(extents: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
@@ -23,8 +23,8 @@ def _cells(extents: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[tuple
     "_adaptive_avg_pool2d",
     "_adaptive_avg_pool3d",
     formula="sum of the positions of a cell / their number",
-    order=ROW_MAJOR,
-    bound="h u sum(abs(self)) / count + u abs(result)",
+    order=SECTIONS,
+    bound="h v sum(abs(self)) / count + u abs(result)",
 )
 def adaptive_average(self: Tensor, output_size: Sequence[int]) -> Tensor:
     """Return the means over cells that divide each image."""
@@ -33,7 +33,7 @@ def adaptive_average(self: Tensor, output_size: Sequence[int]) -> Tensor:
     dims = tuple(range(-axes, 0))
     for place, cell in _cells(self.shape[-axes:], output_size):
         positions = self[(..., *cell)]
-        found[(..., *place)] = (total(positions, dims) / count(positions, dims)).to(self.dtype)
+        found[(..., *place)] = rounded(total(positions, dims) / count(positions, dims), self.dtype)
     return formatted(found, self)
 
 

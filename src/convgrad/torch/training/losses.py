@@ -7,74 +7,78 @@ from collections.abc import Callable
 import torch
 
 from convgrad.torch.training.functions import exp64, log1p64, log64
-from convgrad.torch.training.row import ROW_MAJOR, Tensor, common_type, row
-from convgrad.torch.training.sums import products, total
+from convgrad.torch.training.row import SECTIONS, Tensor, common_type, row
+from convgrad.torch.training.sums import products, rounded, total
+from convgrad.torch.training.tensors import elements
 
 _NONE, _MEAN = 0, 1  # values of ATen's `reduction`; 2 is the sum
 _REDUCED = "mean or sum of the losses"
-_DEPTH = "(h + 3) u sum(abs(losses)), / count for the mean"
-
-
-def _exp(x: Tensor) -> Tensor:
-    return exp64(x.to(torch.float64)).to(torch.float32)
+_DEPTH = "h v sum(abs(losses)), / count for the mean, + 3 u of each loss + u abs(result)"
 
 
 # -- softmax -------------------------------------------------------------------------------------------------------
 
+_EXPONENTIALS = "e = exp(self - max) by f32 operations, s = sum of e"
+
+
+def _exponentials(self: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the largest elements along a dimension, the exponentials of the differences, and their sums in f64."""
+    largest = self.amax(dim, keepdim=True).float()
+    e = elements("exp_of_difference", self.float(), largest)
+    return largest, e, total(e, dim, True)
+
 
 @row(
     "_log_softmax",
-    formula="d = self - max; d - log(sum of exp(d)); exp and log in f64, then rounded to f32",
-    order=ROW_MAJOR,
-    bound="(h + 2) u + u abs(d) + u abs(result)",
+    formula=f"{_EXPONENTIALS}; (self - max) - log(s), log(s) in f64, then rounded to f32",
+    order=SECTIONS,
+    bound="3 u + u abs(self - max) + u abs(result)",
 )
 def log_softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     """Return the logarithm of softmax along a dimension."""
-    x = self.float()
-    if not x.numel():
-        return torch.empty_like(x if half_to_float else self)
-    difference = x - x.amax(dim, keepdim=True)
-    logarithm = log64(total(_exp(difference), dim, True).to(torch.float64)).to(torch.float32)
-    return (difference - logarithm).to(torch.float32 if half_to_float else self.dtype)
+    to = torch.float32 if half_to_float else self.dtype
+    if not self.numel():
+        return torch.empty_like(self, dtype=to)
+    largest, _, sums = _exponentials(self, dim)
+    return elements("difference_of_two", self.float(), largest, log64(sums).float()).to(to)
 
 
 @row(
     "_log_softmax_backward_data",
-    formula="grad_output - exp(output) * (sum of grad_output)",
-    order=ROW_MAJOR,
-    bound="(h + 2) u exp(output) sum(abs(grad_output)) + u abs(result)",
+    formula="grad_output - exp(output) * (sum of grad_output), fused; exp by f32 operations",
+    order=SECTIONS,
+    bound="3 u exp(output) abs(sum of grad_output) + u abs(result) + h v exp(output) sum(abs(grad_output))",
 )
 def log_softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     """Return the gradient of log_softmax from its output."""
-    g = grad_output.float()
-    return (g - _exp(output) * total(g, dim, True)).to(input_dtype) if g.numel() else torch.empty_like(grad_output)
+    if not grad_output.numel():
+        return torch.empty_like(grad_output)
+    sums = total(grad_output, dim, True).float()
+    return elements("log_softmax_backward", grad_output.float(), output.float(), sums).to(input_dtype)
 
 
-@row(
-    "_softmax",
-    formula="e = exp(self - max) in f64, then rounded to f32; e / (sum of e)",
-    order=ROW_MAJOR,
-    bound="(h + 4) u result",
-)
+@row("_softmax", formula=f"{_EXPONENTIALS}; e / (s rounded to f32)", order=SECTIONS, bound="4 u result")
 def softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     """Return softmax along a dimension."""
-    x = self.float()
-    if not x.numel():
-        return torch.empty_like(x if half_to_float else self)
-    e = _exp(x - x.amax(dim, keepdim=True))
-    return (e / total(e, dim, True)).to(torch.float32 if half_to_float else self.dtype)
+    to = torch.float32 if half_to_float else self.dtype
+    if not self.numel():
+        return torch.empty_like(self, dtype=to)
+    _, e, sums = _exponentials(self, dim)
+    return elements("quotient", e, sums.float()).to(to)
 
 
 @row(
     "_softmax_backward_data",
-    formula="output * (grad_output - sum of grad_output * output)",
-    order=ROW_MAJOR,
-    bound="abs(output) (h + 2) u sum(abs(grad_output output)) + 2 u abs(result)",
+    formula="output * (grad_output - (sum of grad_output * output, rounded to f32))",
+    order=SECTIONS,
+    bound="abs(output) (u abs(sum) + h v sum(abs(grad_output output))) + 2 u abs(result)",
 )
 def softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     """Return the gradient of softmax from its output."""
-    g, y = grad_output.float(), output.float()
-    return (y * (g - products(g, y, dim, True))).to(input_dtype) if g.numel() else torch.empty_like(grad_output)
+    if not grad_output.numel():
+        return torch.empty_like(grad_output)
+    sums = products(grad_output, output, dim, True).float()
+    return elements("softmax_backward", grad_output.float(), output.float(), sums).to(input_dtype)
 
 
 # -- classes -------------------------------------------------------------------------------------------------------
@@ -96,7 +100,7 @@ def _places(labels: Tensor, ignore_index: int, classes: int) -> tuple[Tensor, Te
     "nll_loss_forward",
     "nll_loss2d_forward",
     formula="sum of -(weight * self) at the targets; the mean is divided by the sum of the weights",
-    order=ROW_MAJOR,
+    order=SECTIONS,
     bound=_DEPTH,
 )
 def nll_loss(
@@ -109,7 +113,7 @@ def nll_loss(
     if weight is not None and weight.shape != (x.shape[1],):
         raise RuntimeError(f"nll_loss: weight must have one value per class, {x.shape[1]}; got {tuple(weight.shape)}")
     if weight is None:
-        all_weights = used.sum().float()  # a sum of integers
+        all_weights = used.sum().double()  # a sum of integers
     else:
         weights = torch.where(used, weight.float()[index], 0)
         losses, all_weights = losses * weights, total(weights)
@@ -117,7 +121,8 @@ def nll_loss(
     if reduction == _NONE:
         return losses.reshape(target.shape).to(self.dtype), self.new_zeros(())
     found = total(losses)
-    return (found / all_weights if reduction == _MEAN else found).to(self.dtype), all_weights.to(self.dtype)
+    found = found / all_weights if reduction == _MEAN else found
+    return rounded(found, self.dtype), rounded(all_weights, self.dtype)
 
 
 @row(
@@ -155,7 +160,7 @@ def _reduce(losses: Tensor, reduction: int, to: torch.dtype) -> Tensor:
     if reduction == _NONE:
         return losses.to(to)
     found = total(losses)
-    return (found / losses.numel() if reduction == _MEAN else found).to(to)
+    return rounded(found / losses.numel() if reduction == _MEAN else found, to)
 
 
 def _spread(grad_output: Tensor, number: int, reduction: int) -> Tensor:
@@ -184,7 +189,7 @@ def _difference_loss(
         return (_spread(grad_output, difference.numel(), reduction) * slope(difference, parameter)).to(to)
 
     formula = f"d = self - target; {formulas[0]}; {_REDUCED}"
-    row(name, formula=formula, order=ROW_MAJOR, bound=_DEPTH)(forward)
+    row(name, formula=formula, order=SECTIONS, bound=_DEPTH)(forward)
     gradient = f"(grad_output, / count for the mean) * {formulas[1]}"
     row(f"{name}_backward", formula=gradient, bound="4 u abs(result)")(backward)
 
@@ -213,7 +218,7 @@ _difference_loss(
     "binary_cross_entropy",
     formula="-(target * max(log(self), -100) + (1 - target) * max(log(1 - self), -100)) * weight, in f64, "
     f"then rounded; {_REDUCED}",
-    order=ROW_MAJOR,
+    order=SECTIONS,
     bound=_DEPTH,
 )
 def binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN) -> Tensor:
@@ -244,7 +249,7 @@ def binary_cross_entropy_backward(
     "binary_cross_entropy_with_logits",
     formula="((1 - target) * self + p * (log1p(exp(-abs(self))) + max(-self, 0))) * weight, in f64, then rounded; "
     f"p = 1 + (pos_weight - 1) * target; {_REDUCED}",
-    order=ROW_MAJOR,
+    order=SECTIONS,
     bound=_DEPTH,
 )
 def binary_cross_entropy_with_logits(

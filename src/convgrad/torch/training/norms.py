@@ -1,29 +1,92 @@
-"""Batch, layer and group norm, and their gradients, from sums per channel or per row."""
+"""Batch, layer and group norm, and their gradients: sums in f64, coefficients in f64, and one map per tensor."""
 
 from __future__ import annotations
 
-from convgrad.torch.training.elements import sqrt
-from convgrad.torch.training.row import BY_CHANNEL, ROW_MAJOR, Tensor, formatted, row
-from convgrad.torch.training.sums import channel_products, channel_sums, count, products, scaled_channels, total
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from convgrad.spec.chains import tree
+from convgrad.torch.training.row import SECTIONS, Tensor, row
+from convgrad.torch.training.sums import variance
+from convgrad.torch.training.tensors import (
+    ChannelView,
+    Floats,
+    channels_of,
+    floats,
+    mapped,
+    mapped_rows,
+    rows_of,
+    sums_of,
+    tensor_of,
+)
 
 _FORWARD = (
-    "m = sum/n; d = x - m; v = (sum of d * d)/n; i = 1/sqrt(v + eps); y = d * (i * weight) + bias; "
-    "running = running * (1 - momentum) + new * momentum, where the new variance is v * (n/(n - 1))"
+    "m = sum/n; v = max(0, sum of x * x - sum * m)/n; i = 1/sqrt(v + eps), in f64; c = m rounded to f32; "
+    "y = (x - c) * f + t, fused, where f = i * weight and t = bias + (c - m) * f are rounded to f32"
 )
 _BACKWARD = (
-    "s = sum of g; t = sum of d * g; k = i * weight; dx = g * k + (d * (-k * (i * i * t/n)) + -k * (s/n)); "
-    "dweight = t * i; dbias = s"
+    "s = sum of g; p = sum of g * x - m * s; k = i * weight; a = -k * i * i * p/n, in f64; "
+    "dx = g * k + ((x - m) * a - k * s/n), fused, where k, a and k * s/n are rounded to f32; dweight = p * i; dbias = s"
 )
+_BOUND = "3 u abs(y - bias) + 2 u abs(y) + h v (1 + m * m/v) abs(y - bias)"
+_BACKWARD_BOUND = "3 u k (abs(g) + abs(s)/n + abs(x - m) i i abs(p)/n), and 2 h v of the sums of absolute values"
 Stats = tuple[Tensor, Tensor, Tensor]
 
 
-@row(
-    "native_batch_norm",
-    "_native_batch_norm_legit",
-    formula=_FORWARD,
-    order=BY_CHANNEL,
-    bound="(h + 8) u (abs(y - bias) + max abs(m) i abs(weight)) + u abs(y)",
-)
+class _Moments(NamedTuple):
+    """Means and 1/deviations in f64."""
+
+    mean: Floats
+    inverse: Floats
+
+
+def _moments(sums: Floats, number: int, eps: float) -> tuple[_Moments, Floats]:
+    """Return the moments of f64 sums of elements and of squares, and the variances."""
+    with np.errstate(all="ignore"):
+        mean, spread = variance(sums[0], sums[1], number, number)
+        return _Moments(mean, 1 / np.sqrt(spread + eps)), spread
+
+
+def _normalization(moments: _Moments, weight: Floats | None, bias: Floats | None) -> tuple[Floats, Floats, Floats]:
+    """Return center, factor and term of the map ``normalize``."""
+    with np.errstate(all="ignore"):
+        center = moments.mean.astype(np.float32).astype(np.float64)
+        factor = moments.inverse if weight is None else moments.inverse * weight
+        term = (center - moments.mean) * factor
+    return center, factor, term if bias is None else term + bias
+
+
+class _Gradient(NamedTuple):
+    """The sums p of a gradient with the deviations, and the coefficients of the map ``normalize_backward``."""
+
+    products: Floats
+    of_g: Floats
+    center: Floats
+    of_x: Floats
+    term: Floats
+
+
+def _gradient(sums: Floats, moments: _Moments, weight: Floats | None, number: int) -> _Gradient:
+    """Return the gradient's coefficients from the f64 sums of g and of g * x."""
+    with np.errstate(all="ignore"):
+        mean, inverse = moments
+        products = sums[1] - mean * sums[0]
+        factor = inverse if weight is None else inverse * weight
+        slope = -factor * inverse * inverse * products / number
+        return _Gradient(products, factor, mean, slope, -factor * sums[0] / number)
+
+
+def _optional(values: Tensor | None) -> Floats | None:
+    return None if values is None else floats(values)
+
+
+# -- batch norm ----------------------------------------------------------------------------------------------------
+
+
+@row("native_batch_norm", "_native_batch_norm_legit", formula=_FORWARD, order=SECTIONS, bound=_BOUND)
 def batch_norm(
     input: Tensor,
     weight: Tensor | None,
@@ -34,29 +97,25 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> Stats:
-    """Return the normalised input, and mean and 1/deviation of each channel, which the gradient needs."""
-    x = _flat(input)
+    """Return the normalized input, and mean and 1/deviation of each channel, which the gradient needs."""
+    seen = channels_of(input)
     if training:
-        number = x.numel() // max(x.shape[1], 1)
-        mean = channel_sums(x) / number
-        deviations = x - _per_channel(mean, x)
-        variance = channel_products(deviations, deviations) / number
-        _update(running_mean, mean, momentum)
-        _update(running_var, variance * (number / max(number - 1, 1)), momentum)
-        inverse = 1 / sqrt(variance + eps)
-        saved = mean, inverse
+        images, _, positions = seen.shape
+        number = images * positions
+        moments, spread = _moments(sums_of(seen), number, eps)
+        _update(running_mean, moments.mean, momentum)
+        _update(running_var, spread * (number / max(number - 1, 1)), momentum)
+        saved = tensor_of(moments.mean), tensor_of(moments.inverse)
     else:
-        deviations, inverse = x - _per_channel(running_mean.float(), x), 1 / sqrt(running_var.float() + eps)
+        moments = _of_running(running_mean, running_var, eps)
         saved = input.new_empty(0), input.new_empty(0)
-    factor = inverse if weight is None else inverse * weight.float()
-    result = scaled_channels(deviations, factor, None if bias is None else bias.float())
-    return _like(result, input), *saved
+    return mapped("normalize", seen, seen.tensor, *_normalization(moments, _optional(weight), _optional(bias))), *saved
 
 
 @row(
     "_native_batch_norm_legit.no_stats",
     formula=f"{_FORWARD}; without running values",
-    order=BY_CHANNEL,
+    order=SECTIONS,
     bound="as native_batch_norm",
 )
 def batch_norm_without_running(
@@ -69,8 +128,8 @@ def batch_norm_without_running(
 @row(
     "native_batch_norm_backward",
     formula=f"{_BACKWARD}; in evaluation mode, dx = g * k with m and i of the running values",
-    order=BY_CHANNEL,
-    bound="(h + 12) u abs(k) (abs(g) + sum(abs(g))/n + abs(d) i i sum(abs(d g))/n)",
+    order=SECTIONS,
+    bound=_BACKWARD_BOUND,
 )
 def batch_norm_backward(
     grad_out: Tensor,
@@ -85,66 +144,67 @@ def batch_norm_backward(
     output_mask: list[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of batch norm with respect to input, weight and bias."""
-    x, g = _flat(input), _flat(grad_out)
-    if train:
-        mean, inverse = save_mean, save_invstd
-    else:
-        mean, inverse = running_mean.float(), 1 / sqrt(running_var.float() + eps)
-    factor = inverse if weight is None else inverse * weight.float()
-    deviations = x - _per_channel(mean, x)
-    sums, products = channel_sums(g), channel_products(deviations, g)
+    seen = channels_of(input)
+    g = seen.like(grad_out)
+    moments = _Moments(floats(save_mean), floats(save_invstd)) if train else _of_running(running_mean, running_var, eps)
+    images, _, positions = seen.shape
+    sums = sums_of(seen._replace(tensor=g), seen.tensor)
+    found = _gradient(sums, moments, _optional(weight), images * positions)
     of_input = None
-    if output_mask[0]:
-        of_input = g * _per_channel(factor, x)
-        if train:
-            number = x.numel() // max(x.shape[1], 1)
-            slope = -factor * (inverse * inverse * products / number)
-            of_input.add_(scaled_channels(deviations, slope, -factor * (sums / number)))
-        of_input = _like(of_input, input)
+    if output_mask[0] and train:
+        of_input = mapped("normalize_backward", seen, g, seen.tensor, *found[1:])
+    elif output_mask[0]:
+        of_input = mapped("product", seen, g, found.of_g)
     to = input.dtype if weight is None else weight.dtype
-    return of_input, (products * inverse).to(to) if output_mask[1] else None, sums.to(to) if output_mask[2] else None
+    return (
+        of_input,
+        tensor_of(found.products * moments.inverse, to) if output_mask[1] else None,
+        tensor_of(sums[0], to) if output_mask[2] else None,
+    )
 
 
-def _flat(x: Tensor) -> Tensor:
-    """Return a tensor (N, C, ...) in f32 with two or more spatial axes, which have the extent 1 if there are none."""
-    return x.float().reshape(*x.shape, *[1] * max(0, 4 - x.dim()))
+def _of_running(mean: Tensor, spread: Tensor, eps: float) -> _Moments:
+    """Return the moments of evaluation mode."""
+    with np.errstate(all="ignore"):
+        return _Moments(floats(mean), 1 / np.sqrt(floats(spread) + eps))
 
 
-def _per_channel(values: Tensor, x: Tensor) -> Tensor:
-    return values.reshape(-1, *[1] * (x.dim() - 2))
-
-
-def _like(found: Tensor, input: Tensor) -> Tensor:
-    """Return a result in the type and shape of the input."""
-    return formatted(found.reshape(input.shape), input)
-
-
-def _update(running: Tensor | None, new: Tensor, momentum: float) -> None:
-    """Move a running value towards its new value."""
+def _update(running: Tensor | None, new: Floats, momentum: float) -> None:
+    """Move a running value towards its new value: running * (1 - momentum) + new * momentum in f64."""
     if running is not None:
-        running.copy_(running.float() * (1 - momentum) + new * momentum)
+        running.copy_(tensor_of(floats(running) * (1 - momentum) + new * momentum))
 
 
-_ROW_FORWARD = "m = sum/n; d = x - m; v = (sum of d * d)/n; i = 1/sqrt(v + eps); y = (d * i) * weight + bias"
-_ROW_BACKWARD = (
-    "z = (x - m) * i; k = g * weight; dx = (k - ((sum of k)/n + z * ((sum of k * z)/n))) * i; "
-    "dweight = sum of g * z; dbias = sum of g"
-)
-_ROW_BOUND = "(h + 8) u (abs(y - bias) + abs(m) i abs(weight)) + u abs(y)"
-_ROW_BACKWARD_BOUND = "(h + 12) u i (abs(k) + sum(abs(k))/n + abs(z) sum(abs(k z))/n)"
+# -- layer norm ----------------------------------------------------------------------------------------------------
+
+_COLUMNS = "then z = y without weight and bias, and the result is z * weight + bias, fused"
 
 
-@row("native_layer_norm", formula=_ROW_FORWARD, order=ROW_MAJOR, bound=_ROW_BOUND)
+@row("native_layer_norm", formula=f"{_FORWARD}; {_COLUMNS}", order=SECTIONS, bound=_BOUND)
 def layer_norm(
     input: Tensor, normalized_shape: list[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Stats:
-    """Return the input with each row normalised, and mean and 1/deviation of each row, which the gradient needs."""
-    dims = list(range(input.dim() - len(normalized_shape), input.dim()))
-    normalised, mean, inverse = _normalised(input.float(), dims, eps)
-    return _affine(normalised, weight, bias).to(input.dtype), mean, inverse
+    """Return the input with each row normalized, and mean and 1/deviation of each row, which the gradient needs."""
+    seen = _rows(input, normalized_shape)
+    *_, positions = seen.shape
+    moments, _ = _moments(sums_of(seen), positions, eps)
+    coefficients = _normalization(moments, None, None)
+    if weight is None and bias is None:
+        result = mapped("normalize", seen, seen.tensor, *coefficients)
+    else:
+        columns = _column(weight, positions, 1.0), _column(bias, positions, 0.0)
+        result = mapped_rows("normalize_columns", seen, seen.tensor, *coefficients, columns=columns)
+    shape = (*input.shape[: input.dim() - len(normalized_shape)], *[1] * len(normalized_shape))
+    return result.reshape(input.shape), *[tensor_of(one).reshape(shape) for one in moments]
 
 
-@row("native_layer_norm_backward", formula=_ROW_BACKWARD, order=ROW_MAJOR, bound=_ROW_BACKWARD_BOUND)
+@row(
+    "native_layer_norm_backward",
+    formula=f"{_BACKWARD}; g is g * weight, rounded, in s, p and dx; dweight = sum of g * z over rows, z as in the "
+    "forward pass; dbias = sum of g over rows",
+    order=SECTIONS,
+    bound=_BACKWARD_BOUND,
+)
 def layer_norm_backward(
     grad_out: Tensor,
     input: Tensor,
@@ -156,30 +216,56 @@ def layer_norm_backward(
     output_mask: list[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of layer norm with respect to input, weight and bias."""
-    first = input.dim() - len(normalized_shape)
-    inner, outer = list(range(first, input.dim())), list(range(first))
-    g, inverse = grad_out.float(), rstd.float()
-    normalised = (input.float() - mean.float()) * inverse
-    of_input = _of_input(_affine(g, weight, None), normalised, inverse, inner) if output_mask[0] else None
-    of_weight = (products(g, normalised, outer) if outer else g * normalised) if output_mask[1] else None
-    return of_input, of_weight, (total(g, outer) if outer else g) if output_mask[2] else None
+    seen = _rows(input, normalized_shape)
+    _, rows, positions = seen.shape
+    g = seen.like(grad_out.contiguous())
+    moments = _Moments(floats(mean).reshape(-1), floats(rstd).reshape(-1))
+    of_input = of_weight = of_bias = None
+    if output_mask[0]:
+        scaled = g if weight is None else mapped_rows("product", seen, g, columns=[_column(weight, positions, 1.0)])
+        found = _gradient(sums_of(seen._replace(tensor=scaled), seen.tensor), moments, None, positions)
+        of_input = mapped("normalize_backward", seen, scaled, seen.tensor, *found[1:]).reshape(input.shape)
+    if output_mask[1] or output_mask[2]:
+        z = mapped("normalize", seen, seen.tensor, *_normalization(moments, None, None)) if output_mask[1] else None
+        sums = sums_of(ChannelView(g, (1, positions, rows), True), z, products=output_mask[1])
+        of_bias = tensor_of(sums[0], grad_out.dtype).reshape(normalized_shape) if output_mask[2] else None
+        of_weight = tensor_of(sums[1], grad_out.dtype).reshape(normalized_shape) if output_mask[1] else None
+    return of_input, of_weight, of_bias
 
 
-@row("native_group_norm", formula=_ROW_FORWARD, order=ROW_MAJOR, bound=_ROW_BOUND)
+def _rows(x: Tensor, normalized_shape: list[int]) -> ChannelView:
+    return rows_of(x, prod(x.shape[: x.dim() - len(normalized_shape)]), prod(normalized_shape))
+
+
+def _column(values: Tensor | None, positions: int, default: float) -> Tensor:
+    """Return weights or biases as f32 values of all positions."""
+    if values is None:
+        return torch.full((positions,), default)
+    return values.detach().float().contiguous()
+
+
+# -- group norm ----------------------------------------------------------------------------------------------------
+
+_GROUPS = f"{SECTIONS} of each image and channel, then the 16-ary tree over the channels of a group"
+
+
+@row("native_group_norm", formula=_FORWARD, order=_GROUPS, bound=_BOUND)
 def group_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
 ) -> Stats:
-    """Return the input with each group of channels of an image normalised, and the groups' means and 1/deviations."""
-    normalised, mean, inverse = _normalised(input.float().reshape(N, group, C // group * HxW), [2], eps)
-    result = _affine(normalised.reshape(N, C, HxW), _column(weight), _column(bias))
-    return _like(result, input), mean.reshape(N, group), inverse.reshape(N, group)
+    """Return the input with each group of channels of an image normalized, and the groups' means and 1/deviations."""
+    seen = _images(input, N, C, HxW)
+    moments, _ = _moments(_of_groups(sums_of(seen, combined=False), group), C // group * HxW, eps)
+    spread = _Moments(*[_of_channels(one, C) for one in moments])
+    result = mapped("normalize", seen, seen.tensor, *_normalization(spread, _optional(weight), _optional(bias)))
+    return result.reshape(input.shape), *[tensor_of(one) for one in moments]
 
 
 @row(
     "native_group_norm_backward",
-    formula=_ROW_BACKWARD,
-    order=f"{ROW_MAJOR}; of dweight and dbias: {BY_CHANNEL}",
-    bound=_ROW_BACKWARD_BOUND,
+    formula=f"{_BACKWARD}; s and p of dx are those of the group, with g * weight, in f64",
+    order=f"{_GROUPS}; of dweight and dbias: the 16-ary tree over images",
+    bound=_BACKWARD_BOUND,
 )
 def group_norm_backward(
     grad_out: Tensor,
@@ -194,38 +280,42 @@ def group_norm_backward(
     output_mask: list[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of group norm with respect to input, weight and bias."""
-    g, inverse = grad_out.float().reshape(N, C, HxW), rstd.float().reshape(N, group, 1)
-    rows = N, group, C // group * HxW
-    normalised = (input.float().reshape(rows) - mean.float().reshape(N, group, 1)) * inverse
+    seen = _images(input, N, C, HxW)
+    g = seen.like(grad_out.reshape(seen.tensor.shape))
+    sums = sums_of(seen._replace(tensor=g), seen.tensor, combined=False)
+    moments = _Moments(*[_of_channels(floats(one).reshape(N, group), C) for one in (mean, rstd)])
+    scales = _optional(weight)
     of_input = None
     if output_mask[0]:
-        scaled = _affine(g, _column(weight), None).reshape(rows)
-        of_input = _like(_of_input(scaled, normalised, inverse, [2]), input)
-    of_weight = channel_products(g, normalised.reshape(N, C, HxW)) if output_mask[1] else None
-    return of_input, of_weight, channel_sums(g) if output_mask[2] else None
+        scaled = _of_groups(sums if scales is None else sums * scales, group)
+        found = _gradient(np.stack([_of_channels(one, C) for one in scaled]), moments, None, C // group * HxW)
+        factor = found.of_g if scales is None else found.of_g * scales
+        of_input = mapped("normalize_backward", seen, g, seen.tensor, factor, *found[2:]).reshape(input.shape)
+    with np.errstate(all="ignore"):
+        products = (sums[1] - moments.mean * sums[0]) * moments.inverse
+    of_weight, of_bias = (
+        tensor_of(_over_images(one), input.dtype) if wanted else None
+        for one, wanted in zip((products, sums[0]), output_mask[1:], strict=True)
+    )
+    return of_input, of_weight, of_bias
 
 
-def _normalised(x: Tensor, dims: list[int], eps: float) -> Stats:
-    """Return an f32 tensor normalised over dimensions, and its means and 1/deviations, which keep the dimensions."""
-    number = count(x, dims)
-    mean = total(x, dims, True) / number
-    deviations = x - mean
-    inverse = 1 / sqrt(products(deviations, deviations, dims, True) / number + eps)
-    return deviations * inverse, mean, inverse
+def _images(x: Tensor, images: int, channels: int, positions: int) -> ChannelView:
+    return channels_of(x if x.shape[:2] == (images, channels) else x.reshape(images, channels, positions))
 
 
-def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    x = x if weight is None else x * weight.float()
-    return x if bias is None else x + bias.float()
+def _of_groups(sums: Floats, groups: int) -> Floats:
+    """Return the sums of groups of channels, for sums (2, images, channels)."""
+    _, images, channels = sums.shape
+    each = sums.reshape(2, images, groups, channels // groups)
+    found: Floats = tree([each[..., channel] for channel in range(each.shape[-1])])
+    return found
 
 
-def _of_input(scaled: Tensor, normalised: Tensor, inverse: Tensor, dims: list[int]) -> Tensor:
-    """Return the gradient of a normalised input, from that of the normalised values."""
-    number = count(scaled, dims)
-    middle = total(scaled, dims, True) / number
-    slope = products(scaled, normalised, dims, True) / number
-    return (scaled - (middle + normalised * slope)) * inverse
+def _of_channels(values: Floats, channels: int) -> Floats:
+    """Return the values of groups (images, groups) for each channel."""
+    return values.repeat(channels // values.shape[1], 1)
 
 
-def _column(values: Tensor | None) -> Tensor | None:
-    return None if values is None else values.reshape(-1, 1)
+def _over_images(sums: Floats) -> Floats:
+    return tree([*sums]) if len(sums) else sums.sum(0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from convgrad.torch.training.elements import addcdiv, addcmul, lerp, sqrt
+from convgrad.torch.training.elements import add, addcdiv, addcmul, lerp, sqrt, sub
 from convgrad.torch.training.row import Tensor, row
 
 Tensors = Sequence[Tensor]
@@ -52,15 +52,15 @@ def fused_sgd(
         return
     for at, (parameter, gradient) in enumerate(zip(self, grads, strict=True)):
         g = _gradient(gradient, grad_scale, maximize)
-        g = g if weight_decay == 0 else g + parameter * weight_decay
+        g = g if weight_decay == 0 else add(g, parameter, alpha=weight_decay)
         if momentum:
             buffer = momentum_buffer_list[at]
             if is_first_step:
                 buffer.copy_(g)
             else:
-                buffer.mul_(momentum).add_(g * (1 - dampening))
-            g = g + buffer * momentum if nesterov else buffer
-        parameter.sub_(g * float(lr))
+                add(buffer.mul_(momentum), g, alpha=1 - dampening, out=buffer)
+            g = add(g, buffer, alpha=momentum) if nesterov else buffer
+        sub(parameter, g, alpha=float(lr), out=parameter)
 
 
 def _adam(decoupled: bool) -> Any:

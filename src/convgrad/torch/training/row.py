@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -46,10 +46,9 @@ class UnservedError(Exception):
 
 
 ROWS: list[OperatorRow] = []
-NO_SUM, BY_CHANNEL, ROW_MAJOR, OF_OPERATOR, SEQUENTIAL = (
+NO_SUM, SECTIONS, OF_OPERATOR, SEQUENTIAL = (
     "no sum",
-    "order of BiasAddBackward over images and positions",
-    "chains of 256 in row-major order, 16-ary tree",
+    "f64 sections",
     "order of the convolution operator",
     "one after another",
 )
@@ -107,15 +106,21 @@ def _has_out(operator: Any) -> bool:
     return any(one.is_out for one in operator._schema.arguments)
 
 
+def result_type(*tensors: Tensor) -> torch.dtype:
+    """Return the type of an elementwise result."""
+    result = tensors[0].dtype
+    for other in tensors[1:]:
+        first = torch.empty((1,), dtype=result) if other.dim() == 0 or other is not tensors[1] else tensors[0]
+        result = torch.result_type(first, other)
+    return result
+
+
 def common_type(*tensors: Tensor) -> tuple[Any, tuple[Tensor, ...]]:
     """Return the type of an elementwise result, and the tensors in the type of the arithmetic.
 
     bf16 and f16 are computed in f32.
     """
-    result = tensors[0].dtype
-    for other in tensors[1:]:
-        first = torch.empty((1,), dtype=result) if other.dim() == 0 or other is not tensors[1] else tensors[0]
-        result = torch.result_type(first, other)
+    result = result_type(*tensors)
     inner = torch.float32 if result in LOW else result
     return result, tuple([one.to(inner) for one in tensors])
 
@@ -141,37 +146,3 @@ def formatted(found: Tensor, like: Tensor) -> Tensor:
     """Return a result in the type and the memory format of a tensor."""
     last = LAST.get(found.dim()) if is_channels_last(like) else None
     return found.to(like.dtype).contiguous(memory_format=last or torch.contiguous_format)
-
-
-BLOCK = 1 << 17  # elements: the f64 temporaries of a block stay in the second or third cache
-
-
-def in_blocks(function: Function) -> Function:
-    """Return a map of tensors that is computed block by block, if all are dense, with equal strides and one type.
-
-    Other arguments are passed as they are. A map has no sums, so the blocks change no bits.
-    """
-
-    @wraps(function)
-    def blocks(*args: Any, **options: Any) -> Tensor:
-        tensors = {place: value for place, value in enumerate(args) if isinstance(value, torch.Tensor)}
-        first = next(iter(tensors.values()))
-        if first.numel() <= BLOCK:
-            return function(*args, **options)
-        result = torch.empty_like(first)  # with the strides of ``first``, if that is dense
-        kind = result.shape, result.stride(), result.dtype
-        if any((one.shape, one.stride(), one.dtype) != kind for one in tensors.values()):
-            return function(*args, **options)
-        lines, stored = {place: _line(one) for place, one in tensors.items()}, _line(result)
-        for begin in range(0, first.numel(), BLOCK):
-            block = slice(begin, begin + BLOCK)
-            some = [lines[place][block] if place in lines else value for place, value in enumerate(args)]
-            stored[block] = function(*some, **options)
-        return result
-
-    return blocks
-
-
-def _line(x: Tensor) -> Tensor:
-    """Return the elements of a dense tensor in the order of memory."""
-    return x.as_strided((x.numel(),), (1,))

@@ -1,57 +1,41 @@
-"""Sums, means, variances and norms over dimensions, by the kernels of bias gradients and depthwise weight gradients."""
+"""Sums, means, variances and norms over dimensions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 
-from convgrad.torch import kernels
-from convgrad.torch.attributes import OpAttributes
-from convgrad.torch.training.elements import sqrt
-from convgrad.torch.training.row import ROW_MAJOR, SUMMED, Tensor, UnservedError, row
+from convgrad.torch.training.row import SECTIONS, SUMMED, Tensor, UnservedError, row
+from convgrad.torch.training.tensors import ChannelView, sums_of
 
 Dims = int | Sequence[int] | None
-_DEPTH = "h u sum(abs(self)), where h is the rounding depth"
-
-
-def channel_sums(x: Tensor) -> Tensor:
-    """Return the f32 sums of a tensor (N, C, X...) per channel."""
-    return kernels.bias_gradient(x) if x.numel() else x.new_zeros(x.shape[1])
-
-
-def channel_products(x: Tensor, y: Tensor) -> Tensor:
-    """Return the f32 sums of x * y per channel, for tensors (N, C, X...)."""
-    channels, axes = x.shape[1], x.dim() - 2
-    if not x.numel():
-        return x.new_zeros(channels)
-    ones, zeros = (1,) * axes, (0,) * axes
-    layer = OpAttributes(ones, zeros, zeros, None, ones, channels, False)
-    return kernels.weight_gradient(x, y, None, ones, layer).reshape(channels)
-
-
-def scaled_channels(x: Tensor, factor: Tensor, term: Tensor | None = None) -> Tensor:
-    """Return x * factor + term for a tensor (N, C, X...) with a factor and a term per channel: two roundings."""
-    channels, axes = x.shape[1], x.dim() - 2
-    if not x.numel():
-        return torch.empty_like(x)
-    ones, zeros = (1,) * axes, (0,) * axes
-    last = x.stride(1) == 1 and channels > 1
-    layer = OpAttributes(ones, zeros, zeros, None, ones, channels, last)
-    return kernels.forward(x, factor.reshape(channels, 1, *ones), term, layer)
+_DEPTH = "h v sum(abs(self)) + u abs(result)"
 
 
 def total(x: Tensor, dims: Dims = None, keepdim: bool = False) -> Tensor:
-    """Return the f32 sums over dimensions, all by default."""
-    rows, shape = _rows(x.float(), dims, keepdim)
-    return channel_sums(rows).reshape(shape)
+    """Return the sums over dimensions, all by default, in f64."""
+    return moments(x, None, dims, keepdim, plain=True, products=False)[0]
 
 
 def products(x: Tensor, y: Tensor, dims: Dims = None, keepdim: bool = False) -> Tensor:
-    """Return the f32 sums of x * y over dimensions, all by default."""
-    (left, shape), (right, _) = _rows(x.float(), dims, keepdim), _rows(y.float(), dims, keepdim)
-    return channel_products(left, right).reshape(shape)
+    """Return the sums of x * y over dimensions, all by default, in f64."""
+    return moments(x, y, dims, keepdim, plain=False, products=True)[0]
+
+
+def moments(
+    x: Tensor, y: Tensor | None, dims: Dims, keepdim: bool, *, plain: bool = True, products: bool = True
+) -> tuple[Tensor, ...]:
+    """Return the sums of x over dimensions if ``plain``, and those of its products with y, or with itself, in f64."""
+    reduced = _reduced(x, dims)
+    kept = [dim for dim in range(x.dim()) if dim not in reduced]
+    seen, other = _seen(x, y, kept, reduced)
+    found = sums_of(seen, other, plain=plain, products=products, combined=False)
+    shape = [1 if dim in reduced else x.shape[dim] for dim in range(x.dim()) if keepdim or dim not in reduced]
+    return tuple([torch.from_numpy(np.ascontiguousarray(one)).reshape(shape) for one in found])
 
 
 def count(x: Tensor, dims: Dims) -> int:
@@ -66,14 +50,25 @@ def _reduced(x: Tensor, dims: Dims) -> list[int]:
     return sorted(dim % max(rank, 1) for dim in ([dims] if isinstance(dims, int) else dims)) if rank else []
 
 
-def _rows(x: Tensor, dims: Dims, keepdim: bool) -> tuple[Tensor, list[int]]:
-    """Return a tensor as (1, sums, terms of a sum), and the shape of the sums."""
-    reduced = _reduced(x, dims)
-    kept = [dim for dim in range(x.dim()) if dim not in reduced]
+def _seen(x: Tensor, y: Tensor | None, kept: list[int], reduced: list[int]) -> tuple[ChannelView, Tensor | None]:
+    """Return tensors whose positions are the reduced dimensions in row-major order.
+
+    The kept dimensions are images and channels. If x is contiguous with the reduced dimensions before the last kept
+    ones, as in channels last, it is not copied.
+    """
     terms = math.prod(x.shape[dim] for dim in reduced)
-    rows = x.permute((*kept, *reduced)).reshape(1, math.prod(x.shape[dim] for dim in kept), terms)
-    shape = [1 if dim in reduced else x.shape[dim] for dim in range(x.dim()) if keepdim or dim not in reduced]
-    return rows, shape
+    for split in range(len(kept), -1, -1):
+        order = (*kept[:split], *reduced, *kept[split:])
+        if (view := x.permute(order)).is_contiguous():
+            break
+    else:
+        split, order = len(kept), (*kept, *reduced)
+        view = x.permute(order).contiguous()
+    other = None if y is None else y.permute(order).contiguous()
+    images, channels = (math.prod(x.shape[dim] for dim in some) for some in (kept[:split], kept[split:]))
+    if split == len(kept):
+        return ChannelView(view, (1, images, terms), False), other
+    return ChannelView(view, (images, channels, terms), True), other
 
 
 def _served(dtype: torch.dtype) -> torch.dtype:
@@ -83,53 +78,73 @@ def _served(dtype: torch.dtype) -> torch.dtype:
     return dtype
 
 
-@row("sum", "sum.dim_IntList", formula="sum of self", order=ROW_MAJOR, bound=_DEPTH)
+def rounded(found: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return f64 numbers rounded to f32, and then to a type."""
+    return found.to(torch.float32).to(dtype)
+
+
+@row("sum", "sum.dim_IntList", formula="sum of self", order=SECTIONS, bound=_DEPTH)
 def sums(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     """Return the sums over dimensions."""
     if dtype is not None and not dtype.is_floating_point:
         return self.to(dtype).sum(dim, keepdim)
-    return total(self, dim, keepdim).to(_served(dtype or self.dtype))
+    return rounded(total(_summed(self), dim, keepdim), _served(dtype or self.dtype))
 
 
-@row("mean", "mean.dim", formula="sum / count", order=ROW_MAJOR, bound=f"({_DEPTH}) / count + u abs(result)")
+def _summed(x: Tensor) -> Tensor:
+    """Return a tensor in a type that sums read."""
+    return x if x.dtype in SUMMED else x.float()
+
+
+@row("mean", "mean.dim", formula="sum / count", order=SECTIONS, bound=f"({_DEPTH}) / count")
 def mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     """Return the means over dimensions."""
-    return (total(self, dim, keepdim) / count(self, dim)).to(_served(dtype or self.dtype))
+    return rounded(total(_summed(self), dim, keepdim) / count(self, dim), _served(dtype or self.dtype))
 
 
-def moments(self: Tensor, dim: Dims, correction: float | None, keepdim: bool) -> tuple[Tensor, Tensor]:
-    """Return the f32 variances and means over dimensions."""
-    x, number = self.float(), count(self, dim)
-    middle = total(x, dim, True) / number
-    difference = x - middle
+def variance(plain: Any, squares: Any, number: int, free: float) -> tuple[Any, Any]:
+    """Return means, and variances for ``free`` degrees of freedom, from f64 sums: arrays of NumPy or tensors."""
+    middle = plain / number
+    return middle, (squares - plain * middle).clip(0) / free
+
+
+def _spread(self: Tensor, dim: Dims, correction: float | None, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """Return means and variances over dimensions in f64."""
+    number = count(self, dim)
     free = max(0, number - (1 if correction is None else correction))
-    squares = products(difference, difference, dim, keepdim)
-    return squares / free, middle if keepdim else middle.reshape(squares.shape)
+    plain, squares = moments(self, None, dim, keepdim)
+    middle, spread = variance(plain, squares, number, free)
+    return middle, spread
 
 
-_VAR = "m = mean; sum of (self - m) * (self - m), / max(0, count - correction)"
-_VAR_BOUND = "(h + 5) u result + (error of m)^2 count / (count - correction)"
+_VAR = "max(0, sum of self * self - (sum of self)^2 / count) / max(0, count - correction)"
+_VAR_BOUND = "2 h v (sum of self * self) / (count - correction) + u result"
 
 
-@row("var.correction", formula=_VAR, order=ROW_MAJOR, bound=_VAR_BOUND)
+@row("var.correction", formula=_VAR, order=SECTIONS, bound=_VAR_BOUND)
 def var(self: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
     """Return the variances over dimensions."""
-    return moments(self, dim, correction, keepdim)[0].to(self.dtype)
+    return rounded(_spread(self, dim, correction, keepdim)[1], self.dtype)
 
 
-@row("var_mean.correction", formula=_VAR, order=ROW_MAJOR, bound=_VAR_BOUND)
+@row("var_mean.correction", formula=_VAR, order=SECTIONS, bound=_VAR_BOUND)
 def var_mean(
     self: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Return the variances and the means over dimensions."""
-    spread, middle = moments(self, dim, correction, keepdim)
-    return spread.to(self.dtype), middle.to(self.dtype)
+    middle, spread = _spread(self, dim, correction, keepdim)
+    return rounded(spread, self.dtype), rounded(middle, self.dtype)
 
 
-@row("std.correction", formula=f"sqrt of: {_VAR}", order=ROW_MAJOR, bound="half that of var, relative, + u result")
+@row("std.correction", formula=f"sqrt of: {_VAR}", order=SECTIONS, bound="half that of var, relative, + u result")
 def std(self: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
     """Return the standard deviations over dimensions."""
-    return sqrt(moments(self, dim, correction, keepdim)[0]).to(self.dtype)
+    return _root(_spread(self, dim, correction, keepdim)[1], self.dtype)
+
+
+def _root(found: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the IEEE square roots of f64 numbers, rounded to f32, and then to a type."""
+    return rounded(torch.from_numpy(np.asarray(np.sqrt(found.numpy()))), dtype)
 
 
 def _is_maximum(self: Tensor, ord: float = 2, *_: object, **__: object) -> bool:
@@ -139,8 +154,8 @@ def _is_maximum(self: Tensor, ord: float = 2, *_: object, **__: object) -> bool:
 @row(
     "linalg_vector_norm",
     formula="ord 2: sqrt of the sum of self * self; ord 1: the sum of abs(self)",
-    order=ROW_MAJOR,
-    bound="(h + 2) u result",
+    order=SECTIONS,
+    bound="(h v + u) result",
     passed_on=_is_maximum,
 )
 def vector_norm(
@@ -149,5 +164,7 @@ def vector_norm(
     """Return the norms over dimensions, of order 1 or 2."""
     if ord not in (1, 2):
         raise UnservedError(f"computes only the orders 1, 2 and infinity; got {ord}")
-    found = sqrt(products(self, self, dim, keepdim)) if ord == 2 else total(self.abs(), dim, keepdim)
-    return found.to(_served(dtype or self.dtype))
+    to = _served(dtype or self.dtype)
+    if ord == 1:
+        return rounded(total(self.abs(), dim, keepdim), to)
+    return _root(moments(self, None, dim, keepdim, plain=False)[0], to)

@@ -1,0 +1,1 @@
+"""Elementwise functions and sums: code for memory-bound operators, from the definitions of ``spec/elementwise/``."""

@@ -1,0 +1,127 @@
+"""The operations of elementwise functions, emitted on vectors of f32."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from convgrad.engines.llvm.emit import Function, Value
+from convgrad.spec.elementwise.arithmetic import BIAS, HALF_ROOT, NEAREST_INTEGER, SIGNIFICAND, bits_of
+
+
+def constant(f: Function, kind: str, number: float) -> Value:
+    """Return a vector with the same number, rounded to f32, in all lanes."""
+    return f.everywhere(kind, float(np.float32(number)))
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A vector of f32 with Python's operators."""
+
+    f: Function
+    value: Value
+
+    def __add__(self, other: Vector | float) -> Vector:
+        return self._by("fadd", self, other)
+
+    def __radd__(self, other: float) -> Vector:
+        return self._by("fadd", other, self)
+
+    def __sub__(self, other: Vector | float) -> Vector:
+        return self._by("fsub", self, other)
+
+    def __rsub__(self, other: float) -> Vector:
+        return self._by("fsub", other, self)
+
+    def __mul__(self, other: Vector | float) -> Vector:
+        return self._by("fmul", self, other)
+
+    def __rmul__(self, other: float) -> Vector:
+        return self._by("fmul", other, self)
+
+    def __truediv__(self, other: Vector | float) -> Vector:
+        return self._by("fdiv", self, other)
+
+    def __rtruediv__(self, other: float) -> Vector:
+        return self._by("fdiv", other, self)
+
+    def __neg__(self) -> Vector:
+        return Vector(self.f, self.f.op(self.value.type, f"fneg {self.value}"))
+
+    def _by(self, what: str, a: Vector | float, b: Vector | float) -> Vector:
+        kind = self.value.type
+        left, right = (one.value if isinstance(one, Vector) else constant(self.f, kind, one) for one in (a, b))
+        return Vector(self.f, self.f.op(left.type, f"{what} {left}, {right.name}"))
+
+
+class VectorOperations:
+    """The operations on vectors of ``lanes`` numbers; see ``Operations`` of the specification."""
+
+    def __init__(self, f: Function, lanes: int) -> None:
+        self.f, self.lanes = f, lanes
+        self.kind, self.whole = f"<{lanes} x float>", f"<{lanes} x i32>"
+
+    def fma(self, a: Vector | float, b: Vector | float, c: Vector | float) -> Vector:
+        """Return a * b + c with one rounding."""
+        return Vector(self.f, self.f.fma(self._value(a), self._value(b), self._value(c)))
+
+    def sqrt(self, a: Vector) -> Vector:
+        """Return the square root."""
+        return self._intrinsic("sqrt", a)
+
+    def abs(self, a: Vector) -> Vector:
+        """Return the number without its sign."""
+        return self._intrinsic("fabs", a)
+
+    def copysign(self, a: Vector, sign: Vector) -> Vector:
+        """Return ``a`` with the sign of ``sign``."""
+        return self._intrinsic("copysign", a, sign)
+
+    def less(self, a: Vector | float, b: Vector | float) -> Value:
+        """Return whether a < b."""
+        return self._compared("olt", a, b)
+
+    def equal(self, a: Vector | float, b: Vector | float) -> Value:
+        """Return whether a == b."""
+        return self._compared("oeq", a, b)
+
+    def select(self, condition: Value, a: Vector | float, b: Vector | float) -> Vector:
+        """Return ``a`` where the condition is true, and ``b`` elsewhere."""
+        return Vector(self.f, self.f.select(condition, self._value(a), self._value(b)))
+
+    def powers_of_two(self, power: Vector) -> tuple[Vector, Vector]:
+        """Return two powers of two whose product is 2^k."""
+        k = self._whole("sub", self._bits(power), bits_of(NEAREST_INTEGER))
+        half = self._whole("ashr", k, 1)
+        remainder = self.f.op(self.whole, f"sub {k}, {half.name}")
+        return self._power_of_two(half), self._power_of_two(remainder)
+
+    def split(self, a: Vector) -> tuple[Vector, Vector]:
+        """Return the significand and the exponent."""
+        bits = self._bits(a)
+        k = self._whole("ashr", self._whole("sub", bits, HALF_ROOT), SIGNIFICAND)
+        significand = self.f.op(self.whole, f"sub {bits}, {self._whole('shl', k, SIGNIFICAND).name}")
+        return self._number("bitcast", significand), self._number("sitofp", k)
+
+    def _value(self, a: Vector | float) -> Value:
+        return a.value if isinstance(a, Vector) else constant(self.f, self.kind, a)
+
+    def _intrinsic(self, name: str, *operands: Vector) -> Vector:
+        kind = f"llvm.{name}.v{self.lanes}f32"
+        return Vector(self.f, self.f.intrinsic(self.kind, kind, *[one.value for one in operands]))
+
+    def _compared(self, how: str, a: Vector | float, b: Vector | float) -> Value:
+        return self.f.op(f"<{self.lanes} x i1>", f"fcmp {how} {self._value(a)}, {self._value(b).name}")
+
+    def _bits(self, a: Vector) -> Value:
+        return self.f.op(self.whole, f"bitcast {a.value} to {self.whole}")
+
+    def _whole(self, what: str, a: Value, number: int) -> Value:
+        return self.f.op(self.whole, f"{what} {a}, {self.f.everywhere(self.whole, number).name}")
+
+    def _number(self, how: str, a: Value) -> Vector:
+        return Vector(self.f, self.f.op(self.kind, f"{how} {a} to {self.kind}"))
+
+    def _power_of_two(self, k: Value) -> Vector:
+        return self._number("bitcast", self._whole("shl", self._whole("add", k, BIAS), SIGNIFICAND))

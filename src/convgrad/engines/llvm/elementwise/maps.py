@@ -1,0 +1,80 @@
+"""The IR of a driver that computes a map on tensors with three axes: outer, rows and columns.
+
+An operand or a result is contiguous along the columns, or an operand has one f32 per row. All other strides are
+arguments, so an operand of stride 0 is repeated. Tasks are blocks of rows and columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from convgrad.engines.llvm.added import in_vectors
+from convgrad.engines.llvm.arguments import Named, columns
+from convgrad.engines.llvm.convert import BYTES, read, write
+from convgrad.engines.llvm.driver import claimed
+from convgrad.engines.llvm.elementwise.arithmetic import Vector, VectorOperations
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.tensors import PER_ROW
+from convgrad.plan.machine import Isa
+from convgrad.plan.records import FLAGS, Record, addresses
+from convgrad.spec.elementwise.maps import MAPS
+
+STRIDES = Record("outer", "row")  # the strides of outer axis and rows, in bytes
+
+
+@dataclass(frozen=True)
+class MapSpec:
+    """What the code of a map depends on: ``formats`` are those of the operands, then of the results."""
+
+    isa: Isa
+    name: str
+    formats: tuple[str, ...]
+
+
+def arguments_of(spec: MapSpec) -> Record:
+    """Return the driver's arguments."""
+    names = [f"t{number}" for number in range(len(spec.formats))]
+    record = FLAGS + addresses(*(f"{name}.data" for name in names))
+    record += Record("rows", "all_rows", "columns", "task_rows", "task_columns", "column_blocks", "task_count")
+    for name in names:
+        record += STRIDES.within(name)
+    return record
+
+
+def module_of(spec: MapSpec) -> str:
+    """Return the IR of ``driver(arguments, scratch)``."""
+    module = Module()
+    f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
+    a = columns(f, f.arguments, arguments_of(spec))
+    with claimed(f, spec.isa, a, a.task_count) as task:
+        row_block, column_block = f.divided(task, a.column_blocks)
+        first, column = row_block * a.task_rows, column_block * a.task_columns
+        length = f.min(a.task_columns, a.columns - column)
+        with f.loop(f.min(a.task_rows, a.all_rows - first)) as loop:
+            _row(f, spec, a, first + loop.index, column, length)
+    return str(module)
+
+
+def _row(f: Function, spec: MapSpec, a: Named, number: Value, column: Value, length: Value) -> None:
+    """Emit the map of ``length`` elements of a row."""
+    lanes, definition = spec.isa.lanes, MAPS[spec.name]
+    outer, row = f.divided(number, a.rows)
+    count = len(definition.operands)
+    pointers = []
+    for at, fmt in enumerate(spec.formats):
+        tensor = a.of(f"t{at}")
+        pointer = f.at(f.at(tensor.data, outer * tensor.outer), row * tensor.row)
+        pointers.append(f.at(pointer, column * BYTES[fmt]) if fmt != PER_ROW else pointer)
+    of_row = {at: f.splat(f.load("float", pointers[at]), lanes) for at in range(count) if spec.formats[at] == PER_ROW}
+    arithmetic = VectorOperations(f, lanes)
+
+    def mapped(begin: Value, vectors: int, mask: Value | None) -> None:
+        for first in (begin + number * lanes for number in range(vectors)):
+            there = [f.at(p, first * BYTES[fmt]) if fmt else p for p, fmt in zip(pointers, spec.formats, strict=True)]
+            values = [of_row.get(at) or read(f, spec.formats[at], there[at], lanes, mask) for at in range(count)]
+            results = definition.definition(arithmetic, *[Vector(f, value) for value in values])
+            stored = results if isinstance(results, tuple) else (results,)
+            for result, fmt, to in zip(stored, spec.formats[count:], there[count:], strict=True):
+                write(f, fmt, [result.value], to, mask)
+
+    in_vectors(f, length, lanes, mapped)

@@ -1,0 +1,104 @@
+"""Prepared calls of maps and of sums: all arguments but the addresses of the tensors. The latest ones are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
+from struct import Struct
+
+from convgrad.engines.llvm import isas, jit
+from convgrad.engines.llvm.convert import BYTES
+from convgrad.engines.llvm.elementwise import maps, sums
+from convgrad.engines.llvm.execute import copied, filled, run
+from convgrad.engines.tensors import Extents, Strided, Summands
+from convgrad.plan.machine import Isa
+from convgrad.plan.records import FLAGS, Record
+from convgrad.spec.elementwise.sums import SECTION, sections_of
+
+TASK_ELEMENTS = 1 << 14  # elements of a task
+REMEMBERED = 1024  # calls
+_SCRATCH_BYTES = 64  # of a driver that needs none
+
+
+class PreparedDriver:
+    """A driver and its arguments without addresses, which are the first columns of its record."""
+
+    __slots__ = ("_addresses", "_arguments", "_driver", "_scratch_bytes", "_threads", "_time_ms")
+
+    def __init__(
+        self, isa: Isa, driver: jit.Kernel, record: Record, values: Mapping[str, int], threads: int, traffic: int
+    ) -> None:
+        self._driver = driver
+        self._arguments = filled(record, values)
+        self._addresses = Struct(f"{len(record.addresses) - len(FLAGS.columns)}q")
+        self._threads = min(threads, values["task_count"])
+        self._time_ms = isas.machine(isa).for_traffic(traffic).traffic_ns(traffic) / 1e6 / self._threads
+        self._scratch_bytes = values.get("scratch_bytes", _SCRATCH_BYTES)
+
+    def __call__(self, addresses: Sequence[int], keep: object) -> None:
+        """Run the driver on tensors at these addresses."""
+        arguments, _ = copied(self._arguments)
+        self._addresses.pack_into(arguments, FLAGS.bytes, *addresses)
+        run(self._driver, arguments, self._scratch_bytes, self._threads, self._time_ms, keep)
+
+
+@lru_cache(REMEMBERED)
+def prepared_map(isa: Isa, name: str, tensors: tuple[Strided, ...], extents: Extents, threads: int) -> PreparedDriver:
+    """Return the call of a map on operands and results, which are ``tensors`` in this order."""
+    outer, rows, columns = extents
+    task_columns = min(columns, TASK_ELEMENTS)
+    column_blocks = -(-columns // task_columns)
+    task_rows = max(1, TASK_ELEMENTS // columns)
+    values = {
+        "rows": rows,
+        "all_rows": outer * rows,
+        "columns": columns,
+        "task_rows": task_rows,
+        "task_columns": task_columns,
+        "column_blocks": column_blocks,
+        "task_count": -(-outer * rows // task_rows) * column_blocks,
+    }
+    for number, tensor in enumerate(tensors):
+        values |= {f"t{number}.outer": tensor.outer, f"t{number}.row": tensor.row}
+    spec = maps.MapSpec(isa, name, tuple([tensor.fmt for tensor in tensors]))
+    traffic = outer * rows * columns * sum([BYTES[fmt] for fmt in spec.formats if fmt])
+    return PreparedDriver(isa, _driver(maps.module_of, spec), maps.arguments_of(spec), values, threads, traffic)
+
+
+@lru_cache(REMEMBERED)
+def prepared_sums(isa: Isa, summands: Summands, threads: int) -> PreparedDriver:
+    """Return the call that writes the f64 sums (sums, sections, channels).
+
+    The addresses are those of the operands, twice that of a single one, and that of the sums.
+    """
+    (images, channels, positions), formats, last = summands.shape, summands.formats, summands.channels_last
+    spec = sums.SumsSpec(isa, formats, last, summands.plain, summands.products)
+    sections = sections_of(images, positions, summands.combined)
+    strips = -(-channels // sums.STRIP)
+    units = sections.count * channels
+    task_units = max(1, TASK_ELEMENTS // (min(positions, SECTION) * sections.group))
+    values = {
+        "images": images,
+        "group": sections.group,
+        "sections": sections.sections,
+        "positions": positions,
+        "channels": channels,
+        "task_count": sections.count * strips if last else -(-units // task_units),
+        "task_units": task_units,
+        "units": units,
+        "strips": strips,
+        "all_sections": sections.count,
+        "scratch_bytes": spec.scratch_bytes,
+    }
+    for name, fmt in zip("ab", (*formats, formats[0]), strict=False):
+        values |= {f"{name}.image": channels * positions * BYTES[fmt]}
+        values |= {f"{name}.line": (channels if last else positions) * BYTES[fmt]}
+    traffic = images * channels * positions * sum([BYTES[fmt] for fmt in formats])
+    return PreparedDriver(isa, _driver(sums.module_of, spec), sums.ARGUMENTS, values, threads, traffic)
+
+
+@cache
+def _driver(module: Callable[..., str], spec: maps.MapSpec | sums.SumsSpec) -> jit.Kernel:
+    (driver,) = jit.functions(spec.isa, module, spec, driver=jit.DRIVER)
+    kernel: jit.Kernel = driver
+    return kernel

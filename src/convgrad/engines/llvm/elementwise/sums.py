@@ -1,0 +1,236 @@
+"""The IR of drivers that add elements, and products of elements, per channel, in the order of the specification.
+
+Each driver writes one f64 per section and channel. ``rows`` reads tensors whose positions are contiguous, and keeps the
+chains in the lanes of vectors. ``columns`` reads tensors whose channels are contiguous: its vectors have neighbouring
+channels, and the chains of 64 channels are in scratch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from convgrad.engines.llvm.arguments import Named, columns
+from convgrad.engines.llvm.convert import BYTES, read, store_masked
+from convgrad.engines.llvm.driver import claimed
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.plan.machine import Isa
+from convgrad.plan.records import FLAGS, Record, addresses
+from convgrad.spec.elementwise.sums import CHAINS, SECTION
+
+STRIP = 64  # channels of a task of ``columns``
+WIDTH = 16  # channels of a vector of ``columns``
+IN_TURN = 4  # positions of a chain that ``columns`` adds before it stores the chain
+F64_BYTES = 8
+_WIDE, _NARROW = f"<{CHAINS} x double>", f"<{CHAINS} x float>"
+STRIDES = Record("image", "line")  # bytes between images; between channels, or between positions
+ARGUMENTS = (
+    FLAGS
+    + addresses("a.data", "b.data", "out")
+    + Record("images", "group", "sections", "positions", "channels")  # ``group`` images, ``sections`` of an image
+    + Record("task_count", "task_units", "units", "strips", "all_sections", "scratch_bytes")
+    + STRIDES.within("a")
+    + STRIDES.within("b")
+)
+
+
+@dataclass(frozen=True)
+class SumsSpec:
+    """What the code depends on.
+
+    ``formats`` are those of one or two operands. ``plain`` is whether the elements of the first operand are added, and
+    ``products`` whether its products with the last operand are.
+    """
+
+    isa: Isa
+    formats: tuple[str, ...]
+    channels_last: bool
+    plain: bool
+    products: bool
+
+    @property
+    def sums(self) -> int:
+        """The number of sums per channel."""
+        return self.plain + self.products
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The bytes of the chains of a strip."""
+        return CHAINS * STRIP * F64_BYTES * self.sums if self.channels_last else 64
+
+
+def module_of(spec: SumsSpec) -> str:
+    """Return the IR of ``driver(arguments, scratch)``."""
+    module = Module()
+    f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
+    a = columns(f, f.arguments, ARGUMENTS)
+    with claimed(f, spec.isa, a, a.task_count) as task:
+        (_columns if spec.channels_last else _rows)(f, spec, a, task)
+    return str(module)
+
+
+def _added(f: Function, spec: SumsSpec, sums: list[Value], elements: list[Value]) -> list[Value]:
+    """Return the sums with one more vector of elements, which are f32 and become f64, so that products are exact."""
+    wide = [f.op(_WIDE, f"fpext {one} to {_WIDE}") for one in elements]
+    found = []
+    if spec.plain:
+        found.append(f.add(sums[0], wide[0]))
+    if spec.products:
+        found.append(f.fma(wide[0], wide[-1], sums[-1]))
+    return found
+
+
+def _each_image(f: Function, a: Named, group: Value) -> Value:
+    """Return the number of images of a group."""
+    return f.min(a.group, a.images - group * a.group)
+
+
+# -- positions are contiguous --------------------------------------------------------------------------------------
+
+
+def _rows(f: Function, spec: SumsSpec, a: Named, task: Value) -> None:
+    """Emit the sums of the units of a task; a unit is a section of one channel."""
+    first = task * a.task_units
+    with f.loop(f.min(a.task_units, a.units - first)) as loop:
+        number = first + loop.index
+        section, channel = f.divided(number, a.channels)
+        group, inside = f.divided(section, a.sections)
+        begin = inside * SECTION
+        length = f.min(a.positions - begin, SECTION)
+        zeros = {f"s{s}": f.zeros(_WIDE) for s in range(spec.sums)}
+        with f.loop(_each_image(f, a, group), **zeros) as image:
+            pointers = []
+            for name, fmt in zip("ab", spec.formats, strict=False):
+                side = a.of(name)
+                start = f.at(side.data, (group * a.group + image.index) * side.image + channel * side.line)
+                pointers.append(f.at(start, begin * BYTES[fmt]))
+            image.next(**_named(_chains(f, spec, pointers, length, [*image.carried.values()])))
+        for s, total in enumerate(image.carried.values()):
+            there = (a.all_sections * s + section) * a.channels + channel
+            f.store(_halved(f, total), f.at(a.out, there * F64_BYTES))
+
+
+def _named(sums: list[Value]) -> dict[str, Value]:
+    return {f"s{s}": value for s, value in enumerate(sums)}
+
+
+def _chains(f: Function, spec: SumsSpec, pointers: list[Value], length: Value, sums: list[Value]) -> list[Value]:
+    """Return the chains with the elements of a row added: CHAINS elements at a time, then the last ones by a mask."""
+
+    def elements(at: Value, mask: Value | None = None) -> list[Value]:
+        return [
+            read(f, fmt, f.at(pointer, at * BYTES[fmt]), CHAINS, mask)
+            for pointer, fmt in zip(pointers, spec.formats, strict=True)
+        ]
+
+    whole = length >> CHAINS.bit_length() - 1
+    with f.loop(whole, **_named(sums)) as loop:
+        added = _added(f, spec, [*loop.carried.values()], elements(loop.index * CHAINS))
+        loop.next(**_named(added))
+    left = length - whole * CHAINS
+    with f.loop(f.min(left, 1), **loop.carried) as last:
+        mask = f.mask(left, CHAINS)
+        last.next(**_named(_added(f, spec, [*last.carried.values()], elements(whole * CHAINS, mask))))
+    return [*last.carried.values()]
+
+
+def _halved(f: Function, chains: Value) -> Value:
+    """Return the sum of the chains: chain j + chain j + half, until one is left."""
+    lanes = CHAINS
+    while lanes > 1:
+        lanes //= 2
+        low, high = (f.shuffle(chains, chains, [first + lane for lane in range(lanes)]) for first in (0, lanes))
+        chains = f.add(low, high)
+    return f.op("double", f"extractelement {chains}, i64 0")
+
+
+# -- channels are contiguous ---------------------------------------------------------------------------------------
+
+
+def _columns(f: Function, spec: SumsSpec, a: Named, task: Value) -> None:
+    """Emit the sums of a strip of channels over a section."""
+    section, strip = f.divided(task, a.strips)
+    group, inside = f.divided(section, a.sections)
+    begin, first = inside * SECTION, strip * STRIP
+    width = f.min(a.channels - first, STRIP)
+    length = f.min(a.positions - begin, SECTION)
+    _reset(f, spec)
+    with f.loop(_each_image(f, a, group)) as image:
+        number = group * a.group + image.index
+        pointers = []
+        for name, fmt in zip("ab", spec.formats, strict=False):
+            side = a.of(name)
+            start = f.at(side.data, number * side.image + begin * side.line)
+            pointers.append(f.at(start, first * BYTES[fmt]))
+        _add_positions(f, spec, a, pointers, length, width)
+    for s in range(spec.sums):
+        out = f.at(a.out, ((a.all_sections * s + section) * a.channels + first) * F64_BYTES)
+        _store_strip(f, s, width, out)
+
+
+def _chain_at(f: Function, s: int, chain: Value, channel: Value) -> Value:
+    """Return the address of the chains of WIDTH channels."""
+    return f.at(f.scratch, (chain * STRIP + channel) * F64_BYTES + s * CHAINS * STRIP * F64_BYTES)
+
+
+def _reset(f: Function, spec: SumsSpec) -> None:
+    with f.loop(CHAINS * STRIP * spec.sums // WIDTH) as loop:
+        f.store(f.zeros(_WIDE), f.at(f.scratch, loop.index * (WIDTH * F64_BYTES)))
+
+
+def _vectors(f: Function, width: Value, emit: Callable[[Value, Value | None], None]) -> None:
+    """Emit code for the vectors of a strip of channels; the last one has a mask if it is not whole."""
+    whole = width >> WIDTH.bit_length() - 1
+    with f.loop(whole) as loop:
+        emit(loop.index * WIDTH, None)
+    left = width - whole * WIDTH
+    with f.loop(f.min(left, 1)):
+        emit(whole * WIDTH, f.mask(left, WIDTH))
+
+
+def _add_positions(f: Function, spec: SumsSpec, a: Named, pointers: list[Value], length: Value, width: Value) -> None:
+    """Emit the additions of the positions of a section of one image."""
+    lines = [a.of(name).line for name in "ab"[: len(pointers)]]
+    tile = CHAINS * IN_TURN
+    tiles, shift = length >> tile.bit_length() - 1, CHAINS.bit_length() - 1
+
+    def add(first: Value, chain: Value, positions: int) -> None:
+        """Emit the additions of some positions to their chain; they are CHAINS apart."""
+        starts = [f.at(pointer, first * line) for pointer, line in zip(pointers, lines, strict=True)]
+
+        def emit(channel: Value, mask: Value | None) -> None:
+            there = [_chain_at(f, s, chain, channel) for s in range(spec.sums)]
+            sums = [f.load(_WIDE, at) for at in there]
+            for number in range(positions):
+                elements = [
+                    read(f, fmt, f.at(f.at(start, line * (CHAINS * number)), channel * BYTES[fmt]), WIDTH, mask)
+                    for start, line, fmt in zip(starts, lines, spec.formats, strict=True)
+                ]
+                sums = _added(f, spec, sums, elements)
+            for at, total in zip(there, sums, strict=True):
+                f.store(total, at)
+
+        _vectors(f, width, emit)
+
+    with f.loop(tiles) as loop, f.loop(CHAINS) as chain:
+        add(loop.index * tile + chain.index, chain.index, IN_TURN)
+    done = tiles * tile
+    with f.loop(length - done) as left:
+        add(done + left.index, left.index - ((left.index >> shift) * CHAINS), 1)
+
+
+def _store_strip(f: Function, s: int, width: Value, out: Value) -> None:
+    """Emit the halving tree over the chains of sum ``s``, and the stores of the strip's sums."""
+    half = CHAINS
+    while half > 1:
+        half //= 2
+        with f.loop(half * STRIP // WIDTH) as loop:
+            at = _chain_at(f, s, f.value(0), loop.index * WIDTH)
+            other = f.load(_WIDE, at, half * STRIP * F64_BYTES)
+            f.store(f.add(f.load(_WIDE, at), other), at)
+
+    def store(channel: Value, mask: Value | None) -> None:
+        total = f.load(_WIDE, _chain_at(f, s, f.value(0), channel))
+        store_masked(f, total, f.at(out, channel * F64_BYTES), mask)
+
+    _vectors(f, width, store)

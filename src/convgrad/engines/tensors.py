@@ -1,0 +1,45 @@
+"""How tensors of elementwise functions and sums are stored: formats and strides in bytes, without addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+Extents = tuple[int, int, int]  # outer axis, rows, columns
+PER_ROW = ""  # the format of an operand that has one f32 per row
+
+
+class Strided(NamedTuple):
+    """An operand or a result of a map. It is contiguous along the columns, or an operand has one f32 per row."""
+
+    fmt: str
+    outer: int  # the stride of the outer axis; 0 repeats an operand
+    row: int  # the stride of the rows
+
+
+class Summands(NamedTuple):
+    """The operands of sums per channel, which have the shape (images, channels, positions), and what is summed.
+
+    ``formats`` are those of one or two operands. ``channels_last`` is whether channels are contiguous, instead of
+    positions. The elements of the first operand are summed if ``plain``, and its products with the last one if
+    ``products``. If images are not ``combined``, each has sums of its own.
+    """
+
+    formats: tuple[str, ...]
+    shape: Extents
+    channels_last: bool
+    plain: bool
+    products: bool
+    combined: bool
+
+    @property
+    def sums(self) -> int:
+        """The number of sums per channel."""
+        return self.plain + self.products
+
+
+class PreparedCall(Protocol):
+    """A compiled call without the addresses of its tensors."""
+
+    def __call__(self, addresses: Sequence[int], keep: object) -> None:
+        """Run on tensors at these addresses; ``keep`` keeps their memory alive."""

@@ -1,0 +1,87 @@
+"""Elementwise functions and sums per channel on tensors in memory: by generated code, or NumPy with the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad import engines
+from convgrad.engines.addresses import address_of, array_at
+from convgrad.engines.tensors import Extents, Strided, Summands
+from convgrad.float_environment import in_default_environment
+from convgrad.formats import F32, FORMATS, store
+from convgrad.spec.elementwise.arithmetic import NumpyOperations
+from convgrad.spec.elementwise.maps import MAPS
+from convgrad.spec.elementwise.sums import combined_sections, section_sums, sections_of
+
+
+def compute(
+    name: str, tensors: tuple[Strided, ...], extents: Extents, addresses: Sequence[int], threads: int, keep: object
+) -> None:
+    """Compute the map ``name`` on its operands and results, which are ``tensors`` at ``addresses`` in this order.
+
+    ``keep`` keeps the memory of the tensors alive. A result may be an operand, but must not overlap it otherwise.
+    """
+    if 0 in extents:
+        return
+    generated = engines.generated()
+    if generated.why_no_kernels():
+        compute_by_numpy(name, tensors, extents, addresses)
+    else:
+        generated.map_call(name, tensors, extents, threads)(addresses, keep)
+
+
+@in_default_environment
+def compute_by_numpy(name: str, tensors: tuple[Strided, ...], extents: Extents, addresses: Sequence[int]) -> None:
+    """Compute a map by NumPy."""
+    arrays = [_array(tensor, extents, address) for tensor, address in zip(tensors, addresses, strict=True)]
+    operands = len(MAPS[name].operands)
+    wide = [array.astype(np.float32).ravel() for array in arrays[:operands]]
+    with np.errstate(all="ignore"):
+        found = MAPS[name].definition(NumpyOperations(), *wide)
+    results = found if isinstance(found, tuple) else (found,)
+    for result, array, tensor in zip(results, arrays[operands:], tensors[operands:], strict=True):
+        array[...] = store(result.astype(np.float64), FORMATS[tensor.fmt]).reshape(extents)
+
+
+def _array(tensor: Strided, extents: Extents, address: int) -> NDArray[np.generic]:
+    fmt = FORMATS[tensor.fmt or F32.name]
+    strides = (tensor.outer, tensor.row, fmt.dtype.itemsize if tensor.fmt else 0)
+    return array_at(address, extents, strides, fmt.dtype)
+
+
+def channel_sums(summands: Summands, addresses: Sequence[int], threads: int, keep: object) -> NDArray[np.float64]:
+    """Return f64 sums per channel: an array (sums, channels), or (sums, images, channels) if images are not combined.
+
+    ``addresses`` are those of the operands, and ``keep`` keeps their memory alive.
+    """
+    images, channels, positions = summands.shape
+    if not images * channels * positions:
+        return np.zeros((summands.sums, channels) if summands.combined else (summands.sums, images, channels))
+    sections = sections_of(images, positions, summands.combined)
+    found = np.empty((summands.sums, sections.count, channels))
+    generated = engines.generated()
+    if generated.why_no_kernels():
+        _sums_by_numpy(summands, addresses, found)
+    else:
+        places = (addresses[0], addresses[-1], address_of(found))
+        generated.sums_call(summands, threads)(places, (keep, found))
+    return combined_sections(found, sections, None if summands.combined else images)
+
+
+@in_default_environment
+def _sums_by_numpy(summands: Summands, addresses: Sequence[int], found: NDArray[np.float64]) -> None:
+    images, channels, positions = summands.shape
+    arrays = []
+    for fmt, address in zip(summands.formats, addresses, strict=True):
+        dtype = FORMATS[fmt].dtype
+        image, line = channels * positions * dtype.itemsize, dtype.itemsize
+        last = (image, line, channels * line)
+        strides = last if summands.channels_last else (image, positions * line, line)
+        arrays.append(array_at(address, summands.shape, strides, dtype).astype(np.float32))
+    sections = sections_of(images, positions, summands.combined)
+    others = [None] * summands.plain + [arrays[-1]] * summands.products
+    for number, other in enumerate(others):
+        found[number] = section_sums(arrays[0], other, sections)

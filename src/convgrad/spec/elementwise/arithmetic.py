@@ -1,0 +1,107 @@
+"""The operations that elementwise functions consist of, and their execution on NumPy arrays.
+
+Each operation is one of IEEE 754 on f32, rounded once to nearest, or an exact operation on the bits. So any machine
+that executes the same operations in the same order computes the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from convgrad.spec.chains import fma_f32
+
+Number = Any  # a NumPy array of f32, or a vector of generated code; + - * / and - are rounded to f32
+Condition = Any  # the result of a comparison
+Operand = Number | float  # a constant must be representable in f32, or is rounded to it
+
+NEAREST_INTEGER = 1.5 * 2.0**23  # added to a small number, it leaves the nearest integer in the last bits
+SIGNIFICAND, BIAS, HALF_ROOT = 23, 127, 0x3F3504F3  # bits of the significand, exponent of 1, bits of sqrt(1/2)
+
+
+class Operations(Protocol):
+    """The operations besides those of Python's operators."""
+
+    def fma(self, a: Operand, b: Operand, c: Operand) -> Number:
+        """Return a * b + c with one rounding."""
+
+    def sqrt(self, a: Number) -> Number:
+        """Return the square root."""
+
+    def abs(self, a: Number) -> Number:
+        """Return the number without its sign."""
+
+    def copysign(self, a: Number, sign: Number) -> Number:
+        """Return ``a`` with the sign of ``sign``."""
+
+    def less(self, a: Operand, b: Operand) -> Condition:
+        """Return whether a < b; False if one is NaN."""
+
+    def equal(self, a: Operand, b: Operand) -> Condition:
+        """Return whether a == b; False if one is NaN."""
+
+    def select(self, condition: Condition, a: Operand, b: Operand) -> Number:
+        """Return ``a`` where the condition is true, and ``b`` elsewhere."""
+
+    def powers_of_two(self, power: Number) -> tuple[Number, Number]:
+        """Return two powers of two whose product is 2^k: ``power`` is k + NEAREST_INTEGER, and k from -252 to 254."""
+
+    def split(self, a: Number) -> tuple[Number, Number]:
+        """Return (m, k) with a = m * 2^k and m from sqrt(1/2) to sqrt(2), for positive normal numbers."""
+
+
+class NumpyOperations:
+    """The operations on NumPy arrays. Slow, because NumPy has no fused multiply-add of f32."""
+
+    def fma(self, a: Operand, b: Operand, c: Operand) -> Number:
+        """Return a * b + c with one rounding."""
+        return fma_f32(*[np.asarray(one, np.float32) for one in (a, b, c)])
+
+    def sqrt(self, a: Number) -> Number:
+        """Return the square root."""
+        return np.sqrt(a)
+
+    def abs(self, a: Number) -> Number:
+        """Return the number without its sign."""
+        return np.abs(a)
+
+    def copysign(self, a: Number, sign: Number) -> Number:
+        """Return ``a`` with the sign of ``sign``."""
+        return np.copysign(a, sign)
+
+    def less(self, a: Operand, b: Operand) -> Condition:
+        """Return whether a < b."""
+        return np.less(a, b)
+
+    def equal(self, a: Operand, b: Operand) -> Condition:
+        """Return whether a == b."""
+        return np.equal(a, b)
+
+    def select(self, condition: Condition, a: Operand, b: Operand) -> Number:
+        """Return ``a`` where the condition is true, and ``b`` elsewhere."""
+        return np.where(condition, np.float32(a), np.float32(b))
+
+    def powers_of_two(self, power: Number) -> tuple[Number, Number]:
+        """Return two powers of two whose product is 2^k."""
+        k = _bits(power) - bits_of(NEAREST_INTEGER)
+        half = k >> 1
+        return _power_of_two(half), _power_of_two(k - half)
+
+    def split(self, a: Number) -> tuple[Number, Number]:
+        """Return the significand and the exponent."""
+        k = (_bits(a) - HALF_ROOT) >> SIGNIFICAND
+        return (_bits(a) - (k << SIGNIFICAND)).view(np.float32), k.astype(np.float32)
+
+
+def bits_of(number: float) -> int:
+    """Return the bits of an f32 as an integer."""
+    return int(np.float32(number).view(np.int32))
+
+
+def _bits(a: Number) -> Any:
+    return np.asarray(a, np.float32).view(np.int32)
+
+
+def _power_of_two(k: Any) -> Number:
+    return ((k + BIAS) << SIGNIFICAND).view(np.float32)

@@ -1,0 +1,253 @@
+"""Elementwise functions and sums per channel on PyTorch's tensors: dense views of them, and results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from convgrad.engines.addresses import address_of
+from convgrad.engines.settings import on
+from convgrad.engines.tensors import PER_ROW, Extents, Strided, Summands
+from convgrad.functional import elementwise
+from convgrad.libraries.torch import TORCH, formats_of
+from convgrad.libraries.torch import address_of as reading_address_of
+from convgrad.torch.kernels import LAST, is_channels_last, threads_of_call
+from convgrad.torch.training.row import LOW, SUMMED, Tensor, UnservedError, check_cast, result_type
+
+Floats = NDArray[np.float64]  # sums, or coefficients per channel
+_address = reading_address_of(torch)
+_FORMATS = {dtype: fmt.name for dtype, fmt in formats_of(torch).items()}
+_F32, _F32_BYTES = "f32", 4
+_REMEMBERED = 1024  # kinds of calls
+
+
+def is_served(*values: Any) -> bool:
+    """Return whether maps compute on tensors of these types: f32, bf16 and f16, and numbers."""
+    return all(one.dtype in SUMMED for one in values if isinstance(one, torch.Tensor))
+
+
+def elements(name: str, *operands: Any, out: Tensor | None = None) -> Tensor:
+    """Return the result of a map on tensors and numbers, which are repeated to one shape.
+
+    The type is PyTorch's for the tensors. The strides are those of the first tensor of this shape. The result is
+    written to ``out`` at once if ``out`` has this type, this shape and these strides.
+    """
+    kinds = tuple([(one.dtype, one.shape, one.stride()) if isinstance(one, torch.Tensor) else None for one in operands])
+    call = _known(name, kinds)
+    fits = out is not None and (out.dtype, out.shape, out.stride()) == (call.dtype, call.shape, call.strides)
+    result: Any = out if fits else torch.empty_strided(call.shape, call.strides, dtype=call.dtype)
+    numbers = [one for one in operands if not isinstance(one, torch.Tensor)]
+    memory = np.array(numbers, np.float32)
+    at, addresses, kept = address_of(memory), [], [memory, result]
+    for one, way in zip(operands, call.ways, strict=True):
+        if way == _NUMBER:
+            addresses.append(at)
+            at += _F32_BYTES
+            continue
+        if way == _PER_ROW:
+            one = one.to(torch.float32).contiguous()  # noqa: PLW2901 - the memory that the kernel reads
+        elif way != _AS_IT_IS:
+            one = torch.empty_like(result, dtype=way).copy_(one)  # noqa: PLW2901
+        kept.append(one)
+        addresses.append(_address(one))
+    addresses.append(result.data_ptr())
+    _compute(name, call.tensors, call.extents, addresses, kept)
+    if out is None or fits:
+        return result
+    check_cast(call.dtype, out)
+    return out.copy_(result)
+
+
+Kind = tuple[torch.dtype, torch.Size, tuple[int, ...]]  # type, shape and strides of a tensor
+_NUMBER, _PER_ROW, _AS_IT_IS = "number", "per row", "as it is"  # how an operand is read; or the type of a copy
+
+
+class _ElementsCall(NamedTuple):
+    """A call of `elements` on operands of known kinds."""
+
+    dtype: torch.dtype
+    shape: torch.Size
+    strides: tuple[int, ...]
+    ways: tuple[str | torch.dtype, ...]
+    tensors: tuple[Strided, ...]
+    extents: Extents
+
+
+@lru_cache(_REMEMBERED)
+def _known(name: str, kinds: tuple[Kind | None, ...]) -> _ElementsCall:
+    """Return the call of a map on operands of these kinds; None is a number."""
+    metas = [None if kind is None else torch.empty_strided(*kind[1:], dtype=kind[0], device="meta") for kind in kinds]
+    given = [one for one in metas if one is not None]
+    to = result_type(*given)
+    if to not in SUMMED:
+        raise UnservedError(f"has no specified operations for {to}")
+    shape = torch.broadcast_shapes(*[one.shape for one in given])
+    first = next((one for one in given if one.shape == shape), None)
+    result = torch.empty(shape, dtype=to, device="meta") if first is None else torch.empty_like(first, dtype=to)
+    axes = _axes_of_rows([one for one in given if one.shape != shape], result)
+    rows, columns = (prod(shape[:axes]), prod(shape[axes:])) if axes < len(shape) else (1, result.numel())
+    ways: list[str | torch.dtype] = []
+    tensors = []
+    for one in metas:
+        if one is None:
+            ways.append(_NUMBER)
+            tensors.append(Strided(PER_ROW, 0, 0))
+        elif axes < len(shape) and one.shape != shape:
+            ways.append(_PER_ROW)
+            tensors.append(Strided(PER_ROW, 0, _F32_BYTES))
+        else:
+            read = one.dtype if one.dtype in SUMMED else torch.float32
+            is_like = (one.dtype, one.shape, one.stride()) == (read, shape, result.stride())
+            ways.append(_AS_IT_IS if is_like else read)
+            tensors.append(Strided(_FORMATS[read], 0, columns * read.itemsize))
+    tensors.append(Strided(_FORMATS[to], 0, columns * to.itemsize))
+    return _ElementsCall(to, shape, result.stride(), tuple(ways), tuple(tensors), (1, rows, columns))
+
+
+def _axes_of_rows(smaller: Sequence[Tensor], result: Tensor) -> int:
+    """Return the number of leading axes along which smaller operands vary, if they have one number per row.
+
+    Return the number of all axes if there are no such operands, or if an operand varies along other axes.
+    """
+    rank: int = result.dim()
+    found = {_leading_axes(one.shape, result.shape) for one in smaller}
+    if len(found) != 1 or not result.is_contiguous():
+        return rank
+    (axes,) = found
+    return rank if axes is None else axes
+
+
+def _leading_axes(some: Sequence[int], shape: Sequence[int]) -> int | None:
+    """Return k if a shape is the first k extents of another one, and then 1; else None."""
+    if len(some) != len(shape):
+        return None if prod(some) != 1 else 0
+    axes: int = len(some)
+    while axes and some[axes - 1] == 1:
+        axes -= 1
+    return axes if tuple(some[:axes]) == tuple(shape[:axes]) else None
+
+
+def _compute(name: str, tensors: tuple[Strided, ...], extents: Extents, addresses: Sequence[int], keep: object) -> None:
+    on(TORCH.pool, elementwise.compute, name, tensors, extents, addresses, threads_of_call(), keep)
+
+
+# -- channels ------------------------------------------------------------------------------------------------------
+
+
+class ChannelView(NamedTuple):
+    """A dense tensor seen as images, channels and positions; ``last`` is whether channels are contiguous."""
+
+    tensor: Tensor
+    shape: Extents
+    last: bool
+
+    def like(self, other: Tensor) -> Tensor:
+        """Return a tensor of the same shape with the strides of this one."""
+        if other.stride() == self.tensor.stride():
+            return other
+        return torch.empty_like(self.tensor, dtype=other.dtype).copy_(other)
+
+
+def channels_of(x: Tensor) -> ChannelView:
+    """Return a tensor (N, C, X...) as ChannelView, in its own memory format."""
+    images, channels, *extents = x.shape
+    positions = prod(extents)
+    if is_channels_last(x) and x.is_contiguous(memory_format=LAST[x.dim()]):
+        return ChannelView(x, (images, channels, positions), positions > 0)
+    return ChannelView(x.contiguous(), (images, channels, positions), positions == 1)
+
+
+def rows_of(x: Tensor, rows: int, positions: int) -> ChannelView:
+    """Return a tensor as ``rows`` channels of one image, in row-major order."""
+    return ChannelView(x.contiguous(), (1, rows, positions), False)
+
+
+def mapped(name: str, seen: ChannelView, *operands: Tensor | Floats) -> Tensor:
+    """Return the result of a map on tensors like ``seen``, and coefficients in f64, which are rounded to f32.
+
+    Coefficients have the shape (channels,) or (images, channels).
+    """
+    images, channels, positions = seen.shape
+    per_image = any(not isinstance(one, torch.Tensor) and one.ndim == 2 for one in operands)
+    if seen.last:
+        extents = (images, positions, channels) if per_image else (1, images * positions, channels)
+    else:
+        extents = (images, channels, positions)
+    _, rows, columns = extents
+    result = torch.empty_like(seen.tensor)
+    tensors, addresses, kept = [], [], []
+    for one in operands:
+        if isinstance(one, torch.Tensor):
+            size = one.element_size()
+            tensors.append(Strided(_FORMATS[one.dtype], rows * columns * size, columns * size))
+            addresses.append(_address(one))
+        else:
+            one = one.astype(np.float32)  # noqa: PLW2901 - the memory that the kernel reads
+            outer = channels * _F32_BYTES * (one.ndim == 2)
+            tensors.append(Strided(_F32, outer, 0) if seen.last else Strided(PER_ROW, outer, _F32_BYTES))
+            addresses.append(address_of(one))
+        kept.append(one)
+    size = result.element_size()
+    tensors.append(Strided(_FORMATS[result.dtype], rows * columns * size, columns * size))
+    _compute(name, tuple(tensors), extents, [*addresses, result.data_ptr()], (kept, result))
+    return result
+
+
+def mapped_rows(name: str, seen: ChannelView, *operands: Tensor | Floats, columns: Sequence[Tensor]) -> Tensor:
+    """Return the result of a map on tensors like ``seen``, whose rows are channels; see `mapped`.
+
+    The last operands of the map are ``columns``, which have one f32 per position, for all rows.
+    """
+    _, rows, positions = seen.shape
+    result = torch.empty_like(seen.tensor)
+    tensors, addresses, kept = [], [], []
+    for one in operands:
+        if isinstance(one, torch.Tensor):
+            tensors.append(Strided(_FORMATS[one.dtype], 0, positions * one.element_size()))
+            addresses.append(_address(one))
+        else:
+            one = one.astype(np.float32)  # noqa: PLW2901 - the memory that the kernel reads
+            tensors.append(Strided(PER_ROW, 0, _F32_BYTES))
+            addresses.append(address_of(one))
+        kept.append(one)
+    tensors += [Strided(_FORMATS[one.dtype], 0, 0) for one in columns]
+    tensors.append(Strided(_FORMATS[result.dtype], 0, positions * result.element_size()))
+    addresses += [*map(_address, columns), result.data_ptr()]
+    _compute(name, tuple(tensors), (1, rows, positions), addresses, (kept, columns, result))
+    return result
+
+
+def sums_of(
+    seen: ChannelView, other: Tensor | None = None, *, plain: bool = True, products: bool = True, combined: bool = True
+) -> Floats:
+    """Return f64 sums per channel: of the elements if ``plain``, and of squares or products with ``other``.
+
+    The shape is (sums, channels), or (sums, images, channels) if images are not ``combined``.
+    """
+    tensors = [seen.tensor] if other is None else [seen.tensor, other]
+    formats = tuple([_FORMATS[one.dtype] for one in tensors])
+    summands = Summands(formats, seen.shape, seen.last, plain, products, combined)
+    addresses = [*map(_address, tensors)]
+    found: Floats = on(TORCH.pool, elementwise.channel_sums, summands, addresses, threads_of_call(), tensors)
+    return found
+
+
+def floats(values: Tensor) -> Floats:
+    """Return a tensor's values in f64."""
+    values = values.detach()
+    exact = values.float() if values.dtype in LOW else values
+    found: Floats = exact.numpy().astype(np.float64)
+    return found
+
+
+def tensor_of(values: Floats, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return f64 values as a tensor, rounded to f32, and then to the type."""
+    with np.errstate(all="ignore"):
+        found = torch.from_numpy(values.astype(np.float32))
+    return found if dtype == torch.float32 else found.to(dtype)

@@ -1,0 +1,173 @@
+"""Maps and sums per channel: generated code has the bits of the slow execution, in every format and memory format."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from convgrad.engines.addresses import address_of
+from convgrad.engines.llvm import jit
+from convgrad.engines.llvm.elementwise import maps, run, sums
+from convgrad.engines.tensors import PER_ROW, Extents, Strided, Summands
+from convgrad.formats import FORMATS
+from convgrad.functional.elementwise import compute_by_numpy
+from convgrad.plan.machine import ISAS
+from convgrad.spec.elementwise.maps import MAPS
+from convgrad.spec.elementwise.sums import combined_sections, section_sums, sections_of
+from tests.engines.guarded import Guarded
+from tests.support.engine_helpers import HOST
+from tests.support.helpers import assert_same_bits
+from tests.support.tiers import tiers
+
+Array = NDArray[np.generic]
+LIMIT = run.TASK_ELEMENTS
+EXTENTS: tuple[Extents, ...] = (  # around vectors, unrolled vectors, and tasks
+    *[(1, 1, columns) for columns in (1, 3, 8, 15, 16, 17, 63, 64, 65, LIMIT - 1, LIMIT, LIMIT + 1, 2 * LIMIT + 5)],
+    *[(2, 3, columns) for columns in (1, 7, 16, 49, 130)],
+    (1, LIMIT + 3, 1),
+    (3, 131, 127),
+    (2, 2, LIMIT + 9),
+)
+SPECIAL = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 3e38, -3e38, 88.8, -103.9, 1, -1], np.float32)
+
+
+def drawn(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return numbers near 0, and some special ones."""
+    found = (rng.standard_normal(shape) * 5).astype(np.float32)
+    special = rng.random(shape) < 0.05
+    found[special] = rng.choice(SPECIAL, int(special.sum()))
+    return found
+
+
+class Memory:
+    """A tensor in guarded memory; it is repeated along the axes whose extent in ``shape`` is 1."""
+
+    def __init__(self, values: Array, extents: Extents, fmt: str) -> None:
+        dtype = FORMATS[fmt or "f32"].dtype
+        self.memory = Guarded(values.size * dtype.itemsize, at_end=True)
+        self.array = np.ndarray(values.shape, dtype, self.memory.bytes.data)
+        with np.errstate(over="ignore"):
+            self.array[...] = values.astype(dtype)
+        outer, row = (stride * (n > 1) for stride, n in zip(self.array.strides[:2], values.shape[:2], strict=True))
+        self.strides = Strided(fmt, outer, row)
+
+
+def described(tensors: list[Memory], extents: Extents) -> tuple[tuple[Strided, ...], Extents, list[int]]:
+    return tuple([one.strides for one in tensors]), extents, [one.memory.address for one in tensors]
+
+
+def mapped(isa: str, name: str, tensors: list[Memory], extents: Extents, threads: int) -> None:
+    strides, _, addresses = described(tensors, extents)
+    run.prepared_map(ISAS[isa], name, strides, extents, threads)(addresses, None)
+
+
+@tiers("isa, name, fmt", HOST, MAPS, ("f32", "bf16", "f16"), every=2)
+def test_maps_have_the_bits_of_their_definitions(isa: str, name: str, fmt: str) -> None:
+    rng = np.random.default_rng(1)
+    places = MAPS[name].operands
+    for number, extents in enumerate(EXTENTS):
+        outer, rows, columns = extents
+        shapes = (outer, rows, columns), (1, rows, columns), (1, 1, columns), (outer, rows, 1), (1, 1, 1)
+        kinds = [0] + [(number + at) % 5 for at in range(1, len(places))]
+        operands = [
+            Memory(drawn(rng, shapes[kind]), extents, PER_ROW if kind > 2 or columns == 1 else fmt) for kind in kinds
+        ]
+        found, expected = (Memory(np.full(extents, np.nan), extents, fmt) for _ in range(2))
+        compute_by_numpy(name, *described([*operands, expected], extents))
+        mapped(isa, name, [*operands, found], extents, 1 + number % 3)
+        assert_same_bits(found.array, expected.array, (extents, kinds))
+        assert all(one.memory.intact() for one in (*operands, found))
+
+
+def test_results_may_be_operands() -> None:
+    x = drawn(np.random.default_rng(2), (1, 1, 5000))
+    own, other = Memory(x, x.shape, "f32"), Memory(np.zeros_like(x), x.shape, "f32")
+    for result in (other, own):
+        mapped(HOST[0], "silu", [own, result], (1, 1, 5000), 2)
+    assert_same_bits(own.array, other.array, "in place")
+
+
+SHAPES: tuple[Extents, ...] = tuple(  # images, channels, positions
+    [
+        *product((1, 3), (1, 15, 16, 17, 63, 64, 65, 130), (1, 15, 16, 17, 49)),
+        *product((2,), (1, 3, 66), (511, 512, 513, 1023, 1024, 1025, 2100)),
+        (1030, 5, 1),
+        (70, 20, 33),
+        (2, 2, 40_000),
+        (1, 3000, 96),
+    ]
+)
+
+
+def stored(values: Array, last: bool, fmt: str) -> Guarded:
+    """Return a tensor (images, channels, positions) in guarded memory, with channels last or not."""
+    dense = np.ascontiguousarray((values.transpose(0, 2, 1) if last else values).astype(FORMATS[fmt].dtype))
+    memory = Guarded(dense.nbytes, at_end=True)
+    memory.bytes[...] = dense.view(np.uint8).ravel()
+    return memory
+
+
+def summed(isa: str, summands: Summands, operands: list[Guarded], threads: int) -> NDArray[np.float64]:
+    images, channels, positions = summands.shape
+    found = np.full((summands.sums, sections_of(images, positions, summands.combined).count, channels), np.nan)
+    addresses = [operands[0].address, operands[-1].address, address_of(found)]
+    run.prepared_sums(ISAS[isa], summands, threads)(addresses, None)
+    return found
+
+
+@tiers("isa, last, fmt, combined", HOST, (False, True), ("f32", "bf16", "f16"), (False, True), every=5)
+def test_sums_have_the_bits_of_their_order(isa: str, last: bool, fmt: str, combined: bool) -> None:
+    rng = np.random.default_rng(3)
+    for number, shape in enumerate(SHAPES):
+        values = [rng.standard_normal(shape).astype(FORMATS[fmt].dtype).astype(np.float32) for _ in range(2)]
+        operands = [stored(each, last, fmt) for each in values[: 2 - number % 2]]
+        plain, products = ((True, True), (True, False), (False, True))[number % 3]
+        summands = Summands((fmt,) * len(operands), shape, last, plain, products, combined)
+        found = summed(isa, summands, operands, 1 + number % 3)
+        factors = [None] * plain + [values[len(operands) - 1]] * products
+        sections = sections_of(shape[0], shape[2], combined)
+        assert_same_bits(found, np.stack([section_sums(values[0], one, sections) for one in factors]), shape)
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 7), (2, 4, 1024), (40, 3, 100)])
+def test_sums_of_integers_are_exact(shape: Extents) -> None:
+    values = np.random.default_rng(4).integers(-1000, 1000, shape).astype(np.float32)
+    for last in (False, True):
+        summands = Summands(("f32",), shape, last, plain=True, products=True, combined=True)
+        found = summed(HOST[0], summands, [stored(values, last, "f32")], 2)
+        totals = combined_sections(found, sections_of(shape[0], shape[2]))
+        assert totals[0].tolist() == values.sum((0, 2)).tolist()
+        assert totals[1].tolist() == (values * values).sum((0, 2), np.float64).tolist()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_all_are_compiled_for_every_instruction_set(isa: str) -> None:
+    for name in ("gelu_tanh_backward", "log1p", "normalize"):
+        formats = ("f32",) * len(MAPS[name].operands)
+        assert "driver:" in jit.assembly(maps.module_of(maps.MapSpec(ISAS[isa], name, (*formats, "f16"))), ISAS[isa])
+    for last in (False, True):
+        spec = sums.SumsSpec(ISAS[isa], ("f32", "bf16"), last, plain=True, products=True)
+        assert "driver:" in jit.assembly(sums.module_of(spec), ISAS[isa])
+
+
+GOLDEN = "d81c8d2ac45dcde2"  # of all maps and sums on the same numbers: the same on every instruction set
+
+
+@pytest.mark.parametrize("isa", HOST)
+def test_digest_of_all_maps_and_sums(isa: str) -> None:
+    rng, digest = np.random.default_rng(6), hashlib.sha256()
+    extents = (1, 1, 3001)
+    for name, one in MAPS.items():
+        operands = [Memory(drawn(rng, extents), extents, "f32") for _ in one.operands]
+        out = Memory(np.zeros(extents), extents, "f32")
+        mapped(isa, name, [*operands, out], extents, 2)
+        digest.update(out.array.tobytes())
+    values = rng.standard_normal((3, 37, 1500)).astype(np.float32)
+    for last in (False, True):
+        summands = Summands(("f32",), (3, 37, 1500), last, plain=True, products=True, combined=True)
+        digest.update(summed(isa, summands, [stored(values, last, "f32")], 2).tobytes())
+    assert digest.hexdigest()[:16] == GOLDEN

@@ -1,0 +1,43 @@
+"""The order of sums per channel: sections are combined by the tree of all sums, and heights are those of the order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from convgrad.spec.chains import tree
+from convgrad.spec.elementwise.sums import combined_sections, height, section_sums, sections_of
+
+
+@pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 31, 32, 33, 255, 256, 257, 300])
+def test_sections_are_joined_by_the_tree(count: int) -> None:
+    sums = np.random.default_rng(0).standard_normal((2, count, 3))
+    found = combined_sections(sums, sections_of(count, 1024))
+    assert found.tolist() == tree([sums[:, number] for number in range(count)]).tolist()
+
+
+def test_images_have_sums_of_their_own() -> None:
+    values = np.random.default_rng(1).standard_normal((3, 2, 2500)).astype(np.float32)
+    sections = sections_of(3, 2500, combined=False)
+    found = combined_sections(section_sums(values, None, sections)[None], sections, 3)
+    for image in range(3):
+        own = values[image : image + 1]
+        alone = sections_of(1, 2500)
+        assert found[0, image].tolist() == combined_sections(section_sums(own, None, alone)[None], alone)[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("images", "positions", "expected"),
+    [(1, 1, 1 + 4), (1, 16, 1 + 4), (1, 17, 2 + 4), (2, 1024, 64 + 4 + 1), (2, 1025, 64 + 4 + 3), (5, 100, 7 * 5 + 4)],
+)
+def test_heights(images: int, positions: int, expected: int) -> None:
+    assert height(images, positions) == expected
+
+
+def test_order_of_additions() -> None:
+    """Chains 0 and 8 are added before the others: a number that a sum of 1 loses is still there."""
+    values = np.zeros((1, 1, 16), np.float32)
+    values[0, 0, [0, 1, 8]] = 2.0**60, 1.0, -(2.0**60)
+    assert section_sums(values, None, sections_of(1, 16))[0, 0] == 1.0
+    values[0, 0, [8, 15]] = 0.0, -(2.0**60)
+    assert section_sums(values, None, sections_of(1, 16))[0, 0] == 0.0
