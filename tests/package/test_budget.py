@@ -10,10 +10,10 @@ import pytest
 
 from tests.support.places import SOURCES
 
-TOTAL = 414_265  # tokens of all rooms
+TOTAL = 414_416  # tokens of all rooms
 BUDGETS = {  # tokens by room: a folder without the folders in it
     ".": 10_748, "bench": 7_282, "cases": 26_842, "cli": 20_347, "cli/parsers": 2_627, "dask": 5_201,
-    "engines": 8_700, "engines/cuda": 8_320, "engines/llvm": 26_833, "engines/llvm/elementwise": 4_090,
+    "engines": 8_700, "engines/cuda": 8_320, "engines/llvm": 26_833, "engines/llvm/elementwise": 4_241,
     "engines/llvm/gemm": 9_475, "engines/llvm/kn2row": 4_711, "engines/llvm/split_k": 9_823,
     "engines/llvm/stencils": 7_092, "engines/llvm/winograd": 10_756, "files": 4_879, "functional": 15_691,
     "graph": 14_004, "jax": 9_507, "libraries": 2_647, "plan": 9_417, "plan/cuda": 6_151, "plan/gemm": 7_826,

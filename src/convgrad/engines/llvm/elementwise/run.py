@@ -11,11 +11,12 @@ from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.elementwise import maps, sums
 from convgrad.engines.llvm.execute import copied, filled, run
 from convgrad.engines.tensors import Extents, Strided, Summands
-from convgrad.plan.machine import Isa
+from convgrad.plan.machine import LINE_BYTES, Isa
 from convgrad.plan.records import FLAGS, Record
-from convgrad.spec.elementwise.sums import SECTION, sections_of
+from convgrad.spec.elementwise.sums import CHAINS, SECTION, sections_of
 
 TASK_ELEMENTS = 1 << 14  # elements of a task
+TASKS_PER_THREAD = 2  # of sums with few sections, whose channels are cut
 REMEMBERED = 1024  # calls
 _SCRATCH_BYTES = 64  # of a driver that needs none
 
@@ -74,7 +75,10 @@ def prepared_sums(isa: Isa, summands: Summands, threads: int) -> PreparedDriver:
     (images, channels, positions), formats, last = summands.shape, summands.formats, summands.channels_last
     spec = sums.SumsSpec(isa, formats, last, summands.plain, summands.products)
     sections = sections_of(images, positions, summands.combined)
-    strips = -(-channels // sums.STRIP)
+    wanted = -(-TASKS_PER_THREAD * threads // sections.count)
+    strips = max(-(-channels // sums.STRIP), min(wanted, -(-channels // sums.WIDTH)))
+    strip = -(-channels // (strips * sums.WIDTH)) * sums.WIDTH
+    chain = strip * sums.F64_BYTES + LINE_BYTES  # not a power of two, so that chains are in different sets of a cache
     units = sections.count * channels
     task_units = max(1, TASK_ELEMENTS // (min(positions, SECTION) * sections.group))
     values = {
@@ -83,12 +87,14 @@ def prepared_sums(isa: Isa, summands: Summands, threads: int) -> PreparedDriver:
         "sections": sections.sections,
         "positions": positions,
         "channels": channels,
-        "task_count": sections.count * strips if last else -(-units // task_units),
+        "task_count": sections.count * -(-channels // strip) if last else -(-units // task_units),
         "task_units": task_units,
         "units": units,
-        "strips": strips,
+        "strips": -(-channels // strip),
+        "strip": strip,
+        "chain": chain,
         "all_sections": sections.count,
-        "scratch_bytes": spec.scratch_bytes,
+        "scratch_bytes": CHAINS * spec.sums * chain if last else _SCRATCH_BYTES,
     }
     for name, fmt in zip("ab", (*formats, formats[0]), strict=False):
         values |= {f"{name}.image": channels * positions * BYTES[fmt]}

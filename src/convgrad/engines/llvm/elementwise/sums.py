@@ -18,7 +18,7 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.records import FLAGS, Record, addresses
 from convgrad.spec.elementwise.sums import CHAINS, SECTION
 
-STRIP = 64  # channels of a task of ``columns``
+STRIP = 1024  # channels of a task of ``columns``, at most: wide strips read memory in long pieces
 WIDTH = 16  # channels of a vector of ``columns``
 IN_TURN = 4  # positions of a chain that ``columns`` adds before it stores the chain
 F64_BYTES = 8
@@ -28,7 +28,7 @@ ARGUMENTS = (
     FLAGS
     + addresses("a.data", "b.data", "out")
     + Record("images", "group", "sections", "positions", "channels")  # ``group`` images, ``sections`` of an image
-    + Record("task_count", "task_units", "units", "strips", "all_sections", "scratch_bytes")
+    + Record("task_count", "task_units", "units", "strips", "strip", "chain", "all_sections", "scratch_bytes")
     + STRIDES.within("a")
     + STRIDES.within("b")
 )
@@ -52,11 +52,6 @@ class SumsSpec:
     def sums(self) -> int:
         """The number of sums per channel."""
         return self.plain + self.products
-
-    @property
-    def scratch_bytes(self) -> int:
-        """The bytes of the chains of a strip."""
-        return CHAINS * STRIP * F64_BYTES * self.sums if self.channels_last else 64
 
 
 def module_of(spec: SumsSpec) -> str:
@@ -93,8 +88,9 @@ def _rows(f: Function, spec: SumsSpec, a: Named, task: Value) -> None:
     first = task * a.task_units
     with f.loop(f.min(a.task_units, a.units - first)) as loop:
         number = first + loop.index
-        section, channel = f.divided(number, a.channels)
-        group, inside = f.divided(section, a.sections)
+        line, inside = f.divided(number, a.sections)  # neighbouring units are neighbours in memory
+        group, channel = f.divided(line, a.channels)
+        section = group * a.sections + inside
         begin = inside * SECTION
         length = f.min(a.positions - begin, SECTION)
         zeros = {f"s{s}": f.zeros(_WIDE) for s in range(spec.sums)}
@@ -151,10 +147,10 @@ def _columns(f: Function, spec: SumsSpec, a: Named, task: Value) -> None:
     """Emit the sums of a strip of channels over a section."""
     section, strip = f.divided(task, a.strips)
     group, inside = f.divided(section, a.sections)
-    begin, first = inside * SECTION, strip * STRIP
-    width = f.min(a.channels - first, STRIP)
+    begin, first = inside * SECTION, strip * a.strip
+    width = f.min(a.channels - first, a.strip)
     length = f.min(a.positions - begin, SECTION)
-    _reset(f, spec)
+    _reset(f, spec, a, _count_of_vectors(width))
     with f.loop(_each_image(f, a, group)) as image:
         number = group * a.group + image.index
         pointers = []
@@ -165,17 +161,22 @@ def _columns(f: Function, spec: SumsSpec, a: Named, task: Value) -> None:
         _add_positions(f, spec, a, pointers, length, width)
     for s in range(spec.sums):
         out = f.at(a.out, ((a.all_sections * s + section) * a.channels + first) * F64_BYTES)
-        _store_strip(f, s, width, out)
+        _store_strip(f, a, s, width, out)
 
 
-def _chain_at(f: Function, s: int, chain: Value, channel: Value) -> Value:
-    """Return the address of the chains of WIDTH channels."""
-    return f.at(f.scratch, (chain * STRIP + channel) * F64_BYTES + s * CHAINS * STRIP * F64_BYTES)
+def _chain_at(f: Function, a: Named, s: int, chain: Value, channel: Value) -> Value:
+    """Return the address of a chain of sum ``s``, at a channel. ``a.chain`` are the bytes between two chains."""
+    return f.at(f.scratch, (chain + s * CHAINS) * a.chain + channel * F64_BYTES)
 
 
-def _reset(f: Function, spec: SumsSpec) -> None:
-    with f.loop(CHAINS * STRIP * spec.sums // WIDTH) as loop:
-        f.store(f.zeros(_WIDE), f.at(f.scratch, loop.index * (WIDTH * F64_BYTES)))
+def _reset(f: Function, spec: SumsSpec, a: Named, vectors: Value) -> None:
+    with f.loop(CHAINS * spec.sums) as chain, f.loop(vectors) as vector:  # the chains of all sums are consecutive
+        f.store(f.zeros(_WIDE), _chain_at(f, a, 0, chain.index, vector.index * WIDTH))
+
+
+def _count_of_vectors(width: Value) -> Value:
+    """Return the number of vectors of a strip, the last of which may not be whole."""
+    return width + (WIDTH - 1) >> WIDTH.bit_length() - 1
 
 
 def _vectors(f: Function, width: Value, emit: Callable[[Value, Value | None], None]) -> None:
@@ -199,13 +200,14 @@ def _add_positions(f: Function, spec: SumsSpec, a: Named, pointers: list[Value],
         starts = [f.at(pointer, first * line) for pointer, line in zip(pointers, lines, strict=True)]
 
         def emit(channel: Value, mask: Value | None) -> None:
-            there = [_chain_at(f, s, chain, channel) for s in range(spec.sums)]
+            there = [_chain_at(f, a, s, chain, channel) for s in range(spec.sums)]
             sums = [f.load(_WIDE, at) for at in there]
             for number in range(positions):
-                elements = [
-                    read(f, fmt, f.at(f.at(start, line * (CHAINS * number)), channel * BYTES[fmt]), WIDTH, mask)
-                    for start, line, fmt in zip(starts, lines, spec.formats, strict=True)
-                ]
+                elements = []
+                for start, line, fmt in zip(starts, lines, spec.formats, strict=True):
+                    here = f.at(f.at(start, line * (CHAINS * number)), channel * BYTES[fmt])
+                    f.prefetch(f.at(here, line * tile), 2)  # a strip is too short for the processor's own prefetches
+                    elements.append(read(f, fmt, here, WIDTH, mask))
                 sums = _added(f, spec, sums, elements)
             for at, total in zip(there, sums, strict=True):
                 f.store(total, at)
@@ -219,18 +221,17 @@ def _add_positions(f: Function, spec: SumsSpec, a: Named, pointers: list[Value],
         add(done + left.index, left.index - ((left.index >> shift) * CHAINS), 1)
 
 
-def _store_strip(f: Function, s: int, width: Value, out: Value) -> None:
+def _store_strip(f: Function, a: Named, s: int, width: Value, out: Value) -> None:
     """Emit the halving tree over the chains of sum ``s``, and the stores of the strip's sums."""
     half = CHAINS
     while half > 1:
         half //= 2
-        with f.loop(half * STRIP // WIDTH) as loop:
-            at = _chain_at(f, s, f.value(0), loop.index * WIDTH)
-            other = f.load(_WIDE, at, half * STRIP * F64_BYTES)
-            f.store(f.add(f.load(_WIDE, at), other), at)
+        with f.loop(half) as chain, f.loop(_count_of_vectors(width)) as vector:
+            at = _chain_at(f, a, s, chain.index, vector.index * WIDTH)
+            f.store(f.add(f.load(_WIDE, at), f.load(_WIDE, f.at(at, a.chain * half))), at)
 
     def store(channel: Value, mask: Value | None) -> None:
-        total = f.load(_WIDE, _chain_at(f, s, f.value(0), channel))
+        total = f.load(_WIDE, _chain_at(f, a, s, f.value(0), channel))
         store_masked(f, total, f.at(out, channel * F64_BYTES), mask)
 
     _vectors(f, width, store)
