@@ -42,7 +42,7 @@ def compute_by_numpy(name: str, tensors: tuple[Strided, ...], extents: Extents, 
     with np.errstate(all="ignore"):
         found = MAPS[name].definition(NumpyOperations(), *wide)
     results = found if isinstance(found, tuple) else (found,)
-    for result, array, tensor in zip(results, arrays[operands:], tensors[operands:], strict=True):
+    for result, array, tensor in zip(results, arrays[operands:], tensors[operands:], strict=False):
         array[...] = store(result.astype(np.float64), FORMATS[tensor.fmt]).reshape(extents)
 
 

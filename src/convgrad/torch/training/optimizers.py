@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
-from convgrad.torch.training.elements import add, addcdiv, addcmul, lerp, sqrt, sub
+from convgrad.spec.elementwise.maps import adam_name, sgd_name
 from convgrad.torch.training.row import Tensor, row
+from convgrad.torch.training.tensors import update
 
 Tensors = Sequence[Tensor]
 
@@ -50,17 +49,12 @@ def fused_sgd(
     """Do a step of SGD on each parameter."""
     if _is_skipped(found_inf):
         return
-    for at, (parameter, gradient) in enumerate(zip(self, grads, strict=True)):
+    kind = "none" if not momentum else "first" if is_first_step else "later"
+    name = sgd_name(weight_decay != 0, kind, nesterov and momentum != 0)
+    factors = float(lr), momentum, weight_decay, 1 - dampening
+    for parameter, gradient, buffer in zip(self, grads, momentum_buffer_list or self, strict=True):
         g = _gradient(gradient, grad_scale, maximize)
-        g = g if weight_decay == 0 else add(g, parameter, alpha=weight_decay)
-        if momentum:
-            buffer = momentum_buffer_list[at]
-            if is_first_step:
-                buffer.copy_(g)
-            else:
-                add(buffer.mul_(momentum), g, alpha=1 - dampening, out=buffer)
-            g = add(g, buffer, alpha=momentum) if nesterov else buffer
-        sub(parameter, g, alpha=float(lr), out=parameter)
+        update(name, (parameter, buffer) if momentum else (parameter,), parameter, buffer, g, *factors)
 
 
 def _adam(decoupled: bool) -> Any:
@@ -86,22 +80,20 @@ def _adam(decoupled: bool) -> Any:
     ) -> None:
         if _is_skipped(found_inf):
             return
-        rate = float(lr)
+        rate, weight = float(lr), 1 - beta1
+        kind = "none" if not weight_decay else "decoupled" if decoupled else "coupled"
+        decay_factor = 1 - rate * weight_decay if decoupled else weight_decay
+        is_low = abs(weight) < 0.5
+        name = adam_name(kind, is_low, amsgrad)
         for at, parameter in enumerate(self):
             number = int(state_steps[at].item())
-            g = _gradient(grads[at], grad_scale, maximize)
-            if weight_decay and decoupled:
-                parameter.mul_(1 - rate * weight_decay)
-            elif weight_decay:
-                g = g + parameter * weight_decay
-            average, squares = exp_avgs[at], exp_avg_sqs[at]
-            lerp(average, g, 1 - beta1, out=average)
-            addcmul(squares.mul_(beta2), g, g, value=1 - beta2, out=squares)
-            if amsgrad:
-                squares = torch.maximum(max_exp_avg_sqs[at], squares, out=max_exp_avg_sqs[at])
             corrections = 1 - _power(beta1, number), 1 - _power(beta2, number)
-            divisor = sqrt(squares).div_(math.sqrt(corrections[1])).add_(eps)
-            addcdiv(parameter, average, divisor, value=-(rate / corrections[0]), out=parameter)
+            largest = max_exp_avg_sqs[at] if amsgrad else exp_avg_sqs[at]
+            targets = parameter, exp_avgs[at], exp_avg_sqs[at], *([largest] if amsgrad else [])
+            averages = weight if is_low else 1 - weight, beta2, 1 - beta2
+            scales = math.sqrt(corrections[1]), eps, -(rate / corrections[0])
+            g = _gradient(grads[at], grad_scale, maximize)
+            update(name, targets, *targets[:3], largest, g, decay_factor, *averages, *scales)
 
     return step
 

@@ -38,38 +38,42 @@ def elements(name: str, *operands: Any, out: Tensor | None = None) -> Tensor:
     The type is PyTorch's for the tensors. The strides are those of the first tensor of this shape. The result is
     written to ``out`` at once if ``out`` has this type, this shape and these strides.
     """
-    kinds = tuple([(one.dtype, one.shape, one.stride()) if isinstance(one, torch.Tensor) else None for one in operands])
-    call = _known(name, kinds)
+    call = _known(name, _kinds(operands))
     fits = out is not None and (out.dtype, out.shape, out.stride()) == (call.dtype, call.shape, call.strides)
-    result: Any = out if fits else torch.empty_strided(call.shape, call.strides, dtype=call.dtype)
-    numbers = [one for one in operands if not isinstance(one, torch.Tensor)]
-    memory = np.array(numbers, np.float32)
-    at, addresses, kept = address_of(memory), [], [memory, result]
-    for one, way in zip(operands, call.ways, strict=True):
-        if way == _NUMBER:
-            addresses.append(at)
-            at += _F32_BYTES
-            continue
-        if way == _PER_ROW:
-            one = one.to(torch.float32).contiguous()  # noqa: PLW2901 - the memory that the kernel reads
-        elif way != _AS_IT_IS:
-            one = torch.empty_like(result, dtype=way).copy_(one)  # noqa: PLW2901
-        kept.append(one)
-        addresses.append(_address(one))
-    addresses.append(result.data_ptr())
-    _compute(name, call.tensors, call.extents, addresses, kept)
+    result: Any = out if fits else call.empty(call.dtype)
+    addresses, kept = call.read(operands)
+    _compute(name, call.tensors, call.extents, [*addresses, result.data_ptr()], (kept, result))
     if out is None or fits:
         return result
     check_cast(call.dtype, out)
     return out.copy_(result)
 
 
+def update(name: str, targets: Sequence[Tensor], *operands: Any) -> None:
+    """Write the first results of a map on tensors and numbers to ``targets``, which are among the operands."""
+    call = _known(name, _kinds(operands), tuple([one.dtype for one in targets]))
+    addresses, kept = call.read(operands)
+    results: list[Any] = [
+        one if (one.shape, one.stride()) == (call.shape, call.strides) else call.empty(one.dtype) for one in targets
+    ]
+    places = [*addresses, *[one.data_ptr() for one in results]]
+    _compute(name, call.tensors, call.extents, places, (kept, results))
+    for target, result in zip(targets, results, strict=True):
+        if result is not target:
+            target.copy_(result)
+
+
 Kind = tuple[torch.dtype, torch.Size, tuple[int, ...]]  # type, shape and strides of a tensor
 _NUMBER, _PER_ROW, _AS_IT_IS = "number", "per row", "as it is"  # how an operand is read; or the type of a copy
 
 
+def _kinds(operands: Sequence[Any]) -> tuple[Kind | None, ...]:
+    """Return the kinds of operands; None is a number."""
+    return tuple([(one.dtype, one.shape, one.stride()) if isinstance(one, torch.Tensor) else None for one in operands])
+
+
 class _ElementsCall(NamedTuple):
-    """A call of `elements` on operands of known kinds."""
+    """A call of `elements` or `update` on operands of known kinds."""
 
     dtype: torch.dtype
     shape: torch.Size
@@ -78,10 +82,33 @@ class _ElementsCall(NamedTuple):
     tensors: tuple[Strided, ...]
     extents: Extents
 
+    def empty(self, dtype: torch.dtype) -> Tensor:
+        """Return a new tensor with the shape and the strides of the results."""
+        return torch.empty_strided(self.shape, self.strides, dtype=dtype)
+
+    def read(self, operands: Sequence[Any]) -> tuple[list[int], list[Any]]:
+        """Return the addresses of the operands, and the objects with their memory."""
+        memory = np.array([one for one in operands if not isinstance(one, torch.Tensor)], np.float32)
+        at, addresses, kept = address_of(memory), [], [memory]
+        for one, way in zip(operands, self.ways, strict=True):
+            if way == _NUMBER:
+                addresses.append(at)
+                at += _F32_BYTES
+                continue
+            if way == _AS_IT_IS:
+                tensor = one
+            elif isinstance(way, str):
+                tensor = one.to(torch.float32).contiguous()
+            else:
+                tensor = self.empty(way).copy_(one)
+            kept.append(tensor)
+            addresses.append(_address(tensor))
+        return addresses, kept
+
 
 @lru_cache(_REMEMBERED)
-def _known(name: str, kinds: tuple[Kind | None, ...]) -> _ElementsCall:
-    """Return the call of a map on operands of these kinds; None is a number."""
+def _known(name: str, kinds: tuple[Kind | None, ...], targets: tuple[torch.dtype, ...] = ()) -> _ElementsCall:
+    """Return the call of a map on operands of these kinds. ``targets`` are types of results, if not PyTorch's."""
     metas = [None if kind is None else torch.empty_strided(*kind[1:], dtype=kind[0], device="meta") for kind in kinds]
     given = [one for one in metas if one is not None]
     to = result_type(*given)
@@ -106,7 +133,7 @@ def _known(name: str, kinds: tuple[Kind | None, ...]) -> _ElementsCall:
             is_like = (one.dtype, one.shape, one.stride()) == (read, shape, result.stride())
             ways.append(_AS_IT_IS if is_like else read)
             tensors.append(Strided(_FORMATS[read], 0, columns * read.itemsize))
-    tensors.append(Strided(_FORMATS[to], 0, columns * to.itemsize))
+    tensors += [Strided(_FORMATS[dtype], 0, columns * dtype.itemsize) for dtype in targets or (to,)]
     return _ElementsCall(to, shape, result.stride(), tuple(ways), tuple(tensors), (1, rows, columns))
 
 

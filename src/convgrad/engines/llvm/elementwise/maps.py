@@ -24,7 +24,7 @@ STRIDES = Record("outer", "row")  # the strides of outer axis and rows, in bytes
 
 @dataclass(frozen=True)
 class MapSpec:
-    """What the code of a map depends on: ``formats`` are those of the operands, then of the results."""
+    """What the code of a map depends on: ``formats`` are those of the operands, then of the results to store."""
 
     isa: Isa
     name: str
@@ -74,7 +74,7 @@ def _row(f: Function, spec: MapSpec, a: Named, number: Value, column: Value, len
             values = [of_row.get(at) or read(f, spec.formats[at], there[at], lanes, mask) for at in range(count)]
             results = definition.definition(arithmetic, *[Vector(f, value) for value in values])
             stored = results if isinstance(results, tuple) else (results,)
-            for result, fmt, to in zip(stored, spec.formats[count:], there[count:], strict=True):
+            for result, fmt, to in zip(stored, spec.formats[count:], there[count:], strict=False):
                 write(f, fmt, [result.value], to, mask)
 
     in_vectors(f, length, lanes, mapped)
