@@ -26,16 +26,22 @@ from rows import asked, write_rows
 from torch import nn
 from torch.nn import functional
 from torch_networks import NETWORKS
-from torch_steps import FORMATS
+from torch_steps import FORMATS, formatted
 
 import convgrad.torch
 from convgrad.host import cpu_model
 
 NAMES = (
     "resnet18", "resnet50", "vgg11", "mobilenet_v2", "mobilenet_v3", "dcgan", "unet", "wide_resnet", "efficientnet_b0",
-    "convnext_t",
+    "convnext_t", "diffusion", "audio",
 )  # fmt: skip
-SMALL = {"dcgan": (8, 100, 1, 1), "wide_resnet": (4, 3, 32, 32), "vgg11": (2, 3, 224, 224)}  # others: 2 images of 96x96
+SMALL = {
+    "dcgan": (8, 100, 1, 1),
+    "wide_resnet": (4, 3, 32, 32),
+    "vgg11": (2, 3, 224, 224),
+    "diffusion": (2, 3, 32, 32),
+    "audio": (2, 1, 8000),
+}
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, 1e-3, momentum=0.9, weight_decay=1e-4),
     "adam": lambda parameters: torch.optim.Adam(parameters, 1e-3),
@@ -60,7 +66,7 @@ def trained(name: str, optimizer: str, form: str, steps: int, mode: str) -> str:
     model = NETWORKS[name].make().to(memory_format=FORMATS[form])
     if mode == "reproducible":
         convgrad.torch.reproducible(model, linear=True)
-    batch = torch.rand(shape).to(memory_format=FORMATS[form])
+    batch = formatted(torch.rand(shape), form)
     rule = OPTIMIZERS[optimizer](model.parameters())
     for _ in range(steps):
         rule.zero_grad()

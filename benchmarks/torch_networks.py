@@ -261,6 +261,76 @@ def shufflenet() -> Layers:
     return classifier(*layers, conv_bn(inner, 1024, 1), channels=1024)
 
 
+def normed(inner: int, outer: int) -> Layers:
+    """Return group norm, SiLU and a 3x3 convolution."""
+    return Layers(nn.GroupNorm(8, inner), nn.SiLU(), nn.Conv2d(inner, outer, 3, padding=1))
+
+
+class Attention(nn.Module):
+    """Self-attention over the positions of an image, with one head."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm, self.all = nn.GroupNorm(8, channels), nn.Conv2d(channels, 3 * channels, 1)
+        self.last = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add to each position the values of all positions, weighted by softmax."""
+        query, key, value = self.all(self.norm(x)).flatten(2).chunk(3, 1)
+        weights = torch.softmax(query.transpose(1, 2) @ key * x.shape[1] ** -0.5, -1)
+        return x + self.last((value @ weights.transpose(1, 2)).reshape(x.shape))
+
+
+class Diffusion(nn.Module):
+    """A U-Net as diffusion models have: group norm, SiLU, and attention at small images."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        widths = width, 2 * width, 4 * width
+        self.first = nn.Conv2d(3, width, 3, padding=1)
+        self.down, self.up = nn.ModuleList(), nn.ModuleList()
+        inner = width
+        for level, outer in enumerate(widths):
+            attention = Attention(outer) if level else nn.Identity()
+            self.down.append(Layers(normed(inner, outer), normed(outer, outer), attention))
+            inner = outer
+        for outer in reversed(widths):
+            self.up.append(Layers(normed(inner + outer, outer), normed(outer, outer)))
+            inner = outer
+        self.last = normed(width, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Go down, and up again beside what was met on the way."""
+        x, levels = self.first(x), []
+        for level, layers in enumerate(self.down):
+            x = layers(nn.functional.avg_pool2d(x, 2) if level else x)
+            levels.append(x)
+        for level, layers in zip(reversed(range(len(levels))), self.up, strict=True):
+            x = layers(torch.cat([x, levels[level]], 1))
+            x = nn.functional.interpolate(x, scale_factor=2, mode="nearest") if level else x
+        return self.last(x)
+
+
+class TimeNorm(nn.LayerNorm):
+    """LayerNorm over the channels of a sequence."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise each time over its channels."""
+        return super().forward(x.transpose(1, 2)).transpose(1, 2)
+
+
+def audio() -> Layers:
+    """Return a classifier of sound: convolutions with one spatial axis, group norm, layer norm and GELU."""
+    layers: list[nn.Module] = [nn.Conv1d(1, 64, 80, 4), nn.GroupNorm(1, 64), nn.GELU()]
+    for width in (64, 128, 256):
+        for _ in range(2):
+            depthwise = nn.Conv1d(width, width, 7, padding=3, groups=width)
+            wide = [nn.Conv1d(width, 4 * width, 1), nn.GELU(), nn.Conv1d(4 * width, width, 1)]
+            layers.append(Residual(Layers(depthwise, TimeNorm(width), *wide)))
+        layers += [TimeNorm(width), nn.Conv1d(width, 2 * width, 4, 4)]
+    return Layers(*layers, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(512, 35))
+
+
 @dataclass(frozen=True)
 class Network:
     """How a network is made, and the shape of a batch."""
@@ -281,4 +351,6 @@ NETWORKS: Mapping[str, Network] = {
     "vgg11": Network(vgg11),
     "dcgan": Network(dcgan, (64, 100, 1, 1)),
     "shufflenet_v2": Network(shufflenet),
+    "diffusion": Network(Diffusion, (8, 3, 64, 64)),
+    "audio": Network(audio, (16, 1, 16_000)),
 }

@@ -58,7 +58,12 @@ def made(network: Network, form: str) -> tuple[nn.Module, torch.Tensor]:
     """Return a network and a batch in a memory format."""
     torch.manual_seed(0)
     model, batch = network.make(), torch.randn(network.batch)
-    return model.to(memory_format=FORMATS[form]), batch.to(memory_format=FORMATS[form])
+    return model.to(memory_format=FORMATS[form]), formatted(batch, form)
+
+
+def formatted(batch: torch.Tensor, form: str) -> torch.Tensor:
+    """Return a batch in a memory format, or as it is if it has one spatial axis, because PyTorch has none for it."""
+    return batch.to(memory_format=FORMATS[form]) if batch.dim() == 4 else batch
 
 
 def measured(network: Network, form: str, threads: int, rounds: int) -> dict[str, float]:
