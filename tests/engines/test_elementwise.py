@@ -14,7 +14,7 @@ from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.elementwise import maps, run, sums
 from convgrad.engines.tensors import PER_ROW, Extents, Strided, Summands
 from convgrad.formats import FORMATS
-from convgrad.functional.elementwise import compute_by_numpy
+from convgrad.functional.elementwise import compute_by_numpy, sums_by_numpy
 from convgrad.plan.machine import ISAS
 from convgrad.spec.elementwise.arithmetic import NumpyOperations
 from convgrad.spec.elementwise.maps import MAPS
@@ -121,10 +121,18 @@ def stored(values: Array, last: bool, fmt: str) -> Guarded:
     return memory
 
 
+def summands_of(shape: Extents, last: bool, formats: tuple[str, ...]) -> Summands:
+    _, channels, positions = shape
+    sizes = [FORMATS[fmt].dtype.itemsize for fmt in formats]
+    row = channels if last else positions
+    operands = [Strided(fmt, channels * positions * n, row * n) for fmt, n in zip(formats, sizes, strict=True)]
+    return Summands(("squares", "products")[len(formats) - 1], tuple(operands), shape, last, True, True, True)
+
+
 def summed(isa: str, summands: Summands, operands: list[Guarded], threads: int) -> NDArray[np.float64]:
     images, channels, positions = summands.shape
     found = np.full((summands.sums, sections_of(images, positions, summands.combined).count, channels), np.nan)
-    addresses = [operands[0].address, operands[-1].address, address_of(found)]
+    addresses = [*[one.address for one in operands], address_of(found)]
     run.prepared_sums(ISAS[isa], summands, threads)(addresses, None)
     return found
 
@@ -136,18 +144,44 @@ def test_sums_have_the_bits_of_their_order(isa: str, last: bool, fmt: str, combi
         values = [rng.standard_normal(shape).astype(FORMATS[fmt].dtype).astype(np.float32) for _ in range(2)]
         operands = [stored(each, last, fmt) for each in values[: 2 - number % 2]]
         plain, products = ((True, True), (True, False), (False, True))[number % 3]
-        summands = Summands((fmt,) * len(operands), shape, last, plain, products, combined)
+        summands = summands_of(shape, last, (fmt,) * len(operands))._replace(plain=plain, products=products)
+        summands = summands._replace(combined=combined)
         found = summed(isa, summands, operands, 1 + number % 3)
         factors = [None] * plain + [values[len(operands) - 1]] * products
         sections = sections_of(shape[0], shape[2], combined)
         assert_same_bits(found, np.stack([section_sums(values[0], one, sections) for one in factors]), shape)
 
 
+TERMS = ("weighted_products", "products_with_normalized", "exp_of_difference")  # maps of 0 that are not 0
+
+
+@tiers("isa, name, last", HOST, TERMS, (False, True))
+def test_sums_of_maps_have_the_bits_of_their_definitions(isa: str, name: str, last: bool) -> None:
+    rng = np.random.default_rng(7)
+    for shape in SHAPES[::3]:
+        images, channels, positions = shape
+        rows, length = (positions, channels) if last else (channels, positions)
+        extents = images, rows, length
+        count = len(MAPS[name].operands)
+        places = [(images, rows, length)] * 2 + [(1, 1, length) if name == TERMS[0] else (1, rows, 1)] * 3
+        places = places[:count] if name != TERMS[2] else [places[0], (1, rows, 1)]
+        kinds = [PER_ROW if place[2] == 1 and n else "f32" for n, place in enumerate(places)]
+        operands = [
+            Memory(rng.standard_normal(place), extents, kind) for place, kind in zip(places, kinds, strict=True)
+        ]
+        strides, addresses = tuple([one.strides for one in operands]), [one.memory.address for one in operands]
+        summands = Summands(name, strides, shape, last, plain=True, products=name != TERMS[2], combined=True)
+        found = summed(isa, summands, [one.memory for one in operands], 2)
+        expected = np.full_like(found, np.nan)
+        sums_by_numpy(summands, addresses, expected)
+        assert_same_bits(found, expected, shape)
+
+
 @pytest.mark.parametrize("shape", [(3, 5, 7), (2, 4, 1024), (40, 3, 100)])
 def test_sums_of_integers_are_exact(shape: Extents) -> None:
     values = np.random.default_rng(4).integers(-1000, 1000, shape).astype(np.float32)
     for last in (False, True):
-        summands = Summands(("f32",), shape, last, plain=True, products=True, combined=True)
+        summands = summands_of(shape, last, ("f32",))
         found = summed(HOST[0], summands, [stored(values, last, "f32")], 2)
         totals = combined_sections(found, sections_of(shape[0], shape[2]))
         assert totals[0].tolist() == values.sum((0, 2)).tolist()
@@ -160,11 +194,11 @@ def test_all_are_compiled_for_every_instruction_set(isa: str) -> None:
         formats = ("f32",) * len(MAPS[name].operands)
         assert "driver:" in jit.assembly(maps.module_of(maps.MapSpec(ISAS[isa], name, (*formats, "f16"))), ISAS[isa])
     for last in (False, True):
-        spec = sums.SumsSpec(ISAS[isa], ("f32", "bf16"), last, plain=True, products=True)
+        spec = sums.SumsSpec(ISAS[isa], "products", ("f32", "bf16"), last, plain=True, products=True)
         assert "driver:" in jit.assembly(sums.module_of(spec), ISAS[isa])
 
 
-GOLDEN = "2514cc31b6b9370f"  # of all maps and sums on the same numbers: the same on every instruction set
+GOLDEN = "43f0b69453f73ba0"  # of all maps and sums on the same numbers: the same on every instruction set
 
 
 @pytest.mark.parametrize("isa", HOST)
@@ -179,6 +213,6 @@ def test_digest_of_all_maps_and_sums(isa: str) -> None:
             digest.update(result.array.tobytes())
     values = rng.standard_normal((3, 37, 1500)).astype(np.float32)
     for last in (False, True):
-        summands = Summands(("f32",), (3, 37, 1500), last, plain=True, products=True, combined=True)
+        summands = summands_of((3, 37, 1500), last, ("f32",))
         digest.update(summed(isa, summands, [stored(values, last, "f32")], 2).tobytes())
     assert digest.hexdigest()[:16] == GOLDEN

@@ -18,14 +18,16 @@ class Strided(NamedTuple):
 
 
 class Summands(NamedTuple):
-    """The operands of sums per channel, which have the shape (images, channels, positions), and what is summed.
+    """The sums per channel of a map on operands of the shape (images, channels, positions).
 
-    ``formats`` are those of one or two operands. ``channels_last`` is whether channels are contiguous, instead of
-    positions. The elements of the first operand are summed if ``plain``, and its products with the last one if
-    ``products``. If images are not ``combined``, each has sums of its own.
+    ``channels_last`` is whether channels are contiguous, instead of positions. Then the rows of ``operands`` are
+    positions, else they are channels, and the outer axis is that of images. The map's first result is summed if
+    ``plain``, and its product with the second one if ``products``. If images are not ``combined``, each has sums of
+    its own.
     """
 
-    formats: tuple[str, ...]
+    name: str
+    operands: tuple[Strided, ...]
     shape: Extents
     channels_last: bool
     plain: bool

@@ -64,24 +64,26 @@ def channel_sums(summands: Summands, addresses: Sequence[int], threads: int, kee
     found = np.empty((summands.sums, sections.count, channels))
     generated = engines.generated()
     if generated.why_no_kernels():
-        _sums_by_numpy(summands, addresses, found)
+        sums_by_numpy(summands, addresses, found)
     else:
-        places = (addresses[0], addresses[-1], address_of(found))
-        generated.sums_call(summands, threads)(places, (keep, found))
+        generated.sums_call(summands, threads)([*addresses, address_of(found)], (keep, found))
     return combined_sections(found, sections, None if summands.combined else images)
 
 
 @in_default_environment
-def _sums_by_numpy(summands: Summands, addresses: Sequence[int], found: NDArray[np.float64]) -> None:
+def sums_by_numpy(summands: Summands, addresses: Sequence[int], found: NDArray[np.float64]) -> None:
+    """Write the sums (sums, sections, channels) by NumPy."""
     images, channels, positions = summands.shape
-    arrays = []
-    for fmt, address in zip(summands.formats, addresses, strict=True):
-        dtype = FORMATS[fmt].dtype
-        image, line = channels * positions * dtype.itemsize, dtype.itemsize
-        last = (image, line, channels * line)
-        strides = last if summands.channels_last else (image, positions * line, line)
-        arrays.append(array_at(address, summands.shape, strides, dtype).astype(np.float32))
+    extents = (images, positions, channels) if summands.channels_last else summands.shape
+    wide = [
+        _array(operand, extents, address).astype(np.float32).ravel()
+        for operand, address in zip(summands.operands, addresses, strict=True)
+    ]
+    with np.errstate(all="ignore"):
+        terms = MAPS[summands.name].definition(NumpyOperations(), *wide)
+    several = [one.reshape(extents) for one in (terms if isinstance(terms, tuple) else (terms,))]
+    first, *others = [one.transpose(0, 2, 1) if summands.channels_last else one for one in several]
     sections = sections_of(images, positions, summands.combined)
-    others = [None] * summands.plain + [arrays[-1]] * summands.products
-    for number, other in enumerate(others):
-        found[number] = section_sums(arrays[0], other, sections)
+    factors = [None] * summands.plain + others[:1] * summands.products
+    for number, factor in enumerate(factors):
+        found[number] = section_sums(first, factor, sections)

@@ -197,9 +197,9 @@ def exp_of_difference(m: Operations, x: Number, largest: Number) -> Number:
 
 
 @_map()
-def quotient(m: Operations, x: Number, divisor: Number) -> Number:
-    """Return x / divisor."""
-    return x / divisor
+def softmax(m: Operations, x: Number, largest: Number, total: Number) -> Number:
+    """Return exp(x - largest) / total for x <= largest."""
+    return exp_of_difference(m, x, largest) / total
 
 
 @_map()
@@ -241,11 +241,48 @@ def normalize_columns(
 
 
 @_map()
+def normalize_columns_backward(
+    m: Operations, g: Number, x: Number, of_g: Number, center: Number, of_x: Number, term: Number, weight: Number
+) -> Number:
+    """Return g * weight * of_g + ((x - center) * of_x + term) with four roundings."""
+    return normalize_backward(m, g * weight, x, of_g, center, of_x, term)
+
+
+@_map()
 def normalize_backward(
     m: Operations, g: Number, x: Number, of_g: Number, center: Number, of_x: Number, term: Number
 ) -> Number:
     """Return g * of_g + ((x - center) * of_x + term) with three roundings."""
     return m.fma(g, of_g, m.fma(x - center, of_x, term))
+
+
+# -- terms of sums: the first result is summed, and its product with the second one ------------------------------------
+
+
+@_map()
+def squares(m: Operations, x: Number) -> tuple[Number, Number]:
+    """Return x and x."""
+    return x, x
+
+
+@_map()
+def products(m: Operations, x: Number, y: Number) -> tuple[Number, Number]:
+    """Return x and y."""
+    return x, y
+
+
+@_map()
+def weighted_products(m: Operations, x: Number, y: Number, weight: Number) -> tuple[Number, Number]:
+    """Return x * weight and y."""
+    return x * weight, y
+
+
+@_map()
+def products_with_normalized(
+    m: Operations, g: Number, x: Number, center: Number, factor: Number, term: Number
+) -> tuple[Number, Number]:
+    """Return g and (x - center) * factor + term."""
+    return g, normalize(m, x, center, factor, term)
 
 
 # -- optimizers ----------------------------------------------------------------------------------------------------

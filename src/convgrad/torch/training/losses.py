@@ -9,7 +9,7 @@ import torch
 from convgrad.torch.training.functions import exp64, log1p64, log64
 from convgrad.torch.training.row import SECTIONS, Tensor, common_type, row
 from convgrad.torch.training.sums import products, rounded, total
-from convgrad.torch.training.tensors import elements
+from convgrad.torch.training.tensors import elements, floats, rows_of, sums_of
 
 _NONE, _MEAN = 0, 1  # values of ATen's `reduction`; 2 is the sum
 _REDUCED = "mean or sum of the losses"
@@ -21,11 +21,15 @@ _DEPTH = "h v sum(abs(losses)), / count for the mean, + 3 u of each loss + u abs
 _EXPONENTIALS = "e = exp(self - max) by f32 operations, s = sum of e"
 
 
-def _exponentials(self: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the largest elements along a dimension, the exponentials of the differences, and their sums in f64."""
+def _exponentials(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Return the largest elements along a dimension, and the sums of exp(self - largest) in f64."""
     largest = self.amax(dim, keepdim=True).float()
-    e = elements("exp_of_difference", self.float(), largest)
-    return largest, e, total(e, dim, True)
+    dim %= max(self.dim(), 1)
+    if self.dim() and self.shape[dim:].numel() == self.shape[dim]:  # rows of memory
+        rows = rows_of(self.float(), largest.numel(), self.shape[dim])
+        sums = sums_of("exp_of_difference", rows, floats(largest).ravel(), products=False)
+        return largest, torch.from_numpy(sums[0]).reshape(largest.shape)
+    return largest, total(elements("exp_of_difference", self.float(), largest), dim, True)
 
 
 @row(
@@ -39,7 +43,7 @@ def log_softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     to = torch.float32 if half_to_float else self.dtype
     if not self.numel():
         return torch.empty_like(self, dtype=to)
-    largest, _, sums = _exponentials(self, dim)
+    largest, sums = _exponentials(self, dim)
     return elements("difference_of_two", self.float(), largest, log64(sums).float()).to(to)
 
 
@@ -63,8 +67,8 @@ def softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     to = torch.float32 if half_to_float else self.dtype
     if not self.numel():
         return torch.empty_like(self, dtype=to)
-    _, e, sums = _exponentials(self, dim)
-    return elements("quotient", e, sums.float()).to(to)
+    largest, sums = _exponentials(self, dim)
+    return elements("softmax", self.float(), largest, sums.float()).to(to)
 
 
 @row(

@@ -102,7 +102,7 @@ def batch_norm(
     if training:
         images, _, positions = seen.shape
         number = images * positions
-        moments, spread = _moments(sums_of(seen), number, eps)
+        moments, spread = _moments(sums_of("squares", seen), number, eps)
         _update(running_mean, moments.mean, momentum)
         _update(running_var, spread * (number / max(number - 1, 1)), momentum)
         saved = tensor_of(moments.mean), tensor_of(moments.inverse)
@@ -148,7 +148,7 @@ def batch_norm_backward(
     g = seen.like(grad_out)
     moments = _Moments(floats(save_mean), floats(save_invstd)) if train else _of_running(running_mean, running_var, eps)
     images, _, positions = seen.shape
-    sums = sums_of(seen._replace(tensor=g), seen.tensor)
+    sums = sums_of("products", seen._replace(tensor=g), seen.tensor)
     found = _gradient(sums, moments, _optional(weight), images * positions)
     of_input = None
     if output_mask[0] and train:
@@ -187,7 +187,7 @@ def layer_norm(
     """Return the input with each row normalized, and mean and 1/deviation of each row, which the gradient needs."""
     seen = _rows(input, normalized_shape)
     *_, positions = seen.shape
-    moments, _ = _moments(sums_of(seen), positions, eps)
+    moments, _ = _moments(sums_of("squares", seen), positions, eps)
     coefficients = _normalization(moments, None, None)
     if weight is None and bias is None:
         result = mapped("normalize", seen, seen.tensor, *coefficients)
@@ -222,12 +222,15 @@ def layer_norm_backward(
     moments = _Moments(floats(mean).reshape(-1), floats(rstd).reshape(-1))
     of_input = of_weight = of_bias = None
     if output_mask[0]:
-        scaled = g if weight is None else mapped_rows("product", seen, g, columns=[_column(weight, positions, 1.0)])
-        found = _gradient(sums_of(seen._replace(tensor=scaled), seen.tensor), moments, None, positions)
-        of_input = mapped("normalize_backward", seen, scaled, seen.tensor, *found[1:]).reshape(input.shape)
+        weights, of_g = [] if weight is None else [_column(weight, positions, 1.0)], seen._replace(tensor=g)
+        name = "weighted_products" if weights else "products"
+        found = _gradient(sums_of(name, of_g, seen.tensor, columns=weights), moments, None, positions)
+        name = "normalize_columns_backward" if weights else "normalize_backward"
+        of_input = mapped_rows(name, seen, g, seen.tensor, *found[1:], columns=weights).reshape(input.shape)
     if output_mask[1] or output_mask[2]:
-        z = mapped("normalize", seen, seen.tensor, *_normalization(moments, None, None)) if output_mask[1] else None
-        sums = sums_of(ChannelView(g, (1, positions, rows), True), z, products=output_mask[1])
+        of_columns = ChannelView(g, (1, positions, rows), True)
+        normalization = _normalization(moments, None, None)
+        sums = sums_of("products_with_normalized", of_columns, seen.tensor, *normalization, products=output_mask[1])
         of_bias = tensor_of(sums[0], grad_out.dtype).reshape(normalized_shape) if output_mask[2] else None
         of_weight = tensor_of(sums[1], grad_out.dtype).reshape(normalized_shape) if output_mask[1] else None
     return of_input, of_weight, of_bias
@@ -255,7 +258,7 @@ def group_norm(
 ) -> Stats:
     """Return the input with each group of channels of an image normalized, and the groups' means and 1/deviations."""
     seen = _images(input, N, C, HxW)
-    moments, _ = _moments(_of_groups(sums_of(seen, combined=False), group), C // group * HxW, eps)
+    moments, _ = _moments(_of_groups(sums_of("squares", seen, combined=False), group), C // group * HxW, eps)
     spread = _Moments(*[_of_channels(one, C) for one in moments])
     result = mapped("normalize", seen, seen.tensor, *_normalization(spread, _optional(weight), _optional(bias)))
     return result.reshape(input.shape), *[tensor_of(one) for one in moments]
@@ -282,7 +285,7 @@ def group_norm_backward(
     """Return the gradients of group norm with respect to input, weight and bias."""
     seen = _images(input, N, C, HxW)
     g = seen.like(grad_out.reshape(seen.tensor.shape))
-    sums = sums_of(seen._replace(tensor=g), seen.tensor, combined=False)
+    sums = sums_of("products", seen._replace(tensor=g), seen.tensor, combined=False)
     moments = _Moments(*[_of_channels(floats(one).reshape(N, group), C) for one in (mean, rstd)])
     scales = _optional(weight)
     of_input = None

@@ -33,7 +33,9 @@ def moments(
     reduced = _reduced(x, dims)
     kept = [dim for dim in range(x.dim()) if dim not in reduced]
     seen, other = _seen(x, y, kept, reduced)
-    found = sums_of(seen, other, plain=plain, products=products, combined=False)
+    others = () if other is None else (other,)
+    name = "products" if others else "squares"
+    found = sums_of(name, seen, *others, plain=plain, products=products, combined=False)
     shape = [1 if dim in reduced else x.shape[dim] for dim in range(x.dim()) if keepdim or dim not in reduced]
     return tuple([torch.from_numpy(np.ascontiguousarray(one)).reshape(shape) for one in found])
 

@@ -251,17 +251,36 @@ def mapped_rows(name: str, seen: ChannelView, *operands: Tensor | Floats, column
 
 
 def sums_of(
-    seen: ChannelView, other: Tensor | None = None, *, plain: bool = True, products: bool = True, combined: bool = True
+    name: str,
+    seen: ChannelView,
+    *others: Tensor | Floats,
+    columns: Sequence[Tensor] = (),
+    plain: bool = True,
+    products: bool = True,
+    combined: bool = True,
 ) -> Floats:
-    """Return f64 sums per channel: of the elements if ``plain``, and of squares or products with ``other``.
+    """Return f64 sums per channel of a map on ``seen``, tensors like it, and numbers per row; see `mapped_rows`.
 
     The shape is (sums, channels), or (sums, images, channels) if images are not ``combined``.
     """
-    tensors = [seen.tensor] if other is None else [seen.tensor, other]
-    formats = tuple([_FORMATS[one.dtype] for one in tensors])
-    summands = Summands(formats, seen.shape, seen.last, plain, products, combined)
-    addresses = [*map(_address, tensors)]
-    found: Floats = on(TORCH.pool, elementwise.channel_sums, summands, addresses, threads_of_call(), tensors)
+    _, channels, positions = seen.shape
+    length = channels if seen.last else positions
+    operands, addresses, kept = [], [], []
+    for one in (seen.tensor, *others):
+        if isinstance(one, torch.Tensor):
+            size = one.element_size()
+            operands.append(Strided(_FORMATS[one.dtype], channels * positions * size, length * size))
+            addresses.append(_address(one))
+        else:
+            one = one.astype(np.float32)  # noqa: PLW2901 - the memory that the kernel reads
+            operands.append(Strided(PER_ROW, 0, _F32_BYTES))
+            addresses.append(address_of(one))
+        kept.append(one)
+    operands += [Strided(_FORMATS[one.dtype], 0, 0) for one in columns]
+    addresses += map(_address, columns)
+    summands = Summands(name, tuple(operands), seen.shape, seen.last, plain, products, combined)
+    keep = kept, columns
+    found: Floats = on(TORCH.pool, elementwise.channel_sums, summands, addresses, threads_of_call(), keep)
     return found
 
 

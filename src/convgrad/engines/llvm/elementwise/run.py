@@ -68,12 +68,10 @@ def prepared_map(isa: Isa, name: str, tensors: tuple[Strided, ...], extents: Ext
 
 @lru_cache(REMEMBERED)
 def prepared_sums(isa: Isa, summands: Summands, threads: int) -> PreparedDriver:
-    """Return the call that writes the f64 sums (sums, sections, channels).
-
-    The addresses are those of the operands, twice that of a single one, and that of the sums.
-    """
-    (images, channels, positions), formats, last = summands.shape, summands.formats, summands.channels_last
-    spec = sums.SumsSpec(isa, formats, last, summands.plain, summands.products)
+    """Return the call that writes the f64 sums (sums, sections, channels). Their address follows the operands'."""
+    (images, channels, positions), last = summands.shape, summands.channels_last
+    formats = tuple([one.fmt for one in summands.operands])
+    spec = sums.SumsSpec(isa, summands.name, formats, last, summands.plain, summands.products)
     sections = sections_of(images, positions, summands.combined)
     wanted = -(-TASKS_PER_THREAD * threads // sections.count)
     strips = max(-(-channels // sums.STRIP), min(wanted, -(-channels // sums.WIDTH)))
@@ -96,11 +94,10 @@ def prepared_sums(isa: Isa, summands: Summands, threads: int) -> PreparedDriver:
         "all_sections": sections.count,
         "scratch_bytes": CHAINS * spec.sums * chain if last else _SCRATCH_BYTES,
     }
-    for name, fmt in zip("ab", (*formats, formats[0]), strict=False):
-        values |= {f"{name}.image": channels * positions * BYTES[fmt]}
-        values |= {f"{name}.line": (channels if last else positions) * BYTES[fmt]}
-    traffic = images * channels * positions * sum([BYTES[fmt] for fmt in formats])
-    return PreparedDriver(isa, _driver(sums.module_of, spec), sums.ARGUMENTS, values, threads, traffic)
+    for number, operand in enumerate(summands.operands):
+        values |= {f"t{number}.outer": operand.outer, f"t{number}.row": operand.row}
+    traffic = images * channels * positions * sum([BYTES[fmt] for fmt in formats if fmt])
+    return PreparedDriver(isa, _driver(sums.module_of, spec), sums.arguments_of(spec), values, threads, traffic)
 
 
 @cache

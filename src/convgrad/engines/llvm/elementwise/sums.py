@@ -1,4 +1,4 @@
-"""The IR of drivers that add elements, and products of elements, per channel, in the order of the specification.
+"""The IR of drivers that add results of maps, and products of two results, per channel, in the specified order.
 
 Each driver writes one f64 per section and channel. ``rows`` reads tensors whose positions are contiguous, and keeps the
 chains in the lanes of vectors. ``columns`` reads tensors whose channels are contiguous: its vectors have neighbouring
@@ -13,36 +13,28 @@ from dataclasses import dataclass
 from convgrad.engines.llvm.arguments import Named, columns
 from convgrad.engines.llvm.convert import BYTES, read, store_masked
 from convgrad.engines.llvm.driver import claimed
+from convgrad.engines.llvm.elementwise.arithmetic import Vector, VectorOperations
+from convgrad.engines.llvm.elementwise.maps import STRIDES
 from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.tensors import PER_ROW
 from convgrad.plan.machine import Isa
 from convgrad.plan.records import FLAGS, Record, addresses
+from convgrad.spec.elementwise.maps import MAPS
 from convgrad.spec.elementwise.sums import CHAINS, SECTION
 
 STRIP = 1024  # channels of a task of ``columns``, at most: wide strips read memory in long pieces
-WIDTH = 16  # channels of a vector of ``columns``
+WIDTH = CHAINS  # channels of a vector of ``columns``
 IN_TURN = 4  # positions of a chain that ``columns`` adds before it stores the chain
 F64_BYTES = 8
-_WIDE, _NARROW = f"<{CHAINS} x double>", f"<{CHAINS} x float>"
-STRIDES = Record("image", "line")  # bytes between images; between channels, or between positions
-ARGUMENTS = (
-    FLAGS
-    + addresses("a.data", "b.data", "out")
-    + Record("images", "group", "sections", "positions", "channels")  # ``group`` images, ``sections`` of an image
-    + Record("task_count", "task_units", "units", "strips", "strip", "chain", "all_sections", "scratch_bytes")
-    + STRIDES.within("a")
-    + STRIDES.within("b")
-)
+_WIDE = f"<{CHAINS} x double>"
 
 
 @dataclass(frozen=True)
 class SumsSpec:
-    """What the code depends on.
-
-    ``formats`` are those of one or two operands. ``plain`` is whether the elements of the first operand are added, and
-    ``products`` whether its products with the last operand are.
-    """
+    """What the code depends on; the fields are those of ``Summands``, with the formats of the operands."""
 
     isa: Isa
+    name: str
     formats: tuple[str, ...]
     channels_last: bool
     plain: bool
@@ -54,30 +46,62 @@ class SumsSpec:
         return self.plain + self.products
 
 
+def arguments_of(spec: SumsSpec) -> Record:
+    """Return the driver's arguments."""
+    names = [f"t{number}" for number in range(len(spec.formats))]
+    record = FLAGS + addresses(*(f"{name}.data" for name in names), "out")
+    record += Record(
+        "images", "group", "sections", "positions", "channels"
+    )  # ``group`` images, ``sections`` of an image
+    record += Record("task_count", "task_units", "units", "strips", "strip", "chain", "all_sections", "scratch_bytes")
+    for name in names:
+        record += STRIDES.within(name)
+    return record
+
+
 def module_of(spec: SumsSpec) -> str:
     """Return the IR of ``driver(arguments, scratch)``."""
     module = Module()
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
-    a = columns(f, f.arguments, ARGUMENTS)
+    a = columns(f, f.arguments, arguments_of(spec))
     with claimed(f, spec.isa, a, a.task_count) as task:
         (_columns if spec.channels_last else _rows)(f, spec, a, task)
     return str(module)
 
 
-def _added(f: Function, spec: SumsSpec, sums: list[Value], elements: list[Value]) -> list[Value]:
-    """Return the sums with one more vector of elements, which are f32 and become f64, so that products are exact."""
-    wide = [f.op(_WIDE, f"fpext {one} to {_WIDE}") for one in elements]
+def _added(
+    f: Function, spec: SumsSpec, sums: list[Value], elements: list[Value], mask: Value | None = None
+) -> list[Value]:
+    """Return the sums with one more vector of each operand; terms become f64, so that products are exact.
+
+    Terms outside of ``mask`` are 0, also if the map of 0 is not.
+    """
+    terms = MAPS[spec.name].definition(VectorOperations(f, CHAINS), *[Vector(f, one) for one in elements])
+    several = [one.value for one in (terms if isinstance(terms, tuple) else (terms,))][: 1 + spec.products]
+    if mask is not None:
+        several = [f.select(mask, one, f.zeros(one.type)) for one in several]
+    wide = [f.op(_WIDE, f"fpext {one} to {_WIDE}") for one in several]
     found = []
     if spec.plain:
         found.append(f.add(sums[0], wide[0]))
     if spec.products:
-        found.append(f.fma(wide[0], wide[-1], sums[-1]))
+        found.append(f.fma(wide[0], wide[1], sums[-1]))
     return found
+
+
+def _sides(a: Named, spec: SumsSpec) -> list[Named]:
+    """Return the arguments of each operand."""
+    return [a.of(f"t{number}") for number in range(len(spec.formats))]
 
 
 def _each_image(f: Function, a: Named, group: Value) -> Value:
     """Return the number of images of a group."""
     return f.min(a.group, a.images - group * a.group)
+
+
+def _repeated(f: Function, pointer: Value) -> Value:
+    """Load an f32 into all lanes."""
+    return f.splat(f.load("float", pointer), CHAINS)
 
 
 # -- positions are contiguous --------------------------------------------------------------------------------------
@@ -96,10 +120,9 @@ def _rows(f: Function, spec: SumsSpec, a: Named, task: Value) -> None:
         zeros = {f"s{s}": f.zeros(_WIDE) for s in range(spec.sums)}
         with f.loop(_each_image(f, a, group), **zeros) as image:
             pointers = []
-            for name, fmt in zip("ab", spec.formats, strict=False):
-                side = a.of(name)
-                start = f.at(side.data, (group * a.group + image.index) * side.image + channel * side.line)
-                pointers.append(f.at(start, begin * BYTES[fmt]))
+            for side, fmt in zip(_sides(a, spec), spec.formats, strict=True):
+                start = f.at(side.data, (group * a.group + image.index) * side.outer + channel * side.row)
+                pointers.append(f.at(start, begin * BYTES[fmt]) if fmt else start)
             image.next(**_named(_chains(f, spec, pointers, length, [*image.carried.values()])))
         for s, total in enumerate(image.carried.values()):
             there = (a.all_sections * s + section) * a.channels + channel
@@ -113,10 +136,12 @@ def _named(sums: list[Value]) -> dict[str, Value]:
 def _chains(f: Function, spec: SumsSpec, pointers: list[Value], length: Value, sums: list[Value]) -> list[Value]:
     """Return the chains with the elements of a row added: CHAINS elements at a time, then the last ones by a mask."""
 
+    of_row = {n: _repeated(f, pointers[n]) for n, fmt in enumerate(spec.formats) if fmt == PER_ROW}
+
     def elements(at: Value, mask: Value | None = None) -> list[Value]:
         return [
-            read(f, fmt, f.at(pointer, at * BYTES[fmt]), CHAINS, mask)
-            for pointer, fmt in zip(pointers, spec.formats, strict=True)
+            of_row[n] if fmt == PER_ROW else read(f, fmt, f.at(pointers[n], at * BYTES[fmt]), CHAINS, mask)
+            for n, fmt in enumerate(spec.formats)
         ]
 
     whole = length >> CHAINS.bit_length() - 1
@@ -126,7 +151,7 @@ def _chains(f: Function, spec: SumsSpec, pointers: list[Value], length: Value, s
     left = length - whole * CHAINS
     with f.loop(f.min(left, 1), **loop.carried) as last:
         mask = f.mask(left, CHAINS)
-        last.next(**_named(_added(f, spec, [*last.carried.values()], elements(whole * CHAINS, mask))))
+        last.next(**_named(_added(f, spec, [*last.carried.values()], elements(whole * CHAINS, mask), mask)))
     return [*last.carried.values()]
 
 
@@ -154,10 +179,9 @@ def _columns(f: Function, spec: SumsSpec, a: Named, task: Value) -> None:
     with f.loop(_each_image(f, a, group)) as image:
         number = group * a.group + image.index
         pointers = []
-        for name, fmt in zip("ab", spec.formats, strict=False):
-            side = a.of(name)
-            start = f.at(side.data, number * side.image + begin * side.line)
-            pointers.append(f.at(start, first * BYTES[fmt]))
+        for side, fmt in zip(_sides(a, spec), spec.formats, strict=True):
+            start = f.at(side.data, number * side.outer + begin * side.row)
+            pointers.append(f.at(start, first * BYTES[fmt]) if fmt else start)
         _add_positions(f, spec, a, pointers, length, width)
     for s in range(spec.sums):
         out = f.at(a.out, ((a.all_sections * s + section) * a.channels + first) * F64_BYTES)
@@ -191,22 +215,26 @@ def _vectors(f: Function, width: Value, emit: Callable[[Value, Value | None], No
 
 def _add_positions(f: Function, spec: SumsSpec, a: Named, pointers: list[Value], length: Value, width: Value) -> None:
     """Emit the additions of the positions of a section of one image."""
-    lines = [a.of(name).line for name in "ab"[: len(pointers)]]
+    rows = [side.row for side in _sides(a, spec)]
     tile = CHAINS * IN_TURN
     tiles, shift = length >> tile.bit_length() - 1, CHAINS.bit_length() - 1
 
     def add(first: Value, chain: Value, positions: int) -> None:
         """Emit the additions of some positions to their chain; they are CHAINS apart."""
-        starts = [f.at(pointer, first * line) for pointer, line in zip(pointers, lines, strict=True)]
+        starts = [f.at(pointer, first * row) for pointer, row in zip(pointers, rows, strict=True)]
 
         def emit(channel: Value, mask: Value | None) -> None:
             there = [_chain_at(f, a, s, chain, channel) for s in range(spec.sums)]
             sums = [f.load(_WIDE, at) for at in there]
             for number in range(positions):
                 elements = []
-                for start, line, fmt in zip(starts, lines, spec.formats, strict=True):
-                    here = f.at(f.at(start, line * (CHAINS * number)), channel * BYTES[fmt])
-                    f.prefetch(f.at(here, line * tile), 2)  # a strip is too short for the processor's own prefetches
+                for start, row, fmt in zip(starts, rows, spec.formats, strict=True):
+                    here = f.at(start, row * (CHAINS * number))
+                    if fmt == PER_ROW:
+                        elements.append(_repeated(f, here))
+                        continue
+                    here = f.at(here, channel * BYTES[fmt])
+                    f.prefetch(f.at(here, row * tile), 2)  # a strip is too short for the processor's own prefetches
                     elements.append(read(f, fmt, here, WIDTH, mask))
                 sums = _added(f, spec, sums, elements)
             for at, total in zip(there, sums, strict=True):
