@@ -49,6 +49,11 @@ def _backward(layer: nn.Module, given: torch.Tensor) -> list[torch.Tensor | None
     return [result, given.grad, *(one.grad for one in layer.parameters())]
 
 
+def of(function: Callable[[torch.Tensor], Any], *shape: int) -> Call:
+    """Return the call of a function on a new tensor."""
+    return lambda: function(x(*shape))
+
+
 CALLS: dict[str, Call] = {
     "sum of a missing axis": lambda: x(2, 3).sum(5),
     "mean of integers": lambda: torch.arange(3).mean(),
@@ -87,6 +92,17 @@ CALLS: dict[str, Call] = {
         f"no image in a group norm of {groups}": lambda groups=groups: _backward(nn.GroupNorm(groups, 4), x(0, 4, 2, 3))
         for groups in (1, 2, 4)
     },
+    "an empty image in a group norm": lambda: _backward(nn.GroupNorm(2, 4), x(2, 4, 0, 3)),
+    "a shifted sum in place": of(lambda a: a[1:].add_(a[:-1], alpha=2), 9),
+    "a sum with an own element": of(lambda a: a.add_(a[0], alpha=2), 9),
+    "a sum with itself": of(lambda a: a.add_(a, alpha=2), 9),
+    "a sum with every second": of(lambda a: a[::2].add_(a[1::2], alpha=2), 8),
+    "a product into a part": of(lambda a: torch.addcmul(a[:-2], a[2:], a[2:], out=a[2:]), 9),
+    "a transposed sum in place": of(lambda a: a.add_(a.T, alpha=2), 3, 3),
+    "sum of a missing axis into a tensor": lambda: torch.sum(x(3, 4), 5, out=torch.empty(3)),
+    "sum of an axis twice into a tensor": lambda: torch.sum(x(3, 4), (0, 0), out=torch.empty(4)),
+    "norm of a missing axis into a tensor": lambda: torch.linalg.vector_norm(x(3, 4), 2, 5, out=torch.empty(3)),
+    "a factor that f32 does not have": lambda: torch.add(x(3), x(3), alpha=1e40),
     "no row in a layer norm": lambda: _backward(nn.LayerNorm(4), x(0, 4)),
     "no size": lambda: F.interpolate(x(1, 2, 4, 4), size=(0, 3), mode="bilinear"),
     "uniform numbers of an empty range": lambda: x(3).uniform_(2, 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -81,6 +82,40 @@ def test_variants_store_the_same(name: str) -> None:
             outs = {out: torch.full_like(one, math.nan) for out, one in zip(names, several, strict=True)}
             found = operator(name)(*arguments, **options, **outs)
     assert digest(found) == digest(expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", ["group", "layer"])
+def test_parameters_in_f32_have_gradients_in_f32(kind: str, dtype: torch.dtype) -> None:
+    """The gradients are large: rounded to f16, they would be infinite."""
+    torch.manual_seed(0)
+    x, g = torch.randn(8, 32, 256).to(dtype) + 10, (torch.randn(8, 32, 256) * 1000).to(dtype)
+    norm = torch.nn.GroupNorm(8, 32) if kind == "group" else torch.nn.LayerNorm(256)
+    exact = copy.deepcopy(norm).double()
+    exact(x.double()).backward(g.double())
+    with same_bits():
+        norm(x).backward(g)
+    for mine, theirs in zip(norm.parameters(), exact.parameters(), strict=True):
+        assert mine.grad is not None
+        assert theirs.grad is not None
+        assert (mine.grad - theirs.grad).abs().max() <= 1e-5 * theirs.grad.abs().max()
+
+
+def test_flushed_denormals_change_nothing() -> None:
+    x = torch.full((1000,), 1e-42)
+
+    def found() -> list[str]:
+        results = x.sum(), x.mean(), torch.linalg.vector_norm(x), torch.nn.functional.silu(x)
+        return [digest(one) for one in results]
+
+    with same_bits():
+        plain = found()
+        assert torch.set_flush_denormal(True)
+        try:
+            flushed = found()
+        finally:
+            torch.set_flush_denormal(False)
+    assert plain == flushed
 
 
 @pytest.mark.parametrize("name", ["exp", "log", "log1p", "sigmoid", "tanh"])

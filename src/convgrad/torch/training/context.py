@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from convgrad.float_environment import in_default_environment
 from convgrad.spec.rules import refuse
 from convgrad.torch.training.caller import line_of_caller
 from convgrad.torch.training.expected import Expected, as_expected
@@ -31,7 +32,7 @@ from convgrad.torch.training.row import (
 )
 
 _CPU = "CPU"
-_CHECKED = "convolution", "nll_loss"  # their functions check arguments, because PyTorch's check refuses too much
+_CHECKED = "convolution", "nll_loss", "group_norm"  # functions that check arguments: PyTorch's check refuses too much
 _UNSERVED = ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU")  # layouts of no row
 
 
@@ -215,8 +216,8 @@ def _replaced() -> Iterator[tuple[str, str]]:
 
 def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> Function:
     """Return the kernel of an operator that has a row."""
-    function, types, passed_on = row.function, row.types, row.passed_on
-    writes = "out" in inspect.signature(function).parameters
+    function, types, passed_on = in_default_environment(row.function), row.types, row.passed_on
+    writes = "out" in inspect.signature(row.function).parameters
     operator = operator_of(name.removeprefix("aten::"))
     arguments = operator._schema.arguments
     places = [at for at, one in enumerate(arguments) if str(one.type) == "Tensor" and not one.kwarg_only]

@@ -22,7 +22,11 @@ class Expected:
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Made | None:
         """Return what is known of the results; None if PyTorch has no such kernel."""
-        kind = (_described(args), tuple([(name, _described(value)) for name, value in kwargs.items()]))
+        kind = (
+            _described(args),
+            tuple([(name, _described(value)) for name, value in kwargs.items()]),
+            torch.get_default_dtype(),
+        )
         if kind not in self._known:
             if len(self._known) >= _KEPT:
                 self._known.clear()

@@ -79,6 +79,11 @@ def _gradient(sums: Floats, moments: _Moments, weight: Floats | None, number: in
         return _Gradient(products, factor, mean, slope, -factor * sums[0] / number)
 
 
+def _of_parameter(gradient: Floats, parameter: Tensor | None, other: Tensor) -> Tensor:
+    """Return the gradient of a parameter in its type, or in that of another tensor."""
+    return tensor_of(gradient, (other if parameter is None else parameter).dtype)
+
+
 def _optional(values: Tensor | None) -> Floats | None:
     return None if values is None else floats(values)
 
@@ -231,8 +236,8 @@ def layer_norm_backward(
         of_columns = ChannelView(g, (1, positions, rows), True)
         normalization = _normalization(moments, None, None)
         sums = sums_of("products_with_normalized", of_columns, seen.tensor, *normalization, products=output_mask[1])
-        of_bias = tensor_of(sums[0], grad_out.dtype).reshape(normalized_shape) if output_mask[2] else None
-        of_weight = tensor_of(sums[1], grad_out.dtype).reshape(normalized_shape) if output_mask[1] else None
+        of_bias = _of_parameter(sums[0], bias, g).reshape(normalized_shape) if output_mask[2] else None
+        of_weight = _of_parameter(sums[1], weight, g).reshape(normalized_shape) if output_mask[1] else None
     return of_input, of_weight, of_bias
 
 
@@ -261,7 +266,9 @@ def group_norm(
     moments, _ = _moments(_of_groups(sums_of("squares", seen, combined=False), group), C // group * HxW, eps)
     spread = _Moments(*[_of_channels(one, C) for one in moments])
     result = mapped("normalize", seen, seen.tensor, *_normalization(spread, _optional(weight), _optional(bias)))
-    return result.reshape(input.shape), *[tensor_of(one) for one in moments]
+    types = {input.dtype, *[one.dtype for one in (weight, bias) if one is not None]}
+    saved = input.dtype if len(types) == 1 else torch.float32
+    return result.reshape(input.shape), *[tensor_of(one, saved) for one in moments]
 
 
 @row(
@@ -297,7 +304,7 @@ def group_norm_backward(
     with np.errstate(all="ignore"):
         products = (sums[1] - moments.mean * sums[0]) * moments.inverse
     of_weight, of_bias = (
-        tensor_of(_over_images(one), input.dtype) if wanted else None
+        _of_parameter(_over_images(one), weight, input) if wanted else None
         for one, wanted in zip((products, sums[0]), output_mask[1:], strict=True)
     )
     return of_input, of_weight, of_bias

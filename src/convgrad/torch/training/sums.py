@@ -49,7 +49,15 @@ def _reduced(x: Tensor, dims: Dims) -> list[int]:
     rank = x.dim()
     if dims is None or (not isinstance(dims, int) and not len(dims)):
         return list(range(rank))
-    return sorted(dim % max(rank, 1) for dim in ([dims] if isinstance(dims, int) else dims)) if rank else []
+    limit, found = max(rank, 1), []
+    for dim in [dims] if isinstance(dims, int) else dims:
+        if not -limit <= dim < limit:
+            expected = f"expected to be in range of [{-limit}, {limit - 1}]"
+            raise IndexError(f"Dimension out of range ({expected}, but got {dim})")
+        if dim % limit in found:
+            raise RuntimeError(f"dim {dim % limit} appears multiple times in the list of dims")
+        found.append(dim % limit)
+    return sorted(found) if rank else []
 
 
 def _seen(x: Tensor, y: Tensor | None, kept: list[int], reduced: list[int]) -> tuple[ChannelView, Tensor | None]:

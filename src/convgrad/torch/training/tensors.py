@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import prod
+from math import inf, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from convgrad.engines.addresses import address_of
 from convgrad.engines.settings import on
 from convgrad.engines.tensors import PER_ROW, Extents, Strided, Summands
+from convgrad.formats import F32
 from convgrad.functional import elementwise
 from convgrad.libraries.torch import TORCH, formats_of
 from convgrad.libraries.torch import address_of as reading_address_of
@@ -41,6 +42,8 @@ def elements(name: str, *operands: Any, out: Tensor | None = None) -> Tensor:
     call = _known(name, _kinds(operands))
     fits = out is not None and (out.dtype, out.shape, out.stride()) == (call.dtype, call.shape, call.strides)
     result: Any = out if fits else call.empty(call.dtype)
+    if out is not None:
+        _refuse_overlap(out, operands)
     addresses, kept = call.read(operands)
     _compute(name, call.tensors, call.extents, [*addresses, result.data_ptr()], (kept, result))
     if out is None or fits:
@@ -52,6 +55,8 @@ def elements(name: str, *operands: Any, out: Tensor | None = None) -> Tensor:
 def update(name: str, targets: Sequence[Tensor], *operands: Any) -> None:
     """Write the first results of a map on tensors and numbers to ``targets``, which are among the operands."""
     call = _known(name, _kinds(operands), tuple([one.dtype for one in targets]))
+    for target in targets:
+        _refuse_overlap(target, operands)
     addresses, kept = call.read(operands)
     results: list[Any] = [
         one if (one.shape, one.stride()) == (call.shape, call.strides) else call.empty(one.dtype) for one in targets
@@ -61,6 +66,31 @@ def update(name: str, targets: Sequence[Tensor], *operands: Any) -> None:
     for target, result in zip(targets, results, strict=True):
         if result is not target:
             target.copy_(result)
+
+
+def _refuse_overlap(out: Tensor, operands: Sequence[Any]) -> None:
+    """Raise as PyTorch does if a dense operand shares a part of its memory with ``out``, or all of it differently.
+
+    Operands that are not dense are copied before ``out`` is written.
+    """
+    begin, size = out.data_ptr(), out.element_size()
+    end = begin + size * _span(out)
+    for one in operands:
+        if not isinstance(one, torch.Tensor) or one is out or not one.numel() or _span(one) != one.numel():
+            continue
+        first = _address(one)
+        same = (first, one.dtype, one.shape, one.stride()) == (begin, out.dtype, out.shape, out.stride())
+        if first < end and begin < first + one.element_size() * one.numel() and not same:
+            raise RuntimeError(
+                "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
+                "memory location. Please clone() the tensor before performing the operation."
+            )
+
+
+def _span(tensor: Tensor) -> int:
+    """Return the number of elements from the first to the last one in memory."""
+    steps: list[int] = [(n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+    return 1 + sum(steps)
 
 
 Kind = tuple[torch.dtype, torch.Size, tuple[int, ...]]  # type, shape and strides of a tensor
@@ -88,7 +118,10 @@ class _ElementsCall(NamedTuple):
 
     def read(self, operands: Sequence[Any]) -> tuple[list[int], list[Any]]:
         """Return the addresses of the operands, and the objects with their memory."""
-        memory = np.array([one for one in operands if not isinstance(one, torch.Tensor)], np.float32)
+        numbers = [one for one in operands if not isinstance(one, torch.Tensor)]
+        if any(F32.largest < abs(number) < inf for number in numbers):
+            raise RuntimeError("value cannot be converted to type float without overflow")
+        memory = np.array(numbers, np.float32)
         at, addresses, kept = address_of(memory), [], [memory]
         for one, way in zip(operands, self.ways, strict=True):
             if way == _NUMBER:
