@@ -17,7 +17,6 @@ from convgrad.torch.training.tensors import (
     channels_of,
     floats,
     mapped,
-    mapped_rows,
     rows_of,
     sums_of,
     tensor_of,
@@ -198,7 +197,7 @@ def layer_norm(
         result = mapped("normalize", seen, seen.tensor, *coefficients)
     else:
         columns = _column(weight, positions, 1.0), _column(bias, positions, 0.0)
-        result = mapped_rows("normalize_columns", seen, seen.tensor, *coefficients, columns=columns)
+        result = mapped("normalize_columns", seen, seen.tensor, *coefficients, columns=columns)
     shape = (*input.shape[: input.dim() - len(normalized_shape)], *[1] * len(normalized_shape))
     return result.reshape(input.shape), *[tensor_of(one).reshape(shape) for one in moments]
 
@@ -231,7 +230,7 @@ def layer_norm_backward(
         name = "weighted_products" if weights else "products"
         found = _gradient(sums_of(name, of_g, seen.tensor, columns=weights), moments, None, positions)
         name = "normalize_columns_backward" if weights else "normalize_backward"
-        of_input = mapped_rows(name, seen, g, seen.tensor, *found[1:], columns=weights).reshape(input.shape)
+        of_input = mapped(name, seen, g, seen.tensor, *found[1:], columns=weights).reshape(input.shape)
     if output_mask[1] or output_mask[2]:
         of_columns = ChannelView(g, (1, positions, rows), True)
         normalization = _normalization(moments, None, None)

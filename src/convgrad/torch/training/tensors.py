@@ -228,58 +228,51 @@ def rows_of(x: Tensor, rows: int, positions: int) -> ChannelView:
     return ChannelView(x.contiguous(), (1, rows, positions), False)
 
 
-def mapped(name: str, seen: ChannelView, *operands: Tensor | Floats) -> Tensor:
-    """Return the result of a map on tensors like ``seen``, and coefficients in f64, which are rounded to f32.
+class _Gathered(NamedTuple):
+    """Operands of a call: how they are stored, their addresses, and the objects with their memory."""
 
-    Coefficients have the shape (channels,) or (images, channels).
-    """
-    images, channels, positions = seen.shape
-    per_image = any(not isinstance(one, torch.Tensor) and one.ndim == 2 for one in operands)
-    if seen.last:
-        extents = (images, positions, channels) if per_image else (1, images * positions, channels)
-    else:
-        extents = (images, channels, positions)
-    _, rows, columns = extents
-    result = torch.empty_like(seen.tensor)
-    tensors, addresses, kept = [], [], []
+    tensors: tuple[Strided, ...]
+    addresses: list[int]
+    kept: list[Any]
+
+
+def _gathered(
+    operands: Sequence[Any], columns: Sequence[Tensor], extents: Extents, per_column: bool = False
+) -> _Gathered:
+    """Gather tensors of the same extents and numbers per row, or ``per_column``, then ``columns``; see `mapped`."""
+    _, rows, length = extents
+    tensors, addresses, kept = [], [], [*columns]
     for one in operands:
         if isinstance(one, torch.Tensor):
             size = one.element_size()
-            tensors.append(Strided(_FORMATS[one.dtype], rows * columns * size, columns * size))
+            tensors.append(Strided(_FORMATS[one.dtype], rows * length * size, length * size))
             addresses.append(_address(one))
+            kept.append(one)
         else:
-            one = one.astype(np.float32)  # noqa: PLW2901 - the memory that the kernel reads
-            outer = channels * _F32_BYTES * (one.ndim == 2)
-            tensors.append(Strided(_F32, outer, 0) if seen.last else Strided(PER_ROW, outer, _F32_BYTES))
-            addresses.append(address_of(one))
-        kept.append(one)
-    size = result.element_size()
-    tensors.append(Strided(_FORMATS[result.dtype], rows * columns * size, columns * size))
-    _compute(name, tuple(tensors), extents, [*addresses, result.data_ptr()], (kept, result))
-    return result
-
-
-def mapped_rows(name: str, seen: ChannelView, *operands: Tensor | Floats, columns: Sequence[Tensor]) -> Tensor:
-    """Return the result of a map on tensors like ``seen``, whose rows are channels; see `mapped`.
-
-    The last operands of the map are ``columns``, which have one f32 per position, for all rows.
-    """
-    _, rows, positions = seen.shape
-    result = torch.empty_like(seen.tensor)
-    tensors, addresses, kept = [], [], []
-    for one in operands:
-        if isinstance(one, torch.Tensor):
-            tensors.append(Strided(_FORMATS[one.dtype], 0, positions * one.element_size()))
-            addresses.append(_address(one))
-        else:
-            one = one.astype(np.float32)  # noqa: PLW2901 - the memory that the kernel reads
-            tensors.append(Strided(PER_ROW, 0, _F32_BYTES))
-            addresses.append(address_of(one))
-        kept.append(one)
+            numbers = one.astype(np.float32)
+            outer = numbers.shape[-1] * _F32_BYTES * (numbers.ndim == 2)
+            tensors.append(Strided(_F32, outer, 0) if per_column else Strided(PER_ROW, outer, _F32_BYTES))
+            addresses.append(address_of(numbers))
+            kept.append(numbers)
     tensors += [Strided(_FORMATS[one.dtype], 0, 0) for one in columns]
-    tensors.append(Strided(_FORMATS[result.dtype], 0, positions * result.element_size()))
-    addresses += [*map(_address, columns), result.data_ptr()]
-    _compute(name, tuple(tensors), (1, rows, positions), addresses, (kept, columns, result))
+    return _Gathered(tuple(tensors), [*addresses, *map(_address, columns)], kept)
+
+
+def mapped(name: str, seen: ChannelView, *operands: Tensor | Floats, columns: Sequence[Tensor] = ()) -> Tensor:
+    """Return the result of a map on tensors like ``seen``, and coefficients in f64, which are rounded to f32.
+
+    Coefficients have the shape (channels,) or (images, channels). If positions are contiguous, the last operands of the
+    map can be ``columns``, which have one number per position, for all channels.
+    """
+    images, channels, positions = seen.shape
+    per_image = any(not isinstance(one, torch.Tensor) and one.ndim == 2 for one in operands)
+    extents = images, channels, positions
+    if seen.last:
+        extents = (images, positions, channels) if per_image else (1, images * positions, channels)
+    result = torch.empty_like(seen.tensor)
+    given = _gathered(operands, columns, extents, per_column=seen.last)
+    (target,) = _gathered((result,), (), extents).tensors
+    _compute(name, (*given.tensors, target), extents, [*given.addresses, result.data_ptr()], (given.kept, result))
     return result
 
 
@@ -292,28 +285,16 @@ def sums_of(
     products: bool = True,
     combined: bool = True,
 ) -> Floats:
-    """Return f64 sums per channel of a map on ``seen``, tensors like it, and numbers per row; see `mapped_rows`.
+    """Return f64 sums per channel of a map on ``seen``, tensors like it, numbers per row of memory, and ``columns``.
 
     The shape is (sums, channels), or (sums, images, channels) if images are not ``combined``.
     """
-    _, channels, positions = seen.shape
-    length = channels if seen.last else positions
-    operands, addresses, kept = [], [], []
-    for one in (seen.tensor, *others):
-        if isinstance(one, torch.Tensor):
-            size = one.element_size()
-            operands.append(Strided(_FORMATS[one.dtype], channels * positions * size, length * size))
-            addresses.append(_address(one))
-        else:
-            one = one.astype(np.float32)  # noqa: PLW2901 - the memory that the kernel reads
-            operands.append(Strided(PER_ROW, 0, _F32_BYTES))
-            addresses.append(address_of(one))
-        kept.append(one)
-    operands += [Strided(_FORMATS[one.dtype], 0, 0) for one in columns]
-    addresses += map(_address, columns)
-    summands = Summands(name, tuple(operands), seen.shape, seen.last, plain, products, combined)
-    keep = kept, columns
-    found: Floats = on(TORCH.pool, elementwise.channel_sums, summands, addresses, threads_of_call(), keep)
+    images, channels, positions = seen.shape
+    extents = (images, positions, channels) if seen.last else seen.shape
+    given = _gathered((seen.tensor, *others), columns, extents)
+    summands = Summands(name, given.tensors, seen.shape, seen.last, plain, products, combined)
+    arguments = summands, given.addresses, threads_of_call(), given.kept
+    found: Floats = on(TORCH.pool, elementwise.channel_sums, *arguments)
     return found
 
 
