@@ -21,7 +21,8 @@ format or strides.
 - **Operations.** Each operation of a formula rounds to f32 once, and a product is rounded before it is added, unless
   the formula says "fused". A formula "in f64" rounds to f64 after each operation instead.
 - **Functions** "by f32 operations", such as exp, are sequences of additions, multiplications, divisions and fused
-  multiply-adds. `src/convgrad/spec/elementwise/functions.py` has them as a program that also runs in NumPy.
+  multiply-adds. `functions.py` and `maps.py` in `src/convgrad/spec/elementwise/` have them as programs, which
+  also run in NumPy.
 - **Types.** bf16 and f16 tensors are converted to f32 first, and the result is rounded once. f64 tensors are accepted
   where the column of sums has "no sum".
 - **Sums** in "f64 sections" have the order of [Numerics](numerics.md#operators-of-a-training-step). The positions are

@@ -102,6 +102,11 @@ CALLS: dict[str, Call] = {
     "sum of a missing axis into a tensor": lambda: torch.sum(x(3, 4), 5, out=torch.empty(3)),
     "sum of an axis twice into a tensor": lambda: torch.sum(x(3, 4), (0, 0), out=torch.empty(4)),
     "norm of a missing axis into a tensor": lambda: torch.linalg.vector_norm(x(3, 4), 2, 5, out=torch.empty(3)),
+    "a sum into an empty tensor": lambda: torch.add(x(3), x(3), alpha=2, out=torch.empty(0)),
+    "types of tensors without axes": lambda: torch.add(torch.ones((), dtype=torch.bfloat16), torch.ones(()), alpha=2),
+    "types of tensors with and without axes": lambda: torch.addcmul(
+        torch.ones(()), torch.ones(()), torch.ones(3, dtype=torch.bfloat16), value=2
+    ),
     "a factor that f32 does not have": lambda: torch.add(x(3), x(3), alpha=1e40),
     "no row in a layer norm": lambda: _backward(nn.LayerNorm(4), x(0, 4)),
     "no size": lambda: F.interpolate(x(1, 2, 4, 4), size=(0, 3), mode="bilinear"),

@@ -13,7 +13,7 @@ from convgrad.spec.elementwise.arithmetic import NEAREST_INTEGER, Number, Operan
 
 _LOG2_E = float.fromhex("0x1.715476p+0")
 _LN2_HIGH, _LN2_LOW = float.fromhex("0x1.62e4p-1"), float.fromhex("0x1.7f7d1cp-20")  # 16 bits, so k * high is exact
-_SMALLEST_NORMAL, _LARGEST_EXPONENT = 2.0**-126, 88.75
+_SMALLEST_NORMAL, _LARGEST_ARGUMENT = 2.0**-126, 88.75
 _UNDERFLOW = -150.0  # 150 times exp of it is less than half of the smallest number
 
 _EXP = tuple(  # (exp(r) - 1 - r) / r^2 for abs(r) <= ln(2)/2: exp has a relative error of 2^-29
@@ -62,7 +62,7 @@ def maximum(m: Operations, x: Number, limit: float) -> Number:
 
 
 def product_above(m: Operations, x: Number, limit: float) -> Number:
-    """Return a number as a factor of what is 0 below ``limit``: at least ``limit``, and NaN for -infinity."""
+    """Return the larger of x and ``limit``, but NaN for -infinity, whose product with 0 is NaN."""
     return m.select(m.equal(x, -inf), nan, maximum(m, x, limit))
 
 
@@ -74,7 +74,7 @@ def minimum(m: Operations, x: Number, limit: float) -> Number:
 class Exponential(NamedTuple):
     """exp(x) as a product of three numbers. The last two are powers of two, so only a subnormal product is rounded.
 
-    A product with another number should be ``value * factor * half * remainder``, because a subnormal exp has few bits.
+    Multiply by ``remainder`` last, because a subnormal exp has few bits; ``value * half`` is exact.
     """
 
     value: Number
@@ -94,7 +94,7 @@ def _reduced(m: Operations, x: Number, low: Operand = 0.0) -> Exponential:
 
 def exp(m: Operations, x: Number) -> Number:
     """Return exp(x)."""
-    above, half, remainder = _reduced(m, minimum(m, maximum(m, x, _UNDERFLOW), _LARGEST_EXPONENT))
+    above, half, remainder = _reduced(m, minimum(m, maximum(m, x, _UNDERFLOW), _LARGEST_ARGUMENT))
     return (above + 1.0) * half * remainder
 
 
@@ -112,7 +112,7 @@ def exp_of_negative(m: Operations, x: Number) -> Number:
 
 def expm1(m: Operations, x: Number) -> Number:
     """Return exp(x) - 1, also accurate for small x."""
-    above, half, remainder = _reduced(m, minimum(m, maximum(m, x, -25.0), _LARGEST_EXPONENT))
+    above, half, remainder = _reduced(m, minimum(m, maximum(m, x, -25.0), _LARGEST_ARGUMENT))
     power = (half * 0.5) * remainder  # 2^(k - 1), because 2^128 would overflow
     value = m.fma(above, power, power - 0.5) * 2.0
     return m.select(m.less(m.abs(x), 2.0**-25), x, value)

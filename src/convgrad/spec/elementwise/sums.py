@@ -3,8 +3,8 @@
 Both factors of a product are f32, so the product is exact in f64. The order depends only on the numbers of images and
 positions, so all memory formats have the same bits:
 
-- Positions of a channel are cut into **sections** of 1024. If an image has at most 512 positions, the positions of
-  1024 // positions consecutive images form one section.
+- Positions of a channel are cut into **sections** of 1024. If images are combined and have at most 512 positions, the
+  positions of 1024 // positions consecutive images form one section.
 - In a section, position p of an image, counted from the begin of the section, is added to **chain** p mod 16. Each
   chain begins with +0, and takes the images of the section one after the other.
 - The 16 chains are added in halves: chain j to chain j + 8, then 4, 2 and 1.

@@ -25,7 +25,7 @@ def _exponentials(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Return the largest elements along a dimension, and the sums of exp(self - largest) in f64."""
     largest = self.amax(dim, keepdim=True).float()
     dim %= max(self.dim(), 1)
-    if self.dim() and self.shape[dim:].numel() == self.shape[dim]:  # rows of memory
+    if self.dim() and self.shape[dim:].numel() == self.shape[dim]:
         rows = rows_of(self.float(), largest.numel(), self.shape[dim])
         sums = sums_of("exp_of_difference", rows, floats(largest).ravel(), products=False)
         return largest, torch.from_numpy(sums[0]).reshape(largest.shape)
@@ -36,7 +36,7 @@ def _exponentials(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     "_log_softmax",
     formula=f"{_EXPONENTIALS}; (self - max) - log(s), log(s) in f64, then rounded to f32",
     order=SECTIONS,
-    bound="3 u + u abs(self - max) + u abs(result)",
+    bound="(6 + abs(self - max) + abs(log(s)) + abs(result) + mean of abs(self - max) with weights softmax) u",
 )
 def log_softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     """Return the logarithm of softmax along a dimension."""
@@ -61,7 +61,12 @@ def log_softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dt
     return elements("log_softmax_backward", grad_output.float(), output.float(), sums).to(input_dtype)
 
 
-@row("_softmax", formula=f"{_EXPONENTIALS}; e / (s rounded to f32)", order=SECTIONS, bound="4 u result")
+@row(
+    "_softmax",
+    formula=f"{_EXPONENTIALS}; e / (s rounded to f32)",
+    order=SECTIONS,
+    bound="(6 + abs(self - max) + mean of abs(self - max) with weights result) u result",
+)
 def softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     """Return softmax along a dimension."""
     to = torch.float32 if half_to_float else self.dtype

@@ -110,7 +110,8 @@ for _name, _decoupled in {"_fused_adam_": False, "_fused_adamw_": True}.items():
     row(
         _name,
         f"{_name}.tensor_lr",
-        formula="m = lerp(m, g, 1 - beta1); v = v * beta2 + ((1 - beta2) * g) * g; "
+        formula="AdamW: self = self * (1 - lr * weight_decay); Adam: g = grad + self * weight_decay; "
+        "m = lerp(m, g, 1 - beta1); v = v * beta2 + ((1 - beta2) * g) * g, or its maximum with amsgrad; "
         "self + (-lr/c1 * m) / (sqrt(v) / sqrt(c2) + eps), c = 1 - beta^step",
         bound="2 u per operation",
     )(_adam(_decoupled))

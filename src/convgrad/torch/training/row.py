@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from typing import Any, TypeVar
 
 import torch
@@ -108,11 +108,13 @@ def _has_out(operator: Any) -> bool:
 
 def result_type(*tensors: Tensor) -> torch.dtype:
     """Return the type of an elementwise result."""
-    result = tensors[0].dtype
-    for other in tensors[1:]:
-        first = torch.empty((1,), dtype=result) if other.dim() == 0 or other is not tensors[1] else tensors[0]
-        result = torch.result_type(first, other)
-    return result
+    by_rank: list[Tensor] = []  # an empty tensor of each category: with axes, and without
+    for shape, some in (((1,), [one for one in tensors if one.dim()]), ((), [one for one in tensors if not one.dim()])):
+        if some:
+            dtype = reduce(torch.promote_types, [one.dtype for one in some])
+            by_rank.append(torch.empty(shape, dtype=dtype, device="meta"))
+    found: torch.dtype = torch.result_type(by_rank[0], by_rank[-1])
+    return found
 
 
 def common_type(*tensors: Tensor) -> tuple[Any, tuple[Tensor, ...]]:

@@ -127,7 +127,7 @@ def _spread(self: Tensor, dim: Dims, correction: float | None, keepdim: bool) ->
     return middle, spread
 
 
-_VAR = "max(0, sum of self * self - (sum of self)^2 / count) / max(0, count - correction)"
+_VAR = "s = sum of self; max(0, sum of self * self - s * (s / count)) / max(0, count - correction), in f64"
 _VAR_BOUND = "2 h v (sum of self * self) / (count - correction) + u result"
 
 

@@ -19,7 +19,7 @@ from convgrad.functional import elementwise
 from convgrad.libraries.torch import TORCH, formats_of
 from convgrad.libraries.torch import address_of as reading_address_of
 from convgrad.torch.kernels import LAST, is_channels_last, threads_of_call
-from convgrad.torch.training.row import LOW, SUMMED, Tensor, UnservedError, check_cast, result_type
+from convgrad.torch.training.row import LOW, SUMMED, Tensor, UnservedError, result_type
 
 Floats = NDArray[np.float64]  # sums, or coefficients per channel
 _address = reading_address_of(torch)
@@ -36,8 +36,8 @@ def is_served(*values: Any) -> bool:
 def elements(name: str, *operands: Any, out: Tensor | None = None) -> Tensor:
     """Return the result of a map on tensors and numbers, which are repeated to one shape.
 
-    The type is PyTorch's for the tensors. The strides are those of the first tensor of this shape. The result is
-    written to ``out`` at once if ``out`` has this type, this shape and these strides.
+    The type is PyTorch's for the tensors. The strides are those of the first tensor of this shape, if it is dense. The
+    result is ``out`` if ``out`` has this type, this shape and these strides.
     """
     call = _known(name, _kinds(operands))
     fits = out is not None and (out.dtype, out.shape, out.stride()) == (call.dtype, call.shape, call.strides)
@@ -46,10 +46,7 @@ def elements(name: str, *operands: Any, out: Tensor | None = None) -> Tensor:
         _refuse_overlap(out, operands)
     addresses, kept = call.read(operands)
     _compute(name, call.tensors, call.extents, [*addresses, result.data_ptr()], (kept, result))
-    if out is None or fits:
-        return result
-    check_cast(call.dtype, out)
-    return out.copy_(result)
+    return result
 
 
 def update(name: str, targets: Sequence[Tensor], *operands: Any) -> None:
@@ -249,7 +246,8 @@ def _gathered(
             addresses.append(_address(one))
             kept.append(one)
         else:
-            numbers = one.astype(np.float32)
+            with np.errstate(all="ignore"):
+                numbers = np.ascontiguousarray(one, np.float32)
             outer = numbers.shape[-1] * _F32_BYTES * (numbers.ndim == 2)
             tensors.append(Strided(_F32, outer, 0) if per_column else Strided(PER_ROW, outer, _F32_BYTES))
             addresses.append(address_of(numbers))

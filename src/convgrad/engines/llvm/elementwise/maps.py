@@ -71,7 +71,9 @@ def _row(f: Function, spec: MapSpec, a: Named, number: Value, column: Value, len
     def mapped(begin: Value, vectors: int, mask: Value | None) -> None:
         for first in (begin + number * lanes for number in range(vectors)):
             there = [f.at(p, first * BYTES[fmt]) if fmt else p for p, fmt in zip(pointers, spec.formats, strict=True)]
-            values = [of_row.get(at) or read(f, spec.formats[at], there[at], lanes, mask) for at in range(count)]
+            values = [
+                of_row[at] if at in of_row else read(f, spec.formats[at], there[at], lanes, mask) for at in range(count)
+            ]
             results = definition.definition(arithmetic, *[Vector(f, value) for value in values])
             stored = results if isinstance(results, tuple) else (results,)
             for result, fmt, to in zip(stored, spec.formats[count:], there[count:], strict=False):

@@ -1,8 +1,8 @@
 """The IR of drivers that add results of maps, and products of two results, per channel, in the specified order.
 
-Each driver writes one f64 per section and channel. ``rows`` reads tensors whose positions are contiguous, and keeps the
-chains in the lanes of vectors. ``columns`` reads tensors whose channels are contiguous: its vectors have neighbouring
-channels, and the chains of 64 channels are in scratch.
+Each driver writes one f64 per section and channel. ``_rows`` reads tensors whose positions are contiguous, and keeps
+the chains in the lanes of vectors. ``_columns`` reads tensors whose channels are contiguous: its vectors have
+neighbouring channels, and the chains of a strip of channels are in scratch.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from convgrad.plan.records import FLAGS, Record, addresses
 from convgrad.spec.elementwise.maps import MAPS
 from convgrad.spec.elementwise.sums import CHAINS, SECTION
 
-STRIP = 1024  # channels of a task of ``columns``, at most: wide strips read memory in long pieces
-WIDTH = CHAINS  # channels of a vector of ``columns``
-IN_TURN = 4  # positions of a chain that ``columns`` adds before it stores the chain
+STRIP = 1024  # channels of a task of ``_columns``, at most: wide strips read memory in long pieces
+WIDTH = CHAINS  # channels of a vector of ``_columns``
+IN_TURN = 4  # positions of a chain that ``_columns`` adds before it stores the chain
 F64_BYTES = 8
 _WIDE = f"<{CHAINS} x double>"
 
