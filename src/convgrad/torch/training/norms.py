@@ -235,9 +235,10 @@ def layer_norm_backward(
     if output_mask[1] or output_mask[2]:
         of_columns = ChannelView(g, (1, positions, rows), True)
         normalization = _normalization(moments, None, None)
-        sums = sums_of("products_with_normalized", of_columns, seen.tensor, *normalization, products=output_mask[1])
+        name, (plain, products) = "products_with_normalized", (output_mask[2], output_mask[1])
+        sums = sums_of(name, of_columns, seen.tensor, *normalization, plain=plain, products=products)
         of_bias = _of_parameter(sums[0], bias, g).reshape(normalized_shape) if output_mask[2] else None
-        of_weight = _of_parameter(sums[1], weight, g).reshape(normalized_shape) if output_mask[1] else None
+        of_weight = _of_parameter(sums[-1], weight, g).reshape(normalized_shape) if output_mask[1] else None
     return of_input, of_weight, of_bias
 
 
