@@ -20,13 +20,11 @@ _EXP = tuple(  # (exp(r) - 1 - r) / r^2 for abs(r) <= ln(2)/2: exp has a relativ
     float.fromhex(c)
     for c in ("0x1p-1", "0x1.555554p-3", "0x1.55548cp-5", "0x1.111274p-7", "0x1.6d8e6ep-10", "0x1.9f077ap-13")
 )
-_LOG = (
-    tuple(  # (log(1 + f) - f + f^2/2) / f^3 for f from sqrt(1/2) - 1 to sqrt(2) - 1: log has a relative error of 2^-28
-        float.fromhex(c)
-        for c in (
-            *("0x1.555548p-2", "-0x1.000006p-2", "0x1.99a4b6p-3", "-0x1.555c4cp-3", "0x1.23376ap-3"),
-            *("-0x1.fc2218p-4", "0x1.e6f066p-4", "-0x1.de3bb0p-4", "0x1.145736p-4"),
-        )
+_LOG = tuple(  # (log(1 + f) - f + f^2/2) / f^3 for 1 + f from sqrt(1/2) to sqrt(2): log has a relative error of 2^-28
+    float.fromhex(c)
+    for c in (
+        *("0x1.555548p-2", "-0x1.000006p-2", "0x1.99a4b6p-3", "-0x1.555c4cp-3", "0x1.23376ap-3"),
+        *("-0x1.fc2218p-4", "0x1.e6f066p-4", "-0x1.de3bb0p-4", "0x1.145736p-4"),
     )
 )
 _ERF = tuple(  # erf(x)/x - 1 as a polynomial of x^2, for abs(x) <= 0.9: erf has a relative error of 2^-30

@@ -237,7 +237,7 @@ def normalize_columns(
     m: Operations, x: Number, center: Number, factor: Number, term: Number, weight: Number, bias: Number
 ) -> Number:
     """Return ((x - center) * factor + term) * weight + bias with three roundings."""
-    return m.fma(m.fma(x - center, factor, term), weight, bias)
+    return m.fma(normalize(m, x, center, factor, term), weight, bias)
 
 
 @_map()

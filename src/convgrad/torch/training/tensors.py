@@ -24,7 +24,7 @@ from convgrad.torch.training.row import LOW, SUMMED, Tensor, UnservedError, resu
 Floats = NDArray[np.float64]  # sums, or coefficients per channel
 _address = reading_address_of(torch)
 _FORMATS = {dtype: fmt.name for dtype, fmt in formats_of(torch).items()}
-_F32, _F32_BYTES = "f32", 4
+_F32_BYTES = 4
 _REMEMBERED = 1024  # kinds of calls
 
 
@@ -249,7 +249,7 @@ def _gathered(
             with np.errstate(all="ignore"):
                 numbers = np.ascontiguousarray(one, np.float32)
             outer = numbers.shape[-1] * _F32_BYTES * (numbers.ndim == 2)
-            tensors.append(Strided(_F32, outer, 0) if per_column else Strided(PER_ROW, outer, _F32_BYTES))
+            tensors.append(Strided(F32.name, outer, 0) if per_column else Strided(PER_ROW, outer, _F32_BYTES))
             addresses.append(address_of(numbers))
             kept.append(numbers)
     tensors += [Strided(_FORMATS[one.dtype], 0, 0) for one in columns]

@@ -33,9 +33,14 @@ class MapSpec:
 
 def arguments_of(spec: MapSpec) -> Record:
     """Return the driver's arguments."""
-    names = [f"t{number}" for number in range(len(spec.formats))]
-    record = FLAGS + addresses(*(f"{name}.data" for name in names))
-    record += Record("rows", "all_rows", "columns", "task_rows", "task_columns", "column_blocks", "task_count")
+    numbers = Record("rows", "all_rows", "columns", "task_rows", "task_columns", "column_blocks", "task_count")
+    return record_of(len(spec.formats), Record(), numbers)
+
+
+def record_of(tensors: int, places: Record, numbers: Record) -> Record:
+    """Return a driver's arguments: the addresses of tensors and other places, numbers, and the tensors' strides."""
+    names = [f"t{number}" for number in range(tensors)]
+    record = FLAGS + addresses(*(f"{name}.data" for name in names)) + places + numbers
     for name in names:
         record += STRIDES.within(name)
     return record

@@ -27,14 +27,21 @@ class PreparedDriver:
     __slots__ = ("_addresses", "_arguments", "_driver", "_scratch_bytes", "_threads", "_time_ms")
 
     def __init__(
-        self, isa: Isa, driver: jit.Kernel, record: Record, values: Mapping[str, int], threads: int, traffic: int
+        self,
+        isa: Isa,
+        driver: jit.Kernel,
+        record: Record,
+        values: Mapping[str, int],
+        threads: int,
+        traffic: int,
+        scratch_bytes: int,
     ) -> None:
         self._driver = driver
         self._arguments = filled(record, values)
         self._addresses = Struct(f"{len(record.addresses) - len(FLAGS.columns)}q")
         self._threads = min(threads, values["task_count"])
         self._time_ms = isas.machine(isa).for_traffic(traffic).traffic_ns(traffic) / 1e6 / self._threads
-        self._scratch_bytes = values.get("scratch_bytes", _SCRATCH_BYTES)
+        self._scratch_bytes = scratch_bytes
 
     def __call__(self, addresses: Sequence[int], keep: object) -> None:
         """Run the driver on tensors at these addresses."""
@@ -63,7 +70,8 @@ def prepared_map(isa: Isa, name: str, tensors: tuple[Strided, ...], extents: Ext
         values |= {f"t{number}.outer": tensor.outer, f"t{number}.row": tensor.row}
     spec = maps.MapSpec(isa, name, tuple([tensor.fmt for tensor in tensors]))
     traffic = outer * rows * columns * sum([BYTES[fmt] for fmt in spec.formats if fmt])
-    return PreparedDriver(isa, _driver(maps.module_of, spec), maps.arguments_of(spec), values, threads, traffic)
+    record = maps.arguments_of(spec)
+    return PreparedDriver(isa, _driver(maps.module_of, spec), record, values, threads, traffic, _SCRATCH_BYTES)
 
 
 @lru_cache(REMEMBERED)
@@ -92,12 +100,14 @@ def prepared_sums(isa: Isa, summands: Summands, threads: int) -> PreparedDriver:
         "strip": strip,
         "chain": chain,
         "all_sections": sections.count,
-        "scratch_bytes": CHAINS * spec.sums * chain if last else _SCRATCH_BYTES,
     }
     for number, operand in enumerate(summands.operands):
         values |= {f"t{number}.outer": operand.outer, f"t{number}.row": operand.row}
     traffic = images * channels * positions * sum([BYTES[fmt] for fmt in formats if fmt])
-    return PreparedDriver(isa, _driver(sums.module_of, spec), sums.arguments_of(spec), values, threads, traffic)
+    scratch = CHAINS * spec.sums * chain if last else _SCRATCH_BYTES
+    return PreparedDriver(
+        isa, _driver(sums.module_of, spec), sums.arguments_of(spec), values, threads, traffic, scratch
+    )
 
 
 @cache

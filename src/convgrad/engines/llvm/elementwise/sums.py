@@ -14,11 +14,11 @@ from convgrad.engines.llvm.arguments import Named, columns
 from convgrad.engines.llvm.convert import BYTES, read, store_masked
 from convgrad.engines.llvm.driver import claimed
 from convgrad.engines.llvm.elementwise.arithmetic import Vector, VectorOperations
-from convgrad.engines.llvm.elementwise.maps import STRIDES
+from convgrad.engines.llvm.elementwise.maps import record_of
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.tensors import PER_ROW
 from convgrad.plan.machine import Isa
-from convgrad.plan.records import FLAGS, Record, addresses
+from convgrad.plan.records import Record, addresses
 from convgrad.spec.elementwise.maps import MAPS
 from convgrad.spec.elementwise.sums import CHAINS, SECTION
 
@@ -47,16 +47,10 @@ class SumsSpec:
 
 
 def arguments_of(spec: SumsSpec) -> Record:
-    """Return the driver's arguments."""
-    names = [f"t{number}" for number in range(len(spec.formats))]
-    record = FLAGS + addresses(*(f"{name}.data" for name in names), "out")
-    record += Record(
-        "images", "group", "sections", "positions", "channels"
-    )  # ``group`` images, ``sections`` of an image
-    record += Record("task_count", "task_units", "units", "strips", "strip", "chain", "all_sections", "scratch_bytes")
-    for name in names:
-        record += STRIDES.within(name)
-    return record
+    """Return the driver's arguments. A group has ``group`` images, and an image ``sections`` sections."""
+    numbers = Record("images", "group", "sections", "positions", "channels", "all_sections")
+    numbers += Record("task_count", "task_units", "units", "strips", "strip", "chain")
+    return record_of(len(spec.formats), addresses("out"), numbers)
 
 
 def module_of(spec: SumsSpec) -> str:
@@ -135,7 +129,6 @@ def _named(sums: list[Value]) -> dict[str, Value]:
 
 def _chains(f: Function, spec: SumsSpec, pointers: list[Value], length: Value, sums: list[Value]) -> list[Value]:
     """Return the chains with the elements of a row added: CHAINS elements at a time, then the last ones by a mask."""
-
     of_row = {n: _repeated(f, pointers[n]) for n, fmt in enumerate(spec.formats) if fmt == PER_ROW}
 
     def elements(at: Value, mask: Value | None = None) -> list[Value]:
