@@ -215,3 +215,17 @@ def test_max_error_reaches_convolutions() -> None:
     assert not torch.equal(direct, tiled)
     assert torch.equal(direct, convgrad.torch.conv2d(x, w, padding=1))
     assert torch.equal(tiled, convgrad.torch.conv2d(x, w, padding=1, max_error=64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_that_nobody_wants_change_no_others(dtype: torch.dtype) -> None:
+    x, g, weight, bias = (torch.randn(shape).to(dtype) for shape in ((33, 70), (33, 70), (70,), (70,)))
+    backward = torch.ops.aten.native_layer_norm_backward
+    with same_bits():
+        _, mean, inverse = torch.ops.aten.native_layer_norm(x, [70], weight, bias, 1e-5)
+        given = g, x, [70], mean, inverse, weight, bias
+        every = backward(*given, [True] * 3)
+        for wanted in range(3):
+            found = backward(*given, [number == wanted for number in range(3)])
+            assert [one is None for one in found] == [number != wanted for number in range(3)]
+            assert torch.equal(found[wanted], every[wanted])
