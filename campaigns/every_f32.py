@@ -17,7 +17,7 @@ from convgrad.engines.addresses import address_of
 from convgrad.engines.settings import count
 from convgrad.engines.tensors import Strided
 from convgrad.functional.elementwise import compute
-from convgrad.spec.elementwise.maps import MAPS
+from convgrad.spec.elementwise.table import MAPS
 
 AT_ONCE = 1 << 22
 Function = Callable[[torch.Tensor], torch.Tensor]

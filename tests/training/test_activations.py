@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from convgrad.spec.elementwise.maps import MAPS
+from convgrad.spec.elementwise.table import MAPS
 from convgrad.torch import same_bits
 
 pytestmark = pytest.mark.usefixtures("installed")

@@ -11,7 +11,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 import convgrad
-from convgrad.spec.elementwise.maps import MAPS
+from convgrad.spec.elementwise.table import MAPS
 from convgrad.torch import same_bits
 from convgrad.torch.training.groups import rows
 from convgrad.torch.training.row import ROWS, overloads_of

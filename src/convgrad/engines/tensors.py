@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 Extents = tuple[int, int, int]  # outer axis, rows, columns
-PER_ROW = ""  # the format of an operand that has one f32 per row
+PER_ROW = ""  # the format of an operand that has one number per row: f32, or f64 in wide maps
 
 
 class Strided(NamedTuple):
-    """An operand or a result of a map. It is contiguous along the columns, or an operand has one f32 per row."""
+    """An operand or a result of a map. It is contiguous along the columns, or an operand has one number per row."""
 
     fmt: str
     outer: int  # the stride of the outer axis; 0 repeats an operand

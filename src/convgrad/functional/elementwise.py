@@ -11,10 +11,10 @@ from convgrad import engines
 from convgrad.engines.addresses import address_of, array_at
 from convgrad.engines.tensors import Extents, Strided, Summands
 from convgrad.float_environment import in_default_environment
-from convgrad.formats import F32, FORMATS, store
+from convgrad.formats import F32, F64, FORMATS, Format, store
 from convgrad.spec.elementwise.arithmetic import NumpyOperations
-from convgrad.spec.elementwise.maps import MAPS
 from convgrad.spec.elementwise.sums import combined_sections, section_sums, sections_of
+from convgrad.spec.elementwise.table import MAPS
 
 
 def compute(
@@ -36,18 +36,20 @@ def compute(
 @in_default_environment
 def compute_by_numpy(name: str, tensors: tuple[Strided, ...], extents: Extents, addresses: Sequence[int]) -> None:
     """Compute a map by NumPy."""
-    arrays = [_array(tensor, extents, address) for tensor, address in zip(tensors, addresses, strict=True)]
-    operands = len(MAPS[name].operands)
-    wide = [array.astype(np.float32).ravel() for array in arrays[:operands]]
+    definition = MAPS[name]
+    number, dtype = (F64, np.float64) if definition.wide else (F32, np.float32)
+    arrays = [_array(tensor, extents, address, number) for tensor, address in zip(tensors, addresses, strict=True)]
+    operands = len(definition.operands)
+    values = [array.astype(dtype).ravel() for array in arrays[:operands]]
     with np.errstate(all="ignore"):
-        found = MAPS[name].definition(NumpyOperations(), *wide)
-    results = found if isinstance(found, tuple) else (found,)
+        found = definition.definition(NumpyOperations(dtype), *values)
+        results = [one.astype(np.float32) for one in (found if isinstance(found, tuple) else (found,))]
     for result, array, tensor in zip(results, arrays[operands:], tensors[operands:], strict=False):
         array[...] = store(result.astype(np.float64), FORMATS[tensor.fmt]).reshape(extents)
 
 
-def _array(tensor: Strided, extents: Extents, address: int) -> NDArray[np.generic]:
-    fmt = FORMATS[tensor.fmt or F32.name]
+def _array(tensor: Strided, extents: Extents, address: int, per_row: Format = F32) -> NDArray[np.generic]:
+    fmt = FORMATS[tensor.fmt] if tensor.fmt else per_row
     strides = (tensor.outer, tensor.row, fmt.dtype.itemsize if tensor.fmt else 0)
     return array_at(address, extents, strides, fmt.dtype)
 

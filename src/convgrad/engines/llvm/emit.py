@@ -211,9 +211,9 @@ class Function:
         return self.op(kind, f"shufflevector {one}, {kind} poison, <{lanes} x i32> zeroinitializer")
 
     def everywhere(self, kind: str, number: float) -> Value:
-        """Return a constant vector with the same number in all lanes: an integer, or a float that f32 represents."""
+        """Return a constant vector with the same number in all lanes: an integer, an f64, or a float that f32 has."""
         lanes, element = kind[1:-1].split(" x ")
-        text = f"0x{pack('>d', number).hex().upper()}" if element == "float" else str(number)
+        text = f"0x{pack('>d', number).hex().upper()}" if element in ("float", "double") else str(number)
         return Value(self, kind, "<" + ", ".join([f"{element} {text}"] * int(lanes)) + ">")
 
     def numbers(self, element: str, numbers: range) -> Value:

@@ -91,7 +91,7 @@ class LlvmEngine:
             call([address_of(array) for array in arrays], arrays)
 
     def map_call(self, name: str, tensors: tuple[Strided, ...], extents: Extents, threads: int) -> PreparedCall:
-        """Return the call of a map of ``spec/elementwise/maps.py`` on its operands and results."""
+        """Return the call of a map of ``spec/elementwise/table.py`` on its operands and results."""
         return elementwise.prepared_map(_isa(), name, tensors, extents, threads)
 
     def sums_call(self, summands: Summands, threads: int) -> PreparedCall:

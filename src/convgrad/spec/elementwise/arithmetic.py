@@ -1,7 +1,8 @@
 """The operations that elementwise functions consist of, and their execution on NumPy arrays.
 
-Each operation is one of IEEE 754 on f32, rounded once to nearest, or an exact operation on the bits. So any machine
-that executes the same operations in the same order computes the same bits.
+Each operation is one of IEEE 754 on f32, or on f64 in wide maps, rounded once to nearest, or an exact operation on the
+bits. So any machine that executes the same operations in the same order computes the same bits. Wide maps use only
+Python's operators, sqrt, comparisons, ``select`` and ``rounded``.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ class Operations(Protocol):
     def select(self, condition: Condition, a: Operand, b: Operand) -> Number:
         """Return ``a`` where the condition is true, and ``b`` elsewhere."""
 
+    def rounded(self, a: Number) -> Number:
+        """Return an f64 number rounded to f32."""
+
     def powers_of_two(self, power: Number) -> tuple[Number, Number]:
         """Return two powers of two whose product is 2^k: ``power`` is k + NEAREST_INTEGER, and k from -252 to 254."""
 
@@ -52,7 +56,10 @@ class Operations(Protocol):
 
 
 class NumpyOperations:
-    """The operations on NumPy arrays. Slow, because NumPy has no fused multiply-add of f32."""
+    """The operations on NumPy arrays of f32 or f64. Slow, because NumPy has no fused multiply-add of f32."""
+
+    def __init__(self, dtype: type[np.float32 | np.float64] = np.float32) -> None:
+        self._dtype = dtype
 
     def fma(self, a: Operand, b: Operand, c: Operand) -> Number:
         """Return a * b + c with one rounding."""
@@ -80,7 +87,11 @@ class NumpyOperations:
 
     def select(self, condition: Condition, a: Operand, b: Operand) -> Number:
         """Return ``a`` where the condition is true, and ``b`` elsewhere."""
-        return np.where(condition, np.float32(a), np.float32(b))
+        return np.where(condition, self._dtype(a), self._dtype(b))
+
+    def rounded(self, a: Number) -> Number:
+        """Return an f64 number rounded to f32."""
+        return a.astype(np.float32).astype(np.float64)
 
     def powers_of_two(self, power: Number) -> tuple[Number, Number]:
         """Return two powers of two whose product is 2^k."""

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from convgrad.spec.elementwise.maps import MAPS
+from convgrad.spec.elementwise.table import MAPS
 from convgrad.torch.training.row import ELEMENTWISE, PROMOTE, Function, Tensor, common_type, row
 from convgrad.torch.training.tensors import elements, is_served
 

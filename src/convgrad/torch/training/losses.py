@@ -9,7 +9,7 @@ import torch
 from convgrad.torch.training.functions import exp64, log1p64, log64
 from convgrad.torch.training.row import SECTIONS, Tensor, common_type, row
 from convgrad.torch.training.sums import products, rounded, total
-from convgrad.torch.training.tensors import elements, floats, rows_of, sums_of
+from convgrad.torch.training.tensors import elements, rows_of, sums_of
 
 _NONE, _MEAN = 0, 1  # values of ATen's `reduction`; 2 is the sum
 _REDUCED = "mean or sum of the losses"
@@ -27,7 +27,7 @@ def _exponentials(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     dim %= max(self.dim(), 1)
     if self.dim() and self.shape[dim:].numel() == self.shape[dim]:
         rows = rows_of(self.float(), largest.numel(), self.shape[dim])
-        sums = sums_of("exp_of_difference", rows, floats(largest).ravel(), products=False)
+        sums = sums_of("exp_of_difference", rows, coefficients=(largest.reshape(-1),), products=False)
         return largest, torch.from_numpy(sums[0]).reshape(largest.shape)
     return largest, total(elements("exp_of_difference", self.float(), largest), dim, True)
 

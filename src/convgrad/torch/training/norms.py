@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from convgrad.spec.chains import tree
 from convgrad.torch.training.row import SECTIONS, Tensor, row
-from convgrad.torch.training.sums import variance
 from convgrad.torch.training.tensors import (
     ChannelView,
     Floats,
     channels_of,
+    coefficients,
     floats,
     mapped,
     rows_of,
@@ -36,56 +35,39 @@ _BACKWARD_BOUND = "3 u k (abs(g) + abs(s)/n + abs(x - m) i i abs(p)/n), and 2 h 
 Stats = tuple[Tensor, Tensor, Tensor]
 
 
-class _Moments(NamedTuple):
-    """Means and 1/deviations in f64."""
-
-    mean: Floats
-    inverse: Floats
+_NO_WEIGHT, _NO_BIAS = 1.0, -0.0  # x + -0.0 is x, also for x = -0
+_F32 = torch.float32
 
 
-def _moments(sums: Floats, number: int, eps: float) -> tuple[_Moments, Floats]:
-    """Return the moments of f64 sums of elements and of squares, and the variances."""
-    with np.errstate(all="ignore"):
-        mean, spread = variance(sums[0], sums[1], number, number)
-        return _Moments(mean, 1 / np.sqrt(spread + eps)), spread
+def _vector(values: Tensor | None, channels: int, default: float) -> Tensor | float:
+    """Return one value per channel, or the default."""
+    if values is None:
+        return default
+    if values.numel() != channels:
+        raise RuntimeError(f"expected one value for each of {channels} channels, but got shape {list(values.shape)}")
+    return values.contiguous()
 
 
-def _normalization(moments: _Moments, weight: Floats | None, bias: Floats | None) -> tuple[Floats, Floats, Floats]:
-    """Return center, factor and term of the map ``normalize``."""
-    with np.errstate(all="ignore"):
-        center = moments.mean.astype(np.float32).astype(np.float64)
-        factor = moments.inverse if weight is None else moments.inverse * weight
-        term = (center - moments.mean) * factor
-    return center, factor, term if bias is None else term + bias
+def _affine(weight: Tensor | None, bias: Tensor | None, channels: int) -> tuple[Tensor | float, Tensor | float]:
+    return _vector(weight, channels, _NO_WEIGHT), _vector(bias, channels, _NO_BIAS)
 
 
-class _Gradient(NamedTuple):
-    """The sums p of a gradient with the deviations, and the coefficients of the map ``normalize_backward``."""
-
-    products: Floats
-    of_g: Floats
-    center: Floats
-    of_x: Floats
-    term: Floats
+def _type_of(parameter: Tensor | None, other: Tensor) -> torch.dtype:
+    """Return the type of a parameter's gradient; that of another tensor if there is no parameter."""
+    dtype: torch.dtype = (other if parameter is None else parameter).dtype
+    return dtype
 
 
-def _gradient(sums: Floats, moments: _Moments, weight: Floats | None, number: int) -> _Gradient:
-    """Return the gradient's coefficients from the f64 sums of g and of g * x."""
-    with np.errstate(all="ignore"):
-        mean, inverse = moments
-        products = sums[1] - mean * sums[0]
-        factor = inverse if weight is None else inverse * weight
-        slope = -factor * inverse * inverse * products / number
-        return _Gradient(products, factor, mean, slope, -factor * sums[0] / number)
+def _unbiased(count: int) -> float:
+    return count / max(count - 1, 1)
 
 
-def _of_parameter(gradient: Floats, parameter: Tensor | None, other: Tensor) -> Tensor:
-    """Return the gradient of a parameter in its type, or in that of another tensor."""
-    return tensor_of(gradient, (other if parameter is None else parameter).dtype)
-
-
-def _optional(values: Tensor | None) -> Floats | None:
-    return None if values is None else floats(values)
+def _moments(
+    sums: Floats, shape: tuple[int, ...], count: int, eps: float, affine: tuple[Tensor | float, Tensor | float]
+) -> list[Tensor]:
+    """Return center, factor, term and 1/deviation without running values."""
+    operands = *sums, *affine, 0.0, 0.0, float(count), eps, 0.0, 0.0, _unbiased(count)
+    return coefficients("moments", shape, operands, [_F32] * 4)
 
 
 # -- batch norm ----------------------------------------------------------------------------------------------------
@@ -104,17 +86,19 @@ def batch_norm(
 ) -> Stats:
     """Return the normalized input, and mean and 1/deviation of each channel, which the gradient needs."""
     seen = channels_of(input)
-    if training:
-        images, _, positions = seen.shape
-        number = images * positions
-        moments, spread = _moments(sums_of("squares", seen), number, eps)
-        _update(running_mean, moments.mean, momentum)
-        _update(running_var, spread * (number / max(number - 1, 1)), momentum)
-        saved = tensor_of(moments.mean), tensor_of(moments.inverse)
-    else:
-        moments = _of_running(running_mean, running_var, eps)
+    images, channels, positions = seen.shape
+    affine, count = _affine(weight, bias, channels), images * positions
+    running = [_vector(one, channels, 0.0) for one in (running_mean, running_var)]
+    if not training:
+        found = coefficients("running_moments", (channels,), (*running, *affine, eps), [_F32] * 3)
         saved = input.new_empty(0), input.new_empty(0)
-    return mapped("normalize", seen, seen.tensor, *_normalization(moments, _optional(weight), _optional(bias))), *saved
+    else:
+        targets = [one for one in (running_mean, running_var) if one is not None]
+        numbers = float(count), eps, 1 - momentum, momentum, _unbiased(count)
+        operands = *sums_of("squares", seen), *affine, *running, *numbers
+        *found, inverse = coefficients("moments", (channels,), operands, [_F32] * 4, targets)
+        saved = found[0], inverse
+    return mapped("normalize", seen, seen.tensor, coefficients=found), *saved
 
 
 @row(
@@ -151,33 +135,22 @@ def batch_norm_backward(
     """Return the gradients of batch norm with respect to input, weight and bias."""
     seen = channels_of(input)
     g = seen.like(grad_out)
-    moments = _Moments(floats(save_mean), floats(save_invstd)) if train else _of_running(running_mean, running_var, eps)
-    images, _, positions = seen.shape
+    images, channels, positions = seen.shape
     sums = sums_of("products", seen._replace(tensor=g), seen.tensor)
-    found = _gradient(sums, moments, _optional(weight), images * positions)
+    to = _type_of(weight, input)
+    moments = (save_mean, save_invstd) if train else (running_mean, running_var)
+    operands = *sums, *[_vector(one, channels, 0.0) for one in moments], _vector(weight, channels, _NO_WEIGHT)
+    if train:
+        numbers = 1.0, float(images * positions)
+        found = coefficients("gradient", (channels,), (*operands, *numbers), [*[_F32] * 4, to, to])
+    else:
+        found = coefficients("running_gradient", (channels,), (*operands, eps), [_F32, to, to])
     of_input = None
-    if output_mask[0] and train:
-        of_input = mapped("normalize_backward", seen, g, seen.tensor, *found[1:])
-    elif output_mask[0]:
-        of_input = mapped("product", seen, g, found.of_g)
-    to = input.dtype if weight is None else weight.dtype
-    return (
-        of_input,
-        tensor_of(found.products * moments.inverse, to) if output_mask[1] else None,
-        tensor_of(sums[0], to) if output_mask[2] else None,
-    )
-
-
-def _of_running(mean: Tensor, spread: Tensor, eps: float) -> _Moments:
-    """Return the moments of evaluation mode."""
-    with np.errstate(all="ignore"):
-        return _Moments(floats(mean), 1 / np.sqrt(floats(spread) + eps))
-
-
-def _update(running: Tensor | None, new: Floats, momentum: float) -> None:
-    """Move a running value towards its new value: running * (1 - momentum) + new * momentum in f64."""
-    if running is not None:
-        running.copy_(tensor_of(floats(running) * (1 - momentum) + new * momentum))
+    if output_mask[0]:
+        tensors = (g, seen.tensor) if train else (g,)
+        of_input = mapped("normalize_backward" if train else "product", seen, *tensors, coefficients=found[:-2])
+    of_weight, of_bias = (one if wanted else None for one, wanted in zip(found[-2:], output_mask[1:], strict=True))
+    return of_input, of_weight, of_bias
 
 
 # -- layer norm ----------------------------------------------------------------------------------------------------
@@ -191,16 +164,15 @@ def layer_norm(
 ) -> Stats:
     """Return the input with each row normalized, and mean and 1/deviation of each row, which the gradient needs."""
     seen = _rows(input, normalized_shape)
-    *_, positions = seen.shape
-    moments, _ = _moments(sums_of("squares", seen), positions, eps)
-    coefficients = _normalization(moments, None, None)
+    _, rows, positions = seen.shape
+    *found, inverse = _moments(sums_of("squares", seen), (rows,), positions, eps, (_NO_WEIGHT, _NO_BIAS))
     if weight is None and bias is None:
-        result = mapped("normalize", seen, seen.tensor, *coefficients)
+        result = mapped("normalize", seen, seen.tensor, coefficients=found)
     else:
         columns = _column(weight, positions, 1.0), _column(bias, positions, 0.0)
-        result = mapped("normalize_columns", seen, seen.tensor, *coefficients, columns=columns)
+        result = mapped("normalize_columns", seen, seen.tensor, coefficients=found, columns=columns)
     shape = (*input.shape[: input.dim() - len(normalized_shape)], *[1] * len(normalized_shape))
-    return result.reshape(input.shape), *[tensor_of(one).reshape(shape) for one in moments]
+    return result.reshape(input.shape), found[0].reshape(shape), inverse.reshape(shape)
 
 
 @row(
@@ -224,21 +196,23 @@ def layer_norm_backward(
     seen = _rows(input, normalized_shape)
     _, rows, positions = seen.shape
     g = seen.like(grad_out.contiguous())
-    moments = _Moments(floats(mean).reshape(-1), floats(rstd).reshape(-1))
+    center, inverse = (one.float().reshape(-1).contiguous() for one in (mean, rstd))
     of_input = of_weight = of_bias = None
     if output_mask[0]:
-        weights, of_g = [] if weight is None else [_column(weight, positions, 1.0)], seen._replace(tensor=g)
-        name = "weighted_products" if weights else "products"
-        found = _gradient(sums_of(name, of_g, seen.tensor, columns=weights), moments, None, positions)
-        name = "normalize_columns_backward" if weights else "normalize_backward"
-        of_input = mapped(name, seen, g, seen.tensor, *found[1:], columns=weights).reshape(input.shape)
+        columns = [] if weight is None else [_column(weight, positions, 1.0)]
+        of_g = seen._replace(tensor=g)
+        sums = sums_of("weighted_products" if columns else "products", of_g, seen.tensor, columns=columns)
+        operands = *sums, center, inverse, _NO_WEIGHT, _NO_WEIGHT, float(positions)
+        found = coefficients("gradient", (rows,), operands, [_F32] * 4)
+        name = "normalize_columns_backward" if columns else "normalize_backward"
+        of_input = mapped(name, seen, g, seen.tensor, coefficients=found, columns=columns).reshape(input.shape)
     if output_mask[1] or output_mask[2]:
         of_columns = ChannelView(g, (1, positions, rows), True)
-        normalization = _normalization(moments, None, None)
         name, (plain, products) = "products_with_normalized", (output_mask[2], output_mask[1])
-        sums = sums_of(name, of_columns, seen.tensor, *normalization, plain=plain, products=products)
-        of_bias = _of_parameter(sums[0], bias, g).reshape(normalized_shape) if output_mask[2] else None
-        of_weight = _of_parameter(sums[-1], weight, g).reshape(normalized_shape) if output_mask[1] else None
+        normalization = center, inverse, torch.zeros(rows)
+        sums = sums_of(name, of_columns, seen.tensor, coefficients=normalization, plain=plain, products=products)
+        of_bias = tensor_of(sums[0], _type_of(bias, g)).reshape(normalized_shape) if output_mask[2] else None
+        of_weight = tensor_of(sums[-1], _type_of(weight, g)).reshape(normalized_shape) if output_mask[1] else None
     return of_input, of_weight, of_bias
 
 
@@ -264,12 +238,12 @@ def group_norm(
 ) -> Stats:
     """Return the input with each group of channels of an image normalized, and the groups' means and 1/deviations."""
     seen = _images(input, N, C, HxW)
-    moments, _ = _moments(_of_groups(sums_of("squares", seen, combined=False), group), C // group * HxW, eps)
-    spread = _Moments(*[_of_channels(one, C) for one in moments])
-    result = mapped("normalize", seen, seen.tensor, *_normalization(spread, _optional(weight), _optional(bias)))
+    sums = _of_groups(sums_of("squares", seen, combined=False), group)
+    *found, inverse = _moments(sums, (N, C), C // group * HxW, eps, _affine(weight, bias, C))
+    result = mapped("normalize", seen, seen.tensor, coefficients=found)
     types = {input.dtype, *[one.dtype for one in (weight, bias) if one is not None]}
-    saved = input.dtype if len(types) == 1 else torch.float32
-    return result.reshape(input.shape), *[tensor_of(one, saved) for one in moments]
+    saved = input.dtype if len(types) == 1 else _F32
+    return result.reshape(input.shape), *[one[:, :: C // group].contiguous().to(saved) for one in (found[0], inverse)]
 
 
 @row(
@@ -294,18 +268,19 @@ def group_norm_backward(
     seen = _images(input, N, C, HxW)
     g = seen.like(grad_out.reshape(seen.tensor.shape))
     sums = sums_of("products", seen._replace(tensor=g), seen.tensor, combined=False)
-    moments = _Moments(*[_of_channels(floats(one).reshape(N, group), C) for one in (mean, rstd)])
-    scales = _optional(weight)
+    moments = [floats(one).reshape(N, group) for one in (mean, rstd)]
+    weights = _vector(weight, C, _NO_WEIGHT)
     of_input = None
     if output_mask[0]:
-        scaled = _of_groups(sums if scales is None else sums * scales, group)
-        found = _gradient(np.stack([_of_channels(one, C) for one in scaled]), moments, None, C // group * HxW)
-        factor = found.of_g if scales is None else found.of_g * scales
-        of_input = mapped("normalize_backward", seen, g, seen.tensor, factor, *found[2:]).reshape(input.shape)
+        scaled = _of_groups(sums if weight is None else sums * floats(weight), group)
+        operands = *scaled, *moments, _NO_WEIGHT, weights, float(C // group * HxW)
+        found = coefficients("gradient", (N, C), operands, [_F32] * 4)
+        of_input = mapped("normalize_backward", seen, g, seen.tensor, coefficients=found).reshape(input.shape)
     with np.errstate(all="ignore"):
-        products = (sums[1] - moments.mean * sums[0]) * moments.inverse
+        centers, inverses = (one.repeat(C // group, 1) for one in moments)
+        products = (sums[1] - centers * sums[0]) * inverses
     of_weight, of_bias = (
-        _of_parameter(_over_images(one), weight, input) if wanted else None
+        tensor_of(_over_images(one), _type_of(weight, input)) if wanted else None
         for one, wanted in zip((products, sums[0]), output_mask[1:], strict=True)
     )
     return of_input, of_weight, of_bias
@@ -321,11 +296,6 @@ def _of_groups(sums: Floats, groups: int) -> Floats:
     each = sums.reshape(2, images, groups, channels // groups)
     found: Floats = tree([each[..., channel] for channel in range(each.shape[-1])])
     return found
-
-
-def _of_channels(values: Floats, channels: int) -> Floats:
-    """Return the values of groups (images, groups) for each channel."""
-    return values.repeat(channels // values.shape[1], 1)
 
 
 def _over_images(sums: Floats) -> Floats:

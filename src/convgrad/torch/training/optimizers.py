@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from convgrad.spec.elementwise.maps import adam_name, sgd_name
+from convgrad.spec.elementwise.steps import adam_name, sgd_name
 from convgrad.torch.training.row import Tensor, row
 from convgrad.torch.training.tensors import update
 

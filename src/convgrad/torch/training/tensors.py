@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from convgrad.engines.addresses import address_of
 from convgrad.engines.settings import on
 from convgrad.engines.tensors import PER_ROW, Extents, Strided, Summands
-from convgrad.formats import F32
+from convgrad.formats import F32, F64
 from convgrad.functional import elementwise
 from convgrad.libraries.torch import TORCH, formats_of
 from convgrad.libraries.torch import address_of as reading_address_of
@@ -24,7 +24,7 @@ from convgrad.torch.training.row import LOW, SUMMED, Tensor, UnservedError, resu
 Floats = NDArray[np.float64]  # sums, or coefficients per channel
 _address = reading_address_of(torch)
 _FORMATS = {dtype: fmt.name for dtype, fmt in formats_of(torch).items()}
-_F32_BYTES = 4
+_F32_BYTES, _F64_BYTES = 4, 8
 _REMEMBERED = 1024  # kinds of calls
 
 
@@ -226,74 +226,122 @@ def rows_of(x: Tensor, rows: int, positions: int) -> ChannelView:
 
 
 class _Gathered(NamedTuple):
-    """Operands of a call: how they are stored, their addresses, and the objects with their memory."""
+    """Operands of a call: how they are stored, and their addresses."""
 
-    tensors: tuple[Strided, ...]
+    tensors: list[Strided]
     addresses: list[int]
-    kept: list[Any]
 
 
 def _gathered(
-    operands: Sequence[Any], columns: Sequence[Tensor], extents: Extents, per_column: bool = False
+    tensors: Sequence[Tensor],
+    coefficients: Sequence[Tensor],
+    columns: Sequence[Tensor],
+    extents: Extents,
+    per_column: bool = False,
 ) -> _Gathered:
-    """Gather tensors of the same extents and numbers per row, or ``per_column``, then ``columns``; see `mapped`."""
+    """Gather tensors of the same extents, f32 ``coefficients`` per row, or ``per_column``, and then ``columns``."""
     _, rows, length = extents
-    tensors, addresses, kept = [], [], [*columns]
-    for one in operands:
-        if isinstance(one, torch.Tensor):
-            size = one.element_size()
-            tensors.append(Strided(_FORMATS[one.dtype], rows * length * size, length * size))
-            addresses.append(_address(one))
-            kept.append(one)
-        else:
-            with np.errstate(all="ignore"):
-                numbers = np.ascontiguousarray(one, np.float32)
-            outer = numbers.shape[-1] * _F32_BYTES * (numbers.ndim == 2)
-            tensors.append(Strided(F32.name, outer, 0) if per_column else Strided(PER_ROW, outer, _F32_BYTES))
-            addresses.append(address_of(numbers))
-            kept.append(numbers)
-    tensors += [Strided(_FORMATS[one.dtype], 0, 0) for one in columns]
-    return _Gathered(tuple(tensors), [*addresses, *map(_address, columns)], kept)
+    found = _Gathered([], [])
+    for one in tensors:
+        size = one.element_size()
+        found.tensors.append(Strided(_FORMATS[one.dtype], rows * length * size, length * size))
+    for one in coefficients:
+        outer = one.shape[-1] * _F32_BYTES * (one.dim() == 2)
+        found.tensors.append(Strided(F32.name, outer, 0) if per_column else Strided(PER_ROW, outer, _F32_BYTES))
+    found.tensors.extend([Strided(_FORMATS[one.dtype], 0, 0) for one in columns])
+    found.addresses.extend([_address(one) for one in (*tensors, *coefficients, *columns)])
+    return found
 
 
-def mapped(name: str, seen: ChannelView, *operands: Tensor | Floats, columns: Sequence[Tensor] = ()) -> Tensor:
-    """Return the result of a map on tensors like ``seen``, and coefficients in f64, which are rounded to f32.
+def mapped(
+    name: str,
+    seen: ChannelView,
+    *tensors: Tensor,
+    coefficients: Sequence[Tensor],
+    columns: Sequence[Tensor] = (),
+) -> Tensor:
+    """Return the result of a map on tensors like ``seen``, and then on f32 coefficients.
 
     Coefficients have the shape (channels,) or (images, channels). If positions are contiguous, the last operands of the
     map can be ``columns``, which have one number per position, for all channels.
     """
     images, channels, positions = seen.shape
-    per_image = any(not isinstance(one, torch.Tensor) and one.ndim == 2 for one in operands)
     extents = images, channels, positions
     if seen.last:
+        per_image = any(one.dim() == 2 for one in coefficients)
         extents = (images, positions, channels) if per_image else (1, images * positions, channels)
     result = torch.empty_like(seen.tensor)
-    given = _gathered(operands, columns, extents, per_column=seen.last)
-    (target,) = _gathered((result,), (), extents).tensors
-    _compute(name, (*given.tensors, target), extents, [*given.addresses, result.data_ptr()], (given.kept, result))
+    operands = _gathered(tensors, coefficients, columns, extents, per_column=seen.last)
+    target = Strided(_FORMATS[result.dtype], *operands.tensors[0][1:])
+    kept = tensors, coefficients, columns, result
+    _compute(name, (*operands.tensors, target), extents, [*operands.addresses, result.data_ptr()], kept)
     return result
 
 
 def sums_of(
     name: str,
     seen: ChannelView,
-    *others: Tensor | Floats,
+    *others: Tensor,
+    coefficients: Sequence[Tensor] = (),
     columns: Sequence[Tensor] = (),
     plain: bool = True,
     products: bool = True,
     combined: bool = True,
 ) -> Floats:
-    """Return f64 sums per channel of a map on ``seen``, tensors like it, numbers per row of memory, and ``columns``.
+    """Return f64 sums per channel of a map on ``seen``, tensors like it, coefficients per row of memory, and columns.
 
     The shape is (sums, channels), or (sums, images, channels) if images are not ``combined``.
     """
     images, channels, positions = seen.shape
     extents = (images, positions, channels) if seen.last else seen.shape
-    given = _gathered((seen.tensor, *others), columns, extents)
-    summands = Summands(name, given.tensors, seen.shape, seen.last, plain, products, combined)
-    arguments = summands, given.addresses, threads_of_call(), given.kept
+    operands = _gathered((seen.tensor, *others), coefficients, columns, extents)
+    summands = Summands(name, tuple(operands.tensors), seen.shape, seen.last, plain, products, combined)
+    arguments = summands, operands.addresses, threads_of_call(), (seen, others, coefficients, columns)
     found: Floats = on(TORCH.pool, elementwise.channel_sums, *arguments)
     return found
+
+
+def coefficients(
+    name: str,
+    shape: tuple[int, ...],
+    operands: Sequence[Tensor | Floats | float],
+    types: Sequence[torch.dtype],
+    targets: Sequence[Tensor] = (),
+) -> list[Tensor]:
+    """Return results of a map in f64 on vectors of channels, f64 sums per group of channels, and numbers.
+
+    ``shape`` is (channels,) or (images, channels). Sums have one value per channel, or the shape (images, groups).
+    The results are new tensors of some types. The map's next results are written to ``targets``.
+    """
+    *images, channels = shape
+    groups = max([one.shape[1] for one in operands if isinstance(one, np.ndarray) and one.ndim == 2], default=1)
+    length = channels // groups
+    numbers = np.array([one for one in operands if isinstance(one, float)], np.float64)
+    at, stored, addresses = address_of(numbers), [], []
+    for one in operands:
+        if isinstance(one, float):
+            stored.append(Strided(PER_ROW, 0, 0))
+            addresses.append(at)
+            at += _F64_BYTES
+        elif isinstance(one, np.ndarray):
+            row = one.itemsize * (1 if one.ndim == 2 else length)
+            stored.append(Strided(PER_ROW if one.ndim == 2 else F64.name, row * groups * (one.ndim == 2), row))
+            addresses.append(address_of(one))
+        else:
+            stored.append(Strided(_FORMATS[one.dtype], 0, length * one.element_size()))
+            addresses.append(_address(one))
+    made = [torch.empty(shape, dtype=dtype) for dtype in types]
+    places = [one if one.is_contiguous() else torch.empty(shape, dtype=one.dtype) for one in targets]
+    for one in (*made, *places):
+        size = one.element_size()
+        stored.append(Strided(_FORMATS[one.dtype], channels * size, length * size))
+        addresses.append(_address(one))
+    extents = prod(images), groups, length
+    _compute(name, tuple(stored), extents, addresses, (numbers, operands, made, places))
+    for target, place in zip(targets, places, strict=True):
+        if place is not target:
+            target.copy_(place)
+    return made
 
 
 def floats(values: Tensor) -> Floats:

@@ -1,4 +1,4 @@
-"""The operations of elementwise functions, emitted on vectors of f32."""
+"""The operations of elementwise functions, emitted on vectors of f32, or of f64 for wide maps."""
 
 from __future__ import annotations
 
@@ -11,13 +11,25 @@ from convgrad.spec.elementwise.arithmetic import BIAS, HALF_ROOT, NEAREST_INTEGE
 
 
 def constant(f: Function, kind: str, number: float) -> Value:
-    """Return a vector with the same number, rounded to f32, in all lanes."""
-    return f.everywhere(kind, float(np.float32(number)))
+    """Return a vector with the same number, rounded to its type, in all lanes."""
+    return f.everywhere(kind, float(np.float32(number)) if kind.endswith("float>") else number)
+
+
+def widened(f: Function, value: Value) -> Value:
+    """Return a vector of f32 as f64."""
+    kind = value.type.replace("float", "double")
+    return f.op(kind, f"fpext {value} to {kind}")
+
+
+def narrowed(f: Function, value: Value) -> Value:
+    """Return a vector of f64 rounded to f32."""
+    kind = value.type.replace("double", "float")
+    return f.op(kind, f"fptrunc {value} to {kind}")
 
 
 @dataclass(frozen=True)
 class Vector:
-    """A vector of f32 with Python's operators."""
+    """A vector of f32 or f64 with Python's operators."""
 
     f: Function
     value: Value
@@ -58,9 +70,9 @@ class Vector:
 class VectorOperations:
     """The operations on vectors of ``lanes`` numbers; see ``Operations`` of the specification."""
 
-    def __init__(self, f: Function, lanes: int) -> None:
+    def __init__(self, f: Function, lanes: int, wide: bool = False) -> None:
         self.f, self.lanes = f, lanes
-        self.kind, self.whole = f"<{lanes} x float>", f"<{lanes} x i32>"
+        self.kind, self.whole = f"<{lanes} x {'double' if wide else 'float'}>", f"<{lanes} x i32>"
 
     def fma(self, a: Vector | float, b: Vector | float, c: Vector | float) -> Vector:
         """Return a * b + c with one rounding."""
@@ -90,6 +102,10 @@ class VectorOperations:
         """Return ``a`` where the condition is true, and ``b`` elsewhere."""
         return Vector(self.f, self.f.select(condition, self._value(a), self._value(b)))
 
+    def rounded(self, a: Vector) -> Vector:
+        """Return f64 numbers rounded to f32."""
+        return self._number("fpext", narrowed(self.f, a.value))
+
     def powers_of_two(self, power: Vector) -> tuple[Vector, Vector]:
         """Return two powers of two whose product is 2^k."""
         k = self._whole("sub", self._bits(power), bits_of(NEAREST_INTEGER))
@@ -108,7 +124,7 @@ class VectorOperations:
         return a.value if isinstance(a, Vector) else constant(self.f, self.kind, a)
 
     def _intrinsic(self, name: str, *operands: Vector) -> Vector:
-        kind = f"llvm.{name}.v{self.lanes}f32"
+        kind = f"llvm.{name}.v{self.lanes}f{'32' if self.kind.endswith('float>') else '64'}"
         return Vector(self.f, self.f.intrinsic(self.kind, kind, *[one.value for one in operands]))
 
     def _compared(self, how: str, a: Vector | float, b: Vector | float) -> Value:

@@ -12,12 +12,13 @@ from convgrad.engines.llvm.added import in_vectors
 from convgrad.engines.llvm.arguments import Named, columns
 from convgrad.engines.llvm.convert import BYTES, read, write
 from convgrad.engines.llvm.driver import claimed
-from convgrad.engines.llvm.elementwise.arithmetic import Vector, VectorOperations
+from convgrad.engines.llvm.elementwise.arithmetic import Vector, VectorOperations, narrowed, widened
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.tensors import PER_ROW
+from convgrad.formats import F64
 from convgrad.plan.machine import Isa
 from convgrad.plan.records import FLAGS, Record, addresses
-from convgrad.spec.elementwise.maps import MAPS
+from convgrad.spec.elementwise.table import MAPS
 
 STRIDES = Record("outer", "row")  # the strides of outer axis and rows, in bytes
 
@@ -62,26 +63,38 @@ def module_of(spec: MapSpec) -> str:
 
 def _row(f: Function, spec: MapSpec, a: Named, number: Value, column: Value, length: Value) -> None:
     """Emit the map of ``length`` elements of a row."""
-    lanes, definition = spec.isa.lanes, MAPS[spec.name]
     outer, row = f.divided(number, a.rows)
-    count = len(definition.operands)
     pointers = []
     for at, fmt in enumerate(spec.formats):
         tensor = a.of(f"t{at}")
         pointer = f.at(f.at(tensor.data, outer * tensor.outer), row * tensor.row)
         pointers.append(f.at(pointer, column * BYTES[fmt]) if fmt != PER_ROW else pointer)
-    of_row = {at: f.splat(f.load("float", pointers[at]), lanes) for at in range(count) if spec.formats[at] == PER_ROW}
-    arithmetic = VectorOperations(f, lanes)
+    emit_elements(f, spec, pointers, length)
+
+
+def emit_elements(f: Function, spec: MapSpec, pointers: list[Value], length: Value) -> None:
+    """Emit the map of ``length`` elements of the operands and results at ``pointers``."""
+    definition = MAPS[spec.name]
+    wide, count = definition.wide, len(definition.operands)
+    lanes = spec.isa.lanes // 2 if wide else spec.isa.lanes
+    number = "double" if wide else "float"
+    of_row = {at: f.splat(f.load(number, pointers[at]), lanes) for at in range(count) if spec.formats[at] == PER_ROW}
+    arithmetic = VectorOperations(f, lanes, wide)
+
+    def loaded(fmt: str, pointer: Value, mask: Value | None) -> Value:
+        if fmt == F64.name:
+            kind = f"<{lanes} x double>"
+            return f.load(kind, pointer) if mask is None else f.masked_load(kind, pointer, mask)
+        value = read(f, fmt, pointer, lanes, mask)
+        return widened(f, value) if wide else value
 
     def mapped(begin: Value, vectors: int, mask: Value | None) -> None:
         for first in (begin + number * lanes for number in range(vectors)):
             there = [f.at(p, first * BYTES[fmt]) if fmt else p for p, fmt in zip(pointers, spec.formats, strict=True)]
-            values = [
-                of_row[at] if at in of_row else read(f, spec.formats[at], there[at], lanes, mask) for at in range(count)
-            ]
+            values = [of_row[at] if at in of_row else loaded(spec.formats[at], there[at], mask) for at in range(count)]
             results = definition.definition(arithmetic, *[Vector(f, value) for value in values])
             stored = results if isinstance(results, tuple) else (results,)
             for result, fmt, to in zip(stored, spec.formats[count:], there[count:], strict=False):
-                write(f, fmt, [result.value], to, mask)
+                write(f, fmt, [narrowed(f, result.value) if wide else result.value], to, mask)
 
     in_vectors(f, length, lanes, mapped)

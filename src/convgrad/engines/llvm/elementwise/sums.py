@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from convgrad.engines.llvm.arguments import Named, columns
 from convgrad.engines.llvm.convert import BYTES, read, store_masked
 from convgrad.engines.llvm.driver import claimed
-from convgrad.engines.llvm.elementwise.arithmetic import Vector, VectorOperations
+from convgrad.engines.llvm.elementwise.arithmetic import Vector, VectorOperations, widened
 from convgrad.engines.llvm.elementwise.maps import record_of
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.tensors import PER_ROW
 from convgrad.plan.machine import Isa
 from convgrad.plan.records import Record, addresses
-from convgrad.spec.elementwise.maps import MAPS
 from convgrad.spec.elementwise.sums import CHAINS, SECTION
+from convgrad.spec.elementwise.table import MAPS
 
 STRIP = 1024  # channels of a task of ``_columns``, at most: wide strips read memory in long pieces
 WIDTH = CHAINS  # channels of a vector of ``_columns``
@@ -74,7 +74,7 @@ def _added(
     several = [one.value for one in (terms if isinstance(terms, tuple) else (terms,))][: 1 + spec.products]
     if mask is not None:
         several = [f.select(mask, one, f.zeros(one.type)) for one in several]
-    wide = [f.op(_WIDE, f"fpext {one} to {_WIDE}") for one in several]
+    wide = [widened(f, one) for one in several]
     found = []
     if spec.plain:
         found.append(f.add(sums[0], wide[0]))

@@ -1,0 +1,49 @@
+"""Maps: functions that compute each element of their results from the elements at the same place.
+
+A map is a Python function of the arithmetic and of numbers, so its code is its definition. bf16 and f16 elements are
+widened first, and results are rounded once to the type of their tensor. Every NaN becomes the canonical one.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from convgrad.cached import cached_property
+from convgrad.spec.elementwise.arithmetic import Number
+
+Definition = Callable[..., Number | tuple[Number, ...]]
+
+
+@dataclass(frozen=True)
+class Map:
+    """A function of elements and its definition. A call may store only the first of several results.
+
+    ``ulps`` limits the error of a function of one number, in units in the last place of the exact result: 2^-23 times
+    the power of two below it, at least 2^-149. A ``wide`` map computes in f64, and its numbers per row are f64. Its
+    results are rounded to f32, and then to the type of their tensor.
+    """
+
+    name: str
+    definition: Definition
+    ulps: float = 0.0
+    wide: bool = False
+
+    @cached_property
+    def operands(self) -> tuple[str, ...]:
+        """The names of the operands, in order."""
+        return tuple(inspect.signature(self.definition).parameters)[1:]
+
+
+class Maps(dict[str, Map]):
+    """Maps by name."""
+
+    def add(self, ulps: float = 0.0, wide: bool = False) -> Callable[[Definition], Definition]:
+        """Return a decorator that adds a definition under its own name."""
+
+        def decorator(definition: Definition) -> Definition:
+            self[definition.__name__] = Map(definition.__name__, definition, ulps, wide)
+            return definition
+
+        return decorator
