@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 Extents = tuple[int, int, int]  # outer axis, rows, columns
 PER_ROW = ""  # the format of an operand that has one number per row: f32, or f64 in wide maps
 
@@ -15,6 +18,18 @@ class Strided(NamedTuple):
     fmt: str
     outer: int  # the stride of the outer axis; 0 repeats an operand
     row: int  # the stride of the rows
+
+
+class Lists(NamedTuple):
+    """Lists of dense tensors, one list per operand or result that is not a number.
+
+    ``formats`` has PER_ROW for numbers. The rows of ``addresses`` have one tensor of each list, with ``lengths``
+    elements. No result may overlap a tensor of another row.
+    """
+
+    formats: tuple[str, ...]
+    addresses: NDArray[np.int64]
+    lengths: NDArray[np.int64]
 
 
 class Summands(NamedTuple):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from convgrad import engines
 from convgrad.engines.addresses import address_of, array_at
-from convgrad.engines.tensors import Extents, Strided, Summands
+from convgrad.engines.tensors import PER_ROW, Extents, Lists, Strided, Summands
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import F32, F64, FORMATS, Format, store
 from convgrad.spec.elementwise.arithmetic import NumpyOperations
@@ -31,6 +31,19 @@ def compute(
         compute_by_numpy(name, tensors, extents, addresses)
     else:
         generated.map_call(name, tensors, extents, threads)(addresses, keep)
+
+
+def compute_lists(name: str, lists: Lists, numbers: NDArray[np.float32], threads: int, keep: object) -> None:
+    """Compute a map on each tensor of lists, and on ``numbers``, which are the operands after the tensors."""
+    generated = engines.generated()
+    if not generated.why_no_kernels():
+        generated.map_lists(name, lists, address_of(numbers), threads, (numbers, keep))
+        return
+    at = lists.formats.index(PER_ROW) if PER_ROW in lists.formats else 0
+    places = [address_of(numbers) + number * numbers.itemsize for number in range(len(numbers))]
+    tensors = tuple([Strided(fmt, 0, 0) for fmt in lists.formats])
+    for addresses, length in zip(lists.addresses.tolist(), lists.lengths.tolist(), strict=True):
+        compute_by_numpy(name, tensors, (1, 1, length), [*addresses[:at], *places, *addresses[at:]])
 
 
 @in_default_environment

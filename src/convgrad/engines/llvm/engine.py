@@ -15,7 +15,7 @@ from convgrad.engines.llvm.execute import Executable, Planner, executable, predi
 from convgrad.engines.pools import helped
 from convgrad.engines.settings import tuning
 from convgrad.engines.starting import Later
-from convgrad.engines.tensors import PER_ROW, Extents, PreparedCall, Strided, Summands
+from convgrad.engines.tensors import PER_ROW, Extents, Lists, PreparedCall, Strided, Summands
 from convgrad.formats import F32, Format, of_dtype
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.passes import dense_strides
@@ -93,6 +93,10 @@ class LlvmEngine:
     def map_call(self, name: str, tensors: tuple[Strided, ...], extents: Extents, threads: int) -> PreparedCall:
         """Return the call of a map of ``spec/elementwise/table.py`` on its operands and results."""
         return elementwise.prepared_map(_isa(), name, tensors, extents, threads)
+
+    def map_lists(self, name: str, lists: Lists, numbers: int, threads: int, keep: object) -> None:
+        """Compute a map on each tensor of lists; ``numbers`` is the address of the f32 numbers among the operands."""
+        elementwise.run_lists(_isa(), name, lists, numbers, threads, keep)
 
     def sums_call(self, summands: Summands, threads: int) -> PreparedCall:
         """Return the call that writes the f64 sums (sums, sections, channels) of elements and of products."""

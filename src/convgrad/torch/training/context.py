@@ -9,15 +9,16 @@ from collections.abc import Iterator
 from contextlib import ContextDecorator, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
+from functools import lru_cache
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from convgrad.float_environment import in_default_environment
 from convgrad.spec.rules import refuse
 from convgrad.torch.training.caller import line_of_caller
-from convgrad.torch.training.expected import Expected, as_expected
+from convgrad.torch.training.expected import Kind, Made, as_expected, expected, kind_of
 from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, group_of, rows
 from convgrad.torch.training.row import (
     LOW,
@@ -32,6 +33,8 @@ from convgrad.torch.training.row import (
 )
 
 _CPU = "CPU"
+_NUMBERS = 1024  # numbers whose tensors are kept
+_KINDS = 256  # kinds of arguments that are kept per operator
 _CHECKED = "convolution", "nll_loss", "group_norm"  # functions that check arguments: PyTorch's check refuses too much
 _UNSERVED = ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU")  # layouts of no row
 
@@ -223,42 +226,67 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
     places = [at for at, one in enumerate(arguments) if str(one.type) == "Tensor" and not one.kwarg_only]
     out_names = [one.name for one in arguments if one.is_out]
     is_checked = stores != "out" and operator._schema.returns and not any(part in name for part in _CHECKED)
-    expected = Expected(operator) if is_checked else None
+    ways: dict[Kind, _Way] = {}
 
-    def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
-        given, is_number = args, False
-        for at in places:
-            if not isinstance(args[at], torch.Tensor):
-                args, is_number = _with_tensor(args, at), True
-        if _current() is None:
-            return original(keys, *args, **kwargs)
+    def way_of(kind: Kind, given: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Way:
+        """Find how to treat calls of this kind, and keep the way; ``given`` has numbers where ``args`` has tensors."""
         tensors = list(_tensors((*args, *kwargs.values())))
         is_float = any(tensor.dtype in types for tensor in tensors)
         for tensor in tensors:
             unserved = tensor.dtype.is_floating_point and tensor.dtype not in types and (tensor.dim() or not is_float)
             if unserved or tensor.dtype.is_complex:
-                return _refused(name, f"has no specified order for {tensor.dtype}", original, keys, args, kwargs)
-        is_low = is_number and any(tensor.dtype in LOW for tensor in tensors)
-        outs = {out: kwargs.pop(out) for out in out_names}
+                return _Way(f"has no specified order for {tensor.dtype}")
+        is_low = given is not args and any(tensor.dtype in LOW for tensor in tensors)
         passes = not is_float and row.integers == PASS and not getattr(kwargs.get("dtype"), "is_floating_point", False)
-        if passes or (passed_on is not None and not is_low and passed_on(*args, **kwargs, **outs)):
-            return original(keys, *args, **kwargs, **outs)
-        try:
-            with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():
-                made = None if expected is None else expected(given, kwargs)
-                if not is_float and row.integers == PROMOTE:
-                    args = tuple([_promoted(value) for value in args])
+        to_aten = passes or (passed_on is not None and not is_low and passed_on(*args, **kwargs))
+        made = expected(operator, given, kwargs) if is_checked and not to_aten else None
+        if len(ways) >= _KINDS:
+            ways.clear()
+        ways[kind] = _Way("", bool(to_aten), not is_float and row.integers == PROMOTE, made)
+        return ways[kind]
+
+    def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        given = args
+        for at in places:
+            if not isinstance(args[at], torch.Tensor):
+                args = _with_tensor(args, at)
+        if _current() is None:
+            return original(keys, *args, **kwargs)
+        kind = kind_of(given, kwargs)
+        with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():
+            reason, to_aten, promotes, made = ways.get(kind) or way_of(kind, given, args, kwargs)
+            if reason:
+                return _refused(name, reason, original, keys, args, kwargs)
+            if to_aten:
+                return original(keys, *args, **kwargs)
+            outs = [kwargs.pop(out) for out in out_names]
+            if promotes:
+                args = tuple([_promoted(value) for value in args])
+            try:
                 if stores == "new":
                     return function(*args, **kwargs) if made is None else as_expected(function(*args, **kwargs), made)
-                targets = (args[0],) if stores == "in place" else tuple(outs.values())
+                targets = [args[0]] if stores == "in place" else outs
                 results = function(*args, **kwargs, **{"out": targets[0]} if writes else {})
                 _store(results if isinstance(results, tuple) else (results,), targets, stores == "out")
-                return targets[0] if len(targets) == 1 else targets
-        except UnservedError as error:
-            reason = str(error)
-        return _refused(name, reason, original, keys, args, {**kwargs, **outs})
+                return targets[0] if len(targets) == 1 else tuple(targets)
+            except UnservedError as error:
+                reason = str(error)
+            return _refused(name, reason, original, keys, args, {**kwargs, **dict(zip(out_names, outs, strict=True))})
 
     return kernel
+
+
+class _Way(NamedTuple):
+    """How a kernel treats calls with arguments of one kind.
+
+    ``reason`` says why no row serves them. Else ATen computes them (``to_aten``), or the row's function. It gets
+    integers as floats if ``promotes``, and its results have the types and strides ``made``.
+    """
+
+    reason: str
+    to_aten: bool = False
+    promotes: bool = False
+    made: Made | None = None
 
 
 def _with_tensor(args: tuple[Any, ...], at: int) -> tuple[Any, ...]:
@@ -266,8 +294,14 @@ def _with_tensor(args: tuple[Any, ...], at: int) -> tuple[Any, ...]:
     number, other = args[at], next(one for one in args if isinstance(one, torch.Tensor))
     dtype = torch.result_type(other, number)
     dtype = torch.float32 if dtype in LOW and other.dim() else dtype
+    return (*args[:at], _tensor_of_number(repr(number), number, dtype), *args[at + 1 :])
+
+
+@lru_cache(_NUMBERS, typed=True)
+def _tensor_of_number(text: str, number: complex, dtype: torch.dtype) -> Tensor:
+    """Return a number as a tensor, rounded once. Its ``text`` distinguishes 0 and -0, which are equal as keys."""
     exact = {float: torch.float64, complex: torch.complex128}.get(type(number))
-    return (*args[:at], torch.tensor(number, dtype=exact).to(dtype), *args[at + 1 :])
+    return torch.tensor(number, dtype=exact).to(dtype)
 
 
 def _promoted(value: Any) -> Any:
@@ -285,7 +319,7 @@ def _tensors(values: Any) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-def _store(results: tuple[Tensor, ...], targets: tuple[Tensor, ...], resize: bool) -> None:
+def _store(results: tuple[Tensor, ...], targets: list[Tensor], resize: bool) -> None:
     """Write results to the tensors that the caller passed; ``out`` tensors get the results' shapes."""
     for result, target in zip(results, targets, strict=True):
         if result is not target:

@@ -8,40 +8,27 @@ import torch
 
 from convgrad.torch.training.row import Tensor
 
-_KEPT = 256  # kinds of arguments per operator
-Described = tuple[Any, ...]
+Kind = tuple[Any, ...]
 Made = tuple[tuple[Any, Any] | None, ...]  # the type of each result, and whether it is contiguous
+_NUMBERS = frozenset((float, int, bool, type(None)))
 
 
-class Expected:
-    """Calls the ``meta`` kernel of an operator once per kind of arguments. It raises as PyTorch does."""
+def kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
+    """Return types, shapes and strides of tensors, and the other arguments themselves."""
+    names = [(name, _described(value)) for name, value in kwargs.items()] if kwargs else ()
+    return tuple([_described(value) for value in args]), tuple(names), torch.get_default_dtype()
 
-    def __init__(self, operator: Any) -> None:
-        self._operator = operator
-        self._known: dict[Described, Made | None] = {}
 
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Made | None:
-        """Return what is known of the results; None if PyTorch has no such kernel."""
-        kind = (
-            _described(args),
-            tuple([(name, _described(value)) for name, value in kwargs.items()]),
-            torch.get_default_dtype(),
-        )
-        if kind not in self._known:
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            self._known[kind] = self._made(args, kwargs)
-        return self._known[kind]
-
-    def _made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Made | None:
-        try:
-            results = self._operator(*map(_meta, args), **{name: _meta(value) for name, value in kwargs.items()})
-        except NotImplementedError:
-            return None
-        except (AssertionError, ZeroDivisionError) as error:  # of kernels in Python
-            raise RuntimeError(str(error)) from error
-        several = results if isinstance(results, tuple) else (results,)
-        return tuple([None if one is None else (one.dtype, one.is_contiguous()) for one in several])
+def expected(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Made | None:
+    """Return what the operator's ``meta`` kernel returns, which raises as PyTorch does; None if there is no kernel."""
+    try:
+        results = operator(*map(_meta, args), **{name: _meta(value) for name, value in kwargs.items()})
+    except NotImplementedError:
+        return None
+    except (AssertionError, ZeroDivisionError) as error:  # of kernels in Python
+        raise RuntimeError(str(error)) from error
+    several = results if isinstance(results, tuple) else (results,)
+    return tuple([None if one is None else (one.dtype, one.is_contiguous()) for one in several])
 
 
 def as_expected(results: Any, made: Made) -> Any:
@@ -60,6 +47,8 @@ def _as_expected(result: Tensor | None, made: tuple[Any, Any] | None) -> Tensor 
 
 
 def _described(value: Any) -> Any:
+    if type(value) in _NUMBERS:
+        return type(value), value
     if isinstance(value, torch.Tensor):
         return value.shape, value.stride(), value.dtype
     if isinstance(value, list | tuple):

@@ -36,7 +36,6 @@ Stats = tuple[Tensor, Tensor, Tensor]
 
 
 _NO_WEIGHT, _NO_BIAS = 1.0, -0.0  # x + -0.0 is x, also for x = -0
-_F32 = torch.float32
 
 
 def _vector(values: Tensor | None, channels: int, default: float) -> Tensor | float:
@@ -67,7 +66,7 @@ def _moments(
 ) -> list[Tensor]:
     """Return center, factor, term and 1/deviation without running values."""
     operands = *sums, *affine, 0.0, 0.0, float(count), eps, 0.0, 0.0, _unbiased(count)
-    return coefficients("moments", shape, operands, [_F32] * 4)
+    return coefficients("moments", shape, operands, 4)
 
 
 # -- batch norm ----------------------------------------------------------------------------------------------------
@@ -90,13 +89,13 @@ def batch_norm(
     affine, count = _affine(weight, bias, channels), images * positions
     running = [_vector(one, channels, 0.0) for one in (running_mean, running_var)]
     if not training:
-        found = coefficients("running_moments", (channels,), (*running, *affine, eps), [_F32] * 3)
+        found = coefficients("running_moments", (channels,), (*running, *affine, eps), 3)
         saved = input.new_empty(0), input.new_empty(0)
     else:
         targets = [one for one in (running_mean, running_var) if one is not None]
         numbers = float(count), eps, 1 - momentum, momentum, _unbiased(count)
         operands = *sums_of("squares", seen), *affine, *running, *numbers
-        *found, inverse = coefficients("moments", (channels,), operands, [_F32] * 4, targets)
+        *found, inverse = coefficients("moments", (channels,), operands, 4, targets=targets)
         saved = found[0], inverse
     return mapped("normalize", seen, seen.tensor, coefficients=found), *saved
 
@@ -142,9 +141,9 @@ def batch_norm_backward(
     operands = *sums, *[_vector(one, channels, 0.0) for one in moments], _vector(weight, channels, _NO_WEIGHT)
     if train:
         numbers = 1.0, float(images * positions)
-        found = coefficients("gradient", (channels,), (*operands, *numbers), [*[_F32] * 4, to, to])
+        found = coefficients("gradient", (channels,), (*operands, *numbers), 4, (to, to))
     else:
-        found = coefficients("running_gradient", (channels,), (*operands, eps), [_F32, to, to])
+        found = coefficients("running_gradient", (channels,), (*operands, eps), 1, (to, to))
     of_input = None
     if output_mask[0]:
         tensors = (g, seen.tensor) if train else (g,)
@@ -203,7 +202,7 @@ def layer_norm_backward(
         of_g = seen._replace(tensor=g)
         sums = sums_of("weighted_products" if columns else "products", of_g, seen.tensor, columns=columns)
         operands = *sums, center, inverse, _NO_WEIGHT, _NO_WEIGHT, float(positions)
-        found = coefficients("gradient", (rows,), operands, [_F32] * 4)
+        found = coefficients("gradient", (rows,), operands, 4)
         name = "normalize_columns_backward" if columns else "normalize_backward"
         of_input = mapped(name, seen, g, seen.tensor, coefficients=found, columns=columns).reshape(input.shape)
     if output_mask[1] or output_mask[2]:
@@ -242,7 +241,7 @@ def group_norm(
     *found, inverse = _moments(sums, (N, C), C // group * HxW, eps, _affine(weight, bias, C))
     result = mapped("normalize", seen, seen.tensor, coefficients=found)
     types = {input.dtype, *[one.dtype for one in (weight, bias) if one is not None]}
-    saved = input.dtype if len(types) == 1 else _F32
+    saved = input.dtype if len(types) == 1 else torch.float32
     return result.reshape(input.shape), *[one[:, :: C // group].contiguous().to(saved) for one in (found[0], inverse)]
 
 
@@ -274,7 +273,7 @@ def group_norm_backward(
     if output_mask[0]:
         scaled = _of_groups(sums if weight is None else sums * floats(weight), group)
         operands = *scaled, *moments, _NO_WEIGHT, weights, float(C // group * HxW)
-        found = coefficients("gradient", (N, C), operands, [_F32] * 4)
+        found = coefficients("gradient", (N, C), operands, 4)
         of_input = mapped("normalize_backward", seen, g, seen.tensor, coefficients=found).reshape(input.shape)
     with np.errstate(all="ignore"):
         centers, inverses = (one.repeat(C // group, 1) for one in moments)

@@ -8,16 +8,17 @@ from typing import Any
 
 from convgrad.spec.elementwise.steps import adam_name, sgd_name
 from convgrad.torch.training.row import Tensor, row
-from convgrad.torch.training.tensors import update
+from convgrad.torch.training.tensors import update_lists
 
 Tensors = Sequence[Tensor]
 
 
-def _gradient(gradient: Tensor, scale: Tensor | None, maximize: bool) -> Tensor:
-    """Return a gradient without the scale of autocast, for minimization."""
+def _gradients(gradients: Tensors, scale: Tensor | None, maximize: bool) -> Tensors:
+    """Return gradients without the scale of autocast, for minimization."""
     if scale is not None:
-        gradient.copy_(gradient / scale)
-    return -gradient if maximize else gradient
+        for gradient in gradients:
+            gradient.copy_(gradient / scale)
+    return [-gradient for gradient in gradients] if maximize else gradients
 
 
 def _is_skipped(found_inf: Tensor | None) -> bool:
@@ -52,9 +53,8 @@ def fused_sgd(
     kind = "none" if not momentum else "first" if is_first_step else "later"
     name = sgd_name(weight_decay != 0, kind, nesterov and momentum != 0)
     factors = float(lr), momentum, weight_decay, 1 - dampening
-    for parameter, gradient, buffer in zip(self, grads, momentum_buffer_list or self, strict=True):
-        g = _gradient(gradient, grad_scale, maximize)
-        update(name, (parameter, buffer) if momentum else (parameter,), parameter, buffer, g, *factors)
+    gradients = _gradients(grads, grad_scale, maximize)
+    update_lists(name, [self, momentum_buffer_list or self, gradients], factors, 2 if momentum else 1)
 
 
 def _adam(decoupled: bool) -> Any:
@@ -85,15 +85,15 @@ def _adam(decoupled: bool) -> Any:
         decay_factor = 1 - rate * weight_decay if decoupled else weight_decay
         is_low = abs(weight) < 0.5
         name = adam_name(kind, is_low, amsgrad)
-        for at, parameter in enumerate(self):
-            number = int(state_steps[at].item())
+        lists = [self, exp_avgs, exp_avg_sqs, max_exp_avg_sqs if amsgrad else exp_avg_sqs]
+        lists.append(_gradients(grads, grad_scale, maximize))
+        steps = [int(one.item()) for one in state_steps]
+        for number in dict.fromkeys(steps):
             corrections = 1 - _power(beta1, number), 1 - _power(beta2, number)
-            largest = max_exp_avg_sqs[at] if amsgrad else exp_avg_sqs[at]
-            targets = parameter, exp_avgs[at], exp_avg_sqs[at], *([largest] if amsgrad else [])
             averages = weight if is_low else 1 - weight, beta2, 1 - beta2
             scales = math.sqrt(corrections[1]), eps, -(rate / corrections[0])
-            g = _gradient(grads[at], grad_scale, maximize)
-            update(name, targets, *targets[:3], largest, g, decay_factor, *averages, *scales)
+            some = [[one for one, at in zip(each, steps, strict=True) if at == number] for each in lists]
+            update_lists(name, some, (decay_factor, *averages, *scales), 4 if amsgrad else 3)
 
     return step
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from convgrad.engines.addresses import address_of
 from convgrad.engines.settings import on
-from convgrad.engines.tensors import PER_ROW, Extents, Strided, Summands
-from convgrad.formats import F32, F64
+from convgrad.engines.tensors import PER_ROW, Extents, Lists, Strided, Summands
+from convgrad.formats import F32, F64, FORMATS
 from convgrad.functional import elementwise
 from convgrad.libraries.torch import TORCH, formats_of
 from convgrad.libraries.torch import address_of as reading_address_of
@@ -63,6 +63,49 @@ def update(name: str, targets: Sequence[Tensor], *operands: Any) -> None:
     for target, result in zip(targets, results, strict=True):
         if result is not target:
             target.copy_(result)
+
+
+def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence[float], results: int) -> None:
+    """Write the results of a map to the first ``results`` lists of tensors, for each place in the lists.
+
+    The operands of the map are the tensors at this place, and numbers.
+    """
+    groups: dict[tuple[torch.dtype, ...], list[tuple[Tensor, ...]]] = {}
+    for tensors in zip(*lists, strict=True):
+        first = tensors[0]
+        kind = first.shape, first.stride()
+        if all((one.shape, one.stride()) == kind for one in tensors[1:]) and _span(first) == first.numel():
+            groups.setdefault(tuple([one.dtype for one in tensors]), []).append(tensors)
+        else:
+            update(name, tensors[:results], *tensors, *numbers)
+    for dtypes, rows in groups.items():
+        places = [[one.data_ptr() if at < results else _address(one) for at, one in enumerate(row)] for row in rows]
+        addresses, lengths = np.array(places, np.int64), np.array([row[0].numel() for row in rows], np.int64)
+        if not SUMMED.issuperset(dtypes) or _overlap(addresses, lengths, dtypes):
+            for row in rows:
+                update(name, row[:results], *row, *numbers)
+            continue
+        formats = *[_FORMATS[dtype] for dtype in dtypes], *[PER_ROW] * len(numbers)
+        targets = [_FORMATS[dtype] for dtype in dtypes[:results]]
+        found = Lists((*formats, *targets), np.hstack([addresses, addresses[:, :results]]), lengths)
+        on(TORCH.pool, elementwise.compute_lists, name, found, _f32(numbers), threads_of_call(), rows)
+
+
+def _overlap(addresses: NDArray[np.int64], lengths: NDArray[np.int64], dtypes: Sequence[Any]) -> bool:
+    """Return whether two tensors share memory, unless two lists have the same tensors."""
+    sizes = lengths[:, None] * np.array([dtype.itemsize for dtype in dtypes])
+    columns = addresses.T
+    own = [at for at, one in enumerate(columns) if not any(np.array_equal(one, other) for other in columns[:at])]
+    begins, ends = addresses[:, own].ravel(), (addresses + sizes)[:, own].ravel()
+    order = np.argsort(begins)
+    return bool((begins[order][1:] < ends[order][:-1]).any())
+
+
+def _f32(numbers: Sequence[float]) -> NDArray[np.float32]:
+    """Return numbers rounded to f32."""
+    if any(F32.largest < abs(number) < inf for number in numbers):
+        raise RuntimeError("value cannot be converted to type float without overflow")
+    return np.array(numbers, np.float32)
 
 
 def _refuse_overlap(out: Tensor, operands: Sequence[Any]) -> None:
@@ -115,10 +158,7 @@ class _ElementsCall(NamedTuple):
 
     def read(self, operands: Sequence[Any]) -> tuple[list[int], list[Any]]:
         """Return the addresses of the operands, and the objects with their memory."""
-        numbers = [one for one in operands if not isinstance(one, torch.Tensor)]
-        if any(F32.largest < abs(number) < inf for number in numbers):
-            raise RuntimeError("value cannot be converted to type float without overflow")
-        memory = np.array(numbers, np.float32)
+        memory = _f32([one for one in operands if not isinstance(one, torch.Tensor)])
         at, addresses, kept = address_of(memory), [], [memory]
         for one, way in zip(operands, self.ways, strict=True):
             if way == _NUMBER:
@@ -305,43 +345,64 @@ def coefficients(
     name: str,
     shape: tuple[int, ...],
     operands: Sequence[Tensor | Floats | float],
-    types: Sequence[torch.dtype],
+    count: int,
+    types: Sequence[torch.dtype] = (),
     targets: Sequence[Tensor] = (),
 ) -> list[Tensor]:
     """Return results of a map in f64 on vectors of channels, f64 sums per group of channels, and numbers.
 
     ``shape`` is (channels,) or (images, channels). Sums have one value per channel, or the shape (images, groups).
-    The results are new tensors of some types. The map's next results are written to ``targets``.
+    The first ``count`` results are f32, and then follow results of some types. The map's next results are written to
+    ``targets``.
     """
-    *images, channels = shape
-    groups = max([one.shape[1] for one in operands if isinstance(one, np.ndarray) and one.ndim == 2], default=1)
-    length = channels // groups
+    groups, kinds, given, addresses = 1, [], [], []
     numbers = np.array([one for one in operands if isinstance(one, float)], np.float64)
-    at, stored, addresses = address_of(numbers), [], []
+    at = address_of(numbers)
     for one in operands:
         if isinstance(one, float):
-            stored.append(Strided(PER_ROW, 0, 0))
+            kinds.append(_NUMBER)
             addresses.append(at)
             at += _F64_BYTES
         elif isinstance(one, np.ndarray):
-            row = one.itemsize * (1 if one.ndim == 2 else length)
-            stored.append(Strided(PER_ROW if one.ndim == 2 else F64.name, row * groups * (one.ndim == 2), row))
+            kinds.append(_PER_ROW if one.ndim == 2 else F64.name)
+            groups = one.shape[1] if one.ndim == 2 else groups
             addresses.append(address_of(one))
         else:
-            stored.append(Strided(_FORMATS[one.dtype], 0, length * one.element_size()))
+            kinds.append(_FORMATS[one.dtype])
             addresses.append(_address(one))
-    made = [torch.empty(shape, dtype=dtype) for dtype in types]
+    block = torch.empty((count, *shape))
+    others = [torch.empty(shape, dtype=dtype) for dtype in types]
     places = [one if one.is_contiguous() else torch.empty(shape, dtype=one.dtype) for one in targets]
-    for one in (*made, *places):
-        size = one.element_size()
-        stored.append(Strided(_FORMATS[one.dtype], channels * size, length * size))
+    begin, size = block.data_ptr(), prod(shape) * _F32_BYTES
+    addresses.extend(range(begin, begin + size * count, size) if size else [begin] * count)
+    for one in (*others, *places):
+        given.append(_FORMATS[one.dtype])
         addresses.append(_address(one))
-    extents = prod(images), groups, length
-    _compute(name, tuple(stored), extents, addresses, (numbers, operands, made, places))
+    tensors, extents = _coefficient_layout(shape, groups, tuple(kinds), (*[F32.name] * count, *given))
+    _compute(name, tensors, extents, addresses, (numbers, operands, block, others, places))
     for target, place in zip(targets, places, strict=True):
         if place is not target:
             target.copy_(place)
-    return made
+    return [*block.unbind(0), *others]
+
+
+@lru_cache(_REMEMBERED)
+def _coefficient_layout(
+    shape: tuple[int, ...], groups: int, operands: tuple[str, ...], results: tuple[str, ...]
+) -> tuple[tuple[Strided, ...], Extents]:
+    """Return how the operands and results of `coefficients` are stored, and the extents of the map."""
+    *images, channels = shape
+    length, tensors = channels // groups, []
+    for one in operands:
+        if one in (_NUMBER, _PER_ROW):
+            row = _F64_BYTES * (one == _PER_ROW)
+            tensors.append(Strided(PER_ROW, row * groups, row))
+        else:
+            tensors.append(Strided(one, 0, length * FORMATS[one].dtype.itemsize))
+    for one in results:
+        size = FORMATS[one].dtype.itemsize
+        tensors.append(Strided(one, channels * size, length * size))
+    return tuple(tensors), (prod(images), groups, length)
 
 
 def floats(values: Tensor) -> Floats:

@@ -1,7 +1,10 @@
-"""The IR of a driver that computes a map on tensors with three axes: outer, rows and columns.
+"""The IR of drivers that compute a map on tensors.
 
-An operand or a result is contiguous along the columns, or an operand has one f32 per row. All other strides are
-arguments, so an operand of stride 0 is repeated. Tasks are blocks of rows and columns.
+The tensors of ``module_of`` have three axes: outer, rows and columns. An operand or a result is contiguous along the
+columns, or an operand has one number per row. All other strides are arguments, so an operand of stride 0 is repeated.
+Tasks are blocks of rows and columns.
+
+``module_of_lists`` computes the same map on many dense tensors. Its tasks are rows of a table.
 """
 
 from __future__ import annotations
@@ -58,6 +61,29 @@ def module_of(spec: MapSpec) -> str:
         length = f.min(a.task_columns, a.columns - column)
         with f.loop(f.min(a.task_rows, a.all_rows - first)) as loop:
             _row(f, spec, a, first + loop.index, column, length)
+    return str(module)
+
+
+def arguments_of_lists(spec: MapSpec) -> Record:
+    """Return the arguments of the driver for lists: a table with a row per task, and the numbers among the operands."""
+    numbers = [f"t{at}.data" for at, fmt in enumerate(spec.formats) if fmt == PER_ROW]
+    return FLAGS + addresses("table", *numbers) + Record("task_count")
+
+
+def task_of_lists(spec: MapSpec) -> Record:
+    """Return a row of the table: the addresses of a task's elements, and their number."""
+    return addresses(*[f"t{at}.data" for at, fmt in enumerate(spec.formats) if fmt != PER_ROW]) + Record("length")
+
+
+def module_of_lists(spec: MapSpec) -> str:
+    """Return the IR of ``driver(arguments, scratch)`` for lists of tensors."""
+    module, record = Module(), task_of_lists(spec)
+    f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
+    a = columns(f, f.arguments, arguments_of_lists(spec))
+    with claimed(f, spec.isa, a, a.task_count) as task:
+        row = columns(f, f.at(a.table, task * record.bytes), record)
+        sides = [(a if fmt == PER_ROW else row).of(f"t{at}") for at, fmt in enumerate(spec.formats)]
+        emit_elements(f, spec, [side.data for side in sides], row.length)
     return str(module)
 
 

@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from struct import Struct
 
+import numpy as np
+
+from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm import isas, jit
 from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.elementwise import maps, sums
 from convgrad.engines.llvm.execute import copied, filled, run
-from convgrad.engines.tensors import Extents, Strided, Summands
+from convgrad.engines.tensors import PER_ROW, Extents, Lists, Strided, Summands
+from convgrad.formats import F32
 from convgrad.plan.machine import LINE_BYTES, Isa
 from convgrad.plan.records import FLAGS, Record
 from convgrad.spec.elementwise.sums import CHAINS, SECTION, sections_of
@@ -72,6 +76,24 @@ def prepared_map(isa: Isa, name: str, tensors: tuple[Strided, ...], extents: Ext
     traffic = outer * rows * columns * sum([BYTES[fmt] for fmt in spec.formats if fmt])
     record = maps.arguments_of(spec)
     return PreparedDriver(isa, _driver(maps.module_of, spec), record, values, threads, traffic, _SCRATCH_BYTES)
+
+
+def run_lists(isa: Isa, name: str, lists: Lists, numbers: int, threads: int, keep: object) -> None:
+    """Compute a map on each tensor of lists; ``numbers`` is the address of the f32 numbers among the operands."""
+    formats, tensors, lengths = lists
+    spec = maps.MapSpec(isa, name, formats)
+    blocks = -(-lengths // TASK_ELEMENTS)
+    of_task = np.repeat(np.arange(len(lengths)), blocks)
+    first = (np.arange(len(of_task)) - np.repeat(np.cumsum(blocks) - blocks, blocks)) * TASK_ELEMENTS
+    sizes = np.array([BYTES[fmt] for fmt in formats if fmt])
+    places = tensors[of_task] + first[:, None] * sizes
+    length = np.minimum(TASK_ELEMENTS, lengths[of_task] - first)
+    table = np.ascontiguousarray(np.column_stack([places, length]), np.int64)
+    record, traffic = maps.arguments_of_lists(spec), int(lengths.sum() * sizes.sum())
+    driver = _driver(maps.module_of_lists, spec)
+    call = PreparedDriver(isa, driver, record, {"task_count": len(table)}, threads, traffic, _SCRATCH_BYTES)
+    count = formats.count(PER_ROW)
+    call([address_of(table), *[numbers + BYTES[F32.name] * at for at in range(count)]], (table, keep))
 
 
 @lru_cache(REMEMBERED)
