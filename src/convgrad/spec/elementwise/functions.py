@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf, nan
 from typing import NamedTuple
 
-from convgrad.spec.elementwise.arithmetic import NEAREST_INTEGER, Number, Operand, Operations
+from convgrad.spec.elementwise.arithmetic import NEAREST_INTEGER, Condition, Number, Operand, Operations
 
 _LOG2_E = float.fromhex("0x1.715476p+0")
 _LN2_HIGH, _LN2_LOW = float.fromhex("0x1.62e4p-1"), float.fromhex("0x1.7f7d1cp-20")  # 16 bits, so k * high is exact
@@ -181,6 +181,38 @@ def share_of(m: Operations, factor: Number, x: Number, low: Operand = 0.0) -> Nu
     value, half, remainder = exponential(m, -m.abs(x), _against(m, x, low))
     part = value * half
     return m.select(m.less(x, 0.0), factor * part * remainder, factor) / (part * remainder + 1.0)
+
+
+class Quotient(NamedTuple):
+    """A number as a quotient."""
+
+    numerator: Number
+    denominator: Number
+
+
+def _tanh_of_softplus(m: Operations, e: Number, is_negative: Condition) -> Quotient:
+    """Return tanh(log(1 + exp(x))) from e = exp(-abs(x)); for negative x, the numerator is without its factor e."""
+    twice, square = e * 2.0, e * e
+    numerator = m.select(is_negative, e, twice) + m.select(is_negative, 2.0, 1.0)
+    return Quotient(numerator, m.select(is_negative, (square + twice) + 2.0, (square * 2.0 + twice) + 1.0))
+
+
+def mish(m: Operations, x: Number) -> Number:
+    """Return x * tanh(log(1 + exp(x))); numbers below -150 count as -150, where the result is -0."""
+    x = product_above(m, x, _UNDERFLOW)
+    value, half, remainder = exponential(m, -m.abs(x))
+    part, is_negative = value * half, m.less(x, 0.0)
+    numerator, denominator = _tanh_of_softplus(m, part * remainder, is_negative)
+    return m.select(is_negative, x * part * numerator / denominator * remainder, x * (numerator / denominator))
+
+
+def mish_slope(m: Operations, x: Number) -> Number:
+    """Return the derivative of ``mish`` for x from -150 to 150."""
+    e, is_negative = exp_of_negative(m, -m.abs(x)), m.less(x, 0.0)
+    numerator, denominator = _tanh_of_softplus(m, e, is_negative)
+    factor = m.select(is_negative, 1.0, e)
+    change = x * (4.0 * (e * (1.0 + e)) * factor) / (denominator * denominator)
+    return m.select(is_negative, e * numerator, numerator) / denominator + change
 
 
 def sigmoid(m: Operations, x: Number) -> Number:

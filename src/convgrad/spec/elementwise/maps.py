@@ -97,6 +97,38 @@ def gelu_tanh_backward(m: Operations, g: Number, x: Number) -> Number:
 
 
 @ELEMENTS.add()
+def glu(m: Operations, x: Number, gate: Number) -> Number:
+    """Return x * sigmoid(gate)."""
+    return x * f.sigmoid(m, gate)
+
+
+@ELEMENTS.add()
+def glu_gate_backward(m: Operations, g: Number, x: Number, gate: Number) -> Number:
+    """Return the gradient of ``glu`` with respect to the gate."""
+    s, other = f.shares(m, gate)
+    return (g * x) * (s * other)
+
+
+@ELEMENTS.add(4)
+def mish(m: Operations, x: Number) -> Number:
+    """Return x * tanh(log(1 + exp(x)))."""
+    return f.mish(m, x)
+
+
+@ELEMENTS.add()
+def mish_backward(m: Operations, g: Number, x: Number) -> Number:
+    """Return the gradient of Mish."""
+    return g * f.mish_slope(m, f.minimum(m, f.maximum(m, x, -150.0), 150.0))
+
+
+@ELEMENTS.add()
+def xlogy(m: Operations, x: Number, y: Number) -> Number:
+    """Return x * log(y); 0 if x is 0 and y is not NaN."""
+    found = m.select(m.equal(x, 0.0), 0.0, x * f.log(m, y))
+    return m.select(m.equal(y, y), found, y)
+
+
+@ELEMENTS.add()
 def elu(m: Operations, x: Number, alpha_scale: Number, scale: Number, input_scale: Number) -> Number:
     """Return ELU: expm1(x * input_scale) * alpha_scale for x <= 0, else x * scale."""
     negative = f.expm1(m, f.minimum(m, x, 0.0) * input_scale) * alpha_scale

@@ -1,9 +1,11 @@
-"""Activations and their gradients: SiLU, GELU, ELU and softplus."""
+"""Activations and their gradients: SiLU, GELU, Mish, GLU, ELU, softplus and softshrink."""
 
 from __future__ import annotations
 
+import torch
+
 from convgrad.torch.training.functions import BY_MAP, add_map, error_of
-from convgrad.torch.training.row import PASS, Tensor, UnservedError, row
+from convgrad.torch.training.row import ELEMENTWISE, PASS, Tensor, UnservedError, row
 from convgrad.torch.training.tensors import elements
 
 add_map("silu", "self * sigmoid(self)", integers=PASS)  # PyTorch has none of integers
@@ -95,3 +97,69 @@ def softplus(self: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
 def softplus_backward(grad_output: Tensor, self: Tensor, beta: float, threshold: float) -> Tensor:
     """Return the gradient of softplus."""
     return elements("softplus_backward", grad_output, self, beta, threshold)
+
+
+add_map("mish", "self * tanh(log(1 + exp(self)))", integers=PASS)
+
+
+@row(
+    "mish_backward",
+    formula=f"grad_output * (t + self * sigmoid(self) * (1 - t * t)), t = tanh(log(1 + exp(self))), {BY_MAP}",
+    bound="9 u abs(grad_output)",
+)
+def mish_backward(grad_output: Tensor, self: Tensor) -> Tensor:
+    """Return the gradient of Mish."""
+    return elements("mish_backward", grad_output, self)
+
+
+@row(
+    "glu",
+    formula=f"x * sigmoid(gate), x and gate the halves of self along a dimension, {BY_MAP}",
+    bound="2.5 ulp of sigmoid(gate), times abs(x), + u abs(result)",
+    integers=PASS,
+)
+def glu(self: Tensor, dim: int = -1) -> Tensor:
+    """Return the first half of a tensor along a dimension times the sigmoids of the second half."""
+    return elements("glu", *_halves(self, dim))
+
+
+@row(
+    "glu_backward",
+    formula=f"grad_output * sigmoid(gate), then (grad_output * x) * (sigmoid(gate) * sigmoid(-gate)), {BY_MAP}",
+    bound="2.5 ulp of each sigmoid, times the other factors, + 3 u abs(result)",
+)
+def glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Tensor:
+    """Return the gradient of glu."""
+    x, gate = _halves(self, dim)
+    of_x, of_gate = elements("glu", grad_output, gate), elements("glu_gate_backward", grad_output, x, gate)
+    return torch.cat([of_x, of_gate], dim)
+
+
+def _halves(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Return the halves of a tensor along a dimension."""
+    first, second = x.chunk(2, dim)
+    return first, second
+
+
+@row(
+    "softshrink",
+    formula="self - lambd above lambd, self + lambd below -lambd, else self * 0",
+    bound="u abs(result), and the rounding of lambd",
+    types=ELEMENTWISE,
+    integers=PASS,
+)
+def softshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
+    """Return softshrink."""
+    return torch.where(self > lambd, self - lambd, torch.where(self < -lambd, self + lambd, self * 0))
+
+
+@row(
+    "softshrink_backward",
+    formula="grad_output where softshrink changes self by lambd, else 0",
+    bound="0",
+    types=ELEMENTWISE,
+    integers=PASS,
+)
+def softshrink_backward(grad_output: Tensor, self: Tensor, lambd: float) -> Tensor:
+    """Return the gradient of softshrink."""
+    return torch.where((self >= -lambd) & (self <= lambd), 0, grad_output)

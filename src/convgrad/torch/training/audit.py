@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from convgrad.errors import InvalidDataTypeError
 from convgrad.torch.training.context import is_active, silent
 from convgrad.torch.training.fixed import ARITHMETIC
-from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, group_of, rows
+from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, cure_of, group_of, rows
 from convgrad.torch.training.row import PASS
 from convgrad.torch.training.watch import Watcher
 from convgrad.words import counted
@@ -25,15 +25,7 @@ _TITLES = {
 }
 _COMPUTED_BY_PYTORCH = "may vary here, because PyTorch computed them outside same_bits()"
 _PLACES = 3  # max places in a line
-_CURES = {
-    "_scaled_dot_product": "Use torch.nn.attention.sdpa_kernel(SDPBackend.MATH)",
-    "_transformer_encoder": "Call torch.backends.mha.set_fastpath_enabled(False)",
-    "_native_multi_head": "Call torch.backends.mha.set_fastpath_enabled(False)",
-    "mkldnn_rnn": "Use torch.backends.mkldnn.flags(enabled=False)",
-    "allreduce": "Register convgrad.torch.join_gradients as the communication hook",
-}
 _OUTSIDE = "Use convgrad.torch.same_bits()"
-_NO_CURE = "Use another operator, because convgrad has no definition of this one"
 
 
 @dataclass(frozen=True)
@@ -85,7 +77,7 @@ class Audit:
         """Return what the user can do about an operator; "" if nothing need be done."""
         if name not in self.varying:
             return "" if self.inside else _OUTSIDE
-        return next((cure for part, cure in _CURES.items() if part in name), _NO_CURE)
+        return cure_of(name)
 
 
 def audit(step: Callable[[], Any]) -> Audit:
@@ -106,9 +98,9 @@ def audit(step: Callable[[], Any]) -> Audit:
     >>> import convgrad.torch as ct
     >>> x = torch.ones(3, requires_grad=True)
     >>> with ct.same_bits():
-    ...     print(ct.audit(lambda: torch.nn.functional.mish(x).sum()))  # doctest: +ELLIPSIS
+    ...     print(ct.audit(lambda: torch.logit(x).sum()))  # doctest: +ELLIPSIS
     may vary with threads, instruction set or memory format: 1 operator, 1 call
-      1 aten::mish: <doctest ... Use another operator, because convgrad has no definition of this one.
+      1 aten::logit: <doctest ... Use another operator, because convgrad has no definition of this one.
     computed by convgrad, in one order: 1 operator, 1 call
       1 aten::sum: <doctest ...
     never vary: they move data, or do one IEEE operation per element: 0 operators, 0 calls

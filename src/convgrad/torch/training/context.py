@@ -19,7 +19,7 @@ from convgrad.float_environment import in_default_environment
 from convgrad.spec.rules import refuse
 from convgrad.torch.training.caller import line_of_caller
 from convgrad.torch.training.expected import Kind, Made, as_expected, expected, kind_of
-from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, group_of, rows
+from convgrad.torch.training.groups import FIXED_GROUP, OURS, VARIES, cure_of, group_of, rows
 from convgrad.torch.training.row import (
     LOW,
     PASS,
@@ -347,6 +347,6 @@ def _refused(name: str, reason: str, original: Function, keys: Any, args: Any, k
     if setting is None or not setting.silent:
         sentence = f"{name} {reason}, at {line_of_caller()}"
         if setting is None or setting.strict:  # B2
-            refuse("B2", "same_bits", f"{sentence}. Use another operator, or pass strict=False to let it vary")
+            refuse("B2", "same_bits", f"{sentence}. {cure_of(name)}; or pass strict=False to let it vary")
         warnings.warn(f"same_bits: {sentence}", stacklevel=3)
     return original(keys, *args, **kwargs)

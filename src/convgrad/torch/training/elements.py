@@ -123,8 +123,11 @@ _POWERS: dict[float, Function] = {
     2: lambda x: x * x,
     3: lambda x: (x * x) * x,
     4: lambda x: (x * x) * (x * x),
+    0.25: lambda x: sqrt(sqrt(x)),
     0.5: sqrt,
+    0.75: lambda x: sqrt(x) * sqrt(sqrt(x)),
     1.5: lambda x: x * sqrt(x),
+    -0.25: lambda x: 1 / sqrt(sqrt(x)),
     -0.5: rsqrt,
     -1.5: lambda x: 1 / (x * sqrt(x)),
     -1: lambda x: 1 / x,
@@ -139,7 +142,7 @@ def _is_of_integers(self: Tensor, exponent: float, **_: object) -> bool:
 
 @row(
     "pow.Tensor_Scalar",
-    formula="products, sqrt and division; exponents -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4",
+    formula=f"products, sqrt and division; exponents {', '.join(f'{power:g}' for power in sorted(_POWERS))}",
     bound="4 u abs(result)",
     types=ELEMENTWISE,
     integers=PROMOTE,

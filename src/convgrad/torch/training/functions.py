@@ -128,3 +128,9 @@ def log_sigmoid(self: Tensor) -> tuple[Tensor, Tensor]:
 def log_sigmoid_backward(grad_output: Tensor, self: Tensor, buffer: Tensor) -> Tensor:
     """Return the gradient of log_sigmoid."""
     return elements("log_sigmoid_backward", grad_output, self)
+
+
+@row("xlogy.Tensor", formula=f"self * log(other), 0 if self is 0, {BY_MAP}", bound="2 ulp")
+def xlogy(self: Tensor, other: Tensor) -> Tensor:
+    """Return self * log(other)."""
+    return elements("xlogy", self, other)

@@ -22,6 +22,14 @@ from convgrad.torch.training.row import ROWS, OperatorRow, overloads_of
 
 FIXED_GROUP, OURS, VARIES = "fixed", "ours", "may vary"
 _OF_LISTS = "_foreach_"
+_CURES = {
+    "_scaled_dot_product": "Use torch.nn.attention.sdpa_kernel(SDPBackend.MATH)",
+    "_transformer_encoder": "Call torch.backends.mha.set_fastpath_enabled(False)",
+    "_native_multi_head": "Call torch.backends.mha.set_fastpath_enabled(False)",
+    "mkldnn_rnn": "Use torch.backends.mkldnn.flags(enabled=False)",
+    "allreduce": "Register convgrad.torch.join_gradients as the communication hook",
+}
+_NO_CURE = "Use another operator, because convgrad has no definition of this one"
 _BASES = {"norm": "linalg_vector_norm"}  # the operator that a _foreach_ operator calls for each tensor, by its name
 
 
@@ -40,7 +48,7 @@ def _packets() -> frozenset[str]:
 def group_of(name: str) -> str:
     """Return the group of an operator, such as "aten::add_.Tensor".
 
-    >>> group_of("aten::mul.Tensor"), group_of("aten::_foreach_add_.Scalar"), group_of("aten::mish")
+    >>> group_of("aten::mul.Tensor"), group_of("aten::_foreach_add_.Scalar"), group_of("aten::logit")
     ('fixed', 'ours', 'may vary')
     """
     library, _, overload = name.partition("::")
@@ -65,3 +73,8 @@ _COMPOSITES = """
     rand rand_like randn randn_like uniform bernoulli exponential index_put random normal arange
 """
 _MADE_OF_OTHERS = frozenset(_COMPOSITES.split())  # they only call other operators, which have groups of their own
+
+
+def cure_of(name: str) -> str:
+    """Return what to do about an operator whose bits may vary."""
+    return next((cure for part, cure in _CURES.items() if part in name), _NO_CURE)

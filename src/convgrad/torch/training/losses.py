@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -218,6 +219,29 @@ _difference_loss(
     ("0.5 * d * d if abs(d) <= delta, else delta * (abs(d) - 0.5 * delta)", "(d from -delta to delta)"),
     1.0,
 )
+
+
+@row(
+    "soft_margin_loss",
+    formula=f"log(1 + exp(-target * self)) by f32 operations; {_REDUCED}",
+    order=SECTIONS,
+    bound=_DEPTH,
+)
+def soft_margin_loss(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
+    """Return the logistic loss of targets 1 and -1."""
+    to, (x, y) = common_type(self, target)
+    return _reduce(elements("softplus", -y * x, 1.0, math.inf), reduction, to)
+
+
+@row(
+    "soft_margin_loss_backward",
+    formula="(-target * (grad_output, / count for the mean)) * sigmoid(-target * self)",
+    bound="4 ulp",
+)
+def soft_margin_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Tensor:
+    """Return the gradient of soft_margin_loss."""
+    to, (x, y) = common_type(self, target)
+    return elements("glu", -y * _spread(grad_output, x.numel(), reduction), -y * x).to(to)
 
 
 # -- two classes ---------------------------------------------------------------------------------------------------
