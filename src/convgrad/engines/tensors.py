@@ -38,16 +38,22 @@ class Summands(NamedTuple):
     ``channels_last`` is whether channels are contiguous, instead of positions. Then the rows of ``operands`` are
     positions, else they are channels, and the outer axis is that of images. The map's first result is summed if
     ``plain``, and its product with the second one if ``products``. If images are not ``combined``, each has sums of
-    its own.
+    its own. The last one of ``tensors`` is a dense f32 tensor for the map's first result if it is ``stored``.
     """
 
     name: str
-    operands: tuple[Strided, ...]
+    tensors: tuple[Strided, ...]
     shape: Extents
     channels_last: bool
     plain: bool
     products: bool
     combined: bool
+    stored: bool = False
+
+    @property
+    def operands(self) -> tuple[Strided, ...]:
+        """The operands of the map."""
+        return self.tensors[:-1] if self.stored else self.tensors
 
     @property
     def sums(self) -> int:

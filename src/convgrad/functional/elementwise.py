@@ -70,7 +70,7 @@ def _array(tensor: Strided, extents: Extents, address: int, per_row: Format = F3
 def channel_sums(summands: Summands, addresses: Sequence[int], threads: int, keep: object) -> NDArray[np.float64]:
     """Return f64 sums per channel: an array (sums, channels), or (sums, images, channels) if images are not combined.
 
-    ``addresses`` are those of the operands, and ``keep`` keeps their memory alive.
+    ``addresses`` are those of the tensors, and ``keep`` keeps their memory alive.
     """
     images, channels, positions = summands.shape
     if not images * channels * positions:
@@ -90,13 +90,13 @@ def sums_by_numpy(summands: Summands, addresses: Sequence[int], found: NDArray[n
     """Write the sums (sums, sections, channels) by NumPy."""
     images, channels, positions = summands.shape
     extents = (images, positions, channels) if summands.channels_last else summands.shape
-    wide = [
-        _array(operand, extents, address).astype(np.float32).ravel()
-        for operand, address in zip(summands.operands, addresses, strict=True)
-    ]
+    arrays = [_array(one, extents, address) for one, address in zip(summands.tensors, addresses, strict=True)]
+    wide = [array.astype(np.float32).ravel() for array in arrays[: len(summands.operands)]]
     with np.errstate(all="ignore"):
         terms = MAPS[summands.name].definition(NumpyOperations(), *wide)
     several = [one.reshape(extents) for one in (terms if isinstance(terms, tuple) else (terms,))]
+    if summands.stored:
+        arrays[-1][...] = store(several[0].astype(np.float64), F32)
     first, *others = [one.transpose(0, 2, 1) if summands.channels_last else one for one in several]
     sections = sections_of(images, positions, summands.combined)
     factors = [None] * summands.plain + others[:1] * summands.products

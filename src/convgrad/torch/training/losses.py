@@ -22,15 +22,17 @@ _DEPTH = "h v sum(abs(losses)), / count for the mean, + 3 u of each loss + u abs
 _EXPONENTIALS = "e = exp(self - max) by f32 operations, s = sum of e"
 
 
-def _exponentials(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Return the largest elements along a dimension, and the sums of exp(self - largest) in f64."""
+def _exponentials(self: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the largest elements along a dimension, e = exp(self - largest), and the sums of e in f64."""
     largest = self.amax(dim, keepdim=True).float()
     dim %= max(self.dim(), 1)
-    if self.dim() and self.shape[dim:].numel() == self.shape[dim]:
-        rows = rows_of(self.float(), largest.numel(), self.shape[dim])
-        sums = sums_of("exp_of_difference", rows, coefficients=(largest.reshape(-1),), products=False)
-        return largest, torch.from_numpy(sums[0]).reshape(largest.shape)
-    return largest, total(elements("exp_of_difference", self.float(), largest), dim, True)
+    if not self.dim() or self.shape[dim:].numel() != self.shape[dim]:
+        e = elements("exp_of_difference", self.float(), largest)
+        return largest, e, total(e, dim, True)
+    rows = rows_of(self.float(), largest.numel(), self.shape[dim])
+    e = torch.empty_like(rows.tensor) if rows.tensor is self else rows.tensor
+    sums = sums_of("exp_of_difference", rows, coefficients=(largest.reshape(-1),), products=False, terms=e)
+    return largest, e, torch.from_numpy(sums[0]).reshape(largest.shape)
 
 
 @row(
@@ -44,7 +46,7 @@ def log_softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     to = torch.float32 if half_to_float else self.dtype
     if not self.numel():
         return torch.empty_like(self, dtype=to)
-    largest, sums = _exponentials(self, dim)
+    largest, _, sums = _exponentials(self, dim)
     return elements("difference_of_two", self.float(), largest, log64(sums).float()).to(to)
 
 
@@ -73,8 +75,8 @@ def softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     to = torch.float32 if half_to_float else self.dtype
     if not self.numel():
         return torch.empty_like(self, dtype=to)
-    largest, sums = _exponentials(self, dim)
-    return elements("softmax", self.float(), largest, sums.float()).to(to)
+    _, e, sums = _exponentials(self, dim)
+    return elements("quotient", e, sums.float(), out=e).to(to)
 
 
 @row(

@@ -327,16 +327,21 @@ def sums_of(
     plain: bool = True,
     products: bool = True,
     combined: bool = True,
+    terms: Tensor | None = None,
 ) -> Floats:
     """Return f64 sums per channel of a map on ``seen``, tensors like it, coefficients per row of memory, and columns.
 
-    The shape is (sums, channels), or (sums, images, channels) if images are not ``combined``.
+    The shape is (sums, channels), or (sums, images, channels) if images are not ``combined``. The map's first result
+    is also stored in ``terms``, which is an f32 tensor like ``seen``.
     """
     images, channels, positions = seen.shape
     extents = (images, positions, channels) if seen.last else seen.shape
     operands = _gathered((seen.tensor, *others), coefficients, columns, extents)
-    summands = Summands(name, tuple(operands.tensors), seen.shape, seen.last, plain, products, combined)
-    arguments = summands, operands.addresses, threads_of_call(), (seen, others, coefficients, columns)
+    stored = _gathered(() if terms is None else (terms,), (), (), extents)
+    tensors = *operands.tensors, *stored.tensors
+    summands = Summands(name, tensors, seen.shape, seen.last, plain, products, combined, terms is not None)
+    kept = seen, others, coefficients, columns, terms
+    arguments = summands, [*operands.addresses, *stored.addresses], threads_of_call(), kept
     found: Floats = on(TORCH.pool, elementwise.channel_sums, *arguments)
     return found
 

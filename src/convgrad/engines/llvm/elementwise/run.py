@@ -98,10 +98,10 @@ def run_lists(isa: Isa, name: str, lists: Lists, numbers: int, threads: int, kee
 
 @lru_cache(REMEMBERED)
 def prepared_sums(isa: Isa, summands: Summands, threads: int) -> PreparedDriver:
-    """Return the call that writes the f64 sums (sums, sections, channels). Their address follows the operands'."""
+    """Return the call that writes the f64 sums (sums, sections, channels). Their address follows the tensors'."""
     (images, channels, positions), last = summands.shape, summands.channels_last
-    formats = tuple([one.fmt for one in summands.operands])
-    spec = sums.SumsSpec(isa, summands.name, formats, last, summands.plain, summands.products)
+    formats = tuple([one.fmt for one in summands.tensors])
+    spec = sums.SumsSpec(isa, summands.name, formats, last, summands.plain, summands.products, summands.stored)
     sections = sections_of(images, positions, summands.combined)
     wanted = -(-TASKS_PER_THREAD * threads // sections.count)
     strips = max(-(-channels // sums.STRIP), min(wanted, -(-channels // sums.WIDTH)))
@@ -123,8 +123,8 @@ def prepared_sums(isa: Isa, summands: Summands, threads: int) -> PreparedDriver:
         "chain": chain,
         "all_sections": sections.count,
     }
-    for number, operand in enumerate(summands.operands):
-        values |= {f"t{number}.outer": operand.outer, f"t{number}.row": operand.row}
+    for number, tensor in enumerate(summands.tensors):
+        values |= {f"t{number}.outer": tensor.outer, f"t{number}.row": tensor.row}
     traffic = images * channels * positions * sum([BYTES[fmt] for fmt in formats if fmt])
     scratch = CHAINS * spec.sums * chain if last else _SCRATCH_BYTES
     return PreparedDriver(

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from convgrad.engines.llvm.arguments import Named, columns
-from convgrad.engines.llvm.convert import BYTES, read, store_masked
+from convgrad.engines.llvm.convert import BYTES, read, store_masked, write
 from convgrad.engines.llvm.driver import claimed
 from convgrad.engines.llvm.elementwise.arithmetic import Vector, VectorOperations, widened
 from convgrad.engines.llvm.elementwise.maps import record_of
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.tensors import PER_ROW
+from convgrad.formats import F32
 from convgrad.plan.machine import Isa
 from convgrad.plan.records import Record, addresses
 from convgrad.spec.elementwise.sums import CHAINS, SECTION
@@ -31,7 +32,7 @@ _WIDE = f"<{CHAINS} x double>"
 
 @dataclass(frozen=True)
 class SumsSpec:
-    """What the code depends on; the fields are those of ``Summands``, with the formats of the operands."""
+    """What the code depends on; the fields are those of ``Summands``, with the formats of all its tensors."""
 
     isa: Isa
     name: str
@@ -39,6 +40,7 @@ class SumsSpec:
     channels_last: bool
     plain: bool
     products: bool
+    stored: bool
 
     @property
     def sums(self) -> int:
@@ -64,14 +66,20 @@ def module_of(spec: SumsSpec) -> str:
 
 
 def _added(
-    f: Function, spec: SumsSpec, sums: list[Value], elements: list[Value], mask: Value | None = None
+    f: Function, spec: SumsSpec, sums: list[Value], pointers: list[Value], mask: Value | None = None
 ) -> list[Value]:
-    """Return the sums with one more vector of each operand; terms become f64, so that products are exact.
+    """Return the sums with the vectors at ``pointers`` added; terms become f64, so that products are exact.
 
     Terms outside of ``mask`` are 0, also if the map of 0 is not.
     """
-    terms = MAPS[spec.name].definition(VectorOperations(f, CHAINS), *[Vector(f, one) for one in elements])
+    elements = []
+    for at, fmt in zip(pointers[: _operands(spec)], spec.formats, strict=False):
+        value = read(f, fmt, at, CHAINS, mask) if fmt != PER_ROW else f.splat(f.load("float", at), CHAINS)
+        elements.append(Vector(f, value))
+    terms = MAPS[spec.name].definition(VectorOperations(f, CHAINS), *elements)
     several = [one.value for one in (terms if isinstance(terms, tuple) else (terms,))][: 1 + spec.products]
+    if spec.stored:
+        write(f, F32.name, several[:1], pointers[-1], mask)
     if mask is not None:
         several = [f.select(mask, one, f.zeros(one.type)) for one in several]
     wide = [widened(f, one) for one in several]
@@ -83,19 +91,18 @@ def _added(
     return found
 
 
+def _operands(spec: SumsSpec) -> int:
+    return len(spec.formats) - spec.stored
+
+
 def _sides(a: Named, spec: SumsSpec) -> list[Named]:
-    """Return the arguments of each operand."""
+    """Return the arguments of each tensor."""
     return [a.of(f"t{number}") for number in range(len(spec.formats))]
 
 
 def _each_image(f: Function, a: Named, group: Value) -> Value:
     """Return the number of images of a group."""
     return f.min(a.group, a.images - group * a.group)
-
-
-def _repeated(f: Function, pointer: Value) -> Value:
-    """Load an f32 into all lanes."""
-    return f.splat(f.load("float", pointer), CHAINS)
 
 
 # -- positions are contiguous --------------------------------------------------------------------------------------
@@ -129,22 +136,18 @@ def _named(sums: list[Value]) -> dict[str, Value]:
 
 def _chains(f: Function, spec: SumsSpec, pointers: list[Value], length: Value, sums: list[Value]) -> list[Value]:
     """Return the chains with the elements of a row added: CHAINS elements at a time, then the last ones by a mask."""
-    of_row = {n: _repeated(f, pointers[n]) for n, fmt in enumerate(spec.formats) if fmt == PER_ROW}
 
-    def elements(at: Value, mask: Value | None = None) -> list[Value]:
-        return [
-            of_row[n] if fmt == PER_ROW else read(f, fmt, f.at(pointers[n], at * BYTES[fmt]), CHAINS, mask)
-            for n, fmt in enumerate(spec.formats)
-        ]
+    def there(at: Value) -> list[Value]:
+        return [f.at(one, at * BYTES[fmt]) if fmt else one for one, fmt in zip(pointers, spec.formats, strict=True)]
 
     whole = length >> CHAINS.bit_length() - 1
     with f.loop(whole, **_named(sums)) as loop:
-        added = _added(f, spec, [*loop.carried.values()], elements(loop.index * CHAINS))
+        added = _added(f, spec, [*loop.carried.values()], there(loop.index * CHAINS))
         loop.next(**_named(added))
     left = length - whole * CHAINS
     with f.loop(f.min(left, 1), **loop.carried) as last:
         mask = f.mask(left, CHAINS)
-        last.next(**_named(_added(f, spec, [*last.carried.values()], elements(whole * CHAINS, mask), mask)))
+        last.next(**_named(_added(f, spec, [*last.carried.values()], there(whole * CHAINS), mask)))
     return [*last.carried.values()]
 
 
@@ -220,16 +223,13 @@ def _add_positions(f: Function, spec: SumsSpec, a: Named, pointers: list[Value],
             there = [_chain_at(f, a, s, chain, channel) for s in range(spec.sums)]
             sums = [f.load(_WIDE, at) for at in there]
             for number in range(positions):
-                elements = []
+                places = []
                 for start, row, fmt in zip(starts, rows, spec.formats, strict=True):
                     here = f.at(start, row * (CHAINS * number))
-                    if fmt == PER_ROW:
-                        elements.append(_repeated(f, here))
-                        continue
-                    here = f.at(here, channel * BYTES[fmt])
-                    f.prefetch(f.at(here, row * tile), 2)  # a strip is too short for the processor's own prefetches
-                    elements.append(read(f, fmt, here, WIDTH, mask))
-                sums = _added(f, spec, sums, elements)
+                    places.append(f.at(here, channel * BYTES[fmt]) if fmt else here)
+                    if fmt:
+                        f.prefetch(f.at(places[-1], row * tile), 2)  # strips are too short for automatic prefetches
+                sums = _added(f, spec, sums, places, mask)
             for at, total in zip(there, sums, strict=True):
                 f.store(total, at)
 
