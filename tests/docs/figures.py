@@ -1,0 +1,185 @@
+"""Tables and texts with measured figures on README and pages, made from the files in benchmarks/results.
+
+``python -m tests.docs.figures`` writes them between comments that name them; a test compares the pages.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from statistics import geometric_mean
+
+from tests.support.places import BENCHMARKS, DOCS, ROOT
+
+RESULTS = BENCHMARKS / "results"
+PAGES = (ROOT / "README.md", DOCS / "index.md", DOCS / "training_step.md")
+MADE = re.compile(r"(<!-- made by tests/docs/figures.py: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+HASHES = ("one_hash.csv", "one_hash_intel.csv", "one_hash_arm.csv")
+TITLES = {  # by the name of a network in CSV files
+    "resnet18": "ResNet-18", "resnet50": "ResNet-50", "vgg11": "VGG-11", "mobilenet_v2": "MobileNetV2",
+    "mobilenet_v3": "MobileNetV3", "dcgan": "DCGAN", "unet": "U-Net", "wide_resnet": "Wide-ResNet-16-4",
+    "efficientnet_b0": "EfficientNet-B0", "convnext_t": "ConvNeXt-T", "shufflenet_v2": "ShuffleNetV2",
+    "diffusion": "diffusion U-Net with attention", "audio": "network of sound, 1-D",
+}  # fmt: skip
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+PASSES = {"FWD_D": "forward pass", "BWD_D": "data gradient", "BWD_W": "weight gradient"}
+Row = dict[str, str]
+
+
+def rows_of(*names: str) -> list[Row]:
+    return [row for name in names for row in csv.DictReader((RESULTS / name).read_text(encoding="utf-8").splitlines())]
+
+
+def table(*rows: tuple[str, ...]) -> str:
+    lines = ["| " + " | ".join(cells) + " |" for cells in rows]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]]) + "\n"
+
+
+# -- fingerprints ------------------------------------------------------------------------------------------------------
+
+
+def hashes(page: Path) -> str:
+    """Return a table of the fingerprints of README's training, and a count of all fingerprints."""
+    rows = rows_of(*HASHES)
+    lines: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        lines.setdefault((row["processor"], row["aten"]), []).append(row)
+    shown = [("processor", "`ATEN_CPU_CAPABILITY`", "1 thread", "2 threads", "3 threads", "with `same_bits()`")]
+    for key, each in lines.items():
+        plain = (f"`{row['plain'][:8]}`" for row in each if row["format"] == "contiguous")
+        (ours,) = {row["same_bits"] for row in each}
+        shown.append((*key, *plain, f"`{ours[:8]}`"))
+    differ = len({row["plain"] for row in rows})
+    assert len({row["same_bits"] for row in rows}) == 1
+    versions = {row["torch"].split("+")[0]: row["processor"] for row in rows}
+    (version, _), (other, where) = versions.items()
+    return (
+        table(*shown) + f"\nThe table shows contiguous tensors. If `channels_last` is counted too, PyTorch alone gave "
+        f"{differ} different hashes in\n{len(rows)} runs, whereas all {len(rows)} runs with `same_bits()` gave the same "
+        f"hash. The version is PyTorch {version}, or {other} on\n{where}.\n"
+    )
+
+
+def networks(page: Path) -> str:
+    """Return in how many settings each network has one fingerprint, and how many one has with PyTorch alone."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows_of("step_bits.csv"):
+        found.setdefault((row["network"], row["optimizer"]), []).append(row)
+    assert all(len({row["fingerprint"] for row in each}) == 1 for each in found.values())
+    (settings,) = {len(each) for each in found.values()}
+    plain = rows_of("step_bits_plain.csv")
+    assert len(plain) == settings
+    (processor,) = {row["processor"] for row in plain + rows_of("step_bits.csv")}
+    count = WORDS[len({network for network, _ in found})].capitalize()
+    return (
+        f"{count} networks, from ResNet-18 to a diffusion U-Net with attention, have one fingerprint each after five\n"
+        f"steps in {settings} settings of threads, instruction sets and memory formats on an {processor}. With PyTorch "
+        f"alone,\na Wide-ResNet has {len({row['fingerprint'] for row in plain})} fingerprints in these settings.\n"
+    )
+
+
+# -- times and memory --------------------------------------------------------------------------------------------------
+
+
+def steps(name: str) -> list[tuple[float, str]]:
+    """Return each network's time of a training step, as a multiple of PyTorch's, and its name."""
+    column = {"step_times.csv": "to_torch", "torch_steps.csv": "convgrad_ratio"}[name]
+    return [
+        (
+            float(row[column]) ** (-1 if column == "convgrad_ratio" else 1),
+            f"{TITLES[row['network']]}, `{row['format']}`",
+        )
+        for row in rows_of(name)
+    ]
+
+
+def layers() -> list[tuple[float, str]]:
+    """Return the time of each layer in the largest run, as a multiple of PyTorch's, and its name."""
+    return [
+        (1 / float(row["torch_ratio"]), f"{PASSES[row['direction']]} of a {row['suite']} layer, {row['layout']}")
+        for row in rows_of("zen5_f32.csv")
+    ]
+
+
+def memory() -> list[tuple[float, str]]:
+    return [
+        (float(row["same_bits_mib"]) / float(row["torch_mib"]), f"{TITLES[row['network']]}, `{row['format']}`")
+        for row in rows_of("step_memory.csv")
+    ]
+
+
+COSTS: Mapping[str, Callable[[], list[tuple[float, str]]]] = {
+    "time of a training step with `same_bits()`": lambda: steps("step_times.csv"),
+    "time of a training step with `reproducible(model)`": lambda: steps("torch_steps.csv"),
+    "time of a single convolution or gradient": layers,
+    "peak memory of a training step with `same_bits()`": memory,
+}
+
+
+def costs(page: Path) -> str:
+    """Return a table of times and memory as multiples of PyTorch's, and the share of single layers that lose time."""
+    shown = [("compared with PyTorch", "measured", "mean", "worst case")]
+    for title, measured in COSTS.items():
+        found = measured()
+        worst, name = max(found)
+        mean = geometric_mean(ratio for ratio, _ in found)
+        shown.append((title, str(len(found)), f"{mean:.2f} times", f"{worst:.2f} times ({name})"))
+    ratios = [ratio for ratio, _ in layers()]
+    slower, much = (sum(ratio > limit for ratio in ratios) / len(ratios) for limit in (1, 1.1))
+    return (
+        table(*shown) + f"\nAlthough the means are favourable, {slower:.0%} of the single layers take longer than in "
+        f"PyTorch's faster memory format, and\n{much:.0%} take more than 1.1 times as long.\n"
+    ).replace("%", " %")
+
+
+def step_times(page: Path) -> str:
+    """Return a table of the times of training steps with same_bits, as multiples of PyTorch's."""
+    rows: dict[str, dict[str, str]] = {}
+    for row in rows_of("step_times.csv"):
+        rows.setdefault(row["network"], {})[row["format"]] = f"{float(row['to_torch']):.2f}"
+    shown = [("network", "contiguous", "`channels_last`")]
+    for name, each in rows.items():
+        last = "" if name == "audio" else each["channels_last"]  # a network of one axis has one format
+        shown.append((TITLES[name], each["contiguous"], last))
+    return table(*shown)
+
+
+def chart(page: Path) -> str:
+    """Return the picture of training steps, with its figures in words."""
+    rows = [row for row in rows_of("torch_steps.csv") if row["format"] == "contiguous"]
+    ranges = []
+    for column in ("convgrad_ratio", "max_error_64_ratio"):
+        low, high = (which(rows, key=lambda row: float(row[column])) for which in (min, max))
+        ends = (f"{float(row[column]):.2f} ({TITLES[row['network']]})" for row in (low, high))
+        ranges.append(" to ".join(ends))
+    words = (
+        f"Bars for {WORDS[len(rows)]} networks: the speed of a training step compared with PyTorch, {ranges[0]} "
+        f"by default and {ranges[1]} with max_error=64."
+    )
+    where = (DOCS / "pictures" / "steps.svg").relative_to(page.parent)
+    return f"![{words}]({where})\n"
+
+
+TEXTS: Mapping[str, Callable[[Path], str]] = {
+    "hashes": hashes, "networks": networks, "costs": costs, "step_times": step_times, "chart": chart,
+}  # fmt: skip
+
+
+def names(page: Path) -> Iterator[str]:
+    """Return the names of the texts on a page."""
+    return (found[2] for found in MADE.finditer(page.read_text(encoding="utf-8")))
+
+
+def made(page: Path) -> str:
+    """Return a page with its tables and texts made again."""
+    text = page.read_text(encoding="utf-8")
+    return MADE.sub(lambda found: f"{found[1]}\n{TEXTS[found[2]](page)}\n{found[3]}", text)
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        page.write_text(made(page), encoding="utf-8")
+        print(f"wrote {', '.join(names(page))} of {page.relative_to(ROOT)}", file=sys.stderr)
