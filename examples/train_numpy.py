@@ -23,7 +23,7 @@ from convgrad.verify import check
 
 Array = NDArray[np.float32]
 ISAS = ("avx512", "avx2") if platform.machine() in ("x86_64", "AMD64") else ("neon",)
-THREADS, STEPS, RATE = (1, 2, 3), 40, np.float32(2.0**-4)
+THREADS, STEPS, RATE = (1, 2, 3), 30, np.float32(2.0**-4)
 LAYERS = ({"strides": 2, "auto_pad": "same_upper"}, {"strides": 2, "auto_pad": "same_upper"}, {})
 SHAPES = ((3, 3, 1, 16), (3, 3, 16, 32), (4, 4, 32, 4))  # height, width, channels in, channels out
 

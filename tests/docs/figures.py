@@ -54,12 +54,12 @@ def hashes(page: Path) -> str:
         shown.append((*key, *plain, f"`{ours[:8]}`"))
     differ = len({row["plain"] for row in rows})
     assert len({row["same_bits"] for row in rows}) == 1
-    versions = {row["torch"].split("+")[0]: row["processor"] for row in rows}
+    versions = {row["torch"].split("+")[0]: row["processor"].partition(" (")[0] for row in rows}
     (version, _), (other, where) = versions.items()
-    return (
-        table(*shown) + f"\nThe table shows contiguous tensors. If `channels_last` is counted too, PyTorch alone gave "
-        f"{differ} different hashes in\n{len(rows)} runs, whereas all {len(rows)} runs with `same_bits()` gave the same "
-        f"hash. The version is PyTorch {version}, or {other} on\n{where}.\n"
+    return table(*shown) + (
+        f"\nThe table shows contiguous tensors. If `channels_last` is counted too, PyTorch alone gave {differ}\n"
+        f"different hashes in {len(rows)} runs, whereas all {len(rows)} runs with `same_bits()` gave the same one.\n"
+        f"The version was PyTorch {version}, and {other} on {where}.\n"
     )
 
 
@@ -76,8 +76,8 @@ def networks(page: Path) -> str:
     count = WORDS[len({network for network, _ in found})].capitalize()
     return (
         f"{count} networks, from ResNet-18 to a diffusion U-Net with attention, have one fingerprint each after five\n"
-        f"steps in {settings} settings of threads, instruction sets and memory formats on an {processor}. With PyTorch "
-        f"alone,\na Wide-ResNet has {len({row['fingerprint'] for row in plain})} fingerprints in these settings.\n"
+        f"steps. It is the same in {settings} settings of threads, instruction sets and memory formats on an {processor}.\n"
+        f"With PyTorch alone, a Wide-ResNet has {len({row['fingerprint'] for row in plain})} fingerprints in these settings.\n"
     )
 
 
@@ -147,6 +147,17 @@ def step_times(page: Path) -> str:
     return table(*shown)
 
 
+def range_of_steps(page: Path) -> str:
+    """Return the range of the times of training steps with same_bits, and of the memory."""
+    times, sizes = ([ratio for ratio, _ in found] for found in (steps("step_times.csv"), memory()))
+    return (
+        f"Many training steps become faster, because convgrad's convolutions, norms and activations are faster than\n"
+        f"PyTorch's. However, some steps become slower, so that a step takes {min(times):.2f} to {max(times):.2f}\n"
+        f"times as long as with PyTorch alone. The peak memory of a process is {min(sizes):.2f} to {max(sizes):.2f}\n"
+        f"times PyTorch's.\n"
+    )
+
+
 def chart(page: Path) -> str:
     """Return the picture of training steps, with its figures in words."""
     rows = [row for row in rows_of("torch_steps.csv") if row["format"] == "contiguous"]
@@ -164,8 +175,8 @@ def chart(page: Path) -> str:
 
 
 TEXTS: Mapping[str, Callable[[Path], str]] = {
-    "hashes": hashes, "networks": networks, "costs": costs, "step_times": step_times, "chart": chart,
-}  # fmt: skip
+    each.__name__: each for each in (hashes, networks, costs, step_times, range_of_steps, chart)
+}
 
 
 def names(page: Path) -> Iterator[str]:

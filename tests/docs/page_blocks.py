@@ -110,10 +110,10 @@ def said(code: CodeType, names: dict[str, Any], shown: str) -> str:
     return printed.getvalue()
 
 
-def run_command(command: str, program: bool = False) -> None:
+def run_command(command: str) -> None:
     """Run a command line of convgrad or cc: its exit code is 0, or what a comment says: ``# exits with 1``.
 
-    In this process, or as a program; as one too what sets up another library for itself.
+    In this process, or as a program if it sets up another library for itself.
     """
     told = re.search(r"# exits with (\d+)", command)
     name, *words = shlex.split(command, comments=True)
@@ -121,7 +121,7 @@ def run_command(command: str, program: bool = False) -> None:
         if not shutil.which(name):
             pytest.skip("no C compiler")
         code = subprocess.run([name, *words], check=False).returncode
-    elif program or "--against" in words:
+    elif "--against" in words:
         code = subprocess.run([f"{sysconfig.get_path('scripts')}/{name}", *words], check=False).returncode
     else:
         code = main(words)

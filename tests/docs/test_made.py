@@ -14,6 +14,7 @@ import pytest
 from convgrad.spec.operators import OPERATORS, Operator
 from tests.docs import (
     class_chart,
+    figures,
     first_errors,
     logo,
     panels_picture,
@@ -26,7 +27,7 @@ from tests.docs.notebooks import NOTEBOOKS, notebook
 from tests.docs.page_pictures import PICTURES
 from tests.docs.pages import FEATURES, PAGES, coverage
 from tests.docs.shape_pages import MADE, TABLES, made
-from tests.support.places import DOCS, EXAMPLES
+from tests.support.places import BENCHMARKS, DOCS, EXAMPLES, ROOT
 from tests.support.tiers import tiers
 
 GRADIENT, SHAPES, COVERAGE = (
@@ -44,6 +45,7 @@ UNSHOWN = {"steps.svg"}  # on the start page and in the README only
 WRITTEN: dict[str, dict[Path, Callable[[], str]]] = {
     "pages": {DOCS / name: make for name, make in PAGES.items()},
     "shape_pages": {DOCS / "shapes.md": lambda: made(SHAPES)},
+    "figures": {page: partial(figures.made, page) for page in figures.PAGES},
     "page_pictures": {DOCS / "pictures" / name: make for name, make in PICTURES.items()},
     "notebooks": {EXAMPLES / f"{name}.ipynb": partial(as_notebook, name) for name in NOTEBOOKS},
     "steps_chart": {steps_chart.PICTURE: steps_chart.chart},
@@ -108,6 +110,16 @@ def test_the_page_has_messages() -> None:
 
 
 # -- pictures and tables of shapes -------------------------------------------------------------------------------------
+
+
+def test_every_figure_is_on_a_page() -> None:
+    assert {name for page in figures.PAGES for name in figures.names(page)} == {*figures.TEXTS}
+
+
+def test_the_network_of_the_hashes_is_that_of_the_readme() -> None:
+    program = (BENCHMARKS / "one_hash.py").read_text(encoding="utf-8")
+    start = program.index("def train(")
+    assert program[start : program.index("\n\n\n", start)] in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_sums_are_right() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 
 import convgrad
 from tests.docs.page_blocks import PYTHON, SHELL, SHOWN, blocks, run_command, run_page
+from tests.support.engine_helpers import HOST
 from tests.support.places import DOCS, ROOT
 
 README, SKILL = ROOT / "README.md", ROOT / "SKILL.md"
@@ -60,10 +64,20 @@ ALONE = list(blocks(README))
 BY_HAND = [block for block in ALONE if block.language in PYTHON]
 
 
+FIRST, SECOND = [block for block in ALONE if block.language == "sh"][:2]
+
+
 def test_the_readme_has_its_two_commands_first() -> None:
-    first, second = [block.text for block in ALONE if block.language == "sh"][:2]
-    assert "convgrad run" in first
-    assert "pytest" in second
+    assert FIRST.text.startswith("pip install . &&\npython examples/")
+    assert "pytest" in SECOND.text
+
+
+@pytest.mark.skipif(not HOST or platform.machine() != "x86_64", reason="the instruction sets are those of x86-64")
+def test_the_readme_s_first_command_prints_what_it_shows() -> None:
+    """On any processor, because the names are those of settings, and all hashes are equal."""
+    command = [sys.executable, *FIRST.text.splitlines()[-1].split()[1:]]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == FIRST.under
+    assert len(FIRST.under.splitlines()) <= 10
 
 
 @pytest.mark.parametrize(
@@ -75,11 +89,9 @@ def test_the_readme_s_python_runs(at: int) -> None:
 
 
 def test_the_readme_s_commands_run() -> None:
-    """The first as a program, the others in this process."""
-    first, *others = [command for block in ALONE for command in block.commands]
-    run_command(first, program=True)
-    assert others
-    for command in others:
+    commands = [command for block in ALONE for command in block.commands]
+    assert commands
+    for command in commands:
         run_command(command)
 
 
