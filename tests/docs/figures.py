@@ -74,10 +74,11 @@ def networks(page: Path) -> str:
     assert len(plain) == settings
     (processor,) = {row["processor"] for row in plain + rows_of("step_bits.csv")}
     count = WORDS[len({network for network, _ in found})].capitalize()
+    alone = len({row["fingerprint"] for row in plain})
     return (
-        f"{count} networks, from ResNet-18 to a diffusion U-Net with attention, have one fingerprint each after five\n"
-        f"steps. It is the same in {settings} settings of threads, instruction sets and memory formats on an {processor}.\n"
-        f"With PyTorch alone, a Wide-ResNet has {len({row['fingerprint'] for row in plain})} fingerprints in these settings.\n"
+        f"{count} networks, from ResNet-18 to a diffusion U-Net with attention, have one fingerprint each after\n"
+        f"five steps. The fingerprint is the same in {settings} settings of threads, instruction sets and memory formats\n"
+        f"on an {processor}. With PyTorch alone, a Wide-ResNet has {alone} fingerprints in these settings.\n"
     )
 
 

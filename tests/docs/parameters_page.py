@@ -1,0 +1,94 @@
+"""The page of parameters, made from the texts that docstrings share: ``python -m tests.docs.parameters_page``."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from inspect import Parameter
+
+import convgrad
+from convgrad.parameters import TEXTS
+from convgrad.spec.operators import OPERATORS
+from tests.support.places import DOCS
+
+PAGE = DOCS / "parameters.md"
+HEAD = """\
+# Parameters
+
+You need this page if you know a layer of another library and look for the name of a parameter. All functions of
+`convgrad` use the same names with the same meaning. For example, this call has parameters of all three tables:
+
+```python
+import numpy as np
+import convgrad
+
+src, diff_dst = np.ones((2, 9, 9, 3), np.float32), np.ones((2, 5, 5, 4), np.float32)
+diff_weights = convgrad.convolution_backward_weights(
+    src, diff_dst, (3, 3, 3, 4), strides=2, pads_begin=1, pads_end=1, threads=2
+)
+print(diff_weights.shape)
+```
+```text
+(3, 3, 3, 4)
+```
+
+Each function has only some of these parameters ([Functions](api/functions.md)). The functions of `convgrad.torch` and
+`convgrad.jax` have the parameters of PyTorch and JAX instead. [Names in other libraries](names.md) compares them.
+If a parameter has several rows, they belong to different functions.
+"""
+TITLES = {
+    "Arrays and shapes": "Pass these first. Their order is that of the function's signature.",
+    "Attributes": "These describe the layer. The functions of a layer share these attributes, so that you can\n"
+    "define the attributes once and pass `**layer` to each function:",
+    "Options": "These do not describe the layer. They decide how a result is computed and stored:",
+}
+NAMED = {"operator", "inputs"}
+ATTRIBUTES = {"attributes", "transposed"} | {each.name for op in OPERATORS for each in op.attributes}
+
+
+def used() -> dict[str, list[Parameter]]:
+    """Return the parameters of convgrad's functions that have a shared text, in the order of the texts."""
+    found: dict[str, list[Parameter]] = {name: [] for name in TEXTS}
+    for function in filter(inspect.isfunction, (getattr(convgrad, name) for name in convgrad.__all__)):
+        for name, parameter in inspect.signature(function).parameters.items():
+            if name in found:
+                found[name].append(parameter)
+    return {name: each for name, each in found.items() if each}
+
+
+def section(name: str, parameters: list[Parameter]) -> str:
+    """Return the section of a parameter."""
+    if name in ATTRIBUTES:
+        return "Attributes"
+    arrays = "{shape}" in "".join(TEXTS[name] if isinstance(TEXTS[name], str) else TEXTS[name].values())
+    return "Arrays and shapes" if arrays or "shape" in name or name in NAMED else "Options"
+
+
+def rows(name: str, parameters: list[Parameter]) -> Iterator[str]:
+    """Yield the rows of a parameter, one per meaning: the name, the meaning, and the default value."""
+    meanings: dict[str, dict[str, None]] = {}
+    for one in parameters:
+        text = TEXTS[name]
+        text = re.sub(r",? of shape \{shape\}|\{names\}", "", text if isinstance(text, str) else text[one.default])
+        default = "required" if one.default is Parameter.empty else f"`{one.default!r}`".replace("'", '"')
+        meanings.setdefault(text, {})["-" if one.kind == Parameter.VAR_KEYWORD else default] = None
+    for text, defaults in meanings.items():
+        yield f"| `{name}` | {text.replace('``', '`')} | {', '.join(defaults)} |\n"
+
+
+def _lines() -> Iterator[str]:
+    found = used()
+    for title, words in TITLES.items():
+        yield f"\n## {title}\n\n{words}\n\n| parameter | meaning | default |\n|---|---|---|\n"
+        for name, parameters in found.items():
+            if section(name, parameters) == title:
+                yield from rows(name, parameters)
+
+
+def page() -> str:
+    return HEAD + "".join(_lines())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
