@@ -76,9 +76,9 @@ def networks(page: Path) -> str:
     count = WORDS[len({network for network, _ in found})].capitalize()
     alone = len({row["fingerprint"] for row in plain})
     return (
-        f"{count} networks, from ResNet-18 to a diffusion U-Net with attention, have one fingerprint each after\n"
-        f"five steps. The fingerprint is the same in {settings} settings of threads, instruction sets and memory formats\n"
-        f"on an {processor}. With PyTorch alone, a Wide-ResNet has {alone} fingerprints in these settings.\n"
+        f"{count} networks, from ResNet-18 to a diffusion U-Net with attention, have one fingerprint each\n"
+        f"after five steps. The fingerprint is the same in {settings} settings of threads, instruction sets and\n"
+        f"memory formats on an {processor}. With PyTorch alone, a Wide-ResNet has {alone} fingerprints.\n"
     )
 
 

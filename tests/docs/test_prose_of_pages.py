@@ -13,6 +13,20 @@ from tests.support.places import DOCS, ROOT
 
 LIMIT, MINIMUM = 0.05, 1  # the share of a page's sentences with a fault, and how many every page may have
 PAGES = [ROOT / "README.md", ROOT / "SKILL.md", *sorted(DOCS.rglob("*.md"))]
+# Shares of sentences on pages for readers who do not know the project yet: reasons, examples, and the reader.
+CONNECTED = {
+    r"\b(because|so that|although|however|instead|whereas)\b": 0.08,
+    r"\b(for example|such as)\b": 0.04,
+    r"\b(you|your)\b": 0.12,
+}
+MEAN_WORDS = 11.5
+FIRST_PAGES = [
+    ROOT / "README.md",
+    *(
+        DOCS / f"{name}.md"
+        for name in ("start", "same_hash", "first_verdict", "torch", "training_step", "why_different", "faq")
+    ),
+]
 NO_PROSE = re.compile(r"(?ms)^```.*?^```$|^\|.*?$|^[#:(!].*?$|^ {4,}.*?$")
 
 
@@ -29,3 +43,12 @@ def test_few_sentences_have_faults(page: Path) -> None:
     each = list(sentences(page))
     found = [(sentence, kinds) for sentence in each if (kinds := faults(sentence))]
     assert len(found) <= max(MINIMUM, LIMIT * len(each)), found
+
+
+@pytest.mark.parametrize("page", FIRST_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_first_pages_give_reasons_and_examples(page: Path) -> None:
+    each = list(sentences(page))
+    for words, least in CONNECTED.items():
+        share = sum(bool(re.search(words, sentence, re.IGNORECASE)) for sentence in each) / len(each)
+        assert share >= least, (words, share)
+    assert sum(len(sentence.split()) for sentence in each) / len(each) >= MEAN_WORDS
