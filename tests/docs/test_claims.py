@@ -19,6 +19,7 @@ from convgrad.scale.checkpoint import EVERY_S
 from convgrad.scale.cut import GOOD_BYTES, MAX_BYTES
 from convgrad.spec.geometry import Channels
 from convgrad.spec.pieces import chunk_images, leaf_images, nodes_of
+from tests.docs import figures
 from tests.docs.page_blocks import PYTHON, blocks, run_page
 from tests.support.engine_helpers import HOST
 from tests.support.helpers import assert_same_bits
@@ -244,3 +245,40 @@ def test_the_number_of_hashes_is_that_of_the_file() -> None:
     *_, last = (ROOT / "tests/golden/hashes.txt").read_text(encoding="utf-8").splitlines()
     words = f"contains the SHA-256 hashes of {last.rpartition(' all of ')[2]} results"
     assert words in " ".join(text_of("numerics.md").split())
+
+
+# -- torch.md, same_hash.md, training_step.md, why_different.md --------------------------------------------------------
+
+
+@pytest.mark.long
+def test_layers_of_the_page_have_the_hash_that_it_shows() -> None:
+    """The loss is PyTorch's, so the hash is that of processors with AVX-512."""
+    torch = pytest.importorskip("torch")
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
+        pytest.skip("the page shows a hash of AVX-512")
+    names: dict[str, Any] = {"torch": torch, "nn": torch.nn, "ct": __import__("convgrad.torch").torch}
+    (program,) = (block for block in blocks(DOCS / "torch.md") if "def layers_only" in block.text)
+    exec(program.text.partition("\n\nfor ")[0], names)
+    before = torch.get_num_threads()
+    (shown,) = re.findall(r"^True \[(.*)\]$", text_of("torch.md"), re.MULTILINE)
+    try:
+        assert shown.split(", ") == [repr(names["layers_only"](2, True))] * 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_counts_and_times_are_those_of_the_committed_runs() -> None:
+    rows = [row for row in figures.rows_of("one_hash.csv") if row["aten"] == "avx512" and row["threads"] in "12"]
+    count = figures.WORDS[len({row["plain"] for row in rows})]
+    assert f"{count} different fingerprints for these {figures.WORDS[len(rows)]} runs" in text_of("same_hash.md")
+    times = [1 / float(row["ratio"]) for row in figures.rows_of("step_operators.csv") if row["operator"] == "softmax"]
+    words = f"softmax takes {min(times):.1f} to {max(times):.1f} times as long as"
+    assert words in " ".join(text_of("training_step.md").split())
+
+
+def test_compiled_code_of_another_setting_is_wrong() -> None:
+    rows = {(row["compiled"], row["run"]): row for row in figures.rows_of("inductor_cache.csv")}
+    assert rows["avx2", "avx2"]["losses"] == rows["avx512", "avx512"]["losses"]
+    assert "2.02e+15" in rows["avx512", "avx2"]["losses"]
+    assert int(rows["avx2", "avx512"]["exit"]) < 0
+    assert "losses such as 2e15, and the reverse order" in " ".join(text_of("why_different.md").split())
