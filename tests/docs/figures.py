@@ -15,7 +15,7 @@ from statistics import geometric_mean
 from tests.support.places import BENCHMARKS, DOCS, ROOT
 
 RESULTS = BENCHMARKS / "results"
-PAGES = (ROOT / "README.md", DOCS / "index.md", DOCS / "training_step.md")
+PAGES = (ROOT / "README.md", DOCS / "index.md", DOCS / "torch.md", DOCS / "training_step.md")
 MADE = re.compile(r"(<!-- made by tests/docs/figures.py: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 HASHES = ("one_hash.csv", "one_hash_intel.csv", "one_hash_arm.csv")
 TITLES = {  # by the name of a network in CSV files
@@ -123,7 +123,7 @@ COSTS: Mapping[str, Callable[[], list[tuple[float, str]]]] = {
 
 def costs(page: Path) -> str:
     """Return a table of times and memory as multiples of PyTorch's, and the share of single layers that lose time."""
-    shown = [("compared with PyTorch", "measured", "mean", "worst case")]
+    shown = [("compared with PyTorch", "measurements", "mean", "worst case")]
     for title, measured in COSTS.items():
         found = measured()
         worst, name = max(found)
@@ -133,8 +133,8 @@ def costs(page: Path) -> str:
     slower, much = (sum(ratio > limit for ratio in ratios) / len(ratios) for limit in (1, 1.1))
     return (
         table(*shown)
-        + f"\nAlthough convgrad takes less time on average, {slower:.0%} of the single layers take longer than in "
-        f"PyTorch's faster\nmemory format, and {much:.0%} take more than 1.1 times as long.\n"
+        + f"\nconvgrad takes less time on average. However, {slower:.0%} of the single layers take longer than "
+        f"in PyTorch's\nfaster memory format, and {much:.0%} take more than 1.1 times as long.\n"
     ).replace("%", " %")
 
 
