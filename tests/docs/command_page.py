@@ -24,7 +24,7 @@ This page lists the commands and their options. `convgrad COMMAND --help` prints
 SEE = {
     "run": "[Start](start.md), [Graphs](graphs.md), [Larger than memory](scale.md)",
     "verify": "[Verify anybody's gradient](verify.md), [Cases](cases.md), [Recipes](recipes.md)",
-    "conformance": "[Publish a conformance table](conformance.md)",
+    "conformance": "[Put verify into CI](ci.md#publish-a-conformance-table)",
     "explain": "[Graphs](graphs.md), [Performance](performance.md)",
     "probe": "[Find the order of a sum](probe.md)",
     "bench": "[Benchmarks](benchmarks.md)",

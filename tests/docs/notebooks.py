@@ -14,8 +14,21 @@ from typing import Any
 from tests.support.places import DOCS, EXAMPLES
 
 NOTEBOOKS = ("first_gradient", "first_verdict", "same_hash")
+SECTIONS = {
+    "first_gradient": ("gradient", "## Learn a filter by its gradient\n")
+}  # notebooks that are a section of a page
 CODE = re.compile(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?=[\w/]+\.(?:md|svg))")  # a page or a picture, which lie in docs/
+
+
+def source(name: str) -> str:
+    """Return the page, or the section of a page, that a notebook is made from."""
+    page, title = SECTIONS.get(name, (name, ""))
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    if not title:
+        return text
+    section = text.partition(title)[2].partition("\n## ")[0]
+    return f"{title.removeprefix('#')}{section}\n"
 
 
 def lines(text: str) -> list[str]:
@@ -50,6 +63,5 @@ def notebook(page: str) -> str:
 
 if __name__ == "__main__":
     for name in NOTEBOOKS:
-        page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
-        (EXAMPLES / f"{name}.ipynb").write_text(notebook(page), encoding="utf-8")
+        (EXAMPLES / f"{name}.ipynb").write_text(notebook(source(name)), encoding="utf-8")
         print(f"wrote examples/{name}.ipynb", file=sys.stderr)

@@ -19,7 +19,7 @@ from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
 from convgrad.spec import exact_result
 from convgrad.spec.layouts import from_canonical
-from convgrad.spec.operators import CONV_WEIGHTS, GENERATIONS, OPERATORS, TRANSPOSE_WEIGHTS, Attribute, Operator
+from convgrad.spec.operators import GENERATIONS, OPERATORS, Attribute, Operator
 from convgrad.spec.rules import RULES
 from tests.docs.command_page import command_line_page
 from tests.support.helpers import Case, operands_of, run_case
@@ -51,7 +51,7 @@ print(dst.shape)
 - Graph files use the same operator names ([oneDNN graphs](graphs.md)).
 - You can add or omit `-1` at the end of a name, unless the result is the name of another operator.
 
-For the letters in the formulas, see [Shapes and padding](shapes.md#the-letters). [Coverage](coverage.md) lists the
+For the letters in the formulas, see [Shapes and padding](shapes.md#the-letters). [Support](support.md#operations) describes the
 tested combinations of attributes.
 
 Each heading below shows the oneDNN generations in which the operator exists:
@@ -72,12 +72,7 @@ weight gradient."""
 MORE_HEAD = """\
 The section of each operator lists which of the following attributes it also has. If a format has two rows, the second
 row is for transposed operators:"""
-RULES_HEAD = """\
-# Rules
-
-If a call breaks a rule, its error message ends with the identifier of the rule, such as `[G4]`. Each line below
-states a rule and, in parentheses, the error for breaking it. [Errors of the first hour](first_errors.md) shows the
-most common messages. For the letters, see [Shapes](shapes.md#the-letters)."""
+MADE_RULES = re.compile(r"(<!-- made by tests/docs/pages.py: rules -->\n).*?(<!-- end -->)", re.DOTALL)
 KINDS = {
     "O": "Operator and operands",
     "A": "Attributes",
@@ -132,19 +127,22 @@ def _attribute_row(a: Attribute) -> str:
     return f"| `{a.name}` | {kind} | {'required' if a.required else default} | {values} |"
 
 
-def rules_page() -> str:
-    lines = [RULES_HEAD]
+def errors_page() -> str:
+    """Return the page of errors with its list of rules made again."""
+    lines = []
     for letter, title in KINDS.items():
         each = [rule for rule in RULES.values() if rule.id[0] == letter]
-        lines += ["", f"## {title}", ""]
+        lines += ["", f"### {title}", ""]
         lines += [f"- **{rule.id}** (`{rule.error.__name__}`). {rule.statement}" for rule in each]
-    return "\n".join(lines) + "\n"
+    rules = "\n".join(lines)
+    page = (DOCS / "first_errors.md").read_text(encoding="utf-8")
+    return MADE_RULES.sub(lambda found: f"{found[1]}{rules}\n\n{found[2]}", page)
 
 
 # -- coverage ------------------------------------------------------------------------------------------
 
 FEATURES: Mapping[str, tuple[str | None, Callable[[int], dict[str, Any]]]] = {
-    # column: (the attribute it needs, its values on so many axes)
+    # feature: (the attribute it needs, its values on so many axes)
     "plain": (None, lambda axes: {}),
     "strides": ("strides", lambda axes: {"strides": [2] * axes}),
     "dilations": ("dilations", lambda axes: {"dilations": [2] * axes}),
@@ -160,11 +158,10 @@ FEATURES: Mapping[str, tuple[str | None, Callable[[int], dict[str, Any]]]] = {
     "dtype": (None, lambda axes: {}),
     "accumulate": (None, lambda axes: {}),
 }
-OTHER_FEATURES = ("plain", "shape operand", "shape attribute", "bias", "dtype", "accumulate")  # not an attribute each
 AXES = (1, 2, 3, 4)
 
 
-def _applies(op: Operator, feature: str) -> bool:
+def applies(op: Operator, feature: str) -> bool:
     needs, _ = FEATURES[feature]
     shape_operand = any(p.is_shape for p in op.operands)
     shape_attribute = any(a.means in ("weights_shape", "dst_shape") for a in op.attributes)
@@ -227,7 +224,7 @@ def _green(case: Case, accumulate: bool) -> bool:
 def coverage(op: Operator, every: int = 1) -> dict[str, tuple[int, int]]:
     """Return, for each feature, how many of its combinations, or of some, give the oracle's bits, of how many."""
     cells = {}
-    for at, feature in enumerate(feature for feature in FEATURES if _applies(op, feature)):
+    for at, feature in enumerate(feature for feature in FEATURES if applies(op, feature)):
         outcomes = []
         for combination in islice(_combinations(op), at % every, None, every):
             try:
@@ -238,50 +235,9 @@ def coverage(op: Operator, every: int = 1) -> dict[str, tuple[int, int]]:
     return cells
 
 
-COVERAGE_HEAD = f"""\
-# Coverage
-
-The tests compare the results of every operator on integers with exact results. Both must be equal byte for byte. The
-tests cover these {len(FEATURES)} features:
-
-- *plain*: only the required attributes
-- attributes: {", ".join(each for each in FEATURES if each not in OTHER_FEATURES)}
-- *shape operand*, *shape attribute*: the shape of the result, passed as an operand or as an attribute
-- *bias*: with the optional bias
-- *dtype*: with `dtype="f32"`, or `dtype="f64"` for f64 operands
-- *accumulate*: with `accumulate=True`
-
-Each feature is tested with all combinations of these values:
-
-- operand types: {", ".join(FORMATS)}
-- data formats: NXC, NCX
-- weights formats: {", ".join(CONV_WEIGHTS)}; for transposed operators, {", ".join(TRANSPOSE_WEIGHTS)}
-- number of spatial axes: {AXES[0]} to {AXES[-1]}
-
-The last column shows, for each feature of the operator, how many combinations gave equal bytes and how many were
-tested. For the attributes, see [Operators](operators.md).
-
-| operator | generations | features | equal / tested |
-|---|---|---|---|"""
-
-
-def coverage_row(op: Operator) -> str:
-    """Return an operator's row of the page: its features, and how many combinations of each are equal."""
-    counts = {f"{equal}/{count}" for equal, count in coverage(op).values()}
-    without = [feature for feature in FEATURES if not _applies(op, feature)]
-    few = len(without) > len(FEATURES) // 2
-    features = ", ".join(each for each in FEATURES if each not in without) if few else f"all but {', '.join(without)}"
-    return f"| {op.name} | {', '.join(op.generations)} | {features} | {', '.join(sorted(counts))} |"
-
-
-def coverage_page() -> str:
-    return "\n".join([COVERAGE_HEAD, *map(coverage_row, OPERATORS)]) + "\n"
-
-
 PAGES: Mapping[str, Callable[[], str]] = {
     "operators.md": operators_page,
-    "rules.md": rules_page,
-    "coverage.md": coverage_page,
+    "first_errors.md": errors_page,
     "command_line.md": command_line_page,
 }
 

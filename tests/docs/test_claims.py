@@ -67,10 +67,10 @@ def known(first: int, end: int) -> int:
 
 
 def test_sizes_and_times_are_those_of_the_code() -> None:
-    page, resume = (" ".join(text_of(name).split()) for name in ("scale.md", "resume.md"))
+    page = " ".join(text_of("scale.md").split())
     assert f"pieces have {GOOD_BYTES >> 20} MiB" in page
     assert f"has at most {MAX_BYTES >> 20} MiB of operands" in page
-    assert all(f"every {EVERY_S:.0f} seconds" in text for text in (page, resume))
+    assert f"every {EVERY_S:.0f} seconds" in page
 
 
 def test_arrays_of_a_piece_are_those_of_the_tree() -> None:

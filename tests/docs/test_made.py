@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from convgrad.formats import FORMATS
 from convgrad.spec.operators import OPERATORS, Operator
 from tests.docs import (
     class_chart,
@@ -24,20 +25,20 @@ from tests.docs import (
     tree_picture,
     verdict_picture,
 )
-from tests.docs.notebooks import NOTEBOOKS, notebook
+from tests.docs.notebooks import NOTEBOOKS, notebook, source
 from tests.docs.page_pictures import PICTURES
-from tests.docs.pages import FEATURES, PAGES, coverage
+from tests.docs.pages import AXES, FEATURES, PAGES, applies, coverage
 from tests.docs.shape_pages import MADE, TABLES, made
 from tests.support.places import BENCHMARKS, DOCS, EXAMPLES, ROOT
 from tests.support.tiers import tiers
 
-GRADIENT, SHAPES, COVERAGE = (
-    (DOCS / name).read_text(encoding="utf-8") for name in ("gradient.md", "shapes.md", "coverage.md")
+GRADIENT, SHAPES, SUPPORT = (
+    (DOCS / name).read_text(encoding="utf-8") for name in ("gradient.md", "shapes.md", "support.md")
 )
 
 
 def as_notebook(name: str) -> str:
-    return notebook((DOCS / f"{name}.md").read_text(encoding="utf-8"))
+    return notebook(source(name))
 
 
 # By program: the files that it writes, and what makes each.
@@ -60,11 +61,7 @@ WRITTEN: dict[str, dict[Path, Callable[[], str]]] = {
 
 @pytest.mark.parametrize(
     ("program", "path"),
-    [
-        pytest.param(program, path, marks=[pytest.mark.long] * (path.name == "coverage.md"), id=path.name)
-        for program, paths in WRITTEN.items()
-        for path in paths
-    ],
+    [pytest.param(program, path, id=path.name) for program, paths in WRITTEN.items() for path in paths],
 )
 def test_files_are_up_to_date(program: str, path: Path) -> None:
     assert path.read_text(encoding="utf-8") == WRITTEN[program][path](), f"run python -m tests.docs.{program}"
@@ -73,22 +70,35 @@ def test_files_are_up_to_date(program: str, path: Path) -> None:
 # -- coverage ----------------------------------------------------------------------------------------------------------
 
 
-def test_coverage_is_all_green() -> None:
-    cells = re.findall(r"(\d+)/(\d+) \|", COVERAGE)
-    assert len(cells) == len(OPERATORS)
-    assert all(green == total for green, total in cells)
+def combinations(op: Operator) -> dict[str, tuple[int, int]]:
+    """Return how many combinations the page claims for each feature of an operator."""
+    weights = op.attribute("strides") is not None
+    count = len(FORMATS) * 2 * (2 if weights else 1) * len(AXES)
+    return dict.fromkeys((feature for feature in FEATURES if applies(op, feature)), (count, count))
+
+
+def test_support_page_counts_combinations() -> None:
+    words = " ".join(SUPPORT.split())
+    assert f"They cover {len(FEATURES)} features" in words
+    assert (
+        f"they combine {len(FORMATS)} types, 2 data formats, 2 weights formats and {AXES[0]} to {AXES[-1]} spatial"
+        in words
+    )
+    counts = {count for op in OPERATORS for count, _ in combinations(op).values()}
+    assert f"axes: {max(counts)} combinations, or {min(counts)} for operators without weights." in words
 
 
 @tiers("op", OPERATORS, every=23)
-def test_the_coverage_page_says_what_is_so(op: Operator) -> None:
-    """Of each feature that the page has, every seventh combination; all of them in the long tier, where it is made."""
-    rows = [[cell.strip() for cell in line.split("|")] for line in COVERAGE.splitlines()]
-    row = next(r for r in rows if len(r) > 3 and r[1:3] == [op.name, ", ".join(op.generations)])
-    named = row[3].removeprefix("all but ").split(", ")
-    features = [each for each in FEATURES if (each in named) != row[3].startswith("all but ")]
+def test_every_seventh_combination_is_exact(op: Operator) -> None:
     found = coverage(op, 7)
-    assert list(found) == features
+    assert list(found) == list(combinations(op))
     assert all(green == some > 0 for green, some in found.values())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: f"{op.name}-{'-'.join(op.generations)}")
+def test_every_combination_is_exact(op: Operator) -> None:
+    assert coverage(op) == combinations(op)
 
 
 # -- the page of errors ------------------------------------------------------------------------------------------------

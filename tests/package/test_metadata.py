@@ -64,8 +64,8 @@ def test_the_oldest_versions_that_are_tested_are_the_oldest_that_are_allowed() -
     assert all(version.endswith(".0") for version in tested.values())
 
 
-def test_platforms_tells_what_is_required() -> None:
-    page = (DOCS / "platforms.md").read_text(encoding="utf-8")
+def test_support_page_tells_what_is_required() -> None:
+    page = (DOCS / "support.md").read_text(encoding="utf-8")
     extras = [
         one
         for extra in ("files", "torch", "jax", "dask", "onnx", "examples")
@@ -78,8 +78,8 @@ def test_platforms_tells_what_is_required() -> None:
 
 
 @pytest.mark.parametrize("row", [one for one in PROJECT["classifiers"] if re.search(r"Python :: 3\.\d", one)])
-def test_platforms_tells_every_python_that_is_claimed(row: str) -> None:
-    page = (DOCS / "platforms.md").read_text(encoding="utf-8")
+def test_support_page_tells_every_python_that_is_claimed(row: str) -> None:
+    page = (DOCS / "support.md").read_text(encoding="utf-8")
     assert re.search(rf"^\| {re.escape(row.rsplit(' :: ', maxsplit=1)[-1])} \|.*tested", page, re.MULTILINE)
 
 

@@ -1,6 +1,6 @@
 """Sixteen public reports of wrong or misjudged gradients: each kernel's fault done again in a few lines, and judged.
 
-``python -m tests.verify.reports`` prints the table of docs/reports.md, with details and places. The page has the fault
+``python -m tests.verify.reports`` prints the table of docs/findings.md, with details and places. The page has the fault
 of each report, and what its text leaves open. Faults are made of right calls: on operands read wrongly, of other
 attributes, in pieces that are rounded. Where a report does not say what the kernel did, the fault is one that does what
 it describes. Reports that call a right kernel wrong are right results here, which must be ok.
@@ -227,7 +227,7 @@ def agrees(found: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
 
 def expected() -> dict[str, tuple[str, ...]]:
     """Return the rows of the page by thread: fault, outcome, defect, and the open question of the report."""
-    page = (DOCS / "reports.md").read_text(encoding="utf-8").splitlines()
+    page = (DOCS / "findings.md").read_text(encoding="utf-8").splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page if "#" in line.partition(" | ")[0]]
     return {thread: tuple(others) for thread, *others in rows if len(others) == 4}
 

@@ -49,7 +49,7 @@ def test_pytorch_answers_what_was_asked(name: str, run: Any) -> None:
 
 
 def test_what_adds_in_bf16_is_wrong_on_ordinary_data() -> None:
-    """As docs/design/findings.md has it: the verdict goes by how PyTorch adds on this processor."""
+    """As docs/findings.md has it: the verdict goes by how PyTorch adds on this processor."""
     torch = pytest.importorskip("torch")
     torch.manual_seed(5)
     src, diff_dst = torch.randn(2, 32, 14, 14).bfloat16(), torch.randn(2, 64, 14, 14).bfloat16()
