@@ -51,8 +51,8 @@ print(dst.shape)
 - Graph files use the same operator names ([oneDNN graphs](graphs.md)).
 - You can add or omit `-1` at the end of a name, unless the result is the name of another operator.
 
-For the letters in the formulas, see [Shapes and padding](shapes.md#the-letters). [Support](support.md#operations) describes the
-tested combinations of attributes.
+For the letters in the formulas, see [Shapes and padding](shapes.md#the-letters). [Support](support.md#operations)
+describes the tested combinations of attributes.
 
 Each heading below shows the oneDNN generations in which the operator exists:
 """

@@ -17,6 +17,7 @@ LEFT, UNIT, BAR, GAP, TOP = (
     12,
     58,
 )  # pixels: of names, of a ratio of 1, of a bar, between networks, of the head
+LABEL = 40  # pixels: the width of a label
 STYLE = """
   text { font: 13px system-ui, Helvetica, Arial, sans-serif; fill: #1f2328 }
   .plain { fill: #2f6fb5 } .fast { fill: #d98a1f } .one { stroke: #59636e; stroke-dasharray: 4 3 }
@@ -43,13 +44,15 @@ def chart() -> str:
     ]
     for at, (name, kind) in enumerate(BARS.values()):
         lines += [bar(LEFT + 170 * at, 8, 12, kind), text(LEFT + 170 * at + 18, 18, name)]
+    one = LEFT + UNIT
     for at, row in enumerate(rows):
         y = TOP + at * step
         lines.append(text(LEFT - 8, y + BAR + 4, row["network"], "end"))
         for number, (column, (_, kind)) in enumerate(BARS.items()):
             ratio, top = float(row[column]), y + number * BAR
-            lines += [bar(LEFT, top, ratio * UNIT, kind), text(LEFT + ratio * UNIT + 6, top + BAR - 3, f"{ratio:.2f}")]
-    one = LEFT + UNIT
+            end = LEFT + ratio * UNIT
+            beyond = one if end < one < end + LABEL else end  # a label is right of the line that it would cross
+            lines += [bar(LEFT, top, ratio * UNIT, kind), text(beyond + 6, top + BAR - 3, f"{ratio:.2f}")]
     return (
         "\n".join([*lines, f'<line class="one" x1="{one}" y1="{TOP - 4}" x2="{one}" y2="{height - 10}"/>', "</svg>"])
         + "\n"

@@ -21,6 +21,7 @@ PAGE, SERIES, SPEED = (
 )
 WORDS = " ".join(SERIES.split())
 XEON, ONE_THREAD, BF16 = "xeon_f32.csv", "zen5_f32_1thread.csv", "zen5_bf16.csv"
+XEON_BF16 = "xeon_bf16.csv"
 BF16_ONE_THREAD, F16, F16_ONE_THREAD = "zen5_bf16_1thread.csv", "zen5_f16.csv", "zen5_f16_1thread.csv"
 
 
@@ -43,7 +44,7 @@ def test_ranges_by_type_are_of_the_committed_runs(tables_of: Callable[..., Table
 
 
 def test_bf16_with_amx_is_as_the_page_says(tables_of: Callable[..., Tables]) -> None:
-    tables, words = tables_of("xeon_bf16.csv"), " ".join(PAGE.split())
+    tables, words = tables_of(XEON_BF16), " ".join(PAGE.split())
     for suite in ("dense", "depthwise"):
         forward, data, weights = (cell(tables, "bf16", suite, direction, "NXC").split(",")[0] for direction in PASSES)
         means = f"{forward} for forward passes, {data} for data gradients and {weights} for weight gradients"
@@ -55,6 +56,34 @@ def test_predictions_are_counted() -> None:
         shares = [float(row["predicted_ms"]) / float(row["convgrad_ms"]) for row in rows_of(name)]
         near = sum(1 / 1.5 <= share <= 1.5 for share in shares)
         assert f"In `{name}`, {near} of {len(shares)} predictions are" in WORDS
+
+
+def test_shares_of_slower_rows() -> None:
+    ratios = [float(row["torch_ratio"]) for row in rows_of(RUN)]
+    slower, far = (sum(ratio < limit for ratio in ratios) / len(ratios) for limit in (1, 0.9))
+    words = " ".join(PAGE.split())
+    assert f"over {len(ratios):,} combinations of layer, pass and layout is {geometric_mean(ratios):.2f}." in words
+    assert f"However, {slower:.0%}".replace("%", " %") + " of them are slower than PyTorch" in words
+    assert f"and {far:.0%}".replace("%", " %") + " have a ratio below 0.9." in words
+
+
+def test_times_of_small_calls() -> None:
+    rows = [row for row in rows_of("small_calls.csv") if row["threads"] == "1"]
+    times = {form: [float(row["us"]) for row in rows if row["form"] == form] for form in ("function", "compiled")}
+    times["torch"] = [float(row["torch_us"]) for row in rows]
+    named = {"a function,": "function", "a call that": "compiled", "PyTorch": "torch"}
+    for start, kind in named.items():
+        (cell,) = re.findall(rf"(?m)^\| {re.escape(start)}.*\| ([\d.]+ to [\d.]+) \|$", PAGE + "\n")
+        assert cell == f"{min(times[kind]):.2f} to {max(times[kind]):.2f}", kind
+
+
+def test_worst_and_best_training_steps() -> None:
+    rows = [row for row in rows_of("torch_steps.csv") if row["format"] == "contiguous"]
+    ratios = {row["network"]: float(row["convgrad_ratio"]) for row in rows}
+    worst, best = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
+    faster = [float(row["max_error_64_ratio"]) for row in rows]
+    words = f"from {ratios[worst]:.2f} ({worst}) to {ratios[best]:.2f} ({best}) by default"
+    assert f"{words}, and from {min(faster):.2f} to {max(faster):.2f} with" in " ".join(PAGE.split())
 
 
 CLIFFS = ("cliffs_f32.csv", "cliffs_forward_f32.csv", "cliffs_data_gradient_f32.csv")
@@ -120,29 +149,63 @@ def cell(tables: Tables, *key: str) -> str:
     return f"{geometric_mean(ratios.values()):.2f}, {ratios[slowest]:.2f} ({slowest})" if ratios else "-"
 
 
-def test_ratios_by_suite_are_those_of_the_committed_runs(tables_of: Callable[..., Tables]) -> None:
-    runs = {
-        RUN: "f32", XEON: "f32", ONE_THREAD: "f32", BF16: "bf16", BF16_ONE_THREAD: "bf16", F16: "f16",
-        F16_ONE_THREAD: "f16",
-    }  # fmt: skip
-    for name, kind in runs.items():
-        suites = dict.fromkeys(row["suite"] for row in rows_of(name))
-        tables = tables_of(name)
-        lines = [f"| {suite} | {' | '.join(cells_of(tables, kind, suite))} |" for suite in suites]
-        assert "\n".join(lines) in SERIES, name
+RUNS = {
+    "f32, two threads": RUN, "f32, one thread": ONE_THREAD, "bf16, two threads": BF16, "bf16, one thread": BF16_ONE_THREAD,
+    "f16, two threads": F16, "f16, one thread": F16_ONE_THREAD, "f32, Xeon with AMX": XEON, "bf16, Xeon with AMX": XEON_BF16,
+}  # fmt: skip
+
+
+def ratios_of(tables: Tables) -> list[tuple[float, str, str, str, str]]:
+    """Return ratio, layer, suite, pass and layout of each layer of a run."""
+    return [
+        (row["torch_ratio"], layer, suite, way, layout)
+        for (_, suite, way, layout), rows in tables.items()
+        for layer, row in rows.items()
+        if "torch_ratio" in row
+    ]
+
+
+def run_rows(tables_of: Callable[..., Tables]) -> list[str]:
+    """Return the rows of the table of all runs."""
+    lines = []
+    for words, name in RUNS.items():
+        found = ratios_of(tables_of(name))
+        means = [
+            geometric_mean(row[0] for row in found if row[3:] == (way, layout))
+            for way in PASSES for layout in ("NXC", "NCX")
+        ]  # fmt: skip
+        slower = sum(row[0] < 1 for row in found) / len(found)
+        lines.append(f"| {words} | `{name}` | {' | '.join(f'{mean:.2f}' for mean in means)} | {100 * slower:.0f} % |")
+    return lines
+
+
+def slow_rows(tables_of: Callable[..., Tables], count: int = 5) -> list[str]:
+    """Return the rows of the smallest ratios in bf16."""
+    places = {"NXC": "last", "NCX": "first"}
+    return [
+        f"| {ratio:.2f} | `{layer}` | {suite} | {PASSES[way]} | {places[layout]} |"
+        for ratio, layer, suite, way, layout in sorted(ratios_of(tables_of(BF16)))[:count]
+    ]
+
+
+def test_means_of_runs_are_those_of_the_committed_runs(tables_of: Callable[..., Tables]) -> None:
+    assert "\n".join(run_rows(tables_of)) in SERIES
+    assert "\n".join(slow_rows(tables_of)) in SERIES
+
+
+def test_means_of_tiles_are_those_of_the_committed_runs(tables_of: Callable[..., Tables]) -> None:
+    """The smallest ratio of the suite of 3x3 layers is on the page of measurements."""
     winograd = ("3x3", "tiles", "tiles", "f32"), ("other kernels", "tiles_other", "tiles_other", "f32"), (
         "3x3, bf16", "tiles_bf16", "tiles", "bf16",
     )  # fmt: skip
-    for (title, name, suite, kind), (column, most) in itertools.product(winograd, enumerate((1, 64, 8))):
-        if most == 8 and name != "tiles":
-            continue
+    for (title, name, suite, kind), (column, most) in itertools.product(winograd, enumerate((1, 64))):
         cells = cells_of(tables_of(f"{name}_{most}.csv"), kind, suite)
-        assert f"| {most} | {' | '.join(cells)} |" in SERIES
         for line, words in zip(range(0, 6, 2), PASSES.values(), strict=True):
             means = re.search(rf"^\| {title} \| {words} \| (.*) \|$", SPEED, re.MULTILINE)
             assert means
-            if most != 8:  # the page has the others
-                assert means[1].split(" | ")[column::2] == [one.split(",")[0] for one in cells[line : line + 2]]
+            assert means[1].split(" | ")[column::2] == [one.split(",")[0] for one in cells[line : line + 2]]
+    smallest = min(row[0] for row in ratios_of(tables_of("tiles_64.csv")))
+    assert f"The smallest f32 ratio of a 3x3 layer with `max_error=64` is {smallest:.2f}." in WORDS
 
 
 def cells_of(tables: Tables, kind: str, suite: str) -> list[str]:
@@ -160,8 +223,8 @@ def test_two_threads_are_compared_with_one() -> None:
         for name in (RUN, ONE_THREAD)
     )  # fmt: skip
     fast = sum(one[problem] >= 1.8 * two[problem] for problem in two)
-    words = f"Of {len(two)} f32 weight gradients with more than 50 million multiply-adds, {fast} are at least 1.8 times"
-    assert words in WORDS
+    assert f"has {len(two)} f32 weight gradients of `resnet50` and `dense` with more than 50 million" in WORDS
+    assert f"With two threads, {fast} of them are at least 1.8 times as fast as with one." in WORDS
 
 
 @pytest.fixture
