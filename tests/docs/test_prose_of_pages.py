@@ -33,7 +33,7 @@ NO_PROSE = re.compile(r"(?ms)^```.*?^```$|^\|.*?$|^[#:(!].*?$|^ {4,}.*?$")
 def sentences(page: Path) -> Iterator[str]:
     """Sentences of paragraphs and of items of lists; code, tables and titles are left out."""
     for paragraph in re.split(r"\n\s*\n|(?m:^\s*(?:[-*]|\d+\.) )", NO_PROSE.sub("", page.read_text(encoding="utf-8"))):
-        for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z`\[])", " ".join(paragraph.split())):
+        for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z`\[*]|convgrad\b)", " ".join(paragraph.split())):
             if len(sentence.split()) > 2:
                 yield sentence
 
