@@ -1,12 +1,11 @@
 """One weight gradient, its SHA-256 by threads, instruction set, layout and cut of the batch: ours and PyTorch's.
 
 python benchmarks/same_bits.py -o benchmarks/results/same_bits.csv
-python benchmarks/same_bits.py --picture docs/same_bits.png
 
-The second draws the committed rows and measures nothing. Each number of threads and each instruction set is a process
-of its own, told by environment. Operands are small integers divided by a power of two, so that they are the same bits
-everywhere; their sums take more bits than f32 has, so that another order of the same sum shows. Each result is judged,
-too: outcome is that of ``convgrad.verify.check``, of sums in f32 in any order.
+``python -m tests.docs.same_bits_picture`` draws the committed rows. Each number of threads and each instruction set is
+a process of its own, configured by its environment. Operands are small integers divided by a power of two, so that they
+are the same bits everywhere; their sums take more bits than f32 has, so that another order of the same sum shows. Each
+result is judged, too: outcome is that of ``convgrad.verify.check``, of sums in f32 in any order.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import cycle, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +39,6 @@ SETS = {"AVX-512": "avx512", "AVX2": "avx2"}
 LAYOUTS = {"channels last": "NXC", "channels first": "NCX"}
 CUTS = {"whole": (0, 8), "3 + 5": (0, 3, 8)}
 LIBRARIES = {"convgrad": "convgrad", "torch": "PyTorch"}
-# Light enough for black digits, which tell what colours do not.
-COLOURS = ("#9fd8cb", "#f6c177", "#e8e3b0", "#c7a6e0", "#f2a1a1", "#a9c8f5", "#d9d9d9", "#f0b8dc")
 
 
 def operands() -> tuple[Array, Array]:
@@ -147,47 +144,12 @@ def distinct(rows: Sequence[Mapping[str, str]], library: str) -> list[str]:
     return list(dict.fromkeys(row["sha256"] for row in rows if row["library"] == library))
 
 
-def draw(rows: Sequence[Mapping[str, str]], path: Path) -> None:
-    """Write the picture: a cell a call, with the first digits of its hash, each hash in a colour of its own."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
-    from matplotlib.patches import Rectangle  # noqa: PLC0415
-
-    drawn = Figure(figsize=(10, 4.4), layout="constrained")
-    panels = drawn.subplots(1, len(LIBRARIES), sharey=True)
-    settings = [(isa, layout, cut) for isa in SETS for layout in LAYOUTS for cut in CUTS]
-    names = [f"{isa}, {layout}" if cut == "whole" else f"the same, batch as {cut}" for isa, layout, cut in settings]
-    colours = dict(zip(dict.fromkeys(row["sha256"] for row in rows), cycle(COLOURS), strict=False))
-    for panel, (library, name) in zip(panels, LIBRARIES.items(), strict=True):
-        met = distinct(rows, library)
-        for row in (row for row in rows if row["library"] == library):
-            x = THREADS.index(int(row["threads"]))
-            y = settings.index((row["isa"], row["layout"], row["batch"]))
-            colour = colours[row["sha256"]]
-            panel.add_patch(Rectangle((x, y), 1, 1, facecolor=colour, edgecolor="white", linewidth=2))
-            panel.text(x + 0.5, y + 0.5, row["sha256"][:4], ha="center", va="center", family="monospace", fontsize=10)
-        results = "one result" if len(met) == 1 else f"{len(met)} different results"
-        panel.set_title(f"{name}: {results}", fontsize=13)
-        panel.set(xlim=(0, len(THREADS)), ylim=(len(settings), 0), xlabel="threads")
-        panel.set_xticks([at + 0.5 for at in range(len(THREADS))], THREADS)
-        panel.set_yticks([at + 0.5 for at in range(len(settings))], names)
-        panel.tick_params(length=0)
-        for edge in panel.spines.values():
-            edge.set_visible(False)
-    said = f"The first digits of the SHA-256 of one {rows[0]['layer']}"
-    drawn.suptitle(f"{said}; PyTorch {rows[-1]['version']}, {rows[-1]['processor']}", fontsize=11)
-    drawn.savefig(path, dpi=120)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--picture", dest="plot", type=Path, help="draw the committed rows, and measure nothing")
     parser.add_argument("--one", choices=LIBRARIES, help="print the hashes of this process's setting, as JSON")
     options = asked(parser)
     if options.one:
         print(json.dumps(list(hashes(options.one))))
-        return
-    if options.plot:
-        draw(read(RESULTS), options.plot)
         return
     rows = measured()
     if options.output:

@@ -18,7 +18,7 @@ def rows_of(name: str) -> list[dict[str, str]]:
 
 
 def speed_rows() -> list[str]:
-    """Return the rows of the table of speeds: the geometric mean of the ratios, their extremes, and that of our speeds."""
+    """Return the rows of the table of speeds: means and extremes of ratios, and means of our speeds."""
     rows, lines = rows_of("cuda_layers.csv"), []
     for direction, words in PASSES.items():
         cells = [words]

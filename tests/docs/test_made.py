@@ -21,6 +21,7 @@ from tests.docs import (
     panels_picture,
     parameters_page,
     roofline_picture,
+    same_bits_picture,
     steps_chart,
     tree_picture,
     verdict_picture,
@@ -55,6 +56,7 @@ WRITTEN: dict[str, dict[Path, Callable[[], str]]] = {
     "class_chart": {class_chart.PICTURE: class_chart.drawing},
     "roofline_picture": {roofline_picture.PICTURE: roofline_picture.drawing},
     "logo": {path: partial(logo.mark, path == logo.ICON) for path in (logo.LOGO, logo.ICON)},
+    "same_bits_picture": {same_bits_picture.PICTURE: same_bits_picture.drawing},
     "panels_picture": {panels_picture.PICTURE: panels_picture.drawing},
 }
 

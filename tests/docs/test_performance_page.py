@@ -150,9 +150,15 @@ def cell(tables: Tables, *key: str) -> str:
 
 
 RUNS = {
-    "f32, two threads": RUN, "f32, one thread": ONE_THREAD, "bf16, two threads": BF16, "bf16, one thread": BF16_ONE_THREAD,
-    "f16, two threads": F16, "f16, one thread": F16_ONE_THREAD, "f32, Xeon with AMX": XEON, "bf16, Xeon with AMX": XEON_BF16,
-}  # fmt: skip
+    "f32, two threads": RUN,
+    "f32, one thread": ONE_THREAD,
+    "bf16, two threads": BF16,
+    "bf16, one thread": BF16_ONE_THREAD,
+    "f16, two threads": F16,
+    "f16, one thread": F16_ONE_THREAD,
+    "f32, Xeon with AMX": XEON,
+    "bf16, Xeon with AMX": XEON_BF16,
+}
 
 
 def ratios_of(tables: Tables) -> list[tuple[float, str, str, str, str]]:
