@@ -1,13 +1,14 @@
-"""The prose of the pages: shares of sentences that a reader would have to read twice, by page."""
+"""The prose of the pages: shares of sentences that a reader would have to read twice, and of reasons and examples."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.docs.pages import PAGES as MADE
 from tests.package.test_prose import faults
 from tests.support.places import DOCS, ROOT
 
@@ -36,6 +37,20 @@ def sentences(page: Path) -> Iterator[str]:
         for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z`\[*]|convgrad\b)", " ".join(paragraph.split())):
             if len(sentence.split()) > 2:
                 yield sentence
+
+
+def shares(each: Iterable[str]) -> dict[str, float]:
+    """Return the share of sentences of each kind.
+
+    >>> shares(["Pass a list, because the axes differ.", "You can pass a list."])
+    {'a reason': 0.5, 'an example': 0.0, 'the reader': 0.5}
+    """
+    every = list(each)
+    return {kind: sum(bool(words.search(sentence)) for sentence in every) / len(every) for kind, words in KINDS.items()}
+
+
+def lacking(found: dict[str, float], least: dict[str, float]) -> dict[str, float]:
+    return {kind: round(share, 3) for kind, share in found.items() if share < least[kind]}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
