@@ -31,8 +31,8 @@ from tests.support.places import DOCS
 OPERATORS_HEAD = """\
 # Operators
 
-Look here if you need to know which operands and attributes an operator has, for example to write a graph file. `convgrad.run`
-computes an operator by its name:
+Look here if you need to know which operands and attributes an operator has, for example to write a graph file.
+`convgrad.run` computes an operator by its name:
 
 ```python
 import numpy as np
@@ -46,17 +46,18 @@ print(dst.shape)
 (1, 6, 6, 4)
 ```
 
-- You must pass all required attributes to `run` and `compile`. If an attribute has one value per spatial axis, pass a list.
+- You must pass all required attributes to `run` and `compile`. If an attribute has one value per spatial axis, pass a
+  list.
 - `infer_shapes`, `explain` and `vjp` also accept operator names. In calls of these three functions, attributes have the
   same defaults as in the [function of the operator](api/functions.md), and you can pass one integer for all axes.
 - Graph files use the same operator names ([oneDNN graphs](graphs.md)).
 - You can add or omit `-1` at the end of a name, unless the result is the name of another operator.
 
-You need the headings below only if your graph has older names, because they show the oneDNN generations of each operator.
 For the letters in the formulas, see [Shapes and padding](shapes.md#the-letters). [Support](support.md#operations)
 describes the tested combinations of attributes.
 
-The generations are:
+The heading of each operator shows the oneDNN generations in which it exists, because the same name can have different
+attributes in each:
 """
 ODD_PADS = "- `auto_pad` follows the text of the specification, not its formula ([auto_pad](shapes.md#auto-pad))."
 ABSENT_PADS = "- Absent pads are calculated from the extents ([Pads of older names](shapes.md#pads-of-older-names))."
