@@ -35,7 +35,7 @@ Ratios = Mapping[tuple[str, str, str], Mapping[str, float]]
 SHORT = {"VGG, DenseNet, Inception": "VGG and others", "1 to 4 channels on one side": "1 to 4 channels"}
 FILLS = {"FWD_D": "#2f6fb5", "BWD_D": "#d98a1f", "BWD_W": "#3f8f4f"}
 NIGHT = ("#6cb0f5", "#f2b45c", "#7fce8a")
-ONE, OCTAVE, TOP, BAR, GAP = 182, 80, 118, 9, 9  # pixels: of a ratio of 1, per factor of 2, of the head, of bars
+ONE, OCTAVE, TOP, BAR, GAP = 196, 76, 118, 9, 9  # pixels: of a ratio of 1, per factor of 2, of the head, of bars
 
 
 @cache
