@@ -283,3 +283,28 @@ def test_compiled_code_of_another_setting_is_wrong() -> None:
     assert "2.02e+15" in rows["avx512", "avx2"]["losses"]
     assert int(rows["avx2", "avx512"]["exit"]) < 0
     assert "losses such as 2e15, and the reverse order" in " ".join(text_of("why_different.md").split())
+
+
+# -- error_bounds.md ---------------------------------------------------------------------------------------------------
+
+
+def test_rounding_depth_of_a_weight_gradient() -> None:
+    data = (32, 56, 56, 64)
+    plan = convgrad.explain("ConvolutionBackwardWeights", data, data, (3, 3, 64, 64), auto_pad="same_upper")
+    height, terms = int(re.findall(r"height h = (\d+)", str(plan))[0]), 32 * 56 * 56
+    words = f"prints h = {height} for a 3x3 weight gradient of 32 images with 56x56 positions, where n is {terms:,}."
+    assert words in " ".join(text_of("error_bounds.md").split())
+
+
+# -- findings.md -------------------------------------------------------------------------------------------------------
+
+
+def test_verdicts_on_torch_are_counted() -> None:
+    with (BENCHMARKS / "results" / "torch_verdicts.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    counts = {name: sum(int(row[name]) for row in rows) for name in ("ok", "wrong", "degraded", "undecided")}
+    assert f"counts all {sum(counts.values()):,} verdicts" in text_of("findings.md")
+    assert counts["undecided"] == 0
+    shown = [row for row in tables("findings.md") if row[0] in ("f32", "bf16", "f16") and len(row) == 4]
+    first = [row for row in rows if (row["cases"], row["fill"]) == ("hard", "normal")]
+    assert shown == [[row["type"], row["ok"], row["wrong"], row["degraded"]] for row in first]
