@@ -17,9 +17,9 @@ import numpy as np
 from others import busy
 from rows import asked, write_rows
 
-from convgrad.bench.harness import settle
-from convgrad.bench.suites import TimedCase, cases
-from convgrad.bench.work import make_work, ours
+from convgrad.cli.bench.harness import settle
+from convgrad.cli.bench.suites import TimedCase, cases
+from convgrad.cli.bench.work import make_work, ours
 from convgrad.engines.settings import count
 from convgrad.host import cpu_model, usable_cores
 

@@ -22,12 +22,12 @@ from typing import Any
 
 from rows import asked, write_rows
 
-from convgrad.bench.figures import Series
-from convgrad.bench.harness import SAMPLE_S, Runner
-from convgrad.bench.report import conditions, heading, predicted_ms
-from convgrad.bench.roofs import Roofs, measure_roofs
-from convgrad.bench.suites import cases
-from convgrad.bench.work import Work, make_work, ours
+from convgrad.cli.bench.figures import Series
+from convgrad.cli.bench.harness import SAMPLE_S, Runner
+from convgrad.cli.bench.report import conditions, heading, predicted_ms
+from convgrad.cli.bench.roofs import Roofs, measure_roofs
+from convgrad.cli.bench.suites import cases
+from convgrad.cli.bench.work import Work, make_work, ours
 from convgrad.engines.settings import count
 from convgrad.formats import FORMATS
 from convgrad.spec.layouts import DATA

@@ -35,8 +35,8 @@ import torch
 from rows import asked, write_rows
 
 from convgrad import engines
-from convgrad.bench.suites import cases, suite
-from convgrad.libraries.torch import array_of, formats_of
+from convgrad.arrays.libraries.torch import array_of, formats_of
+from convgrad.cli.bench.suites import cases, suite
 from convgrad.plan.cuda import plan as plans
 from convgrad.plan.cuda.plan import DevicePlan, in_order
 from convgrad.plan.reach import conv_of

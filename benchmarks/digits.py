@@ -32,9 +32,9 @@ from rows import asked, write_rows
 from train_digits import Array
 
 import convgrad
-from convgrad.bench.figures import Series, fastest, ratio
-from convgrad.bench.harness import settle
-from convgrad.bench.peers import find_peers, load
+from convgrad.cli.bench.figures import Series, fastest, ratio
+from convgrad.cli.bench.harness import settle
+from convgrad.cli.bench.peers import find_peers, load
 from convgrad.engines.llvm import isas
 from convgrad.engines.settings import count, max_isa
 from convgrad.errors import UnsupportedError

@@ -20,7 +20,7 @@ import numpy as np
 from rows import asked, write_rows
 
 import convgrad
-from convgrad.bench.suites import cases, names, suite
+from convgrad.cli.bench.suites import cases, names, suite
 from convgrad.host import cpu_model
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import from_canonical

@@ -21,7 +21,7 @@ from rows import asked, write_rows
 
 import convgrad
 from convgrad import notation
-from convgrad.bench import suites
+from convgrad.cli.bench import suites
 from convgrad.host import cpu_model
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import from_canonical

@@ -22,7 +22,7 @@ from rows import asked, write_rows
 from torch.nn import functional
 from torch_steps import FORMATS
 
-from convgrad.bench.measure import FmaPeak
+from convgrad.cli.bench.measure import FmaPeak
 from convgrad.host import cpu_model
 from convgrad.torch import same_bits
 

@@ -30,7 +30,7 @@ from torch_networks import NETWORKS
 from torch_steps import FORMATS, made
 
 import convgrad.torch
-from convgrad.bench.measure import FmaPeak
+from convgrad.cli.bench.measure import FmaPeak
 from convgrad.host import cpu_model
 
 VARIANTS = ("torch", "reproducible", "same_bits")

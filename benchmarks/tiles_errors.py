@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from rows import asked, write_rows
 
 import convgrad
-from convgrad.bench.suites import suite
+from convgrad.cli.bench.suites import suite
 from convgrad.host import cpu_model
 from convgrad.notation import problem as problem_of
 from convgrad.spec.geometry import Conv

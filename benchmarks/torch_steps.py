@@ -31,7 +31,7 @@ from torch import nn
 from torch_networks import NETWORKS, Network
 
 import convgrad.torch
-from convgrad.bench.measure import FmaPeak
+from convgrad.cli.bench.measure import FmaPeak
 from convgrad.host import cpu_model
 
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}

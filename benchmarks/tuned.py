@@ -19,9 +19,9 @@ from rows import asked, write_rows
 
 import convgrad
 from convgrad import engines
-from convgrad.bench.harness import settle
-from convgrad.bench.suites import TimedCase, cases, names, suite
-from convgrad.bench.work import make_work
+from convgrad.cli.bench.harness import settle
+from convgrad.cli.bench.suites import TimedCase, cases, names, suite
+from convgrad.cli.bench.work import make_work
 from convgrad.host import core_count, cpu_model
 
 SAMPLE_S, ROUNDS = 0.01, 7

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from convgrad.bench.roofs import Level, Roofs
+from convgrad.cli.bench.roofs import Level, Roofs
 
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "convgrad")
 TINY = "BWD_W f32 NXC mb2ic4ih9oc6oh9kh3ph1ntiny:a"

@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from convgrad.bench import suites
-from convgrad.bench.agreement import agree, judge, middle
-from convgrad.bench.figures import Series, fastest, geometric_mean, ratio
-from convgrad.bench.harness import BUDGET_S, TimedOutcome, measure
-from convgrad.bench.measure import FmaPeak, fma_ir, read_bandwidth, read_ir, vector_bytes
-from convgrad.bench.peers import PEERS, Peer, contenders, find_peers
-from convgrad.bench.report import COLUMNS, conditions, heading, line, row, summary
-from convgrad.bench.roofs import cache_bytes
-from convgrad.bench.work import Contender, Work, magnitudes, make_work
 from convgrad.cli import bench
+from convgrad.cli.bench import suites
+from convgrad.cli.bench.agreement import agree, judge, middle
+from convgrad.cli.bench.figures import Series, fastest, geometric_mean, ratio
+from convgrad.cli.bench.harness import BUDGET_S, TimedOutcome, measure
+from convgrad.cli.bench.measure import FmaPeak, fma_ir, read_bandwidth, read_ir, vector_bytes
+from convgrad.cli.bench.peers import PEERS, Peer, contenders, find_peers
+from convgrad.cli.bench.report import COLUMNS, conditions, heading, line, row, summary
+from convgrad.cli.bench.roofs import cache_bytes
+from convgrad.cli.bench.work import Contender, Work, magnitudes, make_work
 from convgrad.errors import ConvgradError, FileError, NotationError, UnsupportedError
 from convgrad.notation import DIRECTIONS, problem
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
@@ -233,7 +233,7 @@ def test_a_refusal_is_quoted(fake: Any) -> None:
 
 
 def test_a_slow_peer_sits_out(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("convgrad.bench.harness.BUDGET_S", BUDGET_S * 1e-7)
+    monkeypatch.setattr("convgrad.cli.bench.harness.BUDGET_S", BUDGET_S * 1e-7)
     outcome = outcome_of(TINY, fake(lambda work: work.run()), repeat=3)
     assert len(outcome.peers["fake"][0].rounds_ms) == 1
 
@@ -352,6 +352,6 @@ def test_missing_and_unknown_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_peers(["torch", "torch"] if importlib.util.find_spec("torch") else []) in ((PEERS["torch"],), ())
     with pytest.raises(UnsupportedError, match="peers must be among torch, jax; got mkl"):
         find_peers(["mkl"])
-    monkeypatch.setattr("convgrad.bench.peers.importlib.util", SimpleNamespace(find_spec=lambda name: None))
+    monkeypatch.setattr("convgrad.cli.bench.peers.importlib.util", SimpleNamespace(find_spec=lambda name: None))
     with pytest.raises(UnsupportedError, match="jax is not installed: pip install jax jaxlib"):
         find_peers(["jax"])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from convgrad.bench.roofs import Level, Roofs
+from convgrad.cli.bench.roofs import Level, Roofs
 from convgrad.notation import problem
 from convgrad.spec.geometry import Conv
 from convgrad.spec.work import needed_flops

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from convgrad.bench.report import COLUMNS
 from convgrad.cli.bench import _warn_of_phases
+from convgrad.cli.bench.report import COLUMNS
 from tests.bench.problems import COMMAND, TINY, needs_torch
 from tests.support.children import HANG_S
 from tests.support.tiers import tiers

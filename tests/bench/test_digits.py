@@ -102,6 +102,6 @@ def test_pytorch_trains_the_same_network(digits: ModuleType, tmp_path: Path) -> 
 
 
 def test_pytorch_is_asked_for(digits: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("convgrad.bench.peers.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("convgrad.cli.bench.peers.importlib.util.find_spec", lambda name: None)
     with pytest.raises(SystemExit, match="torch is not installed: pip install torch"):
         digits.main([])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from convgrad.bench.report import COLUMNS
+from convgrad.cli.bench.report import COLUMNS
 from tests.support.places import BENCHMARKS
 
 SUMMARY = BENCHMARKS / "summary.py"

@@ -14,8 +14,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from convgrad import FileError, cases
-from convgrad.cases.aten_header import read_header
 from convgrad.graph.limits import Limits
+from convgrad.verify.cases.aten_header import read_header
 from convgrad.verify.check import check
 from tests.support.judging import inputs_of
 from tests.support.places import DOCS

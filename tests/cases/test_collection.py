@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import convgrad
-from convgrad.cases import collection
-from convgrad.cases.case import Case
-from convgrad.cases.strange import VALUES, VIEWS
 from convgrad.errors import NotationError
 from convgrad.spec.operators import find
+from convgrad.verify.cases import collection
+from convgrad.verify.cases.case import Case
+from convgrad.verify.cases.strange import VALUES, VIEWS
 from tests.support.hard_cases import ROWS
 from tests.support.judging import inputs_of, judged
 from tests.support.places import DOCS, ROOT
@@ -24,7 +24,7 @@ BY_NAME = {case.name: case for name in collection.NAMES for case in collection.c
 
 
 def text_of(name: str) -> str:
-    return (collection.resources.files("convgrad.cases") / "collections" / f"{name}.txt").read_text()
+    return (collection.resources.files("convgrad.verify.cases") / "collections" / f"{name}.txt").read_text()
 
 
 def test_names_are_unique_and_fit_for_files() -> None:

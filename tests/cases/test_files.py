@@ -16,12 +16,12 @@ import pytest
 import convgrad
 from campaigns.cases import mutant
 from convgrad import FileError, cases, files
-from convgrad.cases import aten, onednn_graph, scheme
-from convgrad.cases.aten_header import read_header
-from convgrad.cases.case import Case
 from convgrad.files import raw
 from convgrad.formats import F32
 from convgrad.graph.limits import Limits
+from convgrad.verify.cases import aten, onednn_graph, scheme
+from convgrad.verify.cases.aten_header import read_header
+from convgrad.verify.cases.case import Case
 from convgrad.verify.check import check
 from tests.cases.sources import Base
 from tests.support.graph_documents import good, tensor, typed

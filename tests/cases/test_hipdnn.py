@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import convgrad
-from convgrad.cases import hipdnn
 from convgrad.errors import FileError
 from convgrad.graph.limits import Limits
+from convgrad.verify.cases import hipdnn
 from tests.cases.sources import DIMS, NODES, SAME, hipdnn_graph
 from tests.support.tiers import tiers
 

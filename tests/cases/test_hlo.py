@@ -11,13 +11,13 @@ import pytest
 
 import convgrad
 from convgrad import cases
-from convgrad.cases import hlo
-from convgrad.cases.case import Case, NoCaseError
-from convgrad.cases.hlo_text import Convolution, Defined, read_statement
-from convgrad.cases.place import Place
 from convgrad.errors import ConvgradError, FileError
 from convgrad.graph.limits import Limits
 from convgrad.spec.layouts import axis_order
+from convgrad.verify.cases import hlo
+from convgrad.verify.cases.case import Case, NoCaseError
+from convgrad.verify.cases.hlo_text import Convolution, Defined, read_statement
+from convgrad.verify.cases.place import Place
 from tests.cases.sources import MODULE
 from tests.support.helpers import within
 from tests.support.tiers import tiers

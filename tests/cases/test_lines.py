@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from convgrad import ConvgradError, FileError, NotationError, cases
-from convgrad.cases import lines
-from convgrad.cases.case import Case
-from convgrad.cases.knobs import ATTRIBUTES, HARMLESS, PROBLEM, REFUSED
-from convgrad.cases.naming import LONGEST, named_apart, safe
-from convgrad.cases.tags import data_format, weights_format
 from convgrad.formats import F32
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 from convgrad.spec.layouts import axis_order
 from convgrad.spec.operators import CONV_WEIGHTS, TRANSPOSE_WEIGHTS
+from convgrad.verify.cases import lines
+from convgrad.verify.cases.case import Case
+from convgrad.verify.cases.knobs import ATTRIBUTES, HARMLESS, PROBLEM, REFUSED
+from convgrad.verify.cases.naming import LONGEST, named_apart, safe
+from convgrad.verify.cases.tags import data_format, weights_format
 from tests.support.places import DOCS, SHARED_CASES
 
 SMALL = "mb1ic4ih6oc6oh6kh3ph1"

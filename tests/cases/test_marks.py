@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from convgrad import cases
-from convgrad.cases.json_values import parsed
 from convgrad.cli import main
 from convgrad.graph import from_json
 from convgrad.verify import check_certificate
+from convgrad.verify.cases.json_values import parsed
 from tests.cases.sources import bases
 from tests.cases.test_mlir import SMALL, module, pretty
 from tests.support.graph_documents import good

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from convgrad import cases
-from convgrad.cases import miopen
-from convgrad.cases.case import Case
-from convgrad.cases.driver_flags import NUMBERS, OTHER, RUNNING, WORDS
-from convgrad.cases.lying import DATA, TRANSPOSED, WEIGHTS, lying
-from convgrad.cases.place import Place
 from convgrad.errors import FileError
 from convgrad.functional.call import problem_from_shapes
+from convgrad.verify.cases import miopen
+from convgrad.verify.cases.case import Case
+from convgrad.verify.cases.driver_flags import NUMBERS, OTHER, RUNNING, WORDS
+from convgrad.verify.cases.lying import DATA, TRANSPOSED, WEIGHTS, lying
+from convgrad.verify.cases.place import Place
 
 HERE = Place("cases.txt", 7, 3)
 LAYER = "-n 8 -c 16 -H 32 -W 30 -k 24 -y 3 -x 5 -p 1 -q 2 -u 2 -v 1 -l 1 -j 2 -g 4"

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from convgrad import cases
-from convgrad.cases import NoCaseError, hlo, mlir
-from convgrad.cases.case import Case
-from convgrad.cases.hlo_text import Convolution, Type
-from convgrad.cases.mlir_text import MlirText
-from convgrad.cases.place import Place
 from convgrad.errors import ConvgradError, FileError, NotationError
 from convgrad.graph.limits import Limits
+from convgrad.verify.cases import NoCaseError, hlo, mlir
+from convgrad.verify.cases.case import Case
+from convgrad.verify.cases.hlo_text import Convolution, Type
+from convgrad.verify.cases.mlir_text import MlirText
+from convgrad.verify.cases.place import Place
 from tests.support.helpers import within
 from tests.support.tiers import tiers
 

@@ -11,11 +11,11 @@ import pytest
 
 import convgrad
 from convgrad import cases
-from convgrad.cases import PassedOverError
-from convgrad.cases import onnx as dialect
-from convgrad.cases.case import Case
 from convgrad.errors import FileError
 from convgrad.graph.limits import Limits
+from convgrad.verify.cases import PassedOverError
+from convgrad.verify.cases import onnx as dialect
+from convgrad.verify.cases.case import Case
 from tests.cases.sources import onnx_model
 
 Array = np.ndarray[Any, Any]

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from convgrad import ConvgradError, FileError, NotationError, cases
-from convgrad.cases import NoCaseError, PassedOverError
 from convgrad.cli import main
 from convgrad.cli.verify_cases import LISTED
+from convgrad.verify.cases import NoCaseError, PassedOverError
 from tests.support.graph_documents import good
 from tests.support.verify_helpers import LINES, Run, here, junit, said_by_the_command, values  # noqa: F401 - fixtures
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from convgrad import conformance
-from convgrad.cases import collection
 from convgrad.cli import main
 from convgrad.cli.conformance import group_of
+from convgrad.verify.cases import collection
 from tests.support.places import EXAMPLES
 from tests.support.verify_helpers import Said, here  # noqa: F401 - a fixture
 

@@ -18,15 +18,15 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from convgrad import cases as readers
-from convgrad.cases.case import Arrays, Case
 from convgrad.cli import progress as showing
 from convgrad.cli.verify_again import reproducer
 from convgrad.cli.verify_cases import UnreadSources, cases_of, pose
 from convgrad.formats import FORMATS
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.spec.operators import OPERATORS
+from convgrad.verify import cases as readers
 from convgrad.verify import check
+from convgrad.verify.cases.case import Arrays, Case
 from convgrad.verify.declared import declared
 from convgrad.verify.foreign import arguments
 from convgrad.verify.judge import Judgement

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 
-from convgrad import cases as readers
+from convgrad.verify import cases as readers
 from tests.support.places import FOREIGN, SOURCES
 from tests.support.verify_helpers import LINES, call, here  # noqa: F401 - fixture
 

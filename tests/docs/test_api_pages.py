@@ -32,7 +32,8 @@ PAGES = [documented(page.read_text(encoding="utf-8")) for page in sorted((DOCS /
 
 def public(package: str) -> list[str]:
     """Return a package's ``__all__`` as its text has it: nothing is imported, so that no framework is needed."""
-    text = Path(convgrad.__file__).parent.joinpath(*package.split(".")[1:], "__init__.py").read_text(encoding="utf-8")
+    path = Path(convgrad.__file__).parent.joinpath(*package.split(".")[1:])
+    text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
     (names,) = [
         node.value
         for node in ast.parse(text).body

@@ -13,7 +13,7 @@ import convgrad
 
 MODULES = sorted(m.name for m in pkgutil.walk_packages(convgrad.__path__, "convgrad.", onerror=lambda _: None))
 FUNCTIONS = [name for name in convgrad.__all__ if inspect.isfunction(getattr(convgrad, name))]
-PEERS = {"convgrad.bench.torch_peer": "torch", "convgrad.bench.jax_peer": "jax"}
+PEERS = {"convgrad.cli.bench.torch_peer": "torch", "convgrad.cli.bench.jax_peer": "jax"}
 ADAPTERS = {"convgrad.torch": "torch", "convgrad.jax": "jax", "convgrad.dask": "dask.array"}
 
 

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import convgrad
-from convgrad import InvalidShapeError, mapped
-from convgrad.mapped import part_of
+from convgrad import InvalidShapeError
+from convgrad.arrays import mapped
+from convgrad.arrays.mapped import part_of
 
 NUMBERS = np.arange(4 * 5 * 6, dtype="<f4").reshape(4, 5, 6)
 VIEWS = {

@@ -11,7 +11,7 @@ import pytest
 
 import convgrad
 from convgrad import ConvgradError, InvalidDataTypeError, UnsupportedError
-from convgrad.libraries.cuda_interface import read
+from convgrad.arrays.libraries.cuda_interface import read
 from tests.functional.fake_gpu import CudaArray, fake_gpu
 
 X, W, OUT = np.ones((1, 5, 1), np.float32), np.ones((3, 1, 1), np.float32), np.zeros((1, 3, 1), np.float32)

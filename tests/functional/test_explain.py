@@ -11,8 +11,8 @@ import pytest
 
 import convgrad
 from convgrad import engines
-from convgrad.bench import suites
 from convgrad.cli import main
+from convgrad.cli.bench import suites
 from convgrad.engines.llvm import isas
 from convgrad.engines.settings import count
 from convgrad.formats import FORMATS

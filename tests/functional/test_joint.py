@@ -199,7 +199,9 @@ def test_gradients_are_of_the_library_of_the_first_array(
     joint: Callable[..., Gradients], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of src, or of diff_dst where src is a shape; and begin with a line of the caches, as all libraries want it."""
-    monkeypatch.setattr("convgrad.libraries.like", lambda value: Theirs if isinstance(value, Theirs) else np.asarray)
+    monkeypatch.setattr(
+        "convgrad.arrays.libraries.like", lambda value: Theirs if isinstance(value, Theirs) else np.asarray
+    )
     one = layer(joint, 1)
     src, diff_dst, weights = one.src, one.diff_dst, one.weights
     for operands, needs, kind in (

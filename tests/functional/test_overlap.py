@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import convgrad
-from convgrad import GraphError, InvalidShapeError, overlap
+from convgrad import GraphError, InvalidShapeError
+from convgrad.arrays import overlap
 from convgrad.engines.addresses import address_of, array_at
 from convgrad.graph import Graph, LogicalTensor, Op
 from tests.support.helpers import assert_same_bits
@@ -64,7 +65,7 @@ def test_random_views_of_a_buffer_overlap_as_counted(seed: int) -> None:
             views.append(array_at(middle + offset, tuple(shape), tuple(strides), kind))
             covered.append({offset + at + byte for at in starts(shape, strides) for byte in range(kind.itemsize)})
         expected = not covered[0].isdisjoint(covered[1])
-        assert overlap.overlap(*views) == expected, views
+        assert overlap.overlaps(*views) == expected, views
         found.add(expected)
     assert found == {True, False}
 

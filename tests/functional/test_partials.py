@@ -288,7 +288,9 @@ def test_what_a_part_holds_is_its_size() -> None:
 
 def test_the_result_is_of_the_library_of_the_operands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the first part's, however they were sent; an out is returned itself."""
-    monkeypatch.setattr("convgrad.libraries.like", lambda value: Theirs if isinstance(value, Theirs) else np.asarray)
+    monkeypatch.setattr(
+        "convgrad.arrays.libraries.like", lambda value: Theirs if isinstance(value, Theirs) else np.asarray
+    )
     y = np.ones((4, 300, 2), F32)
     theirs = [partials(BIAS, Theirs(y[a : a + 2]), first=a) for a in (0, 2)]
     for parts in (theirs, theirs[::-1], [theirs[1] + theirs[0]], pickle.loads(pickle.dumps(theirs))):

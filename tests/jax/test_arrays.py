@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import convgrad
-from convgrad import InvalidDataTypeError, InvalidShapeError, UnsupportedError, arrays, libraries
+from convgrad import InvalidDataTypeError, InvalidShapeError, UnsupportedError, arrays
+from convgrad.arrays import libraries
 from convgrad.formats import FORMATS
 from convgrad.verify import check, exact
 from tests.support.roles import DTYPES, F32, Array

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -21,10 +22,11 @@ from tests.support.places import CAMPAIGNS, DOCS, SOURCES, TESTS
 WORDS = {
     "": (
         "words parameters errors disk cached float_environment formats host spec descriptor notation plan engines "
-        "libraries mapped overlap arrays functional graph verify files cases bench __init__ torch jax scale dask "
-        "testing cli conformance __main__"
+        "arrays functional graph verify files verify.cases cases __init__ torch jax scale dask verify.testing testing "
+        "cli verify.conformance conformance __main__"
     ),
-    "libraries": "library dlpack cuda_interface torch jax",
+    "arrays": "libraries mapped overlap",
+    "arrays.libraries": "library dlpack cuda_interface torch jax",
     "spec": (
         "rules operators layouts geometry foreign check shapes channels extents readings problem activation "
         "derivatives formulas work winograd.tile_order winograd.filtering winograd.algorithms winograd.slices order "
@@ -33,7 +35,7 @@ WORDS = {
     ),
     "spec.elementwise": "arithmetic functions maps sums",
     "spec.winograd": "tile_order filtering algorithms slices choice execution sizes bound",
-    "cases": (
+    "verify.cases": (
         "case naming place tags knobs descriptors benchdnn posed lying driver_flags miopen hlo_text mlir_text mlir hlo "
         "json_values hipdnn onnx_tensors onnx lines onednn_graph sidecar scheme aten_header aten strange "
         "collection"
@@ -47,7 +49,7 @@ WORDS = {
     "verify": (
         "verdict declared terms rows gather granule sums wide reference parts cost compare winograd bound exact "
         "truncation adversarial fill fill_graph judge diagnose copies c_function foreign guardian isolate witness "
-        "pardon claim repeat check tolerance check_certificate certificate probe"
+        "pardon claim repeat check tolerance check_certificate certificate probe cases testing conformance"
     ),
     "verify.judge": ("names model sample conspire lost alone shared errors statistics partials common limits naming"),
     "verify.judge.statistics": "finding size bias groups narrow grid filters",
@@ -86,7 +88,7 @@ WORDS = {
     ),
     "jax": "frame site gate handler primitive call operators run window general kinds lax reproducible",
     "dask": "blocks chunks tasks fused graph call operators run",
-    "testing": "convolution products gradcheck layers same_bits",
+    "verify.testing": "convolution products gradcheck layers same_bits",
     "graph": "limits kinds model resolve fuse given infer partition graph outline document reader writer explain dot",
     "torch": (
         "errors recorded extents attributes problems cuda kernels traced strides operators flops refused arguments "
@@ -198,6 +200,13 @@ def test_import_is_light() -> None:
     assert not {"convgrad.scale", "convgrad.dask", "convgrad.testing"} & set(loaded)
 
 
+@pytest.mark.parametrize("name", ["cases", "testing"])
+def test_rooms_of_verify_have_public_paths(name: str) -> None:
+    public, room = (importlib.import_module(f"convgrad.{path}") for path in (name, f"verify.{name}"))
+    assert public.__all__ == room.__all__
+    assert all(getattr(public, each) is getattr(room, each) for each in room.__all__)
+
+
 @pytest.mark.parametrize("name", ["dask", "graph", "jax", "scale", "testing", "torch", "verify"])
 def test_what_is_not_imported_says_how(name: str) -> None:
     with pytest.raises(AttributeError, match=f"has no attribute '{name}' until .*: import convgrad.{name}$"):
@@ -226,7 +235,9 @@ def test_files_stay_small() -> None:
     assert {path: lines for path, lines in sizes.items() if lines > 400} == {}
 
 
-@pytest.mark.parametrize("package", ["spec", "engines", "libraries", "functional", "torch", "jax", "dask", "testing"])
+@pytest.mark.parametrize(
+    "package", ["spec", "engines", "arrays", "functional", "torch", "jax", "dask", "verify/testing"]
+)
 def test_every_module_has_a_place_in_the_architecture(package: str) -> None:
     page = (DOCS / "architecture.md").read_text(encoding="utf-8")
     named = set(re.findall(r"\w+\.py", page))

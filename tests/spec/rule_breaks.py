@@ -12,9 +12,10 @@ import numpy as np
 from ml_dtypes import float8_e4m3fnuz
 
 import convgrad
-from convgrad import libraries, run
+from convgrad import run
+from convgrad.arrays import libraries
+from convgrad.arrays.libraries.library import Library, Refusal
 from convgrad.formats import FORMATS, LISTED
-from convgrad.libraries.library import Library, Refusal
 from convgrad.spec.operators import OPERATORS
 from tests.support.roles import BF16, Tensor
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from convgrad.cases.case import Case
 from convgrad.functional.call import prepare, problem_from_shapes
 from convgrad.verify import Verdict, check
+from convgrad.verify.cases.case import Case
 from convgrad.verify.check import verdict_on
 from convgrad.verify.declared import declared
 from convgrad.verify.fill import Kind, fill

@@ -20,7 +20,7 @@ from convgrad.testing import (
     assert_weight_gradient,
     layers,
 )
-from convgrad.testing.convolution import DEFAULTS
+from convgrad.verify.testing.convolution import DEFAULTS
 
 rng = np.random.default_rng(0)
 SRC = rng.standard_normal((4, 12, 12, 8), np.float32)

@@ -71,7 +71,7 @@ def test_a_result_has_its_own_memory() -> None:
 
 
 def test_an_array_of_shared_memory_is_read_only() -> None:
-    from convgrad.libraries.torch import array_of  # noqa: PLC0415
+    from convgrad.arrays.libraries.torch import array_of  # noqa: PLC0415
 
     given = shared(torch.arange(6.0).reshape(2, 3)).T
     array: np.ndarray[Any, Any] = array_of(torch, given)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import convgrad
-from convgrad import ConvgradError, UnsupportedError, libraries
+from convgrad import ConvgradError, UnsupportedError
+from convgrad.arrays import libraries
 
 torch = pytest.importorskip("torch")
 

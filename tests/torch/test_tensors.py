@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import convgrad
-from convgrad import InvalidDataTypeError, InvalidShapeError, UnsupportedError, arrays, libraries
+from convgrad import InvalidDataTypeError, InvalidShapeError, UnsupportedError, arrays
+from convgrad.arrays import libraries
 from convgrad.errors import InvalidOpError
 from convgrad.formats import FORMATS, of_dtype
 from convgrad.verify import check, exact

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import convgrad
-from convgrad.cases.collection import read
 from convgrad.errors import InvalidShapeError, UnsupportedError
 from convgrad.formats import ACCUMULATIONS, FORMATS
 from convgrad.functional.call import Prepared, prepare
 from convgrad.verify import check_certificate
 from convgrad.verify.bound import bound_of
+from convgrad.verify.cases.collection import read
 from convgrad.verify.certificate import certificate
 from convgrad.verify.check import verdict_on
 from convgrad.verify.declared import Declared, declared

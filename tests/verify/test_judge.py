@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 import convgrad
 from campaigns.verdict import LINES, Tally, filled, judge_all, problems
-from convgrad.cases.collection import read as cases_of
 from convgrad.formats import ACCUMULATIONS, BF16, F16, F32, Format, round_to
 from convgrad.notation import calls, read
 from convgrad.spec.operators import find
+from convgrad.verify.cases.collection import read as cases_of
 from convgrad.verify.check import check, verdict_on
 from convgrad.verify.declared import Declared, declared
 from convgrad.verify.judge import judge

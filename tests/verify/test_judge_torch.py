@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from convgrad.cases import collection
-from convgrad.cases.case import Case
 from convgrad.verify import check
+from convgrad.verify.cases import collection
+from convgrad.verify.cases.case import Case
 from tests.support.judging import judged_in_full
 from tests.support.places import EXAMPLES
 from tests.support.torch_sums import adds_in_bf16

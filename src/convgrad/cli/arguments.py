@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from convgrad import notation
-from convgrad.cases import hipdnn
 from convgrad.cli.console import complain
 from convgrad.cli.exits import UsageError
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 from convgrad.notation import Line
 from convgrad.spec.operators import find
+from convgrad.verify.cases import hipdnn
 
 
 def is_graph(word: str) -> bool:

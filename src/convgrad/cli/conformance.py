@@ -11,10 +11,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 from convgrad import __version__
-from convgrad.cases import collection
-from convgrad.cases.case import Case
-from convgrad.cases.naming import named_apart
-from convgrad.cases.place import Place, lines_of, text_of
 from convgrad.cli.console import complain, say, wrote
 from convgrad.cli.exits import DONE, WRONG, ended_as_by_ctrl_c
 from convgrad.cli.parsers import verify as arguments_of_verify
@@ -25,6 +21,10 @@ from convgrad.cli.verify_options import VerifyOptions, checked
 from convgrad.cli.verify_report import Judged, exit_code, summary
 from convgrad.disk import check_new, written
 from convgrad.graph.limits import DEFAULT_LIMITS
+from convgrad.verify.cases import collection
+from convgrad.verify.cases.case import Case
+from convgrad.verify.cases.naming import named_apart
+from convgrad.verify.cases.place import Place, lines_of, text_of
 from convgrad.verify.verdict import NOT_SERVED, OK
 
 NAME = "conformance"

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from convgrad import files, notation, scale
-from convgrad.cases.case import Case
 from convgrad.cli.arguments import is_graph, limits_of, read_line
 from convgrad.cli.console import complain, say
 from convgrad.cli.exits import DONE, UsageError
@@ -27,6 +26,7 @@ from convgrad.graph.explain import explain
 from convgrad.graph.given import by_id, formats_of
 from convgrad.graph.reader import read
 from convgrad.spec.winograd.choice import DIRECT
+from convgrad.verify.cases.case import Case
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from convgrad import cases
-from convgrad.cases.case import Case
 from convgrad.cli.console import complain, say
 from convgrad.cli.exits import DONE, WRONG, UsageError
 from convgrad.errors import UnsupportedError
+from convgrad.verify import cases
+from convgrad.verify.cases.case import Case
 from convgrad.verify.foreign import load
 from convgrad.verify.isolate import Isolated
 from convgrad.verify.probe import Order, probe

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from convgrad import arrays
-from convgrad.cases.case import Case
 from convgrad.cli.arguments import limits_of
 from convgrad.cli.console import complain, say
 from convgrad.cli.exits import UsageError
@@ -19,6 +18,7 @@ from convgrad.cli.verify_options import VerifyOptions
 from convgrad.formats import F32
 from convgrad.functional.call import check_options
 from convgrad.graph.limits import Limits
+from convgrad.verify.cases.case import Case
 
 FOREIGN = ("inputs", "attr", "shapes", "type", "tensors", "memory", "checkpoint")
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from convgrad import cases, files
-from convgrad.cases.case import Case
-from convgrad.cases.lines import is_problem
+from convgrad import files
 from convgrad.cli.console import complain, complain_of
 from convgrad.cli.exits import DONE, FILE, WRONG, meaning
 from convgrad.cli.verify_cases import UnreadSources, cases_of
@@ -15,6 +13,9 @@ from convgrad.cli.verify_options import VerifyOptions
 from convgrad.errors import ConvgradError
 from convgrad.graph.limits import Limits
 from convgrad.spec.operators import OPERATORS, VERSION
+from convgrad.verify import cases
+from convgrad.verify.cases.case import Case
+from convgrad.verify.cases.lines import is_problem
 
 _OPERATORS = {name for row in OPERATORS for name in (row.name, row.name.removesuffix(VERSION))}
 

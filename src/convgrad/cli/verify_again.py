@@ -6,7 +6,6 @@ import shlex
 from contextlib import suppress
 
 from convgrad import notation
-from convgrad.cases.case import Case
 from convgrad.cli.arguments import typed
 from convgrad.cli.verify_options import VerifyOptions
 from convgrad.descriptor import AxisSize, Descriptor
@@ -15,6 +14,7 @@ from convgrad.functional.call import problem_from_shapes
 from convgrad.notation import Line
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
+from convgrad.verify.cases.case import Case
 
 # Options with a value that can change the verdict of a case, except those that select the case or generate operands.
 KEPT = (

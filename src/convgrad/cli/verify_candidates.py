@@ -14,13 +14,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 from convgrad import engines, files
-from convgrad.cases import scheme
 from convgrad.cli.checks import as_kept
 from convgrad.cli.verify_cases import Posed
 from convgrad.cli.verify_options import VerifyOptions, declared_by
 from convgrad.formats import F64, of_dtype
 from convgrad.graph.limits import Limits
 from convgrad.spec.layouts import shape_words
+from convgrad.verify.cases import scheme
 from convgrad.verify.declared import Declared
 from convgrad.verify.foreign import WRONG_KIND, answer, arguments, load
 from convgrad.verify.isolate import Isolated

@@ -8,10 +8,6 @@ from fnmatch import fnmatchcase
 from math import prod
 from pathlib import Path
 
-from convgrad import cases
-from convgrad.cases import scheme
-from convgrad.cases.case import Arrays, Case, NoCaseError, PassedOverError
-from convgrad.cases.naming import named_apart
 from convgrad.cli.arguments import attributes_of, shape_of
 from convgrad.cli.console import LISTED
 from convgrad.cli.exits import UsageError
@@ -22,6 +18,10 @@ from convgrad.functional.call import Prepared, prepare
 from convgrad.graph.limits import Limits
 from convgrad.spec.operators import Operator
 from convgrad.spec.problem import Problem
+from convgrad.verify import cases
+from convgrad.verify.cases import scheme
+from convgrad.verify.cases.case import Arrays, Case, NoCaseError, PassedOverError
+from convgrad.verify.cases.naming import named_apart
 from convgrad.verify.declared import SUM
 from convgrad.verify.fill import fill
 from convgrad.verify.parts import at_once
@@ -102,7 +102,7 @@ def _read(options: VerifyOptions, limits: Limits, unread: UnreadSources) -> Iter
         for source in options.cases:
             yield from cases.read(source, limits, unread.note)
     for name in options.collection:
-        from convgrad.cases import collection  # noqa: PLC0415 - most runs read none
+        from convgrad.verify.cases import collection  # noqa: PLC0415 - most runs read none
 
         yield from collection.cases(name)
 

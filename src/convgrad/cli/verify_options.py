@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 from convgrad import files
-from convgrad.cases import scheme
 from convgrad.cli.exits import UsageError
 from convgrad.disk import check_new
 from convgrad.engines.settings import threads
@@ -17,6 +16,7 @@ from convgrad.errors import FileError
 from convgrad.formats import F32
 from convgrad.spec.problem import Problem
 from convgrad.verify.c_function import is_library
+from convgrad.verify.cases import scheme
 from convgrad.verify.cost import default_sample
 from convgrad.verify.declared import SUM, Declared, declared, declared_for
 from convgrad.verify.fill import Kind

@@ -6,8 +6,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from convgrad.cases import scheme
-from convgrad.cases.case import Case
 from convgrad.cli.console import complain, say
 from convgrad.cli.exits import DONE, WRONG
 from convgrad.cli.progress import ProgressLine
@@ -15,6 +13,8 @@ from convgrad.cli.verify_candidates import candidate_of, declared_of, of_type
 from convgrad.cli.verify_cases import Posed, pose
 from convgrad.cli.verify_options import VerifyOptions, declared_by
 from convgrad.graph.limits import Limits
+from convgrad.verify.cases import scheme
+from convgrad.verify.cases.case import Case
 from convgrad.verify.exact import exact_of
 from convgrad.verify.tolerance import Tolerance, tolerance
 from convgrad.verify.verdict import Verdict

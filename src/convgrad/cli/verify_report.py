@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
-from convgrad.cases.case import Case
-from convgrad.cases.place import TYPED
 from convgrad.cli.exits import DIFFERS, DONE, WRONG
 from convgrad.cli.report import judged as verdict_values
 from convgrad.spec.problem import Problem
+from convgrad.verify.cases.case import Case
+from convgrad.verify.cases.place import TYPED
 from convgrad.verify.cost import cost_s, measured_blas_s
 from convgrad.verify.parts import SampleWish
 from convgrad.verify.verdict import DEGRADED, NOT_REPEATABLE, NOT_SERVED, OK, UNDECIDED, Verdict

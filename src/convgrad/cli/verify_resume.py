@@ -11,13 +11,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from convgrad import __version__
-from convgrad.cases.case import Case
 from convgrad.cli.console import wrote
 from convgrad.cli.exits import UsageError
 from convgrad.cli.verify_options import VerifyOptions
 from convgrad.cli.verify_report import Judged, junit
 from convgrad.disk import opened, written
 from convgrad.errors import FileError
+from convgrad.verify.cases.case import Case
 
 # Options that do not change a verdict. --isolate is one of them, so that a run that crashed can go on with it.
 FREE = ("junit", "resume", "force", "verbose", "json", "strict", "isolate", "threads")

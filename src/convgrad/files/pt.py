@@ -12,9 +12,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.arrays.libraries.torch import array_of, tensor_of
 from convgrad.errors import FileError
 from convgrad.files.member import Member, Members
-from convgrad.libraries.torch import array_of, tensor_of
 
 Array = NDArray[Any]
 

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import arrays, engines, libraries
+from convgrad import arrays, engines
+from convgrad.arrays import libraries
 from convgrad.engines import settings
 from convgrad.errors import ConvgradError
 from convgrad.formats import F32, LISTED, Format

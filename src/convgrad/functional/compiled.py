@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from convgrad import arrays, engines
+from convgrad.arrays.libraries import on_its_threads
 from convgrad.engines.addresses import address_of
 from convgrad.engines.engine import Call
 from convgrad.engines.settings import count
 from convgrad.functional.call import canonical, check_options, handed_over, prepare, room
 from convgrad.functional.types import Array, DType
-from convgrad.libraries import on_its_threads
 from convgrad.parameters import described
 from convgrad.spec.operators import Operator
 from convgrad.spec.problem import Problem

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays, engines
+from convgrad.arrays.libraries import on_its_threads
 from convgrad.engines.settings import count
 from convgrad.errors import ConvgradError
 from convgrad.functional.call import REMEMBERED, Plain, check_options, described_call, handed_over, key_of, pose, room
-from convgrad.libraries import on_its_threads
 from convgrad.spec.check import as_items
 from convgrad.spec.derivatives import COTANGENT, derivative
 from convgrad.spec.operators import LARGEST_RANK, Operator, Port, Tensor, find

@@ -14,15 +14,16 @@ from weakref import finalize
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import arrays, libraries
+from convgrad import arrays
+from convgrad.arrays import libraries
+from convgrad.arrays.libraries import dlpack
+from convgrad.arrays.libraries.cuda_interface import read
+from convgrad.arrays.libraries.jax import JAX
 from convgrad.engines.addresses import address_of
 from convgrad.engines.cuda import driver
 from convgrad.engines.engine import Strides
 from convgrad.engines.starting import Later
 from convgrad.errors import UnsupportedError
-from convgrad.libraries import dlpack
-from convgrad.libraries.cuda_interface import read
-from convgrad.libraries.jax import JAX
 from convgrad.plan.reach import unsupported
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem

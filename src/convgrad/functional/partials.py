@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import arrays, engines, libraries
+from convgrad import arrays, engines
+from convgrad.arrays import libraries
 from convgrad.formats import F32, F64
 from convgrad.functional.call import check_options, prepare
 from convgrad.functional.sums import Computed, Sum, add, added, grown

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from convgrad import arrays, engines
+from convgrad.arrays.libraries import like
 from convgrad.formats import Format
 from convgrad.functional.call import REMEMBERED, check_options, prepare, solve
 from convgrad.functional.types import Array
-from convgrad.libraries import like
 from convgrad.parameters import described
 from convgrad.spec.activation import inactive
 from convgrad.spec.check import as_integer, as_items

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from convgrad import engines, libraries
+from convgrad import engines
+from convgrad.arrays import libraries
 from convgrad.functional.call import check_options, prepare
 from convgrad.functional.declared import computed_by
 from convgrad.functional.types import Array, PerAxis, ShapeLike

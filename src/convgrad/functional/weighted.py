@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from convgrad import arrays, libraries
+from convgrad import arrays
+from convgrad.arrays import libraries
 from convgrad.functional.call import check_options, prepare, room
 from convgrad.functional.declared import computed_by
 from convgrad.functional.samples import OPERATORS, norms2, of_either

@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from convgrad.arrays.libraries import like
 from convgrad.errors import GraphError
 from convgrad.graph.fuse import FusedOps
 from convgrad.graph.given import Tensors, by_id
@@ -16,7 +17,6 @@ from convgrad.graph.infer import Inference, infer, inputs_of, producers_of, tens
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 from convgrad.graph.model import RELU, LogicalTensor, Op, operator_of
 from convgrad.graph.partition import Execution, Partition, execute, memory_of, rectify
-from convgrad.libraries import like
 
 Array = NDArray[Any]
 

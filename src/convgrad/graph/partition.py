@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays, engines
+from convgrad.arrays.libraries import like
 from convgrad.errors import ConvgradError
 from convgrad.formats import FORMATS, Format, strided
 from convgrad.functional.call import Prepared, bind
@@ -20,7 +21,6 @@ from convgrad.graph.given import GivenInputs, Tensors, by_id, given_to
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.graph.model import RELU, LogicalTensor, Op, Shape, dense_strides, operator_of
 from convgrad.graph.resolve import Resolved, check_ports, rectified, resolve, unsupported
-from convgrad.libraries import like
 from convgrad.spec.activation import relu
 from convgrad.spec.operators import S64_MAX, Operator
 from convgrad.spec.problem import Problem, intern

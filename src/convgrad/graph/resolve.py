@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from convgrad import engines
+from convgrad.arrays.overlap import overlaps_itself
 from convgrad.errors import ConvgradError
 from convgrad.functional.call import problem_of_row
 from convgrad.graph.kinds import KINDS, similar
 from convgrad.graph.model import FLOAT_DTYPES, INTEGER_DTYPES, RELU, LogicalTensor, Op, Shape, operator_of
-from convgrad.overlap import overlaps_itself
 from convgrad.spec.check import Attributes, as_integers, check_names, is_placeholder
 from convgrad.spec.geometry import Axis, Conv, forward_extent, transposed_extent
 from convgrad.spec.layouts import shape_words

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from convgrad import __version__
+from convgrad.arrays.mapped import part_of
 from convgrad.disk import why
 from convgrad.errors import FileError
-from convgrad.mapped import part_of
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem
 

@@ -12,10 +12,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import arrays, files, libraries
+from convgrad import arrays, files
+from convgrad.arrays import libraries
+from convgrad.arrays.mapped import is_mapped
 from convgrad.errors import FileError
 from convgrad.formats import Format
-from convgrad.mapped import is_mapped
 from convgrad.spec.check import as_integer
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.operators import find

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import arrays, formats, libraries
+from convgrad import arrays, formats
+from convgrad.arrays import libraries
 from convgrad.errors import FileError
 from convgrad.scale.source import OperandSource, announced, is_sliced, source_of, words_of
 from convgrad.spec.problem import Problem

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
+from convgrad.arrays.libraries.torch import array_of
 from convgrad.errors import InvalidDataTypeError
-from convgrad.libraries.torch import array_of
 from convgrad.words import counted
 
 _SHOWN = 8  # max number of tensors in a warning

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import torch
 
 from convgrad import engines
+from convgrad.arrays.libraries.torch import TORCH, address_of
 from convgrad.cached import remembered
 from convgrad.engines.settings import asked_of_us, count, on, selection
 from convgrad.engines.settings import tune as measured
 from convgrad.functional.call import REMEMBERED
-from convgrad.libraries.torch import TORCH, address_of
 from convgrad.spec.activation import activated
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse

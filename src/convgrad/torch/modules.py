@@ -14,10 +14,10 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.utils.parametrize import is_parametrized
 
+from convgrad.arrays.libraries.torch import formats_of
 from convgrad.engines.settings import accuracy, flag
 from convgrad.errors import InvalidDataTypeError, UnsupportedError
 from convgrad.formats import F64
-from convgrad.libraries.torch import formats_of
 from convgrad.torch import functional
 from convgrad.torch.arguments import LayerArguments
 from convgrad.torch.pristine import KINDS, kind_of, replaced

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from convgrad.arrays.libraries.torch import formats_of
 from convgrad.cached import remembered
 from convgrad.formats import Format
 from convgrad.functional.call import REMEMBERED, problem_of_row
-from convgrad.libraries.torch import formats_of
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse

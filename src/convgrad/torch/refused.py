@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 
 import torch
 
+from convgrad.arrays.libraries.library import Refusal
+from convgrad.arrays.libraries.torch import ELSEWHERE, TORCH
 from convgrad.errors import ConvgradError
-from convgrad.libraries.library import Refusal
-from convgrad.libraries.torch import ELSEWHERE, TORCH
 from convgrad.spec.rules import refuse
 from convgrad.torch.errors import runtime_error
 from convgrad.torch.problems import FORMATS

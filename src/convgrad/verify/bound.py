@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import arrays, libraries
+from convgrad import arrays
+from convgrad.arrays import libraries
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import F64, Format, round_to
 from convgrad.functional.call import prepare, spelled_out

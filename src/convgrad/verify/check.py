@@ -10,11 +10,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from convgrad import arrays
+from convgrad.arrays.libraries import detached
 from convgrad.errors import ConvgradError, InvalidAttributeError
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import F64, Format
 from convgrad.functional.call import Prepared, prepare, spelled_out
-from convgrad.libraries import detached
 from convgrad.parameters import described
 from convgrad.spec.check import as_integer
 from convgrad.spec.layouts import shape_words

@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from convgrad import libraries
+from convgrad.arrays import libraries
 from convgrad.float_environment import in_default_environment
 from convgrad.functional.call import Prepared, prepare, room, spelled_out
 from convgrad.parameters import described

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import arrays, libraries
+from convgrad import arrays
+from convgrad.arrays import libraries
 from convgrad.errors import ConvgradError, NotationError, UnsupportedError
 from convgrad.functional.call import Prepared
 from convgrad.spec.geometry import Conv

@@ -71,7 +71,7 @@ class Tile:
             if spec.checked:
                 self._mark()
             with grid.phase() as thread:
-                self._finish(thread)
+                self._store_tile(thread)
         return grid
 
     def _begin(self, thread: Value) -> None:
@@ -209,7 +209,7 @@ class Tile:
 
     # -- results --
 
-    def _finish(self, thread: Value) -> None:
+    def _store_tile(self, thread: Value) -> None:
         """Store the thread's results, or compute them again if the flag is set."""
         f, spec = self.f, self.spec
         if not spec.checked:

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from convgrad.arrays.libraries.torch import TORCH, formats_of
+from convgrad.arrays.libraries.torch import address_of as reading_address_of
 from convgrad.engines.addresses import address_of
 from convgrad.engines.settings import on
 from convgrad.engines.tensors import PER_ROW, Extents, Lists, Strided, Summands
 from convgrad.formats import F32, F64, FORMATS
 from convgrad.functional import elementwise
-from convgrad.libraries.torch import TORCH, formats_of
-from convgrad.libraries.torch import address_of as reading_address_of
 from convgrad.torch.kernels import LAST, is_channels_last, threads_of_call
 from convgrad.torch.training.row import LOW, SUMMED, Tensor, UnservedError, result_type
 

@@ -1,0 +1,71 @@
+"""JAX arrays: their conversion from and to NumPy arrays, and the arrays that are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.arrays.libraries.library import Library, Refusal
+from convgrad.formats import F64
+
+Array = NDArray[Any]
+
+
+def _array(jax: Any, array: Any) -> Array:
+    return np.asarray(array)
+
+
+def _like(jax: Any, array: Any) -> Callable[[Array], Any]:
+    (device,) = array.devices()
+    return partial(_handed, jax, device)
+
+
+def _handed(jax: Any, device: Any, array: Array) -> Any:
+    """Return a NumPy array as a JAX array. XLA copies the array unless it begins at the start of a cache line.
+
+    An f64 array remains f64, even if ``jax_enable_x64`` is False.
+    """
+    if array.dtype == F64.dtype and not jax.config.jax_enable_x64:
+        with jax.enable_x64(True):
+            return jax.device_put(array, device)
+    return jax.device_put(array, device)
+
+
+_REFUSED = (
+    Refusal(
+        lambda jax, array: isinstance(array, jax.core.Tracer),
+        "D8",
+        "{name} must be an array, not a tracer, which has no values yet; convgrad.jax has the operators for jit, grad "
+        "and vmap",
+    ),
+    Refusal(lambda jax, array: array.is_deleted(), "D1", "{name} must lie in memory; got an array that was deleted"),
+    Refusal(  # np.asarray would copy an array on several devices, or not on the CPU
+        lambda jax, array: len(array.devices()) > 1,
+        "D1",
+        "{name} must lie on one device; got an array on {got.sharding}; jax.device_put({name}, device) gathers it",
+    ),
+    Refusal(
+        lambda jax, array: array.platform() != "cpu",
+        "D1",
+        "{name} must lie in CPU memory; got an array on {got.device}; copy it there first: "
+        'jax.device_put({name}, jax.devices("cpu")[0])',
+    ),
+)
+_NOT_WRITTEN = (
+    Refusal(lambda jax, array: True, "D3", "{name} must be writable; got a JAX array, which is never writable"),
+)
+
+
+def _written(jax: Any, array: Any) -> None:
+    raise AssertionError("JAX arrays are never written to")
+
+
+def _detached(jax: Any, array: Any) -> Any:
+    return array
+
+
+JAX = Library("jax", "Array", "jax.numpy.", _array, _like, _written, _detached, _REFUSED, _NOT_WRITTEN)

@@ -1,0 +1,160 @@
+"""The naming scheme for the files of a case's arrays in a folder, which other programs can read and write.
+
+An array has its own file ``CASE.NAME.npy``, ``.pt`` or ``.bin``, or is stored in the shared file ``CASE.npz``,
+``.safetensors`` or ``.pt`` under the key NAME. CASE is the case's name. NAME is the operator's name of the operand or
+the output. ``CASE.json`` describes raw files (``sidecar.py``). If the format of an array is bf16 or f8, a file of
+unsigned integers is read as its bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from convgrad import files
+from convgrad.disk import check_new, why, written
+from convgrad.errors import FileError
+from convgrad.files import raw
+from convgrad.files.raw import Described
+from convgrad.formats import Format, of_dtype
+from convgrad.graph.limits import DEFAULT_LIMITS, Limits
+from convgrad.verify.cases import sidecar
+from convgrad.verify.cases.case import Array, Case
+
+ALONE = (".npy", ".pt", ".bin")
+TOGETHER = (".npz", ".safetensors", ".pt")
+KINDS = (".npy", ".npz", ".safetensors", ".pt", ".bin")
+RAW = ".bin"
+
+
+def result(directory: Path, case: Case, limits: Limits = DEFAULT_LIMITS) -> Array:
+    """Return the result of a case, in the type and shape of its file, or raise FileError."""
+    tensors = sidecar.tensors_of(case)
+    name = list(tensors)[-1]
+    found = _found(directory, case, [name], tensors, limits)
+    if name not in found:
+        alone, together = (", ".join(endings) for endings in (ALONE, TOGETHER))
+        looked = f"{case.name}.{name} ({alone}), and for {name} in a file of the case ({together})"
+        raise FileError(f"{directory}: no result is there; looked for {looked}")
+    return found[name]
+
+
+def operands(directory: Path, case: Case, limits: Limits = DEFAULT_LIMITS) -> tuple[Array, ...] | None:
+    """Return the operands of a case in the operator's order, or None if no operand has a file.
+
+    Raise FileError if only some operands have files.
+    """
+    tensors = sidecar.tensors_of(case)
+    names = list(tensors)[:-1]
+    found = _found(directory, case, names, tensors, limits)
+    missing = [name for name in names if name not in found]
+    if not found:
+        return None
+    if missing:
+        raise FileError(f"{directory}: all operands of {case.name} must be there, or none; {missing[0]} is missing")
+    return tuple(found[name] for name in names)
+
+
+def export(
+    directory: Path,
+    case: Case,
+    operands: Iterable[Array],
+    result: Array | None = None,
+    kind: str = ".npy",
+    force: bool = False,
+) -> list[Path]:
+    """Write the operands of a case, the result if given, and the sidecar file. Return the paths of all files.
+
+    The sidecar describes the call: operator, attributes, types, shapes. Files .npy and .npz store bf16 and f8 as
+    unsigned integers with the same bits.
+    """
+    if kind not in KINDS:
+        raise FileError(f"{directory}: arrays are written as {', '.join(KINDS)}; got {kind}")
+    tensors = sidecar.tensors_of(case)
+    given = [*operands] + ([] if result is None else [result])
+    names = list(tensors)[: len(tensors) - (result is None)]
+    arrays = dict(zip(names, given, strict=True))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{directory}: cannot be written: {why(error)}") from error
+    about = directory / f"{case.name}.json"
+    paths = [about, *_targets(directory, case, names, kind)]
+    if kind != RAW:
+        files.KINDS[kind].package()
+    for path in paths:
+        check_new(path, force)
+    with written(about, force) as file:
+        file.write(sidecar.text_of(case).encode())
+    _write(paths[1:], arrays, kind, force)
+    return paths
+
+
+def _targets(directory: Path, case: Case, names: Sequence[str], kind: str) -> list[Path]:
+    if kind in (".npz", ".safetensors"):
+        return [directory / f"{case.name}{kind}"]
+    return [directory / f"{case.name}.{name}{kind}" for name in names]
+
+
+def _write(paths: Sequence[Path], arrays: Mapping[str, Array], kind: str, force: bool) -> None:
+    if kind == RAW:
+        for path, array in zip(paths, arrays.values(), strict=True):
+            with written(path, force) as file:
+                file.write(_little(array).tobytes())
+        return
+    held = arrays if files.KINDS[kind].extensions else {name: _as_bits(array) for name, array in arrays.items()}
+    if len(paths) == 1 and kind not in ALONE:
+        files.write_all(str(paths[0]), held, force)
+        return
+    for path, array in zip(paths, held.values(), strict=True):
+        files.write(str(path), array, force)
+
+
+def _found(
+    directory: Path, case: Case, names: Sequence[str], tensors: Mapping[str, Described], limits: Limits
+) -> dict[str, Array]:
+    """Return the arrays with these names that have files. Raise FileError if an array is in two files."""
+    places: dict[str, list[Path]] = {name: [] for name in names}
+    for ending in TOGETHER:
+        path = directory / f"{case.name}{ending}"
+        if path.exists():
+            for name in set(names) & set(files.keys(path)):
+                places[name].append(path)
+    for name in names:
+        alone = (directory / f"{case.name}.{name}{ending}" for ending in ALONE)
+        places[name] += [path for path in alone if path.exists()]
+        if len(places[name]) > 1:
+            both = ", ".join(path.name for path in places[name])
+            raise FileError(f"{directory}: {name} of {case.name} must be there once; got it in {both}")
+    if any(path.suffix == RAW for paths in places.values() for path in paths):
+        about = directory / f"{case.name}.json"
+        tensors = sidecar.read(about, tensors, limits) if about.exists() else tensors
+    left = limits.memory_bytes
+    found = {}
+    for name, paths in places.items():
+        if paths:
+            found[name] = _read(paths[0], case, name, tensors[name], left)
+            left -= found[name].nbytes
+    return found
+
+
+def _read(path: Path, case: Case, name: str, described: Described, memory_bytes: int) -> Array:
+    if path.suffix == RAW:
+        return raw.read(path, described, memory_bytes)
+    alone = path.name != f"{case.name}{path.suffix}"
+    array = files.read(str(path) if alone else f"{path}:{name}", memory_bytes, described.format)
+    return as_format(array, described.format)
+
+
+def as_format(array: Array, fmt: Format) -> Array:
+    """Return an array of ``fmt``: unsigned integers become the bits of bf16 or f8, any other array is unchanged."""
+    return array.view(fmt.dtype) if fmt.is_extension and array.dtype == fmt.bits else array
+
+
+def _as_bits(array: Array) -> Array:
+    fmt = of_dtype(array.dtype)
+    return array.view(fmt.bits) if fmt is not None and fmt.is_extension else array
+
+
+def _little(array: Array) -> Array:
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)
