@@ -2,10 +2,11 @@
 
 import re
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from convgrad.engines.settings import kernel_cache, max_error, threads, tune
-from convgrad.engines.starting import loaded
+from convgrad.engines.starting import deferred
 from convgrad.errors import (
     ConvgradError,
     FileError,
@@ -100,10 +101,18 @@ __all__ = [
 _BY_THEMSELVES = ("dask", "graph", "jax", "scale", "testing", "torch", "verify")  # modules to import by name
 
 
+@deferred
+def _error_bound() -> Callable[..., Any]:
+    """Return ``error_bound``, because importing convgrad must stay light."""
+    from convgrad.verify.bound import error_bound  # noqa: PLC0415
+
+    return error_bound
+
+
 def __getattr__(name: str) -> Any:
     """Return ``error_bound``, which is imported on first use. Raise AttributeError for other names."""
     if name == "error_bound":
-        return loaded("convgrad.verify.bound").error_bound  # importing convgrad must stay light
+        return _error_bound()
     hint = f" until something has imported it: import convgrad.{name}" if name in _BY_THEMSELVES else ""
     if name == "set_num_threads":
         hint = ". Use convgrad.threads(n) in a with statement"

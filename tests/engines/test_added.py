@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from convgrad import engines
-from convgrad.engines import llvm, starting
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.added import add_up, module_of
 from convgrad.formats import FORMATS
@@ -55,21 +50,3 @@ def test_a_call_takes_so_many_elements_and_no_more(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("isa", ISAS)
 def test_it_is_compiled_for_every_instruction_set(isa: str) -> None:
     assert "add:" in jit.assembly(module_of(ISAS[isa], "bf16", True), ISAS[isa])
-
-
-def test_no_fork_finds_it_half_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child would wait for ever for a thread that it does not have: forks wait for the lock of what is loading."""
-    meant, held = ("added",), []
-
-    def find_spec(name: str, *_: object) -> None:
-        if name.rpartition(".")[2] in meant:
-            held.append(not starting._loading.acquire(blocking=False))
-
-    for name in meant:
-        import_module(f"{llvm.__name__}.{name}")
-        monkeypatch.delattr(llvm, name)  # but for this test
-        monkeypatch.delitem(sys.modules, f"{llvm.__name__}.{name}")
-    monkeypatch.setattr(sys, "meta_path", [SimpleNamespace(find_spec=find_spec), *sys.meta_path])
-    starting.loaded.cache_clear()
-    engines.add_up([np.ones(1, np.float32)], np.empty(1, np.float32), FORMATS["f32"], accumulate=False)
-    assert held == [True] * len(meant)

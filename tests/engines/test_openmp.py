@@ -164,7 +164,7 @@ def test_code_is_held_while_a_region_runs_it(cores: openmp.Runtime, monkeypatch:
 
     runtime = cores._replace(parallel=lambda *_: held.append(made[-1]() is not None))
     monkeypatch.setattr(openmp, "_found", [runtime])
-    monkeypatch.setattr(wait, "region", compiled)
+    monkeypatch.setattr(pools, "_region", lambda: (compiled, wait.REGION))
     with settings.threads(2, pool=settings.OPENMP):
         pools.run(driver(lambda _: None), words(8), 64, 2, 1.0)
     assert held == [True]

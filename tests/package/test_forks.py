@@ -235,6 +235,20 @@ def test_a_fork_takes_the_locks_that_are_made_while_it_waits(monkeypatch: pytest
         made[0].release()
 
 
+def test_forks_wait_for_deferred_imports() -> None:
+    """A child would wait for ever for a thread that it does not have; what was imported is imported once."""
+    held: list[bool] = []
+
+    @starting.deferred
+    def imported() -> list[bool]:
+        held.append(not starting._loading.acquire(blocking=False))
+        return held
+
+    assert starting._loading in starting._waited_for
+    assert imported() is imported() is held
+    assert held == [True]
+
+
 @tiers("method, count", [("spawn", 2)], long=[(method, 4) for method in ("spawn", "forkserver", "fork")])
 def test_processes_of_a_pool(method: str, count: int) -> None:
     assert in_child(__name__, "processes", method, count) == count

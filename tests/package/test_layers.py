@@ -7,7 +7,7 @@ import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -215,12 +215,22 @@ def test_what_is_not_imported_says_how(name: str) -> None:
         convgrad.__getattr__("padding")
 
 
+def in_functions(tree: ast.AST) -> Iterator[tuple[ast.FunctionDef, ast.ImportFrom | ast.Import]]:
+    """Yield the imports in functions, with the function."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            yield from ((function, n) for n in ast.walk(function) if isinstance(n, ast.ImportFrom | ast.Import))
+
+
 def test_forks_wait_for_what_is_imported_or_cached_later() -> None:
     """A child that is forked meanwhile would inherit locks: of a module, and of Python 3.11's cached properties."""
     for module, path in MODULES.items():
         text = path.read_text()
-        if not module.startswith("cli."):
-            assert not re.search(r"^ +(from|import) convgrad\b.*PLC0415", text, re.MULTILINE), f"{path}: use Later"
+        for function, node in () if module.startswith("cli.") else in_functions(ast.parse(text)):
+            if "convgrad" in ast.unparse(node):
+                assert [ast.unparse(each) for each in function.decorator_list] == ["deferred"], f"{path}:{node.lineno}"
+                *_, imports, result = function.body
+                assert (imports, type(result)) == (node, ast.Return), f"{path}:{node.lineno} does more than import"
         assert not re.search(
             r"import .*cached_property$|functools\.cached_property\(", text.replace(OURS, ""), re.MULTILINE
         )

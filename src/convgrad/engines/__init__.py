@@ -14,7 +14,7 @@ from convgrad.engines import products
 from convgrad.engines.engine import Call, Engine, Strides
 from convgrad.engines.numpy import NUMPY
 from convgrad.engines.settings import accuracy, count, selection, tuning
-from convgrad.engines.starting import Later
+from convgrad.engines.starting import deferred
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import Format
 from convgrad.plan.reach import unsupported
@@ -25,21 +25,36 @@ from convgrad.spec.winograd import choice as chosen
 from convgrad.spec.winograd.choice import DIRECT, with_algorithm
 
 if TYPE_CHECKING:
-    from convgrad.engines.llvm import engine as llvm_engine
     from convgrad.engines.llvm.engine import LlvmEngine
-    from convgrad.plan import passes
     from convgrad.plan.machine import Machine
     from convgrad.plan.recipe import Chosen
-else:  # they load LLVM
-    llvm_engine, passes = Later("convgrad.engines.llvm.engine"), Later("convgrad.plan.passes")
 
 Array = NDArray[Any]
 REMEMBERED = 256  # cached calls
 
 
+@deferred
 def generated() -> LlvmEngine:
     """Return the generated engine. Its module is imported at the first call, because it loads LLVM."""
-    return llvm_engine.LLVM
+    from convgrad.engines.llvm.engine import LLVM  # noqa: PLC0415
+
+    return LLVM
+
+
+@deferred
+def _plan() -> Callable[[Problem, Machine, int], Chosen]:
+    """Return the function that plans a problem for dense arrays, which needs the planners."""
+    from convgrad.plan.passes import dense_plan  # noqa: PLC0415
+
+    return dense_plan
+
+
+@deferred
+def _scratch_bytes() -> Callable[[Problem, Chosen], int]:
+    """Return the function that counts a plan's scratch memory, which needs the planners."""
+    from convgrad.plan.passes import scratch_bytes  # noqa: PLC0415
+
+    return scratch_bytes
 
 
 class EngineRow(NamedTuple):
@@ -118,12 +133,12 @@ def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> C
     """
     if tuning() and machine is machine_of(problem):
         return generated().measured_plan(problem, count(threads))
-    return passes.plan(problem, passes.dense_view(problem), machine, count(threads))
+    return _plan()(problem, machine, count(threads))
 
 
 def scratch_of(problem: Problem, chosen: Chosen) -> int:
     """Return the bytes of scratch memory that all threads of a plan of ``plan_of`` use together."""
-    return passes.scratch_bytes(problem, chosen)
+    return _scratch_bytes()(problem, chosen)
 
 
 def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> Choice:

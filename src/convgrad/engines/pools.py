@@ -6,17 +6,13 @@ import sys
 import threading
 from collections.abc import Callable
 from ctypes import addressof
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from convgrad.engines import openmp, pool, scratch, settings
 from convgrad.engines.addresses import Words, words
-from convgrad.engines.starting import Later
+from convgrad.engines.starting import deferred
 from convgrad.engines.team import work
-
-if TYPE_CHECKING:
-    from convgrad.engines.llvm import wait
-else:
-    wait = Later("convgrad.engines.llvm.wait")
+from convgrad.plan.records import Record
 
 PAGE_BYTES = 4096  # scratch is a multiple of a page, so that two threads share no page
 
@@ -59,6 +55,14 @@ def _helped_by_team(threads: int, time_ms: float) -> bool:
     return there > 1 or _waits(threads, there, time_ms)
 
 
+@deferred
+def _region() -> tuple[Callable[[], Any], Record]:
+    """Return the function that compiles an OpenMP region, and the record that is the region's argument."""
+    from convgrad.engines.llvm.wait import REGION, region  # noqa: PLC0415
+
+    return region, REGION
+
+
 def _run_by_team(kernel: Any, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object) -> None:
     """Run a driver on this thread and on its OpenMP team.
 
@@ -74,14 +78,15 @@ def _run_by_team(kernel: Any, arguments: Words, scratch_bytes: int, threads: int
         work(kernel, addressof(arguments), scratch_bytes)
         return
     # ``each`` keeps the function alive: if two threads compile the function at once, the cache drops one of them.
-    found, each = _found(), wait.region()
+    region, record = _region()
+    found, each = _found(), region()
     step = -(-scratch_bytes // PAGE_BYTES) * PAGE_BYTES
     address, memory = scratch.own.address(there * step, there)
-    given = words(len(wait.REGION.columns))
+    given = words(len(record.columns))
     system = (found.number, found.system_call, found.gettid, 0)
     given[:] = [kernel.address, addressof(arguments), address, step, there, *system]
     found.parallel(each.address, addressof(given), max(there, found.threads()), 0)
-    openmp.met(given[wait.REGION.index("member")])
+    openmp.met(given[record.index("member")])
     del memory
 
 

@@ -7,8 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from functools import cache, partial
-from importlib import import_module
+from functools import cache, wraps
 from typing import Any, TypeVar
 
 from convgrad.float_environment import in_default_environment
@@ -115,26 +114,16 @@ def run_on_large_stack(work: Callable[[], Made]) -> Made:
     return made[0]
 
 
-@cache
-def loaded(name: str) -> Any:
-    """Import a module and return it. Forks wait for the import, so that no child inherits a partly loaded module."""
-    with _loading:
-        return run_on_large_stack(partial(import_module, name))
+def deferred(importing: Callable[[], Made]) -> Callable[[], Made]:
+    """Decorate a function that imports and returns names: it runs at the first call, and its result is kept.
 
-
-class Later:
-    """A module that is imported when an attribute of it is first read.
-
-    Type checkers and editors need the import, too, so that they know the attributes:
-
-        if TYPE_CHECKING:
-            from convgrad.engines.llvm import added
-        else:
-            added = Later("convgrad.engines.llvm.added")
+    Forks wait for the imports, so that no child inherits a partly loaded module. The function must do nothing else: a
+    fork takes the compiler's lock before that of the imports, so the opposite order could deadlock.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    @cache
+    def imported() -> Made:
+        with _loading:
+            return run_on_large_stack(importing)
 
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(loaded(self._name), attribute)
+    return wraps(importing)(imported)

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from convgrad.engines import scratch
 from convgrad.engines.addresses import Words
-from convgrad.engines.starting import Later
+from convgrad.engines.starting import deferred
 from convgrad.plan.constants import CALLER_LOOKS
 
 if TYPE_CHECKING:
-    from convgrad.engines.llvm import wait
-else:
-    wait = Later("convgrad.engines.llvm.wait")  # needed if there is a driver, because it loads LLVM
+    from convgrad.engines.llvm.wait import Waiting
 
 # The last three arguments of a driver: how many threads will run it, how many run it, and whether it must stop.
 PENDING, ACTIVE, STOP = -3, -2, -1
@@ -33,9 +31,17 @@ def work(kernel: Any, arguments: int, scratch_bytes: int) -> None:
     del memory
 
 
-def waiting() -> wait.Waiting:
+@deferred
+def _compiled() -> Callable[[], Waiting]:
+    """Return the function that compiles these functions. It is needed if there is a driver, because it loads LLVM."""
+    from convgrad.engines.llvm.wait import compiled  # noqa: PLC0415
+
+    return compiled
+
+
+def waiting() -> Waiting:
     """Return the compiled functions by which threads wait for work and for each other."""
-    return wait.compiled()
+    return _compiled()()
 
 
 class Team:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from convgrad import engines, formats
 from convgrad.engines import Choice
-from convgrad.engines.starting import Later
 from convgrad.float_environment import in_default_environment
+from convgrad.functional import in_words
 from convgrad.functional.call import check_options, problem_from_shapes
 from convgrad.functional.partials import SUMMED, why_no_order
 from convgrad.parameters import described
@@ -23,10 +23,7 @@ from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
 from convgrad.words import counted, duration
 
 if TYPE_CHECKING:
-    from convgrad.functional import in_words
     from convgrad.plan.recipe import Chosen
-else:
-    in_words = Later("convgrad.functional.in_words")  # needed for texts only
 
 WIDTH = 10
 

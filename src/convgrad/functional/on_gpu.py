@@ -6,7 +6,7 @@ Nothing reads or writes the memory of these NumPy arrays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import finalize
@@ -22,7 +22,7 @@ from convgrad.arrays.libraries.jax import JAX
 from convgrad.engines.addresses import address_of
 from convgrad.engines.cuda import driver
 from convgrad.engines.engine import Strides
-from convgrad.engines.starting import Later
+from convgrad.engines.starting import deferred
 from convgrad.errors import UnsupportedError
 from convgrad.plan.reach import unsupported
 from convgrad.spec.operators import find
@@ -30,16 +30,35 @@ from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
 
 if TYPE_CHECKING:
-    from convgrad.engines.cuda import engine
-    from convgrad.plan.cuda import plan, vectors
-else:  # they load LLVM and planners
-    engine, plan, vectors = (
-        Later(f"convgrad.{name}") for name in ("engines.cuda.engine", "plan.cuda.plan", "plan.cuda.vectors")
-    )
+    from convgrad.engines.cuda.engine import DeviceCall
 
 Array = NDArray[Any]
 
 REMEMBERED = 256  # cached calls
+
+
+@deferred
+def _device_call() -> type[DeviceCall]:
+    """Return the class of calls, which needs the compiler."""
+    from convgrad.engines.cuda.engine import DeviceCall  # noqa: PLC0415
+
+    return DeviceCall
+
+
+@deferred
+def _refusal() -> Callable[[Problem, Strides], str]:
+    """Return the function that says why there is no kernel, which needs the planner."""
+    from convgrad.plan.cuda.plan import refusal  # noqa: PLC0415
+
+    return refusal
+
+
+@deferred
+def _are_aligned() -> Callable[[Problem, Iterable[int]], bool]:
+    """Return the check of addresses, which needs the planner."""
+    from convgrad.plan.cuda.vectors import are_aligned  # noqa: PLC0415
+
+    return are_aligned
 
 
 class Seen(NamedTuple):
@@ -130,7 +149,7 @@ class _Kernels:
     """The kernels of a problem on a device, and their table in the device's memory."""
 
     def __init__(self, problem: Problem, strides: Strides, number: int, aligned: bool) -> None:
-        self._call = engine.DeviceCall(problem, strides, number, aligned)
+        self._call = _device_call()(problem, strides, number, aligned)
         self._device: driver.Device = self._call.device
         self._table = self._device.copied(self._call.table)
         finalize(self, self._device.free, self._table).atexit = False
@@ -150,7 +169,7 @@ def _add(problem: Problem, operands: tuple[Array, ...], result: Array, number: i
     strides = (*[array.strides for array in operands], result.transpose(problem.output_order).strides)
     addresses, out = [address_of(array) for array in operands], address_of(result)
     nothing = unsupported(problem)
-    if nothing and (why_not := plan.refusal(problem, strides)):
+    if nothing and (why_not := _refusal()(problem, strides)):
         raise UnsupportedError(f"{problem.operator}: {why_not}")
     if nothing and ("bias" in problem.operands or problem.accumulate or not result.flags.c_contiguous):
         raise UnsupportedError(
@@ -165,5 +184,5 @@ def _add(problem: Problem, operands: tuple[Array, ...], result: Array, number: i
             if nothing:
                 device.fill_with_zeros(out, result.nbytes, stream)
             else:
-                aligned = vectors.are_aligned(problem, (*addresses, out))
+                aligned = _are_aligned()(problem, (*addresses, out))
                 _kernels(problem, strides, number, aligned).add(addresses, out, stream)

@@ -10,15 +10,10 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from convgrad.engines.starting import Later
+from convgrad.engines.llvm import isas, jit
 from convgrad.jax.frame import CANCELLED, Api, ErrorArguments, Frame
-
-if TYPE_CHECKING:
-    from convgrad.engines.llvm import isas, jit
-else:  # they load LLVM
-    isas, jit = Later("convgrad.engines.llvm.isas"), Later("convgrad.engines.llvm.jit")
 
 LOOK_S = 0.0005  # seconds between two checks whether all threads have left the gate
 NOTHING = 1  # the initial value of the slot for the handler's answer; answers are addresses

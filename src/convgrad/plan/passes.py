@@ -111,6 +111,11 @@ def winograd_plan(problem: Problem, machine: Machine, threads: int) -> WinogradP
 plans = choose.plans
 
 
+def dense_plan(problem: Problem, machine: Machine, threads: int) -> Chosen:
+    """Return the plan with the least predicted time if arrays are dense and row-major in their layouts."""
+    return plan(problem, dense_view(problem), machine, threads)
+
+
 def scratch_bytes(problem: Problem, chosen: Chosen) -> int:
     """Return the bytes of scratch of all threads under a plan, if arrays are dense and row-major in their layouts."""
     if isinstance(chosen, WinogradPlan):

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from convgrad.engines.cuda.engine import DeviceCall
 from convgrad.engines.engine import Strides
-from convgrad.engines.starting import Later, run_on_large_stack
+from convgrad.engines.starting import run_on_large_stack
 from convgrad.errors import UnsupportedError
 from convgrad.plan.cuda.plan import refusal
 from convgrad.plan.cuda.vectors import are_aligned
 from convgrad.plan.reach import unsupported
 from convgrad.spec.problem import Problem
-
-if TYPE_CHECKING:
-    from convgrad.engines.cuda import engine
-else:
-    engine = Later("convgrad.engines.cuda.engine")  # it loads LLVM
 
 Tensor = Any  # torch.Tensor, which type checkers find only if PyTorch is installed
 Device = Any  # torch.device
@@ -35,7 +31,7 @@ class _Prepared:
                 f"{problem.operator}: the first call with tensors of a shape loads kernels, so it must be before the"
                 " capture of a CUDA graph. Make one call before the capture"
             )
-        self.call = engine.DeviceCall(problem, strides, device.index, aligned)
+        self.call = DeviceCall(problem, strides, device.index, aligned)
         self.table, self.streams = _on_device(self.call.table, device), set[int]()
 
 

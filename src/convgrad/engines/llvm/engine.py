@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from convgrad.engines.addresses import address_of
 from convgrad.engines.engine import Strides
-from convgrad.engines.llvm import isas
+from convgrad.engines.llvm import added, isas, samples, tune
 from convgrad.engines.llvm.execute import Executable, Planner, executable, predicted
 from convgrad.engines.pools import helped
 from convgrad.engines.settings import tuning
-from convgrad.engines.starting import Later
+from convgrad.engines.starting import deferred
 from convgrad.engines.tensors import PER_ROW, Extents, Lists, PreparedCall, Strided, Summands
 from convgrad.formats import F32, Format, of_dtype
 from convgrad.plan.machine import Isa, Machine
@@ -24,17 +24,43 @@ from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 
 if TYPE_CHECKING:
-    from convgrad.engines.llvm import added, samples, tune
-    from convgrad.engines.llvm.elementwise import run as elementwise
-    from convgrad.engines.llvm.winograd import run
-else:  # imported when a call first needs them
-    added, samples, tune, run, elementwise = (
-        Later(f"convgrad.engines.llvm.{name}")
-        for name in ("added", "samples", "tune", "winograd.run", "elementwise.run")
-    )
+    from convgrad.engines.llvm.elementwise.run import PreparedDriver
+    from convgrad.engines.llvm.winograd.run import Tiled
 
 Array = NDArray[Any]
 Made = Executable | Any  # or a prepared call of Winograd
+
+
+@deferred
+def _prepared_map() -> Callable[[Isa, str, tuple[Strided, ...], Extents, int], PreparedDriver]:
+    """Return the function that prepares a map, because few calls need its emitter."""
+    from convgrad.engines.llvm.elementwise.run import prepared_map  # noqa: PLC0415
+
+    return prepared_map
+
+
+@deferred
+def _run_lists() -> Callable[[Isa, str, Lists, int, int, object], None]:
+    """Return the function that computes a map on lists, because few calls need its emitter."""
+    from convgrad.engines.llvm.elementwise.run import run_lists  # noqa: PLC0415
+
+    return run_lists
+
+
+@deferred
+def _prepared_sums() -> Callable[[Isa, Summands, int], PreparedDriver]:
+    """Return the function that prepares sums, because few calls need its emitter."""
+    from convgrad.engines.llvm.elementwise.run import prepared_sums  # noqa: PLC0415
+
+    return prepared_sums
+
+
+@deferred
+def _tiled() -> Callable[[Problem, Strides, Machine, int], Tiled]:
+    """Return the function that prepares Winograd's algorithm, because few calls need its emitter."""
+    from convgrad.engines.llvm.winograd.run import tiled  # noqa: PLC0415
+
+    return tiled
 
 
 class LlvmEngine:
@@ -42,7 +68,7 @@ class LlvmEngine:
 
     def __init__(self) -> None:
         # ``isas.isa`` would load LLVM too, but it also takes the compiler's lock.
-        # A fork takes the compiler's lock before that of ``loaded``, so the opposite order could deadlock.
+        # A fork takes the compiler's lock before that of imports, so the opposite order could deadlock.
         isas.supported()
 
     @property
@@ -92,15 +118,15 @@ class LlvmEngine:
 
     def map_call(self, name: str, tensors: tuple[Strided, ...], extents: Extents, threads: int) -> PreparedCall:
         """Return the call of a map of ``spec/elementwise/table.py`` on its operands and results."""
-        return elementwise.prepared_map(_isa(), name, tensors, extents, threads)
+        return _prepared_map()(_isa(), name, tensors, extents, threads)
 
     def map_lists(self, name: str, lists: Lists, numbers: int, threads: int, keep: object) -> None:
         """Compute a map on each tensor of lists; ``numbers`` is the address of the f32 numbers among the operands."""
-        elementwise.run_lists(_isa(), name, lists, numbers, threads, keep)
+        _run_lists()(_isa(), name, lists, numbers, threads, keep)
 
     def sums_call(self, summands: Summands, threads: int) -> PreparedCall:
         """Return the call that writes the f64 sums (sums, sections, channels) of elements and of products."""
-        return elementwise.prepared_sums(_isa(), summands, threads)
+        return _prepared_sums()(_isa(), summands, threads)
 
     def add_up(self, terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) -> None:
         """Write the sum of dense f32 arrays, added from the first to the last, into ``out`` with the usual epilogue."""
@@ -178,7 +204,7 @@ def _planner() -> Planner:
 
 def _made(isa: Isa, problem: Problem, strides: Strides, threads: int, planner: Planner) -> Made:
     if problem.algorithm:
-        return run.tiled(problem, strides, isas.machine(isa), threads)
+        return _tiled()(problem, strides, isas.machine(isa), threads)
     return executable(problem, strides, isas.machine(isa), threads, planner)
 
 

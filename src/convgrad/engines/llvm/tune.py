@@ -5,12 +5,12 @@ All plans compute the same bits, so the choice changes nothing but the time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from convgrad.engines.engine import Strides
 from convgrad.engines.llvm import object_cache
 from convgrad.engines.llvm.execute import Executable, tabled
 from convgrad.engines.settings import kernel_directory
-from convgrad.engines.starting import Later
+from convgrad.engines.starting import deferred
 from convgrad.float_environment import in_default_environment
 from convgrad.host import cpu_model
 from convgrad.plan.constants import MAX_KERNELS_PLANNED
@@ -29,11 +29,6 @@ from convgrad.plan.passes import plan, plans, view_of
 from convgrad.plan.recipe import Chosen, Rejected
 from convgrad.spec.problem import Problem, canonical_shapes
 from convgrad.words import duration
-
-if TYPE_CHECKING:
-    from numpy import random
-else:
-    random = Later("numpy.random")
 
 CUTS = 2  # divisions of the work that are timed per kernel
 MAX_PLANS = 8  # that are timed
@@ -112,9 +107,17 @@ def _time_ms(call: Executable, operands: Sequence[NDArray[Any]], out: NDArray[An
     return 1e3 * fastest_s
 
 
+@deferred
+def _default_rng() -> Callable[[int], np.random.Generator]:
+    """Return NumPy's function that makes a generator, whose module NumPy imports on first use."""
+    from numpy.random import default_rng  # noqa: PLC0415
+
+    return default_rng
+
+
 def _arrays(problem: Problem, strides: Strides) -> list[NDArray[Any]]:
     """Return canonical arrays of these strides: random operands, and an output of zeros."""
-    rng, last = random.default_rng(0), len(problem.operands)
+    rng, last = _default_rng()(0), len(problem.operands)
     made: list[NDArray[Any]] = []
     for number, (shape, steps) in enumerate(zip(canonical_shapes(problem), strides, strict=True)):
         dtype = (problem.output_format if number == last else problem.operand_format).dtype
