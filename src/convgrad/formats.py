@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ldexp
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import DTypeLike, NDArray
 
 from convgrad import words
+from convgrad.array_types import Array, Dtype
 from convgrad.float_environment import in_default_environment
 
 
@@ -25,7 +25,7 @@ class Format:
     """A binary floating-point format: m * 2**e, where m has ``significand_bits`` bits, including the implicit one."""
 
     name: str
-    dtype: np.dtype[Any]
+    dtype: Dtype
     significand_bits: int
     min_exponent: int  # the smallest normal number is 2**min_exponent
     max_exponent: int  # the largest binade begins at 2**max_exponent
@@ -49,7 +49,7 @@ class Format:
         return ldexp(2.0 - ldexp(1.0 + self.spent, 1 - self.significand_bits), self.max_exponent)
 
     @property
-    def bits(self) -> np.dtype[Any]:
+    def bits(self) -> Dtype:
         """The dtype of unsigned integers of the same size."""
         return np.dtype(f"u{self.dtype.itemsize}")
 
@@ -113,7 +113,7 @@ def of_program(program: str) -> dict[str, Format]:
     return {fmt.aliases[program]: fmt for fmt in FORMATS.values()}
 
 
-def of_dtype(dtype: np.dtype[Any]) -> Format | None:
+def of_dtype(dtype: Dtype) -> Format | None:
     """Return the number format of a NumPy dtype in any byte order; None if no format has this dtype.
 
     >>> print(of_dtype(np.dtype(">f4")), of_dtype(np.dtype(np.int8)))
@@ -122,7 +122,7 @@ def of_dtype(dtype: np.dtype[Any]) -> Format | None:
     return _BY_DTYPE.get(dtype) or _BY_DTYPE.get(dtype.newbyteorder("="))
 
 
-def strided(array: NDArray[Any], shape: Sequence[int], strides: Sequence[int], writeable: bool = False) -> NDArray[Any]:
+def strided(array: Array, shape: Sequence[int], strides: Sequence[int], writeable: bool = False) -> Array:
     """Return a view of an array with another shape and strides. Unlike NumPy's ``as_strided``, it supports f8_e5m2.
 
     >>> strided(np.arange(4).astype(F8_E5M2.dtype), (2, 2), (1, 2)).tolist()
@@ -194,7 +194,7 @@ def _to_f32(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @in_default_environment
-def store(values: NDArray[np.float64], fmt: Format) -> NDArray[Any]:
+def store(values: NDArray[np.float64], fmt: Format) -> Array:
     """Round float64 values once to ``fmt`` and return them in its dtype; every NaN becomes the canonical quiet NaN.
 
     >>> store(np.array([1.0, np.nan]), BF16).view(np.uint16).tolist() == [0x3F80, 0x7FC0]

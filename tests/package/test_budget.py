@@ -10,17 +10,17 @@ import pytest
 
 from tests.support.places import SOURCES
 
-TOTAL = 416_107  # tokens of all rooms
+TOTAL = 415_065  # tokens of all rooms
 BUDGETS = {  # tokens by room: a folder without the folders in it
-    ".": 7_345, "arrays": 3_142, "arrays/libraries": 2_647, "cli": 19_537, "cli/bench": 8_092, "cli/parsers": 2_627,
-    "dask": 5_201, "engines": 8_717, "engines/cuda": 8_320, "engines/llvm": 26_883, "engines/llvm/elementwise": 4_471,
+    ".": 7_343, "arrays": 3_109, "arrays/libraries": 2_611, "cli": 19_482, "cli/bench": 8_068, "cli/parsers": 2_627,
+    "dask": 5_183, "engines": 8_674, "engines/cuda": 8_320, "engines/llvm": 26_847, "engines/llvm/elementwise": 4_471,
     "engines/llvm/gemm": 9_475, "engines/llvm/kn2row": 4_711, "engines/llvm/split_k": 9_823,
-    "engines/llvm/stencils": 7_092, "engines/llvm/winograd": 10_756, "files": 4_879, "functional": 15_743,
-    "graph": 14_004, "jax": 9_491, "plan": 9_444, "plan/cuda": 6_151, "plan/gemm": 7_826, "plan/kn2row": 4_088,
-    "plan/split_k": 12_735, "plan/stencils": 4_364, "plan/winograd": 4_491, "scale": 10_859, "spec": 21_303,
-    "spec/elementwise": 5_032, "spec/winograd": 8_918, "torch": 20_776, "torch/training": 20_092, "verify": 28_915,
-    "verify/cases": 26_842, "verify/diagnose": 16_433, "verify/judge": 7_501, "verify/judge/statistics": 5_134,
-    "verify/probe": 7_735, "verify/testing": 4_512,
+    "engines/llvm/stencils": 7_092, "engines/llvm/winograd": 10_750, "files": 4_783, "functional": 15_743,
+    "graph": 13_980, "jax": 9_491, "plan": 9_444, "plan/cuda": 6_148, "plan/gemm": 7_826, "plan/kn2row": 4_088,
+    "plan/split_k": 12_735, "plan/stencils": 4_364, "plan/winograd": 4_491, "scale": 10_797, "spec": 21_209,
+    "spec/elementwise": 5_026, "spec/winograd": 8_896, "torch": 20_776, "torch/training": 20_092, "verify": 28_672,
+    "verify/cases": 26_830, "verify/diagnose": 16_401, "verify/judge": 7_405, "verify/judge/statistics": 5_093,
+    "verify/probe": 7_703, "verify/testing": 4_486,
 }  # fmt: skip
 SLACK = 200  # tokens by which a room may be smaller than its budget
 NOT_COUNTED = {

@@ -21,9 +21,9 @@ from tests.support.places import CAMPAIGNS, DOCS, SOURCES, TESTS
 # for adapters and the command line only.
 WORDS = {
     "": (
-        "words parameters errors disk cached float_environment formats host spec descriptor notation plan engines "
-        "arrays functional graph verify files verify.cases cases __init__ torch jax scale dask verify.testing testing "
-        "cli verify.conformance conformance __main__"
+        "array_types words parameters errors disk cached float_environment formats host spec descriptor notation plan "
+        "engines arrays functional graph verify files verify.cases cases __init__ torch jax scale dask verify.testing "
+        "testing cli verify.conformance conformance __main__"
     ),
     "arrays": "libraries mapped overlap",
     "arrays.libraries": "library dlpack cuda_interface torch jax",

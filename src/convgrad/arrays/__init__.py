@@ -9,9 +9,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import formats
+from convgrad.array_types import Array, Dtype
 from convgrad.arrays import libraries
 from convgrad.arrays.libraries import dlpack
 from convgrad.arrays.libraries.library import Library
@@ -25,8 +25,6 @@ from convgrad.spec.check import as_integers, length
 from convgrad.spec.operators import LARGEST_RANK
 from convgrad.spec.rules import refuse
 from convgrad.words import shown
-
-Array = NDArray[Any]
 
 _OUT = "out must be a PyTorch tensor or a NumPy array"
 _HERE = "; copy it there first"
@@ -69,7 +67,7 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
     return array, fmt
 
 
-def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def empty(shape: tuple[int, ...], dtype: Dtype) -> Array:
     """Return a new array with arbitrary values. A large array begins at the start of a cache line.
 
     Large arrays of ``np.empty`` begin 16 bytes into a cache line, so each store of a 64-byte vector writes two lines.
@@ -77,14 +75,14 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return aligned(shape, dtype) if prod(shape) * dtype.itemsize >= ALIGNED_BYTES else np.empty(shape, dtype)
 
 
-def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def aligned(shape: tuple[int, ...], dtype: Dtype) -> Array:
     """Return a new array with arbitrary values that begins at the start of a cache line."""
     size = prod(shape) * dtype.itemsize
     memory = np.empty(size + LINE_BYTES, np.uint8)
     return np.ndarray(shape, dtype, memory, -address_of(memory) % LINE_BYTES)
 
 
-def stand_in(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def stand_in(shape: tuple[int, ...], dtype: Dtype) -> Array:
     """Return an array with a given shape and type for the checks of a call. All elements share one address."""
     return np.broadcast_to(np.empty((), dtype), shape)
 

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.engines.addresses import address_of, array_at
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from functools import lru_cache
 from math import gcd, prod
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.engines.addresses import address_of
-
-Array = NDArray[Any]
 
 STEPS = 50_000  # of one decision
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import engines
+from convgrad.array_types import Array
 from convgrad.cli.progress import ProgressLine
 from convgrad.errors import ConvgradError, FileError
 from convgrad.formats import Format, of_dtype, store
@@ -18,8 +17,6 @@ from convgrad.spec.problem import Problem
 from convgrad.verify.check import as_result, verdicts_of
 from convgrad.verify.declared import Declared, declared_for
 from convgrad.verify.verdict import Verdict
-
-Array = NDArray[Any]
 
 OURS = "oracle"
 

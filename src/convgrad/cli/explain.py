@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from convgrad import files, notation, scale
+from convgrad.array_types import Dtype
 from convgrad.cli.arguments import is_graph, limits_of, read_line
 from convgrad.cli.console import complain, say
 from convgrad.cli.exits import DONE, UsageError
@@ -34,7 +33,7 @@ class UnreadArray:
     """A stand-in for an operand or a result in a file: it has a shape and a type, but no values."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: Dtype
 
     def __getitem__(self, region: object) -> Any:
         raise AssertionError("planning must not read operands")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import engines
+from convgrad.array_types import Array
 from convgrad.cli.checks import against
 from convgrad.cli.times import Times, time_words
 from convgrad.functional.call import Prepared
@@ -18,8 +18,6 @@ from convgrad.spec.layouts import shape_words
 from convgrad.verify.foreign import resolved
 from convgrad.verify.verdict import Verdict
 from convgrad.words import duration, printable
-
-Array = NDArray[Any]
 
 WIDTH = 14
 AT_A_TIME = 1 << 20  # elements of a result that are converted to f64 at a time

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from numpy.typing import NDArray
-
 from convgrad import files, formats, notation
 from convgrad.cli.arguments import attributes_of, is_graph, read_line, shape_of, typed
 from convgrad.cli.console import complain
@@ -26,8 +24,6 @@ from convgrad.functional.call import check_options, prepare, problem_from_shapes
 from convgrad.spec.operators import find
 from convgrad.verify.fill import Kind, fill
 from convgrad.verify.verdict import Verdict
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

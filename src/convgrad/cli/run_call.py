@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from numpy.typing import NDArray
-
 from convgrad import files
+from convgrad.array_types import Array
 from convgrad.cli.arguments import limits_of
 from convgrad.cli.checks import ours, theirs, verdicts_on
 from convgrad.cli.console import complain, say
@@ -20,8 +19,6 @@ from convgrad.cli.times import timed
 from convgrad.formats import Format
 from convgrad.functional.call import Prepared
 from convgrad.verify.verdict import Verdict
-
-Array = NDArray[Any]
 
 
 def run_one(

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import files
+from convgrad.array_types import Array, Dtype
 from convgrad.cached import cached_property
 from convgrad.cli.arguments import limits_of
 from convgrad.cli.checks import against, check_recorded, ours, theirs, verdicts_on
@@ -39,8 +39,6 @@ from convgrad.verify.fill import Kind
 from convgrad.verify.fill_graph import fill_graph
 from convgrad.verify.verdict import Verdict
 from convgrad.words import printable
-
-Array = NDArray[Any]
 
 FOREIGN = ("inputs", "attr", "shapes", "type", "dtype", "activation", "expect", "memory", "checkpoint")
 
@@ -252,6 +250,6 @@ def _some(names: Sequence[str]) -> str:
     return f"{', '.join(names[:LISTED])}{more}"
 
 
-def _dtype(graph: Graph, tensor: int) -> np.dtype[Any]:
+def _dtype(graph: Graph, tensor: int) -> Dtype:
     fmt = graph.tensors[tensor].format
     return np.dtype(np.float32) if fmt is None else fmt.dtype

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 from convgrad import files, formats, scale
+from convgrad.array_types import Array
 from convgrad.cli.arguments import attributes_of
 from convgrad.cli.console import complain
 from convgrad.cli.exits import UsageError, ended_as_by_ctrl_c
@@ -22,8 +21,6 @@ from convgrad.functional.call import Prepared, check_options, prepare
 from convgrad.functional.partials import SUMMED
 from convgrad.scale.source import at_place, stand_ins
 from convgrad.spec.problem import Problem
-
-Array = NDArray[Any]
 
 ALONE = "it reads all operands at once; run it without --memory, or on a result in a file"
 

@@ -6,9 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from numpy.typing import NDArray
-
 from convgrad import arrays, engines
+from convgrad.array_types import Array
 from convgrad.functional.call import Prepared
 from convgrad.spec.problem import Problem
 from convgrad.words import duration
@@ -37,7 +36,7 @@ def time_words(times: Mapping[str, Any]) -> str:
     return f"{compiled}computed in {duration(times['compute_ms'])}"
 
 
-def timed(call: Prepared, threads: int | None) -> tuple[NDArray[Any], Times]:
+def timed(call: Prepared, threads: int | None) -> tuple[Array, Times]:
     """Compute a call; return its result and the times of preparation and computation."""
     problem = call.problem
     out = arrays.empty(problem.output_shape, problem.output_format.dtype)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
+from convgrad.array_types import Array
 from convgrad.cli.arguments import limits_of
 from convgrad.cli.console import complain_of as _complain_of
 from convgrad.cli.console import say, wrote
@@ -28,7 +29,7 @@ from convgrad.errors import ConvgradError
 from convgrad.graph.limits import Limits
 from convgrad.verify.cases.case import Case
 from convgrad.verify.check import verdicts_of
-from convgrad.verify.repeat import Array, verdict_on_calls
+from convgrad.verify.repeat import verdict_on_calls
 from convgrad.verify.verdict import NOT_SERVED, OK, Verdict
 
 

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 from convgrad import engines, files
+from convgrad.array_types import Array
 from convgrad.cli.checks import as_kept
 from convgrad.cli.verify_cases import Posed
 from convgrad.cli.verify_options import VerifyOptions, declared_by
@@ -27,7 +26,6 @@ from convgrad.verify.isolate import Isolated
 from convgrad.verify.verdict import WRONG, Defect, Verdict
 from convgrad.verify.witness import Witness
 
-Array = NDArray[Any]
 Answer = tuple[Array | Verdict, float]  # a result or a verdict, and the seconds of the call, 0 without a call
 Candidate = Callable[[Posed], Answer]
 

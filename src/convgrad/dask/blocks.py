@@ -5,14 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.spec.subproblems import Region
 
-Array = NDArray[Any]
 Chunks = tuple[tuple[int, ...], ...]  # per axis, the extents of its blocks
 
 

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dask.blockwise import Blockwise, BlockwiseDepDict, blockwise
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.dask.tasks import CopyTask
 from convgrad.spec.operators import Tensor
 
-Array = NDArray[Any]
 BATCHED = ("src", "dst")  # tensors whose first axis is the batch
 
 

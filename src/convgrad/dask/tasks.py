@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 from operator import add
-from typing import Any
-
-from numpy.typing import NDArray
 
 from convgrad import arrays
+from convgrad.array_types import Array
 from convgrad.dask.blocks import Chunks, assembled
 from convgrad.functional.call import canonical, solve
 from convgrad.functional.join import join
@@ -25,8 +23,6 @@ from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.rules import refuse
 from convgrad.spec.subproblems import Ranges, Region, subproblem_of
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.engines import products
 from convgrad.engines.engine import Call, Engine, Strides
 from convgrad.engines.numpy import NUMPY
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from convgrad.plan.machine import Machine
     from convgrad.plan.recipe import Chosen
 
-Array = NDArray[Any]
 REMEMBERED = 256  # cached calls
 
 

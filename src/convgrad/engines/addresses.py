@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from convgrad.array_types import Array, Dtype
 
 Words = ctypes.Array[ctypes.c_int64]
 _word = ctypes.c_size_t.from_address
@@ -18,11 +18,11 @@ def words(count: int) -> Words:
     return (ctypes.c_int64 * count)()
 
 
-def _asked_of_numpy(array: NDArray[Any]) -> int:
+def _asked_of_numpy(array: Array) -> int:
     return array.ctypes.data
 
 
-def _read(array: NDArray[Any], at: int = object.__basicsize__) -> int:
+def _read(array: Array, at: int = object.__basicsize__) -> int:
     """Read the address of the data from the memory of the array object.
 
     The address directly follows the header of the Python object. NumPy's ABI for C extensions fixes this offset.
@@ -54,7 +54,7 @@ class _Memory:
         }
 
 
-def array_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+def array_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Dtype) -> Array:
     """Return an array of this shape, strides and type over the memory at an address.
 
     The caller must keep this memory alive.

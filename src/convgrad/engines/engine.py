@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-from numpy.typing import NDArray
-
+from convgrad.array_types import Array
 from convgrad.plan.machine import Machine
 from convgrad.spec.problem import Problem
 
-Array = NDArray[Any]
 Strides = Sequence[tuple[int, ...]]  # in bytes: of each operand in canonical order, then of the output
 
 

@@ -14,8 +14,8 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array, Dtype
 from convgrad.engines.addresses import array_at
 from convgrad.engines.engine import Strides
 from convgrad.float_environment import in_default_environment
@@ -29,7 +29,6 @@ from convgrad.spec.samples import squares_in_order
 BLOCK_BYTES = 4 << 20
 SUMMED_POINTS = 2048
 
-Array = NDArray[Any]
 Ranges = tuple[range, ...]
 
 
@@ -74,7 +73,7 @@ def blocks(extents: Sequence[int], steps: Sequence[int]) -> Iterator[Ranges]:
     return product(*cuts)
 
 
-def _dtype(problem: Problem) -> np.dtype[Any]:
+def _dtype(problem: Problem) -> Dtype:
     """Return the dtype in which sums are computed."""
     return problem.operand_format.accumulator.dtype
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.spec.problem import Problem
 from convgrad.spec.samples import factors
 
 CHUNK_BYTES = 1 << 20  # samples are processed in chunks whose f32 copies stay in a cache
 
-Array = NDArray[Any]
 Squares = Callable[[Array], Array]  # returns the squared norm of each row of a dense f32 array, in f64
 
 

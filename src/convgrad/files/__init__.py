@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array, Dtype
 from convgrad.disk import check_new, left, opened, written
 from convgrad.errors import FileError
 from convgrad.files import npy, npz, pt, safetensors, zarr
@@ -26,8 +26,6 @@ from convgrad.files.room import room
 from convgrad.formats import Format, of_dtype
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.words import printable
-
-Array = NDArray[Any]
 
 OUTPUT = pt.ALONE  # the key of an array that is written to a place without a key
 LONGEST_KEY = 255
@@ -47,7 +45,7 @@ class Kind:
     write: Callable[[IO[bytes], Mapping[str, Array]], None]
     keyed: bool
     extensions: bool = False
-    header: Callable[[str, tuple[int, ...], np.dtype[Any]], bytes] | None = None
+    header: Callable[[str, tuple[int, ...], Dtype], bytes] | None = None
     package: Callable[[], object] = lambda: None  # imports the package for the format, or raises an error
     is_folder: bool = False
 
@@ -153,7 +151,7 @@ def keys(path: Path) -> tuple[str, ...]:
         return tuple(members)
 
 
-def check_target(place: str, array_dtype: np.dtype[Any], force: bool) -> None:
+def check_target(place: str, array_dtype: Dtype, force: bool) -> None:
     """Raise FileError if a place cannot store arrays of this type, or if its file exists and ``force`` is False."""
     path, key = split_place(place)
     _check_key(place, path, key)
@@ -179,7 +177,7 @@ def write(place: str, array: Array, force: bool = False) -> None:
 
 @contextmanager
 def written_in_pieces(
-    place: str, shape: tuple[int, ...], dtype: np.dtype[Any], *, force: bool = False, kept: Path | None = None
+    place: str, shape: tuple[int, ...], dtype: Dtype, *, force: bool = False, kept: Path | None = None
 ) -> Iterator[Array]:
     """Yield an array to write in any order, which is a map of a new file. The file gets its name at the end.
 
@@ -199,7 +197,7 @@ def written_in_pieces(
             array.flush()
 
 
-def check_target_of_all(path: str, dtypes: Sequence[np.dtype[Any]], force: bool) -> None:
+def check_target_of_all(path: str, dtypes: Sequence[Dtype], force: bool) -> None:
     """Raise FileError if arrays of these types cannot be written to a file by key."""
     if not _kind(Path(path)).keyed:
         raise FileError(f"{path}: arrays by key are written to {_KEYED}; got {Path(path).suffix}")

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+
+from convgrad.array_types import Array, Dtype
 
 # The raw records that NumPy writes for these formats to .npy and .npz files, which lose the formats' names. For f8_e5m2
 # NumPy writes a type of its own, which it cannot read (``npy.py`` does).
@@ -18,7 +19,7 @@ RECORDS = {np.dtype("V1"): "f8_e4m3", np.dtype("V2"): "bf16"}
 class Stored:
     """An array that can be mapped: its type, shape, first byte in the file, and row-major (C) or column-major order."""
 
-    dtype: np.dtype[Any]
+    dtype: Dtype
     shape: tuple[int, ...]
     first_byte: int
     order: Literal["C", "F"] = "C"
@@ -33,7 +34,7 @@ class Member:
     """
 
     size_bytes: int
-    read: Callable[[], NDArray[Any]]
+    read: Callable[[], Array]
     stored: Callable[[], Stored] | None = None
     why_not: str = ""
     sliced: Callable[[], Any] | None = None

@@ -9,16 +9,14 @@ from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array, Dtype
 from convgrad.errors import FileError
 from convgrad.files.member import RECORDS, Member, Members, Stored
 from convgrad.formats import F8_E5M2
-
-Array = NDArray[Any]
 
 LONGEST_HEADER = 1 << 14  # bytes that are read; NumPy refuses headers of more than 10,000
 _E5M2, _SHORT = b"'<f1'", 64  # the type that NumPy writes for f8_e5m2, and the bytes that include a header's type
@@ -61,7 +59,7 @@ def stored(file: IO[bytes], size: int, name: str) -> Stored:
     return Stored(F8_E5M2.dtype if is_e5m2 else dtype, tuple(shape), head.tell(), "F" if fortran else "C")
 
 
-def header(_: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+def header(_: str, shape: tuple[int, ...], dtype: Dtype) -> bytes:
     """Return the .npy header for a row-major array with this shape and type."""
     head = io.BytesIO()
     described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}

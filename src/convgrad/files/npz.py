@@ -10,16 +10,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.errors import FileError
 from convgrad.files import npy
 from convgrad.files.member import Member, Members, Stored
-
-Array = NDArray[Any]
 
 ENDING = ".npy"
 # The largest accepted ratio of a member's size to its compressed size. Deflate reaches a ratio of about 1032.

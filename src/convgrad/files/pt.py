@@ -10,13 +10,11 @@ from pickle import UnpicklingError
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.arrays.libraries.torch import array_of, tensor_of
 from convgrad.errors import FileError
 from convgrad.files.member import Member, Members
-
-Array = NDArray[Any]
 
 ALONE = "output"  # the key of an array without a key, which is saved as a single tensor
 

@@ -6,18 +6,15 @@ import os
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.disk import opened
 from convgrad.errors import FileError
 from convgrad.formats import Format, strided
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.spec.layouts import dense
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 from math import prod
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array, Dtype
 from convgrad.errors import FileError
 
-Array = NDArray[Any]
 
-
-def room(file: IO[bytes], header: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def room(file: IO[bytes], header: bytes, shape: tuple[int, ...], dtype: Dtype) -> Array:
     """Return a map of the numbers after the header, in an empty file or in an unfinished file with the same header.
 
     Disk space is reserved first, so that a full disk raises an error here. A write to unreserved space could kill

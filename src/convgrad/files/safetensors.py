@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array, Dtype
 from convgrad.errors import FileError
 from convgrad.files.member import Member, Members, Stored
 from convgrad.formats import Format, of_program
-
-Array = NDArray[Any]
 
 METADATA = "__metadata__"  # the key of the header's metadata, which is not a tensor
 FORMATS = of_program("safetensors")
@@ -45,7 +43,7 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
             array: Array = np.fromfile(file, fmt.bits, prod(shape)).view(fmt.dtype).reshape(shape)
             return array
 
-        def stored(key: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Stored:
+        def stored(key: str, dtype: Dtype, shape: tuple[int, ...]) -> Stored:
             begin, entries = header()
             return Stored(dtype, shape, begin + entries[key]["data_offsets"][0])
 
@@ -84,7 +82,7 @@ def _size_bytes(dtype: str, shape: list[int]) -> int:
     return prod(shape) * (int(bits[0]) if bits else 8) // 8
 
 
-def header(key: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+def header(key: str, shape: tuple[int, ...], dtype: Dtype) -> bytes:
     """Return the header of a file with one array, padded so that the numbers begin at a multiple of 8 bytes."""
     name = next(name for name, mapped in MAPPED.items() if mapped == dtype)
     described = {"dtype": name, "shape": list(shape), "data_offsets": [0, prod(shape) * dtype.itemsize]}

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.errors import FileError
 from convgrad.files.member import RECORDS, Member, Members
 from convgrad.words import printable
-
-Array = NDArray[Any]
 
 HEADS = ("zarr.json", ".zarray", ".zgroup")  # files of which a folder of Zarr has one
 SLICED = "a Zarr folder has chunks"

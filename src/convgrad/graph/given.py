@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from numpy.typing import NDArray
 
 from convgrad import arrays
+from convgrad.array_types import Array
 from convgrad.errors import ConvgradError, GraphError
 from convgrad.formats import FORMATS, Format
 from convgrad.graph.model import FLOAT_DTYPES, LogicalTensor, Op, Shape
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.operators import Operator
 
-Array = NDArray[Any]
 Tensors = Mapping[int, object] | Mapping[str, object] | Mapping[int | str, object]
 
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from numpy.typing import NDArray
-
+from convgrad.array_types import Array
 from convgrad.arrays.libraries import like
 from convgrad.errors import GraphError
 from convgrad.graph.fuse import FusedOps
@@ -17,8 +16,6 @@ from convgrad.graph.infer import Inference, infer, inputs_of, producers_of, tens
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 from convgrad.graph.model import RELU, LogicalTensor, Op, operator_of
 from convgrad.graph.partition import Execution, Partition, execute, memory_of, rectify
-
-Array = NDArray[Any]
 
 ENGINE_KINDS = ("any", "cpu", "gpu")
 SETTINGS = ("version", "engine_kind", "fpmath_mode", "fpmath_mode_apply_to_int")

@@ -12,15 +12,12 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.errors import GraphError
 from convgrad.graph.limits import Limits
-
-Array = NDArray[Any]
 
 _OPEN, _CLOSE, _COMMA, _QUOTE = 1, 2, 3, 4
 _KINDS = np.zeros(256, np.uint8)

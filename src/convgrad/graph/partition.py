@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import arrays, engines
+from convgrad.array_types import Array
 from convgrad.arrays.libraries import like
 from convgrad.errors import ConvgradError
 from convgrad.formats import FORMATS, Format, strided
@@ -24,8 +24,6 @@ from convgrad.graph.resolve import Resolved, check_ports, rectified, resolve, un
 from convgrad.spec.activation import relu
 from convgrad.spec.operators import S64_MAX, Operator
 from convgrad.spec.problem import Problem, intern
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

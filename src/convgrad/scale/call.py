@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from numpy.typing import NDArray
-
 from convgrad import engines
+from convgrad.array_types import Array
 from convgrad.functional.call import check_options, prepare
 from convgrad.functional.join import join
 from convgrad.functional.partials import SUMMED, as_partials, check_order, partials_of
@@ -24,8 +23,6 @@ from convgrad.scale.takes import buffers, room_bytes
 from convgrad.scale.target import Target, target_of
 from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.subproblems import SubProblem, whole
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)

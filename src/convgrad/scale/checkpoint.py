@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
+from convgrad.array_types import Array
 from convgrad.disk import check_new
 from convgrad.errors import FileError
 from convgrad.functional.partials import SUMMED
@@ -20,8 +19,6 @@ from convgrad.scale.finished import FinishedPart, checksum
 from convgrad.scale.identity import Words, difference, identity_of
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
-
-Array = NDArray[Any]
 
 EVERY_S = 10.0  # the time between saves; a killed process loses the work since the last save
 LINE = b"convgrad checkpoint 2\n"  # change the number if the order of sums changes, too

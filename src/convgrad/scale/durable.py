@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.disk import opened, why, written
 from convgrad.errors import FileError
-
-Array = NDArray[Any]
 
 NUMBER = np.dtype("<f4")
 _LENGTHS = struct.Struct("<QQ")

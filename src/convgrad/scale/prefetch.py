@@ -8,17 +8,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import arrays
+from convgrad.array_types import Array
 from convgrad.engines import starting
 from convgrad.scale.source import OperandSource, Stopped
 from convgrad.spec.subproblems import SubProblem
 
-Array = NDArray[Any]
 STACK_BYTES = 1 << 20  # enough for deep calls in the libraries of sources
 
 

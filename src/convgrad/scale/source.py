@@ -10,9 +10,9 @@ from math import prod
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import arrays, files
+from convgrad.array_types import Array, Dtype
 from convgrad.arrays import libraries
 from convgrad.arrays.mapped import is_mapped
 from convgrad.errors import FileError
@@ -23,7 +23,6 @@ from convgrad.spec.operators import find
 from convgrad.spec.rules import refuse
 from convgrad.spec.subproblems import Region
 
-Array = NDArray[Any]
 How = Literal["in place", "copied", "sliced"]
 
 STEP_BYTES = 4 << 20  # bytes copied at a time: a stopped reader ends after one step
@@ -132,7 +131,7 @@ def stand_in(value: Any, operator: str, name: str) -> Any:
     return arrays.stand_in(shape, native(dtype))
 
 
-def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def native(dtype: Dtype) -> Dtype:
     """Return a type in the machine's byte order."""
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
@@ -145,7 +144,7 @@ def stand_ins(operator: str, values: Sequence[Any]) -> tuple[Any, ...]:
     )
 
 
-def announced(value: Any, operator: str, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def announced(value: Any, operator: str, name: str) -> tuple[tuple[int, ...], Dtype]:
     """Return the ``shape`` and ``dtype`` of an object that can be sliced, or raise the error of rule G9 or T1."""
     said = value.shape
     extents = [as_integer(extent) for extent in said] if isinstance(said, Iterable) else [None]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import engines
+from convgrad.array_types import Array, Dtype
 from convgrad.formats import F32, strided
 from convgrad.functional.partials import SUMMED
 from convgrad.scale.cut import ONCE, Cut, EvenRanges
@@ -23,7 +22,6 @@ from convgrad.spec.pieces import leaf_images, max_sums, nodes_of
 from convgrad.spec.problem import Problem, intern, of_images
 from convgrad.spec.subproblems import positions, subproblem_of, whole
 
-Array = NDArray[Any]
 Takes = tuple[tuple[str, int], ...]  # uses of memory, each with its bytes
 
 LOOKED_AT = 512  # the examined pieces; later pieces repeat these, or add one sum per level of the reduction tree
@@ -170,6 +168,6 @@ def _lying(source: OperandSource, shape: tuple[int, ...]) -> Array:
     return _dense(shape, source.format.dtype)
 
 
-def _dense(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def _dense(shape: tuple[int, ...], dtype: Dtype) -> Array:
     """Return an array with the strides of a dense array, but without memory: only its strides are used."""
     return strided(np.empty((), dtype), shape, [dtype.itemsize * step for step in dense(shape)])

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import arrays, formats
+from convgrad.array_types import Array
 from convgrad.arrays import libraries
 from convgrad.errors import FileError
 from convgrad.scale.source import OperandSource, announced, is_sliced, source_of, words_of
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
 from convgrad.spec.subproblems import Region
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)

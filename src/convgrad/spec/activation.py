@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.float_environment import in_default_environment
 from convgrad.spec.operators import VERSION
 from convgrad.spec.problem import REMEMBERED, Problem, intern
@@ -50,7 +50,7 @@ def _with(problem: Problem, activation: str) -> Problem:
     return intern(replace(problem, activation=activation))
 
 
-def activate(values: NDArray[Any], problem: Problem) -> NDArray[Any]:
+def activate(values: Array, problem: Problem) -> Array:
     """Return a problem's results ``values`` after its activation; unchanged if the problem has no activation.
 
     >>> from convgrad.notation import problem
@@ -61,7 +61,7 @@ def activate(values: NDArray[Any], problem: Problem) -> NDArray[Any]:
     return relu(values) if problem.activation else values
 
 
-def relu(values: NDArray[Any]) -> NDArray[Any]:
+def relu(values: Array) -> Array:
     """Return ReLU of the values, in their number format.
 
     >>> relu(np.array([-1, 2], np.float16)).tolist()
@@ -71,7 +71,7 @@ def relu(values: NDArray[Any]) -> NDArray[Any]:
 
 
 @in_default_environment
-def inactive(values: NDArray[Any]) -> NDArray[np.bool_]:
+def inactive(values: Array) -> NDArray[np.bool_]:
     """Return which values ReLU replaces by 0. A denormal above 0 is not among them, even if the caller flushes it."""
     found: NDArray[np.bool_] = values <= 0
     return found

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import F64, Format
 
@@ -28,7 +29,7 @@ def gamma(height: int | NDArray[np.int64], unit: float) -> Any:
 
 @in_default_environment
 def error_bound(
-    height: int | NDArray[np.int64], terms: NDArray[Any] | int, magnitude: NDArray[np.float64], accumulator: Format
+    height: int | NDArray[np.int64], terms: Array | int, magnitude: NDArray[np.float64], accumulator: Format
 ) -> NDArray[np.float64]:
     """Return the error bound of a sum before the output's rounding: gamma_h sum|x||y| + n tiny/2 (1 + gamma_h).
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import F64Array
 from convgrad.spec.order import FAN_IN, SumOrder
 
 AT_ONCE = 1 << 15  # sums of chains that one array operation computes, at most
 
-Sum = TypeVar("Sum", bound=NDArray[Any])
+Sum = TypeVar("Sum", NDArray[np.float32], F64Array)
 
 
 def fma_f32(x: NDArray[np.float32], y: NDArray[np.float32], z: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -21,7 +22,7 @@ def fma_f32(x: NDArray[np.float32], y: NDArray[np.float32], z: NDArray[np.float3
         return sum_to_odd(x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64)).astype(np.float32)
 
 
-def sum_to_odd(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+def sum_to_odd(x: F64Array, y: F64Array) -> F64Array:
     """Return x + y, rounded to odd.
 
     If the float64 sum is inexact and its last bit is 0, the neighbouring number towards the exact sum replaces it. If

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array, F64Array
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import store
 from convgrad.spec.activation import activate
@@ -21,7 +22,6 @@ from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem, canonical_shape
 
-F64Array = NDArray[np.float64]
 Operands = Mapping[Tensor, F64Array]
 
 
@@ -39,7 +39,7 @@ class Answer:
     terms: NDArray[np.int64]
     integral: bool
 
-    def rounded(self, problem: Problem) -> NDArray[Any]:
+    def rounded(self, problem: Problem) -> Array:
         """Return the value rounded once to the problem's output format. An exact zero is +0."""
         return store(self.value + 0.0, problem.output_format)
 
@@ -47,8 +47,8 @@ class Answer:
 @in_default_environment
 def evaluate(
     problem: Problem,
-    operands: Sequence[NDArray[Any]],
-    old: NDArray[Any] | None = None,
+    operands: Sequence[Array],
+    old: Array | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> Answer:
     """Return the exact result of a problem on canonical operands. An accumulating problem adds the ``old`` value.

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.float_environment import in_default_environment
 from convgrad.spec.activation import activate
 from convgrad.spec.chains import sum_in_order
@@ -28,9 +29,7 @@ F32Array = NDArray[np.float32]
 
 
 @in_default_environment
-def evaluate_in_order(
-    problem: Problem, operands: Sequence[NDArray[Any]], old: NDArray[Any] | None = None
-) -> NDArray[Any]:
+def evaluate_in_order(problem: Problem, operands: Sequence[Array], old: Array | None = None) -> Array:
     """Return the result of a problem in canonical axes, with the bits of the specified order. Operands are not f64.
 
     >>> from convgrad.notation import problem

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.float_environment import in_default_environment
 from convgrad.spec.chains import tree
 from convgrad.spec.geometry import Conv
@@ -18,7 +18,7 @@ from convgrad.spec.samples import CHAINS, cuts, is_product, of_one, scaled_opera
 
 
 @in_default_environment
-def norms2_in_order(problem: Problem, operands: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+def norms2_in_order(problem: Problem, operands: Sequence[Array]) -> NDArray[np.float64]:
     """Return the squared norms of the gradients of a batch's samples. Operands are canonical and not f64.
 
     >>> from convgrad.notation import problem
@@ -39,7 +39,7 @@ def norms2_in_order(problem: Problem, operands: Sequence[NDArray[Any]]) -> NDArr
     return norms
 
 
-def _product(problem: Problem, *operands: NDArray[Any]) -> np.float64:
+def _product(problem: Problem, *operands: Array) -> np.float64:
     """Return the squared norm of a sample's gradient if dst has one position, from norms of the groups' src and dst."""
     conv, total = problem.geometry, np.float64(0)
     assert isinstance(conv, Conv)
@@ -54,7 +54,7 @@ def _product(problem: Problem, *operands: NDArray[Any]) -> np.float64:
     return total
 
 
-def _norm2(numbers: NDArray[Any]) -> np.float64:
+def _norm2(numbers: Array) -> np.float64:
     """Return the squared norm of numbers that are already in the specified order."""
     elements, chains = numbers.ravel().astype(np.float64), []
     for first in range(CHAINS):
@@ -67,8 +67,8 @@ def _norm2(numbers: NDArray[Any]) -> np.float64:
 
 @in_default_environment
 def weighted_in_order(
-    problem: Problem, operands: Sequence[NDArray[Any]], scale: Sequence[float], old: NDArray[Any] | None = None
-) -> NDArray[Any]:
+    problem: Problem, operands: Sequence[Array], scale: Sequence[float], old: Array | None = None
+) -> Array:
     """Return the canonical weighted sum of the gradients of a batch's samples. Operands must not be f64.
 
     >>> from convgrad.notation import problem

@@ -26,11 +26,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import F64
 from convgrad.spec.bound import error_bound, gamma
@@ -95,7 +95,7 @@ def is_product(problem: Problem) -> bool:
     return isinstance(geometry, Conv) and geometry.positions == 1 and problem.operand_format is not F64
 
 
-def factors(problem: Problem, operands: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+def factors(problem: Problem, operands: Sequence[Array]) -> list[Array]:
     """Return x and dy, whose norms give a sample's norm: src at existing taps, and diff_dst.
 
     Each has the shape (samples, groups, elements in the specified order).
@@ -133,7 +133,7 @@ def cuts(problem: Problem) -> list[slice]:
     return [slice(begin, min(begin + step, first)) for begin in range(0, first, step)]
 
 
-def in_parts(problem: Problem, operands: Sequence[NDArray[Any]]) -> list[tuple[Problem, list[NDArray[Any]]]]:
+def in_parts(problem: Problem, operands: Sequence[Array]) -> list[tuple[Problem, list[Array]]]:
     """Return the problem of each part of a sample's gradient, with its canonical operands for one or more samples."""
     parts = cuts(problem)
     if len(parts) == 1:
@@ -152,7 +152,7 @@ def _part(problem: Problem, dst_channels: int) -> Problem:
 
 
 @in_default_environment
-def squares_in_order(gradient: NDArray[Any]) -> np.float64:
+def squares_in_order(gradient: Array) -> np.float64:
     """Return the squared norm of a gradient whose memory format has the specified order of elements.
 
     >>> float(squares_in_order(np.arange(100, dtype=np.float32)))
@@ -227,7 +227,7 @@ def weighted_bound(
 
 
 @in_default_environment
-def clip_scales(norm2: NDArray[Any], max_norm: float) -> NDArray[np.float32]:
+def clip_scales(norm2: Array, max_norm: float) -> NDArray[np.float32]:
     """Return min(1, max_norm / norm) of each sample, in f32, rounded towards zero; 1 if the norm is 0."""
     with np.errstate(all="ignore"):
         exact = np.minimum(1.0, max_norm / np.sqrt(norm2))

@@ -9,18 +9,16 @@ images, the two products nearly cancel.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array, F64Array
 from convgrad.formats import store
 from convgrad.spec.geometry import Channels
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem
 
-Array = NDArray[Any]
-F64Array = NDArray[np.float64]
 Shape = tuple[int, ...]
 
 # Shares of values: normally distributed numbers, such numbers times a random power of 2, numbers of few bits, zeros.

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays
+from convgrad.array_types import Array, F64Array
 from convgrad.arrays import libraries
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import F64, Format, round_to
@@ -26,9 +27,6 @@ from convgrad.verify.parts import PART, OutputPart, parts_of, references
 from convgrad.verify.reference import Reference
 from convgrad.verify.verdict import Verdict
 from convgrad.verify.winograd import winograd_bound
-
-Array = NDArray[Any]
-F64Array = NDArray[np.float64]
 
 
 @described

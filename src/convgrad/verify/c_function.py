@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.errors import NotationError, UnsupportedError
 from convgrad.formats import FORMATS
 from convgrad.functional.call import Prepared, prepare
@@ -20,8 +20,6 @@ from convgrad.spec.layouts import DATA, axis_order, from_canonical
 from convgrad.spec.operators import CONV_WEIGHTS, TRANSPOSE_WEIGHTS
 from convgrad.spec.problem import canonical_shape
 from convgrad.verify.copies import BETWEEN
-
-Array = NDArray[Any]
 
 OUT = "out"
 ARRAYS = ("src", "weights", "diff_dst", "bias", OUT)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays
+from convgrad.array_types import Array
 from convgrad.errors import InvalidShapeError, UnsupportedError
 from convgrad.float_environment import in_default_environment
 from convgrad.functional.call import Prepared
@@ -17,8 +18,6 @@ from convgrad.verify.check import as_result
 from convgrad.verify.check_certificate import conclusions
 from convgrad.verify.declared import SUM, Declared
 from convgrad.verify.terms import terms_of
-
-Array = NDArray[Any]
 
 
 @in_default_environment

@@ -7,9 +7,8 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from numpy.typing import NDArray
-
 from convgrad import arrays
+from convgrad.array_types import Array
 from convgrad.arrays.libraries import detached
 from convgrad.errors import ConvgradError, InvalidAttributeError
 from convgrad.float_environment import in_default_environment
@@ -28,8 +27,6 @@ from convgrad.verify.parts import PART, OutputPart, SampleWish, is_sampled, part
 from convgrad.verify.reference import Progress, Reference
 from convgrad.verify.repeat import verdict_on_calls
 from convgrad.verify.verdict import WRONG, Defect, Verdict
-
-Array = NDArray[Any]
 
 
 @described

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.formats import round_to
 from convgrad.spec.exact_result import count_terms
 from convgrad.spec.layouts import from_canonical
@@ -25,8 +25,6 @@ from convgrad.verify.pardon import pardoned
 from convgrad.verify.parts import OutputPart, SampleWish, said_of
 from convgrad.verify.reference import Reference, certify
 from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, WRONG, Defect, Evidence, Verdict
-
-Array = NDArray[Any]
 
 PLACED = (SINGLE, ONE_GROUP.partition("{}")[0])  # beginnings of the names of defects that affect one place
 REPEATED = 1 << 10  # maximum number of elements of an undecided result whose running sums are repeated

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array, F64Array
 from convgrad.formats import F64, Format, round_to, store
 from convgrad.spec.activation import activate
 from convgrad.spec.bound import error_bound, gamma
@@ -16,11 +15,9 @@ from convgrad.spec.problem import Problem
 from convgrad.verify.reference import Reference
 from convgrad.verify.verdict import OK, UNDECIDED, WRONG, Verdict
 
-F64Array = NDArray[np.float64]
-
 
 def compare(
-    got: NDArray[Any],
+    got: Array,
     answer: Answer | Reference,
     problem: Problem,
     height: int | NDArray[np.int64],
@@ -102,5 +99,5 @@ def _rounding(values: F64Array, fmt: Format) -> F64Array:
     return rounding
 
 
-def _bits(array: NDArray[Any]) -> NDArray[Any]:
+def _bits(array: Array) -> Array:
     return np.ascontiguousarray(array).view(f"u{array.itemsize}")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays
+from convgrad.array_types import Array
 
-Array = NDArray[Any]
 BETWEEN = 0xFF  # bytes of this value are NaN in every format, which reveals reads outside the elements
 
 

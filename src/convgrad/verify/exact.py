@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numpy.typing import NDArray
-
+from convgrad.array_types import Array
 from convgrad.arrays import libraries
 from convgrad.float_environment import in_default_environment
 from convgrad.functional.call import Prepared, prepare, room, spelled_out
@@ -33,10 +32,10 @@ def exact(operator: str, *inputs: object, dtype: object = None, **attributes: ob
 
 
 @in_default_environment
-def exact_of(prepared: Prepared, progress: Progress = lambda share: None, maximum: int = PART) -> NDArray[Any]:
+def exact_of(prepared: Prepared, progress: Progress = lambda share: None, maximum: int = PART) -> Array:
     """Return the exact result of a prepared call in the caller's layout, computed in parts of ``maximum`` elements."""
     problem = prepared.problem
-    result: NDArray[Any] = room(problem, None, {}, aligned=True)
+    result: Array = room(problem, None, {}, aligned=True)
     out = prepared.canonical_output(result)
     for part, reference in references(parts_of(problem, prepared.operands, maximum=maximum), out.size, progress):
         out[part.index] = reference.rounded(problem.output_format)

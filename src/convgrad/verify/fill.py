@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import arrays
+from convgrad.array_types import Array
 from convgrad.spec.geometry import Channels
 from convgrad.spec.layouts import axis_order, to_canonical
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem
 from convgrad.verify.adversarial import adversarial
 from convgrad.verify.truncation import truncation
-
-Array = NDArray[Any]
 
 # Largest magnitudes of integers, by format and tensor.
 _RANGES: Mapping[str, Mapping[Tensor, int]] = {

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.graph.graph import Graph
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.graph.model import RELU, Op, operator_of
@@ -15,8 +14,6 @@ from convgrad.graph.partition import allocate, memory_of
 from convgrad.spec.operators import Operator
 from convgrad.spec.problem import Problem
 from convgrad.verify.fill import Kind, fill
-
-Array = NDArray[Any]
 
 
 def fill_graph(

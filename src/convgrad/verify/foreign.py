@@ -12,9 +12,9 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import arrays
+from convgrad.array_types import Array
 from convgrad.arrays import libraries
 from convgrad.errors import ConvgradError, NotationError, UnsupportedError
 from convgrad.functional.call import Prepared
@@ -24,7 +24,6 @@ from convgrad.verify.c_function import CFunction
 from convgrad.verify.copies import copied, same_bits
 from convgrad.verify.verdict import NOT_SERVED, WRONG, Defect, Verdict
 
-Array = NDArray[Any]
 Function = Callable[..., object]
 Inputs = tuple[object, ...]
 

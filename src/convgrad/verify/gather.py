@@ -20,14 +20,12 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array, F64Array
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem
 
-Array = NDArray[Any]
-F64Array = NDArray[np.float64]
 Given = Mapping[Tensor, Array]
 Met = tuple[F64Array, F64Array, Any]  # factors x [group, row, term], y [group, term, column]; index of their sums
 Slices = tuple[slice, ...]

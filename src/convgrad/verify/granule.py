@@ -7,16 +7,15 @@ granules. Each partial sum is then a multiple of the granule and fits in 53 bits
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem
 
-Array = NDArray[Any]
 Exponents = NDArray[np.int32]
 
 COARSE = 1 << 20  # exponent for zeros, which every power of two divides

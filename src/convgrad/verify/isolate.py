@@ -16,15 +16,13 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.errors import ConvgradError, UnsupportedError
 from convgrad.verify.copies import laid
 from convgrad.verify.foreign import Inputs, answer, load
 from convgrad.verify.guardian import guarded
 from convgrad.verify.verdict import WRONG, Defect, Verdict
-
-Array = NDArray[Any]
 
 CRASHED, HUNG = "crashed", "did not return"
 ENDS_WITHIN_S = 5.0  # the time that a child process has to end by itself

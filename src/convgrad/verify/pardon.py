@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.formats import round_to
 from convgrad.spec.problem import Problem
 from convgrad.verify.bound import bounded_by
@@ -20,8 +19,6 @@ from convgrad.verify.declared import SUM, Declared
 from convgrad.verify.diagnose.running import running_sums
 from convgrad.verify.reference import Reference, certify
 from convgrad.verify.verdict import OK
-
-Array = NDArray[Any]
 
 SMALL = 32  # maximum number of elements of results whose running sums are repeated
 

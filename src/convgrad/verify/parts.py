@@ -13,15 +13,13 @@ from math import ceil, gcd, lgamma, log, prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem, canonical_shape, intern
 from convgrad.spec.subproblems import Ranges, Region, subproblem_of
 from convgrad.spec.subproblems import positions as positions_of
 from convgrad.verify.reference import Facts, Progress, Reference, certify, facts_of
-
-Array = NDArray[Any]
 
 PART = 1 << 20  # elements per part: a verdict then takes 0.3 GB of memory, and larger parts are no faster
 DRAWN = 64  # number of parts of a sample of positions

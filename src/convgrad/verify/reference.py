@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array, F64Array
 from convgrad.formats import F64, FORMATS, Format, round_to, store
 from convgrad.spec import exact_result
 from convgrad.spec.activation import activate
@@ -21,8 +22,6 @@ from convgrad.verify.sums import Sums, two_sum
 from convgrad.verify.terms import terms_of
 from convgrad.verify.wide import exact_sum, to_odd
 
-Array = NDArray[Any]
-F64Array = NDArray[np.float64]
 Progress = Callable[[float], None]
 
 F64_TERMS = 1 << 16  # f64 problems with at most this many terms in all outputs are added exactly

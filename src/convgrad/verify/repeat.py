@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.verify.copies import same_elements
 from convgrad.verify.isolate import HUNG
 from convgrad.verify.verdict import DEGRADED, NOT_REPEATABLE, NOT_SERVED, OK, UNDECIDED, WRONG, Verdict
 
-Array = NDArray[Any]
 Answer = Array | Verdict
 Judge = Callable[[Sequence[Answer]], Sequence[Verdict]]
 

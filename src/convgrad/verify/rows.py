@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial, reduce
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array, F64Array
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.problem import Problem
 from convgrad.verify.terms import MEETINGS, Index, terms_of
 
-Array = NDArray[Any]
-F64Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 
 LONG = 1 << 12  # number of terms above which rows are gathered faster one at a time

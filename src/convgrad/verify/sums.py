@@ -12,9 +12,8 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-F64Array = NDArray[np.float64]
+from convgrad.array_types import F64Array
 
 CHUNK = 256  # products that BLAS adds in an unknown order
 ALONE = 1 << 18  # the largest number of products of a matrix product for which OpenBLAS uses one thread

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array, F64Array
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.problem import Problem
 
-Array = NDArray[Any]
-F64Array = NDArray[np.float64]
 Index = tuple[int, ...]
 Met = NDArray[np.intp]
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import floor, log10
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import arrays, engines
+from convgrad.array_types import Array, F64Array
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import BF16, TF32, Format, round_to, store
 from convgrad.functional.call import Prepared
@@ -18,9 +17,6 @@ from convgrad.spec.problem import Problem
 from convgrad.verify.bound import bound_of
 from convgrad.verify.declared import Declared
 from convgrad.verify.reference import Reference, certify
-
-Array = NDArray[Any]
-F64Array = NDArray[np.float64]
 
 DIGITS = 3  # significant digits to which atol and rtol are rounded up
 SLACK = 1 + 2.0**-20  # factor that covers the rounding errors of atol + rtol |expected| in f32

@@ -17,18 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import isqrt, prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array, F64Array
 from convgrad.formats import Format
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem
 
-Array = NDArray[Any]
-F64Array = NDArray[np.float64]
 Shape = tuple[int, ...]
 
 MINIMUM = 8  # the range of integers is never smaller; sums of more than 2^q / MINIMUM^2 terms get zeros instead

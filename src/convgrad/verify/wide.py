@@ -6,11 +6,9 @@ from fractions import Fraction
 from math import copysign, fsum, inf, nextafter
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import F64Array
 from convgrad.verify.terms import Terms
-
-F64Array = NDArray[np.float64]
 
 _SPLITTER = 2.0**27 + 1
 _SAFE = 2.0**450  # products of magnitudes from 1 / _SAFE to _SAFE, and their rounding errors, fit in float64

@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array, F64Array
 from convgrad.formats import Format
 from convgrad.spec.bound import gamma
 from convgrad.spec.geometry import Axis, Channels, Conv
@@ -26,8 +25,6 @@ from convgrad.spec.operators import Tensor
 from convgrad.spec.order import last_additions
 from convgrad.spec.problem import Problem
 
-Array = NDArray[Any]
-F64Array = NDArray[np.float64]
 Matrix = tuple[tuple[Fraction, ...], ...]  # a row per interpolation point
 
 COEFFICIENT_BITS = 16  # nonzero entries of A, G and B have magnitudes from 2^-16 to 2^16

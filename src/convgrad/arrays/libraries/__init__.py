@@ -6,15 +6,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.arrays.libraries.jax import JAX
 from convgrad.arrays.libraries.library import Library
 from convgrad.arrays.libraries.torch import TORCH
 from convgrad.engines import settings
 from convgrad.formats import FORMATS
 
-Array = NDArray[Any]
 Made = TypeVar("Made")
 
 LIBRARIES = (TORCH, JAX)

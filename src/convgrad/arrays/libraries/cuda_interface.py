@@ -6,16 +6,14 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import formats
+from convgrad.array_types import Array
 from convgrad.engines.addresses import array_at
 from convgrad.spec.check import as_integer, as_integers
 from convgrad.spec.operators import S64_MAX
 from convgrad.spec.rules import refuse
 from convgrad.words import shown
-
-Array = NDArray[Any]
 
 REQUIRED = ("shape", "typestr", "data", "version")
 VERSIONS = range(4)  # later versions may give fields another meaning

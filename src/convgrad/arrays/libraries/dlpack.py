@@ -7,11 +7,9 @@ import re
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.formats import FORMATS
-
-Array = NDArray[Any]
 
 CPU, CUDA = 1, 2
 _UINT = 1

@@ -7,12 +7,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.arrays.libraries.library import Library, Refusal
 from convgrad.formats import F64
-
-Array = NDArray[Any]
 
 
 def _array(jax: Any, array: Any) -> Array:

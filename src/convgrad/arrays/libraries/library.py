@@ -7,11 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from numpy.typing import NDArray
-
+from convgrad.array_types import Array
 from convgrad.engines.settings import OWN
-
-Array = NDArray[Any]
 
 
 class Refusal(NamedTuple):

@@ -7,13 +7,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.arrays.libraries.library import Library, Refusal
 from convgrad.engines.settings import OPENMP
 from convgrad.formats import FORMATS, LISTED, Format, of_dtype
-
-Array = NDArray[Any]
 
 
 @cache

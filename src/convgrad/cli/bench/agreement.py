@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.cli.bench.work import Work
 from convgrad.spec import exact_result
 from convgrad.spec.bound import error_bound
@@ -21,8 +20,6 @@ from convgrad.spec.order import last_additions, order_of
 from convgrad.spec.problem import Problem
 from convgrad.verify.compare import compare
 from convgrad.verify.verdict import Verdict
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,13 @@ from functools import cache
 from math import ceil
 from typing import Any
 
+from convgrad.array_types import Array
 from convgrad.cli.bench.agreement import agree, judge, middle
 from convgrad.cli.bench.figures import Series
 from convgrad.cli.bench.measure import FmaPeak
 from convgrad.cli.bench.peers import Peer, contenders
 from convgrad.cli.bench.suites import TimedCase
-from convgrad.cli.bench.work import Array, Contender, Work, magnitudes, make_work, ours
+from convgrad.cli.bench.work import Contender, Work, magnitudes, make_work, ours
 from convgrad.host import staying_on
 from convgrad.spec.problem import Problem
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops

@@ -8,15 +8,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad.cli.bench.work import Contender, Work
 from convgrad.spec.geometry import Axis
 from convgrad.spec.layouts import axis_order, from_canonical
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import canonical_shape
-
-Array = NDArray[Any]
 
 _LAYOUTS: Mapping[Tensor, str] = {"src": "NXC", "dst": "NXC", "weights": "XIO", "bias": "NCX"}
 

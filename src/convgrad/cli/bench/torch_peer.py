@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.nn import functional
 
+from convgrad.array_types import Array
 from convgrad.arrays.libraries.torch import array_of, formats_of, tensor_of
 from convgrad.cli.bench.work import Contender, Work
 from convgrad.host import usable_cores
@@ -24,7 +24,6 @@ from convgrad.spec.geometry import Axis, Conv, transposed_extent
 from convgrad.spec.operators import find
 from convgrad.spec.problem import canonical_shape
 
-Array = NDArray[Any]
 Tensor = Any
 
 CORES = usable_cores()  # read after importing PyTorch, because the import may pin this thread to a core

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import engines, notation
+from convgrad.array_types import Array
 from convgrad.cli.bench.suites import TimedCase
 from convgrad.functional.run import run
 from convgrad.spec.geometry import Conv
@@ -18,8 +18,6 @@ from convgrad.spec.layouts import axis_order
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem
 from convgrad.verify.fill import fill
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from numpy.typing import NDArray
-
+from convgrad.array_types import Array
 from convgrad.engines.addresses import address_of, words
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.convert import BYTES, read, write
@@ -16,8 +15,6 @@ from convgrad.engines.llvm.driver import float_environment
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
-
-Array = NDArray[Any]
 
 VECTORS = 4  # vectors per iteration
 PROTOTYPE = (None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from numpy.typing import NDArray
-
+from convgrad.array_types import Array
 from convgrad.engines.addresses import address_of
 from convgrad.engines.engine import Strides
 from convgrad.engines.llvm import added, isas, samples, tune
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from convgrad.engines.llvm.elementwise.run import PreparedDriver
     from convgrad.engines.llvm.winograd.run import Tiled
 
-Array = NDArray[Any]
 Made = Executable | Any  # or a prepared call of Winograd
 
 

@@ -9,8 +9,8 @@ from struct import Struct
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.engines import pool, pools, scratch
 from convgrad.engines.addresses import Words, address_of, words
 from convgrad.engines.engine import Strides
@@ -29,7 +29,6 @@ from convgrad.spec.problem import Problem
 CAPACITY = 256  # the largest number of cached calls
 CAPACITY_BYTES = 64 << 20  # the largest size of the tables of all cached calls
 PACK_ALONE_BYTES = 1 << 20  # the calling thread packs fewer bytes of A alone: helpers would start twice for one call
-Array = NDArray[Any]
 Planner = Callable[[Problem, Strides, Machine, int], Chosen]
 _FLAGS, _OPERANDS = Struct(f"{len(FLAGS.columns)}q"), Struct("4q")  # addresses of A, B, output, and sums or bias
 _LOWERED = (0,) * len(FLAGS.columns)

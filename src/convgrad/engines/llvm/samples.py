@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.engines import pools
 from convgrad.engines.addresses import Words, address_of
 from convgrad.engines.llvm import jit, squares
@@ -20,8 +20,6 @@ from convgrad.plan.records import FLAGS
 from convgrad.plan.split_k.schedule import OPERANDS
 from convgrad.plan.tables import placed
 from convgrad.spec.problem import Problem
-
-Array = NDArray[Any]
 
 
 class NormKernels(NamedTuple):

@@ -13,8 +13,8 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.engines import pools
 from convgrad.engines.engine import Strides
 from convgrad.engines.llvm import object_cache
@@ -96,7 +96,7 @@ def measured(problem: Problem, strides: Strides, found: Sequence[Chosen]) -> lis
     return times
 
 
-def _time_ms(call: Executable, operands: Sequence[NDArray[Any]], out: NDArray[Any]) -> float:
+def _time_ms(call: Executable, operands: Sequence[Array], out: Array) -> float:
     """Return the time of the fastest of several calls in ms. The first calls wake the threads of the pool."""
     fastest_s, began, now = float("inf"), perf_counter(), 0.0
     while now < SAMPLE_S:
@@ -115,10 +115,10 @@ def _default_rng() -> Callable[[int], np.random.Generator]:
     return default_rng
 
 
-def _arrays(problem: Problem, strides: Strides) -> list[NDArray[Any]]:
+def _arrays(problem: Problem, strides: Strides) -> list[Array]:
     """Return canonical arrays of these strides: random operands, and an output of zeros."""
     rng, last = _default_rng()(0), len(problem.operands)
-    made: list[NDArray[Any]] = []
+    made: list[Array] = []
     for number, (shape, steps) in enumerate(zip(canonical_shapes(problem), strides, strict=True)):
         dtype = (problem.output_format if number == last else problem.operand_format).dtype
         reach = [(extent - 1) * step for extent, step in zip(shape, steps, strict=True)]  # in bytes, of any number

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.plan.cuda.nest import AXES, Product
 from convgrad.plan.records import Record
 from convgrad.plan.tables import distinct, placed
@@ -118,7 +118,7 @@ def _in_bytes(record: Record, numbers: Mapping[str, int], **parts: Int32) -> byt
     places, size = placed({"numbers": record.bytes} | {name: part.nbytes for name, part in parts.items()})
     offsets = {f"{name}_at": places[name] for name in parts}
     made = bytearray(size)
-    arrays: dict[str, NDArray[Any]] = {"numbers": record.rows([{**numbers, **offsets}]), **parts}
+    arrays: dict[str, Array] = {"numbers": record.rows([{**numbers, **offsets}]), **parts}
     for name, array in arrays.items():
         made[places[name] : places[name] + array.nbytes] = array.tobytes()
     return bytes(made)

@@ -14,14 +14,11 @@ positions, so all memory formats have the same bits:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.spec.order import FAN_IN, tree_height
-
-Array = NDArray[Any]
 
 SECTION = 1024  # positions
 CHAINS = 16

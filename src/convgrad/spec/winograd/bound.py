@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array, F64Array
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import F32, Format
 from convgrad.spec.bound import gamma
@@ -20,7 +19,6 @@ from convgrad.spec.winograd.choice import kappa
 from convgrad.spec.winograd.execution import by_groups, slices_of, tiles_of
 from convgrad.spec.winograd.sizes import by_norms, by_paths, ways
 
-F64Array = NDArray[np.float64]
 PATHS, NORMS, KAPPA = BOUNDS = ("paths", "norms", "kappa")  # the factor of "kappa" does not depend on data
 UNDERFLOW = 1 << 14  # the largest factor of a denormal's rounding error in a result; see docs/numerics.md
 # The largest ratio of an intermediate value to the largest operand, or to the product of the largest operands times the
@@ -30,7 +28,7 @@ GROWTH = 1 << 32
 
 @in_default_environment
 def result_bound(
-    problem: Problem, operands: Sequence[NDArray[Any]], accumulator: Format = F32, bound: str = PATHS
+    problem: Problem, operands: Sequence[Array], accumulator: Format = F32, bound: str = PATHS
 ) -> F64Array:
     """Return the error bound before the output's rounding, including underflow, in one of three forms.
 
@@ -71,7 +69,7 @@ def _of_slices(problem: Problem, given: Mapping[Tensor, F64Array], accumulator: 
     return np.broadcast_to(total, canonical_shape(problem.geometry, problem.output)).copy()
 
 
-def may_be_direct(problem: Problem, operands: Sequence[NDArray[Any]], accumulator: Format = F32) -> bool:
+def may_be_direct(problem: Problem, operands: Sequence[Array], accumulator: Format = F32) -> bool:
     """Return whether an intermediate value may not be finite. Then all results are direct sums."""
     first, second, *_ = (float(np.abs(each.astype(np.float64)).max(initial=0)) for each in operands)
     maximum = GROWTH * max(first, second, first * second * order_of(problem).terms)

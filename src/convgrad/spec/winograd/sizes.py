@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import F64Array
 from convgrad.formats import F64
 from convgrad.spec.bound import gamma
 from convgrad.spec.operators import Tensor
@@ -15,7 +15,6 @@ from convgrad.spec.order import last_additions, order_of
 from convgrad.spec.problem import Problem
 from convgrad.spec.winograd.execution import Transforms, back, by_channel, placed, points, slices_of, tiled, transforms
 
-F64Array = NDArray[np.float64]
 _OWN = gamma(16, F64.unit)  # the error of transforms in float64, relative to sums of absolute values
 
 

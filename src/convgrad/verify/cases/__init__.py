@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from convgrad.array_types import Array
 from convgrad.disk import why
 from convgrad.errors import ConvgradError, FileError, NotationError
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 from convgrad.verify.cases import aten, hipdnn, hlo, lines, onednn_graph, onnx
-from convgrad.verify.cases.case import Array, Arrays, Case, Found, NoCaseError, PassedOverError
+from convgrad.verify.cases.case import Arrays, Case, Found, NoCaseError, PassedOverError
 from convgrad.verify.cases.naming import named_apart
 from convgrad.verify.cases.place import TYPED
 

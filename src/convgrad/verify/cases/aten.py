@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from convgrad import files
+from convgrad.array_types import Array
 from convgrad.errors import ConvgradError, FileError
 from convgrad.files import safetensors
 from convgrad.formats import FORMATS, Format, of_dtype
 from convgrad.graph.limits import Limits
 from convgrad.spec.shapes import Shape
 from convgrad.verify.cases.aten_header import FORWARD, TENSORS, AtenArguments, read_header
-from convgrad.verify.cases.case import Array, Arrays, Case
+from convgrad.verify.cases.case import Arrays, Case
 from convgrad.verify.cases.scheme import as_format
 
 KEY = "aten"

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from numpy.typing import NDArray
-
+from convgrad.array_types import Array
 from convgrad.errors import ConvgradError, FileError
 from convgrad.formats import Format
 from convgrad.functional.call import problem_from_shapes
 from convgrad.spec.operators import Operator
 from convgrad.spec.problem import Problem
 from convgrad.spec.shapes import Shape
-
-Array = NDArray[Any]
 
 
 class NoCaseError(FileError):

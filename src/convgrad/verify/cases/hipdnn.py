@@ -12,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
+from convgrad.array_types import Array
 from convgrad.disk import opened
 from convgrad.errors import FileError
 from convgrad.formats import Format, of_program, strided
 from convgrad.graph.limits import Limits
-from convgrad.verify.cases.case import Array, Arrays, Case
+from convgrad.verify.cases.case import Arrays, Case
 from convgrad.verify.cases.json_values import JsonValue, read_json
 from convgrad.verify.cases.naming import safe
 from convgrad.verify.cases.place import Place

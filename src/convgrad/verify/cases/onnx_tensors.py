@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from convgrad.array_types import Array
 from convgrad.disk import read_bytes
 from convgrad.errors import FileError
 from convgrad.formats import Format, of_program
 from convgrad.graph.limits import Limits
-from convgrad.verify.cases.case import Array
 from convgrad.words import printable
 
 FORMATS = of_program("onnx")

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from convgrad import files
+from convgrad.array_types import Array
 from convgrad.disk import check_new, why, written
 from convgrad.errors import FileError
 from convgrad.files import raw
@@ -19,7 +20,7 @@ from convgrad.files.raw import Described
 from convgrad.formats import Format, of_dtype
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 from convgrad.verify.cases import sidecar
-from convgrad.verify.cases.case import Array, Case
+from convgrad.verify.cases.case import Case
 
 ALONE = (".npy", ".pt", ".bin")
 TOGETHER = (".npz", ".safetensors", ".pt")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.formats import strided
 from convgrad.spec.problem import Problem
 from convgrad.verify.cases.case import Arrays
 from convgrad.verify.fill import fill
-
-Array = NDArray[Any]
 
 VALUES: Mapping[str, float] = {"nan": np.nan, "inf": np.inf}
 

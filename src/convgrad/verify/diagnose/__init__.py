@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.formats import Format
 from convgrad.spec.problem import Problem
 from convgrad.verify.diagnose.fit import WHOLE, Fit
@@ -21,8 +21,6 @@ from convgrad.verify.diagnose.sums import Scene
 from convgrad.verify.judge.names import MULTIPLES
 from convgrad.verify.reference import Reference
 from convgrad.verify.verdict import Defect
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.spec.layouts import axis_order
 from convgrad.verify.diagnose.fit import DefectEffect
 from convgrad.verify.diagnose.make import Change, edited, picked
 from convgrad.verify.diagnose.sums import Instead, Scene
 
-Array = NDArray[Any]
 RANK = 5  # maximum number of axes whose permutations are tried
 
 # Wrong channels of groups, by description: the defect's name, and the function from all groups to those used instead.

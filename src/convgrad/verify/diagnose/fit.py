@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import F64Array
 from convgrad.formats import round_to
 from convgrad.spec.exact_result import Answer
 from convgrad.spec.order import last_additions
 from convgrad.verify.compare import sum_bound
-from convgrad.verify.diagnose.sums import FEW, DefectSums, F64Array, Scene, Where
+from convgrad.verify.diagnose.sums import FEW, DefectSums, Scene, Where
 
 Rounding = Callable[[F64Array], F64Array]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.verify.diagnose.sums import DefectSums, Instead, Picked, Scene
 
-Array = NDArray[Any]
 Change = Callable[[Array], Array]
 
 

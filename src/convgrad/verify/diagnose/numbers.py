@@ -8,10 +8,11 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import F64Array
 from convgrad.formats import BF16, F16, TF32, Format, round_to
 from convgrad.verify.diagnose.fit import MAXIMUM, DefectEffect, Rounding
 from convgrad.verify.diagnose.make import edited
-from convgrad.verify.diagnose.sums import Changed, F64Array, Scene
+from convgrad.verify.diagnose.sums import Changed, Scene
 from convgrad.verify.judge.model import last_place
 from convgrad.verify.judge.names import MULTIPLES, OFFSET, SCALED
 from convgrad.verify.judge.statistics.grid import multiples, to_multiples

@@ -7,9 +7,10 @@ from itertools import combinations
 
 import numpy as np
 
+from convgrad.array_types import Array
 from convgrad.spec.geometry import Axis
 from convgrad.verify.diagnose.fit import DefectEffect
-from convgrad.verify.diagnose.make import Array, edited
+from convgrad.verify.diagnose.make import edited
 from convgrad.verify.diagnose.sums import LastTerms, Scene
 
 OVERWRITTEN = "overwritten instead of summed"

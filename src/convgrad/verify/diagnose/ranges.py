@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from convgrad.array_types import Array, F64Array
 from convgrad.spec.exact_result import Answer
 from convgrad.spec.geometry import Channels
 from convgrad.verify.diagnose.fit import DefectEffect
 from convgrad.verify.diagnose.place import axis_words, spatial_words
-from convgrad.verify.diagnose.sums import Array, Changed, F64Array, Instead, Scene, Where, spread
+from convgrad.verify.diagnose.sums import Changed, Instead, Scene, Where, spread
 from convgrad.verify.terms import MEETINGS, terms_of
 
 USED = 16  # wrong elements from which a range is found

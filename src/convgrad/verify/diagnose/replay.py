@@ -12,9 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import F64Array
 from convgrad.formats import BF16, F16, Format, round_to
 from convgrad.verify.diagnose.fit import ENOUGH, surprise
-from convgrad.verify.diagnose.sums import F64Array, Scene
+from convgrad.verify.diagnose.sums import Scene
 from convgrad.verify.judge.names import PARTIALS
 from convgrad.verify.rows import rows_of
 from convgrad.verify.verdict import Defect

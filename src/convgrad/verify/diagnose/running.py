@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from convgrad.array_types import Array, F64Array
 from convgrad.formats import BF16, F16, Format, round_to
 from convgrad.spec.geometry import Channels
 from convgrad.spec.order import order_of
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.verify.diagnose.fit import MAXIMUM
-from convgrad.verify.diagnose.sums import Array, F64Array, Scene, Where
+from convgrad.verify.diagnose.sums import Scene, Where
 from convgrad.verify.judge.model import last_place
 from convgrad.verify.judge.names import ACCUMULATED
 from convgrad.verify.rows import rows_of

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array, F64Array
 from convgrad.cached import cached_property
 from convgrad.formats import Format
 from convgrad.spec import exact_result
@@ -20,8 +21,6 @@ from convgrad.spec.problem import Problem
 from convgrad.verify.reference import Reference
 from convgrad.verify.terms import terms_of
 
-Array = NDArray[Any]
-F64Array = NDArray[np.float64]
 Where = NDArray[np.intp]  # flat indices of a canonical result
 
 SAMPLED, FEW = 128, 16  # numbers of wrong elements, and of right elements, in ``many`` and ``few``

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.spec.order import last_additions
 from convgrad.spec.problem import Problem
 from convgrad.verify.compare import sum_bound
@@ -46,12 +46,12 @@ class Judgement:
 
 
 def judge(
-    got: NDArray[Any],
+    got: Array,
     reference: Reference,
     problem: Problem,
-    operands: Sequence[NDArray[Any]],
+    operands: Sequence[Array],
     declared: Declared,
-    old: NDArray[Any] | None = None,
+    old: Array | None = None,
     origin: Sequence[int] = (),
 ) -> Judgement:
     """Return the judgement on a canonical result, in ``problem.output_format``, that is inside its bound.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import F64Array
 from convgrad.verify.judge.errors import Errors
 from convgrad.verify.judge.model import last_place
 from convgrad.verify.judge.names import ADDITIONS_TRUNCATED, OFFSET, PRODUCTS_TRUNCATED, SCALED
@@ -19,8 +19,6 @@ from convgrad.verify.judge.statistics.bias import leaning
 from convgrad.verify.judge.statistics.groups import UPRIGHT, leanings, sizes
 from convgrad.verify.judge.statistics.size import largest, root_mean_square
 from convgrad.verify.verdict import Defect
-
-F64Array = NDArray[np.float64]
 
 LEANING = 0.8  # minimum share of errors towards 0 if all additions are truncated
 # Ranges of the relative loss of a result: in u for truncated products, in n u for truncated additions.

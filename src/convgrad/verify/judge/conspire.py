@@ -14,11 +14,9 @@ from itertools import pairwise, permutations
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import F64Array
 from convgrad.verify.judge.model import partial_sums
-
-F64Array = NDArray[np.float64]
 
 PARTS, LANES = (2, 8), (8, 16)
 AT_ONCE = 2**17  # products that are processed together, so that temporary arrays fit in a cache

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array, F64Array
 from convgrad.cached import cached_property
 from convgrad.formats import Format
 from convgrad.spec.layouts import from_canonical
@@ -24,8 +24,6 @@ from convgrad.verify.judge.shared import repeats, shared
 from convgrad.verify.reference import Reference
 from convgrad.verify.terms import Index
 
-Array = NDArray[Any]
-F64Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 LOST = 1.5  # multiple of the sampled loss that counts as deviation; as bias, twice the loss is allowed

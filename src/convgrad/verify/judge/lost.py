@@ -15,9 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import F64Array
 from convgrad.verify.judge.conspire import AT_ONCE
-
-F64Array = NDArray[np.float64]
 
 REACH = 4.0  # terms larger than this multiple of the sum's last place lose nothing on average
 OCTAVES = (-24, 8)  # range of log2(last place / mean term): below it nothing is lost, above it sums do not grow

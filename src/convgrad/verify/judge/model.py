@@ -26,12 +26,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import F64Array
 from convgrad.formats import Format
 from convgrad.verify.declared import Declared
-
-F64Array = NDArray[np.float64]
 
 # The mean square of a rounding error of a partial sum s, divided by (u s)^2.
 # This ratio is 1/3 averaged over a binade, 0.154 for log-uniform sums weighted by size, 0.143 to 0.2 for linear growth.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import F64Array
 from convgrad.formats import round_to
 from convgrad.verify.judge.common import common_change
 from convgrad.verify.judge.errors import Errors
@@ -15,8 +15,6 @@ from convgrad.verify.judge.names import ACCUMULATED, LAST_TRUNCATED
 from convgrad.verify.judge.partials import RUNNING, TENS, UNSURE, far_above, rounded_partials
 from convgrad.verify.judge.statistics.finding import Finding
 from convgrad.verify.verdict import Defect
-
-F64Array = NDArray[np.float64]
 
 MAXIMUM = 0.9  # minimum share of truncated values, among results where truncation and rounding to nearest differ
 LEANINGS = tuple(f"{name} of the errors" for name in ("bias", "slope", "mean"))

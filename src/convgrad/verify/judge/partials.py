@@ -12,15 +12,13 @@ added to a running sum that is rounded after each addition, alpha is about 1/2 +
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import F64Array
 from convgrad.formats import BF16, F16, F64, Format
 from convgrad.verify.judge.errors import Errors
 from convgrad.verify.judge.model import last_place
 from convgrad.verify.judge.names import ACCUMULATED, PARTIALS
 from convgrad.verify.verdict import Defect
-
-F64Array = NDArray[np.float64]
 
 MEAN_SQUARE = 0.17  # mean square of a rounding error, divided by (unit roundoff times the number)^2
 FEWEST, MANY = 64, 10_000  # numbers of elements that a fit needs, and that a number of sums needs in a narrow result

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array, F64Array
 from convgrad.spec.problem import Problem
 from convgrad.verify.rows import rows_of
 from convgrad.verify.terms import Index
-
-F64Array = NDArray[np.float64]
 
 ELEMENTS, FEWEST = 48, 8
 TERMS = 2**22  # maximum number of terms of all sampled elements
@@ -36,7 +34,7 @@ class Sample:
         return np.nan_to_num(self.x * self.y, nan=0.0, posinf=0.0, neginf=0.0)
 
 
-def take(problem: Problem, operands: Sequence[NDArray[Any]], at: Sequence[Index]) -> Sample:
+def take(problem: Problem, operands: Sequence[Array], at: Sequence[Index]) -> Sample:
     """Return the sample of the elements at these indices."""
     x, y = rows_of(problem, operands, at)
     return Sample(tuple(at), x, y)

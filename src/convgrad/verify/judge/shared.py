@@ -10,14 +10,11 @@ independent errors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array, F64Array
 from convgrad.spec.problem import Problem
-
-F64Array = NDArray[np.float64]
 
 VALUES = 2**18  # number of values of an operand that are searched for equal values; larger operands are sampled
 
@@ -43,7 +40,7 @@ def _repeats(row: F64Array) -> float:
     return max(1.0, float(np.square(np.bincount(number, np.sign(row))).sum()) / max(1, row.size))
 
 
-def shared(problem: Problem, operands: Sequence[NDArray[Any]], products: float, leaning: float) -> float:
+def shared(problem: Problem, operands: Sequence[Array], products: float, leaning: float) -> float:
     """Return how many elements have one common error on average, at least 1, for this number of nonzero products.
 
     Two products are equal in two cases. In the first case, both use one element of an operand, and equal values of the
@@ -59,7 +56,7 @@ def shared(problem: Problem, operands: Sequence[NDArray[Any]], products: float, 
     return 1.0 + products * (same_y / x + same_x / y + same_x * same_y * leaning)
 
 
-def _equal(values: NDArray[Any]) -> float:
+def _equal(values: Array) -> float:
     """Return the probability that two nonzero values have the same magnitude."""
     if values.size > VALUES:
         drawn = np.sort(np.random.default_rng(0).integers(values.size, size=VALUES))

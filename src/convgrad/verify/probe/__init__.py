@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import formats
+from convgrad.array_types import Array
 from convgrad.errors import UnsupportedError
 from convgrad.formats import Format
 from convgrad.functional.call import Prepared, bind, problem_of_row
@@ -29,8 +30,6 @@ from convgrad.verify.probe.masks import VALUES, masks_of
 from convgrad.verify.probe.replay import kept_in
 from convgrad.verify.probe.sample import sample
 from convgrad.verify.probe.tree import Tree, along, confirm, grow
-
-Array = NDArray[Any]
 
 MAX_BLOCKS = 16  # an order of more blocks is declared by its rounding depth
 CONFIRMED = 128  # maximum number of pairs that confirm a tree, in at most four calls

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array, F64Array
 from convgrad.verify.probe.masks import Masks, masked_by
 
-Array = NDArray[Any]
-F64Array = NDArray[np.float64]
 Int = NDArray[np.int64]
 
 RESOLUTIONS = (24, 11, 8, 4)  # significand bits of formats to which sums or results may be rounded

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays
+from convgrad.array_types import Array
 from convgrad.errors import UnsupportedError
 from convgrad.formats import Format
 from convgrad.spec.geometry import Axis, Channels, Conv
@@ -25,7 +25,6 @@ from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.verify.terms import Index, terms_of
 
-Array = NDArray[Any]
 Int = NDArray[np.int64]
 
 # By the operands' format: the value of a term, and that of a mask, the large number M.

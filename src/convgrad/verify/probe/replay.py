@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.formats import ACCUMULATIONS, F32, F64, Format, round_to
 from convgrad.verify.probe.tree import Tree
 
-Array = NDArray[Any]
 Rounded = Callable[[Array], Array]
 
 

@@ -25,12 +25,12 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from convgrad import arrays
+from convgrad.array_types import F64Array
 from convgrad.arrays import libraries
 
-F64Array = NDArray[np.float64]
 Function = Callable[..., Any]
 
 NODES = 32

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad import notation
+from convgrad.array_types import Array
 from convgrad.descriptor import AxisSize, Descriptor
 from convgrad.errors import InvalidAttributeError
 from convgrad.formats import FORMATS
@@ -17,8 +17,6 @@ from convgrad.spec.check import as_integer
 from convgrad.spec.geometry import effective_kernel
 from convgrad.spec.layouts import DATA
 from convgrad.spec.operators import CONV_WEIGHTS, TRANSPOSE_WEIGHTS
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

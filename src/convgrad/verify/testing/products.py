@@ -8,16 +8,15 @@ from math import prod
 from typing import Any, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from convgrad import arrays
+from convgrad.array_types import Array
 from convgrad.arrays import libraries
 from convgrad.errors import InvalidShapeError
 from convgrad.verify.check import check
 from convgrad.verify.testing.convolution import ResultKeywords, check_shape, passed, with_keywords
 from convgrad.verify.verdict import Verdict
-
-Array = NDArray[Any]
 
 
 @with_keywords

@@ -13,14 +13,13 @@ from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import Array
 from convgrad.arrays import take
 from convgrad.arrays.libraries import detached, library_of
 from convgrad.engines.settings import threads as own_threads
 from convgrad.errors import InvalidAttributeError, InvalidDataTypeError
 
-Array = NDArray[Any]
 _VARIABLES = {"capability": "ATEN_CPU_CAPABILITY", "max_isa": "CONVGRAD_MAX_ISA"}
 
 

@@ -9,8 +9,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any
 
-from numpy.typing import NDArray
-
+from convgrad.array_types import Array
 from convgrad.cached import cached_property
 from convgrad.engines import pool, pools, scratch
 from convgrad.engines.addresses import Words, address_of, array_at
@@ -30,7 +29,6 @@ from convgrad.spec.problem import Problem, canonical_shape, canonical_shapes
 
 CAPACITY = 64  # the largest number of cached calls
 _ADDRESSES = Struct(f"{len(CALL.columns) - len(FLAGS.columns)}q")
-Array = NDArray[Any]
 Ints = tuple[int, ...]
 
 

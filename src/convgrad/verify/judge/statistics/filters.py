@@ -14,8 +14,8 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import F64Array
 from convgrad.formats import BF16, F16, F32, TF32, Format
 from convgrad.spec import exact_result
 from convgrad.spec.geometry import Conv
@@ -26,8 +26,6 @@ from convgrad.verify.judge.names import OPERANDS_ROUNDED, OPERANDS_TRUNCATED
 from convgrad.verify.judge.sample import take
 from convgrad.verify.judge.statistics.finding import Finding
 from convgrad.verify.verdict import Defect, Evidence
-
-F64Array = NDArray[np.float64]
 
 THRESHOLD, COEFFICIENT, LARGE = 6.0, 0.25, 2.0  # a coefficient above LARGE is a correlation by chance and gives no name
 FEWEST = 64  # elements that a correlation needs

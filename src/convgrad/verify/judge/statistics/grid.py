@@ -11,16 +11,14 @@ from collections.abc import Callable
 from math import sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import F64Array
 from convgrad.formats import Format, round_to
 from convgrad.verify.judge.errors import Errors
 from convgrad.verify.judge.model import last_place
 from convgrad.verify.judge.names import ACCUMULATED, MULTIPLES, RESULT
 from convgrad.verify.judge.statistics.finding import Finding
 from convgrad.verify.verdict import Defect, Evidence
-
-F64Array = NDArray[np.float64]
 
 # Significand bits, and the format of this precision that results most likely passed through.
 GRIDS = ((8, "bf16"), (11, "f16"), (16, ""), (20, ""))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Array, F64Array
 from convgrad.verify.judge.errors import Errors
 from convgrad.verify.judge.names import ONE_GROUP
 from convgrad.verify.judge.sample import ELEMENTS
@@ -19,7 +20,6 @@ from convgrad.verify.judge.statistics.size import largest_threshold, size_thresh
 from convgrad.verify.terms import Index
 from convgrad.verify.verdict import Defect, Evidence
 
-F64Array = NDArray[np.float64]
 FEWEST = 8
 UPRIGHT = 3.0  # errors whose t is larger are called biased: all elements may share the cause
 FOLLOWING = 99  # stands for all following axes
@@ -47,9 +47,9 @@ class Grouping:
     summed: tuple[int, ...]
     origin: Index
 
-    def total(self, values: NDArray[Any]) -> NDArray[Any]:
+    def total(self, values: Array) -> Array:
         """Return the sum of the values of each group."""
-        summed: NDArray[Any] = values.sum(axis=self.summed)
+        summed: Array = values.sum(axis=self.summed)
         return summed
 
     def place(self, group: Index) -> str:

@@ -10,8 +10,8 @@ from math import erfc, sqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from convgrad.array_types import F64Array
 from convgrad.formats import round_to
 from convgrad.verify.judge.errors import Errors
 from convgrad.verify.judge.model import cell
@@ -19,7 +19,6 @@ from convgrad.verify.judge.statistics.finding import Finding
 from convgrad.verify.judge.statistics.groups import groupings
 from convgrad.verify.verdict import Evidence
 
-F64Array = NDArray[np.float64]
 WIDENED = 1.3  # factor on standard deviations, because right results may err that much more than the model predicts
 FAR = 7.0  # distance in standard deviations from which no crossing is expected
 
