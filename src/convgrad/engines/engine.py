@@ -1,4 +1,4 @@
-"""The protocols of an engine and of the calls that an engine prepares for a problem."""
+"""The protocols of an engine, of the calls that an engine prepares for a problem, and of kernels."""
 
 from __future__ import annotations
 
@@ -30,6 +30,15 @@ class Call(Protocol):
 
     def prepare(self) -> None:
         """Compile the kernel and fill its tables now, and keep both as long as this object lives."""
+
+
+class Kernel(Protocol):
+    """A compiled driver: a function of the addresses of its arguments and of scratch memory."""
+
+    address: int
+
+    def __call__(self, arguments: int, scratch: int, /) -> object:
+        """Compute on this thread."""
 
 
 class Engine(Protocol):

@@ -9,12 +9,12 @@ import time
 from contextlib import suppress
 from ctypes import addressof
 from queue import Empty, SimpleQueue
-from typing import Any
 
 import numpy as np
 
 from convgrad.engines import scratch
 from convgrad.engines.addresses import Words
+from convgrad.engines.engine import Kernel
 from convgrad.engines.starting import LEAVE, MAIL, READY, start
 from convgrad.engines.team import PENDING, Team, waiting, work
 from convgrad.host import move_thread, present_core, usable_cores
@@ -218,7 +218,7 @@ def helped(threads: int, time_ms: float) -> bool:
 
 
 def run(
-    kernel: Any,
+    kernel: Kernel,
     arguments: Words,
     scratch_bytes: int,
     threads: int,

@@ -6,10 +6,11 @@ import sys
 import threading
 from collections.abc import Callable
 from ctypes import addressof
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from convgrad.engines import openmp, pool, scratch, settings
 from convgrad.engines.addresses import Words, words
+from convgrad.engines.engine import Kernel
 from convgrad.engines.starting import deferred
 from convgrad.engines.team import work
 from convgrad.plan.records import Record
@@ -21,7 +22,7 @@ class Pool(NamedTuple):
     """The two functions of a pool, with the parameters and results of ``pool.helped`` and ``pool.run``."""
 
     helped: Callable[[int, float], bool]
-    run: Callable[[Any, Words, int, int, float, object], None]
+    run: Callable[[Kernel, Words, int, int, float, object], None]
 
 
 def helped(threads: int, time_ms: float) -> bool:
@@ -29,7 +30,9 @@ def helped(threads: int, time_ms: float) -> bool:
     return _asked().helped(threads, time_ms)
 
 
-def run(kernel: Any, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object = None) -> None:
+def run(
+    kernel: Kernel, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object = None
+) -> None:
     """Run a driver on ``threads`` threads of the context's pool. The parameters are those of ``pool.run``."""
     _asked().run(kernel, arguments, scratch_bytes, threads, time_ms, keep)
 
@@ -56,14 +59,16 @@ def _helped_by_team(threads: int, time_ms: float) -> bool:
 
 
 @deferred
-def _region() -> tuple[Callable[[], Any], Record]:
+def _region() -> tuple[Callable[[], Kernel], Record]:
     """Return the function that compiles an OpenMP region, and the record that is the region's argument."""
     from convgrad.engines.llvm.wait import REGION, region  # noqa: PLC0415
 
     return region, REGION
 
 
-def _run_by_team(kernel: Any, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object) -> None:
+def _run_by_team(
+    kernel: Kernel, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object
+) -> None:
     """Run a driver on this thread and on its OpenMP team.
 
     Convgrad's own pool runs the driver if this thread must react to Ctrl-C, or if the team sleeps. The region always

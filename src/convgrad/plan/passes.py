@@ -16,7 +16,7 @@ from convgrad.plan.recipe import Chosen
 from convgrad.plan.records import Record
 from convgrad.plan.split_k.nest import WeightsNest, weights_nest
 from convgrad.plan.tables import Schedule, Strides
-from convgrad.plan.winograd.plans import WinogradPlan, plan_positions, plan_weights
+from convgrad.plan.winograd.plans import PositionsPlan, WeightsPlan, WinogradPlan, plan_positions, plan_weights
 from convgrad.spec.layouts import axis_order, from_canonical
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import order_of
@@ -33,7 +33,7 @@ class Pass:
     solves_for: str
     operands: Mapping[str, str]
     view: Callable[[Problem, Mapping[str, Strides], Strides], Any]
-    winograd: Callable[[Problem, Machine, int], WinogradPlan] | None = None
+    winograd: Callable[[Problem, Machine, int], PositionsPlan | WeightsPlan] | None = None
 
 
 def _weights_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -> WeightsNest:
@@ -101,7 +101,7 @@ def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Chosen:
     return chosen
 
 
-def winograd_plan(problem: Problem, machine: Machine, threads: int) -> WinogradPlan:
+def winograd_plan(problem: Problem, machine: Machine, threads: int) -> PositionsPlan | WeightsPlan:
     """Return the plan of a problem whose algorithm is Winograd's."""
     planner = PASSES[problem.solves_for].winograd
     assert planner is not None, "Winograd computes this pass"

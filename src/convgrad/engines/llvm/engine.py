@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import ref
 
 from convgrad.array_types import Array
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from convgrad.engines.llvm.elementwise.run import PreparedDriver
     from convgrad.engines.llvm.winograd.run import Tiled
 
-Made = Executable | Any  # or a prepared call of Winograd
+    Made = Executable | Tiled
 
 
 @deferred

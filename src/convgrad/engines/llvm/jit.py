@@ -9,9 +9,10 @@ import mmap
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from convgrad.engines import starting
+from convgrad.engines.engine import Kernel
 from convgrad.engines.llvm import object_cache
 from convgrad.engines.llvm.emit import separate
 from convgrad.engines.llvm.object_cache import Objects
@@ -29,8 +30,8 @@ CAPACITY = 256  # cached kernels
 FUNCTIONS = 1024  # cached code of functions, which new kernels may share: a few MB
 MAX_WAIT_S = 10.0  # of the end of the process for a kernel that is being compiled
 LOADING_MIB, COMPILING_MIB = 192, 32  # the memory of LLVM, which ends the process if it cannot allocate
-Kernel = Callable[[int, int], None]
-Generator = Callable[["Spec"], str]  # generates IR: a specification may have several generators
+Specified = TypeVar("Specified", bound="Spec")
+Generator = Callable[[Specified], str]  # generates IR: a specification may have several generators
 
 
 @cache
@@ -115,14 +116,14 @@ class _Linker:
 
     def __init__(self) -> None:
         self.lock = forked_with()
-        self.kernels: dict[tuple[Spec, Generator], Kernel] = {}
+        self.kernels: dict[tuple[Spec, Callable[..., str]], Kernel] = {}
         self.compiled: dict[bytes, bytes] = {}  # functions by the digests of their texts
         self.loaded: list[tuple[weakref.ref[Any], Any]] = []  # functions, and what keeps their code in memory
         self.machines: dict[str, Any] = {}  # compilers by instruction set
         self.loaders: dict[str, Any] = {}  # loaders by instruction set
         self.number = 0
 
-    def kernel(self, spec: Spec, generate: Generator) -> Kernel:
+    def kernel(self, spec: Specified, generate: Generator[Specified]) -> Kernel:
         known = self._known((spec, generate))
         if known is not None:
             return known
@@ -134,13 +135,13 @@ class _Linker:
         starting.ending.append(True)
         self.lock.acquire(timeout=MAX_WAIT_S)
 
-    def _known(self, key: tuple[Spec, Generator]) -> Kernel | None:
+    def _known(self, key: tuple[Spec, Callable[..., str]]) -> Kernel | None:
         known = self.kernels.pop(key, None)
         if known is not None:
             self.kernels[key] = known  # the latest at the end
         return known
 
-    def _make(self, spec: Spec, generate: Generator, directory: Path | None) -> Kernel:
+    def _make(self, spec: Specified, generate: Generator[Specified], directory: Path | None) -> Kernel:
         with self.lock:
             known = self._known((spec, generate))
             if known is None:
@@ -232,6 +233,6 @@ def functions(isa: Isa, module: Callable[..., str], *described: object, **protot
     return made
 
 
-def compile(spec: Spec, generate: Generator) -> Kernel:
+def compile(spec: Specified, generate: Generator[Specified]) -> Kernel:
     """Return the compiled driver of a specification: a function of the addresses of its arguments and scratch."""
     return _linker.kernel(spec, generate)

@@ -15,9 +15,9 @@ divided by an integer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from convgrad.spec.operators import SolvesFor
 
@@ -44,32 +44,37 @@ class Arithmetic(Protocol[Number]):
         ...
 
 
-Transform = Callable[[Arithmetic[Any], Sequence[Any]], list[Any]]
+class Transform(Protocol):
+    """A transform: from values to as many values as it makes of them, in any arithmetic."""
+
+    def __call__(self, a: Arithmetic[Number], values: Sequence[Number], /) -> list[Number]:
+        """Return the transformed values."""
+        ...
 
 
-def _met_two(a: Arithmetic[Any], d: Sequence[Any]) -> list[Any]:
+def _met_two(a: Arithmetic[Number], d: Sequence[Number]) -> list[Number]:
     return [a.sub(d[2], d[0]), a.add(d[2], d[1]), a.sub(d[2], d[1]), a.sub(d[3], d[1])]
 
 
-def _pair_at_four(a: Arithmetic[Any], g: Sequence[Any]) -> list[Any]:
+def _pair_at_four(a: Arithmetic[Number], g: Sequence[Number]) -> list[Number]:
     return [g[0], a.add(g[0], g[1]), a.sub(g[0], g[1]), g[1]]
 
 
-def _to_three(a: Arithmetic[Any], s: Sequence[Any]) -> list[Any]:
+def _to_three(a: Arithmetic[Number], s: Sequence[Number]) -> list[Number]:
     even = a.add(s[1], s[2])
     return [a.fma(-2.0, s[0], even), a.sub(s[1], s[2]), a.fma(2.0, s[3], even)]
 
 
-def _three_at_four(a: Arithmetic[Any], w: Sequence[Any]) -> list[Any]:
+def _three_at_four(a: Arithmetic[Number], w: Sequence[Number]) -> list[Number]:
     even = a.add(w[0], w[2])
     return [w[0], a.add(even, w[1]), a.sub(even, w[1]), w[2]]
 
 
-def _to_two(a: Arithmetic[Any], s: Sequence[Any]) -> list[Any]:
+def _to_two(a: Arithmetic[Number], s: Sequence[Number]) -> list[Number]:
     return [a.fma(-2.0, s[0], a.add(s[1], s[2])), a.fma(2.0, s[3], a.sub(s[1], s[2]))]
 
 
-def _met_six(a: Arithmetic[Any], d: Sequence[Any]) -> list[Any]:
+def _met_six(a: Arithmetic[Number], d: Sequence[Number]) -> list[Number]:
     even, odd = a.sub(d[4], d[2]), a.sub(d[3], d[1])
     return [
         a.fma(-1.5, odd, a.add(a.sub(d[0], d[2]), even)),
@@ -81,26 +86,26 @@ def _met_six(a: Arithmetic[Any], d: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _four_at_six(a: Arithmetic[Any], g: Sequence[Any]) -> list[Any]:
+def _four_at_six(a: Arithmetic[Number], g: Sequence[Number]) -> list[Number]:
     even, odd = a.add(g[0], g[2]), a.add(g[1], g[3])
     two = a.fma(2.0, a.fma(4.0, g[3], g[1]), a.fma(4.0, g[2], g[0]))
     half = a.sub(a.scale(2.0, a.fma(4.0, g[0], g[2])), a.fma(4.0, g[1], g[3]))  # times 8
     return [g[0], a.add(even, odd), a.sub(even, odd), two, half, g[3]]
 
 
-def _three_at_six(a: Arithmetic[Any], w: Sequence[Any]) -> list[Any]:
+def _three_at_six(a: Arithmetic[Number], w: Sequence[Number]) -> list[Number]:
     even = a.add(w[0], w[2])
     two = a.fma(4.0, w[2], a.fma(2.0, w[1], w[0]))
     half = a.fma(4.0, w[0], a.fma(-2.0, w[1], w[2]))  # times 4
     return [w[0], a.add(even, w[1]), a.sub(even, w[1]), two, half, w[2]]
 
 
-def _pair_at_six(a: Arithmetic[Any], g: Sequence[Any]) -> list[Any]:
+def _pair_at_six(a: Arithmetic[Number], g: Sequence[Number]) -> list[Number]:
     half = a.sub(a.scale(2.0, g[0]), g[1])  # times 2
     return [g[0], a.add(g[0], g[1]), a.sub(g[0], g[1]), a.fma(2.0, g[1], g[0]), half, g[1]]
 
 
-def _five_at_six(a: Arithmetic[Any], w: Sequence[Any]) -> list[Any]:
+def _five_at_six(a: Arithmetic[Number], w: Sequence[Number]) -> list[Number]:
     even, odd = a.add(a.add(w[0], w[2]), w[4]), a.add(w[1], w[3])
     two = a.fma(2.0, a.fma(4.0, w[3], w[1]), a.fma(4.0, a.fma(4.0, w[4], w[2]), w[0]))
     half = a.fma(-2.0, a.fma(4.0, w[1], w[3]), a.fma(4.0, a.fma(4.0, w[0], w[2]), w[4]))  # times 16
@@ -113,8 +118,9 @@ def _from_six(outputs: int) -> Transform:
     The other factor has 7 - ``outputs`` values. Its point -1/2 is multiplied by 2^(6 - outputs).
     """
 
-    def transform(a: Arithmetic[Any], s: Sequence[Any]) -> list[Any]:
-        even, odd, made = a.add(s[1], s[2]), a.sub(s[1], s[2]), []
+    def transform(a: Arithmetic[Number], s: Sequence[Number]) -> list[Number]:
+        even, odd = a.add(s[1], s[2]), a.sub(s[1], s[2])
+        made: list[Number] = []
         for power in range(outputs):
             total = _pair(a, 2.0**power, s[3], -(2.0 ** (outputs - 2)) * (-0.5) ** power, s[4])
             total = a.fma(-5.0, even if power % 2 else odd, total)
@@ -126,7 +132,7 @@ def _from_six(outputs: int) -> Transform:
     return transform
 
 
-def _pair(a: Arithmetic[Any], first: float, x: Any, second: float, y: Any) -> Any:
+def _pair(a: Arithmetic[Number], first: float, x: Number, second: float, y: Number) -> Number:
     """Return first * x + second * y with one rounding. Both factors are powers of two, which may be negative."""
     if first == 1:
         return a.fma(second, y, x)
@@ -137,15 +143,15 @@ def _pair(a: Arithmetic[Any], first: float, x: Any, second: float, y: Any) -> An
     return a.fma(first, x, y if second == 1 else a.scale(second, y))
 
 
-def _met_three(a: Arithmetic[Any], d: Sequence[Any]) -> list[Any]:
+def _met_three(a: Arithmetic[Number], d: Sequence[Number]) -> list[Number]:
     return [a.sub(d[0], d[1]), d[1], a.sub(d[2], d[1])]
 
 
-def _to_one_of_three(a: Arithmetic[Any], s: Sequence[Any]) -> list[Any]:
+def _to_one_of_three(a: Arithmetic[Number], s: Sequence[Number]) -> list[Number]:
     return [a.add(a.add(s[0], s[1]), s[2])]
 
 
-def _met_five(a: Arithmetic[Any], d: Sequence[Any]) -> list[Any]:
+def _met_five(a: Arithmetic[Number], d: Sequence[Number]) -> list[Number]:
     return [
         a.fma(2.0, a.sub(d[0], d[2]), a.sub(d[3], d[1])),
         a.fma(-2.0, d[1], a.sub(d[3], d[2])),
@@ -155,11 +161,11 @@ def _met_five(a: Arithmetic[Any], d: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _to_one_of_five(a: Arithmetic[Any], s: Sequence[Any]) -> list[Any]:
+def _to_one_of_five(a: Arithmetic[Number], s: Sequence[Number]) -> list[Number]:
     return [a.fma(6.0, s[4], a.fma(3.0, a.sub(s[0], s[1]), a.sub(s[3], s[2])))]
 
 
-def _to_three_of_five(a: Arithmetic[Any], s: Sequence[Any]) -> list[Any]:
+def _to_three_of_five(a: Arithmetic[Number], s: Sequence[Number]) -> list[Number]:
     return [
         a.fma(3.0, a.sub(s[0], s[1]), a.sub(s[3], s[2])),
         a.fma(2.0, s[3], a.fma(-3.0, s[1], s[2])),
@@ -170,7 +176,7 @@ def _to_three_of_five(a: Arithmetic[Any], s: Sequence[Any]) -> list[Any]:
 def _without(transform: Transform, *missing: int) -> Transform:
     """Return a transform to the same points, except the ``missing`` ones."""
 
-    def some(a: Arithmetic[Any], values: Sequence[Any]) -> list[Any]:
+    def some(a: Arithmetic[Number], values: Sequence[Number]) -> list[Number]:
         return [value for point, value in enumerate(transform(a, values)) if point not in missing]
 
     return some
@@ -262,7 +268,7 @@ class Filtering:
         return sum(min(line(_Granules(), [0] * count)) for line, count in self.lines(solves_for))
 
 
-def _same(a: Arithmetic[Any], values: Sequence[Any]) -> list[Any]:
+def _same(a: Arithmetic[Number], values: Sequence[Number]) -> list[Number]:
     return list(values)
 
 

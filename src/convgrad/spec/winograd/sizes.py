@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -44,17 +43,17 @@ class InMagnitudes:
     A transform in this arithmetic uses the absolute values of its coefficients.
     """
 
-    def add(self, x: Any, y: Any) -> Any:
+    def add(self, x: F64Array, y: F64Array) -> F64Array:
         """Return x + y."""
         return x + y
 
     sub = add
 
-    def fma(self, factor: float, x: Any, y: Any) -> Any:
+    def fma(self, factor: float, x: F64Array, y: F64Array) -> F64Array:
         """Return |factor| * x + y."""
         return abs(factor) * x + y
 
-    def scale(self, factor: float, x: Any) -> Any:
+    def scale(self, factor: float, x: F64Array) -> F64Array:
         """Return |factor| * x."""
         return abs(factor) * x
 

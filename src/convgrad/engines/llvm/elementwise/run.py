@@ -9,6 +9,7 @@ from struct import Struct
 import numpy as np
 
 from convgrad.engines.addresses import address_of
+from convgrad.engines.engine import Kernel
 from convgrad.engines.llvm import isas, jit
 from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.elementwise import maps, sums
@@ -33,7 +34,7 @@ class PreparedDriver:
     def __init__(
         self,
         isa: Isa,
-        driver: jit.Kernel,
+        driver: Kernel,
         record: Record,
         values: Mapping[str, int],
         threads: int,
@@ -133,7 +134,7 @@ def prepared_sums(isa: Isa, summands: Summands, threads: int) -> PreparedDriver:
 
 
 @cache
-def _driver(module: Callable[..., str], spec: maps.MapSpec | sums.SumsSpec) -> jit.Kernel:
+def _driver(module: Callable[..., str], spec: maps.MapSpec | sums.SumsSpec) -> Kernel:
     (driver,) = jit.functions(spec.isa, module, spec, driver=jit.DRIVER)
-    kernel: jit.Kernel = driver
+    kernel: Kernel = driver
     return kernel

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from struct import Struct
-from typing import Any
 
 from convgrad.array_types import Array
 from convgrad.cached import cached_property
 from convgrad.engines import pool, pools, scratch
 from convgrad.engines.addresses import Words, address_of, array_at
-from convgrad.engines.engine import Strides
+from convgrad.engines.engine import Kernel, Strides
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.execute import copied, executable, filled
 from convgrad.engines.llvm.winograd.tasks import module_of
@@ -36,7 +35,7 @@ Ints = tuple[int, ...]
 class Stage:
     """A stage of a call: a driver and all its arguments except the addresses."""
 
-    kernel: jit.Kernel
+    kernel: Kernel
     arguments: Words
     scratch_bytes: int  # per thread
     time_ms: float  # the expected time on all threads
@@ -127,7 +126,7 @@ class Tiled:
 @in_default_environment
 def tiled(problem: Problem, strides: Strides, machine: Machine, threads: int) -> Tiled:
     """Return the cached prepared call of a problem with Winograd's algorithm, for canonical arrays of these strides."""
-    plan: Any = winograd_plan(problem, machine, threads)
+    plan = winograd_plan(problem, machine, threads)
     given = dict(zip((*problem.operands, "out"), strides, strict=True))
     given = {name: plan.slices.strides(each) if len(each) > 1 else each for name, each in given.items()}
     spec = spec_of(problem, machine.isa, given, plan)

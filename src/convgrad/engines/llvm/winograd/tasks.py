@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns
@@ -27,7 +26,7 @@ from convgrad.plan.winograd.spec import WinogradSpec
 Part = tuple[Value, Value]  # the first number and the count of a range
 
 
-def module_of(spec: Any) -> str:
+def module_of(spec: WinogradSpec) -> str:
     """Return the IR of ``driver(arguments, scratch)``, which runs the task of a stage for each number that it claims.
 
     The driver loads all arguments at its beginning. LLVM would repeat later loads, because it cannot know that stores
