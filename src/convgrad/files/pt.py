@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
+from types import ModuleType
 from typing import IO, Any
 
 import numpy as np
@@ -37,7 +38,7 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
     yield found
 
 
-def _loaded(torch: Any, path: Path) -> Any:
+def _loaded(torch: ModuleType, path: Path) -> Any:
     """Return what a file holds. PyTorch's own error advises to run the code of the file, so it is replaced."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
@@ -50,7 +51,7 @@ def _loaded(torch: Any, path: Path) -> Any:
         raise FileError(f"{path}: must be in the zip format of torch.save, its default; it is not") from None
 
 
-def _array(tensor: Any, torch: Any) -> Array:
+def _array(tensor: Any, torch: ModuleType) -> Array:
     return np.array(array_of(torch, tensor.detach().contiguous()))
 
 
@@ -61,10 +62,11 @@ def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
     torch.save(tensors[ALONE] if tensors.keys() == {ALONE} else tensors, file)
 
 
-def package() -> Any:
+def package() -> ModuleType:
     """Return torch, or raise FileError with the command that installs it."""
     try:
         import torch  # noqa: PLC0415 - an extra, needed for these files only
     except ImportError as error:
         raise FileError(".pt files need torch: pip install torch") from error
-    return torch
+    module: ModuleType = torch
+    return module

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import cache, partial
 from math import prod
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any
 
 import numpy as np
@@ -99,7 +100,7 @@ def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
     file.write(save({key: np.asarray(array, order="C") for key, array in arrays.items()}))
 
 
-def package() -> Any:
+def package() -> ModuleType:
     """Return the safetensors package, or raise FileError with the command that installs it."""
     try:
         import safetensors  # noqa: PLC0415 - an extra, needed for these files only

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from math import prod
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any
 
 import numpy as np
@@ -75,10 +76,11 @@ def _codecs(array: Any) -> str:
     return str(said).lower()
 
 
-def package() -> Any:
+def package() -> ModuleType:
     """Return the module ``zarr``, or raise FileError with the command that installs it."""
     try:
         import zarr  # noqa: PLC0415 - needed for these folders only
     except ImportError as error:
         raise FileError("Zarr folders need the zarr package: pip install zarr") from error
-    return zarr
+    module: ModuleType = zarr
+    return module

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from convgrad.array_types import Array
+from convgrad.arrays.libraries.library import Foreign
 from convgrad.formats import FORMATS
 
 CPU, CUDA = 1, 2
@@ -22,13 +23,13 @@ _CODE = _WORD + 12  # offset of code: void* data, int32 device_type, int32 devic
 _PENDING = (("is_neg", "resolve_neg"), ("is_conj", "resolve_conj"))
 
 
-def device_of(value: Any) -> tuple[int, int]:
+def device_of(value: Foreign) -> tuple[int, int]:
     """Return the DLPack device type of an array and the number of its device."""
     kind, number = map(int, value.__dlpack_device__())
     return kind, number
 
 
-def array_of(value: Any) -> Array:
+def array_of(value: Foreign) -> Array:
     """Return an array on the CPU as a NumPy array. The array's library may raise any exception."""
     value = resolved(value)
     text = str(getattr(value, "dtype", ""))
@@ -39,7 +40,7 @@ def array_of(value: Any) -> Array:
     return array
 
 
-def resolved(value: Any) -> Any:
+def resolved(value: Foreign) -> Foreign:
     """Return a tensor with pending negation and conjugation applied, which only the tensor's flags show."""
     for pending, resolve in _PENDING:
         if getattr(value, pending, bool)():
@@ -50,7 +51,7 @@ def resolved(value: Any) -> Any:
 class _AsBits:
     """A tensor that is exported through DLPack as unsigned integers, because NumPy does not support its type."""
 
-    def __init__(self, tensor: Any) -> None:
+    def __init__(self, tensor: Foreign) -> None:
         self._tensor = tensor
 
     def __dlpack__(self, **options: Any) -> Any:
@@ -65,5 +66,5 @@ class _AsBits:
         ctypes.c_uint8.from_address(pointer_of(capsule, name) + _BEGINS[name] + _CODE).value = _UINT
         return capsule
 
-    def __dlpack_device__(self) -> Any:
+    def __dlpack_device__(self) -> object:
         return self._tensor.__dlpack_device__()

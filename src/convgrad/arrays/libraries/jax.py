@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
 from convgrad.array_types import Array
-from convgrad.arrays.libraries.library import Library, Refusal
+from convgrad.arrays.libraries.library import Foreign, Library, Refusal
 from convgrad.formats import F64
 
 
-def _array(jax: Any, array: Any) -> Array:
+def _array(jax: ModuleType, array: Foreign) -> Array:
     return np.asarray(array)
 
 
-def _like(jax: Any, array: Any) -> Callable[[Array], Any]:
+def _like(jax: ModuleType, array: Foreign) -> Callable[[Array], Foreign]:
     (device,) = array.devices()
     return partial(_handed, jax, device)
 
 
-def _handed(jax: Any, device: Any, array: Array) -> Any:
+def _handed(jax: ModuleType, device: Foreign, array: Array) -> Foreign:
     """Return a NumPy array as a JAX array. XLA copies the array unless it begins at the start of a cache line.
 
     An f64 array remains f64, even if ``jax_enable_x64`` is False.
@@ -58,11 +58,11 @@ _NOT_WRITTEN = (
 )
 
 
-def _written(jax: Any, array: Any) -> None:
+def _written(jax: ModuleType, array: Foreign) -> None:
     raise AssertionError("JAX arrays are never written to")
 
 
-def _detached(jax: Any, array: Any) -> Any:
+def _detached(jax: ModuleType, array: Foreign) -> Foreign:
     return array
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from convgrad.array_types import Array
 from convgrad.engines.settings import OWN
+
+Foreign = Any  # an array of the library, whose types are known only if the library is installed
 
 
 class Refusal(NamedTuple):
@@ -17,7 +20,7 @@ class Refusal(NamedTuple):
     In the message, ``{name}`` is replaced by the operand's name, and ``{got}`` by the array.
     """
 
-    of: Callable[[Any, Any], bool]
+    of: Callable[[ModuleType, Foreign], bool]
     rule: str
     words: str
 
@@ -29,14 +32,15 @@ class Library:
     module: str
     kind: str  # the name of the library's array class
     dtypes: str  # the prefix of dtype names, such as "torch."
-    array: Callable[[Any, Any], Array]  # returns the array as a NumPy array
-    like: Callable[[Any, Any], Callable[[Array], Any]]  # returns a function that converts NumPy arrays to this library
-    written: Callable[[Any, Any], None]  # notifies the library that the array's memory was written to
-    detached: Callable[[Any, Any], Any]  # returns the array without its history of gradients
+    array: Callable[[ModuleType, Foreign], Array]  # returns the array as a NumPy array
+    # ``like`` returns a function that converts NumPy arrays to this library
+    like: Callable[[ModuleType, Foreign], Callable[[Array], Foreign]]
+    written: Callable[[ModuleType, Foreign], None]  # notifies the library that the array's memory was written to
+    detached: Callable[[ModuleType, Foreign], Foreign]  # returns the array without its history of gradients
     refused: tuple[Refusal, ...]
     not_written: tuple[Refusal, ...]  # further refusals, for an ``out`` array
     refused_there: tuple[Refusal, ...] = ()  # refusals that are tested only after an error of ``array``
-    unshared: Callable[[Any, Any], object] = lambda module, array: (
+    unshared: Callable[[ModuleType, Foreign], object] = lambda module, array: (
         None
     )  # gives an array that is to be written own memory
     pool: str = OWN  # the pool whose threads compute, unless the context selects a pool

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
 from convgrad.array_types import Array
-from convgrad.arrays.libraries.library import Library, Refusal
+from convgrad.arrays.libraries.library import Foreign, Library, Refusal
 from convgrad.engines.settings import OPENMP
 from convgrad.formats import FORMATS, LISTED, Format, of_dtype
 
 
 @cache
-def formats_of(torch: Any) -> dict[Any, Format]:
+def formats_of(torch: ModuleType) -> dict[object, Format]:
     """Return the number formats, keyed by PyTorch dtype."""
     return {getattr(torch, fmt.dtype.name): fmt for fmt in FORMATS.values()}
 
 
-def array_of(torch: Any, tensor: Any) -> Array:
+def array_of(torch: ModuleType, tensor: Foreign) -> Array:
     """Return a tensor as a NumPy array on its memory, also for bf16 and f8, which need ml_dtypes.
 
     The array is read-only if the tensor shares its memory until one is written to (copy on write).
@@ -39,7 +39,7 @@ def array_of(torch: Any, tensor: Any) -> Array:
 class _TensorMemory:
     """A tensor's memory for NumPy. PyTorch would copy a tensor that shares its memory if it was opened for writing."""
 
-    def __init__(self, torch: Any, tensor: Any) -> None:
+    def __init__(self, torch: ModuleType, tensor: Foreign) -> None:
         dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
         self.tensor = tensor  # keeps the memory
         self.__array_interface__ = {
@@ -51,35 +51,35 @@ class _TensorMemory:
         }
 
 
-def _read(torch: Any, tensor: Any) -> Array:
+def _read(torch: ModuleType, tensor: Foreign) -> Array:
     return np.asarray(_TensorMemory(torch, tensor.detach()))
 
 
 @cache
-def address_of(torch: Any) -> Callable[[Any], int]:
+def address_of(torch: ModuleType) -> Callable[[Foreign], int]:
     """Return the function that returns the address of a tensor which is only read.
 
     ``data_ptr`` would first copy memory that several tensors share until one is written to.
     """
 
-    def address(tensor: Any) -> int:
+    def address(tensor: Foreign) -> int:
         storage: int = torch._C._data_address(tensor)
         begin: int = tensor.storage_offset() * tensor.element_size()
         return storage + begin
 
-    const: Callable[[Any], int] = getattr(torch.Tensor, "const_data_ptr", address)  # not in PyTorch 2.6
+    const: Callable[[Foreign], int] = getattr(torch.Tensor, "const_data_ptr", address)  # not in PyTorch 2.6
     return const
 
 
-def _unshared(torch: Any, tensor: Any) -> None:
+def _unshared(torch: ModuleType, tensor: Foreign) -> None:
     tensor.data_ptr()  # PyTorch copies memory that several tensors share
 
 
-def _like(torch: Any, tensor: Any) -> Callable[[Array], Any]:
+def _like(torch: ModuleType, tensor: Foreign) -> Callable[[Array], Foreign]:
     return tensor_of  # does not refer to the module, so that objects with this function can be pickled
 
 
-def tensor_of(array: Array) -> Any:
+def tensor_of(array: Array) -> Foreign:
     """Return a tensor that shares an array's memory."""
     torch, fmt = TORCH.loaded, of_dtype(array.dtype)
     if fmt is not None and fmt.is_extension:
@@ -87,27 +87,27 @@ def tensor_of(array: Array) -> Any:
     return torch.from_numpy(array)
 
 
-def _written(torch: Any, tensor: Any) -> None:
+def _written(torch: ModuleType, tensor: Foreign) -> None:
     """Increment the tensor's version, so that a backward pass that has saved the tensor detects the change."""
     if not tensor.is_inference():
         torch.autograd.graph.increment_version(tensor)
 
 
-def _detached(torch: Any, tensor: Any) -> Any:
+def _detached(torch: ModuleType, tensor: Foreign) -> Foreign:
     return tensor.detach()
 
 
-def _stands_for_others(torch: Any, tensor: Any) -> bool:
+def _stands_for_others(torch: ModuleType, tensor: Foreign) -> bool:
     return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
-def _is_traced(torch: Any, tensor: Any) -> bool:
+def _is_traced(torch: ModuleType, tensor: Foreign) -> bool:
     if torch.compiler.is_compiling():  # tested first, because torch.compile cannot trace the other tests
         return True
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
-def _has_tangent(torch: Any, tensor: Any) -> bool:
+def _has_tangent(torch: ModuleType, tensor: Foreign) -> bool:
     forward = torch.autograd.forward_ad
     return forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from threading import Barrier
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8)}
 
 
 @cache
-def _llvm() -> Any:
+def _llvm() -> ModuleType:
     """Return LLVM's Python module. Raise UnsupportedError if the system does not run code generated at run time."""
     if why := jit.refusal():
         raise UnsupportedError(f"bench compiles the loops that measure the machine's peak: {why}")

@@ -9,6 +9,7 @@ import mmap
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from convgrad.engines import starting
@@ -35,11 +36,12 @@ Generator = Callable[[Specified], str]  # generates IR: a specification may have
 
 
 @cache
-def llvm() -> Any:
+def llvm() -> ModuleType:
     """Return LLVM's binding, initialized; it is loaded at the first kernel."""
     _room(LOADING_MIB, "loading LLVM")
-    from llvmlite import binding  # noqa: PLC0415 - importing convgrad must stay light
+    import llvmlite.binding  # noqa: PLC0415 - importing convgrad must stay light
 
+    binding: ModuleType = llvmlite.binding
     # llvmlite's own lock, which other users of llvmlite and its finalizers take too
     if (lock := getattr(getattr(binding.ffi.lib, "_lock", None), "_lock", None)) is not None:
         forks_wait_for(lock)

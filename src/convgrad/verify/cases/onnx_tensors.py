@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class OnnxTensor:
             raise FileError(f"{self.file}: {self.name} must have the elements that its dims say; {said}") from error
 
 
-def package() -> Any:
+def package() -> ModuleType:
     """Return the module ``onnx``, or raise FileError with the command that installs it."""
     try:
         import onnx  # noqa: PLC0415 - an extra, needed for these files only
