@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from convgrad.array_types import Array, Dtype
+from convgrad.array_types import Array, Dtype, Selection
 from convgrad.engines.addresses import array_at
 from convgrad.engines.engine import Strides
 from convgrad.float_environment import in_default_environment
@@ -107,7 +106,7 @@ def _blocks(problem: Problem) -> Iterator[Ranges]:
     return blocks(_grid(problem), _block_extents(problem))
 
 
-def _load(tensor: Array, where: tuple[Any, ...], groups: int, problem: Problem) -> Array:
+def _load(tensor: Array, where: Selection, groups: int, problem: Problem) -> Array:
     """Return a part of an (N, C, X...) tensor as a copy (group, channel, image and position) for one BLAS product."""
     part = tensor[where].swapaxes(0, 1)
     copied = np.ascontiguousarray(part, _dtype(problem))
@@ -124,7 +123,7 @@ def _taps(conv: Conv, src: Ranges, dst: Ranges) -> Iterator[tuple[tuple[int, ...
 
 def _weights_of(tap: tuple[int, ...], weights: Array, problem: Problem, conv: Conv) -> Array:
     """Return the (O, C/g, K...) weights of one tap as a copy (group, channel of dst, channel of src)."""
-    index: Any = (..., *tap)
+    index: Selection = (..., *tap)
     part = np.ascontiguousarray(weights[index], _dtype(problem))
     return part.reshape(conv.groups, conv.dst_channels // conv.groups, conv.src_channels // conv.groups)
 

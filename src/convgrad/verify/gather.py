@@ -13,21 +13,23 @@ For each tap, only the positions that exist are gathered, because padding has no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from math import prod
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
 
-from convgrad.array_types import Array, F64Array
+from convgrad.array_types import Array, F64Array, Selection
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem
 
 Given = Mapping[Tensor, Array]
-Met = tuple[F64Array, F64Array, Any]  # factors x [group, row, term], y [group, term, column]; index of their sums
+# Factors x [group, row, term] and y [group, term, column], and the index of their sums.
+Met = tuple[F64Array, F64Array, Selection | EllipsisType]
 Slices = tuple[slice, ...]
 Tap = tuple[tuple[int, ...], Slices, Slices]  # a tap's index, and the positions of two tensors that it connects
 
@@ -42,7 +44,7 @@ class OutputElements:
     The columns of a ``batched`` piece are images and positions. ``met`` yields the factors of the terms.
     """
 
-    index: tuple[Any, ...]
+    index: Selection
     shape: tuple[int, ...]
     batched: bool
     met: Iterator[Met]
@@ -109,7 +111,7 @@ def _bias_add(channels: Channels, given: Given) -> Iterator[OutputElements]:
         yield OutputElements((slice(n, n + 1),), shape, True, iter([(np.ones((channels.channels, 1, 1)), y, ...)]))
 
 
-_PIECES: Mapping[str, Any] = {
+_PIECES: Mapping[str, Callable[[Any, Given], Iterator[OutputElements]]] = {
     "dst": _dst,
     "src": _src,
     "weights": _weights,
@@ -132,7 +134,7 @@ def _under_taps(weights: Array, data: Array, taps: Iterator[Tap], columns: tuple
         y = np.zeros((groups, len(some), channels, *columns))
         for number, (tap, met, at) in enumerate(some):
             x[:, :, number] = weights[tap]
-            index: Any = (slice(None), number, ..., *at)
+            index: Selection = (slice(None), number, ..., *at)
             y[index] = _grouped(_at(data, met), groups)
         terms = len(some) * channels
         yield x.reshape(groups, rows, terms), y.reshape(groups, terms, prod(columns)), ...
@@ -170,7 +172,7 @@ def _blocks(conv: Conv, extents: Sequence[int]) -> Iterator[tuple[slice, range]]
 
 
 def _at(array: Array, positions: Slices) -> Array:
-    index: Any = (..., *positions)
+    index: Selection = (..., *positions)
     some: Array = array[index]
     return some
 

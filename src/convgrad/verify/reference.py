@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.array_types import Array, F64Array
+from convgrad.array_types import Array, F64Array, Selection
 from convgrad.formats import F64, FORMATS, Format, round_to, store
 from convgrad.spec import exact_result
 from convgrad.spec.activation import activate
@@ -77,7 +76,7 @@ class Facts:
     finite: bool
     few: bool
 
-    def at(self, index: tuple[Any, ...]) -> Facts:
+    def at(self, index: Selection) -> Facts:
         """Return the facts about the part of the canonical output at ``index``."""
         first, *others = index
         if not isinstance(first, slice):  # channels of a sample of a weight gradient
@@ -205,7 +204,7 @@ def _in_float64(
 
 
 def _bounds(
-    sums: Sums, value: F64Array, size: F64Array, terms: Array, underflow: F64Array | float, granule: Array
+    sums: Sums, value: F64Array, size: F64Array, terms: Array, underflow: Array | float, granule: Array
 ) -> tuple[F64Array, F64Array]:
     """Return bounds on the error of float64 sums, and on sum |x||y|; ``size`` is sum |x||y| as computed in float64.
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.array_types import Array, F64Array
+from convgrad.array_types import Array, F64Array, Selection
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.problem import Problem
 
@@ -98,7 +98,7 @@ def _group(channel: int, of: int, others: int, groups: int) -> tuple[int, int]:
 
 def _at(array: Array, met: Sequence[Met]) -> Array:
     """Return the values of an array at these indices of its last axes."""
-    indices: Any = (..., *map(_slice, met))
+    indices: Selection = (..., *map(_slice, met))
     picked: Array = array[indices]
     return picked
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.array_types import Array
+from convgrad.array_types import Array, Selection
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.verify.diagnose.sums import DefectSums, Instead, Picked, Scene
 
@@ -121,7 +121,7 @@ def picked(scene: Scene, change: Callable[[NDArray[np.intp]], NDArray[np.intp]])
     return Picked(scene.exact, lambda: change(np.arange(scene.got.size).reshape(shape)))
 
 
-def zeroed(array: Array, index: Any) -> Array:
+def zeroed(array: Array, index: Selection | int) -> Array:
     """Return a copy of an array with zeros at an index."""
     other = np.array(array)
     other[index] = 0

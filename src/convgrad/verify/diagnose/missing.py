@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.array_types import Selection
 from convgrad.spec.operators import find
 from convgrad.verify.diagnose.fit import DefectEffect
 from convgrad.verify.diagnose.make import along, edited, picked, zeroed
@@ -41,7 +41,7 @@ def unread(scene: Scene) -> Iterator[DefectEffect]:
                 yield _without(scene, f"last {name}", f"positions from {first} {of}: {words}", tensor, index)
 
 
-def _without(scene: Scene, name: str, detail: str, tensor: str, index: Any) -> DefectEffect:
+def _without(scene: Scene, name: str, detail: str, tensor: str, index: Selection) -> DefectEffect:
     return DefectEffect(name, detail, edited(scene, {tensor: lambda array: zeroed(array, index)}))
 
 
@@ -152,7 +152,7 @@ def _unwritten(first: int, last: int, extent: int, group: int, kind: str) -> str
     return f"first {kind}{'s' * (last > 0)} missing" if first == 0 else f"{kind}s missing"
 
 
-def _zero(scene: Scene, name: str, detail: str, index: Any) -> DefectEffect:
+def _zero(scene: Scene, name: str, detail: str, index: Selection) -> DefectEffect:
     def change(places: NDArray[np.intp]) -> NDArray[np.intp]:
         places[index] = -1
         return places

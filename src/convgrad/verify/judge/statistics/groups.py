@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import log, prod, sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,7 +110,7 @@ def _second_look(errors: Errors, grouping: Grouping, group: Index) -> tuple[floa
 
 def _inside(errors: Errors, grouping: Grouping, group: Index) -> NDArray[np.bool_]:
     inside = np.zeros(errors.value.shape, np.bool_)
-    index: list[Any] = [slice(None)] * errors.value.ndim
+    index: list[int | slice] = [slice(None)] * errors.value.ndim
     for axis, at in zip(grouping.kept, group, strict=True):
         index[axis] = at
     inside[tuple(index)] = True
