@@ -25,7 +25,7 @@ class _Fenv(NamedTuple):
 
     get: Callable[[Any], int]
     set: Callable[[Any], int]
-    default: Any
+    default: object
 
 
 def _fenv() -> _Fenv | None:

@@ -252,7 +252,7 @@ def _from_library(library: Library, value: object, operator: str, name: str, to_
     refuse(refusal.rule, operator, refusal.words.format(name=name, got=value))  # D1, D3, D8
 
 
-def _from_dlpack(value: Any, operator: str, name: str) -> Array:
+def _from_dlpack(value: object, operator: str, name: str) -> Array:
     try:
         kind, number = dlpack.device_of(value)
         if kind != dlpack.CPU:  # D1

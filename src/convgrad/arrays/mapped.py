@@ -48,7 +48,7 @@ def is_mapped(array: object) -> bool:
     return isinstance(owner, _MAPS)
 
 
-def _owner(array: Any) -> Any:
+def _owner(array: object) -> Any:
     """Return the first of an array's chain of base objects that is not a plain NumPy array; None if all are."""
     while type(array) is np.ndarray:
         array = array.base

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 from convgrad import notation
 from convgrad.cli.console import complain
@@ -48,10 +47,10 @@ def read_line(text: str) -> Line:
     return line
 
 
-def attributes_of(operator: str, texts: Sequence[str]) -> dict[str, Any]:
+def attributes_of(operator: str, texts: Sequence[str]) -> dict[str, object]:
     """Parse NAME=VALUE: attributes of integer types become integers; all others stay strings, to be checked later."""
     types = {a.name: a.type for a in find(operator).attributes}
-    parsed: dict[str, Any] = {}
+    parsed: dict[str, object] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:

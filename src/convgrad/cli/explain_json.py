@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from convgrad.functional.explain import Explanation
 from convgrad.functional.in_words import formula, norms, shapes_by_name
 from convgrad.graph.explain import peak_bytes
@@ -15,7 +13,7 @@ from convgrad.spec.order import height_of
 from convgrad.spec.work import moved_bytes, needed_flops
 
 
-def of_call(found: Explanation) -> dict[str, Any]:
+def of_call(found: Explanation) -> dict[str, object]:
     """Return the values that describe how a call would be computed.
 
     ``plan`` is None for the NumPy engine. ``multiply_adds`` is None for a bias operator.
@@ -49,7 +47,7 @@ def _multiply_adds(geometry: Conv | Channels) -> int | None:
     return geometry.multiply_adds if isinstance(geometry, Conv) else None
 
 
-def _plan(plan: Chosen) -> dict[str, Any]:
+def _plan(plan: Chosen) -> dict[str, object]:
     return {
         "strategy": plan.strategy,
         "words": plan.summary,
@@ -61,7 +59,7 @@ def _plan(plan: Chosen) -> dict[str, Any]:
     }
 
 
-def of_graph(graph: Graph) -> dict[str, Any]:
+def of_graph(graph: Graph) -> dict[str, object]:
     """Return the values that describe a graph: its ops in running order, and its tensors; unknown values are None."""
     found = graph.inference
     return {
@@ -76,7 +74,7 @@ def of_graph(graph: Graph) -> dict[str, Any]:
     }
 
 
-def _op(graph: Graph, op: Op) -> dict[str, Any]:
+def _op(graph: Graph, op: Op) -> dict[str, object]:
     resolved, fused = graph.inference.resolved.get(op.id), graph.inference.fused
     return {
         "op": op.label,

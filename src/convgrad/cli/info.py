@@ -9,7 +9,6 @@ import platform
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -40,7 +39,7 @@ def main(options: argparse.Namespace) -> int:
     return DONE
 
 
-def collect() -> dict[str, Any]:
+def collect() -> dict[str, object]:
     """Return the report: texts by name, in the order of printing."""
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return {

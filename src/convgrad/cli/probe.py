@@ -6,7 +6,6 @@ import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from convgrad.cli.console import complain, say
 from convgrad.cli.exits import DONE, WRONG, UsageError
@@ -47,7 +46,7 @@ def _function(options: argparse.Namespace) -> Iterator[Callable[..., object]]:
         return
     with Isolated(options.function) as child:
 
-        def isolated(operator: str, *inputs: object, **attributes: Any) -> object:
+        def isolated(operator: str, *inputs: object, **attributes: object) -> object:
             result = child.answer(operator, inputs, attributes)
             if isinstance(result, Verdict):
                 raise UnsupportedError(f"{options.function} was called in a process of its own, and {result.reason}")
@@ -85,7 +84,7 @@ def _orders(options: argparse.Namespace, function: Callable[..., object], case: 
             except Exception as error:  # foreign code may raise any error
                 raised = f"{type(error).__name__}: {error}"
                 raise UnsupportedError(f"{options.set_threads}({threads}) raised {raised}") from error
-        attributes: dict[str, Any] = dict(case.attributes)
+        attributes: dict[str, object] = dict(case.attributes)
         dtype = options.dtype or case.output_format.name
         order = probe(
             function, case.operator, *case.shapes, operand_type=case.operand_format, dtype=dtype, **attributes

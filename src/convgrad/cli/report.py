@@ -29,7 +29,7 @@ def report(
     result: Array,
     times: Times,
     verdicts: Mapping[str, Verdict],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the report as values ready for JSON; ``sources`` maps the names of the operands to their origins."""
     problem = prepared.problem
     largest, mean = _figures(result)
@@ -62,7 +62,7 @@ def _figures(result: Array) -> tuple[float, float]:
     return float(np.max(largest)), total / max(1, flat.size)
 
 
-def in_pieces(progress: Progress) -> dict[str, Any]:
+def in_pieces(progress: Progress) -> dict[str, object]:
     """Return the progress of a call that is computed in parts, as values ready for JSON."""
     return {
         "number": progress.pieces,
@@ -72,7 +72,7 @@ def in_pieces(progress: Progress) -> dict[str, Any]:
     }
 
 
-def judged(verdict: Verdict) -> dict[str, Any]:
+def judged(verdict: Verdict) -> dict[str, object]:
     """Return a verdict as values ready for JSON."""
     return {
         "ok": verdict.ok,

@@ -8,7 +8,6 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from convgrad import files, formats, notation
 from convgrad.cli.arguments import attributes_of, is_graph, read_line, shape_of, typed
@@ -31,7 +30,7 @@ class Job:
     """One operator to run, with its operands; ``places`` are the origins of the operands."""
 
     operator: str
-    attributes: dict[str, Any]
+    attributes: dict[str, object]
     operands: tuple[object, ...]
     places: tuple[str, ...]
 
@@ -107,7 +106,7 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
 def _made_up(
     operator: str,
     shapes: Sequence[tuple[int, ...]],
-    attributes: dict[str, Any],
+    attributes: dict[str, object],
     type_name: str,
     options: argparse.Namespace,
 ) -> Job:

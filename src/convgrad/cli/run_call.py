@@ -6,7 +6,6 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 from convgrad import files
 from convgrad.array_types import Array
@@ -26,7 +25,7 @@ def run_one(
     places: Sequence[str],
     options: argparse.Namespace,
     recorded: Mapping[str, Array] = MappingProxyType({}),
-    about: Mapping[str, Any] = MappingProxyType({}),
+    about: Mapping[str, object] = MappingProxyType({}),
 ) -> list[Verdict]:
     """Run a call, print its report, write its result, and return the verdicts.
 
@@ -56,7 +55,7 @@ def run_one(
     return list(verdicts.values())
 
 
-def say_report(summary: Mapping[str, Any], options: argparse.Namespace) -> None:
+def say_report(summary: Mapping[str, object], options: argparse.Namespace) -> None:
     """Print a report as text, or as JSON if the options ask for it."""
     say(json.dumps(summary) if options.json else as_text(summary))
 

@@ -72,7 +72,7 @@ def run_graph(options: argparse.Namespace) -> bool:
                 raise
             complain(f"convgrad: {error}; nothing was compared, which is no success")
             return False
-    summary: dict[str, Any] = {"ops": len(graph.ops), "ran": len(graph.ops) - len(outcome.skipped)}
+    summary: dict[str, object] = {"ops": len(graph.ops), "ran": len(graph.ops) - len(outcome.skipped)}
     right = True
     if tensors.expected or options.check:
         right = watch.held and watch.compared > 0
@@ -171,7 +171,7 @@ class _Watch:
         if not op.outputs or any(t.id not in self.tensors.given for t in op.outputs):
             self.not_run.append(op.label)
         self.made_up += made_up
-        line: dict[str, Any] = {"op": op.label, "skipped": reason}
+        line: dict[str, object] = {"op": op.label, "skipped": reason}
         line |= ({"not_compared": absent} if absent else {}) | ({"made_up": made_up} if made_up else {})
         words = "".join(f"; {place} was not compared" for place in absent)
         words += "".join(f"; tensor {t} is made up: {_made_up_words(self.options)}" for t in made_up)

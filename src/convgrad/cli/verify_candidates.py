@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from convgrad import engines, files
 from convgrad.array_types import Array
@@ -78,7 +77,7 @@ def declared_of(options: VerifyOptions, posed: Posed, shared: bool = False) -> D
     return declared_by(options, posed.call.problem, height, shared)
 
 
-def _call(posed: Posed) -> tuple[str, tuple[object, ...], dict[str, Any]]:
+def _call(posed: Posed) -> tuple[str, tuple[object, ...], dict[str, object]]:
     return (posed.case.operator, *arguments(posed.call))
 
 

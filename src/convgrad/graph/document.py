@@ -123,13 +123,13 @@ def _values(parts: tuple[_Part, ...], path: str, spared: Spared | None = None) -
         raise GraphError("$: must nest no deeper than Python's own recursion limit") from error
 
 
-def _plain(value: Any, kept: str | None = None, keeps: bool = False) -> Any:
+def _plain(value: object, kept: str | None = None, keeps: bool = False) -> Any:
     """Return a value with objects as dicts; raise Refusal if a key repeats or a number is not allowed.
 
     Numerals that are valid JSON are allowed if ``keeps`` is true, or below the key ``kept`` of the outermost object.
     """
     if isinstance(value, _Pairs):
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         for key, item in value:
             if key in found:
                 raise DocumentRefusal(f"keys must differ; {words(key)} stands twice")
@@ -139,7 +139,7 @@ def _plain(value: Any, kept: str | None = None, keeps: bool = False) -> Any:
                 raise refusal.within(f".{printable(key)}") from None
         return found
     if isinstance(value, list):
-        items: list[Any] = []
+        items: list[object] = []
         try:
             items.extend(_plain(item, None, keeps) for item in value)
         except DocumentRefusal as refusal:
@@ -170,7 +170,7 @@ def as_json(value: Any) -> str:
 # -- hooks of the decoders for objects and numbers ---------------------------------------------------------------------
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise _LookAgain

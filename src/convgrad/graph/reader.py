@@ -74,7 +74,7 @@ def from_json(text: str | bytes, limits: Limits = DEFAULT_LIMITS) -> Graph:
     return graph
 
 
-def _frame(document: Any) -> tuple[Header, dict[str, list[int] | None], list[Any]]:
+def _frame(document: object) -> tuple[Header, dict[str, list[int] | None], list[object]]:
     """Return the header, the ports, and the list of ops, which is empty if an iterator decodes the ops."""
     if not isinstance(document, dict):
         raise DocumentRefusal(f"must be an object with a list of ops under graph; got {words(document)}")
@@ -118,7 +118,7 @@ def _op(entry: object, path: str, number: int) -> Op:
     )
 
 
-def _is_foreign(entry: Mapping[str, Any]) -> bool:
+def _is_foreign(entry: Mapping[str, object]) -> bool:
     """Return whether an op of a file, before conversion, has a kind outside the convolution family."""
     kind = entry.get("kind")
     return isinstance(kind, str) and not rows_of(kind)
@@ -161,7 +161,7 @@ def _foreign_attribute(entry: object) -> Any:
         return Verbatim(as_json(entry))
 
 
-def _field(entry: Mapping[str, Any], key: str, convert: Callable[[Any], Any], default: Any) -> Any:
+def _field(entry: Mapping[str, object], key: str, convert: Callable[[Any], object], default: object) -> Any:
     """Return a converted field, or its default; a field is required if its default is None."""
     if key not in entry:
         if default is None:
@@ -173,7 +173,7 @@ def _field(entry: Mapping[str, Any], key: str, convert: Callable[[Any], Any], de
         raise refusal.within(f".{printable(key)}") from None
 
 
-def _value(kind: Callable[..., Any], *fields: Any) -> Any:
+def _value(kind: Callable[..., object], *fields: object) -> Any:
     """Return ``kind(*fields)``, which checks its fields, but raise Refusal instead of GraphError."""
     try:
         return kind(*fields)
@@ -226,13 +226,13 @@ def _f32(value: object) -> float:
     return float(value)
 
 
-def _dict(value: object) -> dict[str, Any]:
+def _dict(value: object) -> dict[str, object]:
     if not isinstance(value, dict):
         raise _wrong("an object", value)
     return value
 
 
-def _entry(value: object, keys: Sequence[str]) -> dict[str, Any]:
+def _entry(value: object, keys: Sequence[str]) -> dict[str, object]:
     """Return an object without other keys. An unknown key could change the meaning of an op, so it is not ignored."""
     entry = _dict(value)
     for key in entry:
@@ -247,9 +247,9 @@ def _list(value: object) -> list[Any]:
     return value
 
 
-def _list_of(convert: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+def _list_of(convert: Callable[[Any], object]) -> Callable[[Any], list[Any]]:
     def converted(value: object) -> list[Any]:
-        found: list[Any] = []
+        found: list[object] = []
         try:
             found.extend(map(convert, _list(value)))
         except DocumentRefusal as refusal:
@@ -264,8 +264,8 @@ _ids = _list_of(_id)
 _tensors = _list_of(_tensor)
 
 
-def _attributes_of(convert: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
-    def converted(value: object) -> dict[str, Any]:
+def _attributes_of(convert: Callable[[Any], object]) -> Callable[[Any], dict[str, object]]:
+    def converted(value: object) -> dict[str, object]:
         entries = _dict(value)
         return {name: _field(entries, name, convert, None) for name in entries if name not in BOOKKEEPING}
 

@@ -26,7 +26,7 @@ SHAPE_MEANINGS = ("weights_shape", "dst_shape")
 class Resolved:
     """An op as a call: its attributes with resolved shape and pads, the checked attributes, and the problem."""
 
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, object]
     checked: Attributes
     problem: Problem
 
@@ -169,7 +169,7 @@ def _attributes(op: Op, row: Operator, output: LogicalTensor, axes: int) -> dict
     return attributes
 
 
-def _cropped(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _cropped(attributes: Mapping[str, object]) -> dict[str, object]:
     """Return ``pads_end`` of an old dump with zeros for negative pads; an empty dict if no pad is negative."""
     pads = as_integers(attributes.get("pads_end"))
     if pads is None or min(pads, default=0) >= 0:

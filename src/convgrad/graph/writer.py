@@ -108,7 +108,7 @@ def _pads_count_padding(op: Op, row: Operator) -> bool:
     return row.calculates_pads and is_same and any(as_integers(op.attributes.get("output_padding")) or ())
 
 
-def _calculated_pads(op: Op, row: Operator, today: Operator, graph: Graph) -> dict[str, Any]:
+def _calculated_pads(op: Op, row: Operator, today: Operator, graph: Graph) -> dict[str, object]:
     """Return the pads of an op as attributes of the current operator, if that operator would have other pads."""
     resolved = graph.inference.resolved.get(op.id)
     if not row.calculates_pads or today is row or resolved is None:
@@ -125,14 +125,14 @@ def _calculated_pads(op: Op, row: Operator, today: Operator, graph: Graph) -> di
     return {"auto_pad": "none", "pads_begin": begin, "pads_end": end} if differ else {}
 
 
-def _current_attributes(op: Op, row: Operator, today: Operator, graph: Graph) -> dict[str, Any]:
+def _current_attributes(op: Op, row: Operator, today: Operator, graph: Graph) -> dict[str, object]:
     resolved = graph.inference.resolved.get(op.id)
     given = op.attributes if resolved is None else resolved.attributes
     means = {attribute.name: attribute.means for attribute in row.attributes}
     values = {means.get(name, name): value for name, value in given.items()}
     values |= _calculated_pads(op, row, today, graph)
     output = op.outputs[0].shape
-    attributes: dict[str, Any] = {}
+    attributes: dict[str, object] = {}
     for attribute in today.attributes:
         value = values.get(attribute.means)
         if value in (None, []):
@@ -149,11 +149,11 @@ def _current_attributes(op: Op, row: Operator, today: Operator, graph: Graph) ->
     return _ascii_attributes(attributes | {name: value for name, value in given.items() if name not in means})
 
 
-def _ascii_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _ascii_attributes(attributes: Mapping[str, object]) -> dict[str, object]:
     return {_ascii(name): _ascii_value(value) for name, value in attributes.items()}
 
 
-def _ascii_value(value: Any) -> Any:
+def _ascii_value(value: object) -> Any:
     if isinstance(value, Verbatim):
         return Verbatim(_ESCAPES.sub(lambda found: _ascii(json.loads(f'"{found.group()}"')), value.json))
     return _ascii(value) if isinstance(value, str) else value
@@ -166,7 +166,7 @@ def _current_tensor(tensor: LogicalTensor) -> LogicalTensor:
 # -- values to JSON --------------------------------------------------------------------------------------------------
 
 
-def _op(op: Op) -> dict[str, Any]:
+def _op(op: Op) -> dict[str, object]:
     return {
         "id": op.id,
         "name": op.name,
@@ -177,7 +177,7 @@ def _op(op: Op) -> dict[str, Any]:
     }
 
 
-def _tensor(tensor: LogicalTensor) -> dict[str, Any]:
+def _tensor(tensor: LogicalTensor) -> dict[str, object]:
     dims = [UNKNOWN] if tensor.dims is None else [UNKNOWN if extent is None else extent for extent in tensor.dims]
     return {
         "id": tensor.id,
@@ -189,7 +189,7 @@ def _tensor(tensor: LogicalTensor) -> dict[str, Any]:
     }
 
 
-def _attribute(value: Any) -> Mapping[str, Any] | Verbatim:
+def _attribute(value: object) -> Mapping[str, Any] | Verbatim:
     """Return an attribute with its type first and a bool as 0 or 1, because oneDNN's reader requires this."""
     if isinstance(value, Verbatim):
         return value
@@ -202,7 +202,7 @@ def _attribute(value: Any) -> Mapping[str, Any] | Verbatim:
     return {"type": name, "value": {"string": str, "bool": int}.get(name, type(value))(value)}
 
 
-def _text(value: Any, line: str = "\n") -> str:
+def _text(value: object, line: str = "\n") -> str:
     """Return values as JSON, indented by 2, with the text of Verbatim values unchanged."""
     if isinstance(value, Verbatim):
         return value.json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from convgrad.plan.cost import Costs, Timed
 from convgrad.plan.forward_nest import transposed
@@ -26,6 +26,7 @@ from convgrad.plan.stencils import grouped, grouped_cost, grouped_schedule, spat
 from convgrad.plan.tables import Schedule
 from convgrad.spec.problem import Problem
 
+Nest = TypeVar("Nest")
 Specs = Callable[[Problem, Any, Isa], Iterator[tuple[Any, Operands]]]
 
 
@@ -34,7 +35,7 @@ class Family:
     """Kernels with the same costs, plans and tables."""
 
     bodies: tuple[str, ...]  # the values of ``body`` of the specifications
-    nest: Callable[[Any], Any]  # from the loop nest of a problem to the one that the other functions take
+    nest: Callable[[Any], object]  # from the loop nest of a problem to the one that the other functions take
     alone: Callable[[Problem, Any, Machine, Any, Operands], Costs]  # predicted times on one thread
     timed: Callable[[Costs, Problem, Any, Machine, int], Timed]  # predicted times of the divisions of the work
     plan: Callable[..., Chosen]  # the class of the plans
@@ -60,7 +61,7 @@ def _by_axes(arguments: Callable[[int], Record]) -> Callable[[Any], Record]:
     return lambda spec: arguments(spec.axes)
 
 
-def _same(nest: Any) -> Any:
+def _same(nest: Nest) -> Nest:
     return nest
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from convgrad.array_types import Array
 from convgrad.disk import check_new
@@ -48,7 +47,7 @@ class Checkpoint:
     path: Path
     problem: Problem
     identity: Words
-    out: Any = None
+    out: object = None
     parts: list[FinishedPart] = field(default_factory=list)  # the finished parts of out that the file lists
 
     def load(self) -> State | None:
@@ -135,7 +134,7 @@ class Checkpoint:
         return FileError(f"{self.path}: the checkpoint {what}; remove the file to begin anew")
 
 
-def checkpoint_of(problem: Problem, path: object, inputs: Sequence[Any], out: Any) -> Checkpoint:
+def checkpoint_of(problem: Problem, path: object, inputs: Sequence[object], out: object) -> Checkpoint:
     """Return the checkpoint of a call in the file ``path``, or raise the error of rule K1."""
     if not isinstance(path, str | os.PathLike):  # K1
         refuse("K1", problem.operator, f"checkpoint must be the path of a file; got {path!r:.200}")

@@ -25,7 +25,7 @@ _LENGTHS = struct.Struct("<QQ")
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
-def write(path: Path, line: bytes, text: Any, arrays: Sequence[Array]) -> None:
+def write(path: Path, line: bytes, text: object, arrays: Sequence[Array]) -> None:
     """Write the file, or replace it. An interrupted write leaves the old file unchanged."""
     head = json.dumps(text).encode()
     lengths = _LENGTHS.pack(len(head), arrays[0].size if arrays else 0)

@@ -28,7 +28,7 @@ def written(identity: Words, place: Place, sums: tuple[int, int], parts: Sequenc
     return dict(zip(NAMES, (dict(identity), *place, list(sums), [list(part) for part in parts]), strict=True))
 
 
-def identity_in(head: Any) -> Words:
+def identity_in(head: object) -> Words:
     """Return the texts in a head that identify its call, or raise Misfit."""
     if not isinstance(head, dict) or set(head) != set(NAMES):
         raise Misfit(f"it must have {', '.join(NAMES)}; got {_names(head)}")
@@ -38,7 +38,7 @@ def identity_in(head: Any) -> Words:
     return words
 
 
-def place_in(head: Mapping[str, Any], problem: Problem) -> Place:
+def place_in(head: Mapping[str, object], problem: Problem) -> Place:
     """Return the finished images and rows in a head, or raise Misfit if the problem does not have so many."""
     images, rows = (_number(head[name], name) for name in ("images", "rows"))
     batch, height = problem.geometry.batch, next(iter(positions(problem)), 0)
@@ -47,7 +47,7 @@ def place_in(head: Mapping[str, Any], problem: Problem) -> Place:
     return images, rows
 
 
-def sums_in(head: Mapping[str, Any], problem: Problem, place: Place, sizes: Sequence[int]) -> int:
+def sums_in(head: Mapping[str, object], problem: Problem, place: Place, sizes: Sequence[int]) -> int:
     """Return how many arrays are sums of images; the other arrays are sums of rows. ``sizes`` has a size per array."""
     of_images, of_rows = _sums_of(problem, place)
     if _list(head["sums"], "sums") != [of_images, of_rows]:
@@ -75,7 +75,7 @@ def _sums_of(problem: Problem, place: Place) -> tuple[int, int]:
     return len(nodes_of(0, -(-images // each))), of_rows
 
 
-def parts_in(head: Mapping[str, Any], problem: Problem, place: Place, has_out: bool) -> list[FinishedPart]:
+def parts_in(head: Mapping[str, object], problem: Problem, place: Place, has_out: bool) -> list[FinishedPart]:
     """Return the finished parts of ``out``, or raise Misfit if these are not adjacent or do not end at ``place``."""
     parts = []
     for each in _list(head["out"], "out"):
@@ -91,23 +91,23 @@ def parts_in(head: Mapping[str, Any], problem: Problem, place: Place, has_out: b
     return parts
 
 
-def _number(value: Any, name: str) -> int:
+def _number(value: object, name: str) -> int:
     if type(value) is not int or value < 0:
         raise Misfit(f"{name} must be an integer of at least 0; got {_short(value)}")
     return value
 
 
-def _list(value: Any, name: str) -> list[Any]:
+def _list(value: object, name: str) -> list[Any]:
     if not isinstance(value, list):
         raise Misfit(f"{name} must be a list; got {_short(value)}")
     return value
 
 
-def _names(head: Any) -> str:
+def _names(head: object) -> str:
     return _short(", ".join(head)) if isinstance(head, dict) else _short(head)
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     """Return a value as a text of at most 60 characters."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

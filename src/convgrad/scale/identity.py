@@ -20,7 +20,7 @@ from convgrad.spec.problem import Problem
 Words = Mapping[str, str]
 
 
-def identity_of(problem: Problem, inputs: Sequence[Any], out: Any = None) -> Words:
+def identity_of(problem: Problem, inputs: Sequence[object], out: object = None) -> Words:
     """Return texts that identify a call, by name: its problem, and the location of each array.
 
     For a mapped operand, the texts contain its file's name, size, time of change and mapped part. For a mapped ``out``,

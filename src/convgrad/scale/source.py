@@ -111,7 +111,7 @@ def at_place(value: object, fmt: Format | None = None) -> object:
     return np.asarray(array[...]).tolist() if array.dtype.kind in "iu" and array.ndim == 1 else array
 
 
-def is_sliced(value: Any) -> bool:
+def is_sliced(value: object) -> bool:
     """Return whether a value is not an array in memory, but can be sliced like one."""
     if value is None or isinstance(value, np.ndarray | np.generic | list | tuple) or libraries.library_of(value):
         return False
@@ -136,7 +136,7 @@ def native(dtype: Dtype) -> Dtype:
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
-def stand_ins(operator: str, values: Sequence[Any]) -> tuple[Any, ...]:
+def stand_ins(operator: str, values: Sequence[object]) -> tuple[Any, ...]:
     """Return placeholders for the operands of an operator, so that the call can be checked without reading them."""
     names = [port.name for port in find(operator).operands]
     return tuple(
@@ -157,7 +157,7 @@ def announced(value: Any, operator: str, name: str) -> tuple[tuple[int, ...], Dt
         refuse("T1", operator, f"{name} must have the dtype of a NumPy array; got {value.dtype!r:.200}")
 
 
-def source_of(operator: str, name: str, value: Any, shape: tuple[int, ...], fmt: Format) -> OperandSource:
+def source_of(operator: str, name: str, value: object, shape: tuple[int, ...], fmt: Format) -> OperandSource:
     """Return the source of a checked operand."""
     if is_sliced(value):
         return OperandSource(operator, name, value, shape, fmt, "sliced", chunks_of(value))

@@ -70,7 +70,7 @@ class Target:
         return self.out
 
 
-def target_of(problem: Problem, out: Any, sources: Sequence[OperandSource]) -> Target:
+def target_of(problem: Problem, out: object, sources: Sequence[OperandSource]) -> Target:
     """Return the target of a problem's result, or raise the error of rule D2, D3, D4 or T5."""
     shape, fmt, operator = problem.output_shape, problem.output_format, problem.operator
     if out is None:

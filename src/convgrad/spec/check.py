@@ -94,7 +94,7 @@ def is_placeholder(attribute: Attribute, value: object, axes: int) -> bool:
     return len(_ABSENT) not in legal and as_integers(value) == _ABSENT
 
 
-def check_names(op: Operator, given: Mapping[str, Any], axes: int = 0) -> None:
+def check_names(op: Operator, given: Mapping[str, object], axes: int = 0) -> None:
     """Raise by rule A1 if a given name is not an attribute. ``axes`` is the number of spatial axes; 0 if unknown."""
     names = [a.name for a in op.attributes]
     unknown = [

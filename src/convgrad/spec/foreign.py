@@ -24,7 +24,7 @@ def _integer(value: Any) -> int | None:
         return None
 
 
-def _integers(value: Any) -> list[int] | None:
+def _integers(value: object) -> list[int] | None:
     """Return the integers of a sequence; None for anything else."""
     if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
         return None

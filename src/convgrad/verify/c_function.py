@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -54,7 +53,7 @@ class Signature:
     type: str
     data_format: str
     weights_format: str
-    arguments: tuple[tuple[str, Any], ...]
+    arguments: tuple[tuple[str, object], ...]
     fixed: Mapping[str, int]
 
 
@@ -68,7 +67,7 @@ def read_signature(text: str) -> Signature:
     transposed = words[:1] == ["deconv"]
     choices = TRANSPOSE_WEIGHTS if transposed else CONV_WEIGHTS
     kind, data, weights = "", "", ""
-    arguments: list[tuple[str, Any]] = []
+    arguments: list[tuple[str, object]] = []
     fixed: dict[str, int] = {}
     for word in words[transposed:]:
         layout, _, other = word.partition(":")
@@ -110,7 +109,7 @@ class CFunction:
         self._function.argtypes = [integer or ctypes.c_void_p for _, integer in self._signature.arguments]
         self._function.restype = None
 
-    def __call__(self, operator: str, *inputs: object, dtype: object = None, **attributes: Any) -> Array:
+    def __call__(self, operator: str, *inputs: object, dtype: object = None, **attributes: object) -> Array:
         """Return the array that the function writes. Raise NotImplementedError if the signature excludes the call."""
         prepared = prepare(operator, inputs, attributes, dtype)
         problem = prepared.problem

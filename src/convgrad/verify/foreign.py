@@ -58,7 +58,7 @@ def load(name: str, signature: str | None = None) -> Function:
     return found
 
 
-def resolved(prepared: Prepared) -> dict[str, Any]:
+def resolved(prepared: Prepared) -> dict[str, object]:
     """Return all attributes of a call by the operator's names, with defaults filled in and pads computed.
 
     >>> from convgrad.functional.call import prepare
@@ -72,7 +72,7 @@ def resolved(prepared: Prepared) -> dict[str, Any]:
     if not isinstance(geometry, Conv):
         return {"data_format": checked.data_format}
     axes = geometry.axes
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "strides": [a.stride for a in axes],
         "pads_begin": [a.pad_begin for a in axes],
         "pads_end": [a.pad_end for a in axes],
@@ -109,7 +109,7 @@ def arguments(prepared: Prepared) -> tuple[Inputs, dict[str, Any]]:
     return tuple(inputs), attributes
 
 
-def answer(function: Function, operator: str, inputs: Inputs, attributes: Mapping[str, Any]) -> Array | Verdict:
+def answer(function: Function, operator: str, inputs: Inputs, attributes: Mapping[str, object]) -> Array | Verdict:
     """Call a function and return its array, or the verdict *wrong* if it raises or does not return an array.
 
     The verdict is *not served* if the function raises NotImplementedError or returns NotImplemented.

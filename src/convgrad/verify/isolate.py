@@ -52,7 +52,7 @@ class Isolated:
     ) -> None:
         self._end(at_once=kind is not None)
 
-    def answer(self, operator: str, inputs: Inputs, attributes: Mapping[str, Any]) -> Array | Verdict:
+    def answer(self, operator: str, inputs: Inputs, attributes: Mapping[str, object]) -> Array | Verdict:
         """Return the function's answer, as ``foreign.answer`` does, or the verdict on a crash or a hang.
 
         A call that crashes after other calls is repeated in a new child, because an earlier call may have damaged the

@@ -54,7 +54,7 @@ class _AsBits:
     def __init__(self, tensor: Foreign) -> None:
         self._tensor = tensor
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(self, **options: object) -> Any:
         """Return the tensor's capsule with the type code of unsigned integers. ``options`` are passed to the tensor."""
         capsule = self._tensor.__dlpack__(**options)
         api = ctypes.pythonapi

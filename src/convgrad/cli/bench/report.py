@@ -60,7 +60,7 @@ def row(outcome: TimedOutcome, roofs: Roofs) -> Row:
     problem = engines.within(outcome.problem, None)
     gflop, floor_ms = outcome.nominal_flops / 1e9, roofs.floor_ms(outcome.needed_flops, outcome.bytes, peak)
     shares = [1e3 * gflop / ms / at for ms, at in zip(mine.rounds_ms, outcome.peaks, strict=False)]
-    figures: dict[str, Any] = {
+    figures: dict[str, object] = {
         "suite": case.suite,
         "name": case.name,
         "problem": case.text,

@@ -28,7 +28,7 @@ class Contender:
     """
 
     name: str
-    call: Callable[[], Any]
+    call: Callable[[], object]
     canonical: Callable[[Any], Array]
     notes: tuple[str, ...] = ()
     cores: tuple[int, ...] = ()

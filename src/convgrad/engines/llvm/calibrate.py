@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import log2
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from convgrad.engines.llvm.tune import measured
 from convgrad.notation import problem
@@ -69,7 +69,7 @@ class TimedPlan(NamedTuple):
     """A plan of a problem, and its measured time in ms."""
 
     problem: Problem
-    view: Any
+    view: object
     plan: Chosen
     ms: float
 

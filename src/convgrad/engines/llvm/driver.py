@@ -24,6 +24,7 @@ from convgrad.plan.gemm.spec import DENSE, TRANSPOSED
 from convgrad.plan.kn2row import schedule as kn2row_schedule
 from convgrad.plan.kn2row.spec import KN2ROW
 from convgrad.plan.machine import Isa
+from convgrad.plan.recipe import Spec
 from convgrad.plan.records import Record
 from convgrad.plan.split_k import schedule as split_k_schedule
 from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM
@@ -54,17 +55,17 @@ EMITTERS = {  # by the body of a specification
 _PACKING = Emitter((pack.pack_line, pack.pack_once), schedule.LINE)
 
 
-def module_of(spec: Any) -> str:
+def module_of(spec: Spec) -> str:
     """Return the IR of ``driver(arguments, scratch)`` and of the functions that it calls."""
     return _module(spec, EMITTERS[spec.body])
 
 
-def packing_of(spec: Any) -> str:
+def packing_of(spec: Spec) -> str:
     """Return the IR of a driver that packs all of A, for kernels that need it packed before their first task."""
     return _module(spec, _PACKING)
 
 
-def _module(spec: Any, emitter: Emitter) -> str:
+def _module(spec: Spec, emitter: Emitter) -> str:
     module = Module()
     for emit in emitter.emitted:
         emit(module, spec)
@@ -72,7 +73,7 @@ def _module(spec: Any, emitter: Emitter) -> str:
     return str(module)
 
 
-def _driver(module: Module, spec: Any, emitter: Emitter) -> None:
+def _driver(module: Module, spec: Spec, emitter: Emitter) -> None:
     """Emit ``driver``, which calls ``task`` for each task that its thread claims."""
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
     a = arguments_of_spec(f, spec)

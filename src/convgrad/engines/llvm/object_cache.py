@@ -114,7 +114,7 @@ class KernelStore:
         except (KeyError, ValueError, RecursionError):
             return None
 
-    def write_value(self, name: str, value: Any) -> None:
+    def write_value(self, name: str, value: object) -> None:
         """Write a value of JSON, like a kernel."""
         self.write(name, {_VALUE: json.dumps(value).encode()})
 

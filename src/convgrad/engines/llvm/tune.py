@@ -61,7 +61,7 @@ def fastest(problem: Problem, strides: Strides, machine: Machine, threads: int) 
     return _choice(found, times)
 
 
-def _are_times(value: Any, count: int) -> bool:
+def _are_times(value: object, count: int) -> bool:
     """Return whether a value from a file is a list of ``count`` times."""
     return isinstance(value, list) and len(value) == count and all(type(v) is float and 0 < v < inf for v in value)
 

@@ -27,7 +27,7 @@ class JsonValue:
 
     file: Path
     path: str
-    value: Any
+    value: object
 
     def refuse(self, sentence: str) -> ConvgradError:
         """Return a FileError that names the file and the value's path."""
@@ -102,8 +102,8 @@ def parsed(text: str, where: str) -> Any:
         raise FileError(f"{where}: must nest no deeper than Python's own recursion limit") from None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
     for key, value in pairs:
         if key in found:
             raise _RefusedError(f"keys of an object must differ; {printable(key)!r:.200} stands twice")
@@ -120,7 +120,7 @@ def _integer(text: str) -> int | float:
     return int(text) if len(text) <= _LONGEST else float("inf")
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     """Return a description of a value for error messages, such as "a list"."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"

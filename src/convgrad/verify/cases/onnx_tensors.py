@@ -158,7 +158,7 @@ class Tensors:
             for dim, extent in zip(value.type.tensor_type.shape.dim, dims, strict=False):
                 dim.dim_value = extent
 
-    def _inferred_types(self) -> dict[str, Any]:
+    def _inferred_types(self) -> dict[str, object]:
         """Return the types that ONNX's shape inference finds, for the shapes of the first set of arrays if any."""
         if self._inferred is None:
             self._inferred = {}
@@ -176,7 +176,7 @@ class Tensors:
         return self._inferred
 
 
-def _source(name: str, dims: Sequence[int], data_type: int, message: Any, file: Path) -> OnnxTensor:
+def _source(name: str, dims: Sequence[int], data_type: int, message: object, file: Path) -> OnnxTensor:
     types = package().TensorProto.DataType
     kind = types.Name(data_type) if data_type in types.values() else f"of type {data_type}"
     if kind not in FORMATS:

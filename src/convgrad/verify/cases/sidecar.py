@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from convgrad import formats
 from convgrad.errors import FileError
@@ -57,7 +56,7 @@ def read(path: Path, named: Mapping[str, Described], limits: Limits) -> dict[str
     return {name: _described(tensors.get(name, {}), d, f"{path}: {name}") for name, d in named.items()}
 
 
-def _described(entry: dict[str, Any], default: Described, where: str) -> Described:
+def _described(entry: dict[str, object], default: Described, where: str) -> Described:
     unknown = entry.keys() - set(KEYS)
     if unknown:
         raise FileError(f"{where} may have {', '.join(KEYS)}; got {min(map(str, unknown))!r:.80}")
@@ -77,7 +76,7 @@ def _described(entry: dict[str, Any], default: Described, where: str) -> Describ
     return Described(fmt, shape, strides, offset)
 
 
-def _integers(entry: dict[str, Any], key: str, where: str) -> tuple[int, ...]:
+def _integers(entry: dict[str, object], key: str, where: str) -> tuple[int, ...]:
     values = entry.get(key, [])
     if not isinstance(values, list) or not all(type(v) is int and 0 <= v <= S64_MAX for v in values):
         raise FileError(f"{where}.{key} must be of non-negative integers; got {values!r:.80}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,6 +127,6 @@ def zeroed(array: Array, index: Selection | int) -> Array:
     return other
 
 
-def along(axis: int, what: Any) -> tuple[Any, ...]:
+def along(axis: int, what: int | slice | NDArray[np.int64] | NDArray[np.bool_]) -> Selection:
     """Return an index that selects ``what`` along an axis and everything along the axes before it."""
     return (*(slice(None),) * axis, what)

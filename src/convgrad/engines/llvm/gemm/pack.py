@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
 
 from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.convert import BYTES
@@ -21,7 +20,7 @@ from convgrad.plan.gemm.schedule import LINE
 from convgrad.plan.gemm.spec import GemmSpec
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import order_of_k
-from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, TAPS
+from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, TAPS, Spec
 
 FEW_CHANNELS = (2, 3, 4)  # numbers of channels whose vectors are interleaved, not transposed
 
@@ -77,7 +76,7 @@ def pack_b(module: Module, spec: GemmSpec) -> None:
     f.done()
 
 
-def _pack_line_of_b(module: Module, gemm: GemmSpec, spec: Any) -> None:
+def _pack_line_of_b(module: Module, gemm: GemmSpec, spec: Spec) -> None:
     """Emit ``pack_line_of_b``, which packs ``count`` contiguous positions as to[panel][k][position]."""
     f = module.function("pack_line_of_b", arguments="ptr", to="ptr", source="ptr", count="i64")
     a, (whole, left) = arguments(f, spec), f.divided(f.count, gemm.width)
@@ -102,7 +101,7 @@ def _pack_line_of_b(module: Module, gemm: GemmSpec, spec: Any) -> None:
     f.done()
 
 
-def panels_of_b(module: Module, gemm: GemmSpec, spec: Any) -> None:
+def panels_of_b(module: Module, gemm: GemmSpec, spec: Spec) -> None:
     """Emit the function that ``pack_panels`` calls. ``spec`` is that of the driver whose GEMM is ``gemm``."""
     if gemm.packs_lines_of_b:
         _pack_line_of_b(module, gemm, spec)
