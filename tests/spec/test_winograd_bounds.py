@@ -44,7 +44,7 @@ from tests.support.places import DOCS
 from tests.support.tiers import tiers
 from tests.support.winograd_problems import DIRECTIONS, FILTERED, NAMES, algorithm, drawn, matrices, posed
 
-SUITE = Path(convgrad.__file__).parent / "bench" / "suites" / "tiles.txt"
+SUITE = Path(convgrad.__file__).parent / "cli" / "bench" / "suites" / "tiles.txt"
 LINES = ("mb2ic32ih9oc33oh9kh3ph1", "mb3ic37ih6iw13oc40oh4ow11kh3kw3ph0pw0", "mb1ic32ih2oc32oh5kh3ph2")
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from convgrad import engines, formats
 from convgrad.engines import Choice
+from convgrad.engines.starting import deferred
 from convgrad.float_environment import in_default_environment
-from convgrad.functional import in_words
 from convgrad.functional.call import check_options, problem_from_shapes
 from convgrad.functional.partials import SUMMED, why_no_order
 from convgrad.parameters import described
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
     from convgrad.plan.recipe import Chosen
 
 WIDTH = 10
+
+
+@deferred
+def _texts() -> tuple[Callable[[Problem], list[tuple[str, str]]], Callable[[Problem], str]]:
+    """Return the functions that describe a problem and the norms in its bound, which few programs need."""
+    from convgrad.functional.in_words import in_words, norms  # noqa: PLC0415
+
+    return in_words, norms
 
 
 @dataclass(frozen=True)
@@ -77,8 +86,8 @@ class Explanation:
         rounded = f" before the result is rounded to {output}" if output.unit > sums.unit else ""
         if not self.problem.algorithm:
             return f"{self.error_factor:.3g} sum |x||y|{rounded}"
-        norms, constant, tiles = in_words.norms(self.problem), kappa(self.problem), self.problem.algorithm
-        return f"{self.error_factor:.3g} {norms}{rounded}: kappa = {constant:.4g}, of tiles of {tiles}"
+        (_, norms), constant, tiles = _texts(), kappa(self.problem), self.problem.algorithm
+        return f"{self.error_factor:.3g} {norms(self.problem)}{rounded}: kappa = {constant:.4g}, of tiles of {tiles}"
 
     def __str__(self) -> str:
         problem = self.problem
@@ -87,8 +96,9 @@ class Explanation:
         tensors = [(t, problem.layouts[n]) for n, t in enumerate((*problem.operands, problem.output)) if t != "bias"]
         shapes = [f"{t} {shape_words(from_canonical(canonical_shape(geometry, t), layout))}" for t, layout in tensors]
         nominal, needed = nominal_flops(geometry), needed_flops(geometry)
+        described, _ = _texts()
         rows = [
-            *in_words.in_words(problem),
+            *described(problem),
             ("shapes", f"of the underlying convolution: {', '.join(shapes)}"),
             ("work", f"{nominal / 1e9:.4g} GFLOP, {needed / 1e9:.4g} without padding; {moved / 1e6:.4g} MB"),
             ("intensity", f"{nominal / max(moved, 1):.4g} operations per byte"),
