@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.array_types import Array
+from convgrad.array_types import Array, F64Array
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import F64, Format
 
 _UP = 1 + 2.0**-49  # compensates for the roundings of the bound itself, which is computed in float64
 
 
-def gamma(height: int | NDArray[np.int64], unit: float) -> Any:
+@overload
+def gamma(height: int, unit: float) -> float: ...
+@overload
+def gamma(height: NDArray[np.int64], unit: float) -> F64Array: ...
+@overload
+def gamma(height: int | NDArray[np.int64], unit: float) -> float | F64Array: ...
+def gamma(height: int | NDArray[np.int64], unit: float) -> float | F64Array:
     """Return gamma_h = h u / (1 - h u), the largest relative error of h roundings with unit u; infinite if h u >= 1.
 
     >>> gamma(3, 0.25), gamma(4, 0.25), gamma(np.array([1, 4]), 0.25).tolist()

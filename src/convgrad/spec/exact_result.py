@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.array_types import Array, F64Array
+from convgrad.array_types import Array, F64Array, Selection
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import store
 from convgrad.spec.activation import activate
@@ -119,7 +119,7 @@ def max_terms(problem: Problem) -> int:
     return int(count_terms(problem, () if isinstance(problem.geometry, Channels) else spatial).max(initial=0))
 
 
-def _taps(conv: Conv, progress: Callable[[float], None]) -> Iterator[tuple[Any, Any, Any]]:
+def _taps(conv: Conv, progress: Callable[[float], None]) -> Iterator[tuple[Selection, Selection, Selection]]:
     """Yield, per tap, indices k, i and p into the last axes of weights, src and dst.
 
     The indices i and p select all pairs of positions that meet under the tap.
