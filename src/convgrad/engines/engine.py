@@ -32,7 +32,7 @@ class Call(Protocol):
         """Compile the kernel and fill its tables now, and keep both as long as this object lives."""
 
 
-class Kernel(Protocol):
+class CompiledKernel(Protocol):
     """A compiled driver: a function of the addresses of its arguments and of scratch memory."""
 
     address: int

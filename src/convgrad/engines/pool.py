@@ -14,7 +14,7 @@ import numpy as np
 
 from convgrad.engines import scratch
 from convgrad.engines.addresses import Words
-from convgrad.engines.engine import Kernel
+from convgrad.engines.engine import CompiledKernel
 from convgrad.engines.starting import LEAVE, MAIL, READY, start
 from convgrad.engines.team import PENDING, Team, waiting, work
 from convgrad.host import move_thread, present_core, usable_cores
@@ -218,7 +218,7 @@ def helped(threads: int, time_ms: float) -> bool:
 
 
 def run(
-    kernel: Kernel,
+    kernel: CompiledKernel,
     arguments: Words,
     scratch_bytes: int,
     threads: int,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from convgrad.engines import openmp, pool, scratch, settings
 from convgrad.engines.addresses import Words, words
-from convgrad.engines.engine import Kernel
+from convgrad.engines.engine import CompiledKernel
 from convgrad.engines.starting import deferred
 from convgrad.engines.team import work
 from convgrad.plan.records import Record
@@ -22,7 +22,7 @@ class Pool(NamedTuple):
     """The two functions of a pool, with the parameters and results of ``pool.helped`` and ``pool.run``."""
 
     helped: Callable[[int, float], bool]
-    run: Callable[[Kernel, Words, int, int, float, object], None]
+    run: Callable[[CompiledKernel, Words, int, int, float, object], None]
 
 
 def helped(threads: int, time_ms: float) -> bool:
@@ -31,7 +31,7 @@ def helped(threads: int, time_ms: float) -> bool:
 
 
 def run(
-    kernel: Kernel, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object = None
+    kernel: CompiledKernel, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object = None
 ) -> None:
     """Run a driver on ``threads`` threads of the context's pool. The parameters are those of ``pool.run``."""
     _asked().run(kernel, arguments, scratch_bytes, threads, time_ms, keep)
@@ -59,7 +59,7 @@ def _helped_by_team(threads: int, time_ms: float) -> bool:
 
 
 @deferred
-def _region() -> tuple[Callable[[], Kernel], Record]:
+def _region() -> tuple[Callable[[], CompiledKernel], Record]:
     """Return the function that compiles an OpenMP region, and the record that is the region's argument."""
     from convgrad.engines.llvm.wait import REGION, region  # noqa: PLC0415
 
@@ -67,7 +67,7 @@ def _region() -> tuple[Callable[[], Kernel], Record]:
 
 
 def _run_by_team(
-    kernel: Kernel, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object
+    kernel: CompiledKernel, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object
 ) -> None:
     """Run a driver on this thread and on its OpenMP team.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from convgrad.engines import scratch
 from convgrad.engines.addresses import Words
-from convgrad.engines.engine import Kernel
+from convgrad.engines.engine import CompiledKernel
 from convgrad.engines.starting import deferred
 from convgrad.plan.constants import CALLER_LOOKS
 
@@ -25,7 +25,7 @@ _give_way: Callable[[], None] = getattr(os, "sched_yield", partial(time.sleep, 0
 LOOK_S = 0.02  # the interval at which a waiting caller checks for signals
 
 
-def work(kernel: Kernel, arguments: int, scratch_bytes: int) -> None:
+def work(kernel: CompiledKernel, arguments: int, scratch_bytes: int) -> None:
     """Run a driver on this thread."""
     address, memory = scratch.own.address(scratch_bytes)
     kernel(arguments, address)
@@ -48,7 +48,7 @@ def waiting() -> Waiting:
 class Team:
     """The state of a call that several threads share: how many work, whether more may join, and the first error."""
 
-    def __init__(self, kernel: Kernel, arguments: Words, scratch_bytes: int, keep: object):
+    def __init__(self, kernel: CompiledKernel, arguments: Words, scratch_bytes: int, keep: object):
         self.kernel, self.arguments, self.scratch_bytes, self.keep = kernel, arguments, scratch_bytes, keep
         self.address = addressof(arguments)
         self.lock = threading.RLock()

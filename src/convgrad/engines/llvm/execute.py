@@ -13,7 +13,7 @@ import numpy as np
 from convgrad.array_types import Array
 from convgrad.engines import pool, pools, scratch
 from convgrad.engines.addresses import Words, address_of, words
-from convgrad.engines.engine import Kernel, Strides
+from convgrad.engines.engine import CompiledKernel, Strides
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import module_of, packing_of
 from convgrad.engines.starting import forked_with
@@ -41,7 +41,7 @@ class Executable:
     plan: Chosen
     solves_for: str
     schedule: Schedule
-    kernel: Kernel
+    kernel: CompiledKernel
     arguments: Words
     ones: Array  # stands for an operand that is 1 everywhere
     one: int  # the address of ``ones``
@@ -137,7 +137,9 @@ def copied(arguments: Words) -> tuple[Words, int]:
     return copy, address
 
 
-def run(driver: Kernel, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object) -> None:
+def run(
+    driver: CompiledKernel, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object
+) -> None:
     """Run a driver that takes ``time_ms`` on ``threads`` threads, or on one thread if more would not help."""
     used = threads if threads > 1 and pools.helped(threads, time_ms) else 1
     pools.run(driver, arguments, scratch_bytes, used, time_ms * threads / used, keep)

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from convgrad.engines import starting
-from convgrad.engines.engine import Kernel
+from convgrad.engines.engine import CompiledKernel
 from convgrad.engines.llvm import object_cache
 from convgrad.engines.llvm.emit import separate
 from convgrad.engines.llvm.object_cache import Objects
@@ -118,14 +118,14 @@ class _Linker:
 
     def __init__(self) -> None:
         self.lock = forked_with()
-        self.kernels: dict[tuple[Spec, Callable[..., str]], Kernel] = {}
+        self.kernels: dict[tuple[Spec, Callable[..., str]], CompiledKernel] = {}
         self.compiled: dict[bytes, bytes] = {}  # functions by the digests of their texts
         self.loaded: list[tuple[weakref.ref[Any], Any]] = []  # functions, and what keeps their code in memory
         self.machines: dict[str, Any] = {}  # compilers by instruction set
         self.loaders: dict[str, Any] = {}  # loaders by instruction set
         self.number = 0
 
-    def kernel(self, spec: Specified, generate: Generator[Specified]) -> Kernel:
+    def kernel(self, spec: Specified, generate: Generator[Specified]) -> CompiledKernel:
         known = self._known((spec, generate))
         if known is not None:
             return known
@@ -137,13 +137,13 @@ class _Linker:
         starting.ending.append(True)
         self.lock.acquire(timeout=MAX_WAIT_S)
 
-    def _known(self, key: tuple[Spec, Callable[..., str]]) -> Kernel | None:
+    def _known(self, key: tuple[Spec, Callable[..., str]]) -> CompiledKernel | None:
         known = self.kernels.pop(key, None)
         if known is not None:
             self.kernels[key] = known  # the latest at the end
         return known
 
-    def _make(self, spec: Specified, generate: Generator[Specified], directory: Path | None) -> Kernel:
+    def _make(self, spec: Specified, generate: Generator[Specified], directory: Path | None) -> CompiledKernel:
         with self.lock:
             known = self._known((spec, generate))
             if known is None:
@@ -235,6 +235,6 @@ def functions(isa: Isa, module: Callable[..., str], *described: object, **protot
     return made
 
 
-def compile(spec: Specified, generate: Generator[Specified]) -> Kernel:
+def compile(spec: Specified, generate: Generator[Specified]) -> CompiledKernel:
     """Return the compiled driver of a specification: a function of the addresses of its arguments and scratch."""
     return _linker.kernel(spec, generate)

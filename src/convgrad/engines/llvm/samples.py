@@ -13,7 +13,7 @@ import numpy as np
 from convgrad.array_types import Array
 from convgrad.engines import pools
 from convgrad.engines.addresses import Words, address_of
-from convgrad.engines.engine import Kernel
+from convgrad.engines.engine import CompiledKernel
 from convgrad.engines.llvm import jit, squares
 from convgrad.engines.llvm.execute import Executable, copied, executable, filled, run
 from convgrad.plan.machine import Isa, Machine
@@ -27,7 +27,7 @@ class NormKernels(NamedTuple):
     """The compiled functions for squared norms."""
 
     squares: Callable[[int, int, int, int], None]  # (rows, number of rows, elements per row, norms): write the norms
-    driver: Kernel  # computes gradients of samples and their squared norms
+    driver: CompiledKernel  # computes gradients of samples and their squared norms
 
 
 @cache

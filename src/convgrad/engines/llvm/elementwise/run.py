@@ -9,7 +9,7 @@ from struct import Struct
 import numpy as np
 
 from convgrad.engines.addresses import address_of
-from convgrad.engines.engine import Kernel
+from convgrad.engines.engine import CompiledKernel
 from convgrad.engines.llvm import isas, jit
 from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.elementwise import maps, sums
@@ -34,7 +34,7 @@ class PreparedDriver:
     def __init__(
         self,
         isa: Isa,
-        driver: Kernel,
+        driver: CompiledKernel,
         record: Record,
         values: Mapping[str, int],
         threads: int,
@@ -134,7 +134,7 @@ def prepared_sums(isa: Isa, summands: Summands, threads: int) -> PreparedDriver:
 
 
 @cache
-def _driver(module: Callable[..., str], spec: maps.MapSpec | sums.SumsSpec) -> Kernel:
+def _driver(module: Callable[..., str], spec: maps.MapSpec | sums.SumsSpec) -> CompiledKernel:
     (driver,) = jit.functions(spec.isa, module, spec, driver=jit.DRIVER)
-    kernel: Kernel = driver
+    kernel: CompiledKernel = driver
     return kernel

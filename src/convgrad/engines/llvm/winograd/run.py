@@ -12,7 +12,7 @@ from convgrad.array_types import Array
 from convgrad.cached import cached_property
 from convgrad.engines import pool, pools, scratch
 from convgrad.engines.addresses import Words, address_of, array_at
-from convgrad.engines.engine import Kernel, Strides
+from convgrad.engines.engine import CompiledKernel, Strides
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.execute import copied, executable, filled
 from convgrad.engines.llvm.winograd.tasks import module_of
@@ -35,7 +35,7 @@ Ints = tuple[int, ...]
 class Stage:
     """A stage of a call: a driver and all its arguments except the addresses."""
 
-    kernel: Kernel
+    kernel: CompiledKernel
     arguments: Words
     scratch_bytes: int  # per thread
     time_ms: float  # the expected time on all threads
