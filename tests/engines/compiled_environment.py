@@ -96,7 +96,7 @@ def numbers(kinds: Sequence[str]) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "norms of samples", partial(convgrad.per_sample_weights_norm2, src, src[:, :4, :4], WEIGHTS)
     yield "scales", partial(convgrad.clip_scales, np.abs(src).reshape(-1)[:99].astype(float), max_norm=0.3)
     yield "instruction sets", lambda: list(map(str, isas.host_isas()))
-    for most in np.arange(3, 12, 1.5):
+    for most in np.arange(3, 12, 4.5):
         yield f"algorithm for {most}", partial(algorithm, float(most))
 
 

@@ -1,7 +1,7 @@
 """Random problems among guard pages; run as a program, so that a fault ends only this process.
 
-``python -m tests.engines.guarded_problems KIND SEED COUNT`` names each problem before it runs it, and ends with a line
-of what it did. "beyond" has the engine read an image that is not there.
+``python -m tests.engines.guarded_problems SEED KIND:COUNT...`` names each problem before it runs it, and ends with a line
+of what it did of each kind. "beyond" has the engine read an image that is not there.
 """
 
 from __future__ import annotations
@@ -188,8 +188,8 @@ def reach_beyond() -> None:
     convgrad.convolution_backward_weights(too_many, np.ones((2, 9, 9, 16), np.float32), (1, 1, 16, 16), threads=1)
 
 
-def main(kind: str, seed: int, count: int) -> None:
-    faulthandler.enable()
+def run_kind(kind: str, seed: int, count: int) -> Done:
+    """Run problems of a kind; return what was done."""
     if kind == "beyond":
         reach_beyond()
     done, isa = Counter[str](), isas.isa()
@@ -205,8 +205,10 @@ def main(kind: str, seed: int, count: int) -> None:
         else:
             one = in_tiles(rng, isa)
         run_one(rng, one, done)
-    print(json.dumps(done))
+    return done
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    faulthandler.enable()
+    asked = [argument.split(":") for argument in sys.argv[2:]]
+    print(json.dumps({kind: run_kind(kind, int(sys.argv[1]), int(count)) for kind, count in asked}))

@@ -28,7 +28,7 @@ PROCESSORS = 132
 SHARED_LIMIT = 99 << 10  # bytes of shared memory of a block that all GPUs of the oldest capability or newer have
 LARGE = [
     f"{direction} f32 {lies} mb32ic256ih14oc256oh14kh3ph1"
-    for direction in ("FWD_D", "BWD_D", "BWD_W") for lies in ("NXC", "NCX")
+    for direction, lies in (("FWD_D", "NXC"), ("BWD_D", "NCX"), ("BWD_W", "NXC"))
 ]  # fmt: skip
 LINES = [*LARGE, CHAINS[2], IMAGES[0], PHASES[0], RANKS[-1], *GROUPS[2:4], *FORMATS[::8]]
 

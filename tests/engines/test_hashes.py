@@ -72,6 +72,7 @@ def test_trees_of_other_arity_have_other_hashes(monkeypatch: pytest.MonkeyPatch)
     assert sum(hash_of(words, ISAS[HOST[0]]) != GOLDEN[words] for words in WORDS[7:180:29]) >= 2
 
 
+@pytest.mark.long  # 492 problems are planned
 def test_the_file_is_wide() -> None:
     """All classes, roles, types, layouts and strategies; most problems of several blocks, some of several tasks."""
     assert len(WORDS) == 492

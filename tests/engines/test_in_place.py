@@ -203,7 +203,7 @@ def test_tasks_that_share_weights_join_in_order(line: str, isa: str) -> None:
 def test_strips_spill_no_sums() -> None:
     """The inner loop of a full tile on AVX-512: as many multiply-adds as taps, all on registers."""
     one, operands = made(LINES[0])
-    for plan in strips_of(one, operands, "avx512"):
+    for plan in strips_of(one, operands, "avx512")[::3]:
         text = jit.assembly(module_of(plan.spec), ISAS["avx512"], "znver5")
         strip = text[text.index("\ndepthwise:") : text.index("\ncombine:")]
         for line in strip.splitlines():

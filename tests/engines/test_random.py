@@ -39,7 +39,7 @@ needs_kernels = pytest.mark.skipif(not HOST, reason="no generated kernels run he
 @tiers("kind, seed", product(KINDS, range(4)), long=product(KINDS, range(100, 150)))  # fmt: skip
 def test_every_operator(kind: Kind, seed: int) -> None:
     rng = np.random.default_rng([KINDS.index(kind) + 1, seed])
-    few, many = {"integers": (30, 100), "normal": (50, 400)}[kind]
+    few, many = {"integers": (20, 100), "normal": (30, 400)}[kind]
     for number in range(few if seed < 100 else many):
         (helpers.assert_exact if kind == "integers" else helpers.assert_bounded)(random_case(rng), number)
 

@@ -176,7 +176,7 @@ def geometries() -> list[str]:
 
 
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
-@tiers("number, line", list(enumerate(geometries())), every=11)
+@tiers("number, line", list(enumerate(geometries())), every=13)
 def test_bits_of_strides_dilations_and_pads(number: int, line: str) -> None:
     assert_stencils(replace(problem(line), accumulate=number % 4 == 1), number, slice(None), number // 8 % 2 == 1)
 
@@ -192,7 +192,7 @@ def test_lines_that_end_with_a_vector(number: int, fmt: str) -> None:
 
 
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
-@tiers("case, first", list(enumerate(2 * PAIRED)), range(5), every=17)
+@tiers("case, first", list(enumerate(2 * PAIRED)), range(5), every=33)
 def test_bits_of_pairs(case: tuple[int, str], first: int) -> None:
     """In the second half, a weight is infinite or NaN, so that no pair is taken."""
     number, line = case

@@ -78,7 +78,7 @@ def test_trees_of_weight_gradients(leaves: int, name: str, isa: str) -> None:
         assert_same_bits(run_plan(plan, one, operands, empty(one)), expected, (line, str(plan)))
 
 
-@cases(DATA, every=23)
+@cases(DATA, every=31)
 def test_trees_of_data(leaves: int, name: str, isa: str) -> None:
     """By a plan of each kernel body that there is."""
     line = line_of(DATA[name], leaves)
