@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from convgrad.engines import pool
-from tests.support.tiers import leave_samples
+from tests.support.tiers import collects_quick_alone, leave_long, leave_samples
 
 # A shell has what it runs in the background ignore Ctrl-C, and children inherit that; tests interrupt themselves
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -22,9 +22,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 gc.disable()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if collects_quick_alone(metafunc.config):
+        leave_long(metafunc)
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    leave_samples(items)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not collects_quick_alone(config):
+        leave_samples(items)
 
 
 def pytest_collection_finish() -> None:

@@ -1,7 +1,7 @@
 """Random problems among guard pages; run as a program, so that a fault ends only this process.
 
-``python -m tests.engines.guarded_problems SEED KIND:COUNT...`` names each problem before it runs it, and ends with a line
-of what it did of each kind. "beyond" has the engine read an image that is not there.
+``python -m tests.engines.guarded_problems SEED KIND:COUNT...`` names each problem before it runs it, and ends with a
+line of what it did of each kind. "beyond" has the engine read an image that is not there.
 """
 
 from __future__ import annotations

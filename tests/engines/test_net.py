@@ -10,7 +10,6 @@ from convgrad.plan.machine import ISAS
 from tests.net import FILE, caught, differs, lines_of, problems_of, written
 from tests.support.tiers import tiers
 
-
 THIRDS = 3  # a problem takes 0.02 s to plan and to generate
 
 

@@ -8,6 +8,8 @@ A case is in the quick tier unless it has the mark ``long``. There are two ways 
 - ``tiers(..., long=CASES)`` has cases that are always long, for example those of a larger size.
 
 If you give pytest the node id of one case that ``every`` leaves out, it is case 0 of what is collected, so it runs.
+
+A run of the quick tier does not even collect long cases, because there are three times as many of them.
 """
 
 from __future__ import annotations
@@ -38,6 +40,20 @@ def tiers(
         return pytest.mark.parametrize(names, cases, ids=ids)(sampled)
 
     return marked
+
+
+def collects_quick_alone(config: pytest.Config) -> bool:
+    """Return whether long cases are not collected: none is wanted, and no node id names a case."""
+    return config.option.markexpr == "not long" and not any("[" in argument for argument in config.args)
+
+
+def leave_long(metafunc: pytest.Metafunc) -> None:
+    """Take from a test the cases that are long or that ``every`` leaves out; one stays if all are long."""
+    calls = metafunc._calls
+    marks = list(metafunc.definition.iter_markers())
+    quick = [call for call in calls if all(mark.name != "long" for mark in (*marks, *call.marks))]
+    every = prod(mark.args[0] for mark in marks if mark.name == "every")
+    metafunc._calls = quick[::every] or calls[:1]
 
 
 def leave_samples(items: Iterable[pytest.Item]) -> None:
