@@ -181,6 +181,7 @@ def test_lines_that_are_refused(line: str, words: str, capsys: pytest.CaptureFix
 
 def by_pytest(function: str, options: str, *words: str) -> str:
     given = {"CONVGRAD_CONFORMANCE_MODULE": function, "CONVGRAD_CONFORMANCE_OPTIONS": options}
+    given["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # others' plugins take longer to load than the test
     command = [sys.executable, "-m", "pytest", "--pyargs", "convgrad.conformance", "-p", "no:cacheprovider", *words]
     done = subprocess.run(command, env=os.environ | given, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr

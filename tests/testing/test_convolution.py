@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,15 +50,25 @@ def without_first_tap() -> Any:
 
 OTHER_PADS: dict[str, Any] = {"pads_begin": (1, 1), "pads_end": (1, 0)}
 WRONG = {
-    "one tap missing": (assert_convolution, forward(weights=without_first_tap()), SRC, WEIGHTS),
-    "kernel flipped": (assert_data_gradient, data_gradient(weights=WEIGHTS[::-1, ::-1]), DIFF_DST, WEIGHTS),
-    "last image missing": (assert_weight_gradient, weight_gradient(SRC[:-1], DIFF_DST[:-1]), SRC, DIFF_DST),
-    "overwritten instead of summed": (assert_weight_gradient, weight_gradient(SRC[2:], DIFF_DST[2:]), SRC, DIFF_DST),
-    "odd pad on the wrong side": (assert_convolution, forward(**OTHER_PADS), SRC, WEIGHTS),
-    "odd pad on the wrong side (of src)": (assert_weight_gradient, weight_gradient(**OTHER_PADS), SRC, DIFF_DST),
+    "one tap missing": (assert_convolution, lambda: forward(weights=without_first_tap()), SRC, WEIGHTS),
+    "kernel flipped": (assert_data_gradient, lambda: data_gradient(weights=WEIGHTS[::-1, ::-1]), DIFF_DST, WEIGHTS),
+    "last image missing": (assert_weight_gradient, lambda: weight_gradient(SRC[:-1], DIFF_DST[:-1]), SRC, DIFF_DST),
+    "overwritten instead of summed": (
+        assert_weight_gradient,
+        lambda: weight_gradient(SRC[2:], DIFF_DST[2:]),
+        SRC,
+        DIFF_DST,
+    ),
+    "odd pad on the wrong side": (assert_convolution, lambda: forward(**OTHER_PADS), SRC, WEIGHTS),
+    "odd pad on the wrong side (of src)": (
+        assert_weight_gradient,
+        lambda: weight_gradient(**OTHER_PADS),
+        SRC,
+        DIFF_DST,
+    ),
     "operands rounded to bf16": (
         assert_weight_gradient,
-        weight_gradient(*(x.astype(ml_dtypes.bfloat16).astype(np.float32) for x in (SRC, DIFF_DST))),
+        lambda: weight_gradient(*(x.astype(ml_dtypes.bfloat16).astype(np.float32) for x in (SRC, DIFF_DST))),
         SRC,
         DIFF_DST,
     ),
@@ -114,9 +125,9 @@ def test_other_orders_pass(order: str) -> None:
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_results_are_named(name: str) -> None:
-    assertion, result, *operands = WRONG[name]
+    assertion, wrong, *operands = WRONG[name]
     with pytest.raises(AssertionError, match=rf"^(WRONG|DEGRADED): .*\n  cause     .*{name.partition(' (')[0]}"):
-        assertion(result, *operands, **PADS)
+        assertion(wrong(), *operands, **PADS)
 
 
 def summed_in_bf16(src: Any, diff_dst: Any) -> Any:
@@ -218,7 +229,8 @@ def test_convolution():
 """
     (tmp_path / "test_mine.py").write_text(text, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+    quick = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # others' plugins take longer to load than the test
+    said = subprocess.run(command, cwd=tmp_path, env=quick, capture_output=True, text=True, check=False).stdout
     assert said.count("\nE       AssertionError: WRONG: ") == 2
     assert "src/convgrad" not in said.replace("\\", "/").replace("site-packages/", "src/")
 
