@@ -115,7 +115,7 @@ def hash_class(name: str, seed: int, counts: tuple[int, int], threads: Sequence[
         hashes_of(conv, TRANSPOSE if number % 4 == 3 else CONV, types, number % 3 == 1, threads)
 
 
-@tiers("name", list(CLASSES), every=9)
+@tiers("name", list(CLASSES), every=17)
 def test_one_hash_of_classes(name: str) -> None:
     hash_class(name, 0, (1, 1), QUICK_THREADS, PAIRS[0])
 

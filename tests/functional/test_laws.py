@@ -10,7 +10,6 @@ import pytest
 
 import convgrad
 from convgrad.formats import F32
-from convgrad.functional.call import prepare
 from convgrad.spec.layouts import from_canonical, to_canonical
 from convgrad.spec.operators import find
 from tests.support.helpers import Case, assert_same_bits, operands_of, random_case
@@ -67,25 +66,6 @@ def test_linearity(seed: int, name: str) -> None:
     assert_same_bits(f(src, np.add(weights, other_weights)), f(src, weights) + f(src, other_weights) + 0, case)
 
 
-@tiers("seed", SEEDS, every=2)
-def test_layouts_agree(seed: int) -> None:
-    """A result in another layout is the same result, moved."""
-    case = random_case(np.random.default_rng([7, seed]))
-    operands = operands_of(case, "integers", seed)
-    prepared = prepare(case.op.name, operands, case.attributes, case.dtype)
-    expected = prepared.canonical_output(convgrad.run(case.op.name, *operands, dtype=case.dtype, **case.attributes))
-    weights_format = case.op.attribute("weights_format")
-    for data_format in ("NXC", "NCX"):
-        for layout in weights_format.choices if weights_format else ("",):
-            attributes = dict(case.attributes) | {"data_format": data_format}
-            attributes |= {weights_format.name: layout} if weights_format else {}
-            moved = move(case, operands, attributes)
-            attributes |= shape_attribute(case, attributes)
-            again = prepare(case.op.name, moved, attributes, case.dtype)
-            result = convgrad.run(case.op.name, *moved, dtype=case.dtype, **attributes)
-            assert_same_bits(again.canonical_output(result), expected, (case, data_format, layout))
-
-
 def move(case: Case, operands: tuple[object, ...], attributes: dict[str, object]) -> tuple[object, ...]:
     """Return the operands laid out as ``attributes`` say, shape operands included."""
     moved: list[object] = []
@@ -107,13 +87,6 @@ def relaid(case: Case, attributes: dict[str, object], tensor: str, values: Seque
     assert attribute is not None
     old, new = (str(given[attribute.name]) for given in (case.attributes, attributes))
     return from_canonical(to_canonical(values, old), new)
-
-
-def shape_attribute(case: Case, attributes: dict[str, object]) -> dict[str, object]:
-    """Return the shape attribute, where the case has one, in the new layout."""
-    meant = {"weights_shape": "weights", "dst_shape": "src"}
-    named = [a for a in case.op.attributes if a.means in meant and a.name in case.attributes]
-    return {a.name: relaid(case, attributes, meant[a.means], case.attributes[a.name]) for a in named}
 
 
 @pytest.mark.every(2)
