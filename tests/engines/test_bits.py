@@ -96,6 +96,19 @@ def odd_views(array: Array, seed: int) -> Array:
     return seen
 
 
+PADDED = (  # one tap, which reads padding; taps that would be channels if the last one read no padding
+    "BWD_W f32 NXC mb2ic3ih5oc4oh7kh1ph1",
+    "BWD_W f32 NXC mb2ic2iw9oc3ow9kw3pw0",
+)
+
+
+@pytest.mark.parametrize("line", PADDED)
+def test_simplified_axes_on_padding(line: str) -> None:
+    one, operands = made(line)
+    plan = plans_for(one, operands, empty(one), ISAS[HOST[0]])[0]
+    assert_same_bits(run_plan(plan, one, operands, empty(one)), evaluate_in_order(one, operands), line)
+
+
 def test_zero_strides() -> None:
     one = problem("BWD_W f32 NXC mb2ic17ih6oc18oh6kh3ph1")
     conv = one.geometry

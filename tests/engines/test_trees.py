@@ -13,6 +13,7 @@ from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.winograd import sums
 from convgrad.functional.call import prepare
 from convgrad.notation import problem
+from convgrad.plan.gemm.spec import GemmPlan
 from convgrad.plan.kn2row.spec import Kn2rowPlan
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.winograd import schedule
@@ -87,6 +88,17 @@ def test_trees_of_data(leaves: int, name: str, isa: str) -> None:
     _, found = plans_of(one, operands, empty(one), ISAS[isa])
     for each in {type(plan): plan for plan in reversed(found)}.values():
         assert_same_bits(run_plan(each, one, operands, empty(one)), expected, (line, str(each)))
+
+
+@pytest.mark.parametrize("channels", [16, 5000])
+def test_trees_of_taps_and_channels(channels: int) -> None:
+    """By the GEMM, whose chains have numbers of a tap and of a block: one block of a tap, and more than 16."""
+    line = f"FWD_D f32 NXC mb1ic{channels}iw3oc2ow3kw3pw1"
+    one, operands = problem(line), operands_of(line)
+    assert order_of(one).units == 3
+    found = plans_of(one, operands, empty(one), ISAS[HOST[0]])[1]
+    each = next(plan for plan in found if isinstance(plan, GemmPlan))
+    assert_same_bits(run_plan(each, one, operands, empty(one)), evaluate_in_order(one, operands), str(each))
 
 
 @pytest.mark.parametrize(("taps", "there"), [(4096, True), (4097, False)])
