@@ -39,18 +39,24 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+MODULES = "CONVGRAD_TESTS_MODULES"
 SESSION = tempfile.TemporaryDirectory(prefix="convgrad-tests-") if "PYTEST_XDIST_WORKER" not in os.environ else None
 
 
-def pytest_configure() -> None:
-    """Keep kernels and compiled modules in a directory of this session: workers and children inherit its name.
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep kernels and compiled modules in a directory of this session, of which workers and children are told.
 
-    So nothing is written to the user's directory or beside the sources, and children compile no module again.
+    So nothing is written to the user's directory or beside the sources, and children compile no module again. Workers
+    themselves read the compiled modules of installed packages, which such a directory hides: to compile those of
+    PyTorch and JAX takes 7 s.
     """
     if SESSION:
         os.environ["CONVGRAD_CACHE_DIR"] = os.path.join(SESSION.name, "kernels")
-        os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(SESSION.name, "modules")
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ[MODULES] = os.path.join(SESSION.name, "modules")
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    if not SESSION or config.getoption("dist", "no") == "no":  # this process runs tests
+        os.environ["PYTHONPYCACHEPREFIX"] = os.environ[MODULES]
+        del os.environ["PYTHONDONTWRITEBYTECODE"]
 
 
 def pytest_unconfigure() -> None:
