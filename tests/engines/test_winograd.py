@@ -316,6 +316,16 @@ def test_small_integers_are_exact(name: str, direction: str) -> None:
     assert (evaluate_in_order(one, operands) == evaluate(one, operands).value).all()
 
 
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_small_integers_with_three_axes_are_exact(direction: str) -> None:
+    """The axis that is summed directly has padding at both ends."""
+    one = problem_of(f"{direction} f32 NXC mb1ic32id3ih4iw4oc33od3oh4ow4kd3kh3kw3pd1ph1pw1")
+    assert isinstance(one.geometry, Conv)
+    one = replace(one, algorithm=next(iter(algorithms(one.geometry))))
+    operands = drawn(one, 7, integers=True)
+    assert (evaluate_in_order(one, operands) == evaluate(one, operands).value).all()
+
+
 @tiers("seed", range(60), every=10)
 def test_errors_lie_within_the_bound(seed: int) -> None:
     """On data of mixed scales too, where the direct sum's bound of an element is far less."""
