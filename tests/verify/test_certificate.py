@@ -244,3 +244,11 @@ def test_a_file_is_checked_by_plain_python(tmp_path: Path) -> None:
         assert check_certificate.disagreements(changed(*keys, to=to), {}), keys
     path.write_text("{}")
     assert check_certificate.main([str(path)]) == 1
+
+
+def test_products_of_zero_have_no_depth() -> None:
+    """Of three products, one is not 0."""
+    pairs = [(0.1, 0.3), (0.5, 0.0), (0.0, 0.5)]
+    gamma = Fraction(1, 2**24 - 1)
+    expected = gamma + 3 * Fraction(2) ** (-126 - 24) * (1 + gamma)
+    assert check_certificate.bound_of(pairs, 0, Fraction(1), {"accumulation": "f32", "height": None}) == expected

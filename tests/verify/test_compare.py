@@ -387,3 +387,12 @@ def test_the_first_line_is_short(outcome: str, reason: str) -> None:
     assert len(verdict.brief) <= 120
     assert verdict.brief.startswith(outcome if outcome == "ok" else outcome.upper())
     assert (f"in full   {reason}" in verdict.details) == bool(reason)
+
+
+def test_bound_as_large_as_the_result_is_blind() -> None:
+    """A zero is then as right as the result."""
+    one = problem("FWD_D f32 NXC mb1ic1iw3oc1ow3kw1pw0")
+    answer = exact_result.evaluate(one, [np.ones((1, 1, 3)), np.ones((1, 1, 1))])
+    got = answer.value.astype(np.float32)
+    assert compare(got, answer, one, 1, bound=np.ones((1, 1, 3))).blind == 3
+    assert compare(got, answer, one, 1, bound=np.full((1, 1, 3), 0.5)).blind == 0
