@@ -36,7 +36,7 @@ def tanh_backward(m: Operations, g: Number, y: Number) -> Number:
     return g * (1.0 - y * y)
 
 
-@ELEMENTS.add(3)
+@ELEMENTS.add(3.5)
 def silu(m: Operations, x: Number) -> Number:
     """Return x * sigmoid(x)."""
     return f.share_of(m, x, x)
