@@ -18,6 +18,7 @@ from convgrad import cases
 from convgrad.graph import to_json
 from convgrad.scale.checkpoint import EVERY_S
 from convgrad.scale.cut import GOOD_BYTES, MAX_BYTES
+from convgrad.spec.elementwise.table import MAPS
 from convgrad.spec.geometry import Channels
 from convgrad.spec.pieces import chunk_images, leaf_images, nodes_of
 from tests.docs import figures
@@ -283,6 +284,13 @@ def test_compiled_code_of_another_setting_is_wrong() -> None:
     assert "2.02e+15" in rows["avx512", "avx2"]["losses"]
     assert int(rows["avx2", "avx512"]["exit"]) < 0
     assert "losses such as 2e15, and the reverse order" in " ".join(text_of("why_different.md").split())
+
+
+def test_errors_of_functions_are_those_of_the_committed_run() -> None:
+    rows = [(row["function"], row["ulp"], row["limit"]) for row in figures.rows_of("every_f32.csv")]
+    shown = [(row[0].strip("`"), *row[1:]) for row in tables("numerics.md") if row[0].strip("`") in dict(MAPS)]
+    assert [row for row in shown if len(row) == 3] == sorted(rows)
+    assert all(float(ulp) <= float(limit) == MAPS[name].ulps for name, ulp, limit in rows)
 
 
 # -- error_bounds.md ---------------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def silu_backward(m: Operations, g: Number, x: Number) -> Number:
     return g * (s * m.fma(x, other, 1.0))
 
 
-@ELEMENTS.add(6)
+@ELEMENTS.add(6.5)
 def gelu(m: Operations, x: Number) -> Number:
     """Return x * P(x), P the normal distribution function."""
     return f.normal_share_of(m, x)
@@ -79,7 +79,7 @@ def _gelu_argument(m: Operations, x: Number) -> tuple[Number, Number, Number]:
     return high, m.fma(x, low, m.fma(x, slope, -high)), square
 
 
-@ELEMENTS.add(3)
+@ELEMENTS.add(3.5)
 def gelu_tanh(m: Operations, x: Number) -> Number:
     """Return the approximation of GELU by tanh, which is x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3))."""
     bounded = f.minimum(m, f.maximum(m, x, -30.0), 30.0)
@@ -109,7 +109,7 @@ def glu_gate_backward(m: Operations, g: Number, x: Number, gate: Number) -> Numb
     return (g * x) * (s * other)
 
 
-@ELEMENTS.add(4)
+@ELEMENTS.add(5)
 def mish(m: Operations, x: Number) -> Number:
     """Return x * tanh(log(1 + exp(x)))."""
     return f.mish(m, x)
