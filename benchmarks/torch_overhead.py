@@ -20,7 +20,7 @@ from small_calls import mean_us
 
 from convgrad import torch as ours
 from convgrad.host import cpu_model, usable_cores
-from convgrad.torch import kernels
+from convgrad.torch import kernels, passes
 from convgrad.torch.attributes import OpAttributes
 
 CALLS, ROUNDS = 300, 41
@@ -51,13 +51,13 @@ def alone(backward: bool) -> Call:
     x, w, b, v = torch.randn(DATA), torch.randn(DATA[1], DATA[1], TAPS, TAPS), torch.randn(DATA[1]), torch.randn(DATA)
 
     def forward() -> None:
-        kernels.forward(x, w, b, ATTRIBUTES)
+        kernels.compute(passes.forward(x, w, b, ATTRIBUTES))
 
     def both() -> None:
         forward()
-        kernels.data_gradient(v, w, None, None, ATTRIBUTES)
-        kernels.weight_gradient(x, v, None, (TAPS, TAPS), ATTRIBUTES)
-        kernels.bias_gradient(v)
+        kernels.compute(passes.data_gradient(v, w, None, None, ATTRIBUTES))
+        kernels.compute(passes.weight_gradient(x, v, None, (TAPS, TAPS), ATTRIBUTES))
+        kernels.compute(passes.bias_gradient(v))
 
     return both if backward else forward
 

@@ -91,9 +91,9 @@ WORDS = {
     "verify.testing": "convolution products gradcheck layers same_bits",
     "graph": "limits kinds model resolve fuse given infer partition graph outline document reader writer explain dot",
     "torch": (
-        "errors recorded extents attributes problems cuda kernels traced strides operators flops refused arguments "
-        "plain complex_sums expanded instead overrides sizes functional grad fingerprint training varying pristine "
-        "modules steps report"
+        "errors recorded extents attributes schema problems passes cuda kernels traced strides operators flops refused "
+        "arguments plain complex_sums expanded instead overrides sizes functional grad fingerprint training varying "
+        "pristine modules steps report"
     ),
     "torch.training": (
         "row caller expected tensors elements functions activations sums products norms losses images indexed "

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from torch._subclasses import FakeTensorMode  # noqa: E402
 
 from convgrad.errors import UnsupportedError  # noqa: E402
-from convgrad.torch import kernels, operators  # noqa: E402
+from convgrad.torch import kernels, operators, passes  # noqa: E402
 from convgrad.torch.attributes import OpAttributes  # noqa: E402
 from convgrad.torch.refused import LAYER, refused  # noqa: E402
 from tests.torch.layers import LAST, LAYERS, Layer, all_of, bits, cotangent, ct, same  # noqa: E402
@@ -81,7 +81,7 @@ def test_traced_results_are_on_the_device(name: str, last: bool) -> None:
 
 
 def forward(src: Any, weights: Any, *more: Any) -> Any:
-    return kernels.forward(src, weights, None, OpAttributes(*ATTRIBUTES[:7], *more))
+    return kernels.compute(passes.forward(src, weights, None, OpAttributes(*ATTRIBUTES[:7], *more)))
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {

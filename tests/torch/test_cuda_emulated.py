@@ -15,7 +15,7 @@ from convgrad.engines.addresses import address_of  # noqa: E402
 from convgrad.engines.cuda import driver, engine  # noqa: E402
 from convgrad.errors import UnsupportedError  # noqa: E402
 from convgrad.plan.cuda.recipe import Spec  # noqa: E402
-from convgrad.torch import cuda, kernels  # noqa: E402
+from convgrad.torch import cuda, kernels, passes  # noqa: E402
 from convgrad.torch.attributes import OpAttributes  # noqa: E402
 from tests.support import emulated  # noqa: E402
 from tests.support.tiers import tiers  # noqa: E402
@@ -128,8 +128,10 @@ def test_sums_without_terms(batch: int, extent: int, gpu: list[Any]) -> None:
     src, weights, bias = torch.ones(batch, 3, extent), torch.ones(4, 3, 4), torch.tensor([-1.5, -0.0, torch.nan, 2.0])
     bias.view(torch.int32)[2] = -1  # another NaN
     result = ct.conv1d(src, weights, bias, padding=4, activation="relu")
-    gradient = kernels.weight_gradient(
-        src, torch.ones_like(result), None, (4,), OpAttributes((1,), (4,), (4,), None, (1,), 1, False)
+    gradient = kernels.compute(
+        passes.weight_gradient(
+            src, torch.ones_like(result), None, (4,), OpAttributes((1,), (4,), (4,), None, (1,), 1, False)
+        )
     )
     assert (result.shape, gradient.shape) == ((batch, 4, extent + 5), weights.shape)
     if batch * extent:

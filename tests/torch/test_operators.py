@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +18,8 @@ from tests.support.tiers import tiers
 torch = pytest.importorskip("torch")
 
 import convgrad  # noqa: E402
-from convgrad.torch import kernels, operators  # noqa: E402
-from convgrad.torch.attributes import flat, gathered  # noqa: E402
+from convgrad.torch import kernels, operators, passes  # noqa: E402
+from convgrad.torch.schema import schema_of  # noqa: E402
 from tests.torch.layers import LAST, LAYERS, TYPES, Layer, array_of, bits, cotangent, ct  # noqa: E402
 
 F = torch.nn.functional
@@ -337,9 +338,44 @@ def test_without_pytorch_the_extra_is_named() -> None:
 @pytest.mark.parametrize("name", ["forward", "data_gradient", "weight_gradient", "bias_gradient"])
 def test_attributes_have_the_order_of_the_schema(name: str) -> None:
     """Each attribute of a schema is the field of OpAttributes with its name, and comes back to its place."""
-    rule = operators._RULES[name]
+    derived = operators._SCHEMAS[name]
     schema = tuple([argument.name for argument in getattr(torch.ops.convgrad, name).default._schema.arguments])
-    assert rule.arguments == len(schema)
-    *_, attributes = found = gathered(name, rule.heads, schema)
-    assert flat(name, found) == schema
-    assert [getattr(attributes, one, None) for one in schema[rule.heads :]] == [*schema[rule.heads :]]
+    assert derived.arguments == len(schema)
+    *_, attributes = found = derived.gathered(schema)
+    assert derived.flat(found) == schema
+    assert [getattr(attributes, one, None) for one in schema[derived.heads :]] == [*schema[derived.heads :]]
+
+
+_PADS = "SymInt[] strides, SymInt[]? pads_begin, SymInt[]? pads_end"
+_REST = "SymInt[] dilations, SymInt groups, bool channels_last, float max_error=1., bool tune=False"
+SCHEMAS = {
+    "forward": f"Tensor src, Tensor weights, Tensor? bias, {_PADS}, {_REST}",
+    "data_gradient": (
+        f"Tensor diff_dst, Tensor weights, Tensor? bias, Tensor? src, {_PADS}, SymInt[]? output_padding, {_REST}"
+    ),
+    "weight_gradient": f"Tensor src, Tensor diff_dst, Tensor? weights, SymInt[]? kernel, {_PADS}, {_REST}",
+    "bias_gradient": "Tensor diff_dst",
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_schemas_of_saved_graphs(name: str) -> None:
+    """Graphs that were saved by an earlier version must load, so schemas change only by new last arguments."""
+    operator = getattr(torch.ops.convgrad, name)
+    assert str(operator.default._schema) == f"convgrad::{name}({SCHEMAS[name]}) -> Tensor"
+    sized = SCHEMAS[name].replace("SymInt[]", "Tensor").replace("SymInt", "Tensor")
+    assert str(operator.sized._schema) == f"convgrad::{name}.sized({sized}) -> Tensor"
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_arguments_of_a_schema_are_the_parameters_of_its_declaration(name: str) -> None:
+    declared = inspect.signature(getattr(passes, name)).parameters
+    arguments = [argument.name for argument in getattr(torch.ops.convgrad, name).default._schema.arguments]
+    assert arguments[: operators._SCHEMAS[name].heads] == [one for one in declared if one != "layer"]
+
+
+def test_a_parameter_without_a_type_of_the_dispatcher() -> None:
+    def declaration(src: torch.Tensor, names: list[str]) -> None: ...
+
+    with pytest.raises(KeyError, match="list"):
+        schema_of(declaration)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
+from torch import Tensor
 
 from convgrad.spec.check import few
 from convgrad.spec.rules import refuse
 from convgrad.torch import recorded
 from convgrad.torch.extents import Ints, Pads
-from convgrad.torch.kernels import Tensor
 
 PerAxis = int | Sequence[int]
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from convgrad.spec.winograd.choice import DIRECT
 from convgrad.torch.extents import Ints, Pads
-
-_PADDED = "data_gradient"  # the only operator whose schema has output_padding
 
 
 class OpAttributes(NamedTuple):
@@ -36,20 +34,3 @@ class OpAttributes(NamedTuple):
         """Return the attributes with other pads."""
         strides, _, _, _, dilations, groups, last, max_error, tune = self
         return OpAttributes(strides, *pads, output_padding, dilations, groups, last, max_error, tune)
-
-
-def flat(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the arguments of an operator's schema from arguments that may end with OpAttributes."""
-    layer = args[-1]
-    if not isinstance(layer, OpAttributes):
-        return args
-    return (*args[:-1], *layer) if name == _PADDED else (*args[:-1], *layer[:3], *layer[4:])
-
-
-def gathered(name: str, heads: int, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the first arguments of an operator's schema, and the others, if there are any, as OpAttributes."""
-    first, others = args[:heads], args[heads:]
-    if not others:
-        return first
-    attributes = others if name == _PADDED else (*others[:3], None, *others[3:])
-    return (*first, OpAttributes(*attributes))

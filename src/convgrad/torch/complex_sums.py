@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from convgrad.errors import ConvgradError
 from convgrad.spec.rules import refuse
-from convgrad.torch.kernels import LAST, Tensor, is_channels_last
+from convgrad.torch.kernels import LAST, is_channels_last
 from convgrad.torch.refused import check_types
 from convgrad.torch.strides import followed
 

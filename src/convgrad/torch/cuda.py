@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from convgrad.engines.cuda.engine import DeviceCall
 from convgrad.engines.engine import Strides
@@ -17,7 +18,6 @@ from convgrad.plan.cuda.vectors import are_aligned
 from convgrad.plan.reach import unsupported
 from convgrad.spec.problem import Problem
 
-Tensor = Any  # torch.Tensor, which type checkers find only if PyTorch is installed
 Device = Any  # torch.device
 _captured: set[_Prepared] = set()  # calls in CUDA graphs, which may run after the cache has removed the call
 

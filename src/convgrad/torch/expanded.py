@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from convgrad.spec.rules import refuse
 
-Tensor = Any
 _PACKAGE = "torch.nn.utils._expanded_weights.expanded_weights"
 
 

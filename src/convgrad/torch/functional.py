@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from convgrad.engines.settings import accuracy
 from convgrad.parameters import described
@@ -13,7 +14,7 @@ from convgrad.torch import expanded, instead, plain, recorded
 from convgrad.torch.arguments import LayerArguments, PerAxis, at_end, by_name, spread, taken
 from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, Pads
-from convgrad.torch.kernels import Tensor, is_channels_last
+from convgrad.torch.kernels import is_channels_last
 from convgrad.torch.operators import activate, call_activated
 from convgrad.torch.overrides import compiling, handed_over, has_torch_function
 from convgrad.torch.recorded import sizes_are_recorded

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from convgrad.engines.settings import accuracy
 from convgrad.parameters import described
 from convgrad.spec.check import few
@@ -25,7 +27,7 @@ from convgrad.torch import instead
 from convgrad.torch.arguments import LayerArguments, PerAxis
 from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, unread
-from convgrad.torch.kernels import Tensor, is_channels_last
+from convgrad.torch.kernels import is_channels_last
 from convgrad.torch.operators import call
 from convgrad.torch.overrides import overridable
 from convgrad.torch.recorded import of_shape, sizes_are_recorded

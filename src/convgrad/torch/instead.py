@@ -7,12 +7,12 @@ from functools import wraps
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from convgrad.errors import ConvgradError
 from convgrad.torch import complex_sums, expanded, plain
 from convgrad.torch.arguments import LayerArguments
 from convgrad.torch.errors import runtime_error
-from convgrad.torch.kernels import Tensor
 from convgrad.torch.problems import FORMATS
 
 _CLASSES = frozenset((torch.Tensor, torch.nn.Parameter))

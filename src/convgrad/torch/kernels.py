@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from convgrad import engines
 from convgrad.arrays.libraries.torch import TORCH, address_of
@@ -21,65 +22,22 @@ from convgrad.spec.rules import refuse
 from convgrad.torch import cuda
 from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints
-from convgrad.torch.problems import (
-    Kind,
-    bias_problem,
-    dst_problem,
-    kernel_problem,
-    src_problem,
-    transposed_problem,
-    weights_problem,
-)
+from convgrad.torch.passes import NO_LAYER, Call
+from convgrad.torch.problems import Kind, bias_problem, src_problem, weights_problem
 from convgrad.torch.recorded import numbers
 
-Tensor = Any  # torch.Tensor, which type checkers find only if PyTorch is installed
 Lying = tuple[Any, Ints, Ints, int]  # type, shape, strides in elements, and the number of the GPU, or -1 for the CPU
 Key = tuple[tuple[Any, ...], int, tuple[str, bool]]  # a Lying per tensor, the threads, the settings that select code
 
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # PyTorch's channels-last formats by rank
-_NO_LAYER = tuple(OpAttributes((), None, None, None, (), 1, False))  # of bias gradients
 _LOW = 1 << 32  # if the memory was freed, the address is smaller: only the offset of a view
 _address = address_of(torch)
 
 
-def forward(
-    src: Tensor, weights: Tensor, bias: Tensor | None, layer: OpAttributes, activation: str | None = None
-) -> Tensor:
-    """Return dst."""
-    given = (src, weights) if bias is None else (src, weights, bias)
-    return _known(dst_problem, tuple(layer), (), _key(given, layer.tune), activation)(given)
-
-
-def data_gradient(
-    diff_dst: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    src: Tensor | None,
-    layer: OpAttributes,
-    activation: str | None = None,
-) -> Tensor:
-    """Return diff_src. This is also a transposed layer, with an optional bias.
-
-    The extents are those of ``src``, whose values are not read. If ``src`` is None, the extents of ``diff_dst`` and
-    ``output_padding`` determine them.
-    """
-    given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
-    extents = None if src is None else src.shape[2:]
-    return _known(transposed_problem, tuple(layer), (extents,), _key(given, layer.tune), activation)(given)
-
-
-def weight_gradient(
-    src: Tensor, diff_dst: Tensor, weights: Tensor | None, kernel: Ints | None, layer: OpAttributes
-) -> Tensor:
-    """Return diff_weights with the spatial extents ``kernel``, or those of ``weights``, whose values are not read."""
-    kernel, given = kernel if weights is None else weights.shape[2:], (diff_dst, src)
-    return _known(kernel_problem, tuple(layer), (kernel,), _key(given, layer.tune))(given)
-
-
-def bias_gradient(diff_dst: Tensor) -> Tensor:
-    """Return diff_bias, the sum of diff_dst per channel."""
-    given = (diff_dst,)
-    return _known(bias_problem, _NO_LAYER, (), _key(given))(given)
+def compute(call: Call, activation: str | None = None) -> Tensor:
+    """Return the result of an operator's call, as a new tensor."""
+    pose, given, layer, sizes = call
+    return _known(pose, tuple(layer), sizes, _key(given, layer.tune), activation)(given)
 
 
 def gradients(
@@ -184,7 +142,7 @@ def _known_gradients(
     each = (
         (src_problem, layer, (extents,), (v, weights)),
         (weights_problem, layer, (kernel,), (v, src)),
-        (bias_problem, _NO_LAYER, (), (v,)),
+        (bias_problem, tuple(NO_LAYER), (), (v,)),
     )
     return tuple(
         [

@@ -7,42 +7,36 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 from torch.autograd import forward_ad
 
 from convgrad.spec.activation import is_relu
-from convgrad.torch import kernels, recorded, traced
-from convgrad.torch.attributes import OpAttributes, flat, gathered
+from convgrad.torch import kernels, passes, recorded, traced
+from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import less, pads_of, unread
-from convgrad.torch.kernels import Tensor
 from convgrad.torch.recorded import sizes_are_recorded
+from convgrad.torch.schema import Schema, schema_of
 from convgrad.torch.strides import laid, strides_of
 
-_PADS = "SymInt[] strides, SymInt[]? pads_begin, SymInt[]? pads_end"  # without pads, they are those of padding="same"
-_LAYER = "SymInt[] dilations, SymInt groups, bool channels_last, float max_error=1.0, bool tune=False"
 _CLASSES = frozenset((torch.Tensor, torch.nn.Parameter))
 Gradients = tuple[Tensor | None, ...]
 
 
 class _Rule(torch.autograd.Function):  # type: ignore[misc]
-    """An operator of PyTorch: its name, its schema and its derivatives."""
+    """An operator of PyTorch: its declaration, from which its name and its schema follow, and its derivatives."""
 
+    declared: ClassVar[Callable[..., passes.Call]]  # by the function that declares the operator
     name: ClassVar[str]
-    schema: ClassVar[str]
-    tensors: ClassVar[int]  # the number of leading arguments that have derivatives
-    like: ClassVar[int] = 0  # 1 if the next argument is a tensor of which only the shape is read
-    heads: ClassVar[int]  # the number of arguments of the schema before those of the OpAttributes
-    arguments: ClassVar[int]  # the number of all arguments of the schema
+    schema: ClassVar[Schema]
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        names = [argument.split()[1] for argument in cls.schema.split(", ")]
-        cls.arguments = len(names)
-        cls.heads = names.index("strides") if "strides" in names else len(names)
+        cls.name, cls.schema = cls.declared.__name__, schema_of(cls.declared)
 
     @classmethod
     def forward(cls, ctx: Any, *args: Any) -> Tensor:
         """Return the result, and save the values that derivatives need."""
-        result = getattr(kernels, cls.name)(*args)
+        result = kernels.compute(cls.declared(*args))
         cls.keep(ctx, args, result, False)
         return result
 
@@ -52,18 +46,18 @@ class _Rule(torch.autograd.Function):  # type: ignore[misc]
 
         If a trace records sizes as numbers, derivatives also need the shapes of both factors from tensors.
         """
-        (first, second), wanted, attributes = inputs[:2], ctx.needs_input_grad, cls.tensors + cls.like
+        (first, second), wanted, attributes = inputs[:2], ctx.needs_input_grad, cls.schema.operands
         ctx.save_for_backward(first if wanted[1] or recorded else None, second if wanted[0] or recorded else None)
         if forward_ad._current_level >= 0:
-            ctx.save_for_forward(first, second, output if recorded else None, *inputs[cls.tensors : attributes])
+            ctx.save_for_forward(first, second, output if recorded else None, *inputs[cls.schema.tensors : attributes])
         ctx.shapes, ctx.attributes, ctx.result = (first.shape, second.shape), inputs[attributes:], output.shape
-        ctx.strides = strides_of(*inputs[: cls.tensors])
+        ctx.strides = strides_of(*inputs[: cls.schema.tensors])
         ctx.set_materialize_grads(False)
 
     @classmethod
     def jvp(cls, ctx: Any, *tangents: Tensor | None) -> Tensor:
         """Return the tangent of the result. The operator is linear in each of its two factors and adds the bias."""
-        (first, second, result, *like), (u, v, *bias) = ctx.saved_tensors, tangents[: cls.tensors]
+        (first, second, result, *like), (u, v, *bias) = ctx.saved_tensors, tangents[: cls.schema.tensors]
         remainder = (*[None] * len(bias), *like, *ctx.attributes)
         parts = [] if u is None else [call(cls.name, u, second, *remainder)]
         parts += [] if v is None else [call(cls.name, first, v, *remainder)]
@@ -74,13 +68,12 @@ class _Rule(torch.autograd.Function):  # type: ignore[misc]
 class Forward(_Rule):
     """The forward pass: dst from src and weights."""
 
-    name, tensors = "forward", 3
-    schema = f"Tensor src, Tensor weights, Tensor? bias, {_PADS}, {_LAYER}"
+    declared = staticmethod(passes.forward)
 
     @staticmethod
     def backward(ctx: Any, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
-        made: list[Tensor | None] = [None] * Forward.arguments
+        made: list[Tensor | None] = [None] * Forward.schema.arguments
         if v is not None:
             (src, weights), (extents, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
             (layer,) = ctx.attributes
@@ -100,13 +93,12 @@ class Forward(_Rule):
 class DataGradient(_Rule):
     """The backward_data pass: diff_src from diff_dst and weights. Transposed layers call it with their bias."""
 
-    name, tensors, like = "data_gradient", 3, 1
-    schema = f"Tensor diff_dst, Tensor weights, Tensor? bias, Tensor? src, {_PADS}, SymInt[]? output_padding, {_LAYER}"
+    declared = staticmethod(passes.data_gradient)
 
     @staticmethod
     def backward(ctx: Any, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
-        made: list[Tensor | None] = [None] * DataGradient.arguments
+        made: list[Tensor | None] = [None] * DataGradient.schema.arguments
         if v is not None:
             (diff_dst, weights), (_, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
             (layer,) = ctx.attributes
@@ -125,13 +117,12 @@ class DataGradient(_Rule):
 class WeightGradient(_Rule):
     """The backward_weights pass: diff_weights from src and diff_dst."""
 
-    name, tensors, like = "weight_gradient", 2, 1
-    schema = f"Tensor src, Tensor diff_dst, Tensor? weights, SymInt[]? kernel, {_PADS}, {_LAYER}"
+    declared = staticmethod(passes.weight_gradient)
 
     @staticmethod
     def backward(ctx: Any, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
-        made: list[Tensor | None] = [None] * WeightGradient.arguments
+        made: list[Tensor | None] = [None] * WeightGradient.schema.arguments
         if v is not None:
             (src, diff_dst), (large, small), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
             _, layer = ctx.attributes
@@ -160,8 +151,7 @@ def _kernel_of(weights: Tensor | None, shape: Sequence[int]) -> tuple[Tensor | N
 class BiasGradient(_Rule):
     """The gradient of the bias: diff_bias from diff_dst."""
 
-    name, tensors = "bias_gradient", 1
-    schema = "Tensor diff_dst"
+    declared = staticmethod(passes.bias_gradient)
 
     @classmethod
     def keep(cls, ctx: Any, inputs: tuple[Any, ...], output: Tensor, recorded: bool) -> None:
@@ -229,17 +219,19 @@ def call(name: str, *args: Any) -> Tensor:
     ``args`` are the first arguments of the operator's schema, and OpAttributes in place of the others.
     """
     if torch.compiler.is_compiling():
-        return _OPS[name](*flat(name, args)) if forward_ad._current_level < 0 else _uncompiled(call, name, *args)
-    rule = _RULES[name]
-    given = args[: rule.tensors]
+        return (
+            _OPS[name](*_SCHEMAS[name].flat(args)) if forward_ad._current_level < 0 else _uncompiled(call, name, *args)
+        )
+    rule, schema = _RULES[name], _SCHEMAS[name]
+    given = args[: schema.tensors]
     if _straight(*given):
-        return _APPLIED[name](*args) if _differentiated(given) else getattr(kernels, name)(*args)
+        return _APPLIED[name](*args) if _differentiated(given) else kernels.compute(rule.declared(*args))
     dual = forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled()
     if dual or torch._C._are_functorch_transforms_active():  # the dispatcher has no rule for them
-        return _uncompiled(_TRANSFORMED[name].apply, *flat(name, args))
+        return _uncompiled(_TRANSFORMED[name].apply, *schema.flat(args))
     if torch.jit.is_tracing():
-        return recorded.call(getattr(torch.ops.convgrad, name), rule.tensors + rule.like, flat(name, args))
-    return _OPS[name](*flat(name, args))
+        return recorded.call(getattr(torch.ops.convgrad, name), schema.operands, schema.flat(args))
+    return _OPS[name](*schema.flat(args))
 
 
 def call_activated(activation: str | None, name: str, *args: Any) -> Tensor:
@@ -248,10 +240,10 @@ def call_activated(activation: str | None, name: str, *args: Any) -> Tensor:
     The kernel's epilogue computes the activation if the kernel is called directly and autograd records nothing.
     """
     if activation is not None and not torch.compiler.is_compiling():
-        given = args[: _RULES[name].tensors]
+        rule = _RULES[name]
+        given = args[: rule.schema.tensors]
         if _straight(*given) and not _differentiated(given):
-            result: Tensor = getattr(kernels, name)(*args, activation)
-            return result
+            return kernels.compute(rule.declared(*args), activation)
     return activate(activation, name, call(name, *args))
 
 
@@ -271,7 +263,7 @@ def _uncompiled(function: Any, *args: Any) -> Any:
 
 def _settled(rule: type[_Rule], args: Sequence[Any]) -> tuple[Any, ...]:
     """Return a schema's arguments as Python code needs them: lists become tuples, the last arguments OpAttributes."""
-    return gathered(rule.name, rule.heads, tuple([tuple(one) if isinstance(one, list) else one for one in args]))
+    return rule.schema.gathered(tuple([tuple(one) if isinstance(one, list) else one for one in args]))
 
 
 def _of_schema(rule: type[_Rule], function: Callable[..., Tensor]) -> Any:
@@ -310,12 +302,12 @@ def _transformed(rule: type[_Rule]) -> type[_Rule]:
 def _register(rule: type[_Rule]) -> Any:
     """Register an operator with PyTorch's dispatcher, and return the registered operator."""
     name = f"convgrad::{rule.name}"
-    _library.define(f"{rule.name}({rule.schema}) -> Tensor", tags=_TAGS)
+    _library.define(f"{rule.name}({rule.schema.text}) -> Tensor", tags=_TAGS)
     for backend in _BACKENDS:
-        _library.impl(rule.name, _of_schema(rule, getattr(kernels, rule.name)), backend)
+        _library.impl(rule.name, _of_schema(rule, lambda *args: kernels.compute(rule.declared(*args))), backend)
     of_schema = _of_schema(rule, partial(call, rule.name))
-    recorded.register_sized(_library, rule.name, rule.schema, of_schema, rule.tensors + rule.like)
-    torch.library.register_fake(name, _of_schema(rule, getattr(traced, rule.name)), lib=_library)
+    recorded.register_sized(_library, rule.name, rule.schema.text, of_schema, rule.schema.operands)
+    torch.library.register_fake(name, _of_schema(rule, lambda *args: traced.empty(rule.declared(*args))), lib=_library)
     torch.library.register_autograd(name, rule.backward, setup_context=_keeper(rule), lib=_library)
     operator = getattr(torch.ops.convgrad, rule.name).default
     torch.library.register_vmap(name, partial(_each, operator), lib=_library)
@@ -326,6 +318,7 @@ _library = torch.library.Library("convgrad", "DEF")
 # The engines read any strides, so compiled code need not copy operands to change their strides.
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 _RULES: dict[str, type[_Rule]] = {r.name: r for r in (Forward, DataGradient, WeightGradient, BiasGradient)}
+_SCHEMAS = {name: rule.schema for name, rule in _RULES.items()}
 # Function.apply of PyTorch's base class, which does not handle functorch's wrapped tensors: `call` passes none to it.
 _APPLIED: dict[str, Any] = {name: super(torch.autograd.Function, rule).apply for name, rule in _RULES.items()}
 _TRANSFORMED = {name: _transformed(rule) for name, rule in _RULES.items()}

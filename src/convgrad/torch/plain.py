@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from convgrad.errors import UnsupportedError
 from convgrad.torch.arguments import LayerArguments
-from convgrad.torch.kernels import Tensor
 
 
 def wanted() -> bool:

@@ -9,8 +9,8 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
+from torch import Tensor
 
-Tensor = Any
 _SIZED = "sized"  # the name of the overloads whose numbers are tensors
 _recording: ContextVar[bool] = ContextVar("convgrad_torch_recording", default=False)
 

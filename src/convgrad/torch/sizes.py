@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from convgrad.cached import remembered
 from convgrad.formats import F32
 from convgrad.functional.call import REMEMBERED, problem_from_shapes
 from convgrad.spec.rules import refuse
 from convgrad.torch.extents import Ints, unread
-from convgrad.torch.kernels import Tensor
 from convgrad.torch.recorded import numbers, of_shape, sizes_are_recorded
 
 

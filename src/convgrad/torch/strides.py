@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-
-Tensor = Any
+from torch import Tensor
 
 
 def strides_of(*tensors: Tensor | None) -> tuple[Any, ...]:

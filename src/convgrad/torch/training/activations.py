@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from convgrad.torch.training.functions import BY_MAP, add_map, error_of
-from convgrad.torch.training.row import ELEMENTWISE, PASS, Tensor, UnservedError, row
+from convgrad.torch.training.row import ELEMENTWISE, PASS, UnservedError, row
 from convgrad.torch.training.tensors import elements
 
 add_map("silu", "self * sigmoid(self)", integers=PASS)  # PyTorch has none of integers

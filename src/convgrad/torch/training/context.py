@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+from torch import Tensor
 
 from convgrad.float_environment import in_default_environment
 from convgrad.spec.rules import refuse
@@ -26,7 +27,6 @@ from convgrad.torch.training.row import (
     PROMOTE,
     Function,
     OperatorRow,
-    Tensor,
     UnservedError,
     check_cast,
     operator_of,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from convgrad.torch.training.row import (
     ELEMENTWISE,
     PROMOTE,
     Function,
-    Tensor,
     UnservedError,
     common_type,
     row,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-
-from convgrad.torch.training.row import Tensor
+from torch import Tensor
 
 Kind = tuple[Any, ...]
 Made = tuple[tuple[Any, Any] | None, ...]  # the type of each result, and whether it is contiguous

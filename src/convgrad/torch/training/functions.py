@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import Tensor
 
 from convgrad.spec.elementwise.table import MAPS
-from convgrad.torch.training.row import ELEMENTWISE, PROMOTE, Function, Tensor, common_type, row
+from convgrad.torch.training.row import ELEMENTWISE, PROMOTE, Function, common_type, row
 from convgrad.torch.training.tensors import elements, is_served
 
 BY_MAP = "by f32 operations"

@@ -7,8 +7,9 @@ from functools import partial
 from itertools import product
 
 import torch
+from torch import Tensor
 
-from convgrad.torch.training.row import SECTIONS, SEQUENTIAL, Tensor, formatted, row
+from convgrad.torch.training.row import SECTIONS, SEQUENTIAL, formatted, row
 from convgrad.torch.training.sums import count, rounded, total
 
 

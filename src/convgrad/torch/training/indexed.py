@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from convgrad.torch.training.row import ELEMENTWISE, LOW, SEQUENTIAL, SERVE, Tensor, common_type, row
+from convgrad.torch.training.row import ELEMENTWISE, LOW, SEQUENTIAL, SERVE, common_type, row
 
 _BOUND = "(number of terms) u sum(abs(terms))"
 

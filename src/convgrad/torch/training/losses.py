@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from convgrad.torch.training.functions import exp64, log1p64, log64
-from convgrad.torch.training.row import SECTIONS, Tensor, common_type, row
+from convgrad.torch.training.row import SECTIONS, common_type, row
 from convgrad.torch.training.sums import products, rounded, total
 from convgrad.torch.training.tensors import elements, rows_of, sums_of
 

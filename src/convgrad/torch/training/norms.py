@@ -6,9 +6,10 @@ from math import prod
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from convgrad.spec.chains import tree
-from convgrad.torch.training.row import SECTIONS, Tensor, row
+from convgrad.torch.training.row import SECTIONS, row
 from convgrad.torch.training.tensors import (
     ChannelView,
     Floats,

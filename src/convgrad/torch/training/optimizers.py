@@ -6,8 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from torch import Tensor
+
 from convgrad.spec.elementwise.steps import adam_name, sgd_name
-from convgrad.torch.training.row import Tensor, row
+from convgrad.torch.training.row import row
 from convgrad.torch.training.tensors import update_lists
 
 Tensors = Sequence[Tensor]

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from convgrad.errors import InvalidAttributeError
 from convgrad.spec.check import as_integer
 from convgrad.spec.order import FAN_IN
-from convgrad.torch.training.row import Tensor
 
 
 class PartsOfBatch:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from convgrad.engines.settings import accuracy
-from convgrad.torch import kernels
+from convgrad.torch import kernels, passes
 from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, less, rests_of
 from convgrad.torch.kernels import is_channels_last
-from convgrad.torch.training.row import OF_OPERATOR, Tensor, row
+from convgrad.torch.training.row import OF_OPERATOR, row
 
 _BOUND = "h u sum(abs(products))"
 Gradients = tuple[Tensor | None, ...]
@@ -34,8 +35,8 @@ def convolution(
     last = is_channels_last(input) or is_channels_last(weight)
     layer = OpAttributes(strides, pads, pads, more, dilations, groups, last, accuracy(None))
     if transposed:
-        return kernels.data_gradient(input, weight, bias, None, layer)
-    return kernels.forward(input, weight, bias, layer)
+        return kernels.compute(passes.data_gradient(input, weight, bias, None, layer))
+    return kernels.compute(passes.forward(input, weight, bias, layer))
 
 
 @row(
@@ -68,9 +69,9 @@ def convolution_backward(
     of_input, of_weight, of_bias = output_mask
     layer = layer.padded((pads, ends))
     return (
-        kernels.forward(grad_output, weight, None, layer) if of_input else None,
-        kernels.weight_gradient(grad_output, input, None, kernel, layer) if of_weight else None,
-        kernels.bias_gradient(grad_output) if of_bias else None,
+        kernels.compute(passes.forward(grad_output, weight, None, layer)) if of_input else None,
+        kernels.compute(passes.weight_gradient(grad_output, input, None, kernel, layer)) if of_weight else None,
+        kernels.compute(passes.bias_gradient(grad_output)) if of_bias else None,
     )
 
 
@@ -91,7 +92,7 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     if not (a.numel() and b.numel()):
         zeros = a.new_zeros(a.shape[0], b.shape[1])
         return zeros if bias is None else zeros + bias
-    return kernels.forward(a.unsqueeze(2), b.t().unsqueeze(2), bias, _ONE_TAP).squeeze(2)
+    return kernels.compute(passes.forward(a.unsqueeze(2), b.t().unsqueeze(2), bias, _ONE_TAP)).squeeze(2)
 
 
 def _batched(a: Tensor, b: Tensor) -> Tensor:
@@ -102,7 +103,7 @@ def _batched(a: Tensor, b: Tensor) -> Tensor:
         return a.new_zeros(batch, rows, columns)
     src = a.transpose(0, 1).reshape(rows, batch * inner, 1)
     weights = b.transpose(1, 2).reshape(batch * columns, inner, 1)
-    found = kernels.forward(src, weights, None, _ONE_TAP._replace(groups=batch))
+    found = kernels.compute(passes.forward(src, weights, None, _ONE_TAP._replace(groups=batch)))
     return found.reshape(rows, batch, columns).transpose(0, 1)
 
 

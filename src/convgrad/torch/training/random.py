@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from convgrad.torch.training.elements import sqrt
 from convgrad.torch.training.functions import cos64, log1p64, log64
-from convgrad.torch.training.row import ELEMENTWISE, SERVE, Tensor, common_type, row
+from convgrad.torch.training.row import ELEMENTWISE, SERVE, common_type, row
 
 _ORDER = "numbers of PyTorch's generator, in row-major order of the indices"
 

@@ -8,10 +8,10 @@ from functools import cache, reduce
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from convgrad.torch.kernels import LAST, is_channels_last
 
-Tensor = Any  # torch.Tensor, which type checkers find only if PyTorch is installed
 Function = Callable[..., Any]
 Defined = TypeVar("Defined", bound=Function)
 LOW = frozenset((torch.bfloat16, torch.float16))

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from convgrad.torch.training.row import SECTIONS, SUMMED, Tensor, UnservedError, row
+from convgrad.torch.training.row import SECTIONS, SUMMED, UnservedError, row
 from convgrad.torch.training.tensors import ChannelView, sums_of
 
 Dims = int | Sequence[int] | None

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from convgrad.arrays.libraries.torch import TORCH, formats_of
 from convgrad.arrays.libraries.torch import address_of as reading_address_of
@@ -19,7 +20,7 @@ from convgrad.engines.tensors import PER_ROW, Extents, Lists, Strided, Summands
 from convgrad.formats import F32, F64, FORMATS
 from convgrad.functional import elementwise
 from convgrad.torch.kernels import LAST, is_channels_last, threads_of_call
-from convgrad.torch.training.row import LOW, SUMMED, Tensor, UnservedError, result_type
+from convgrad.torch.training.row import LOW, SUMMED, UnservedError, result_type
 
 Floats = NDArray[np.float64]  # sums, or coefficients per channel
 _address = reading_address_of(torch)
