@@ -54,6 +54,11 @@ def mistakes(src: Array, weights: Array) -> None:
     convgrad.convolution(src, weights, data_format=True)  # type: ignore[arg-type]
     convgrad.convolution(src, weights, accumulate="yes")  # type: ignore[arg-type]
     convgrad.convolution_backward_data(src, weights, 28)  # type: ignore[arg-type]
+    convgrad.conv_transpose(src, weights, output_padding=0.5)  # type: ignore[arg-type]
+    convgrad.convolution_backprop_data(src, weights, weights_format="OIX")  # type: ignore[call-arg]
+    convgrad.convolution_backward(src, src, weights, needs=1)  # type: ignore[arg-type]
+    convgrad.weighted_weights_sum(src, src, weights.shape)  # type: ignore[call-arg]
+    convgrad.jax.convolution(src, weights, groups="2")  # type: ignore[arg-type]
     convgrad.run(convgrad.convolution, src, weights)  # type: ignore[arg-type]
     convgrad.threads("four")  # type: ignore[arg-type]
     verify.check("Convolution", src, src, weights).right  # type: ignore[attr-defined] # noqa: B018

@@ -3,34 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypedDict, Unpack
 
 from numpy.typing import ArrayLike
 
-from convgrad.functional.declared import computed_by
-from convgrad.functional.joint import NAMES, Gradients, Names, OfEach, backward
-from convgrad.functional.types import DType, PerAxis, ShapeLike
+from convgrad.functional.declared import computed_by, defaults_of
+from convgrad.functional.joint import NAMES, ROWS, Gradients, Names, OfEach, backward
+from convgrad.functional.keywords import Attributes, OutputPadding
+from convgrad.functional.types import DType, ShapeLike
 
 
-@computed_by(backward, "convolution_backward")
+class _Options(TypedDict, total=False):
+    needs: Names
+    dtype: DType | Mapping[str, DType] | None
+    out: OfEach | None
+    accumulate: bool | Names
+    threads: int | None
+    max_error: float | None
+
+
+class JointGradients(Attributes, _Options, total=False):
+    """The keywords of all gradients of a convolution."""
+
+
+class PaddedJointGradients(JointGradients, OutputPadding, total=False):
+    """The keywords of all gradients of a transposed convolution."""
+
+
+def _defaults(function: str) -> Mapping[str, object]:
+    return defaults_of(ROWS[function]) | {"needs": NAMES}
+
+
+@computed_by(backward, "convolution_backward", _defaults("convolution_backward"))
 def convolution_backward(  # type: ignore[empty-body]
     src: ArrayLike | ShapeLike,
     diff_dst: ArrayLike,
     weights: ArrayLike | ShapeLike,
-    *,
-    strides: PerAxis = 1,
-    pads_begin: PerAxis = 0,
-    pads_end: PerAxis = 0,
-    dilations: PerAxis = 1,
-    auto_pad: str | None = "none",
-    groups: int = 1,
-    data_format: str = "NXC",
-    weights_format: str = "XIO",
-    needs: Names = NAMES,
-    dtype: DType | Mapping[str, DType] | None = None,
-    out: OfEach | None = None,
-    accumulate: bool | Names = False,
-    threads: int | None = None,
-    max_error: float | None = None,
+    **keywords: Unpack[JointGradients],
 ) -> Gradients:
     """Differentiate a convolution by src, weights and bias, and return the three gradients.
 
@@ -77,27 +86,12 @@ def convolution_backward(  # type: ignore[empty-body]
     """
 
 
-@computed_by(backward, "conv_transpose_backward")
+@computed_by(backward, "conv_transpose_backward", _defaults("conv_transpose_backward"))
 def conv_transpose_backward(  # type: ignore[empty-body]
     src: ArrayLike | ShapeLike,
     diff_dst: ArrayLike,
     weights: ArrayLike | ShapeLike,
-    *,
-    strides: PerAxis = 1,
-    pads_begin: PerAxis = 0,
-    pads_end: PerAxis = 0,
-    dilations: PerAxis = 1,
-    auto_pad: str | None = "none",
-    groups: int = 1,
-    data_format: str = "NXC",
-    weights_format: str = "XOI",
-    needs: Names = NAMES,
-    dtype: DType | Mapping[str, DType] | None = None,
-    out: OfEach | None = None,
-    accumulate: bool | Names = False,
-    threads: int | None = None,
-    max_error: float | None = None,
-    output_padding: PerAxis | None = None,
+    **keywords: Unpack[PaddedJointGradients],
 ) -> Gradients:
     """Differentiate a transposed convolution by src, weights and bias, and return the three gradients.
 

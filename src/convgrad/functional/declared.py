@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import Parameter
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from convgrad.parameters import Function, with_parameters
-from convgrad.spec.operators import OPERATORS
+from convgrad.spec.operators import OPERATORS, Attribute, Operator, find
 
 ATTRIBUTES = frozenset(attribute.name for op in OPERATORS for attribute in op.attributes)
 RAISES = "\nRaises:\n"
@@ -23,8 +23,38 @@ OPERANDS = (
 )
 
 
-def computed_by(compute: Callable[..., Any], operator: str, note: str = OPERANDS) -> Callable[[Function], Function]:
+def defaults_of(op: Operator) -> dict[str, object]:
+    """Return the default values of a function's keywords that are not None: attributes of an operator, and options."""
+
+    def default(attribute: Attribute) -> object:
+        if attribute.is_pad:
+            return None if op.calculates_pads else 0
+        return 1 if attribute.required else attribute.default
+
+    return {attribute.name: default(attribute) for attribute in op.attributes} | {"accumulate": False}
+
+
+def _signature(declaration: Callable[..., object], defaults: Mapping[str, object]) -> inspect.Signature:
+    """Return a declaration's signature with the keywords of ``**keywords: Unpack[...]`` one by one."""
+    signature = inspect.signature(declaration)
+    *others, last = signature.parameters.values()
+    if last.kind is not Parameter.VAR_KEYWORD:
+        return signature
+    (kind,) = get_args(get_type_hints(declaration)[last.name])
+    keywords = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=annotation.__forward_arg__)
+        for name, annotation in kind.__annotations__.items()
+    ]
+    return signature.replace(parameters=[*others, *keywords])
+
+
+def computed_by(
+    compute: Callable[..., Any], operator: str, defaults: Mapping[str, object] | None = None, note: str = OPERANDS
+) -> Callable[[Function], Function]:
     """Return a decorator that turns a declaration into a function that calls ``compute``.
+
+    ``defaults`` are the default values of keywords; without them, those of the operator. Other keywords are None by
+    default.
 
     ``compute`` takes the operator, all operands, the attributes by name, and options as keywords. Keywords that are
     not in the signature are passed as attributes, so that the checks can suggest a correction. Type checkers refuse
@@ -38,7 +68,8 @@ def computed_by(compute: Callable[..., Any], operator: str, note: str = OPERANDS
     """
 
     def made(declaration: Function) -> Function:
-        parameters = inspect.signature(declaration).parameters
+        signature = _signature(declaration, defaults_of(find(operator)) if defaults is None else defaults)
+        vars(declaration)["__signature__"], parameters = signature, signature.parameters
         operands = {name: one.default for name, one in parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD}
         keywords = {name: one.default for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
         attributes_left_out = {name: value for name, value in keywords.items() if name in ATTRIBUTES}
@@ -53,8 +84,10 @@ def computed_by(compute: Callable[..., Any], operator: str, note: str = OPERANDS
             if wrong or not operands.keys().isdisjoint(named):
                 needed = required.union(name for name in [*operands][len(given) :] if operands[name] is Parameter.empty)
                 known = {name: value for name, value in named.items() if name in parameters}
-                # The declaration raises Python's own TypeError, which names a misspelt operand before a missing one.
-                declaration(*given, **known if needed <= known.keys() else named)
+                if len(known) < len(named) and not needed <= known.keys():  # a misspelt operand, before a missing one
+                    unknown = next(name for name in named if name not in known)
+                    raise TypeError(f"{declaration.__qualname__}() got an unexpected keyword argument {unknown!r}")
+                declaration(*given, **known)  # which raises Python's own TypeError
                 end = tuple(named.pop(name, operands[name]) for name in [*operands][len(given) :])
             attributes, options = attributes_left_out.copy(), options_left_out.copy()
             for name, value in named.items():
@@ -96,7 +129,7 @@ def on(compute: Callable[..., Any], module: str, note: str, own: str = "") -> Ca
             theirs_declared.__doc__ = (
                 f"{text}{own}{RAISES}    The errors are those of :func:`convgrad.{name}`.\n\n{document}"
             )
-        found: Any = computed_by(compute, vars(function)["operator"], note)(theirs_declared)
+        found: Any = computed_by(compute, vars(function)["operator"], note=note)(theirs_declared)
         return found  # type: ignore[no-any-return]
 
     return made

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from numpy.typing import ArrayLike
 
 from convgrad.functional.call import call
 from convgrad.functional.declared import computed_by
-from convgrad.functional.types import Array, DType, PerAxis, ShapeLike
+from convgrad.functional.keywords import OlderFilterGradient, OlderGradient, OlderPaddedGradient
+from convgrad.functional.types import Array, ShapeLike
 
 
 @computed_by(call, "ConvolutionBackpropWeights-1")
@@ -14,20 +17,7 @@ def convolution_backprop_weights(
     src: ArrayLike,
     diff_dst: ArrayLike,
     weights_shape: ShapeLike | None = None,
-    *,
-    strides: PerAxis = 1,
-    pads_begin: PerAxis | None = None,
-    pads_end: PerAxis | None = None,
-    dilations: PerAxis = 1,
-    auto_pad: str | None = "none",
-    groups: int = 1,
-    data_format: str = "NXC",
-    weights_format: str = "XIO",
-    dtype: DType | None = None,
-    out: Array | None = None,
-    accumulate: bool = False,
-    threads: int | None = None,
-    max_error: float | None = None,
+    **keywords: Unpack[OlderGradient],
 ) -> Array:
     """Differentiate a convolution by its weights, under the older name ConvolutionBackpropWeights-1.
 
@@ -52,20 +42,7 @@ def convolution_backprop_filters(
     input_forward: ArrayLike,
     output_delta: ArrayLike,
     filter_shape: ShapeLike | None = None,
-    *,
-    strides: PerAxis = 1,
-    pads_begin: PerAxis | None = None,
-    pads_end: PerAxis | None = None,
-    dilations: PerAxis = 1,
-    auto_pad: str | None = "none",
-    groups: int = 1,
-    data_format: str = "NXC",
-    filter_format: str = "XIO",
-    dtype: DType | None = None,
-    out: Array | None = None,
-    accumulate: bool = False,
-    threads: int | None = None,
-    max_error: float | None = None,
+    **keywords: Unpack[OlderFilterGradient],
 ) -> Array:
     """Differentiate a convolution by its filter, under the older name ConvolutionBackpropFilters-1.
 
@@ -98,21 +75,7 @@ def convolution_backprop_data(
     data: ArrayLike,
     filter: ArrayLike,
     output_shape: ShapeLike | None = None,
-    *,
-    strides: PerAxis = 1,
-    pads_begin: PerAxis | None = None,
-    pads_end: PerAxis | None = None,
-    dilations: PerAxis = 1,
-    auto_pad: str | None = "none",
-    groups: int = 1,
-    data_format: str = "NXC",
-    filter_format: str = "XIO",
-    dtype: DType | None = None,
-    out: Array | None = None,
-    accumulate: bool = False,
-    threads: int | None = None,
-    max_error: float | None = None,
-    output_padding: PerAxis | None = None,
+    **keywords: Unpack[OlderPaddedGradient],
 ) -> Array:
     """Differentiate a convolution by its input, under the older name ConvolutionBackpropData-1.
 

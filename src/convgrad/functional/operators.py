@@ -5,11 +5,14 @@ Each function is a declaration. The signature lists the operands and attributes 
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from numpy.typing import ArrayLike
 
 from convgrad.functional.call import call
 from convgrad.functional.declared import computed_by
-from convgrad.functional.types import Array, DType, PerAxis, ShapeLike
+from convgrad.functional.keywords import BiasAdd, BiasGradient, Forward, Gradient, PaddedGradient, TransposedForward
+from convgrad.functional.types import Array, ShapeLike
 
 
 @computed_by(call, "Convolution")
@@ -17,21 +20,7 @@ def convolution(
     src: ArrayLike,
     weights: ArrayLike,
     bias: ArrayLike | None = None,
-    *,
-    strides: PerAxis = 1,
-    pads_begin: PerAxis = 0,
-    pads_end: PerAxis = 0,
-    dilations: PerAxis = 1,
-    auto_pad: str | None = "none",
-    groups: int = 1,
-    data_format: str = "NXC",
-    weights_format: str = "XIO",
-    dtype: DType | None = None,
-    out: Array | None = None,
-    accumulate: bool = False,
-    threads: int | None = None,
-    max_error: float | None = None,
-    activation: str | None = None,
+    **keywords: Unpack[Forward],
 ) -> Array:
     """Convolve: dst[n, p, o] = bias[o] + sum over k, c of src[n, i, c] weights[k, c, o].
 
@@ -60,21 +49,7 @@ def convolution_backward_data(
     diff_dst: ArrayLike,
     weights: ArrayLike,
     dst_shape: ShapeLike | None = None,
-    *,
-    strides: PerAxis = 1,
-    pads_begin: PerAxis = 0,
-    pads_end: PerAxis = 0,
-    dilations: PerAxis = 1,
-    auto_pad: str | None = "none",
-    groups: int = 1,
-    data_format: str = "NXC",
-    weights_format: str = "XIO",
-    dtype: DType | None = None,
-    out: Array | None = None,
-    accumulate: bool = False,
-    threads: int | None = None,
-    max_error: float | None = None,
-    output_padding: PerAxis | None = None,
+    **keywords: Unpack[PaddedGradient],
 ) -> Array:
     """Differentiate by src: diff_src[n, i, c] = sum over k, o of diff_dst[n, p, o] weights[k, c, o].
 
@@ -109,20 +84,7 @@ def convolution_backward_weights(
     src: ArrayLike,
     diff_dst: ArrayLike,
     weights_shape: ShapeLike | None = None,
-    *,
-    strides: PerAxis = 1,
-    pads_begin: PerAxis = 0,
-    pads_end: PerAxis = 0,
-    dilations: PerAxis = 1,
-    auto_pad: str | None = "none",
-    groups: int = 1,
-    data_format: str = "NXC",
-    weights_format: str = "XIO",
-    dtype: DType | None = None,
-    out: Array | None = None,
-    accumulate: bool = False,
-    threads: int | None = None,
-    max_error: float | None = None,
+    **keywords: Unpack[Gradient],
 ) -> Array:
     """Differentiate by weights: diff_weights[k, c, o] = sum over n, p of src[n, i, c] diff_dst[n, p, o].
 
@@ -151,22 +113,7 @@ def conv_transpose(
     src: ArrayLike,
     weights: ArrayLike,
     bias: ArrayLike | None = None,
-    *,
-    strides: PerAxis = 1,
-    pads_begin: PerAxis = 0,
-    pads_end: PerAxis = 0,
-    dilations: PerAxis = 1,
-    auto_pad: str | None = "none",
-    groups: int = 1,
-    data_format: str = "NXC",
-    weights_format: str = "XOI",
-    dtype: DType | None = None,
-    out: Array | None = None,
-    accumulate: bool = False,
-    threads: int | None = None,
-    max_error: float | None = None,
-    activation: str | None = None,
-    output_padding: PerAxis | None = None,
+    **keywords: Unpack[TransposedForward],
 ) -> Array:
     """Compute a transposed convolution: dst[n, i, o] = bias[o] + sum over k, c of src[n, p, c] weights[k, o, c].
 
@@ -196,21 +143,7 @@ def conv_transpose(
 def conv_transpose_backward_data(
     diff_dst: ArrayLike,
     weights: ArrayLike,
-    *,
-    strides: PerAxis = 1,
-    pads_begin: PerAxis = 0,
-    pads_end: PerAxis = 0,
-    dilations: PerAxis = 1,
-    auto_pad: str | None = "none",
-    groups: int = 1,
-    data_format: str = "NXC",
-    weights_format: str = "XOI",
-    dtype: DType | None = None,
-    out: Array | None = None,
-    accumulate: bool = False,
-    threads: int | None = None,
-    max_error: float | None = None,
-    output_padding: PerAxis | None = None,
+    **keywords: Unpack[PaddedGradient],
 ) -> Array:
     """Differentiate by src: diff_src[n, p, c] = sum over k, o of diff_dst[n, i, o] weights[k, o, c].
 
@@ -240,21 +173,7 @@ def conv_transpose_backward_weights(
     src: ArrayLike,
     diff_dst: ArrayLike,
     weights_shape: ShapeLike | None = None,
-    *,
-    strides: PerAxis = 1,
-    pads_begin: PerAxis = 0,
-    pads_end: PerAxis = 0,
-    dilations: PerAxis = 1,
-    auto_pad: str | None = "none",
-    groups: int = 1,
-    data_format: str = "NXC",
-    weights_format: str = "XOI",
-    dtype: DType | None = None,
-    out: Array | None = None,
-    accumulate: bool = False,
-    threads: int | None = None,
-    max_error: float | None = None,
-    output_padding: PerAxis | None = None,
+    **keywords: Unpack[PaddedGradient],
 ) -> Array:
     """Differentiate by weights: diff_weights[k, o, c] = sum over n, p of src[n, p, c] diff_dst[n, i, o].
 
@@ -286,13 +205,7 @@ def conv_transpose_backward_weights(
 def bias_add(
     src: ArrayLike,
     bias: ArrayLike,
-    *,
-    data_format: str = "NXC",
-    dtype: DType | None = None,
-    out: Array | None = None,
-    accumulate: bool = False,
-    threads: int | None = None,
-    activation: str | None = None,
+    **keywords: Unpack[BiasAdd],
 ) -> Array:
     """Add one value per channel: dst[n, p, c] = src[n, p, c] + bias[c].
 
@@ -313,12 +226,7 @@ def bias_add(
 @computed_by(call, "BiasAddBackward")
 def bias_add_backward(
     diff_dst: ArrayLike,
-    *,
-    data_format: str = "NXC",
-    dtype: DType | None = None,
-    out: Array | None = None,
-    accumulate: bool = False,
-    threads: int | None = None,
+    **keywords: Unpack[BiasGradient],
 ) -> Array:
     """Differentiate by the bias: diff_bias[c] = sum over n, p of diff_dst[n, p, c].
 

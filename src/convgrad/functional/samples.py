@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,12 +11,15 @@ from numpy.typing import ArrayLike
 from convgrad import engines
 from convgrad.arrays import libraries
 from convgrad.functional.call import check_options, prepare
-from convgrad.functional.declared import computed_by
-from convgrad.functional.types import Array, PerAxis, ShapeLike
+from convgrad.functional.declared import computed_by, defaults_of
+from convgrad.functional.keywords import SampleNorms
+from convgrad.functional.types import Array, ShapeLike
 from convgrad.spec import samples
+from convgrad.spec.operators import find
 from convgrad.spec.rules import refuse
 
 OPERATORS = {False: "ConvolutionBackwardWeights", True: "ConvTransposeBackwardWeights"}
+OF_EITHER = defaults_of(find(OPERATORS[False])) | {"weights_format": None, "transposed": False}
 
 
 def of_either(compute: Callable[..., Array]) -> Callable[..., Array]:
@@ -47,23 +50,12 @@ def norms2(operator: str, operands: tuple[object, ...], attributes: Mapping[str,
     return result
 
 
-@computed_by(of_either(norms2), OPERATORS[False])
+@computed_by(of_either(norms2), OPERATORS[False], OF_EITHER)
 def per_sample_weights_norm2(
     src: ArrayLike,
     diff_dst: ArrayLike,
     weights_shape: ShapeLike | None = None,
-    *,
-    strides: PerAxis = 1,
-    pads_begin: PerAxis = 0,
-    pads_end: PerAxis = 0,
-    dilations: PerAxis = 1,
-    auto_pad: str | None = "none",
-    groups: int = 1,
-    data_format: str = "NXC",
-    weights_format: str | None = None,
-    threads: int | None = None,
-    transposed: bool = False,
-    output_padding: PerAxis | None = None,
+    **keywords: Unpack[SampleNorms],
 ) -> Array:
     """Return the squared norm of each sample's weight gradient: norm2[n] = sum over k, c, o of grad[n, k, c, o]**2.
 

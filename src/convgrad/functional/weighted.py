@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,9 +12,10 @@ from convgrad import arrays
 from convgrad.arrays import libraries
 from convgrad.functional.call import check_options, prepare, room
 from convgrad.functional.declared import computed_by
-from convgrad.functional.samples import OPERATORS, norms2, of_either
+from convgrad.functional.keywords import BiasGradient, SampleSums
+from convgrad.functional.samples import OF_EITHER, OPERATORS, norms2, of_either
 from convgrad.functional.scaled_sum import weighted_sum
-from convgrad.functional.types import Array, DType, PerAxis, ShapeLike
+from convgrad.functional.types import Array, DType, ShapeLike
 from convgrad.spec import samples
 from convgrad.spec.rules import refuse
 
@@ -48,27 +49,14 @@ def _norm(operator: str, max_norm: object) -> float:
     return float(min(number, sys.float_info.max))
 
 
-@computed_by(of_either(weighted_sum), OPERATORS[False])
+@computed_by(of_either(weighted_sum), OPERATORS[False], OF_EITHER)
 def weighted_weights_sum(
     src: ArrayLike,
     diff_dst: ArrayLike,
     weights_shape: ShapeLike | None = None,
     *,
     scale: ArrayLike,
-    strides: PerAxis = 1,
-    pads_begin: PerAxis = 0,
-    pads_end: PerAxis = 0,
-    dilations: PerAxis = 1,
-    auto_pad: str | None = "none",
-    groups: int = 1,
-    data_format: str = "NXC",
-    weights_format: str | None = None,
-    dtype: DType | None = None,
-    out: Array | None = None,
-    accumulate: bool = False,
-    threads: int | None = None,
-    transposed: bool = False,
-    output_padding: PerAxis | None = None,
+    **keywords: Unpack[SampleSums],
 ) -> Array:
     """Return the weighted sum of the samples' weight gradients: sum over n of scale[n] * grad[n, k, c, o].
 
@@ -99,11 +87,7 @@ def weighted_bias_sum(
     diff_dst: ArrayLike,
     *,
     scale: ArrayLike,
-    data_format: str = "NXC",
-    dtype: DType | None = None,
-    out: Array | None = None,
-    accumulate: bool = False,
-    threads: int | None = None,
+    **keywords: Unpack[BiasGradient],
 ) -> Array:
     """Return the weighted sum of the samples' bias gradients: sum over n of scale[n] * sum over p of diff_dst[n, p, c].
 
@@ -148,27 +132,14 @@ def clip_scales(norm2: ArrayLike, max_norm: float) -> Array:
     return result
 
 
-@computed_by(of_either(_clipped), OPERATORS[False])
+@computed_by(of_either(_clipped), OPERATORS[False], OF_EITHER)
 def clipped_weights_sum(
     src: ArrayLike,
     diff_dst: ArrayLike,
     weights_shape: ShapeLike | None = None,
     *,
     max_norm: float,
-    strides: PerAxis = 1,
-    pads_begin: PerAxis = 0,
-    pads_end: PerAxis = 0,
-    dilations: PerAxis = 1,
-    auto_pad: str | None = "none",
-    groups: int = 1,
-    data_format: str = "NXC",
-    weights_format: str | None = None,
-    dtype: DType | None = None,
-    out: Array | None = None,
-    accumulate: bool = False,
-    threads: int | None = None,
-    transposed: bool = False,
-    output_padding: PerAxis | None = None,
+    **keywords: Unpack[SampleSums],
 ) -> Array:
     """Return the sum of the samples' weight gradients, each scaled by its own min(1, max_norm / norm).
 
