@@ -147,8 +147,11 @@ def frameworks(layer: torch.nn.Conv2d, image: torch.Tensor, ones: jax.Array) -> 
     theirs: jax.Array = convgrad.jax.convolution(ones, ones)
     print(theirs)
     assert_type(convgrad.jax.reproducible(unpadded)(ones, "VALID"), str)
-    dst: torch.Tensor = convgrad.torch.conv2d(image, layer.weight, padding="same", stride=(1, 1))
-    return dst
+    assert_type(convgrad.torch.conv2d(image, layer.weight, padding="same", stride=(1, 1)), torch.Tensor)
+    convgrad.torch.conv2d(image, layer.weight, strides=1)  # type: ignore[call-arg]
+    convgrad.torch.conv_transpose2d(image, layer.weight, output_padding="1")  # type: ignore[arg-type]
+    convgrad.torch.grad.conv2d_weight(image, 3, image)  # type: ignore[arg-type]
+    return convgrad.torch.grad.conv2d_input(image.shape, layer.weight, grad_output=image)
 
 
 def unpadded(images: jax.Array, padding: str) -> str:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+import inspect
+from collections.abc import Callable, Sequence
+from functools import wraps
+from types import FunctionType
+from typing import Any, NamedTuple, ParamSpec, cast
 
 import torch
 from torch import Tensor
 
+from convgrad.parameters import with_parameters
 from convgrad.spec.check import few
 from convgrad.spec.rules import refuse
 from convgrad.torch import recorded
 from convgrad.torch.extents import Ints, Pads
 
 PerAxis = int | Sequence[int]
+P = ParamSpec("P")
 
 
 class LayerArguments(NamedTuple):
@@ -39,6 +44,44 @@ class LayerArguments(NamedTuple):
     def of_gradient(self) -> tuple[PerAxis | str, ...]:
         """The arguments of the functions of torch.nn.grad after the tensors."""
         return self.stride, self.begin, self.dilation, self.groups
+
+
+Arguments = tuple[tuple[Any, ...], LayerArguments]  # the tensors and sizes of a call, and its other arguments
+
+
+def declared_as(
+    declaration: Callable[P, Arguments], compute: Callable[..., Tensor], axes: int
+) -> Callable[[Callable[[], None]], Callable[P, Tensor]]:
+    """Return a decorator that gives a name and a docstring to a function with the parameters of ``declaration``.
+
+    The function calls ``compute`` with its name, ``axes``, the tensors and sizes, and LayerArguments.
+
+    >>> def declaration(input: Tensor, stride: int = 1) -> Arguments:
+    ...     return (input,), LayerArguments(stride, 0, 0, 1, 1)
+    >>> @declared_as(declaration, lambda *given: given[:3], 1)
+    ... def conv1d() -> None:
+    ...     "Convolve. Shapes: input (N, C, I)."
+    >>> conv1d("x", stride=2)
+    ('conv1d', 1, 'x')
+    """
+
+    def made(named: Callable[[], None]) -> Callable[P, Tensor]:
+        name, signature = named.__name__, inspect.signature(declaration)
+        read = cast(FunctionType, declaration)
+        # Python's own TypeError about wrong arguments names the function that raises it.
+        read = FunctionType(read.__code__, read.__globals__, name, read.__defaults__, read.__closure__)
+        read.__kwdefaults__, read.__qualname__ = cast(FunctionType, declaration).__kwdefaults__, name
+
+        @wraps(named)
+        def function(*args: P.args, **options: P.kwargs) -> Tensor:
+            given, layer = read(*args, **options)
+            return compute(name, axes, *given, layer)
+
+        vars(function)["__signature__"] = signature.replace(return_annotation="Tensor")
+        function.__doc__ = with_parameters(named.__doc__, signature.parameters)
+        return function
+
+    return made
 
 
 def spread(attribute: str, value: PerAxis, axes: int) -> Ints:

@@ -11,7 +11,7 @@ from convgrad.engines.settings import accuracy
 from convgrad.parameters import described
 from convgrad.spec.rules import refuse
 from convgrad.torch import expanded, instead, plain, recorded
-from convgrad.torch.arguments import LayerArguments, PerAxis, at_end, by_name, spread, taken
+from convgrad.torch.arguments import Arguments, LayerArguments, PerAxis, at_end, by_name, declared_as, spread, taken
 from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, Pads
 from convgrad.torch.kernels import is_channels_last
@@ -23,8 +23,71 @@ from convgrad.torch.refused import LAYER, OF_ANY_AXES, refused
 _WORDS = {"convolution": OF_ANY_AXES, "conv_transpose": OF_ANY_AXES}
 
 
-@described
-def conv1d(
+@instead.first
+def conv_layer(
+    name: str, axes: int | None, input: Tensor, weight: Tensor, bias: Tensor | None, layer: LayerArguments
+) -> Tensor:
+    """Return the convolution of the function ``name`` of this module."""
+    tensors = input, weight, bias
+    if has_torch_function(tensors) and not compiling():
+        if layer.tune:  # which the public functions do not have
+            return handed_over(conv_layer, tensors, name, axes, *tensors, layer)
+        given = layer.stride, *(layer.begin, layer.end)[: 1 if axes else 2], layer.dilation, layer.groups
+        settings = {"max_error": layer.max_error, "activation": layer.activation}
+        return handed_over(_PUBLIC[name], tensors, *tensors, *given, **settings)
+    if plain.wanted():
+        return activate(layer.activation, name, plain.convolution(name, *tensors, layer))
+    try:
+        input, weight, bias, axes, batched = taken(name, axes, input, weight, bias)
+        strides, dilations = spread("strides", layer.stride, axes), spread("dilations", layer.dilation, axes)
+        pads: Pads = (
+            by_name(name, layer.begin, strides)
+            if isinstance(layer.begin, str)
+            else (spread("pads_begin", layer.begin, axes), at_end(name, cast(PerAxis, layer.end), axes))
+        )
+        last, within = is_channels_last(input) or is_channels_last(weight), accuracy(layer.max_error, name)
+        attributes = OpAttributes(strides, *pads, None, dilations, layer.groups, last, within, layer.tune)
+        result = call_activated(layer.activation, "forward", input, weight, bias, attributes)
+        return result if batched else result.squeeze(0)
+    except Exception as error:
+        refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))
+
+
+@instead.first
+def transpose_layer(
+    name: str, axes: int | None, input: Tensor, weight: Tensor, bias: Tensor | None, layer: LayerArguments
+) -> Tensor:
+    """Return the transposed convolution of the function ``name`` of this module."""
+    tensors = input, weight, bias
+    if has_torch_function(tensors) and not compiling():
+        if layer.tune or layer.output_size is not None:  # which the public functions do not have
+            return handed_over(transpose_layer, tensors, name, axes, *tensors, layer)
+        of_any = layer.begin, layer.end, layer.output_padding, layer.dilation, layer.groups
+        of_axes = layer.begin, layer.output_padding, layer.groups, layer.dilation
+        settings = {"max_error": layer.max_error, "activation": layer.activation}
+        given = layer.stride, *(of_any if axes is None else of_axes)
+        return handed_over(_PUBLIC[name], tensors, *tensors, *given, **settings)
+    if plain.wanted():
+        return activate(layer.activation, name, plain.transposed(name, *tensors, layer))
+    try:
+        input, weight, bias, axes, batched = taken(name, axes, input, weight, bias)
+        strides, dilations = spread("strides", layer.stride, axes), spread("dilations", layer.dilation, axes)
+        rests: Ints | None = spread("output_padding", cast(PerAxis, layer.output_padding), axes)
+        if isinstance(layer.begin, str):  # A2
+            refuse("A2", name, f"pads_begin must be integers; got {layer.begin!r:.200}")
+        pads = spread("pads_begin", layer.begin, axes), at_end(name, cast(PerAxis, layer.end), axes)
+        like = None
+        if layer.output_size is not None and sizes_are_recorded():
+            like, rests = recorded.of_shape((1, 1, *layer.output_size[-axes:]), input), None
+        last, within = is_channels_last(input) or is_channels_last(weight), accuracy(layer.max_error, name)
+        attributes = OpAttributes(strides, *pads, rests, dilations, layer.groups, last, within, layer.tune)
+        result = call_activated(layer.activation, "data_gradient", input, weight, bias, like, attributes)
+        return result if batched else result.squeeze(0)
+    except Exception as error:
+        refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))
+
+
+def _conv(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -35,7 +98,30 @@ def conv1d(
     *,
     max_error: float | None = None,
     activation: str | None = None,
-) -> Tensor:
+) -> Arguments:
+    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation)
+    return (input, weight, bias), layer
+
+
+def _conv_transpose(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    output_padding: PerAxis = 0,
+    groups: int = 1,
+    dilation: PerAxis = 1,
+    *,
+    max_error: float | None = None,
+    activation: str | None = None,
+) -> Arguments:
+    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation, False, output_padding)
+    return (input, weight, bias), layer
+
+
+@declared_as(_conv, conv_layer, 1)
+def conv1d() -> None:
     """Return the convolution of torch.nn.functional.conv1d, with one spatial axis; see ``convolution``.
 
     Shapes: input (N, C, I) or (C, I), weight (O, C/groups, K), bias (O,).
@@ -43,23 +129,10 @@ def conv1d(
     >>> conv1d(torch.ones(1, 1, 5), torch.ones(1, 1, 3), padding=1).tolist()
     [[[2.0, 3.0, 3.0, 3.0, 2.0]]]
     """
-    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation)
-    return conv_layer("conv1d", 1, input, weight, bias, layer)
 
 
-@described
-def conv2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: PerAxis = 1,
-    padding: PerAxis | str = 0,
-    dilation: PerAxis = 1,
-    groups: int = 1,
-    *,
-    max_error: float | None = None,
-    activation: str | None = None,
-) -> Tensor:
+@declared_as(_conv, conv_layer, 2)
+def conv2d() -> None:
     """Return the convolution of torch.nn.functional.conv2d, with two spatial axes; see ``convolution``.
 
     Shapes: input (N, C, H, W) or (C, H, W), weight (O, C/groups, KH, KW), bias (O,).
@@ -67,23 +140,10 @@ def conv2d(
     >>> conv2d(torch.ones(1, 1, 2, 3), torch.ones(1, 1, 2, 2), padding="same").tolist()
     [[[[4.0, 4.0, 2.0], [2.0, 2.0, 1.0]]]]
     """
-    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation)
-    return conv_layer("conv2d", 2, input, weight, bias, layer)
 
 
-@described
-def conv3d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: PerAxis = 1,
-    padding: PerAxis | str = 0,
-    dilation: PerAxis = 1,
-    groups: int = 1,
-    *,
-    max_error: float | None = None,
-    activation: str | None = None,
-) -> Tensor:
+@declared_as(_conv, conv_layer, 3)
+def conv3d() -> None:
     """Return the convolution of torch.nn.functional.conv3d, with three spatial axes; see ``convolution``.
 
     Shapes: input (N, C, D, H, W) or (C, D, H, W), weight (O, C/groups, KD, KH, KW), bias (O,).
@@ -91,24 +151,10 @@ def conv3d(
     >>> conv3d(torch.ones(1, 4, 3, 3, 3), torch.ones(2, 2, 3, 3, 3), groups=2).shape
     torch.Size([1, 2, 1, 1, 1])
     """
-    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation)
-    return conv_layer("conv3d", 3, input, weight, bias, layer)
 
 
-@described
-def conv_transpose1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: PerAxis = 1,
-    padding: PerAxis = 0,
-    output_padding: PerAxis = 0,
-    groups: int = 1,
-    dilation: PerAxis = 1,
-    *,
-    max_error: float | None = None,
-    activation: str | None = None,
-) -> Tensor:
+@declared_as(_conv_transpose, transpose_layer, 1)
+def conv_transpose1d() -> None:
     """Return the convolution of torch.nn.functional.conv_transpose1d; see ``conv_transpose``.
 
     Shapes: input (N, C, l) or (C, l), weight (C, O/groups, K), bias (O,).
@@ -116,24 +162,10 @@ def conv_transpose1d(
     >>> conv_transpose1d(torch.ones(1, 1, 3), torch.ones(1, 1, 2), stride=2, output_padding=1).tolist()
     [[[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]]]
     """
-    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation, False, output_padding)
-    return transpose_layer("conv_transpose1d", 1, input, weight, bias, layer)
 
 
-@described
-def conv_transpose2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: PerAxis = 1,
-    padding: PerAxis = 0,
-    output_padding: PerAxis = 0,
-    groups: int = 1,
-    dilation: PerAxis = 1,
-    *,
-    max_error: float | None = None,
-    activation: str | None = None,
-) -> Tensor:
+@declared_as(_conv_transpose, transpose_layer, 2)
+def conv_transpose2d() -> None:
     """Return the convolution of torch.nn.functional.conv_transpose2d; see ``conv_transpose``.
 
     Shapes: input (N, C, h, w) or (C, h, w), weight (C, O/groups, KH, KW), bias (O,).
@@ -141,24 +173,10 @@ def conv_transpose2d(
     >>> conv_transpose2d(torch.ones(1, 1, 1, 2), torch.ones(1, 1, 1, 2)).tolist()
     [[[[1.0, 2.0, 1.0]]]]
     """
-    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation, False, output_padding)
-    return transpose_layer("conv_transpose2d", 2, input, weight, bias, layer)
 
 
-@described
-def conv_transpose3d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: PerAxis = 1,
-    padding: PerAxis = 0,
-    output_padding: PerAxis = 0,
-    groups: int = 1,
-    dilation: PerAxis = 1,
-    *,
-    max_error: float | None = None,
-    activation: str | None = None,
-) -> Tensor:
+@declared_as(_conv_transpose, transpose_layer, 3)
+def conv_transpose3d() -> None:
     """Return the convolution of torch.nn.functional.conv_transpose3d; see ``conv_transpose``.
 
     Shapes: input (N, C, d, h, w) or (C, d, h, w), weight (C, O/groups, KD, KH, KW), bias (O,).
@@ -166,8 +184,6 @@ def conv_transpose3d(
     >>> conv_transpose3d(torch.ones(1, 2, 2, 2, 2), torch.ones(2, 1, 2, 2, 2), stride=2).shape
     torch.Size([1, 1, 4, 4, 4])
     """
-    layer = LayerArguments(stride, padding, padding, dilation, groups, max_error, activation, False, output_padding)
-    return transpose_layer("conv_transpose3d", 3, input, weight, bias, layer)
 
 
 @described
@@ -276,67 +292,3 @@ _BACK: dict[int, Any] = {1: (0, 0), 2: (slice(None), 0), 3: ...}
 
 _TRANSPOSED = conv_transpose, conv_transpose1d, conv_transpose2d, conv_transpose3d
 _PUBLIC = {function.__name__: function for function in (convolution, conv1d, conv2d, conv3d, *_TRANSPOSED)}
-
-
-@instead.first
-def conv_layer(
-    name: str, axes: int | None, input: Tensor, weight: Tensor, bias: Tensor | None, layer: LayerArguments
-) -> Tensor:
-    """Return the convolution of the function ``name`` of this module."""
-    tensors = input, weight, bias
-    if has_torch_function(tensors) and not compiling():
-        if layer.tune:  # which the public functions do not have
-            return handed_over(conv_layer, tensors, name, axes, *tensors, layer)
-        given = layer.stride, *(layer.begin, layer.end)[: 1 if axes else 2], layer.dilation, layer.groups
-        settings = {"max_error": layer.max_error, "activation": layer.activation}
-        return handed_over(_PUBLIC[name], tensors, *tensors, *given, **settings)
-    if plain.wanted():
-        return activate(layer.activation, name, plain.convolution(name, *tensors, layer))
-    try:
-        input, weight, bias, axes, batched = taken(name, axes, input, weight, bias)
-        strides, dilations = spread("strides", layer.stride, axes), spread("dilations", layer.dilation, axes)
-        pads: Pads = (
-            by_name(name, layer.begin, strides)
-            if isinstance(layer.begin, str)
-            else (spread("pads_begin", layer.begin, axes), at_end(name, cast(PerAxis, layer.end), axes))
-        )
-        last, within = is_channels_last(input) or is_channels_last(weight), accuracy(layer.max_error, name)
-        attributes = OpAttributes(strides, *pads, None, dilations, layer.groups, last, within, layer.tune)
-        result = call_activated(layer.activation, "forward", input, weight, bias, attributes)
-        return result if batched else result.squeeze(0)
-    except Exception as error:
-        refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))
-
-
-@instead.first
-def transpose_layer(
-    name: str, axes: int | None, input: Tensor, weight: Tensor, bias: Tensor | None, layer: LayerArguments
-) -> Tensor:
-    """Return the transposed convolution of the function ``name`` of this module."""
-    tensors = input, weight, bias
-    if has_torch_function(tensors) and not compiling():
-        if layer.tune or layer.output_size is not None:  # which the public functions do not have
-            return handed_over(transpose_layer, tensors, name, axes, *tensors, layer)
-        of_any = layer.begin, layer.end, layer.output_padding, layer.dilation, layer.groups
-        of_axes = layer.begin, layer.output_padding, layer.groups, layer.dilation
-        settings = {"max_error": layer.max_error, "activation": layer.activation}
-        given = layer.stride, *(of_any if axes is None else of_axes)
-        return handed_over(_PUBLIC[name], tensors, *tensors, *given, **settings)
-    if plain.wanted():
-        return activate(layer.activation, name, plain.transposed(name, *tensors, layer))
-    try:
-        input, weight, bias, axes, batched = taken(name, axes, input, weight, bias)
-        strides, dilations = spread("strides", layer.stride, axes), spread("dilations", layer.dilation, axes)
-        rests: Ints | None = spread("output_padding", cast(PerAxis, layer.output_padding), axes)
-        if isinstance(layer.begin, str):  # A2
-            refuse("A2", name, f"pads_begin must be integers; got {layer.begin!r:.200}")
-        pads = spread("pads_begin", layer.begin, axes), at_end(name, cast(PerAxis, layer.end), axes)
-        like = None
-        if layer.output_size is not None and sizes_are_recorded():
-            like, rests = recorded.of_shape((1, 1, *layer.output_size[-axes:]), input), None
-        last, within = is_channels_last(input) or is_channels_last(weight), accuracy(layer.max_error, name)
-        attributes = OpAttributes(strides, *pads, rests, dilations, layer.groups, last, within, layer.tune)
-        result = call_activated(layer.activation, "data_gradient", input, weight, bias, like, attributes)
-        return result if batched else result.squeeze(0)
-    except Exception as error:
-        refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))

@@ -20,11 +20,10 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from convgrad.engines.settings import accuracy
-from convgrad.parameters import described
 from convgrad.spec.check import few
 from convgrad.spec.rules import refuse
 from convgrad.torch import instead
-from convgrad.torch.arguments import LayerArguments, PerAxis
+from convgrad.torch.arguments import Arguments, LayerArguments, PerAxis, declared_as
 from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, unread
 from convgrad.torch.kernels import is_channels_last
@@ -41,276 +40,9 @@ _OF_WEIGHT = of_gradient(src="input", diff_dst="grad_output", weights_shape="wei
 _OF_TRANSPOSED_INPUT = of_gradient(src="input_size", diff_dst="grad_output", weights_shape="weight")
 
 
-@described
-def conv1d_input(
-    input_size: Sequence[int],
-    weight: Tensor,
-    grad_output: Tensor,
-    stride: PerAxis = 1,
-    padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Return the gradient of conv1d with respect to its input (N, C, I).
-
-    Shapes: weight (O, C/groups, K), grad_output (N, O, P).
-
-    >>> import torch
-    >>> conv1d_input((1, 1, 4), torch.ones(1, 1, 1), torch.ones(1, 1, 2), stride=2).tolist()
-    [[[1.0, 0.0, 1.0, 0.0]]]
-    """
-    return _by_input(1, input_size, weight, grad_output, LayerArguments(stride, padding, padding, dilation, groups))
-
-
-@described
-def conv1d_weight(
-    input: Tensor,
-    weight_size: Sequence[int],
-    grad_output: Tensor,
-    stride: PerAxis = 1,
-    padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Return the gradient of conv1d with respect to its weight (O, C/groups, K).
-
-    Shapes: input (N, C, I), grad_output (N, O, P).
-
-    >>> import torch
-    >>> conv1d_weight(torch.ones(1, 1, 4), (1, 1, 3), torch.ones(1, 1, 4), padding=1).tolist()
-    [[[3.0, 4.0, 3.0]]]
-    """
-    return _by_weight(1, input, weight_size, grad_output, LayerArguments(stride, padding, padding, dilation, groups))
-
-
-@described
-def conv2d_input(
-    input_size: Sequence[int],
-    weight: Tensor,
-    grad_output: Tensor,
-    stride: PerAxis = 1,
-    padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Return the gradient of conv2d with respect to its input (N, C, H, W).
-
-    Shapes: weight (O, C/groups, height, width), grad_output (N, O, H', W').
-
-    >>> import torch
-    >>> conv2d_input((1, 2, 1, 3), torch.ones(2, 1, 1, 2), torch.ones(1, 2, 1, 2), groups=2).tolist()
-    [[[[1.0, 2.0, 1.0]], [[1.0, 2.0, 1.0]]]]
-    """
-    return _by_input(2, input_size, weight, grad_output, LayerArguments(stride, padding, padding, dilation, groups))
-
-
-@described
-def conv2d_weight(
-    input: Tensor,
-    weight_size: Sequence[int],
-    grad_output: Tensor,
-    stride: PerAxis = 1,
-    padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Return the gradient of conv2d with respect to its weight (O, C/groups, height, width).
-
-    Shapes: input (N, C, H, W), grad_output (N, O, H', W').
-
-    >>> import torch
-    >>> conv2d_weight(torch.ones(2, 1, 3, 4), (1, 1, 2, 2), torch.ones(2, 1, 1, 2), stride=2).tolist()
-    [[[[4.0, 4.0], [4.0, 4.0]]]]
-    """
-    return _by_weight(2, input, weight_size, grad_output, LayerArguments(stride, padding, padding, dilation, groups))
-
-
-@described
-def conv3d_input(
-    input_size: Sequence[int],
-    weight: Tensor,
-    grad_output: Tensor,
-    stride: PerAxis = 1,
-    padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Return the gradient of conv3d with respect to its input (N, C, D, H, W).
-
-    Shapes: weight (O, C/groups, depth, height, width), grad_output (N, O, D', H', W').
-
-    >>> import torch
-    >>> conv3d_input((1, 1, 3, 2, 1), torch.ones(1, 1, 2, 1, 1), torch.ones(1, 1, 2, 2, 1)).ravel().tolist()
-    [1.0, 1.0, 2.0, 2.0, 1.0, 1.0]
-    """
-    return _by_input(3, input_size, weight, grad_output, LayerArguments(stride, padding, padding, dilation, groups))
-
-
-@described
-def conv3d_weight(
-    input: Tensor,
-    weight_size: Sequence[int],
-    grad_output: Tensor,
-    stride: PerAxis = 1,
-    padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Return the gradient of conv3d with respect to its weight (O, C/groups, depth, height, width).
-
-    Shapes: input (N, C, D, H, W), grad_output (N, O, D', H', W').
-
-    >>> import torch
-    >>> conv3d_weight(torch.ones(1, 1, 3, 2, 2), (1, 1, 2, 1, 1), torch.ones(1, 1, 2, 2, 2)).ravel().tolist()
-    [8.0, 8.0]
-    """
-    return _by_weight(3, input, weight_size, grad_output, LayerArguments(stride, padding, padding, dilation, groups))
-
-
-@described
-def conv_transpose1d_input(
-    input_size: Sequence[int],
-    weight: Tensor,
-    grad_output: Tensor,
-    stride: PerAxis = 1,
-    padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Return the gradient of conv_transpose1d with respect to its input (N, C, l).
-
-    Shapes: weight (C, O/groups, K), grad_output (N, O, L).
-
-    >>> import torch
-    >>> conv_transpose1d_input((1, 1, 2), torch.ones(1, 1, 2), torch.ones(1, 1, 5), stride=2).tolist()
-    [[[2.0, 2.0]]]
-    """
-    return _by_transposed_input(
-        1, input_size, weight, grad_output, LayerArguments(stride, padding, padding, dilation, groups)
-    )
-
-
-@described
-def conv_transpose1d_weight(
-    input: Tensor,
-    weight_size: Sequence[int],
-    grad_output: Tensor,
-    stride: PerAxis = 1,
-    padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Return the gradient of conv_transpose1d with respect to its weight (C, O/groups, K).
-
-    Shapes: input (N, C, l), grad_output (N, O, L).
-
-    >>> import torch
-    >>> conv_transpose1d_weight(torch.ones(1, 1, 2), (1, 1, 3), torch.ones(1, 1, 4)).tolist()
-    [[[2.0, 2.0, 2.0]]]
-    """
-    return _by_transposed_weight(
-        1, input, weight_size, grad_output, LayerArguments(stride, padding, padding, dilation, groups)
-    )
-
-
-@described
-def conv_transpose2d_input(
-    input_size: Sequence[int],
-    weight: Tensor,
-    grad_output: Tensor,
-    stride: PerAxis = 1,
-    padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Return the gradient of conv_transpose2d with respect to its input (N, C, h, w).
-
-    Shapes: weight (C, O/groups, height, width), grad_output (N, O, H, W).
-
-    >>> import torch
-    >>> conv_transpose2d_input((1, 1, 1, 2), torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 3)).tolist()
-    [[[[4.0, 4.0]]]]
-    """
-    return _by_transposed_input(
-        2, input_size, weight, grad_output, LayerArguments(stride, padding, padding, dilation, groups)
-    )
-
-
-@described
-def conv_transpose2d_weight(
-    input: Tensor,
-    weight_size: Sequence[int],
-    grad_output: Tensor,
-    stride: PerAxis = 1,
-    padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Return the gradient of conv_transpose2d with respect to its weight (C, O/groups, height, width).
-
-    Shapes: input (N, C, h, w), grad_output (N, O, H, W).
-
-    >>> import torch
-    >>> conv_transpose2d_weight(torch.ones(3, 1, 1, 2), (1, 1, 1, 2), torch.ones(3, 1, 1, 4), stride=2).tolist()
-    [[[[6.0, 6.0]]]]
-    """
-    return _by_transposed_weight(
-        2, input, weight_size, grad_output, LayerArguments(stride, padding, padding, dilation, groups)
-    )
-
-
-@described
-def conv_transpose3d_input(
-    input_size: Sequence[int],
-    weight: Tensor,
-    grad_output: Tensor,
-    stride: PerAxis = 1,
-    padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Return the gradient of conv_transpose3d with respect to its input (N, C, d, h, w).
-
-    Shapes: weight (C, O/groups, depth, height, width), grad_output (N, O, D, H, W).
-
-    >>> import torch
-    >>> conv_transpose3d_input((1, 2, 1, 1, 1), torch.ones(2, 3, 1, 1, 2), torch.ones(1, 3, 1, 1, 2)).ravel().tolist()
-    [6.0, 6.0]
-    """
-    return _by_transposed_input(
-        3, input_size, weight, grad_output, LayerArguments(stride, padding, padding, dilation, groups)
-    )
-
-
-@described
-def conv_transpose3d_weight(
-    input: Tensor,
-    weight_size: Sequence[int],
-    grad_output: Tensor,
-    stride: PerAxis = 1,
-    padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Return the gradient of conv_transpose3d with respect to its weight (C, O/groups, depth, height, width).
-
-    Shapes: input (N, C, d, h, w), grad_output (N, O, D, H, W).
-
-    >>> import torch
-    >>> conv_transpose3d_weight(torch.ones(1, 1, 1, 1, 3), (1, 1, 1, 1, 2), torch.ones(1, 1, 1, 1, 4)).ravel().tolist()
-    [3.0, 3.0]
-    """
-    return _by_transposed_weight(
-        3, input, weight_size, grad_output, LayerArguments(stride, padding, padding, dilation, groups)
-    )
-
-
-# -- shared helpers ------------------------------------------------------------------------------------------------
-
-
-@overridable(globals(), "conv{}d_input", 1, 2)
+@overridable(globals(), 1, 2)
 @instead.gradient("input", transposed=False)
-def _by_input(axes: int, size: Sequence[int], weight: Tensor, grad: Tensor, layer: LayerArguments) -> Tensor:
+def _by_input(name: str, axes: int, size: Sequence[int], weight: Tensor, grad: Tensor, layer: LayerArguments) -> Tensor:
     try:
         strides, pads, dilations = _spread(axes, layer)
         shapes = tuple(grad.shape), tuple(weight.shape), _size(size)
@@ -323,12 +55,12 @@ def _by_input(axes: int, size: Sequence[int], weight: Tensor, grad: Tensor, laye
         result = call("data_gradient", grad, weight, None, like, attributes)
         return of_size("ConvolutionBackwardData", result, shapes[2])
     except Exception as error:
-        refused(f"conv{axes}d_input", error, {"weight": weight, "grad_output": grad}, _OF_INPUT)
+        refused(name, error, {"weight": weight, "grad_output": grad}, _OF_INPUT)
 
 
-@overridable(globals(), "conv{}d_weight", 0, 2)
+@overridable(globals(), 0, 2)
 @instead.gradient("weight", transposed=False)
-def _by_weight(axes: int, given: Tensor, size: Sequence[int], grad: Tensor, layer: LayerArguments) -> Tensor:
+def _by_weight(name: str, axes: int, given: Tensor, size: Sequence[int], grad: Tensor, layer: LayerArguments) -> Tensor:
     try:
         strides, pads, dilations = _spread(axes, layer)
         shapes = tuple(given.shape), tuple(grad.shape), _size(size)
@@ -338,12 +70,14 @@ def _by_weight(axes: int, given: Tensor, size: Sequence[int], grad: Tensor, laye
         result = call("weight_gradient", given, grad, *kernel_of(shapes[2], grad), attributes)
         return of_size("ConvolutionBackwardWeights", result, shapes[2])
     except Exception as error:
-        refused(f"conv{axes}d_weight", error, {"input": given, "grad_output": grad}, _OF_WEIGHT)
+        refused(name, error, {"input": given, "grad_output": grad}, _OF_WEIGHT)
 
 
-@overridable(globals(), "conv_transpose{}d_input", 1, 2)
+@overridable(globals(), 1, 2)
 @instead.gradient("input", transposed=True)
-def _by_transposed_input(axes: int, size: Sequence[int], weight: Tensor, grad: Tensor, layer: LayerArguments) -> Tensor:
+def _by_transposed_input(
+    name: str, axes: int, size: Sequence[int], weight: Tensor, grad: Tensor, layer: LayerArguments
+) -> Tensor:
     try:
         strides, pads, dilations = _spread(axes, layer)
         large, kernel, small = tuple(grad.shape), tuple(weight.shape), _size(size)
@@ -355,12 +89,14 @@ def _by_transposed_input(axes: int, size: Sequence[int], weight: Tensor, grad: T
         result = call("forward", grad, weight, None, attributes)
         return of_size("ConvTransposeBackwardData", result, small)
     except Exception as error:
-        refused(f"conv_transpose{axes}d_input", error, {"weight": weight, "grad_output": grad}, _OF_TRANSPOSED_INPUT)
+        refused(name, error, {"weight": weight, "grad_output": grad}, _OF_TRANSPOSED_INPUT)
 
 
-@overridable(globals(), "conv_transpose{}d_weight", 0, 2)
+@overridable(globals(), 0, 2)
 @instead.gradient("weight", transposed=True)
-def _by_transposed_weight(axes: int, given: Tensor, size: Sequence[int], grad: Tensor, layer: LayerArguments) -> Tensor:
+def _by_transposed_weight(
+    name: str, axes: int, given: Tensor, size: Sequence[int], grad: Tensor, layer: LayerArguments
+) -> Tensor:
     try:
         strides, pads, dilations = _spread(axes, layer)
         shapes = tuple(given.shape), tuple(grad.shape), _size(size)
@@ -371,7 +107,7 @@ def _by_transposed_weight(axes: int, given: Tensor, size: Sequence[int], grad: T
         result = call("weight_gradient", grad, given, *kernel_of(shapes[2], grad), attributes)
         return of_size("ConvTransposeBackwardWeights", result, shapes[2])
     except Exception as error:
-        refused(f"conv_transpose{axes}d_weight", error, {"input": given, "grad_output": grad}, _OF_WEIGHT)
+        refused(name, error, {"input": given, "grad_output": grad}, _OF_WEIGHT)
 
 
 def _spread(axes: int, layer: LayerArguments) -> tuple[Ints, Ints, Ints]:
@@ -388,3 +124,174 @@ def _size(value: Sequence[int]) -> Ints:
     if not isinstance(items, tuple):  # G9
         refuse("G9", "", f"the size must have one integer per axis; got {shown(value)}")
     return items
+
+
+# -- public functions --------------------------------------------------------------------------------------------
+
+
+def _input(
+    input_size: Sequence[int],
+    weight: Tensor,
+    grad_output: Tensor,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Arguments:
+    return (input_size, weight, grad_output), LayerArguments(stride, padding, padding, dilation, groups)
+
+
+def _weight(
+    input: Tensor,
+    weight_size: Sequence[int],
+    grad_output: Tensor,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Arguments:
+    return (input, weight_size, grad_output), LayerArguments(stride, padding, padding, dilation, groups)
+
+
+@declared_as(_input, _by_input, 1)
+def conv1d_input() -> None:
+    """Return the gradient of conv1d with respect to its input (N, C, I).
+
+    Shapes: weight (O, C/groups, K), grad_output (N, O, P).
+
+    >>> import torch
+    >>> conv1d_input((1, 1, 4), torch.ones(1, 1, 1), torch.ones(1, 1, 2), stride=2).tolist()
+    [[[1.0, 0.0, 1.0, 0.0]]]
+    """
+
+
+@declared_as(_weight, _by_weight, 1)
+def conv1d_weight() -> None:
+    """Return the gradient of conv1d with respect to its weight (O, C/groups, K).
+
+    Shapes: input (N, C, I), grad_output (N, O, P).
+
+    >>> import torch
+    >>> conv1d_weight(torch.ones(1, 1, 4), (1, 1, 3), torch.ones(1, 1, 4), padding=1).tolist()
+    [[[3.0, 4.0, 3.0]]]
+    """
+
+
+@declared_as(_input, _by_input, 2)
+def conv2d_input() -> None:
+    """Return the gradient of conv2d with respect to its input (N, C, H, W).
+
+    Shapes: weight (O, C/groups, height, width), grad_output (N, O, H', W').
+
+    >>> import torch
+    >>> conv2d_input((1, 2, 1, 3), torch.ones(2, 1, 1, 2), torch.ones(1, 2, 1, 2), groups=2).tolist()
+    [[[[1.0, 2.0, 1.0]], [[1.0, 2.0, 1.0]]]]
+    """
+
+
+@declared_as(_weight, _by_weight, 2)
+def conv2d_weight() -> None:
+    """Return the gradient of conv2d with respect to its weight (O, C/groups, height, width).
+
+    Shapes: input (N, C, H, W), grad_output (N, O, H', W').
+
+    >>> import torch
+    >>> conv2d_weight(torch.ones(2, 1, 3, 4), (1, 1, 2, 2), torch.ones(2, 1, 1, 2), stride=2).tolist()
+    [[[[4.0, 4.0], [4.0, 4.0]]]]
+    """
+
+
+@declared_as(_input, _by_input, 3)
+def conv3d_input() -> None:
+    """Return the gradient of conv3d with respect to its input (N, C, D, H, W).
+
+    Shapes: weight (O, C/groups, depth, height, width), grad_output (N, O, D', H', W').
+
+    >>> import torch
+    >>> conv3d_input((1, 1, 3, 2, 1), torch.ones(1, 1, 2, 1, 1), torch.ones(1, 1, 2, 2, 1)).ravel().tolist()
+    [1.0, 1.0, 2.0, 2.0, 1.0, 1.0]
+    """
+
+
+@declared_as(_weight, _by_weight, 3)
+def conv3d_weight() -> None:
+    """Return the gradient of conv3d with respect to its weight (O, C/groups, depth, height, width).
+
+    Shapes: input (N, C, D, H, W), grad_output (N, O, D', H', W').
+
+    >>> import torch
+    >>> conv3d_weight(torch.ones(1, 1, 3, 2, 2), (1, 1, 2, 1, 1), torch.ones(1, 1, 2, 2, 2)).ravel().tolist()
+    [8.0, 8.0]
+    """
+
+
+@declared_as(_input, _by_transposed_input, 1)
+def conv_transpose1d_input() -> None:
+    """Return the gradient of conv_transpose1d with respect to its input (N, C, l).
+
+    Shapes: weight (C, O/groups, K), grad_output (N, O, L).
+
+    >>> import torch
+    >>> conv_transpose1d_input((1, 1, 2), torch.ones(1, 1, 2), torch.ones(1, 1, 5), stride=2).tolist()
+    [[[2.0, 2.0]]]
+    """
+
+
+@declared_as(_weight, _by_transposed_weight, 1)
+def conv_transpose1d_weight() -> None:
+    """Return the gradient of conv_transpose1d with respect to its weight (C, O/groups, K).
+
+    Shapes: input (N, C, l), grad_output (N, O, L).
+
+    >>> import torch
+    >>> conv_transpose1d_weight(torch.ones(1, 1, 2), (1, 1, 3), torch.ones(1, 1, 4)).tolist()
+    [[[2.0, 2.0, 2.0]]]
+    """
+
+
+@declared_as(_input, _by_transposed_input, 2)
+def conv_transpose2d_input() -> None:
+    """Return the gradient of conv_transpose2d with respect to its input (N, C, h, w).
+
+    Shapes: weight (C, O/groups, height, width), grad_output (N, O, H, W).
+
+    >>> import torch
+    >>> conv_transpose2d_input((1, 1, 1, 2), torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 3)).tolist()
+    [[[[4.0, 4.0]]]]
+    """
+
+
+@declared_as(_weight, _by_transposed_weight, 2)
+def conv_transpose2d_weight() -> None:
+    """Return the gradient of conv_transpose2d with respect to its weight (C, O/groups, height, width).
+
+    Shapes: input (N, C, h, w), grad_output (N, O, H, W).
+
+    >>> import torch
+    >>> conv_transpose2d_weight(torch.ones(3, 1, 1, 2), (1, 1, 1, 2), torch.ones(3, 1, 1, 4), stride=2).tolist()
+    [[[[6.0, 6.0]]]]
+    """
+
+
+@declared_as(_input, _by_transposed_input, 3)
+def conv_transpose3d_input() -> None:
+    """Return the gradient of conv_transpose3d with respect to its input (N, C, d, h, w).
+
+    Shapes: weight (C, O/groups, depth, height, width), grad_output (N, O, D, H, W).
+
+    >>> import torch
+    >>> conv_transpose3d_input((1, 2, 1, 1, 1), torch.ones(2, 3, 1, 1, 2), torch.ones(1, 3, 1, 1, 2)).ravel().tolist()
+    [6.0, 6.0]
+    """
+
+
+@declared_as(_weight, _by_transposed_weight, 3)
+def conv_transpose3d_weight() -> None:
+    """Return the gradient of conv_transpose3d with respect to its weight (C, O/groups, depth, height, width).
+
+    Shapes: input (N, C, d, h, w), grad_output (N, O, D, H, W).
+
+    >>> import torch
+    >>> conv_transpose3d_weight(torch.ones(1, 1, 1, 1, 3), (1, 1, 1, 1, 2), torch.ones(1, 1, 1, 1, 4)).ravel().tolist()
+    [3.0, 3.0]
+    """

@@ -65,15 +65,14 @@ def _other(layer: Callable[..., Tensor], args: tuple[Any, ...]) -> Tensor | None
 def gradient(of: str, transposed: bool) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Return a decorator like `first` for the gradient of a layer with respect to ``of``, "input" or "weight".
 
-    The parameters of the decorated function are axes, the two arguments input_size and weight, or input and
+    The parameters of the decorated function are name, axes, the two arguments input_size and weight, or input and
     weight_size, then grad_output and LayerArguments.
     """
 
     def decorator(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         @wraps(function)
-        def layer(axes: int, first: Any, second: Any, grad: Tensor, arguments: LayerArguments) -> Tensor:
+        def layer(name: str, axes: int, first: Any, second: Any, grad: Tensor, arguments: LayerArguments) -> Tensor:
             size, tensor = (first, second) if of == "input" else (second, first)
-            name = f"conv{'_transpose' * transposed}{axes}d_{of}"
             try:
                 if not transposed and plain.sums_nothing(second if of == "weight" else tensor):
                     return getattr(torch.nn.grad, name)(first, second, grad, *arguments.of_gradient)
@@ -82,12 +81,12 @@ def gradient(of: str, transposed: bool) -> Callable[[Callable[..., Tensor]], Cal
 
                     def call(size: Any, tensor: Tensor, grad: Tensor) -> Tensor:
                         both = (size, tensor) if of == "input" else (tensor, size)
-                        return function(axes, *both, grad, arguments)
+                        return function(name, axes, *both, grad, arguments)
 
                     return complex_sums.gradient(call, of, transposed, axes, tuple(size), tensor, grad)
             except ConvgradError as error:
                 raise runtime_error(error) from None
-            return function(axes, first, second, grad, arguments)
+            return function(name, axes, first, second, grad, arguments)
 
         return layer
 

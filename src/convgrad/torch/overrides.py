@@ -21,22 +21,22 @@ def handed_over(function: Callable[..., Any], tensors: tuple[Any, ...], *args: A
     return handle_torch_function(function, tensors, *args, **given)
 
 
-def overridable(public: Mapping[str, Any], name: str, *tensors: int) -> Callable[[Any], Any]:
+def overridable(public: Mapping[str, Any], *tensors: int) -> Callable[[Any], Any]:
     """Decorate a helper of public functions of gradients.
 
-    The helper gets the number of axes, the public function's first three arguments, and its others as LayerArguments.
-    ``public`` has the functions by name, ``name`` is a format with the number of axes, and ``tensors`` are the
-    positions of the tensors among the public function's arguments.
+    The helper gets the name of the public function, the number of axes, the function's first three arguments, and its
+    others as LayerArguments. ``public`` has the functions by name, and ``tensors`` are the positions of the tensors
+    among a function's arguments.
     """
 
     def decorate(helper: Callable[..., Any]) -> Any:
         @wraps(helper)
-        def call(axes: int, *args: Any) -> Any:
+        def call(name: str, axes: int, *args: Any) -> Any:
             given = tuple([args[at] for at in tensors])
             if has_torch_function(given) and not compiling():
                 *first, layer = args
-                return handed_over(public[name.format(axes)], given, *first, *layer.of_gradient)
-            return helper(axes, *args)
+                return handed_over(public[name], given, *first, *layer.of_gradient)
+            return helper(name, axes, *args)
 
         return call
 
