@@ -9,11 +9,11 @@ from numpy.typing import ArrayLike
 
 from convgrad.functional.declared import computed_by, defaults_of
 from convgrad.functional.joint import NAMES, ROWS, Gradients, Names, OfEach, backward
-from convgrad.functional.keywords import Attributes, OutputPadding
+from convgrad.functional.keywords import AttributeKeywords, OutputPaddingKeywords
 from convgrad.functional.types import DType, ShapeLike
 
 
-class _Options(TypedDict, total=False):
+class _JointOptions(TypedDict, total=False):
     needs: Names
     dtype: DType | Mapping[str, DType] | None
     out: OfEach | None
@@ -22,11 +22,11 @@ class _Options(TypedDict, total=False):
     max_error: float | None
 
 
-class JointGradients(Attributes, _Options, total=False):
+class JointGradientsKeywords(AttributeKeywords, _JointOptions, total=False):
     """The keywords of all gradients of a convolution."""
 
 
-class PaddedJointGradients(JointGradients, OutputPadding, total=False):
+class PaddedJointGradientsKeywords(JointGradientsKeywords, OutputPaddingKeywords, total=False):
     """The keywords of all gradients of a transposed convolution."""
 
 
@@ -39,7 +39,7 @@ def convolution_backward(  # type: ignore[empty-body]
     src: ArrayLike | ShapeLike,
     diff_dst: ArrayLike,
     weights: ArrayLike | ShapeLike,
-    **keywords: Unpack[JointGradients],
+    **keywords: Unpack[JointGradientsKeywords],
 ) -> Gradients:
     """Differentiate a convolution by src, weights and bias, and return the three gradients.
 
@@ -91,7 +91,7 @@ def conv_transpose_backward(  # type: ignore[empty-body]
     src: ArrayLike | ShapeLike,
     diff_dst: ArrayLike,
     weights: ArrayLike | ShapeLike,
-    **keywords: Unpack[PaddedJointGradients],
+    **keywords: Unpack[PaddedJointGradientsKeywords],
 ) -> Gradients:
     """Differentiate a transposed convolution by src, weights and bias, and return the three gradients.
 

@@ -50,47 +50,47 @@ class _MaxError(TypedDict, total=False):
     max_error: float | None
 
 
-class Activation(TypedDict, total=False):
+class ActivationKeywords(TypedDict, total=False):
     """The activation of a forward pass."""
 
     activation: str | None
 
 
-class OutputPadding(TypedDict, total=False):
+class OutputPaddingKeywords(TypedDict, total=False):
     """The elements that are added at the end of a transposed layer's result."""
 
     output_padding: PerAxis | None
 
 
-class Attributes(_Strides, _Pads, _Groups, _WeightsFormat, total=False):
+class AttributeKeywords(_Strides, _Pads, _Groups, _WeightsFormat, total=False):
     """The attributes of a layer."""
 
 
-class Gradient(Attributes, _Options, _MaxError, total=False):
+class GradientKeywords(AttributeKeywords, _Options, _MaxError, total=False):
     """The keywords of a layer's gradient."""
 
 
-class PaddedGradient(Gradient, OutputPadding, total=False):
+class PaddedGradientKeywords(GradientKeywords, OutputPaddingKeywords, total=False):
     """The keywords of a gradient that depends on the output padding."""
 
 
-class Forward(Gradient, Activation, total=False):
+class ForwardKeywords(GradientKeywords, ActivationKeywords, total=False):
     """The keywords of a convolution."""
 
 
-class TransposedForward(Forward, OutputPadding, total=False):
+class TransposedForwardKeywords(ForwardKeywords, OutputPaddingKeywords, total=False):
     """The keywords of a transposed convolution."""
 
 
-class OlderGradient(_Strides, _OlderPads, _Groups, _WeightsFormat, _Options, _MaxError, total=False):
+class OlderGradientKeywords(_Strides, _OlderPads, _Groups, _WeightsFormat, _Options, _MaxError, total=False):
     """The keywords of a gradient under an older name."""
 
 
-class OlderFilterGradient(_Strides, _OlderPads, _Groups, _FilterFormat, _Options, _MaxError, total=False):
+class OlderFilterGradientKeywords(_Strides, _OlderPads, _Groups, _FilterFormat, _Options, _MaxError, total=False):
     """The keywords of a gradient under an older name, in whose document the weights are a filter."""
 
 
-class OlderPaddedGradient(OlderFilterGradient, OutputPadding, total=False):
+class OlderPaddedGradientKeywords(OlderFilterGradientKeywords, OutputPaddingKeywords, total=False):
     """The keywords of a data gradient under an older name."""
 
 
@@ -98,11 +98,11 @@ class _DataFormat(TypedDict, total=False):
     data_format: str
 
 
-class BiasGradient(_DataFormat, _Options, total=False):
+class BiasGradientKeywords(_DataFormat, _Options, total=False):
     """The keywords of a bias gradient."""
 
 
-class BiasAdd(BiasGradient, Activation, total=False):
+class BiasAddKeywords(BiasGradientKeywords, ActivationKeywords, total=False):
     """The keywords of the addition of a bias."""
 
 
@@ -123,9 +123,9 @@ class _EitherAttributes(_Strides, _Pads, _Groups, _EitherWeightsFormat, total=Fa
     pass
 
 
-class SampleNorms(_EitherAttributes, _Threads, _Transposed, total=False):
+class SampleNormsKeywords(_EitherAttributes, _Threads, _Transposed, total=False):
     """The keywords of norms per sample, of a layer that is transposed or not."""
 
 
-class SampleSums(_EitherAttributes, _Options, _Transposed, total=False):
+class SampleSumsKeywords(_EitherAttributes, _Options, _Transposed, total=False):
     """The keywords of sums over samples, of a layer that is transposed or not."""

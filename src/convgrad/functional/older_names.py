@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from convgrad.functional.call import call
 from convgrad.functional.declared import computed_by
-from convgrad.functional.keywords import OlderFilterGradient, OlderGradient, OlderPaddedGradient
+from convgrad.functional.keywords import OlderFilterGradientKeywords, OlderGradientKeywords, OlderPaddedGradientKeywords
 from convgrad.functional.types import Array, ShapeLike
 
 
@@ -17,7 +17,7 @@ def convolution_backprop_weights(
     src: ArrayLike,
     diff_dst: ArrayLike,
     weights_shape: ShapeLike | None = None,
-    **keywords: Unpack[OlderGradient],
+    **keywords: Unpack[OlderGradientKeywords],
 ) -> Array:
     """Differentiate a convolution by its weights, under the older name ConvolutionBackpropWeights-1.
 
@@ -42,7 +42,7 @@ def convolution_backprop_filters(
     input_forward: ArrayLike,
     output_delta: ArrayLike,
     filter_shape: ShapeLike | None = None,
-    **keywords: Unpack[OlderFilterGradient],
+    **keywords: Unpack[OlderFilterGradientKeywords],
 ) -> Array:
     """Differentiate a convolution by its filter, under the older name ConvolutionBackpropFilters-1.
 
@@ -75,7 +75,7 @@ def convolution_backprop_data(
     data: ArrayLike,
     filter: ArrayLike,
     output_shape: ShapeLike | None = None,
-    **keywords: Unpack[OlderPaddedGradient],
+    **keywords: Unpack[OlderPaddedGradientKeywords],
 ) -> Array:
     """Differentiate a convolution by its input, under the older name ConvolutionBackpropData-1.
 

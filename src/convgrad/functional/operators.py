@@ -11,7 +11,14 @@ from numpy.typing import ArrayLike
 
 from convgrad.functional.call import call
 from convgrad.functional.declared import computed_by
-from convgrad.functional.keywords import BiasAdd, BiasGradient, Forward, Gradient, PaddedGradient, TransposedForward
+from convgrad.functional.keywords import (
+    BiasAddKeywords,
+    BiasGradientKeywords,
+    ForwardKeywords,
+    GradientKeywords,
+    PaddedGradientKeywords,
+    TransposedForwardKeywords,
+)
 from convgrad.functional.types import Array, ShapeLike
 
 
@@ -20,7 +27,7 @@ def convolution(
     src: ArrayLike,
     weights: ArrayLike,
     bias: ArrayLike | None = None,
-    **keywords: Unpack[Forward],
+    **keywords: Unpack[ForwardKeywords],
 ) -> Array:
     """Convolve: dst[n, p, o] = bias[o] + sum over k, c of src[n, i, c] weights[k, c, o].
 
@@ -49,7 +56,7 @@ def convolution_backward_data(
     diff_dst: ArrayLike,
     weights: ArrayLike,
     dst_shape: ShapeLike | None = None,
-    **keywords: Unpack[PaddedGradient],
+    **keywords: Unpack[PaddedGradientKeywords],
 ) -> Array:
     """Differentiate by src: diff_src[n, i, c] = sum over k, o of diff_dst[n, p, o] weights[k, c, o].
 
@@ -84,7 +91,7 @@ def convolution_backward_weights(
     src: ArrayLike,
     diff_dst: ArrayLike,
     weights_shape: ShapeLike | None = None,
-    **keywords: Unpack[Gradient],
+    **keywords: Unpack[GradientKeywords],
 ) -> Array:
     """Differentiate by weights: diff_weights[k, c, o] = sum over n, p of src[n, i, c] diff_dst[n, p, o].
 
@@ -113,7 +120,7 @@ def conv_transpose(
     src: ArrayLike,
     weights: ArrayLike,
     bias: ArrayLike | None = None,
-    **keywords: Unpack[TransposedForward],
+    **keywords: Unpack[TransposedForwardKeywords],
 ) -> Array:
     """Compute a transposed convolution: dst[n, i, o] = bias[o] + sum over k, c of src[n, p, c] weights[k, o, c].
 
@@ -143,7 +150,7 @@ def conv_transpose(
 def conv_transpose_backward_data(
     diff_dst: ArrayLike,
     weights: ArrayLike,
-    **keywords: Unpack[PaddedGradient],
+    **keywords: Unpack[PaddedGradientKeywords],
 ) -> Array:
     """Differentiate by src: diff_src[n, p, c] = sum over k, o of diff_dst[n, i, o] weights[k, o, c].
 
@@ -173,7 +180,7 @@ def conv_transpose_backward_weights(
     src: ArrayLike,
     diff_dst: ArrayLike,
     weights_shape: ShapeLike | None = None,
-    **keywords: Unpack[PaddedGradient],
+    **keywords: Unpack[PaddedGradientKeywords],
 ) -> Array:
     """Differentiate by weights: diff_weights[k, o, c] = sum over n, p of src[n, p, c] diff_dst[n, i, o].
 
@@ -205,7 +212,7 @@ def conv_transpose_backward_weights(
 def bias_add(
     src: ArrayLike,
     bias: ArrayLike,
-    **keywords: Unpack[BiasAdd],
+    **keywords: Unpack[BiasAddKeywords],
 ) -> Array:
     """Add one value per channel: dst[n, p, c] = src[n, p, c] + bias[c].
 
@@ -226,7 +233,7 @@ def bias_add(
 @computed_by(call, "BiasAddBackward")
 def bias_add_backward(
     diff_dst: ArrayLike,
-    **keywords: Unpack[BiasGradient],
+    **keywords: Unpack[BiasGradientKeywords],
 ) -> Array:
     """Differentiate by the bias: diff_bias[c] = sum over n, p of diff_dst[n, p, c].
 

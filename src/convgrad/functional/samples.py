@@ -12,7 +12,7 @@ from convgrad import engines
 from convgrad.arrays import libraries
 from convgrad.functional.call import check_options, prepare
 from convgrad.functional.declared import computed_by, defaults_of
-from convgrad.functional.keywords import SampleNorms
+from convgrad.functional.keywords import SampleNormsKeywords
 from convgrad.functional.types import Array, ShapeLike
 from convgrad.spec import samples
 from convgrad.spec.operators import find
@@ -55,7 +55,7 @@ def per_sample_weights_norm2(
     src: ArrayLike,
     diff_dst: ArrayLike,
     weights_shape: ShapeLike | None = None,
-    **keywords: Unpack[SampleNorms],
+    **keywords: Unpack[SampleNormsKeywords],
 ) -> Array:
     """Return the squared norm of each sample's weight gradient: norm2[n] = sum over k, c, o of grad[n, k, c, o]**2.
 

@@ -12,7 +12,7 @@ from convgrad import arrays
 from convgrad.arrays import libraries
 from convgrad.functional.call import check_options, prepare, room
 from convgrad.functional.declared import computed_by
-from convgrad.functional.keywords import BiasGradient, SampleSums
+from convgrad.functional.keywords import BiasGradientKeywords, SampleSumsKeywords
 from convgrad.functional.samples import OF_EITHER, OPERATORS, norms2, of_either
 from convgrad.functional.scaled_sum import weighted_sum
 from convgrad.functional.types import Array, DType, ShapeLike
@@ -56,7 +56,7 @@ def weighted_weights_sum(
     weights_shape: ShapeLike | None = None,
     *,
     scale: ArrayLike,
-    **keywords: Unpack[SampleSums],
+    **keywords: Unpack[SampleSumsKeywords],
 ) -> Array:
     """Return the weighted sum of the samples' weight gradients: sum over n of scale[n] * grad[n, k, c, o].
 
@@ -87,7 +87,7 @@ def weighted_bias_sum(
     diff_dst: ArrayLike,
     *,
     scale: ArrayLike,
-    **keywords: Unpack[BiasGradient],
+    **keywords: Unpack[BiasGradientKeywords],
 ) -> Array:
     """Return the weighted sum of the samples' bias gradients: sum over n of scale[n] * sum over p of diff_dst[n, p, c].
 
@@ -139,7 +139,7 @@ def clipped_weights_sum(
     weights_shape: ShapeLike | None = None,
     *,
     max_norm: float,
-    **keywords: Unpack[SampleSums],
+    **keywords: Unpack[SampleSumsKeywords],
 ) -> Array:
     """Return the sum of the samples' weight gradients, each scaled by its own min(1, max_norm / norm).
 
