@@ -78,7 +78,7 @@ def room(problem: Problem, out: object, taken: Mapping[str, Array], aligned: boo
 def prepare(
     operator: str,
     operands: tuple[object, ...],
-    attributes: Mapping[str, Any],
+    attributes: Mapping[str, object],
     dtype: object = None,
     accumulate: bool = False,
     lenient: bool = False,
@@ -104,7 +104,7 @@ def prepare(
 def _checked(
     operator: str,
     operands: tuple[object, ...],
-    attributes: Mapping[str, Any],
+    attributes: Mapping[str, object],
     dtype: object,
     accumulate: bool,
     lenient: bool,
@@ -134,7 +134,7 @@ Plain = tuple[Any, ...]  # a hashable description of operands or attributes
 
 
 def key_of(
-    operands: tuple[object, ...], attributes: Mapping[str, Any], given: list[Array]
+    operands: tuple[object, ...], attributes: Mapping[str, object], given: list[Array]
 ) -> tuple[Plain, Plain] | None:
     """Return the key under which the result of a call's checks is cached, or None if it cannot be cached.
 
@@ -142,7 +142,7 @@ def key_of(
     array, because the checks read its values. A bool is not accepted as an int: True == 1, but only 1 is legal. The
     array operands are appended to ``given`` as NumPy arrays.
     """
-    described: list[Any] = []
+    described: list[object] = []
     for value in operands:
         array = value if type(value) is np.ndarray else None
         if array is None:
@@ -155,7 +155,7 @@ def key_of(
             return None
         described.append((array.dtype, array.shape))
         given.append(array)
-    plain: list[Any] = [*attributes]
+    plain: list[object] = [*attributes]
     for value in attributes.values():
         kind = type(value)
         if kind is int or kind is str or value is None:
@@ -187,7 +187,7 @@ def _remembered(
     return _checked(operator, *described_call(described, plain), dtype, accumulate, lenient)[:3]
 
 
-def described_call(described: Plain, plain: Plain) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def described_call(described: Plain, plain: Plain) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return operands and attributes for a key of ``key_of``. The arrays have arbitrary values and take no memory."""
     operands = tuple(
         arrays.stand_in(one[1], one[0]) if one and isinstance(one[0], np.dtype) else one for one in described
@@ -199,7 +199,7 @@ def described_call(described: Plain, plain: Plain) -> tuple[tuple[Any, ...], dic
 def pose(
     op: Operator,
     shapes: tuple[Shape, ...],
-    attributes: Mapping[str, Any],
+    attributes: Mapping[str, object],
     common: Format,
     to: Format,
     accumulate: bool,
@@ -240,7 +240,7 @@ def solve(
 def call(
     operator: str,
     operands: tuple[object, ...],
-    attributes: Mapping[str, Any],
+    attributes: Mapping[str, object],
     *,
     dtype: object = None,
     out: object = None,
@@ -278,7 +278,7 @@ def handed_over(result: Array, first: object, out: object) -> Any:
 def problem_from_shapes(
     operator: str,
     shapes: tuple[object, ...],
-    attributes: Mapping[str, Any],
+    attributes: Mapping[str, object],
     operand_format: Format = F32,
     dtype: object = None,
     spell_out: bool = False,
@@ -301,7 +301,7 @@ def problem_from_shapes(
 def problem_of_row(
     op: Operator,
     shapes: tuple[object, ...],
-    attributes: Mapping[str, Any],
+    attributes: Mapping[str, object],
     operand_format: Format,
     dtype: object = None,
     spell_out: bool = False,
@@ -327,10 +327,10 @@ def _counted(op: Operator, operands: tuple[object, ...]) -> tuple[object, ...]:
     return operands
 
 
-def _spread(op: Operator, attributes: Mapping[str, Any], axes: int) -> dict[str, Any]:
+def _spread(op: Operator, attributes: Mapping[str, object], axes: int) -> dict[str, object]:
     """Return the attributes with an int repeated for all axes. Required attributes that are missing become 1."""
     per_axis = {a.name: a for a in op.attributes if a.per_axis}
-    required: dict[str, Any] = {name: None for name, a in per_axis.items() if a.required}
+    required: dict[str, object] = {name: None for name, a in per_axis.items() if a.required}
 
     def spread(name: str, value: object) -> object:
         if value is None and name in required:
@@ -340,7 +340,7 @@ def _spread(op: Operator, attributes: Mapping[str, Any], axes: int) -> dict[str,
     return {name: spread(name, value) for name, value in (required | dict(attributes)).items()}
 
 
-def spelled_out(operator: str, operands: tuple[object, ...], attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+def spelled_out(operator: str, operands: tuple[object, ...], attributes: Mapping[str, object]) -> Mapping[str, object]:
     """Return attributes in the form that ``run`` accepts: an int for all axes becomes a tuple."""
     if not operands:
         return attributes

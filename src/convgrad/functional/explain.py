@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from convgrad import engines, formats
 from convgrad.engines import Choice
@@ -138,7 +138,7 @@ def explain(
     threads: int | None = None,
     max_error: float | None = None,
     activation: str | None = None,
-    **attributes: Any,
+    **attributes: object,
 ) -> Explanation:
     """Return an explanation of how :func:`run` would compute a call on dense arrays of these shapes.
 

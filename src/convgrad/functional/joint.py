@@ -55,7 +55,7 @@ class Asked(NamedTuple):
 
 
 Names = Collection[str]
-OfEach = Mapping[str, Any] | Sequence[Any]
+OfEach = Mapping[str, object] | Sequence[Any]
 
 NAMES = Gradients._fields
 KNOWN = frozenset(NAMES)
@@ -86,10 +86,10 @@ ROWS = {
 def backward(
     function: str,
     operands: tuple[object, ...],
-    attributes: Mapping[str, Any],
+    attributes: Mapping[str, object],
     *,
     needs: Names,
-    dtype: Any,
+    dtype: object,
     out: OfEach | None,
     accumulate: bool | Names,
     threads: int | None,
@@ -121,10 +121,10 @@ def backward(
     return Gradients(*results)
 
 
-def _rooms(asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+def _rooms(asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[object]) -> list[Array | None]:
     """Return the checked arrays of ``out``, which overlap neither each other nor an array that is read."""
     others = {OPERANDS[number]: taken[number] for one in asked for number, _ in one.read}
-    rooms = list(NONE)
+    rooms: list[Array | None] = [None] * len(NAMES)
     for place, problem, *_ in asked:
         if outs[place] is not None:
             rooms[place] = others[OUTS[place]] = room(problem, outs[place], others).view(np.ndarray)
@@ -146,7 +146,7 @@ def _names(function: str, what: str, given: Names) -> tuple[str, ...]:
     return tuple([name for name in NAMES if name in held])
 
 
-def _of_each(function: str, what: str, given: OfEach) -> tuple[Any, ...]:
+def _of_each(function: str, what: str, given: OfEach) -> tuple[object, ...]:
     """Return an option's value for each gradient, from a mapping or a tuple. Gradients without a value get None."""
     if isinstance(given, dict | Mapping):  # dict first, because its check is faster
         if not given.keys() <= KNOWN:
@@ -158,7 +158,7 @@ def _of_each(function: str, what: str, given: OfEach) -> tuple[Any, ...]:
     return tuple(given)
 
 
-def _added(function: str, accumulate: bool | Names, outs: Sequence[Any]) -> tuple[str, ...]:
+def _added(function: str, accumulate: bool | Names, outs: Sequence[object]) -> tuple[str, ...]:
     """Return the names of the gradients to add into their ``out``: all with an ``out``, or those in ``accumulate``."""
     there = tuple(name for name, out in zip(NAMES, outs, strict=True) if out is not None)
     if not isinstance(accumulate, Collection) or isinstance(accumulate, str):
@@ -175,7 +175,7 @@ def _added(function: str, accumulate: bool | Names, outs: Sequence[Any]) -> tupl
 
 
 def _prepared(
-    function: str, operands: tuple[object, ...], attributes: Mapping[str, Any], wanted: Plain
+    function: str, operands: tuple[object, ...], attributes: Mapping[str, object], wanted: Plain
 ) -> tuple[Sequence[Any], tuple[Asked, ...]]:
     """Return the operands, each an array or a shape, and the requested gradients."""
     given: list[Array] = []
@@ -192,7 +192,7 @@ def _prepared(
     return taken, _asked(function, taken, attributes, *wanted)
 
 
-def _all_taken(function: str, operands: tuple[object, ...]) -> tuple[Any, ...]:
+def _all_taken(function: str, operands: tuple[object, ...]) -> tuple[Array | tuple[int, ...], ...]:
     """Return the operands as checked arrays or shapes."""
     return tuple(_taken(function, name, value) for name, value in zip(OPERANDS, operands, strict=True))
 
@@ -213,9 +213,9 @@ def _taken(function: str, name: str, value: object) -> Array | tuple[int, ...]:
 def _asked(
     function: str,
     taken: Sequence[Array | tuple[int, ...]],
-    attributes: Mapping[str, Any],
+    attributes: Mapping[str, object],
     wanted: tuple[str, ...],
-    dtypes: tuple[Any, ...],
+    dtypes: tuple[object, ...],
     added: tuple[str, ...],
 ) -> tuple[Asked, ...]:
     """Return the requested gradients with their problems, which are derivatives of the layer's forward problem."""

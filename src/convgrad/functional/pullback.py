@@ -59,7 +59,7 @@ class Pullback:
     single: bool
     threads: int | None
     max_error: float | None
-    hand: Callable[[Array], Any]
+    hand: Callable[[Array], object]
     inactive: Any = None
     gated_outputs: frozenset[int] = frozenset()
     gated: frozenset[int] = frozenset()

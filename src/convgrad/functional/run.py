@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from convgrad.functional.call import call, problem_from_shapes
 from convgrad.functional.types import Array, DType
 from convgrad.parameters import described
@@ -59,7 +57,7 @@ def run(
 
 
 @described
-def infer_shapes(operator: str, *shapes: object, **attributes: Any) -> tuple[int, ...]:
+def infer_shapes(operator: str, *shapes: object, **attributes: object) -> tuple[int, ...]:
     """Return the shape of an operator's output from the shapes of its inputs, without computing anything.
 
     Unlike in :func:`run`, an attribute may also be one int for all axes, and you may omit strides and dilations of 1.

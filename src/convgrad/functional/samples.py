@@ -29,7 +29,7 @@ def of_either(compute: Callable[..., Array]) -> Callable[..., Array]:
     """
 
     def computed(
-        _: str, operands: tuple[object, ...], attributes: dict[str, Any], *, transposed: object, **options: Any
+        _: str, operands: tuple[object, ...], attributes: dict[str, object], *, transposed: object, **options: Any
     ) -> Array:
         output_padding = attributes.pop("output_padding")
         if not isinstance(transposed, bool | np.bool_):  # A2
@@ -40,7 +40,7 @@ def of_either(compute: Callable[..., Array]) -> Callable[..., Array]:
     return computed
 
 
-def norms2(operator: str, operands: tuple[object, ...], attributes: Mapping[str, Any], threads: int | None) -> Array:
+def norms2(operator: str, operands: tuple[object, ...], attributes: Mapping[str, object], threads: int | None) -> Array:
     """Return the squared norms of the samples' gradients, of shape (N,) and type f64, for a call."""
     check_options(operator, None, False, threads)
     prepared = prepare(operator, operands, attributes, lenient=True)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import reduce
 from math import prod
 from operator import add
-from typing import Any
 
 import numpy as np
 
@@ -82,7 +81,7 @@ def _scaled(
 def weighted_sum(
     operator: str,
     operands: tuple[object, ...],
-    attributes: Mapping[str, Any],
+    attributes: Mapping[str, object],
     scale: object,
     dtype: object,
     out: Array | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,7 +23,7 @@ from convgrad.spec.rules import refuse
 def _clipped(
     operator: str,
     operands: tuple[object, ...],
-    attributes: dict[str, Any],
+    attributes: dict[str, object],
     *,
     max_norm: float,
     dtype: DType | None,

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from functools import wraps
 from types import FunctionType
-from typing import Any, NamedTuple, ParamSpec, cast
+from typing import NamedTuple, ParamSpec, cast
 
 import torch
 from torch import Tensor
@@ -46,7 +46,7 @@ class LayerArguments(NamedTuple):
         return self.stride, self.begin, self.dilation, self.groups
 
 
-Arguments = tuple[tuple[Any, ...], LayerArguments]  # the tensors and sizes of a call, and its other arguments
+Arguments = tuple[tuple[object, ...], LayerArguments]  # the tensors and sizes of a call, and its other arguments
 
 
 def declared_as(
@@ -135,7 +135,7 @@ def taken(
     return input.unsqueeze(0), weight, bias, rank - 2, False
 
 
-def _cast(tensor: Tensor | None, device: str, to: Any) -> Tensor | None:
+def _cast(tensor: Tensor | None, device: str, to: torch.dtype) -> Tensor | None:
     """Return a tensor in the type of a device's autocast if PyTorch's own convolutions would cast it."""
     if tensor is None or tensor.device.type != device:
         return tensor

@@ -7,8 +7,7 @@ sums, their bits and their bound are those of the real operator, and autograd de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -27,7 +26,7 @@ def check(name: str, given: Mapping[str, Tensor | None], activation: str | None 
         refuse("D13", name, f"activation must be None for complex tensors; got {activation!r:.200}")
 
 
-def named(compute: Callable[..., Tensor], real: Any, own: Any) -> Tensor:
+def named(compute: Callable[..., Tensor], real: Sequence[object], own: Sequence[object]) -> Tensor:
     """Return ``compute(*real)``. If it refuses the real tensors, raise the error for the complex tensors' own shapes.
 
     ``own`` has the real parts of the complex tensors.

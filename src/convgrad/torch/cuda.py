@@ -25,7 +25,7 @@ _captured: set[_Prepared] = set()  # calls in CUDA graphs, which may run after t
 class _Prepared:
     """A call of the engine for GPUs whose table is in the device's memory, and the streams that have used the table."""
 
-    def __init__(self, problem: Problem, strides: Strides, device: Device, aligned: bool) -> None:
+    def __init__(self, problem: Problem, strides: Strides, device: torch.device, aligned: bool) -> None:
         if torch.cuda.is_current_stream_capturing():
             raise UnsupportedError(
                 f"{problem.operator}: the first call with tensors of a shape loads kernels, so it must be before the"
@@ -42,7 +42,7 @@ class DeviceKernel:
     capture of a CUDA graph; later calls can be captured. Unaligned tensors need other kernels.
     """
 
-    def __init__(self, problem: Problem, strides: Strides, device: Device) -> None:
+    def __init__(self, problem: Problem, strides: Strides, device: torch.device) -> None:
         self.problem, self.strides, self.device = problem, strides, device
         self.prepared: dict[bool, _Prepared] = {}  # by whether all tensors are aligned
 
@@ -82,14 +82,14 @@ class Zeros:
             result.clamp_(min=0)
 
 
-def ready(problem: Problem, strides: Strides, device: Device) -> DeviceKernel | Zeros:
+def ready(problem: Problem, strides: Strides, device: torch.device) -> DeviceKernel | Zeros:
     """Return the prepared call of a problem on a device, or raise UnsupportedError if no GPU kernel computes it."""
     if why_not := refusal(problem, strides):
         raise UnsupportedError(f"{problem.operator}: {why_not}")
     return Zeros(problem) if unsupported(problem) else DeviceKernel(problem, strides, device)
 
 
-def now(*devices: Device) -> float:
+def now(*devices: torch.device) -> float:
     """Return the time in seconds, after all work on these devices."""
     for device in devices:
         if device.type == "cuda":
@@ -97,7 +97,7 @@ def now(*devices: Device) -> float:
     return perf_counter()
 
 
-def _on_device(table: bytes, device: Device) -> Tensor:
+def _on_device(table: bytes, device: torch.device) -> Tensor:
     """Return a table in a device's memory. The copy is complete, so that any stream can use the table.
 
     A new thread allocates the memory, because the caller's thread or stream may allocate from a CUDA graph's pool.

@@ -7,19 +7,24 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from convgrad.arrays.libraries.torch import array_of
 from convgrad.errors import InvalidDataTypeError
 from convgrad.words import counted
 
+Tensors: TypeAlias = torch.nn.Module | Tensor | Mapping[str, Tensor] | Iterable[Tensor]
+Bytes = NDArray[np.uint8]
 _SHOWN = 8  # max number of tensors in a warning
 
 
-def fingerprint(model: Any) -> str:
+def fingerprint(model: Tensors) -> str:
     """Return the SHA-256 hash of the names, types, shapes and bytes of a model's tensors.
 
     The tensors are hashed in the order of their names. Tensors without names are called "0", "1" and so on. The hashed
@@ -61,7 +66,7 @@ def fingerprint(model: Any) -> str:
     return digest.hexdigest()
 
 
-def _named(model: Any) -> dict[str, Any]:
+def _named(model: Tensors) -> dict[str, Tensor]:
     """Return a model's tensors by name; raise if a value is not a tensor with readable bytes."""
     if isinstance(model, torch.nn.Module):
         model = model.state_dict()
@@ -71,21 +76,23 @@ def _named(model: Any) -> dict[str, Any]:
         raise InvalidDataTypeError(
             f"fingerprint: model must be a module, a state_dict or tensors; got {type(model).__name__}"
         )
-    named = dict(model if isinstance(model, Mapping) else zip(map(str, range(sys.maxsize)), model, strict=False))
+    named: dict[str, Tensor] = dict(
+        model if isinstance(model, Mapping) else zip(map(str, range(sys.maxsize)), model, strict=False)
+    )
     for name, value in named.items():
         if reason := _why_not(name, value):
             raise InvalidDataTypeError(f"fingerprint: {name} must be a tensor whose bytes can be read; got {reason}")
     return named
 
 
-def _why_not(name: Any, value: Any) -> str | None:
+def _why_not(name: object, value: object) -> str | None:
     """Return the kind of a value whose bytes cannot be read; None if they can be read."""
     if not isinstance(value, torch.Tensor):
         return type(value).__name__
     return next((words for words, holds in _REFUSED.items() if holds(name, value)), None)
 
 
-_REFUSED: dict[str, Callable[[Any, Any], bool]] = {
+_REFUSED: dict[str, Callable[[object, Tensor], bool]] = {
     "a tensor whose name is not a string": lambda name, tensor: not isinstance(name, str),
     "a lazy module's tensor, which has no shape before the module's first call": lambda _, tensor: is_lazy(tensor),
     "a tensor on the meta device, which has no bytes": lambda _, tensor: tensor.is_meta,
@@ -93,18 +100,19 @@ _REFUSED: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def _here(tensor: Any) -> Any:
+def _here(tensor: Tensor) -> Tensor:
     """Return a tensor as contiguous memory of the CPU that has the tensor's values."""
     return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
 
 
-def _bytes(here: Any) -> Any:
+def _bytes(here: Tensor) -> bytes | memoryview:
     """Return the elements of a tensor from `_here` in C order, little endian, as bytes."""
     number = here.real if here.is_complex() else here  # the bytes of each part are reversed separately
-    return little_endian(array_of(torch, here.reshape(-1).view(torch.uint8)), number.element_size(), sys.byteorder)
+    found = little_endian(array_of(torch, here.reshape(-1).view(torch.uint8)), number.element_size(), sys.byteorder)
+    return found if isinstance(found, bytes) else found.data
 
 
-def _not_finite(here: Any) -> str:
+def _not_finite(here: Tensor) -> str:
     """Return the counts of NaN and of infinite elements as text; "" if there are none.
 
     A complex element with NaN in a part is NaN. Types of 8 bits are converted first, because PyTorch does not compare
@@ -119,6 +127,6 @@ def _not_finite(here: Any) -> str:
     return f"{found} of {counted(here.numel(), 'value')}" if found else ""
 
 
-def little_endian(array: Any, item_bytes: int, order: str) -> Any:
+def little_endian(array: Bytes, item_bytes: int, order: str) -> bytes | Bytes:
     """Return the bytes of an array as little endian; ``order`` is the present byte order, "little" or "big"."""
     return array if order == "little" else array.reshape(-1, item_bytes)[:, ::-1].tobytes()

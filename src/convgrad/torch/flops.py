@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch.utils.flop_counter import conv_flop_count, register_flop_formula
@@ -15,24 +14,27 @@ _OPS = torch.ops.convgrad
 
 
 @register_flop_formula(_OPS.forward)  # type: ignore[untyped-decorator]
-def forward(src: Shape, weights: Shape, *_: Any, out_shape: Shape, **__: Any) -> Any:
+def forward(src: Shape, weights: Shape, *_: object, out_shape: Shape, **__: object) -> int:
     """Return the number of floating-point operations of ``convgrad::forward``."""
-    return conv_flop_count(src, weights, out_shape)
+    operations: int = conv_flop_count(src, weights, out_shape)
+    return operations
 
 
 @register_flop_formula(_OPS.data_gradient)  # type: ignore[untyped-decorator]
-def data_gradient(diff_dst: Shape, weights: Shape, *_: Any, out_shape: Shape, **__: Any) -> Any:
+def data_gradient(diff_dst: Shape, weights: Shape, *_: object, out_shape: Shape, **__: object) -> int:
     """Return the number of floating-point operations of ``convgrad::data_gradient``, also for transposed layers."""
-    return conv_flop_count(diff_dst, weights, out_shape, transposed=True)
+    operations: int = conv_flop_count(diff_dst, weights, out_shape, transposed=True)
+    return operations
 
 
 @register_flop_formula(_OPS.weight_gradient)  # type: ignore[untyped-decorator]
-def weight_gradient(src: Shape, diff_dst: Shape, *_: Any, out_shape: Shape, **__: Any) -> Any:
+def weight_gradient(src: Shape, diff_dst: Shape, *_: object, out_shape: Shape, **__: object) -> int:
     """Return the number of floating-point operations of ``convgrad::weight_gradient``.
 
     PyTorch's formula ignores groups, so this formula ignores them too.
     """
-    return conv_flop_count(_swapped(src), _swapped(diff_dst), _swapped(out_shape))
+    operations: int = conv_flop_count(_swapped(src), _swapped(diff_dst), _swapped(out_shape))
+    return operations
 
 
 def _swapped(shape: Shape) -> list[int]:

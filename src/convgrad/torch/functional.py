@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from types import EllipsisType
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -286,8 +287,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 _ONE_TAP = LayerArguments(1, 0, 0, 1, 1)
-_LINE: dict[int, Any] = {1: (None, None), 2: (slice(None), None), 3: ...}  # by the rank of linear's input
-_BACK: dict[int, Any] = {1: (0, 0), 2: (slice(None), 0), 3: ...}
+_Index = tuple[slice | int | None, ...] | EllipsisType
+_LINE: dict[int, _Index] = {1: (None, None), 2: (slice(None), None), 3: ...}  # by the rank of linear's input
+_BACK: dict[int, _Index] = {1: (0, 0), 2: (slice(None), 0), 3: ...}
 
 
 _TRANSPOSED = conv_transpose, conv_transpose1d, conv_transpose2d, conv_transpose3d

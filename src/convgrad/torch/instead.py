@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -15,42 +15,47 @@ from convgrad.torch.arguments import LayerArguments
 from convgrad.torch.errors import runtime_error
 from convgrad.torch.problems import FORMATS
 
+Layer = Callable[[str, int | None, Tensor, Tensor, Tensor | None, LayerArguments], Tensor]
+Operand: TypeAlias = Tensor | Sequence[int]  # a tensor, or the size of one
 _CLASSES = frozenset((torch.Tensor, torch.nn.Parameter))
 
 
-def first(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def first(function: Layer) -> Layer:
     """Return a layer's function that computes these layers in their own way, and all others by ``function``.
 
     The parameters of ``function`` are name, axes, input, weight, bias and LayerArguments.
     """
 
     @wraps(function)
-    def layer(*args: Any) -> Tensor:
-        weight, bias = args[3:5]
+    def layer(
+        name: str, axes: int | None, input: Tensor, weight: Tensor, bias: Tensor | None, arguments: LayerArguments
+    ) -> Tensor:
         if (
             weight.__class__ in _CLASSES
             and (bias is None or bias.__class__ in _CLASSES)
             and weight.dtype in FORMATS
             and (torch._C._get_tracing_state() or 0 not in weight.shape)
         ):
-            return function(*args)
+            return function(name, axes, input, weight, bias, arguments)
         try:
-            other = _other(layer, args)
+            other = _other(layer, name, axes, (input, weight, bias), arguments)
         except ConvgradError as error:
             raise runtime_error(error) from None
-        return function(*args) if other is None else other
+        return function(name, axes, input, weight, bias, arguments) if other is None else other
 
     return layer
 
 
-def _other(layer: Callable[..., Tensor], args: tuple[Any, ...]) -> Tensor | None:
+def _other(
+    layer: Layer, name: str, axes: int | None, tensors: tuple[Tensor, Tensor, Tensor | None], arguments: LayerArguments
+) -> Tensor | None:
     """Return a layer's result if it is computed in another way than by an operator, else None."""
-    name, axes, input, weight, bias, arguments = args
+    input, weight, bias = tensors
     if not isinstance(weight, torch.Tensor) or not isinstance(input, torch.Tensor):
         return None
 
-    def compute(*operands: Tensor | None) -> Tensor:
-        return layer(name, axes, *operands, arguments)
+    def compute(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return layer(name, axes, input, weight, bias, arguments)
 
     if expanded.is_expanded(weight) or expanded.is_expanded(bias):
         return expanded.layer(compute, name, input, weight, bias)
@@ -71,7 +76,9 @@ def gradient(of: str, transposed: bool) -> Callable[[Callable[..., Tensor]], Cal
 
     def decorator(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         @wraps(function)
-        def layer(name: str, axes: int, first: Any, second: Any, grad: Tensor, arguments: LayerArguments) -> Tensor:
+        def layer(
+            name: str, axes: int, first: Operand, second: Operand, grad: Tensor, arguments: LayerArguments
+        ) -> Tensor:
             size, tensor = (first, second) if of == "input" else (second, first)
             try:
                 if not transposed and plain.sums_nothing(second if of == "weight" else tensor):
@@ -79,7 +86,7 @@ def gradient(of: str, transposed: bool) -> Callable[[Callable[..., Tensor]], Cal
                 if isinstance(tensor, torch.Tensor) and isinstance(grad, torch.Tensor) and tensor.is_complex():
                     complex_sums.check(name, {"weight" if of == "input" else "input": tensor, "grad_output": grad})
 
-                    def call(size: Any, tensor: Tensor, grad: Tensor) -> Tensor:
+                    def call(size: Sequence[int], tensor: Tensor, grad: Tensor) -> Tensor:
                         both = (size, tensor) if of == "input" else (tensor, size)
                         return function(name, axes, *both, grad, arguments)
 

@@ -26,8 +26,11 @@ from convgrad.torch.passes import NO_LAYER, Call
 from convgrad.torch.problems import Kind, bias_problem, src_problem, weights_problem
 from convgrad.torch.recorded import numbers
 
-Lying = tuple[Any, Ints, Ints, int]  # type, shape, strides in elements, and the number of the GPU, or -1 for the CPU
-Key = tuple[tuple[Any, ...], int, tuple[str, bool]]  # a Lying per tensor, the threads, the settings that select code
+# type, shape, strides in elements, and the number of the GPU, or -1 for the CPU
+Lying = tuple[torch.dtype, Ints, Ints, int]
+# a Lying per tensor, the threads, the settings that select code
+Key = tuple[tuple[Lying, ...], int, tuple[str, bool]]
+GradientsKey = tuple[tuple[Lying | None, ...], int, tuple[str, bool]]  # None for tensors that are not read
 
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # PyTorch's channels-last formats by rank
 _LOW = 1 << 32  # if the memory was freed, the address is smaller: only the offset of a view
@@ -77,7 +80,7 @@ class _Call:
         item, elements = like.element_size(), (*[strides for _, _, strides, _ in given], self.strides)
         strides = tuple([tuple([item * stride for stride in strides]) for strides in elements])
         self.problem, self.device = problem, common_device([_device(number) for *_, number in given])
-        self.call: Any = (
+        self.call = (
             engines.ready(problem, strides, threads)
             if self.device.type == "cpu"
             else cuda.ready(problem, strides, self.device)
@@ -136,7 +139,7 @@ def _known(
 
 @remembered(REMEMBERED, slice(1, 3))
 def _known_gradients(
-    wanted: tuple[bool, ...], layer: tuple[Any, ...], sizes: tuple[Ints, Ints], key: Key
+    wanted: tuple[bool, ...], layer: tuple[Any, ...], sizes: tuple[Ints, Ints], key: GradientsKey
 ) -> tuple[_Call | None, ...]:
     ((v, src, weights), *settings), (extents, kernel) = key, sizes
     each = (
@@ -152,17 +155,17 @@ def _known_gradients(
     )
 
 
-def _key(given: tuple[Tensor | None, ...], tune: bool = False) -> Key:
+def _key(given: tuple[Tensor | None, ...], tune: bool = False) -> GradientsKey:
     """Return the cache key of tensors: a ``Lying`` of each, the threads, and the settings that select code."""
     lying = tuple([None if one is None else (one.dtype, one.shape, one.stride(), one.get_device()) for one in given])
     return lying, threads_of_call(), selection(tune)
 
 
-def _device(number: int) -> Any:
+def _device(number: int) -> torch.device:
     return torch.device("cpu") if number < 0 else torch.device("cuda", number)
 
 
-def common_device(devices: Sequence[Any]) -> Any:
+def common_device(devices: Sequence[torch.device]) -> torch.device:
     """Return the device of all tensors; raise by rule D1 if it is not the same."""
     if len(set(devices)) > 1:  # D1
         refuse("D1", "convgrad.torch", f"all tensors must be on one device; got {', '.join(map(str, devices))}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, Protocol, SupportsIndex, TypeVar, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
@@ -31,7 +31,24 @@ _FORMATS = {dtype: fmt.name for dtype, fmt in formats_of(torch).items() if fmt i
 }
 
 
-def _conv_forward(self: Any, input: Any, weight: Any, bias: Any) -> Any:
+class _Convolution(Protocol):
+    """A convolution of torch.nn with the settings of `reproducible`."""
+
+    weight: Tensor
+    bias: Tensor | None
+    stride: tuple[int, ...]
+    padding: int | tuple[int, ...] | str
+    padding_mode: str
+    dilation: tuple[int, ...]
+    kernel_size: tuple[int, ...]
+    groups: int
+    convgrad_max_error: float | None
+    convgrad_tune: bool
+    _reversed_padding_repeated_twice: list[int]
+    _output_padding: Callable[..., Sequence[int]]
+
+
+def _conv_forward(self: _Convolution, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return the convolution that ``torch.nn.Conv1d``, ``2d`` or ``3d`` computes."""
     padding = self.padding
     if self.padding_mode != "zeros":
@@ -42,7 +59,7 @@ def _conv_forward(self: Any, input: Any, weight: Any, bias: Any) -> Any:
     return functional.conv_layer(f"conv{axes}d", axes, input, weight, bias, layer)
 
 
-def _transposed_forward(self: Any, input: Any, output_size: list[int] | None = None) -> Any:
+def _transposed_forward(self: _Convolution, input: Tensor, output_size: list[int] | None = None) -> Tensor:
     """Return the convolution that ``torch.nn.ConvTranspose1d``, ``2d`` or ``3d`` computes."""
     axes = len(self.kernel_size)
     output_padding = self._output_padding(
@@ -53,12 +70,12 @@ def _transposed_forward(self: Any, input: Any, output_size: list[int] | None = N
     return functional.transpose_layer(f"conv_transpose{axes}d", axes, input, self.weight, self.bias, layer)
 
 
-def _linear_forward(self: Any, input: Any) -> Any:
+def _linear_forward(self: nn.Linear, input: Tensor) -> Tensor:
     """Return the product that ``torch.nn.Linear`` computes."""
     return functional.linear(input, self.weight, self.bias)
 
 
-def _replacement(kind: str) -> tuple[str, Callable[..., Any]]:
+def _replacement(kind: str) -> tuple[str, Callable[..., Tensor]]:
     """Return the method of a PyTorch class that `reproducible` replaces, and its replacement."""
     if kind == "Linear":
         return "forward", _linear_forward
@@ -111,13 +128,14 @@ def reproducible(
     >>> isinstance(model[0], torch.nn.Conv1d)
     True
     """
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     if max_error is not None:
         settings["convgrad_max_error"] = accuracy(max_error, "reproducible")
     if tune is not None:
         settings["convgrad_tune"] = flag(tune, "reproducible: tune")
     computed, left = 0, []
-    for name, module in named_modules("reproducible", model):
+    modules = list(named_modules("reproducible", model))
+    for name, module in modules:
         if not is_convolution(module) and not (linear and _is_linear(module)):
             continue
         if is_reproducible(module) and replaced(module):  # since the last call
@@ -133,16 +151,16 @@ def reproducible(
     if left:
         warnings.warn(f"reproducible: PyTorch still computes {'; '.join(left)}", UserWarning, stacklevel=2)
     elif not computed:
-        warnings.warn(f"reproducible: {_found(model, linear)}", UserWarning, stacklevel=2)
+        warnings.warn(f"reproducible: {_found([module for _, module in modules], linear)}", UserWarning, stacklevel=2)
     return model
 
 
-def _found(model: Any, linear: bool) -> str:
-    """Return the text of a warning that lists the classes of a model's modules; names with "conv" come first."""
-    kinds = dict.fromkeys(f"{kind.__module__}.{kind.__qualname__}" for kind in map(type, model.modules()))
+def _found(modules: Sequence[nn.Module], linear: bool) -> str:
+    """Return the text of a warning that lists the classes of modules; names with "conv" come first."""
+    kinds = dict.fromkeys(f"{kind.__module__}.{kind.__qualname__}" for kind in map(type, modules))
     names = sorted(kinds, key=lambda kind: "conv" not in kind.rpartition(".")[2].lower())
     shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-    hint = "" if linear or not any(map(_is_linear, model.modules())) else " linear=True computes the Linear."
+    hint = "" if linear or not any(map(_is_linear, modules)) else " linear=True computes the Linear."
     return (
         f"found no convolution of torch.nn, so nothing has changed. The model's modules are {shown}.{hint} Layers of"
         " other libraries, quantized layers and functions that a forward calls are not found: call"
@@ -165,40 +183,40 @@ def original(model: Model) -> Model:
     return model
 
 
-def _restore(module: Any) -> None:
+def _restore(module: nn.Module) -> None:
     """Give a module its old class again, and remove its settings."""
     module.__class__ = _swapped(module, lambda kind: kind.__bases__[0])
     for name in _SETTINGS:
         vars(module).pop(name, None)
 
 
-def named_modules(function: str, model: Any) -> Iterator[tuple[str, Any]]:
+def named_modules(function: str, model: object) -> Iterator[tuple[str, nn.Module]]:
     """Return pairs of qualified name and module for all modules of a model; raise if the model is not a module."""
     if not isinstance(model, nn.Module):
         raise InvalidDataTypeError(f"{function}: model must be a torch.nn.Module; got {type(model).__name__}")
-    return cast(Iterator[tuple[str, Any]], model.named_modules())
+    return cast(Iterator[tuple[str, nn.Module]], model.named_modules())
 
 
-def is_convolution(module: Any) -> bool:
+def is_convolution(module: nn.Module) -> bool:
     """Return whether a module is a convolution of torch.nn, also if TorchScript compiled it."""
     return isinstance(module, _ConvNd) or _compiled_name(module) in KINDS.keys() - {"Linear"}
 
 
-def _is_linear(module: Any) -> bool:
+def _is_linear(module: nn.Module) -> bool:
     return isinstance(module, nn.Linear) or _compiled_name(module) == nn.Linear.__name__
 
 
-def _compiled_name(module: Any) -> str:
+def _compiled_name(module: nn.Module) -> str:
     """Return the name of the class that TorchScript compiled a module from; "" for other modules."""
     return str(module.original_name) if isinstance(module, torch.jit.ScriptModule) else ""
 
 
-def is_reproducible(module: Any) -> bool:
+def is_reproducible(module: nn.Module) -> bool:
     """Return whether convgrad computes a module."""
     return getattr(type(module), "_is_reproducible", False)
 
 
-def why_left_out(module: Any) -> str | None:
+def why_left_out(module: nn.Module) -> str | None:
     """Return why convgrad cannot compute a convolution or a linear layer; None if it can."""
     if is_reproducible(module):
         return None
@@ -214,7 +232,7 @@ def why_left_out(module: Any) -> str | None:
     return unsupported(module)
 
 
-def unsupported(module: Any) -> str | None:
+def unsupported(module: nn.Module) -> str | None:
     """Return why no kernel can compute a layer's parameters, as text; None if a kernel can.
 
     The function reads ``module.parameters()`` and not ``module.weight``. Reading a parametrized weight may change the
@@ -227,7 +245,7 @@ def unsupported(module: Any) -> str | None:
     return f"a {type(module).__name__} of {words}: there are kernels for {', '.join(_FORMATS.values())}"
 
 
-def _swapped(module: Any, exchange: Callable[[Any], Any]) -> Any:
+def _swapped(module: nn.Module, exchange: Callable[[type], type]) -> type:
     """Return the class that a module must get: ``exchange`` of its layer class.
 
     PyTorch gives each parametrized module a class of its own, derived from the layer class. This function copies that
@@ -264,12 +282,12 @@ def _extra_repr(self: Any) -> str:
     return words + max_error + (", tune=True" if self.convgrad_tune else "")
 
 
-def _reproducible_class(module: Any) -> Any:
+def _reproducible_class(module: object) -> Any:
     """Return the class that `reproducible` made for a module; the module's present class may be derived from it."""
     return next(kind for kind in type(module).__mro__ if "_is_reproducible" in vars(kind))
 
 
-def _not_scripted(self: Any) -> NoReturn:
+def _not_scripted(self: nn.Module) -> NoReturn:
     """Raise UnsupportedError. torch.jit.script calls this method before it compiles a module."""
     raise UnsupportedError(
         f"torch.jit.script: TorchScript cannot compile a {type(self).__name__}. Use torch.jit.trace or torch.export, or"
@@ -277,12 +295,12 @@ def _not_scripted(self: Any) -> NoReturn:
     )
 
 
-def _reduce(self: Any, protocol: Any) -> tuple[Any, ...]:
+def _reduce(self: nn.Module, protocol: SupportsIndex) -> tuple[object, ...]:
     """Return a module's pickled form. It names PyTorch's class, because pickle cannot import the derived class."""
-    state = cast(tuple[Any, ...], object.__reduce_ex__(self, protocol))[2:]
+    state = cast(tuple[object, ...], object.__reduce_ex__(self, protocol))[2:]
     return _rebuilt, (_reproducible_class(self).__bases__[0],), *state
 
 
-def _rebuilt(kind: type) -> Any:
+def _rebuilt(kind: type) -> object:
     derived: Any = _derived(kind)
     return derived.__new__(derived)

@@ -4,22 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, ParamSpec, Protocol
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.autograd import forward_ad
 
 from convgrad.spec.activation import is_relu
 from convgrad.torch import kernels, passes, recorded, traced
 from convgrad.torch.attributes import OpAttributes
-from convgrad.torch.extents import less, pads_of, unread
+from convgrad.torch.extents import Ints, less, pads_of, unread
 from convgrad.torch.recorded import sizes_are_recorded
 from convgrad.torch.schema import Schema, schema_of
 from convgrad.torch.strides import laid, strides_of
 
 _CLASSES = frozenset((torch.Tensor, torch.nn.Parameter))
+P = ParamSpec("P")
 Gradients = tuple[Tensor | None, ...]
+
+
+class _Context(Protocol):
+    """What autograd keeps of a call for its derivatives."""
+
+    needs_input_grad: tuple[bool, ...]
+    saved_tensors: tuple[Any, ...]
+    save_for_backward: Callable[..., None]
+    save_for_forward: Callable[..., None]
+    set_materialize_grads: Callable[[bool], None]
+    shapes: tuple[Ints, Ints]  # of the two factors
+    attributes: tuple[Any, ...]  # the arguments that are not tensors
+    result: Ints  # the shape of the result
+    strides: Sequence[Ints | None]  # of the tensors that have derivatives
+    shape: Ints  # of the operand of a bias gradient
+
+
+class _VmapInfo(Protocol):
+    """What PyTorch tells of a vmap."""
+
+    batch_size: int
 
 
 class _Rule(torch.autograd.Function):  # type: ignore[misc]
@@ -29,19 +52,19 @@ class _Rule(torch.autograd.Function):  # type: ignore[misc]
     name: ClassVar[str]
     schema: ClassVar[Schema]
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         cls.name, cls.schema = cls.declared.__name__, schema_of(cls.declared)
 
     @classmethod
-    def forward(cls, ctx: Any, *args: Any) -> Tensor:
+    def forward(cls, ctx: _Context, *args: Any) -> Tensor:
         """Return the result, and save the values that derivatives need."""
         result = kernels.compute(cls.declared(*args))
         cls.keep(ctx, args, result, False)
         return result
 
     @classmethod
-    def keep(cls, ctx: Any, inputs: tuple[Any, ...], output: Tensor, recorded: bool) -> None:
+    def keep(cls, ctx: _Context, inputs: tuple[Any, ...], output: Tensor, recorded: bool) -> None:
         """Save shapes and attributes, and each of the two factors that the derivative by the other factor needs.
 
         If a trace records sizes as numbers, derivatives also need the shapes of both factors from tensors.
@@ -55,7 +78,7 @@ class _Rule(torch.autograd.Function):  # type: ignore[misc]
         ctx.set_materialize_grads(False)
 
     @classmethod
-    def jvp(cls, ctx: Any, *tangents: Tensor | None) -> Tensor:
+    def jvp(cls, ctx: _Context, *tangents: Tensor | None) -> Tensor:
         """Return the tangent of the result. The operator is linear in each of its two factors and adds the bias."""
         (first, second, result, *like), (u, v, *bias) = ctx.saved_tensors, tangents[: cls.schema.tensors]
         remainder = (*[None] * len(bias), *like, *ctx.attributes)
@@ -71,7 +94,7 @@ class Forward(_Rule):
     declared = staticmethod(passes.forward)
 
     @staticmethod
-    def backward(ctx: Any, v: Tensor | None) -> Gradients:
+    def backward(ctx: _Context, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
         made: list[Tensor | None] = [None] * Forward.schema.arguments
         if v is not None:
@@ -96,7 +119,7 @@ class DataGradient(_Rule):
     declared = staticmethod(passes.data_gradient)
 
     @staticmethod
-    def backward(ctx: Any, v: Tensor | None) -> Gradients:
+    def backward(ctx: _Context, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
         made: list[Tensor | None] = [None] * DataGradient.schema.arguments
         if v is not None:
@@ -120,7 +143,7 @@ class WeightGradient(_Rule):
     declared = staticmethod(passes.weight_gradient)
 
     @staticmethod
-    def backward(ctx: Any, v: Tensor | None) -> Gradients:
+    def backward(ctx: _Context, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
         made: list[Tensor | None] = [None] * WeightGradient.schema.arguments
         if v is not None:
@@ -154,18 +177,18 @@ class BiasGradient(_Rule):
     declared = staticmethod(passes.bias_gradient)
 
     @classmethod
-    def keep(cls, ctx: Any, inputs: tuple[Any, ...], output: Tensor, recorded: bool) -> None:
+    def keep(cls, ctx: _Context, inputs: tuple[Any, ...], output: Tensor, recorded: bool) -> None:
         """Save only the shape, because the sum is linear in its only operand."""
         ctx.save_for_backward(inputs[0] if recorded else None)
         ctx.shape = inputs[0].shape
 
     @classmethod
-    def jvp(cls, ctx: Any, *tangents: Tensor | None) -> Tensor:
+    def jvp(cls, ctx: _Context, *tangents: Tensor | None) -> Tensor:
         """Return the sums of the tangent per channel."""
         return call(cls.name, *tangents)
 
     @staticmethod
-    def backward(ctx: Any, v: Tensor) -> Tensor:
+    def backward(ctx: _Context, v: Tensor) -> Tensor:
         """Return each channel's cotangent, repeated at all positions."""
         return _everywhere(v, ctx.shape, *ctx.saved_tensors)
 
@@ -253,30 +276,32 @@ def activate(activation: str | None, name: str, result: Tensor) -> Tensor:
 
 
 @torch._disable_dynamo  # type: ignore[untyped-decorator]
-def _uncompiled(function: Any, *args: Any) -> Any:
+def _uncompiled(function: Callable[P, Tensor], *args: P.args, **options: P.kwargs) -> Tensor:
     """Call a function that torch.compile must not compile, at the cost of a graph break."""
-    return function(*args)
+    return function(*args, **options)
 
 
 # -- registration --------------------------------------------------------------------------------------------------
 
 
-def _settled(rule: type[_Rule], args: Sequence[Any]) -> tuple[Any, ...]:
+def _settled(rule: type[_Rule], args: Sequence[object]) -> tuple[Any, ...]:
     """Return a schema's arguments as Python code needs them: lists become tuples, the last arguments OpAttributes."""
     return rule.schema.gathered(tuple([tuple(one) if isinstance(one, list) else one for one in args]))
 
 
-def _of_schema(rule: type[_Rule], function: Callable[..., Tensor]) -> Any:
+def _of_schema(rule: type[_Rule], function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return a function that takes the arguments of the operator's schema, as PyTorch passes them."""
     return lambda *args: function(*_settled(rule, args))
 
 
-def _keeper(rule: type[_Rule]) -> Any:
+def _keeper(rule: type[_Rule]) -> Callable[..., None]:
     """Return the operator's ``keep`` as a function that PyTorch can call."""
     return lambda ctx, inputs, output: rule.keep(ctx, _settled(rule, inputs), output, sizes_are_recorded())
 
 
-def _each(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
+def _each(
+    operator: Callable[..., Tensor], info: _VmapInfo, in_dims: tuple[object, ...], *args: Any
+) -> tuple[Tensor, int]:
     """Call the operator on each element of a vmap in turn, so that the bits are the same as in separate calls."""
 
     def one(element: Callable[[Tensor, int], Tensor]) -> Tensor:
@@ -291,7 +316,7 @@ def _each(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tup
 def _transformed(rule: type[_Rule]) -> type[_Rule]:
     """Return the operator as a class that torch.func can transform."""
     of_schema = _of_schema(rule, partial(call, rule.name))
-    rules: dict[str, Any] = {
+    rules: dict[str, Callable[..., object]] = {
         "forward": of_schema,
         "setup_context": _keeper(rule),
         "vmap": partial(_each, of_schema),
@@ -299,7 +324,7 @@ def _transformed(rule: type[_Rule]) -> type[_Rule]:
     return type(rule.__name__, (rule,), {name: staticmethod(rule) for name, rule in rules.items()})
 
 
-def _register(rule: type[_Rule]) -> Any:
+def _register(rule: type[_Rule]) -> OpOverload:
     """Register an operator with PyTorch's dispatcher, and return the registered operator."""
     name = f"convgrad::{rule.name}"
     _library.define(f"{rule.name}({rule.schema.text}) -> Tensor", tags=_TAGS)
@@ -309,7 +334,7 @@ def _register(rule: type[_Rule]) -> Any:
     recorded.register_sized(_library, rule.name, rule.schema.text, of_schema, rule.schema.operands)
     torch.library.register_fake(name, _of_schema(rule, lambda *args: traced.empty(rule.declared(*args))), lib=_library)
     torch.library.register_autograd(name, rule.backward, setup_context=_keeper(rule), lib=_library)
-    operator = getattr(torch.ops.convgrad, rule.name).default
+    operator: OpOverload = getattr(torch.ops.convgrad, rule.name).default
     torch.library.register_vmap(name, partial(_each, operator), lib=_library)
     return operator
 
@@ -320,6 +345,8 @@ _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 _RULES: dict[str, type[_Rule]] = {r.name: r for r in (Forward, DataGradient, WeightGradient, BiasGradient)}
 _SCHEMAS = {name: rule.schema for name, rule in _RULES.items()}
 # Function.apply of PyTorch's base class, which does not handle functorch's wrapped tensors: `call` passes none to it.
-_APPLIED: dict[str, Any] = {name: super(torch.autograd.Function, rule).apply for name, rule in _RULES.items()}
+_APPLIED: dict[str, Callable[..., Tensor]] = {
+    name: super(torch.autograd.Function, rule).apply for name, rule in _RULES.items()
+}
 _TRANSFORMED = {name: _transformed(rule) for name, rule in _RULES.items()}
 _OPS = {name: _register(rule) for name, rule in _RULES.items()}

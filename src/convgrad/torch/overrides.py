@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 __all__ = ["compiling", "handed_over", "has_torch_function", "overridable"]
@@ -15,10 +16,13 @@ __all__ = ["compiling", "handed_over", "has_torch_function", "overridable"]
 compiling = torch.compiler.is_compiling
 
 
-def handed_over(function: Callable[..., Any], tensors: tuple[Any, ...], *args: Any, **settings: Any) -> Any:
+def handed_over(
+    function: Callable[..., Tensor], tensors: tuple[object, ...], *args: object, **settings: object
+) -> Tensor:
     """Return what the overrides of a public function return; settings that are None are not passed."""
     given = {name: value for name, value in settings.items() if value is not None}
-    return handle_torch_function(function, tensors, *args, **given)
+    result: Tensor = handle_torch_function(function, tensors, *args, **given)
+    return result
 
 
 def overridable(public: Mapping[str, Any], *tensors: int) -> Callable[[Any], Any]:

@@ -5,14 +5,14 @@ Exports to ONNX use them, because ONNX cannot call convgrad, and layers without 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from convgrad.errors import UnsupportedError
-from convgrad.torch.arguments import LayerArguments
+from convgrad.torch.arguments import LayerArguments, PerAxis
 
 
 def wanted() -> bool:
@@ -21,7 +21,7 @@ def wanted() -> bool:
     return traced and bool(torch.onnx.is_in_onnx_export())
 
 
-def is_empty(weight: Any) -> bool:
+def is_empty(weight: object) -> bool:
     """Return whether weights have no elements. A trace never has such weights."""
     return isinstance(weight, torch.Tensor) and not torch._C._get_tracing_state() and 0 in weight.shape
 
@@ -40,7 +40,7 @@ def has_no_channels(name: str, input: Tensor, weight: Tensor) -> bool:
     return bool(weight.shape[0]) and not weight.shape[1] and not input.shape[at]
 
 
-def sums_nothing(weight: Any) -> bool:
+def sums_nothing(weight: object) -> bool:
     """Return whether weights, or the size of weights, have outputs, but no input channels."""
     size = weight.shape if isinstance(weight, torch.Tensor) else weight
     if torch._C._get_tracing_state() or not isinstance(size, tuple | list) or len(size) not in (3, 4, 5):
@@ -54,7 +54,8 @@ def convolution(name: str, input: Tensor, weight: Tensor, bias: Tensor | None, l
     If the pads at the begin and at the end differ, the input is padded before that call.
     """
     function, (stride, begin, end, dilation, groups, *_) = _function("conv", name, weight), layer
-    if begin != end:
+    if not isinstance(begin, str) and begin != end:  # a name gives the pads at both ends
+        end = cast(PerAxis, end)
         pads = [pad for both in zip(_each(begin, weight), _each(end, weight), strict=True) for pad in reversed(both)]
         input, begin = nn.functional.pad(input, pads[::-1]), 0
     return function(input, weight, bias, stride, begin, dilation, groups)
@@ -69,17 +70,18 @@ def transposed(name: str, input: Tensor, weight: Tensor, bias: Tensor | None, la
     if begin == end:
         return function(input, weight, bias, stride, begin, layer.output_padding, groups, dilation)
     whole = function(input, weight, bias, stride, 0, layer.output_padding, groups, dilation)
-    both = zip(_each(begin, weight), _each(end, weight), strict=True)
+    both = zip(_each(cast(PerAxis, begin), weight), _each(cast(PerAxis, end), weight), strict=True)
     return whole[(..., *[slice(first, -last or None) for first, last in both])]
 
 
-def _function(kind: str, name: str, weight: Tensor) -> Any:
+def _function(kind: str, name: str, weight: Tensor) -> Callable[..., Tensor]:
     axes = weight.dim() - 2
     if not 1 <= axes <= 3:
         raise UnsupportedError(f"{name}: an export to ONNX needs 1 to 3 spatial axes; got {axes}")
-    return getattr(nn.functional, f"{kind}{axes}d")
+    function: Callable[..., Tensor] = getattr(nn.functional, f"{kind}{axes}d")
+    return function
 
 
-def _each(value: Any, weight: Tensor) -> Sequence[int]:
+def _each(value: PerAxis, weight: Tensor) -> Sequence[int]:
     """Return one value per spatial axis; an int is used for all axes."""
     return value if isinstance(value, Sequence) else (value,) * (weight.dim() - 2)

@@ -56,7 +56,7 @@ def kind_of(layer: type) -> str | None:
     return None
 
 
-def replaced(module: Any) -> str | None:
+def replaced(module: object) -> str | None:
     """Return what in a layer's computation is not PyTorch's own, as text; None if everything is.
 
     A derived class may have its own ``__call__`` or ``_output_padding``, because convgrad's forward runs inside them.
@@ -83,12 +83,12 @@ def replaced(module: Any) -> str | None:
     return None
 
 
-def _classes(module: Any) -> Iterator[type]:
+def _classes(module: object) -> Iterator[type]:
     """Yield the classes in which a module's methods are looked up, without those that `reproducible` derived."""
     return (base for base in type(module).__mro__ if "_is_reproducible" not in vars(base))
 
 
-def _is_own(method: Any, source: str, qualified: str) -> bool:
+def _is_own(method: object, source: str, qualified: str) -> bool:
     """Return whether a method is the function of this name in the source of PyTorch's module ``source``."""
     if not isinstance(method, FunctionType) or method.__globals__ is not vars(sys.modules[source]):
         return False

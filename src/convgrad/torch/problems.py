@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import torch
 
@@ -18,7 +17,7 @@ from convgrad.spec.rules import refuse
 from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, check_output_padding, check_unread, pads_of, rests_of, transposed_extents
 
-Kind = tuple[Any, Ints]  # a tensor's type and shape
+Kind = tuple[torch.dtype, Ints]  # a tensor's type and shape
 
 FORMATS = formats_of(torch)
 _LAYOUTS = {"data_format": "NCX"}
@@ -86,7 +85,7 @@ def bias_problem(given: tuple[Kind, ...], _: OpAttributes) -> Problem:
     return problem_of_row(op, (given[0][1],), _LAYOUTS, common("BiasAddBackward", given))[1]
 
 
-def _behind(rests: Sequence[int]) -> tuple[Ints, dict[str, Any]]:
+def _behind(rests: Sequence[int]) -> tuple[Ints, dict[str, object]]:
     """Return the results of ``rests_of`` as two attributes: the pads at the end, and the output_padding in a dict."""
     return tuple(max(0, -one) for one in rests), {"output_padding": [max(0, one) for one in rests]}
 
@@ -96,7 +95,7 @@ def _problem(
     given: tuple[Kind, ...],
     layer: OpAttributes,
     pads: tuple[Ints, Ints],
-    more: dict[str, Any] | None = None,
+    more: dict[str, object] | None = None,
     shape_operands: tuple[Ints, ...] = (),
 ) -> Problem:
     op = find(name)

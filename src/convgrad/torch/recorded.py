@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverloadPacket
 
 _SIZED = "sized"  # the name of the overloads whose numbers are tensors
 _recording: ContextVar[bool] = ContextVar("convgrad_torch_recording", default=False)
@@ -39,15 +40,17 @@ def _recorded() -> Iterator[None]:
         _recording.reset(token)
 
 
-def call(operator: Any, tensors: int, args: Sequence[Any]) -> Tensor:
+def call(operator: OpOverloadPacket, tensors: int, args: Sequence[object]) -> Tensor:
     """Call an operator in a trace of TorchScript. Numbers that are tensors are recorded, not their values."""
     with _recorded():
         if not any(map(_has_tensor, args[tensors:])):
-            return operator.default(*args)
-        return getattr(operator, _SIZED)(*args[:tensors], *map(_as_tensor, args[tensors:]))
+            result: Tensor = operator.default(*args)
+            return result
+        result = getattr(operator, _SIZED)(*args[:tensors], *map(_as_tensor, args[tensors:]))
+        return result
 
 
-def _has_tensor(value: Any) -> bool:
+def _has_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor) or (isinstance(value, tuple) and any(map(_has_tensor, value)))
 
 
@@ -58,17 +61,19 @@ def _as_tensor(value: Any) -> Any:
     return torch.full((), value, dtype=torch.int64) if type(value) is int else value
 
 
-def _from_tensor(value: Any) -> Any:
+def _from_tensor(value: object) -> object:
     if not isinstance(value, torch.Tensor):
         return value
     numbers = value.tolist()
     return tuple(numbers) if isinstance(numbers, list) else numbers
 
 
-def register_sized(library: Any, name: str, schema: str, operator: Callable[..., Tensor], tensors: int) -> None:
+def register_sized(
+    library: torch.library.Library, name: str, schema: str, operator: Callable[..., Tensor], tensors: int
+) -> None:
     """Register an operator's overload that takes each number, or list of numbers, as a tensor."""
 
-    def sized(*args: Any) -> Tensor:
+    def sized(*args: object) -> Tensor:
         numbers = [_from_tensor(one) for one in args[tensors:]]
         return operator(*args[:tensors], *numbers)
 
@@ -77,7 +82,7 @@ def register_sized(library: Any, name: str, schema: str, operator: Callable[...,
     library.impl(f"{name}.{_SIZED}", sized, "CompositeImplicitAutograd")
 
 
-def numbers(values: Sequence[Any]) -> tuple[int, ...]:
+def numbers(values: Sequence[int]) -> tuple[int, ...]:
     """Return numbers for a check: in a trace of TorchScript, those that are tensors become integers."""
     if not torch.jit.is_tracing():
         return tuple(values)

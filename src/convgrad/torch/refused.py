@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
+from torch import Tensor
 
 from convgrad.arrays.libraries.library import Refusal
 from convgrad.arrays.libraries.torch import ELSEWHERE, TORCH
@@ -48,7 +49,7 @@ def of_gradient(**names: str) -> Words:
     return *((rf"\b{ours}\b", theirs) for ours, theirs in names.items()), *_COMMON
 
 
-def refused(name: str, error: Exception, tensors: Mapping[str, Any], words: Words) -> NoReturn:
+def refused(name: str, error: Exception, tensors: Mapping[str, Tensor | None], words: Words) -> NoReturn:
     """Raise ``error`` again, with the names of PyTorch's function ``name`` and of its arguments.
 
     convgrad's errors become RuntimeErrors too. Errors of other libraries are raised unchanged unless a tensor is the
@@ -60,10 +61,12 @@ def refused(name: str, error: Exception, tensors: Mapping[str, Any], words: Word
         raise runtime_error(found) from None
 
 
-def _refused(name: str, error: Exception, tensors: Mapping[str, Any], words: Words) -> NoReturn:
-    given = {what: tensor for what, tensor in tensors.items() if tensor is not None or what != "bias"}
-    for what, tensor in given.items():
-        if not isinstance(tensor, torch.Tensor):  # T1
+def _refused(name: str, error: Exception, tensors: Mapping[str, Tensor | None], words: Words) -> NoReturn:
+    given: dict[str, Tensor] = {}
+    for what, tensor in tensors.items():
+        if isinstance(tensor, torch.Tensor):
+            given[what] = tensor
+        elif tensor is not None or what != "bias":  # T1
             refuse("T1", name, f"{what} must be a PyTorch tensor; got {type(tensor).__name__}")
     if not isinstance(error, ConvgradError):
         _no_memory(name, given)
@@ -78,7 +81,7 @@ def _refused(name: str, error: Exception, tensors: Mapping[str, Any], words: Wor
     raise type(error)(f"{name}: {sentence}") from None
 
 
-def _no_memory(name: str, given: Mapping[str, Any]) -> None:
+def _no_memory(name: str, given: Mapping[str, Tensor]) -> None:
     """Raise by rule D1 for the first tensor that is not dense on the CPU or a GPU. Ignore functorch's wrapped ones."""
     for what, tensor in given.items():
         if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
@@ -91,7 +94,7 @@ def _no_memory(name: str, given: Mapping[str, Any]) -> None:
             refuse("D1", name, refusal.words.format(name=what, got=tensor))
 
 
-def check_types(name: str, given: Mapping[str, Any]) -> None:
+def check_types(name: str, given: Mapping[str, Tensor | None]) -> None:
     """Raise by rule T1 if a tensor's type is unsupported, and by rule T2 if the tensors' types differ."""
     there = {what: tensor.dtype for what, tensor in given.items() if isinstance(tensor, torch.Tensor)}
     for what, dtype in there.items():

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import nn
+
 from convgrad.torch.modules import is_convolution, is_reproducible, named_modules, unsupported, why_left_out
 from convgrad.torch.steps import Steps, measured
 from convgrad.torch.training.audit import Audit, audit
@@ -90,7 +92,7 @@ class Report:
             yield from self.steps.lines()
 
 
-def report(model: Any, *inputs: Any, step: Callable[[], Any] | None = None) -> Report:
+def report(model: nn.Module, *inputs: object, step: Callable[[], object] | None = None) -> Report:
     """Return a report on the settings that may change the bits of each module of a model. Read it with ``print``.
 
     If you pass ``inputs``, the report also runs training steps of ``model(*inputs)`` and shows their times:
@@ -153,7 +155,7 @@ def report(model: Any, *inputs: Any, step: Callable[[], Any] | None = None) -> R
     return Report(**made, steps=steps, operators=operators)
 
 
-def _measured(module: Any) -> str:
+def _measured(module: nn.Module) -> str:
     """Return the name of the measured class of PyTorch that defines a module's forward; "" if there is none."""
     kind = type(module)
     forward = getattr(kind, "forward", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import Parameter
 from types import NoneType
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
@@ -40,7 +40,7 @@ class Schema(NamedTuple):
     arguments: int  # the number of all arguments
     omitted: int | None  # the index of the field of OpAttributes that is not an argument
 
-    def flat(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def flat(self, args: tuple[object, ...]) -> tuple[object, ...]:
         """Return the arguments of the schema from arguments that may end with OpAttributes."""
         layer = args[-1]
         if not isinstance(layer, OpAttributes):
@@ -80,7 +80,7 @@ def schema_of(declaration: Callable[..., object]) -> Schema:
     return Schema(", ".join(map(str, arguments)), tensors, operands, len(heads), len(arguments), omitted)
 
 
-def _argument(name: str, kind: Any, defaults: dict[str, Any] | None = None) -> _Argument:
+def _argument(name: str, kind: object, defaults: Mapping[str, object] | None = None) -> _Argument:
     plain = get_args(kind)[0] if kind == Like else kind
     optional = NoneType in get_args(plain)
     (of, *_) = get_args(plain) if optional else (plain,)

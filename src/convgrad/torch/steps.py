@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -94,7 +94,7 @@ class Steps:
 _ADMITTING = f"max_error={_TILES:.0f}"
 
 
-def measured(model: Any, inputs: Sequence[Any]) -> Steps:
+def measured(model: nn.Module, inputs: Sequence[object]) -> Steps:
     """Measure a model's training step, unchanged and after each change. The model is restored afterwards."""
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(tensor):
@@ -127,7 +127,7 @@ def _fastest(ways: Mapping[str, Callable[[], Step]]) -> dict[str, Step]:
     return found
 
 
-def _changes(model: Any, inputs: Sequence[Any], step: Step) -> dict[str, Callable[[], Step]]:
+def _changes(model: nn.Module, inputs: Sequence[object], step: Step) -> dict[str, Callable[[], Step]]:
     """Return a function that runs a step for each change: the other memory format, and a larger ``max_error``."""
     made = {}
     stored = Counter(call.channels_last for call in step.forward if len(call.problem.output_shape) in LAST)
@@ -140,7 +140,7 @@ def _changes(model: Any, inputs: Sequence[Any], step: Step) -> dict[str, Callabl
 
 
 def _way(
-    model: Any, inputs: Sequence[Any], last: bool | None = None, within: float | None = None
+    model: nn.Module, inputs: Sequence[object], last: bool | None = None, within: float | None = None
 ) -> Callable[[], Step]:
     """Return a function that runs a step on copies of parameters and inputs.
 
@@ -165,14 +165,14 @@ def _way(
     return run
 
 
-def _copy(tensor: Any, last: bool | None) -> Any:
+def _copy(tensor: Tensor, last: bool | None) -> Tensor:
     """Return a copy of a tensor without its autograd history."""
     formats = {True: LAST.get(tensor.dim(), torch.preserve_format), False: torch.contiguous_format}
     memory = torch.preserve_format if last is None else formats[last]
     return tensor.detach().clone(memory_format=memory).requires_grad_(tensor.requires_grad)
 
 
-def _loss(outputs: Any) -> Any:
+def _loss(outputs: object) -> Tensor:
     """Return the loss: the sum of the squares of all floating outputs that require a gradient."""
     squares = [
         (one if one.dtype == torch.float64 else one.float()).square().sum()
@@ -188,7 +188,7 @@ def _loss(outputs: Any) -> Any:
 
 
 @contextmanager
-def _restored(model: Any) -> Iterator[None]:
+def _restored(model: nn.Module) -> Iterator[None]:
     """Restore a model's parameters, buffers, gradients and modes, and all random states, after a ``with`` block.
 
     The block may replace ``parameter.data`` but must not write to it. It may write to buffers, which are copied.

@@ -6,18 +6,17 @@ Such axes have no effect on the order of elements in memory, but DistributedData
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 
-def strides_of(*tensors: Tensor | None) -> tuple[Any, ...]:
+def strides_of(*tensors: Tensor | None) -> tuple[tuple[int, ...] | None, ...]:
     """Return the strides of tensors, for `laid`; None for a missing tensor."""
     return tuple([None if tensor is None else tensor.stride() for tensor in tensors])
 
 
-def laid(gradients: Sequence[Tensor | None], strides: Sequence[Any]) -> tuple[Tensor | None, ...]:
+def laid(gradients: Sequence[Tensor | None], strides: Sequence[tuple[int, ...] | None]) -> tuple[Tensor | None, ...]:
     """Return gradients with these strides where the strides differ on axes of size 1 only. Change tensors in place.
 
     The first gradients belong to the strides. The gradients must be new tensors, to which nobody else refers.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -80,7 +79,7 @@ class Audit:
         return cure_of(name)
 
 
-def audit(step: Callable[[], Any]) -> Audit:
+def audit(step: Callable[[], object]) -> Audit:
     """Run a training step, and return its operators in three groups. Read the result with ``print``.
 
     An operator that convgrad does not know is in the group of those that may vary, so the audit passes nothing over.
@@ -109,7 +108,7 @@ def audit(step: Callable[[], Any]) -> Audit:
         raise InvalidDataTypeError(f"audit: step must be a function without arguments; got {type(step).__name__}")
     groups: dict[str, dict[str, Counter[str]]] = {group: {} for group in _FIELDS.values()}
 
-    def see(name: str, place: str, results: Any, arguments: Any) -> None:
+    def see(name: str, place: str, results: object, arguments: object) -> None:
         groups[_group_of_call(name, arguments)].setdefault(name, Counter())[place] += 1
 
     with silent(), Watcher(see):
@@ -120,7 +119,7 @@ def audit(step: Callable[[], Any]) -> Audit:
 _FIELDS = {"varying": VARIES, "ours": OURS, "fixed": FIXED_GROUP}
 
 
-def _group_of_call(name: str, arguments: Any) -> str:
+def _group_of_call(name: str, arguments: object) -> str:
     """Return the group of a call: a row serves only its types, dense tensors, and CPUs."""
     group = group_of(name)
     tensors = [one for one in tree_leaves(arguments) if isinstance(one, torch.Tensor)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ContextDecorator, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch._C import DispatchKeySet as Keys
 
 from convgrad.float_environment import in_default_environment
 from convgrad.spec.rules import refuse
@@ -177,7 +178,7 @@ class _Installation:
         if not hasattr(torch.library, "get_kernel"):  # B1
             refuse("B1", "same_bits", f"PyTorch must be 2.9 or newer; got {torch.__version__}")
         stack.enter_context(torch.compiler.set_stance("force_eager"))
-        libraries: dict[str, Any] = {}
+        libraries: dict[str, torch.library.Library] = {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch warns about each replaced kernel
             for name, key in _replaced():
@@ -291,7 +292,7 @@ class _Way(NamedTuple):
 
 def _with_tensor(args: tuple[Any, ...], at: int) -> tuple[Any, ...]:
     """Return arguments with a tensor for the Python number at a place, where PyTorch passes ``x + 2`` like this."""
-    number, other = args[at], next(one for one in args if isinstance(one, torch.Tensor))
+    number, other = cast(float, args[at]), next(one for one in args if isinstance(one, torch.Tensor))
     dtype = torch.result_type(other, number)
     dtype = torch.float32 if dtype in LOW and other.dim() else dtype
     return (*args[:at], _tensor_of_number(repr(number), number, dtype), *args[at + 1 :])
@@ -304,13 +305,14 @@ def _tensor_of_number(text: str, number: complex, dtype: torch.dtype) -> Tensor:
     return torch.tensor(number, dtype=exact).to(dtype)
 
 
-def _promoted(value: Any) -> Any:
+def _promoted(value: object) -> object:
     """Return a tensor of integers or bools in PyTorch's default type, and any other value as it is."""
-    is_integer = isinstance(value, torch.Tensor) and not value.is_floating_point()
-    return value.to(torch.get_default_dtype()) if is_integer else value
+    if isinstance(value, torch.Tensor) and not value.is_floating_point():
+        return value.to(torch.get_default_dtype())
+    return value
 
 
-def _tensors(values: Any) -> Iterator[Tensor]:
+def _tensors(values: Iterable[object]) -> Iterator[Tensor]:
     """Yield the tensors among values and lists of values."""
     for value in values:
         if isinstance(value, torch.Tensor):
@@ -333,7 +335,7 @@ def _refusing(name: str, key: str, original: Function) -> Function:
     """Return the kernel of an operator that may vary."""
     reason = "may vary" if key == _CPU else f"has no specified order for {key} tensors"
 
-    def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+    def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
         if _current() is None:
             return original(keys, *args, **kwargs)
         return _refused(name, reason, original, keys, args, kwargs)
@@ -341,7 +343,9 @@ def _refusing(name: str, key: str, original: Function) -> Function:
     return kernel
 
 
-def _refused(name: str, reason: str, original: Function, keys: Any, args: Any, kwargs: Any) -> Any:
+def _refused(
+    name: str, reason: str, original: Function, keys: Keys, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     """Raise by rule B2 for an operator; in a block that is not strict, warn and let PyTorch compute it."""
     setting = _current()
     if setting is None or not setting.silent:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -30,14 +31,14 @@ def expected(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ma
     return tuple([None if one is None else (one.dtype, one.is_contiguous()) for one in several])
 
 
-def as_expected(results: Any, made: Made) -> Any:
+def as_expected(results: Results, made: Made) -> Results | None:
     """Return results in the expected types, and contiguous where PyTorch's results are."""
     if not isinstance(results, tuple):
         return _as_expected(results, made[0])
     return tuple([_as_expected(result, one) for result, one in zip(results, made, strict=False)])
 
 
-def _as_expected(result: Tensor | None, made: tuple[Any, Any] | None) -> Tensor | None:
+def _as_expected(result: Tensor | None, made: tuple[torch.dtype, bool] | None) -> Tensor | None:
     if result is None or made is None:
         return result
     dtype, is_contiguous = made
@@ -55,7 +56,7 @@ def _described(value: Any) -> Any:
     return None if isinstance(value, torch.Generator) else (type(value), value)
 
 
-def _meta(value: Any) -> Any:
+def _meta(value: object) -> object:
     if isinstance(value, torch.Tensor):
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
     if isinstance(value, list | tuple):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
@@ -59,7 +58,7 @@ def fused_sgd(
     update_lists(name, [self, momentum_buffer_list or self, gradients], factors, 2 if momentum else 1)
 
 
-def _adam(decoupled: bool) -> Any:
+def _adam(decoupled: bool) -> Callable[..., None]:
     """Return the fused step of AdamW if weight decay is decoupled, else that of Adam."""
 
     def step(

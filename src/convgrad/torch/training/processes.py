@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -11,6 +11,9 @@ from torch import Tensor
 from convgrad.errors import InvalidAttributeError
 from convgrad.spec.check import as_integer
 from convgrad.spec.order import FAN_IN
+
+if TYPE_CHECKING:  # builds of PyTorch without processes do not have it
+    from torch._C._distributed_c10d import GradBucket
 
 
 class PartsOfBatch:
@@ -28,7 +31,7 @@ class PartsOfBatch:
         self.parts = number
         self._kept: dict[int, list[Tensor]] = {}  # by parameter, because the buckets change after the first step
 
-    def add(self, bucket: Any) -> Tensor:
+    def add(self, bucket: GradBucket) -> Tensor:
         """Keep the gradients of a part; return zeros, or after the last part the mean over all parts.
 
         Args:
@@ -67,7 +70,7 @@ def _added(parts: list[Tensor]) -> Tensor:
     return total
 
 
-def join_gradients(state: PartsOfBatch, bucket: Any) -> Any:
+def join_gradients(state: PartsOfBatch, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     """Average gradients over the parts of a batch, with the same bits for any number of processes.
 
     Register it with ``model.register_comm_hook(PartsOfBatch(4), join_gradients)``. A batch always has 4 parts then:
@@ -81,7 +84,7 @@ def join_gradients(state: PartsOfBatch, bucket: Any) -> Any:
     Raises:
         InvalidAttributeError: The number of processes does not divide the number of parts.
     """
-    future: Any = torch.futures.Future()
+    future: torch.futures.Future[Tensor] = torch.futures.Future()
     future.set_result(state.add(bucket))
     return future
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +23,7 @@ def _is_unit(self: Tensor, low: float = 0, high: float = 1, **_: object) -> bool
     return (low, high) == (0, 1) and _is_contiguous(self)
 
 
-def _unit(shape: Sequence[int], generator: Any, dtype: torch.dtype = torch.float64) -> Tensor:
+def _unit(shape: Sequence[int], generator: torch.Generator | None, dtype: torch.dtype = torch.float64) -> Tensor:
     """Return numbers from 0 to 1 of PyTorch's generator, which are the same on all processors."""
     return torch.empty(tuple(shape), dtype=dtype).uniform_(generator=generator)
 
@@ -39,7 +38,7 @@ def _unit(shape: Sequence[int], generator: Any, dtype: torch.dtype = torch.float
     integers=SERVE,
     passed_on=_is_contiguous,
 )
-def integers(self: Tensor, *limits: int, generator: Any = None) -> Tensor:
+def integers(self: Tensor, *limits: int, generator: torch.Generator | None = None) -> Tensor:
     """Fill a tensor with random integers."""
     return self.copy_(torch.empty(self.shape, dtype=self.dtype).random_(*limits, generator=generator))
 
@@ -51,7 +50,7 @@ def integers(self: Tensor, *limits: int, generator: Any = None) -> Tensor:
     types=ELEMENTWISE,
     passed_on=_is_unit,
 )
-def uniform(self: Tensor, low: float = 0, high: float = 1, *, generator: Any = None) -> Tensor:
+def uniform(self: Tensor, low: float = 0, high: float = 1, *, generator: torch.Generator | None = None) -> Tensor:
     """Fill a tensor with uniform random numbers. PyTorch's own numbers differ where there is no FMA."""
     if not low <= high:
         raise RuntimeError(f"uniform_ needs from <= to; got from={low} and to={high}")
@@ -67,7 +66,7 @@ def uniform(self: Tensor, low: float = 0, high: float = 1, *, generator: Any = N
     types=ELEMENTWISE,
     integers=SERVE,
 )
-def bernoulli(self: Tensor, p: float | Tensor = 0.5, *, generator: Any = None) -> Tensor:
+def bernoulli(self: Tensor, p: float | Tensor = 0.5, *, generator: torch.Generator | None = None) -> Tensor:
     """Fill a tensor with ones and zeros. PyTorch's own numbers differ between vendors of processors."""
     low, high = (float(p.min()), float(p.max())) if isinstance(p, torch.Tensor) and p.numel() else (p, p)
     if not (isinstance(low, torch.Tensor) or 0 <= low <= high <= 1):
@@ -81,14 +80,14 @@ def bernoulli(self: Tensor, p: float | Tensor = 0.5, *, generator: Any = None) -
     bound="0.501 ulp",
     types=ELEMENTWISE,
 )
-def exponential(self: Tensor, lambd: float = 1, *, generator: Any = None) -> Tensor:
+def exponential(self: Tensor, lambd: float = 1, *, generator: torch.Generator | None = None) -> Tensor:
     """Fill a tensor with exponential random numbers."""
     if lambd <= 0:
         raise RuntimeError(f"exponential_ needs lambd > 0; got {lambd}")
     return self.copy_(-log1p64(-_unit(self.shape, generator)) / lambd)
 
 
-def _normal(shape: Sequence[int], generator: Any) -> Tensor:
+def _normal(shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
     """Return normal random numbers in f64."""
     pairs = _unit((math.prod(shape), 2), generator)
     radius = sqrt(log64(1 - pairs[:, 0]) * -2)
@@ -99,7 +98,7 @@ _NORMAL = f"mean + std * (sqrt(-2 log(1 - u)) * cos(2 pi v)) in f64, then rounde
 
 
 @row("normal_", formula=_NORMAL, bound="0.501 ulp", types=ELEMENTWISE)
-def normal(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
+def normal(self: Tensor, mean: float = 0, std: float = 1, *, generator: torch.Generator | None = None) -> Tensor:
     """Fill a tensor with normal random numbers. PyTorch's own numbers differ between processors."""
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
@@ -114,7 +113,7 @@ def normal(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = No
     bound="0.501 ulp",
     types=ELEMENTWISE,
 )
-def normal_of(mean: float | Tensor, std: float | Tensor = 1, *, generator: Any = None) -> Tensor:
+def normal_of(mean: float | Tensor, std: float | Tensor = 1, *, generator: torch.Generator | None = None) -> Tensor:
     """Return normal random numbers with a mean and a deviation per element."""
     shape = torch.broadcast_shapes(*[one.shape for one in (mean, std) if isinstance(one, torch.Tensor)])
     return _normal(shape, generator) * std + mean

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -77,7 +76,7 @@ class Difference:
         )
 
 
-def record(step: Callable[[], Any]) -> Run:
+def record(step: Callable[[], object]) -> Run:
     """Run a function, and return the hash of each operator's results.
 
     Args:
@@ -94,7 +93,7 @@ def record(step: Callable[[], Any]) -> Run:
         raise InvalidDataTypeError(f"record: step must be a function without arguments; got {type(step).__name__}")
     calls: list[RecordedCall] = []
 
-    def see(name: str, place: str, results: Any, arguments: Any) -> None:
+    def see(name: str, place: str, results: object, arguments: object) -> None:
         packet = name.partition("::")[2].split(".")[0]
         tensors = [one for one in tree_leaves(results) if isinstance(one, torch.Tensor) and one.layout == torch.strided]
         if tensors and packet not in _UNWRITTEN:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from convgrad.torch.kernels import LAST, is_channels_last
 
@@ -36,7 +37,7 @@ class OperatorRow:
     order: str
     bound: str
     function: Function
-    types: frozenset[Any]
+    types: frozenset[torch.dtype]
     passed_on: Function | None
     integers: str = PASS
 
@@ -59,7 +60,7 @@ def row(
     formula: str,
     bound: str,
     order: str = NO_SUM,
-    types: frozenset[Any] = SUMMED,
+    types: frozenset[torch.dtype] = SUMMED,
     passed_on: Function | None = None,
     integers: str = PASS,
 ) -> Callable[[Defined], Defined]:
@@ -91,18 +92,19 @@ def overloads_of(name: str) -> dict[str, str]:
     return named
 
 
-def operator_of(name: str) -> Any:
+def operator_of(name: str) -> OpOverload:
     """Return an operator of ATen by its name, such as "lerp.Scalar"."""
     packet, _, overload = name.partition(".")
-    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+    operator: OpOverload = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    return operator
 
 
-def _arguments(operator: Any) -> list[tuple[str, str]]:
+def _arguments(operator: OpOverload) -> list[tuple[str, str]]:
     """Return names and types of an operator's arguments, without those that only receive results."""
     return [(one.name, str(one.type)) for one in operator._schema.arguments if not one.is_out]
 
 
-def _has_out(operator: Any) -> bool:
+def _has_out(operator: OpOverload) -> bool:
     return any(one.is_out for one in operator._schema.arguments)
 
 
@@ -117,7 +119,7 @@ def result_type(*tensors: Tensor) -> torch.dtype:
     return found
 
 
-def common_type(*tensors: Tensor) -> tuple[Any, tuple[Tensor, ...]]:
+def common_type(*tensors: Tensor) -> tuple[torch.dtype, tuple[Tensor, ...]]:
     """Return the type of an elementwise result, and the tensors in the type of the arithmetic.
 
     bf16 and f16 are computed in f32.
@@ -127,11 +129,12 @@ def common_type(*tensors: Tensor) -> tuple[Any, tuple[Tensor, ...]]:
     return result, tuple([one.to(inner) for one in tensors])
 
 
-def stored(operation: Function, x: Any, y: Any, to: Any, out: Tensor | None) -> Tensor:
+def stored(operation: Function, x: Tensor, y: Tensor | float, to: torch.dtype, out: Tensor | None) -> Tensor:
     """Return ``operation(x, y)`` in the type ``to``; write it to ``out`` at once if ``out`` has that type."""
     if out is not None and out.dtype == x.dtype == to:
-        return operation(x, y, out=out)
-    result = operation(x, y).to(to)
+        operation(x, y, out=out)
+        return out
+    result: Tensor = operation(x, y).to(to)
     if out is None:
         return result
     check_cast(to, out)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from convgrad.torch.training.row import SECTIONS, SUMMED, UnservedError, row
 from convgrad.torch.training.tensors import ChannelView, sums_of
+
+Sums = TypeVar("Sums", Tensor, NDArray[np.float64])
 
 Dims = int | Sequence[int] | None
 _DEPTH = "h v sum(abs(self)) + u abs(result)"
@@ -113,7 +116,7 @@ def mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.
     return rounded(total(_summed(self), dim, keepdim) / count(self, dim), _served(dtype or self.dtype))
 
 
-def variance(plain: Any, squares: Any, number: int, free: float) -> tuple[Any, Any]:
+def variance(plain: Sums, squares: Sums, number: int, free: float) -> tuple[Sums, Sums]:
     """Return means, and variances for ``free`` degrees of freedom, from f64 sums: arrays of NumPy or tensors."""
     middle = plain / number
     return middle, (squares - plain * middle).clip(0) / free

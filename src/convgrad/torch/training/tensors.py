@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import inf, prod
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from convgrad.functional import elementwise
 from convgrad.torch.kernels import LAST, is_channels_last, threads_of_call
 from convgrad.torch.training.row import LOW, SUMMED, UnservedError, result_type
 
+Operand: TypeAlias = Tensor | float
 Floats = NDArray[np.float64]  # sums, or coefficients per channel
 _address = reading_address_of(torch)
 _FORMATS = {dtype: fmt.name for dtype, fmt in formats_of(torch).items()}
@@ -29,12 +30,12 @@ _F32_BYTES, _F64_BYTES = 4, 8
 _REMEMBERED = 1024  # kinds of calls
 
 
-def is_served(*values: Any) -> bool:
+def is_served(*values: object) -> bool:
     """Return whether maps compute on tensors of these types: f32, bf16 and f16, and numbers."""
     return all(one.dtype in SUMMED for one in values if isinstance(one, torch.Tensor))
 
 
-def elements(name: str, *operands: Any, out: Tensor | None = None) -> Tensor:
+def elements(name: str, *operands: Operand, out: Tensor | None = None) -> Tensor:
     """Return the result of a map on tensors and numbers, which are repeated to one shape.
 
     The type is PyTorch's for the tensors. The strides are those of the first tensor of this shape, if it is dense. The
@@ -42,7 +43,7 @@ def elements(name: str, *operands: Any, out: Tensor | None = None) -> Tensor:
     """
     call = _known(name, _kinds(operands))
     fits = out is not None and (out.dtype, out.shape, out.stride()) == (call.dtype, call.shape, call.strides)
-    result: Any = out if fits else call.empty(call.dtype)
+    result = out if out is not None and fits else call.empty(call.dtype)
     if out is not None:
         _refuse_overlap(out, operands)
     addresses, kept = call.read(operands)
@@ -50,13 +51,13 @@ def elements(name: str, *operands: Any, out: Tensor | None = None) -> Tensor:
     return result
 
 
-def update(name: str, targets: Sequence[Tensor], *operands: Any) -> None:
+def update(name: str, targets: Sequence[Tensor], *operands: Operand) -> None:
     """Write the first results of a map on tensors and numbers to ``targets``, which are among the operands."""
     call = _known(name, _kinds(operands), tuple([one.dtype for one in targets]))
     for target in targets:
         _refuse_overlap(target, operands)
     addresses, kept = call.read(operands)
-    results: list[Any] = [
+    results: list[Tensor] = [
         one if (one.shape, one.stride()) == (call.shape, call.strides) else call.empty(one.dtype) for one in targets
     ]
     places = [*addresses, *[one.data_ptr() for one in results]]
@@ -138,7 +139,7 @@ Kind = tuple[torch.dtype, torch.Size, tuple[int, ...]]  # type, shape and stride
 _NUMBER, _PER_ROW, _AS_IT_IS = "number", "per row", "as it is"  # how an operand is read; or the type of a copy
 
 
-def _kinds(operands: Sequence[Any]) -> tuple[Kind | None, ...]:
+def _kinds(operands: Sequence[Operand]) -> tuple[Kind | None, ...]:
     """Return the kinds of operands; None is a number."""
     return tuple([(one.dtype, one.shape, one.stride()) if isinstance(one, torch.Tensor) else None for one in operands])
 
@@ -157,12 +158,12 @@ class _ElementsCall(NamedTuple):
         """Return a new tensor with the shape and the strides of the results."""
         return torch.empty_strided(self.shape, self.strides, dtype=dtype)
 
-    def read(self, operands: Sequence[Any]) -> tuple[list[int], list[Any]]:
+    def read(self, operands: Sequence[Operand]) -> tuple[list[int], list[object]]:
         """Return the addresses of the operands, and the objects with their memory."""
         memory = _f32([one for one in operands if not isinstance(one, torch.Tensor)])
         at, addresses, kept = address_of(memory), [], [memory]
         for one, way in zip(operands, self.ways, strict=True):
-            if way == _NUMBER:
+            if not isinstance(one, torch.Tensor):
                 addresses.append(at)
                 at += _F32_BYTES
                 continue

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Self
 
 import torch
+from torch._ops import OpOverload
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.hooks import RemovableHandle
 
 from convgrad.torch.training.caller import line_of_caller
 
-See = Callable[[str, str, Any, Any], None]  # the operator's name, its place, its results, and its arguments
+See = Callable[[str, str, object, object], None]  # the operator's name, its place, its results, and its arguments
 
 
 class Watcher(TorchDispatchMode):  # type: ignore[misc]
@@ -22,23 +24,26 @@ class Watcher(TorchDispatchMode):  # type: ignore[misc]
         self._see = see
         self._modules: list[str] = []
         self._names: dict[int, str] = {}
-        self._hooks: list[Any] = []
+        self._hooks: list[RemovableHandle] = []
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         """Watch operators and modules."""
         self._hooks = [
             register_module_forward_pre_hook(self._before),
             register_module_forward_hook(self._after, always_call=True),
         ]
-        return super().__enter__()
+        super().__enter__()
+        return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         """End watching."""
         super().__exit__(*error)
         for hook in self._hooks:
             hook.remove()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
         """Call an operator, and report it."""
         results = func(*args, **(kwargs or {}))
         self._see(func.name(), self._place(), results, (args, kwargs))
@@ -51,10 +56,10 @@ class Watcher(TorchDispatchMode):  # type: ignore[misc]
         inside = inside or (self._modules[-1] if self._modules else "")
         return f"{inside}, {line_of_caller()}" if inside else line_of_caller()
 
-    def _before(self, module: Any, inputs: Any) -> None:
+    def _before(self, module: torch.nn.Module, inputs: object) -> None:
         if not self._modules:
             self._names = {id(one): name for name, one in module.named_modules()}
         self._modules.append(f"{self._names.get(id(module)) or 'model'} ({type(module).__name__})")
 
-    def _after(self, module: Any, inputs: Any, output: Any) -> None:
+    def _after(self, module: torch.nn.Module, inputs: object, output: object) -> None:
         self._modules.pop()
