@@ -18,7 +18,8 @@ from tests.support.tiers import tiers
 torch = pytest.importorskip("torch")
 
 import convgrad  # noqa: E402
-from convgrad.torch import kernels, operators, passes  # noqa: E402
+from convgrad.torch import kernels, operators, passes, plain  # noqa: E402
+from convgrad.torch.arguments import LayerArguments  # noqa: E402
 from convgrad.torch.schema import schema_of  # noqa: E402
 from tests.torch.layers import LAST, LAYERS, TYPES, Layer, array_of, bits, cotangent, ct  # noqa: E402
 
@@ -379,3 +380,12 @@ def test_a_parameter_without_a_type_of_the_dispatcher() -> None:
 
     with pytest.raises(KeyError, match="list"):
         schema_of(declaration)
+
+
+def test_names_of_padding_in_an_export_to_onnx() -> None:
+    """A name at the begin gives the pads at both ends, as in other calls, whatever the padding at the end is."""
+    image, weight = torch.ones(1, 1, 4), torch.ones(1, 1, 3)
+    layer = LayerArguments(1, "same", 2, 1, 1)
+    assert torch.equal(
+        plain.convolution("convolution", image, weight, None, layer), ct.convolution(image, weight, None, 1, "same", 2)
+    )

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from convgrad.arrays import is_shape
 from convgrad.engines.settings import accuracy
@@ -28,7 +29,7 @@ _ANY = bytes(16)
 def call(
     operator: str,
     operands: tuple[object, ...],
-    attributes: Mapping[str, Any],
+    attributes: Mapping[str, object],
     *,
     dtype: DType | None = None,
     threads: int | None = None,
@@ -84,12 +85,12 @@ def array(value: Any) -> Traced:
         ) from None
 
 
-def _alike(operand: Traced) -> Any:
+def _alike(operand: Traced) -> NDArray[np.generic]:
     """Return a NumPy array of an operand's shape and type that needs no memory: all elements have one address."""
     return np.ndarray(operand.shape, operand.dtype, _ANY, strides=(0,) * operand.ndim)
 
 
-def named(dtype: Any) -> object:
+def named(dtype: DType | None) -> object:
     """Return the NumPy type of a JAX type such as jax.numpy.float32; return other values unchanged."""
     if dtype is None or isinstance(dtype, str):
         return dtype

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import gcd, prod
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 import jax
 from jax import lax
@@ -21,10 +21,14 @@ from convgrad.jax.primitive import zeros
 from convgrad.jax.window import Pads, Window, dilated
 from convgrad.spec.layouts import axis_order
 
+if TYPE_CHECKING:
+    from jax.typing import DTypeLike
+
+Value = TypeVar("Value")
 DATA, WEIGHTS = ("NCX", "NXC"), ("OIX", "XIO")
 
 
-def convolve(lhs: Array, rhs: Array, of: Window, dtype: Any) -> Array:
+def convolve(lhs: Array, rhs: Array, of: Window, dtype: DTypeLike) -> Array:
     """Return the convolution of two arrays of one floating type; the result has the type ``dtype``."""
     if lhs.ndim == 2:  # a matrix product is a convolution with one position and one tap
         specs = (*of.lhs_spec, 2), (*of.rhs_spec, 2), (*of.out_spec, 2)
@@ -49,7 +53,7 @@ def _beside(lhs: Array, of: Window) -> Array:
     return beside.transpose(sorted(range(lhs.ndim), key=of.lhs_spec.__getitem__))
 
 
-def zeros_if_nothing_meets(lhs: Array, rhs: Array, of: Window, dtype: Any) -> Array | None:
+def zeros_if_nothing_meets(lhs: Array, rhs: Array, of: Window, dtype: DTypeLike) -> Array | None:
     """Return the result if it is empty or has only zeros, else None. Negative pads may remove all positions of lhs."""
     extents = of.result_extents(lhs, rhs)
     spans = [dilated(extent, gap) for extent, gap in zip(of.extents(lhs), of.lhs_dilation, strict=True)]
@@ -60,14 +64,14 @@ def zeros_if_nothing_meets(lhs: Array, rhs: Array, of: Window, dtype: Any) -> Ar
     return zeros([canonical[of.out_spec.index(axis)] for axis in range(lhs.ndim)], dtype, lhs, rhs)
 
 
-def _convolution(lhs: Array, rhs: Array, of: Window, dtype: Any) -> Array:
+def _convolution(lhs: Array, rhs: Array, of: Window, dtype: DTypeLike) -> Array:
     """Return the result if lhs is not dilated. Negative pads remove positions of lhs first."""
     lhs = _padded(lhs, of.lhs_spec, [(min(0, low), min(0, high)) for low, high in of.pads])
     weights, weights_format = _laid(rhs, of.rhs_spec, WEIGHTS)
     return _called("Convolution", lhs, weights, weights_format, of, of.strides, of.pads, dtype)
 
 
-def _transposed(lhs: Array, rhs: Array, of: Window, dtype: Any) -> Array:
+def _transposed(lhs: Array, rhs: Array, of: Window, dtype: DTypeLike) -> Array:
     """Return the result if strides are 1. A transposed convolution skips the zeros between the positions of lhs.
 
     Its pads remove positions of the result. If they are negative, the result has zeros beyond all products.
@@ -79,7 +83,14 @@ def _transposed(lhs: Array, rhs: Array, of: Window, dtype: Any) -> Array:
 
 
 def _called(
-    operator: str, lhs: Array, weights: Array, weights_format: str, of: Window, strides: Any, pads: Pads, dtype: Any
+    operator: str,
+    lhs: Array,
+    weights: Array,
+    weights_format: str,
+    of: Window,
+    strides: tuple[int, ...],
+    pads: Pads,
+    dtype: DTypeLike,
 ) -> Array:
     """Return the result of an operator in the order of axes of ``of.out_spec``. Pads below 0 are left to the caller."""
     src, data_format = _laid(lhs, of.lhs_spec, DATA)
@@ -125,7 +136,7 @@ def _turned(weights: Array, groups: int) -> Array:
 # -- phases --------------------------------------------------------------------------------------------------------
 
 
-def _in_phases(lhs: Array, rhs: Array, of: Window, dtype: Any) -> Array:
+def _in_phases(lhs: Array, rhs: Array, of: Window, dtype: DTypeLike) -> Array:
     """Return the result for strides together with lhs_dilation: one axis after the other loses its dilation.
 
     The gradient of lhs is a sum over phases. Phases are therefore computed in f32 if the operands are narrower.
@@ -172,5 +183,5 @@ def _phases(lhs: Array, rhs: Array, of: Window, axis: int) -> Iterator[tuple[int
         yield first, step, taps, replace(window, pads=_with(of.pads, axis, pads))
 
 
-def _with(values: tuple[Any, ...], axis: int, value: Any) -> tuple[Any, ...]:
+def _with(values: tuple[Value, ...], axis: int, value: Value) -> tuple[Value, ...]:
     return (*values[:axis], value, *values[axis + 1 :])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import jax
 from jax.typing import ArrayLike
@@ -12,7 +12,7 @@ from convgrad.errors import InvalidAttributeError, UnsupportedError
 from convgrad.functional.types import DType
 from convgrad.jax.call import Array, array
 from convgrad.jax.kinds import convolve_any
-from convgrad.jax.window import AUTO_PADS, Pads, dilated, dimensions, pairs, per_axis, window
+from convgrad.jax.window import AUTO_PADS, DimensionNumbers, Pads, dilated, dimensions, pairs, per_axis, window
 from convgrad.parameters import described
 
 
@@ -24,7 +24,7 @@ def conv_general_dilated(
     padding: str | Pads,
     lhs_dilation: Sequence[int] | None = None,
     rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: Any = None,
+    dimension_numbers: DimensionNumbers = None,
     feature_group_count: int = 1,
     batch_group_count: int = 1,
     precision: object = None,
@@ -96,7 +96,7 @@ def conv_transpose(
     strides: Sequence[int],
     padding: str | Pads,
     rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: Any = None,
+    dimension_numbers: DimensionNumbers = None,
     transpose_kernel: bool = False,
     precision: object = None,
     preferred_element_type: DType | None = None,
@@ -136,7 +136,7 @@ def conv_transpose(
         padding = pairs(operator, padding, axes)
     if padding in ("SAME", "VALID") or use_consistent_padding:
         kernel = zip([rhs.shape[axis] for axis in rhs_spec[2:]], rhs_dilation or [1] * axes, strict=True)
-        each: Sequence[Any] = [padding] * axes if isinstance(padding, str) else padding
+        each: Sequence[str | tuple[int, int]] = [padding] * axes if isinstance(padding, str) else padding
         reach = [dilated(taps, dilation) - 1 for taps, dilation in kernel]
         padding = [_around(e, s, pad) for e, s, pad in zip(reach, strides, each, strict=True)]
     elif isinstance(padding, str) and (padding.upper() not in AUTO_PADS or any(stride > 1 for stride in strides)):

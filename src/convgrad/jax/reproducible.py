@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 import jax
@@ -22,9 +22,12 @@ from convgrad.jax.kinds import is_exact
 from convgrad.jax.lax import conv_general_dilated
 from convgrad.jax.primitive import primitive
 
+if TYPE_CHECKING:
+    from jax.extend.core import JaxprEqn
+
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-Program = Any  # a Jaxpr or a ClosedJaxpr
+Program: TypeAlias = Jaxpr | ClosedJaxpr
 
 _SEARCHED = (conv_general_dilated_p, primitive, custom_vjp_call_p)  # a rule of a custom_vjp may have convolutions
 _ARRAY = object()  # stored in place of an array, because a stored tracer would leak
@@ -91,21 +94,20 @@ def reproducible(function: Callable[Arguments, Result], *, strict: bool = False)
                 UserWarning,
                 stacklevel=2,
             )
-        result: Result = rebuild(jaxpr_as_fun(rewriter.warned(program))())
-        return result
+        return rebuild(jaxpr_as_fun(rewriter.warned(program))())
 
     return computed
 
 
-def _traced(function: Callable[[], Any]) -> tuple[Any, Callable[[list[Any]], Any]]:
+def _traced(function: Callable[[], Result]) -> tuple[ClosedJaxpr, Callable[[list[jax.Array]], Result]]:
     """Return the program of ``function``, and a function that makes the result from the program's output arrays.
 
     The program has no arguments. Arrays that ``function`` uses are constants of the program, and JAX can differentiate
     with respect to them.
     """
-    found: list[Any] = []
+    found: list[Any] = []  # the tree of the result, and its leaves that are not arrays
 
-    def arrays() -> list[Any]:
+    def arrays() -> list[jax.Array]:
         leaves, tree = jax.tree.flatten(function())
         found[:] = tree, [_ARRAY if _is_array(leaf) else leaf for leaf in leaves]
         return [leaf for leaf in leaves if _is_array(leaf)]
@@ -113,9 +115,10 @@ def _traced(function: Callable[[], Any]) -> tuple[Any, Callable[[list[Any]], Any
     program = jax.make_jaxpr(arrays)()
     tree, kept = found
 
-    def rebuild(results: list[Any]) -> Any:
+    def rebuild(results: list[jax.Array]) -> Result:
         each = iter(results)
-        return jax.tree.unflatten(tree, [next(each) if leaf is _ARRAY else leaf for leaf in kept])
+        result: Result = jax.tree.unflatten(tree, [next(each) if leaf is _ARRAY else leaf for leaf in kept])
+        return result
 
     return program, rebuild
 
@@ -134,7 +137,7 @@ def _has_convolution(program: Program) -> bool:
     return found or any(map(_has_convolution, subjaxprs(program)))
 
 
-def _call(equation: Any, function: Callable[..., Any]) -> Any:
+def _call(equation: JaxprEqn, function: Callable[..., object]) -> JaxprEqn:
     """Return ``equation`` with a call of ``function`` in its place. JAX must trace ``function`` to one equation."""
     with jax.disable_jit(False), equation.ctx.manager:
         (call,) = jax.make_jaxpr(function)(*[operand.aval for operand in equation.invars]).eqns
@@ -180,7 +183,7 @@ class _Rewriter:
         left += sentences
         return changed
 
-    def equation(self, equation: Any, left: list[str]) -> Any:
+    def equation(self, equation: JaxprEqn, left: list[str]) -> JaxprEqn:
         """Return an equation that calls convgrad, or new programs, if ``equation`` is or calls a convolution."""
         params = equation.params
         if equation.primitive is conv_general_dilated_p:
@@ -199,7 +202,7 @@ class _Rewriter:
             )
             return _call(equation, mapped)
 
-        def changed_value(value: Any) -> Any:
+        def changed_value(value: Any) -> object:
             return self.rewritten(value, left) if _is_program(value) else value
 
         changed = {name: jax.tree.map(changed_value, value, is_leaf=_is_program) for name, value in params.items()}
@@ -210,7 +213,7 @@ class _Rewriter:
             changed["jvp_jaxpr_fun"] = self.forward_rule(params["jvp_jaxpr_fun"])
         return equation.replace(params=changed)
 
-    def convolution(self, equation: Any, left: list[str]) -> Any:
+    def convolution(self, equation: JaxprEqn, left: list[str]) -> JaxprEqn:
         """Return a call of convgrad in place of a convolution, or the convolution if convgrad refuses it."""
         if is_exact(equation.outvars[0].aval.dtype):
             return equation
@@ -228,7 +231,7 @@ class _Rewriter:
     def forward_rule(self, rule: Any) -> Any:
         """Return the forward rule of a custom derivative, with calls of convgrad in place of its convolutions."""
 
-        def changed(*zeros: Any) -> Any:
+        def changed(*zeros: bool) -> tuple[object, ...]:
             program, *others = rule.call_wrapped(*zeros)
             return self.warned(program), *others
 
@@ -237,7 +240,7 @@ class _Rewriter:
     def backward_rule(self, rule: Any) -> Any:
         """Return the backward rule of a custom derivative, with calls of convgrad in place of its convolutions."""
 
-        def changed(*operands: Any) -> Any:
+        def changed(*operands: object) -> object:
             program, rebuild = _traced(partial(rule.call_wrapped, *operands))
             return rebuild(jaxpr_as_fun(self.warned(program))())
 
@@ -247,7 +250,7 @@ class _Rewriter:
 _REWRITERS = {strict: _Rewriter(strict) for strict in (False, True)}
 
 
-def _place(equation: Any) -> str:
+def _place(equation: JaxprEqn) -> str:
     """Return the line of the user's file that made an equation, with a space in front, or "" if JAX has no such line.
 
     If all lines are in installed packages, this is the innermost.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import index
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import jax
 
@@ -13,6 +13,7 @@ from convgrad.errors import InvalidAttributeError, InvalidShapeError
 from convgrad.jax.call import Array, check_shape
 from convgrad.spec.geometry import convolution_pad_total, effective_kernel, forward_extent, split_pads
 
+DimensionNumbers: TypeAlias = jax.lax.ConvDimensionNumbers | Sequence[str] | None
 Pads = Sequence[tuple[int, int]]  # (low, high) per axis
 Specs = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # of lhs, rhs and result
 AUTO_PADS = {"SAME": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
@@ -70,7 +71,7 @@ def window(
     padding: object,
     lhs_dilation: object,
     rhs_dilation: object,
-    dimension_numbers: Any,
+    dimension_numbers: DimensionNumbers,
     feature_group_count: object,
     batch_group_count: object,
 ) -> Window:
@@ -104,7 +105,7 @@ def window(
     return Window(*specs, strides, pads, gaps, dilations, groups, batches)
 
 
-def dimensions(operator: str, lhs: Array, rhs: Array, dimension_numbers: Any) -> Specs:
+def dimensions(operator: str, lhs: Array, rhs: Array, dimension_numbers: DimensionNumbers) -> Specs:
     """Return the axes of lhs, rhs and result in canonical order, after a check of ranks and shapes."""
     for name, array in (("lhs", lhs), ("rhs", rhs)):
         check_shape(operator, name, array)
@@ -114,7 +115,7 @@ def dimensions(operator: str, lhs: Array, rhs: Array, dimension_numbers: Any) ->
             f" {lhs.shape} and {rhs.shape}"
         )
     try:
-        numbers: Any = jax.lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
+        numbers: jax.lax.ConvDimensionNumbers = jax.lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
         lhs_spec, rhs_spec, out_spec = (tuple(map(index, spec)) for spec in numbers)
     except (TypeError, ValueError) as error:
         raise InvalidAttributeError(f"{operator}: {error}") from None
@@ -158,7 +159,7 @@ def pairs(operator: str, padding: Any, axes: int) -> tuple[tuple[int, int], ...]
 
 def _refuse_padding(operator: str, padding: Any, axes: int) -> NoReturn:
     """Raise the error of a padding that is neither a name nor pairs. The hint reads integers as PyTorch does."""
-    numbers: list[Any] = [padding] * axes if type(padding) is int else [*padding] if _is_list(padding) else []
+    numbers: list[object] = [padding] * axes if type(padding) is int else [*padding] if _is_list(padding) else []
     flat = axes and len(numbers) == axes and all(type(number) is int for number in numbers)
     hint = f". Use {[(number, number) for number in numbers]}" if flat else ""
     raise InvalidAttributeError(

@@ -55,7 +55,7 @@ def _each(expanded: Tensor | None, plain: Tensor | None, samples: int) -> tuple[
     return tuple(_PerSample.apply(plain, expanded, samples).unbind(0))
 
 
-class _Context(Protocol):
+class _SavedParameter(Protocol):
     """What PyTorch keeps from a forward to a backward pass."""
 
     expanded: Tensor
@@ -65,13 +65,13 @@ class _PerSample(torch.autograd.Function):  # type: ignore[misc]
     """A parameter, repeated for each sample. Its gradients go into ``grad_sample``, and none into ``grad``."""
 
     @staticmethod
-    def forward(ctx: _Context, parameter: Tensor, expanded: Tensor, samples: int) -> Tensor:
+    def forward(ctx: _SavedParameter, parameter: Tensor, expanded: Tensor, samples: int) -> Tensor:
         """Return the parameter's values, once for each sample."""
         ctx.expanded = expanded
         return parameter.detach().expand(samples, *parameter.shape)
 
     @staticmethod
-    def backward(ctx: _Context, gradients: Tensor) -> tuple[None, None, None]:
+    def backward(ctx: _SavedParameter, gradients: Tensor) -> tuple[None, None, None]:
         """Put the gradients into the parameter's ``grad_sample``; PyTorch scales them if the loss is a mean."""
         utils = sys.modules[f"{_PACKAGE}_utils"]
         utils.set_grad_sample_if_exists(ctx.expanded, lambda _: gradients.detach())

@@ -31,7 +31,7 @@ _FORMATS = {dtype: fmt.name for dtype, fmt in formats_of(torch).items() if fmt i
 }
 
 
-class _Convolution(Protocol):
+class _ReproducibleLayer(Protocol):
     """A convolution of torch.nn with the settings of `reproducible`."""
 
     weight: Tensor
@@ -48,7 +48,7 @@ class _Convolution(Protocol):
     _output_padding: Callable[..., Sequence[int]]
 
 
-def _conv_forward(self: _Convolution, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _conv_forward(self: _ReproducibleLayer, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return the convolution that ``torch.nn.Conv1d``, ``2d`` or ``3d`` computes."""
     padding = self.padding
     if self.padding_mode != "zeros":
@@ -59,7 +59,7 @@ def _conv_forward(self: _Convolution, input: Tensor, weight: Tensor, bias: Tenso
     return functional.conv_layer(f"conv{axes}d", axes, input, weight, bias, layer)
 
 
-def _transposed_forward(self: _Convolution, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+def _transposed_forward(self: _ReproducibleLayer, input: Tensor, output_size: list[int] | None = None) -> Tensor:
     """Return the convolution that ``torch.nn.ConvTranspose1d``, ``2d`` or ``3d`` computes."""
     axes = len(self.kernel_size)
     output_padding = self._output_padding(

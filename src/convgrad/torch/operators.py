@@ -24,7 +24,7 @@ P = ParamSpec("P")
 Gradients = tuple[Tensor | None, ...]
 
 
-class _Context(Protocol):
+class _SavedValues(Protocol):
     """What autograd keeps of a call for its derivatives."""
 
     needs_input_grad: tuple[bool, ...]
@@ -57,14 +57,14 @@ class _Rule(torch.autograd.Function):  # type: ignore[misc]
         cls.name, cls.schema = cls.declared.__name__, schema_of(cls.declared)
 
     @classmethod
-    def forward(cls, ctx: _Context, *args: Any) -> Tensor:
+    def forward(cls, ctx: _SavedValues, *args: Any) -> Tensor:
         """Return the result, and save the values that derivatives need."""
         result = kernels.compute(cls.declared(*args))
         cls.keep(ctx, args, result, False)
         return result
 
     @classmethod
-    def keep(cls, ctx: _Context, inputs: tuple[Any, ...], output: Tensor, recorded: bool) -> None:
+    def keep(cls, ctx: _SavedValues, inputs: tuple[Any, ...], output: Tensor, recorded: bool) -> None:
         """Save shapes and attributes, and each of the two factors that the derivative by the other factor needs.
 
         If a trace records sizes as numbers, derivatives also need the shapes of both factors from tensors.
@@ -78,7 +78,7 @@ class _Rule(torch.autograd.Function):  # type: ignore[misc]
         ctx.set_materialize_grads(False)
 
     @classmethod
-    def jvp(cls, ctx: _Context, *tangents: Tensor | None) -> Tensor:
+    def jvp(cls, ctx: _SavedValues, *tangents: Tensor | None) -> Tensor:
         """Return the tangent of the result. The operator is linear in each of its two factors and adds the bias."""
         (first, second, result, *like), (u, v, *bias) = ctx.saved_tensors, tangents[: cls.schema.tensors]
         remainder = (*[None] * len(bias), *like, *ctx.attributes)
@@ -94,7 +94,7 @@ class Forward(_Rule):
     declared = staticmethod(passes.forward)
 
     @staticmethod
-    def backward(ctx: _Context, v: Tensor | None) -> Gradients:
+    def backward(ctx: _SavedValues, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
         made: list[Tensor | None] = [None] * Forward.schema.arguments
         if v is not None:
@@ -119,7 +119,7 @@ class DataGradient(_Rule):
     declared = staticmethod(passes.data_gradient)
 
     @staticmethod
-    def backward(ctx: _Context, v: Tensor | None) -> Gradients:
+    def backward(ctx: _SavedValues, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
         made: list[Tensor | None] = [None] * DataGradient.schema.arguments
         if v is not None:
@@ -143,7 +143,7 @@ class WeightGradient(_Rule):
     declared = staticmethod(passes.weight_gradient)
 
     @staticmethod
-    def backward(ctx: _Context, v: Tensor | None) -> Gradients:
+    def backward(ctx: _SavedValues, v: Tensor | None) -> Gradients:
         """Return the cotangents of the arguments; None if an argument needs none."""
         made: list[Tensor | None] = [None] * WeightGradient.schema.arguments
         if v is not None:
@@ -177,18 +177,18 @@ class BiasGradient(_Rule):
     declared = staticmethod(passes.bias_gradient)
 
     @classmethod
-    def keep(cls, ctx: _Context, inputs: tuple[Any, ...], output: Tensor, recorded: bool) -> None:
+    def keep(cls, ctx: _SavedValues, inputs: tuple[Any, ...], output: Tensor, recorded: bool) -> None:
         """Save only the shape, because the sum is linear in its only operand."""
         ctx.save_for_backward(inputs[0] if recorded else None)
         ctx.shape = inputs[0].shape
 
     @classmethod
-    def jvp(cls, ctx: _Context, *tangents: Tensor | None) -> Tensor:
+    def jvp(cls, ctx: _SavedValues, *tangents: Tensor | None) -> Tensor:
         """Return the sums of the tangent per channel."""
         return call(cls.name, *tangents)
 
     @staticmethod
-    def backward(ctx: _Context, v: Tensor) -> Tensor:
+    def backward(ctx: _SavedValues, v: Tensor) -> Tensor:
         """Return each channel's cotangent, repeated at all positions."""
         return _everywhere(v, ctx.shape, *ctx.saved_tensors)
 
