@@ -11,7 +11,7 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -229,7 +229,7 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
     is_checked = stores != "out" and operator._schema.returns and not any(part in name for part in _CHECKED)
     ways: dict[Kind, _Way] = {}
 
-    def way_of(kind: Kind, given: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Way:
+    def way_of(kind: Kind, given: tuple[object, ...], args: tuple[object, ...], kwargs: dict[str, object]) -> _Way:
         """Find how to treat calls of this kind, and keep the way; ``given`` has numbers where ``args`` has tensors."""
         tensors = list(_tensors((*args, *kwargs.values())))
         is_float = any(tensor.dtype in types for tensor in tensors)
@@ -246,7 +246,7 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
         ways[kind] = _Way("", bool(to_aten), not is_float and row.integers == PROMOTE, made)
         return ways[kind]
 
-    def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+    def kernel(keys: Keys, *args: object, **kwargs: object) -> object:
         given = args
         for at in places:
             if not isinstance(args[at], torch.Tensor):
@@ -260,13 +260,13 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
                 return _refused(name, reason, original, keys, args, kwargs)
             if to_aten:
                 return original(keys, *args, **kwargs)
-            outs = [kwargs.pop(out) for out in out_names]
+            outs = [cast(Tensor, kwargs.pop(out)) for out in out_names]
             if promotes:
                 args = tuple([_promoted(value) for value in args])
             try:
                 if stores == "new":
                     return function(*args, **kwargs) if made is None else as_expected(function(*args, **kwargs), made)
-                targets = [args[0]] if stores == "in place" else outs
+                targets = [cast(Tensor, args[0])] if stores == "in place" else outs
                 results = function(*args, **kwargs, **{"out": targets[0]} if writes else {})
                 _store(results if isinstance(results, tuple) else (results,), targets, stores == "out")
                 return targets[0] if len(targets) == 1 else tuple(targets)
@@ -290,7 +290,7 @@ class _Way(NamedTuple):
     made: Made | None = None
 
 
-def _with_tensor(args: tuple[Any, ...], at: int) -> tuple[Any, ...]:
+def _with_tensor(args: tuple[object, ...], at: int) -> tuple[object, ...]:
     """Return arguments with a tensor for the Python number at a place, where PyTorch passes ``x + 2`` like this."""
     number, other = cast(float, args[at]), next(one for one in args if isinstance(one, torch.Tensor))
     dtype = torch.result_type(other, number)

@@ -8,18 +8,19 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-Kind = tuple[Any, ...]
-Made = tuple[tuple[Any, Any] | None, ...]  # the type of each result, and whether it is contiguous
+Kind = tuple[object, ...]
+Results: TypeAlias = Tensor | tuple[Tensor | None, ...]
+Made = tuple[tuple[torch.dtype, bool] | None, ...]  # the type of each result, and whether it is contiguous
 _NUMBERS = frozenset((float, int, bool, type(None)))
 
 
-def kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
+def kind_of(args: tuple[object, ...], kwargs: dict[str, object]) -> Kind:
     """Return types, shapes and strides of tensors, and the other arguments themselves."""
     names = [(name, _described(value)) for name, value in kwargs.items()] if kwargs else ()
     return tuple([_described(value) for value in args]), tuple(names), torch.get_default_dtype()
 
 
-def expected(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Made | None:
+def expected(operator: Callable[..., Results], args: tuple[object, ...], kwargs: dict[str, object]) -> Made | None:
     """Return what the operator's ``meta`` kernel returns, which raises as PyTorch does; None if there is no kernel."""
     try:
         results = operator(*map(_meta, args), **{name: _meta(value) for name, value in kwargs.items()})
@@ -46,7 +47,7 @@ def _as_expected(result: Tensor | None, made: tuple[torch.dtype, bool] | None) -
     return result.contiguous() if is_contiguous else result
 
 
-def _described(value: Any) -> Any:
+def _described(value: object) -> object:
     if type(value) in _NUMBERS:
         return type(value), value
     if isinstance(value, torch.Tensor):

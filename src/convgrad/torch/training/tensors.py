@@ -93,7 +93,7 @@ def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence
         on(TORCH.pool, elementwise.compute_lists, name, found, _f32(numbers), threads_of_call(), rows)
 
 
-def _overlap(addresses: NDArray[np.int64], lengths: NDArray[np.int64], dtypes: Sequence[Any]) -> bool:
+def _overlap(addresses: NDArray[np.int64], lengths: NDArray[np.int64], dtypes: Sequence[torch.dtype]) -> bool:
     """Return whether two tensors share memory, unless two lists have the same tensors."""
     sizes = lengths[:, None] * np.array([dtype.itemsize for dtype in dtypes])
     columns = addresses.T
@@ -110,7 +110,7 @@ def _f32(numbers: Sequence[float]) -> NDArray[np.float32]:
     return np.array(numbers, np.float32)
 
 
-def _refuse_overlap(out: Tensor, operands: Sequence[Any]) -> None:
+def _refuse_overlap(out: Tensor, operands: Sequence[object]) -> None:
     """Raise as PyTorch does if a dense operand shares a part of its memory with ``out``, or all of it differently.
 
     Operands that are not dense are copied before ``out`` is written.
@@ -161,7 +161,8 @@ class _ElementsCall(NamedTuple):
     def read(self, operands: Sequence[Operand]) -> tuple[list[int], list[object]]:
         """Return the addresses of the operands, and the objects with their memory."""
         memory = _f32([one for one in operands if not isinstance(one, torch.Tensor)])
-        at, addresses, kept = address_of(memory), [], [memory]
+        kept: list[object] = [memory]
+        at, addresses = address_of(memory), []
         for one, way in zip(operands, self.ways, strict=True):
             if not isinstance(one, torch.Tensor):
                 addresses.append(at)

@@ -57,7 +57,8 @@ def package() -> ModuleType:
         import onnx  # noqa: PLC0415 - an extra, needed for these files only
     except ImportError as error:
         raise FileError("ONNX models need the onnx package: pip install onnx") from error
-    return onnx
+    module: ModuleType = onnx
+    return module
 
 
 def parsed(message: Any, file: Path, limits: Limits) -> Any:
