@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, ParamSpec, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 from torch.autograd import forward_ad
 
 from convgrad.spec.activation import is_relu
@@ -18,6 +17,9 @@ from convgrad.torch.extents import Ints, less, pads_of, unread
 from convgrad.torch.recorded import sizes_are_recorded
 from convgrad.torch.schema import Schema, schema_of
 from convgrad.torch.strides import laid, strides_of
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
 
 _CLASSES = frozenset((torch.Tensor, torch.nn.Parameter))
 P = ParamSpec("P")

@@ -6,11 +6,13 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverloadPacket
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverloadPacket
 
 _SIZED = "sized"  # the name of the overloads whose numbers are tensors
 _recording: ContextVar[bool] = ContextVar("convgrad_torch_recording", default=False)

@@ -11,11 +11,10 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
-from typing import NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
-from torch._C import DispatchKeySet as Keys
 
 from convgrad.float_environment import in_default_environment
 from convgrad.spec.rules import refuse
@@ -32,6 +31,9 @@ from convgrad.torch.training.row import (
     check_cast,
     operator_of,
 )
+
+if TYPE_CHECKING:
+    from torch._C import DispatchKeySet as Keys
 
 _CPU = "CPU"
 _NUMBERS = 1024  # numbers whose tensors are kept

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, reduce
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
 from convgrad.torch.kernels import LAST, is_channels_last
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
 
 Function = Callable[..., Any]
 Defined = TypeVar("Defined", bound=Function)

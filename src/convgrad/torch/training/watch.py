@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
-from torch._ops import OpOverload
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.hooks import RemovableHandle
 
 from convgrad.torch.training.caller import line_of_caller
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+    from torch.utils.hooks import RemovableHandle
 
 See = Callable[[str, str, object, object], None]  # the operator's name, its place, its results, and its arguments
 
