@@ -179,7 +179,7 @@ def test_run_gives_a_result_or_a_convgrad_error(examples: int) -> None:
             assert result.dtype == expected.output_format.dtype
 
     check()
-    assert seen["result"] > 50
+    assert seen["result"] > examples / 8
     assert len(seen) > len(OF_RUN) // 2, seen
 
 
@@ -206,7 +206,7 @@ def test_functions_give_a_result_or_a_convgrad_error(examples: int) -> None:
         assert result is None or isinstance(result, np.ndarray)
 
     check()
-    assert seen["result"] > 50
+    assert seen["result"] > examples / 8
     assert len(seen) > len(OF_RUN) // 3, seen
 
 
@@ -238,7 +238,7 @@ def test_infer_shapes_gives_a_shape_or_a_convgrad_error(examples: int) -> None:
             assert prod(max(n, 1) for n in got) < 2**63
 
     check()
-    assert seen["result"] > 50
+    assert seen["result"] > examples / 8
     assert len(seen) > len(OF_RUN) // 3, seen
 
 

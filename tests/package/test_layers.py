@@ -33,7 +33,7 @@ WORDS = {
         "winograd.choice pieces subproblems image_cuts bound samples chains winograd ordered ordered_samples "
         "exact_result elementwise"
     ),
-    "spec.elementwise": "arithmetic functions maps sums",
+    "spec.elementwise": "arithmetic functions definition maps coefficients steps table sums",
     "spec.winograd": "tile_order filtering algorithms slices choice execution sizes bound",
     "verify.cases": (
         "case naming place tags knobs descriptors benchdnn posed lying driver_flags miopen hlo_text mlir_text mlir hlo "
@@ -96,7 +96,7 @@ WORDS = {
         "pristine modules steps report"
     ),
     "torch.training": (
-        "row caller expected tensors elements functions activations sums products norms losses images indexed "
+        "row caller expected tensors channels elements functions activations sums products norms losses images indexed "
         "optimizers random fixed groups context watch audit record processes"
     ),
 }

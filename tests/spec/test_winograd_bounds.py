@@ -235,3 +235,13 @@ def test_nothing_is_promised_of_sums_in_few_bits() -> None:
     one = posed(LINES[2], "2x2")
     for bound in (PATHS, NORMS, KAPPA):
         assert np.isinf(result_bound(one, drawn(one, 1), ACCUMULATIONS["f8_e5m2"], bound)).all()
+
+
+def test_the_bound_is_of_the_format_that_is_declared() -> None:
+    x = np.random.default_rng(2).standard_normal((1, 36, 36, 40)).astype(np.float32)
+    given = {"strides": [1, 1], "dilations": [1, 1], "auto_pad": "same_upper", "max_error": np.float32(64)}
+    single, tf32 = (
+        convgrad.error_bound("ConvolutionBackwardWeights", x, x, (3, 3, 40, 40), accumulation=name, **given)
+        for name in ("f32", "tf32")
+    )
+    assert (tf32 > 1000 * single).all()

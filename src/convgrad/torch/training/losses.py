@@ -8,10 +8,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from convgrad.torch.training.channels import rows_of, sums_of
 from convgrad.torch.training.functions import exp64, log1p64, log64
 from convgrad.torch.training.row import SECTIONS, common_type, row
 from convgrad.torch.training.sums import products, rounded, total
-from convgrad.torch.training.tensors import elements, rows_of, sums_of
+from convgrad.torch.training.tensors import elements
 
 _NONE, _MEAN = 0, 1  # values of ATen's `reduction`; 2 is the sum
 _REDUCED = "mean or sum of the losses"

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from convgrad.spec.chains import tree
-from convgrad.torch.training.row import SECTIONS, row
-from convgrad.torch.training.tensors import (
+from convgrad.torch.training.channels import (
     ChannelView,
     Floats,
     channels_of,
@@ -21,6 +20,7 @@ from convgrad.torch.training.tensors import (
     sums_of,
     tensor_of,
 )
+from convgrad.torch.training.row import SECTIONS, row
 
 _FORWARD = (
     "m = sum/n; v = max(0, sum of x * x - sum * m)/n; i = 1/sqrt(v + eps), in f64; c = m rounded to f32; "

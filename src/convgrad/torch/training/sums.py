@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from convgrad.torch.training.channels import ChannelView, sums_of
 from convgrad.torch.training.row import SECTIONS, SUMMED, UnservedError, row
-from convgrad.torch.training.tensors import ChannelView, sums_of
 
 Sums = TypeVar("Sums", Tensor, NDArray[np.float64])
 

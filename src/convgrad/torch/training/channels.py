@@ -1,0 +1,214 @@
+"""Maps and sums per channel on PyTorch's tensors, and coefficients per channel in f64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from convgrad.arrays.libraries.torch import TORCH
+from convgrad.engines.addresses import address_of
+from convgrad.engines.settings import on
+from convgrad.engines.tensors import PER_ROW, Extents, Strided, Summands
+from convgrad.formats import F32, F64, FORMATS
+from convgrad.functional import elementwise
+from convgrad.torch.kernels import LAST, is_channels_last, threads_of_call
+from convgrad.torch.training.row import LOW
+from convgrad.torch.training.tensors import F32_BYTES, NAMES, NUMBER, REMEMBERED, ROW_NUMBER, compute, read_address
+
+Floats = NDArray[np.float64]  # sums, or coefficients per channel
+_F64_BYTES = 8
+
+
+class ChannelView(NamedTuple):
+    """A dense tensor seen as images, channels and positions; ``last`` is whether channels are contiguous."""
+
+    tensor: Tensor
+    shape: Extents
+    last: bool
+
+    def like(self, other: Tensor) -> Tensor:
+        """Return a tensor of the same shape with the strides of this one."""
+        if other.stride() == self.tensor.stride():
+            return other
+        return torch.empty_like(self.tensor, dtype=other.dtype).copy_(other)
+
+
+def channels_of(x: Tensor) -> ChannelView:
+    """Return a tensor (N, C, X...) as ChannelView, in its own memory format."""
+    images, channels, *extents = x.shape
+    positions = prod(extents)
+    if is_channels_last(x) and x.is_contiguous(memory_format=LAST[x.dim()]):
+        return ChannelView(x, (images, channels, positions), positions > 0)
+    return ChannelView(x.contiguous(), (images, channels, positions), positions == 1)
+
+
+def rows_of(x: Tensor, rows: int, positions: int) -> ChannelView:
+    """Return a tensor as ``rows`` channels of one image, in row-major order."""
+    return ChannelView(x.contiguous(), (1, rows, positions), False)
+
+
+class _Gathered(NamedTuple):
+    """Operands of a call: how they are stored, and their addresses."""
+
+    tensors: list[Strided]
+    addresses: list[int]
+
+
+def _gathered(
+    tensors: Sequence[Tensor],
+    coefficients: Sequence[Tensor],
+    columns: Sequence[Tensor],
+    extents: Extents,
+    per_column: bool = False,
+) -> _Gathered:
+    """Gather tensors of the same extents, f32 ``coefficients`` per row, or ``per_column``, and then ``columns``."""
+    _, rows, length = extents
+    found = _Gathered([], [])
+    for one in tensors:
+        size = one.element_size()
+        found.tensors.append(Strided(NAMES[one.dtype], rows * length * size, length * size))
+    for one in coefficients:
+        outer = one.shape[-1] * F32_BYTES * (one.dim() == 2)
+        found.tensors.append(Strided(F32.name, outer, 0) if per_column else Strided(PER_ROW, outer, F32_BYTES))
+    found.tensors.extend([Strided(NAMES[one.dtype], 0, 0) for one in columns])
+    found.addresses.extend([read_address(one) for one in (*tensors, *coefficients, *columns)])
+    return found
+
+
+def mapped(
+    name: str,
+    seen: ChannelView,
+    *tensors: Tensor,
+    coefficients: Sequence[Tensor],
+    columns: Sequence[Tensor] = (),
+) -> Tensor:
+    """Return the result of a map on tensors like ``seen``, and then on f32 coefficients.
+
+    Coefficients have the shape (channels,) or (images, channels). If positions are contiguous, the last operands of the
+    map can be ``columns``, which have one number per position, for all channels.
+    """
+    images, channels, positions = seen.shape
+    extents = images, channels, positions
+    if seen.last:
+        per_image = any(one.dim() == 2 for one in coefficients)
+        extents = (images, positions, channels) if per_image else (1, images * positions, channels)
+    result = torch.empty_like(seen.tensor)
+    operands = _gathered(tensors, coefficients, columns, extents, per_column=seen.last)
+    target = Strided(NAMES[result.dtype], *operands.tensors[0][1:])
+    kept = tensors, coefficients, columns, result
+    compute(name, (*operands.tensors, target), extents, [*operands.addresses, result.data_ptr()], kept)
+    return result
+
+
+def sums_of(
+    name: str,
+    seen: ChannelView,
+    *others: Tensor,
+    coefficients: Sequence[Tensor] = (),
+    columns: Sequence[Tensor] = (),
+    plain: bool = True,
+    products: bool = True,
+    combined: bool = True,
+    terms: Tensor | None = None,
+) -> Floats:
+    """Return f64 sums per channel of a map on ``seen``, tensors like it, coefficients per row of memory, and columns.
+
+    The shape is (sums, channels), or (sums, images, channels) if images are not ``combined``. The map's first result
+    is also stored in ``terms``, which is an f32 tensor like ``seen``.
+    """
+    images, channels, positions = seen.shape
+    extents = (images, positions, channels) if seen.last else seen.shape
+    operands = _gathered((seen.tensor, *others), coefficients, columns, extents)
+    stored = _gathered(() if terms is None else (terms,), (), (), extents)
+    tensors = *operands.tensors, *stored.tensors
+    summands = Summands(name, tensors, seen.shape, seen.last, plain, products, combined, terms is not None)
+    kept = seen, others, coefficients, columns, terms
+    arguments = summands, [*operands.addresses, *stored.addresses], threads_of_call(), kept
+    found: Floats = on(TORCH.pool, elementwise.channel_sums, *arguments)
+    return found
+
+
+def coefficients(
+    name: str,
+    shape: tuple[int, ...],
+    operands: Sequence[Tensor | Floats | float],
+    count: int,
+    types: Sequence[torch.dtype] = (),
+    targets: Sequence[Tensor] = (),
+) -> list[Tensor]:
+    """Return results of a map in f64 on vectors of channels, f64 sums per group of channels, and numbers.
+
+    ``shape`` is (channels,) or (images, channels). Sums have one value per channel, or the shape (images, groups).
+    The first ``count`` results are f32, and then follow results of some types. The map's next results are written to
+    ``targets``.
+    """
+    groups, kinds, given, addresses = 1, [], [], []
+    numbers = np.array([one for one in operands if isinstance(one, float)], np.float64)
+    at = address_of(numbers)
+    for one in operands:
+        if isinstance(one, float):
+            kinds.append(NUMBER)
+            addresses.append(at)
+            at += _F64_BYTES
+        elif isinstance(one, np.ndarray):
+            kinds.append(ROW_NUMBER if one.ndim == 2 else F64.name)
+            groups = one.shape[1] if one.ndim == 2 else groups
+            addresses.append(address_of(one))
+        else:
+            kinds.append(NAMES[one.dtype])
+            addresses.append(read_address(one))
+    block = torch.empty((count, *shape))
+    others = [torch.empty(shape, dtype=dtype) for dtype in types]
+    places = [one if one.is_contiguous() else torch.empty(shape, dtype=one.dtype) for one in targets]
+    begin, size = block.data_ptr(), prod(shape) * F32_BYTES
+    addresses.extend(range(begin, begin + size * count, size) if size else [begin] * count)
+    for one in (*others, *places):
+        given.append(NAMES[one.dtype])
+        addresses.append(read_address(one))
+    tensors, extents = _coefficient_layout(shape, groups, tuple(kinds), (*[F32.name] * count, *given))
+    compute(name, tensors, extents, addresses, (numbers, operands, block, others, places))
+    for target, place in zip(targets, places, strict=True):
+        if place is not target:
+            target.copy_(place)
+    return [*block.unbind(0), *others]
+
+
+@lru_cache(REMEMBERED)
+def _coefficient_layout(
+    shape: tuple[int, ...], groups: int, operands: tuple[str, ...], results: tuple[str, ...]
+) -> tuple[tuple[Strided, ...], Extents]:
+    """Return how the operands and results of `coefficients` are stored, and the extents of the map."""
+    *images, channels = shape
+    length, tensors = channels // groups, []
+    for one in operands:
+        if one in (NUMBER, ROW_NUMBER):
+            row = _F64_BYTES * (one == ROW_NUMBER)
+            tensors.append(Strided(PER_ROW, row * groups, row))
+        else:
+            tensors.append(Strided(one, 0, length * FORMATS[one].dtype.itemsize))
+    for one in results:
+        size = FORMATS[one].dtype.itemsize
+        tensors.append(Strided(one, channels * size, length * size))
+    return tuple(tensors), (prod(images), groups, length)
+
+
+def floats(values: Tensor) -> Floats:
+    """Return a tensor's values in f64."""
+    values = values.detach()
+    exact = values.float() if values.dtype in LOW else values
+    found: Floats = exact.numpy().astype(np.float64)
+    return found
+
+
+def tensor_of(values: Floats, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return f64 values as a tensor, rounded to f32, and then to the type."""
+    with np.errstate(all="ignore"):
+        found = torch.from_numpy(values.astype(np.float32))
+    return found if dtype == torch.float32 else found.to(dtype)
