@@ -26,7 +26,7 @@ from tests.support.table_rows import ROW_IDS, attributes_of, replaced, row, sear
 LARGEST = 10**6  # elements of an output that is worth computing here
 SECONDS = 3.0  # of processor time, that of idle BLAS threads included: far more than any of these calls takes
 
-tiers = pytest.mark.parametrize("examples", [250, pytest.param(10_000, marks=pytest.mark.long)])
+tiers = pytest.mark.parametrize("examples", [400, pytest.param(10_000, marks=pytest.mark.long)])
 
 ELSEWHERE = {
     "O3",
