@@ -29,6 +29,7 @@ from convgrad.torch import same_bits
 IMAGES = (8, 32, 112, 112), (8, 144, 56, 56), (8, 240, 14, 14), (8, 1152, 7, 7)
 ROWS = (25_088, 96), (6_272, 192), (1_568, 384), (392, 768)
 ELEMENTS = 1 << 22  # of the calls that are timed together
+WARM_S = 0.05  # before each measurement, because entering and leaving the context empties caches
 ATEN = torch.ops.aten
 Call = Callable[[], object]
 
@@ -92,7 +93,9 @@ def measured(call: Call, repeats: int, rounds: int) -> tuple[float, float, float
     """Return the medians of PyTorch's time in ms, of ours, and of PyTorch's / ours."""
 
     def seconds() -> float:
-        call()
+        end = time.perf_counter() + WARM_S
+        while time.perf_counter() < end:
+            call()
         begin = time.perf_counter()
         for _ in range(repeats):
             call()
