@@ -213,7 +213,7 @@ def _region_cycles(view: ForwardNest, rows: int, vectors: int, block: tuple[int,
 
 
 def tiled_axis(axes: tuple[Along, ...], rows: int, vectors: int) -> int:
-    """Return the axis along which micro-tiles waste the fewest cycles, or the last of several such axes."""
+    """Return the axis along which micro-tiles waste the fewest cycles, or the last of nearly equal ones."""
     waste = [tiles(axis.parts.largest, rows, vectors)[2] for axis in axes]
     return max(a for a, w in enumerate(waste) if w <= min(waste) * constants.INNER_AXIS_FACTOR)
 

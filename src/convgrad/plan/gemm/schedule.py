@@ -175,8 +175,8 @@ def _axes(
             block=sum(map(len, blocks)) * OUTPUT_BLOCK.bytes,
             kernel=axis.kernel,
             tap=axis.weights,
-            given=steps[at] if plan.packed_once else axis.data,
-            step=steps[at],  # no task reads A in memory
+            given=steps[at] if plan.packed_once else axis.data,  # if packed once, no task reads A in memory
+            step=steps[at],
             **STEPS.values("out", given=axis.out, step=out_steps[at]),
         )
         unit = prod(inner.kernel for inner in view.axes[at + 1 :])

@@ -13,9 +13,9 @@ import numpy as np
 
 from convgrad.spec.chains import fma_f32
 
-Number = Any  # a NumPy array of f32, or a vector of generated code; + - * / and - are rounded to f32
+Number = Any  # a NumPy array, or a vector of generated code; + - * / and - are rounded to f32, or to f64 in wide maps
 Condition = Any  # the result of a comparison
-Operand = Number | float  # a constant must be representable in f32, or is rounded to it
+Operand = Number | float  # a constant is rounded to f32, except in wide maps
 
 NEAREST_INTEGER = 1.5 * 2.0**23  # added to a small number, it leaves the nearest integer in the last bits
 SIGNIFICAND, BIAS, HALF_ROOT = 23, 127, 0x3F3504F3  # bits of the significand, exponent of 1, bits of sqrt(1/2)

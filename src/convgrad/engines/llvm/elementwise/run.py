@@ -1,4 +1,4 @@
-"""Prepared calls of maps and of sums: all arguments but the addresses of the tensors. The latest ones are kept."""
+"""Prepared calls of maps and of sums: all arguments but the addresses of the tensors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SCRATCH_BYTES = 64  # of a driver that needs none
 
 
 class PreparedDriver:
-    """A driver and its arguments without addresses, which are the first columns of its record."""
+    """A driver and its arguments without addresses, which follow the flags in its record."""
 
     __slots__ = ("_addresses", "_arguments", "_driver", "_scratch_bytes", "_threads", "_time_ms")
 

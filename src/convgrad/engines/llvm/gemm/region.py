@@ -41,9 +41,8 @@ class Region:
 def region(module: Module, spec: GemmSpec) -> None:
     """Emit ``region``, which lists a region's segments and computes its micro-tiles for each panel of B.
 
-    If a panel of B exceeds the second cache, chains are divided into passes. Each pass adds some chains to all
-    micro-tiles of the panel, whose sums are in scratch between passes. On AVX-512, plans of 3x3 layers with 256 or more
-    channels do so.
+    If a panel of B exceeds half of the second cache, chains are divided into passes. Each pass adds some chains to all
+    micro-tiles of the panel, whose sums are in scratch between passes.
     """
     names = [f"part{axis}" for axis in range(spec.axes)]
     f = module.function(
