@@ -128,6 +128,8 @@ _POWERS: dict[float, Function] = {
     0.75: lambda x: sqrt(x) * sqrt(sqrt(x)),
     1.5: lambda x: x * sqrt(x),
     -0.25: lambda x: 1 / sqrt(sqrt(x)),
+    -0.75: lambda x: 1 / (sqrt(x) * sqrt(sqrt(x))),
+    -1.25: lambda x: 1 / (x * sqrt(sqrt(x))),
     -0.5: rsqrt,
     -1.5: lambda x: 1 / (x * sqrt(x)),
     -1: lambda x: 1 / x,
@@ -143,7 +145,7 @@ def _is_of_integers(self: Tensor, exponent: float, **_: object) -> bool:
 @row(
     "pow.Tensor_Scalar",
     formula=f"products, sqrt and division; exponents {', '.join(f'{power:g}' for power in sorted(_POWERS))}",
-    bound="4 u abs(result)",
+    bound="5 u abs(result)",
     types=ELEMENTWISE,
     integers=PROMOTE,
     passed_on=_is_of_integers,
