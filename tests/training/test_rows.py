@@ -229,3 +229,42 @@ def test_gradients_that_nobody_wants_change_no_others(dtype: torch.dtype) -> Non
             found = backward(*given, [number == wanted for number in range(3)])
             assert [one is None for one in found] == [number != wanted for number in range(3)]
             assert torch.equal(found[wanted], every[wanted])
+
+
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
+def test_the_default_type_changes_no_norm(default: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x, w = torch.randn(4, 64, 3), torch.rand(64)
+
+    def found() -> list[str]:
+        functional = torch.nn.functional
+        results = [
+            functional.batch_norm(x, None, None, w, w, training=True), functional.group_norm(x, 8, w, w),
+            functional.layer_norm(x, (3,)), functional.layer_norm(x, (3,), w[:3].contiguous()),
+        ]  # fmt: skip
+        return [digest(one) for one in results]
+
+    with same_bits():
+        expected = found()
+        torch.set_default_dtype(default)
+        try:
+            assert found() == expected
+        finally:
+            torch.set_default_dtype(F32)
+
+
+def test_running_values_do_not_change_a_lazy_clone() -> None:
+    mean = torch.zeros(1)
+    saved = torch._lazy_clone(mean)
+    with same_bits():
+        torch.nn.functional.batch_norm(torch.tensor([[1.0], [3.0]]), mean, torch.ones(1), training=True, momentum=0.5)
+    assert (mean.item(), saved.item()) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("rule", [torch.optim.SGD, torch.optim.AdamW])
+def test_fused_steps_of_empty_parameters(rule: Any) -> None:
+    empty, other = torch.nn.Parameter(torch.zeros(0, 3)), torch.nn.Parameter(torch.ones(2, dtype=BF16))
+    empty.grad, other.grad = torch.zeros(0, 3), torch.ones(2, dtype=BF16)
+    with same_bits():
+        rule([empty, other], 0.25, fused=True).step()
+    assert (other < 1).all()

@@ -164,14 +164,14 @@ def coefficients(
         else:
             kinds.append(NAMES[one.dtype])
             addresses.append(read_address(one))
-    block = torch.empty((count, *shape))
+    block = torch.empty((count, *shape), dtype=torch.float32)
     others = [torch.empty(shape, dtype=dtype) for dtype in types]
     places = [one if one.is_contiguous() else torch.empty(shape, dtype=one.dtype) for one in targets]
     begin, size = block.data_ptr(), prod(shape) * F32_BYTES
     addresses.extend(range(begin, begin + size * count, size) if size else [begin] * count)
     for one in (*others, *places):
         given.append(NAMES[one.dtype])
-        addresses.append(read_address(one))
+        addresses.append(one.data_ptr())  # copies memory that is shared until it is written to
     tensors, extents = _coefficient_layout(shape, groups, tuple(kinds), (*[F32.name] * count, *given))
     compute(name, tensors, extents, addresses, (numbers, operands, block, others, places))
     for target, place in zip(targets, places, strict=True):

@@ -209,7 +209,7 @@ def layer_norm_backward(
     if output_mask[1] or output_mask[2]:
         of_columns = ChannelView(g, (1, positions, rows), True)
         name, (plain, products) = "products_with_normalized", (output_mask[2], output_mask[1])
-        normalization = center, inverse, torch.zeros(rows)
+        normalization = center, inverse, torch.zeros(rows, dtype=torch.float32)
         sums = sums_of(name, of_columns, seen.tensor, coefficients=normalization, plain=plain, products=products)
         of_bias = tensor_of(sums[0], _type_of(bias, g)).reshape(normalized_shape) if output_mask[2] else None
         of_weight = tensor_of(sums[-1], _type_of(weight, g)).reshape(normalized_shape) if output_mask[1] else None
@@ -223,7 +223,7 @@ def _rows(x: Tensor, normalized_shape: list[int]) -> ChannelView:
 def _column(values: Tensor | None, positions: int, default: float) -> Tensor:
     """Return weights or biases as f32 values of all positions."""
     if values is None:
-        return torch.full((positions,), default)
+        return torch.full((positions,), default, dtype=torch.float32)
     return values.detach().float().contiguous()
 
 

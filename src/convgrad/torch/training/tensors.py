@@ -74,6 +74,8 @@ def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence
     groups: dict[tuple[torch.dtype, ...], list[tuple[Tensor, ...]]] = {}
     for tensors in zip(*lists, strict=True):
         first = tensors[0]
+        if not first.numel():
+            continue
         kind = first.shape, first.stride()
         if all((one.shape, one.stride()) == kind for one in tensors[1:]) and _span(first) == first.numel():
             groups.setdefault(tuple([one.dtype for one in tensors]), []).append(tensors)
