@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -58,16 +59,20 @@ def _type_of(parameter: Tensor | None, other: Tensor) -> torch.dtype:
     return dtype
 
 
-def _unbiased(count: int) -> float:
-    return count / max(count - 1, 1)
-
-
 def _moments(
-    sums: Floats, shape: tuple[int, ...], count: int, eps: float, affine: tuple[Tensor | float, Tensor | float]
+    sums: Floats,
+    shape: tuple[int, ...],
+    count: int,
+    eps: float,
+    affine: tuple[Tensor | float, Tensor | float],
+    running: Sequence[Tensor | None] = (None, None),
+    momentum: float = 0.0,
 ) -> list[Tensor]:
-    """Return center, factor, term and 1/deviation without running values."""
-    operands = *sums, *affine, 0.0, 0.0, float(count), eps, 0.0, 0.0, _unbiased(count)
-    return coefficients("moments", shape, operands, 4)
+    """Return center, factor, term and 1/deviation, and move the running values, if there are any."""
+    given = [_vector(one, shape[-1], 0.0) for one in running]
+    unbiased = count / max(count - 1, 1)
+    operands = *sums, *affine, *given, float(count), eps, 1 - momentum, momentum, unbiased
+    return coefficients("moments", shape, operands, 4, targets=[one for one in running if one is not None])
 
 
 # -- batch norm ----------------------------------------------------------------------------------------------------
@@ -88,16 +93,15 @@ def batch_norm(
     seen = channels_of(input)
     images, channels, positions = seen.shape
     affine, count = _affine(weight, bias, channels), images * positions
-    running = [_vector(one, channels, 0.0) for one in (running_mean, running_var)]
-    if not training:
-        found = coefficients("running_moments", (channels,), (*running, *affine, eps), 3)
-        saved = input.new_empty(0), input.new_empty(0)
-    else:
-        targets = [one for one in (running_mean, running_var) if one is not None]
-        numbers = float(count), eps, 1 - momentum, momentum, _unbiased(count)
-        operands = *sums_of("squares", seen), *affine, *running, *numbers
-        *found, inverse = coefficients("moments", (channels,), operands, 4, targets=targets)
+    running = running_mean, running_var
+    if training:
+        sums = sums_of("squares", seen)
+        *found, inverse = _moments(sums, (channels,), count, eps, affine, running, momentum)
         saved = found[0], inverse
+    else:
+        operands = *[_vector(one, channels, 0.0) for one in running], *affine, eps
+        found = coefficients("running_moments", (channels,), operands, 3)
+        saved = input.new_empty(0), input.new_empty(0)
     return mapped("normalize", seen, seen.tensor, coefficients=found), *saved
 
 
