@@ -18,7 +18,10 @@ def _sgd(decay: bool, momentum: str, nesterov: bool) -> Definition:
         m: Operations, p: Number, b: Number, g: Number, rate: Number, factor: Number, decay_factor: Number, keep: Number
     ) -> tuple[Number, Number]:
         g = g + p * decay_factor if decay else g
-        b = {"none": b, "first": g, "later": b * factor + g * keep}[momentum]
+        if momentum == "later":
+            b = b * factor + g * keep
+        elif momentum == "first":
+            b = g
         used = g if momentum == "none" else g + b * factor if nesterov else b
         return p - used * rate, b
 

@@ -50,7 +50,7 @@ def elements(name: str, *operands: Operand, out: Tensor | None = None) -> Tensor
     return result
 
 
-def update(name: str, targets: Sequence[Tensor], *operands: Operand) -> None:
+def _update(name: str, targets: Sequence[Tensor], *operands: Operand) -> None:
     """Write the first results of a map on tensors and numbers to ``targets``, which are among the operands."""
     call = _known(name, _kinds(operands), tuple([one.dtype for one in targets]))
     for target in targets:
@@ -80,13 +80,13 @@ def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence
         if all((one.shape, one.stride()) == kind for one in tensors[1:]) and _span(first) == first.numel():
             groups.setdefault(tuple([one.dtype for one in tensors]), []).append(tensors)
         else:
-            update(name, tensors[:results], *tensors, *numbers)
+            _update(name, tensors[:results], *tensors, *numbers)
     for dtypes, rows in groups.items():
         places = [[one.data_ptr() if at < results else read_address(one) for at, one in enumerate(row)] for row in rows]
         addresses, lengths = np.array(places, np.int64), np.array([row[0].numel() for row in rows], np.int64)
         if not SUMMED.issuperset(dtypes) or _overlap(addresses, lengths, dtypes):
             for row in rows:
-                update(name, row[:results], *row, *numbers)
+                _update(name, row[:results], *row, *numbers)
             continue
         formats = *[NAMES[dtype] for dtype in dtypes], *[PER_ROW] * len(numbers)
         targets = [NAMES[dtype] for dtype in dtypes[:results]]
@@ -146,7 +146,7 @@ def _kinds(operands: Sequence[Operand]) -> tuple[Kind | None, ...]:
 
 
 class _ElementsCall(NamedTuple):
-    """A call of `elements` or `update` on operands of known kinds."""
+    """A call of `elements` or `_update` on operands of known kinds."""
 
     dtype: torch.dtype
     shape: torch.Size

@@ -100,7 +100,7 @@ def _sides(a: Named, spec: SumsSpec) -> list[Named]:
     return [a.of(f"t{number}") for number in range(len(spec.formats))]
 
 
-def _each_image(f: Function, a: Named, group: Value) -> Value:
+def _images_of(f: Function, a: Named, group: Value) -> Value:
     """Return the number of images of a group."""
     return f.min(a.group, a.images - group * a.group)
 
@@ -119,7 +119,7 @@ def _rows(f: Function, spec: SumsSpec, a: Named, task: Value) -> None:
         begin = inside * SECTION
         length = f.min(a.positions - begin, SECTION)
         zeros = {f"s{s}": f.zeros(_WIDE) for s in range(spec.sums)}
-        with f.loop(_each_image(f, a, group), **zeros) as image:
+        with f.loop(_images_of(f, a, group), **zeros) as image:
             pointers = []
             for side, fmt in zip(_sides(a, spec), spec.formats, strict=True):
                 start = f.at(side.data, (group * a.group + image.index) * side.outer + channel * side.row)
@@ -172,7 +172,7 @@ def _columns(f: Function, spec: SumsSpec, a: Named, task: Value) -> None:
     width = f.min(a.channels - first, a.strip)
     length = f.min(a.positions - begin, SECTION)
     _reset(f, spec, a, _count_of_vectors(width))
-    with f.loop(_each_image(f, a, group)) as image:
+    with f.loop(_images_of(f, a, group)) as image:
         number = group * a.group + image.index
         pointers = []
         for side, fmt in zip(_sides(a, spec), spec.formats, strict=True):
