@@ -72,9 +72,7 @@ def rows() -> list[Row]:
 
 def axes() -> dict[str, tuple[Any, ...]]:
     """Return the choices of each axis on this machine."""
-    libraries = [
-        name for name, module in {"torch": "torch", "jax": "jax", "dask": "dask.array"}.items() if there(module)
-    ]
+    libraries = [name for name in ("torch", "jax", "dask") if there(name)]
     return {
         "threads": (1, 2, 3, 8),
         "isa": tuple(HOST),
