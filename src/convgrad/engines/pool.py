@@ -231,9 +231,6 @@ def run(
     call is long and must react to Ctrl-C. ``keep`` keeps alive the memory to which the arguments point. The caller runs
     the driver alone while the interpreter ends.
     """
-    if threads == 1 and time_ms < LONG_MS:
-        work(kernel, addressof(arguments), scratch_bytes)
-        return
     there = _there(threads)
     long = is_long(threads, there, time_ms)
     if there == 1 and not long:

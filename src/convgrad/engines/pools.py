@@ -34,7 +34,10 @@ def run(
     kernel: CompiledKernel, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object = None
 ) -> None:
     """Run a driver on ``threads`` threads of the context's pool. The parameters are those of ``pool.run``."""
-    _asked().run(kernel, arguments, scratch_bytes, threads, time_ms, keep)
+    if threads == 1 and time_ms < pool.LONG_MS:  # needs no pool
+        work(kernel, addressof(arguments), scratch_bytes)
+    else:
+        _asked().run(kernel, arguments, scratch_bytes, threads, time_ms, keep)
 
 
 def name() -> str:

@@ -264,9 +264,14 @@ def _by_environment(name: bytes) -> int | None:
 
 def max_isa() -> str | None:
     """Return the widest instruction set that CONVGRAD_MAX_ISA admits, or None without a cap."""
-    name = cap().strip().lower()
+    return admitted(cap())
+
+
+def admitted(text: str) -> str | None:
+    """Return the widest instruction set that a text of CONVGRAD_MAX_ISA admits, or None without a cap."""
+    name = text.strip().lower()
     if name and name not in CAPS:
-        raise InvalidAttributeError(f"CONVGRAD_MAX_ISA must be one of {', '.join(CAPS)}; got {name!r:.200}")
+        raise InvalidAttributeError(f"CONVGRAD_MAX_ISA must be one of {', '.join(CAPS)}; got {text!r:.200}")
     return name or None
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 from convgrad.engines.llvm import jit, speeds, tried
-from convgrad.engines.settings import max_isa
+from convgrad.engines.settings import admitted, cap, max_isa
 from convgrad.engines.starting import forked_with
 from convgrad.float_environment import in_default_environment
 from convgrad.host import cache_bytes
@@ -75,14 +75,18 @@ def supported() -> tuple[Isa, ...]:
 
 def isa() -> Isa | None:
     """Return the instruction set that kernels use, or None if the machine has none that CONVGRAD_MAX_ISA admits."""
-    cap = max_isa()
-    if cap == "numpy":
+    return _widest(cap(), host_isas())
+
+
+@cache
+def _widest(text: str, usable: tuple[Isa, ...]) -> Isa | None:
+    """Return the first of the usable instruction sets that a text of CONVGRAD_MAX_ISA admits."""
+    limit = admitted(text)
+    if limit == "numpy":
         return None
-    usable = host_isas()
-    if cap is not None:
-        order = list(ISAS)
-        usable = tuple(one for one in usable if order.index(one.name) >= order.index(cap))
-    return usable[0] if usable else None
+    names = list(ISAS)
+    first = 0 if limit is None else names.index(limit)
+    return next((one for one in usable if names.index(one.name) >= first), None)
 
 
 @cache
