@@ -213,33 +213,42 @@ def _add_positions(f: Function, spec: SumsSpec, a: Named, pointers: list[Value],
     """Emit the additions of the positions of a section of one image."""
     rows = [side.row for side in _sides(a, spec)]
     tile = CHAINS * IN_TURN
-    tiles, shift = length >> tile.bit_length() - 1, CHAINS.bit_length() - 1
 
-    def add(first: Value, chain: Value, positions: int) -> None:
-        """Emit the additions of some positions to their chain; they are CHAINS apart."""
+    def add(first: Value, chain: Value, positions: int | Value) -> None:
+        """Emit the additions of positions that are CHAINS apart to their chain; the code of an int is unrolled."""
         starts = [f.at(pointer, first * row) for pointer, row in zip(pointers, rows, strict=True)]
 
         def emit(channel: Value, mask: Value | None) -> None:
-            there = [_chain_at(f, a, s, chain, channel) for s in range(spec.sums)]
-            sums = [f.load(_WIDE, at) for at in there]
-            for number in range(positions):
+            def added(sums: list[Value], number: int | Value) -> list[Value]:
                 places = []
                 for start, row, fmt in zip(starts, rows, spec.formats, strict=True):
-                    here = f.at(start, row * (CHAINS * number))
+                    here = f.at(start, row * CHAINS * number)
                     places.append(f.at(here, channel * BYTES[fmt]) if fmt else here)
                     if fmt:
                         f.prefetch(f.at(places[-1], row * tile), 2)  # strips are too short for automatic prefetches
-                sums = _added(f, spec, sums, places, mask)
+                return _added(f, spec, sums, places, mask)
+
+            there = [_chain_at(f, a, s, chain, channel) for s in range(spec.sums)]
+            sums = [f.load(_WIDE, at) for at in there]
+            if isinstance(positions, int):
+                for number in range(positions):
+                    sums = added(sums, number)
+            else:
+                with f.loop(positions, **_named(sums)) as loop:
+                    loop.next(**_named(added([*loop.carried.values()], loop.index)))
+                sums = [*loop.carried.values()]
             for at, total in zip(there, sums, strict=True):
                 f.store(total, at)
 
         _vectors(f, width, emit)
 
+    tiles = length >> tile.bit_length() - 1
     with f.loop(tiles) as loop, f.loop(CHAINS) as chain:
         add(loop.index * tile + chain.index, chain.index, IN_TURN)
     done = tiles * tile
-    with f.loop(length - done) as left:
-        add(done + left.index, left.index - ((left.index >> shift) * CHAINS), 1)
+    left = length - done
+    with f.loop(f.min(left, CHAINS)) as chain:  # fewer than IN_TURN positions of each chain, or as many
+        add(done + chain.index, chain.index, left - chain.index + (CHAINS - 1) >> CHAINS.bit_length() - 1)
 
 
 def _store_strip(f: Function, a: Named, s: int, width: Value, out: Value) -> None:
