@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm import jit
-from convgrad.engines.llvm.elementwise import maps, run, sums
+from convgrad.engines.llvm.elementwise import maps, run, sums, trees
 from convgrad.engines.tensors import PER_ROW, Extents, Strided, Summands
 from convgrad.formats import FORMATS
 from convgrad.functional.elementwise import compute_by_numpy, sums_by_numpy
 from convgrad.plan.machine import ISAS
 from convgrad.spec.elementwise.arithmetic import NumpyOperations
-from convgrad.spec.elementwise.sums import combined_sections, section_sums, sections_of
+from convgrad.spec.elementwise.sums import section_sums, sections_of
+from convgrad.spec.elementwise.sums import totals as totals_by_numpy
 from convgrad.spec.elementwise.table import MAPS
 from tests.engines.guarded import Guarded
 from tests.support.engine_helpers import HOST
@@ -196,9 +197,26 @@ def test_sums_of_integers_are_exact(shape: Extents) -> None:
     for last in (False, True):
         summands = summands_of(shape, last, ("f32",))
         found = summed(HOST[0], summands, [stored(values, last, "f32")], 2)
-        totals = combined_sections(found, sections_of(shape[0], shape[2]))
+        totals = totals_by_numpy(found)
         assert totals[0].tolist() == values.sum((0, 2)).tolist()
         assert totals[1].tolist() == (values * values).sum((0, 2), np.float64).tolist()
+
+
+ROWS = 1, 2, 15, 16, 17, 31, 32, 33, 255, 256, 257, 300, 4097  # around whole and partial nodes of each level
+
+
+@pytest.mark.parametrize(("isa", "rows"), list(product(HOST, ROWS)))
+def test_trees_have_the_bits_of_their_order(isa: str, rows: int) -> None:
+    rng = np.random.default_rng(8)
+    for matrices, width in ((1, 1), (3, 1), (2, 7), (1, 8), (2, 9), (1, 33), (2, 64)):
+        shape = matrices, rows, width
+        values = Memory(drawn(rng, shape), shape, "f64")
+        found = Memory(np.full((matrices, 1, width), np.nan), shape, "f64")
+        call = run.prepared_trees(ISAS[isa], *shape, 1 + width % 3)
+        call([values.memory.address, found.memory.address], None)
+        both = found.array[:, 0], totals_by_numpy(values.array)
+        assert_same_bits(*[np.where(np.isnan(one), np.nan, one) for one in both], shape)  # maps make NaNs canonical
+        assert found.memory.intact()
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -209,6 +227,7 @@ def test_all_are_compiled_for_every_instruction_set(isa: str) -> None:
     for last in (False, True):
         spec = sums.SumsSpec(ISAS[isa], "products", ("f32", "bf16"), last, True, True, stored=False)
         assert "driver:" in jit.assembly(sums.module_of(spec), ISAS[isa])
+    assert "driver:" in jit.assembly(trees.module_of(ISAS[isa]), ISAS[isa])
 
 
 GOLDEN = "7b9b233b9d1ac238"  # of all maps and sums on the same numbers: the same on every instruction set

@@ -6,24 +6,22 @@ import numpy as np
 import pytest
 
 from convgrad.spec.chains import tree
-from convgrad.spec.elementwise.sums import combined_sections, height, section_sums, sections_of
+from convgrad.spec.elementwise.sums import height, section_sums, sections_of, totals
 
 
 @pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 31, 32, 33, 255, 256, 257, 300])
 def test_sections_are_joined_by_the_tree(count: int) -> None:
     sums = np.random.default_rng(0).standard_normal((2, count, 3))
-    found = combined_sections(sums, sections_of(count, 1024))
-    assert found.tolist() == tree([sums[:, number] for number in range(count)]).tolist()
+    assert totals(sums).tolist() == tree([sums[:, number] for number in range(count)]).tolist()
 
 
 def test_images_have_sums_of_their_own() -> None:
     values = np.random.default_rng(1).standard_normal((3, 2, 2500)).astype(np.float32)
     sections = sections_of(3, 2500, combined=False)
-    found = combined_sections(section_sums(values, None, sections)[None], sections, 3)
+    found = totals(section_sums(values, None, sections).reshape(3, sections.sections, 2))
     for image in range(3):
         own = values[image : image + 1]
-        alone = sections_of(1, 2500)
-        assert found[0, image].tolist() == combined_sections(section_sums(own, None, alone)[None], alone)[0].tolist()
+        assert found[image].tolist() == totals(section_sums(own, None, sections_of(1, 2500))).tolist()
 
 
 @pytest.mark.parametrize(

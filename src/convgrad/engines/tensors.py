@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 Extents = tuple[int, int, int]  # outer axis, rows, columns
+REMEMBERED_LISTS = 32  # calls on lists, each with a table of its tensors
 PER_ROW = ""  # the format of an operand that has one number per row: f32, or f64 in wide maps
 
 
@@ -21,15 +19,23 @@ class Strided(NamedTuple):
 
 
 class Lists(NamedTuple):
-    """Lists of dense tensors, one list per operand or result that is not a number.
+    """Lists of dense tensors: the operands of a map that are not numbers. The results replace the first operands.
 
-    ``formats`` has PER_ROW for numbers. The rows of ``addresses`` have one tensor of each list, with ``lengths``
-    elements. No result may overlap a tensor of another row.
+    ``formats`` are those of the lists. The map's other operands are f32 ``numbers``, for all tensors. A row of
+    ``addresses`` has one tensor of each list, with a number of elements from ``lengths``. No result may overlap a
+    tensor of another row.
     """
 
     formats: tuple[str, ...]
-    addresses: NDArray[np.int64]
-    lengths: NDArray[np.int64]
+    numbers: int
+    results: int
+    addresses: tuple[tuple[int, ...], ...]
+    lengths: tuple[int, ...]
+
+    @property
+    def all_formats(self) -> tuple[str, ...]:
+        """The formats of the map's operands and results; a number is PER_ROW."""
+        return *self.formats, *[PER_ROW] * self.numbers, *self.formats[: self.results]
 
 
 class Summands(NamedTuple):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import engines
 from convgrad.engines.addresses import address_of, array_at
-from convgrad.engines.tensors import PER_ROW, Extents, Lists, Strided, Summands
+from convgrad.engines.tensors import Extents, Lists, Strided, Summands
 from convgrad.float_environment import in_default_environment
 from convgrad.formats import F32, F64, FORMATS, Format, store
+from convgrad.spec.elementwise import sums as by_numpy
 from convgrad.spec.elementwise.arithmetic import NumpyOperations
-from convgrad.spec.elementwise.sums import combined_sections, section_sums, sections_of
+from convgrad.spec.elementwise.sums import section_sums, sections_of
 from convgrad.spec.elementwise.table import MAPS
 
 
@@ -36,14 +38,13 @@ def compute(
 def compute_lists(name: str, lists: Lists, numbers: NDArray[np.float32], threads: int, keep: object) -> None:
     """Compute a map on each tensor of lists, and on ``numbers``, which are the operands after the tensors."""
     generated = engines.generated()
-    if not generated.why_no_kernels():
-        generated.map_lists(name, lists, address_of(numbers), threads, (numbers, keep))
-        return
-    at = lists.formats.index(PER_ROW) if PER_ROW in lists.formats else 0
     places = [address_of(numbers) + number * numbers.itemsize for number in range(len(numbers))]
-    tensors = tuple([Strided(fmt, 0, 0) for fmt in lists.formats])
-    for addresses, length in zip(lists.addresses.tolist(), lists.lengths.tolist(), strict=True):
-        compute_by_numpy(name, tensors, (1, 1, length), [*addresses[:at], *places, *addresses[at:]])
+    if not generated.why_no_kernels():
+        generated.lists_call(name, lists, threads)(places, (numbers, keep))
+        return
+    tensors = tuple([Strided(fmt, 0, 0) for fmt in lists.all_formats])
+    for addresses, length in zip(lists.addresses, lists.lengths, strict=True):
+        compute_by_numpy(name, tensors, (1, 1, length), [*addresses, *places, *addresses[: lists.results]])
 
 
 @in_default_environment
@@ -82,7 +83,19 @@ def channel_sums(summands: Summands, addresses: Sequence[int], threads: int, kee
         sums_by_numpy(summands, addresses, found)
     else:
         generated.sums_call(summands, threads)([*addresses, address_of(found)], (keep, found))
-    return combined_sections(found, sections, None if summands.combined else images)
+    each = found if summands.combined else found.reshape(summands.sums, images, sections.sections, channels)
+    return totals(each, threads)
+
+
+def totals(sums: NDArray[np.float64], threads: int) -> NDArray[np.float64]:
+    """Return the totals of contiguous sums (..., rows, width) over the rows, by the 16-ary tree."""
+    *outer, rows, width = sums.shape
+    generated = engines.generated()
+    if rows == 1 or not sums.size or generated.why_no_kernels():
+        return by_numpy.totals(sums) if rows else np.zeros((*outer, width))
+    found = np.empty((*outer, width))
+    generated.trees_call(prod(outer), rows, width, threads)([address_of(sums), address_of(found)], (sums, found))
+    return found
 
 
 @in_default_environment

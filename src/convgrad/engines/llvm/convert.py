@@ -73,6 +73,11 @@ def write(f: Function, fmt: str, values: Sequence[Value], pointer: Value, mask: 
     store_masked(f, narrow(f, fmt, *values), pointer, mask)
 
 
+def load_vector(f: Function, kind: str, pointer: Value, mask: Value | None) -> Value:
+    """Load a vector, or the lanes of a mask. Other lanes become zero, and their memory is not accessed."""
+    return f.load(kind, pointer) if mask is None else f.masked_load(kind, pointer, mask)
+
+
 def store_masked(f: Function, value: Value, pointer: Value, mask: Value | None) -> None:
     """Store a value, or the lanes of a vector that are in a mask."""
     if mask is None:

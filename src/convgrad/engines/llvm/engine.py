@@ -38,11 +38,19 @@ def _prepared_map() -> Callable[[Isa, str, tuple[Strided, ...], Extents, int], P
 
 
 @deferred
-def _run_lists() -> Callable[[Isa, str, Lists, int, int, object], None]:
-    """Return the function that computes a map on lists, because few calls need its emitter."""
-    from convgrad.engines.llvm.elementwise.run import run_lists  # noqa: PLC0415
+def _prepared_lists() -> Callable[[Isa, str, Lists, int], PreparedDriver]:
+    """Return the function that prepares a map on lists, because few calls need its emitter."""
+    from convgrad.engines.llvm.elementwise.run import prepared_lists  # noqa: PLC0415
 
-    return run_lists
+    return prepared_lists
+
+
+@deferred
+def _prepared_trees() -> Callable[[Isa, int, int, int, int], PreparedDriver]:
+    """Return the function that prepares trees of sums, because few calls need its emitter."""
+    from convgrad.engines.llvm.elementwise.run import prepared_trees  # noqa: PLC0415
+
+    return prepared_trees
 
 
 @deferred
@@ -118,13 +126,17 @@ class LlvmEngine:
         """Return the call of a map of ``spec/elementwise/table.py`` on its operands and results."""
         return _prepared_map()(_isa(), name, tensors, extents, threads)
 
-    def map_lists(self, name: str, lists: Lists, numbers: int, threads: int, keep: object) -> None:
-        """Compute a map on each tensor of lists; ``numbers`` is the address of the f32 numbers among the operands."""
-        _run_lists()(_isa(), name, lists, numbers, threads, keep)
+    def lists_call(self, name: str, lists: Lists, threads: int) -> PreparedCall:
+        """Return the call of a map on each tensor of lists. Its addresses are those of the numbers."""
+        return _prepared_lists()(_isa(), name, lists, threads)
 
     def sums_call(self, summands: Summands, threads: int) -> PreparedCall:
         """Return the call that writes the f64 sums (sums, sections, channels) of elements and of products."""
         return _prepared_sums()(_isa(), summands, threads)
+
+    def trees_call(self, matrices: int, rows: int, width: int, threads: int) -> PreparedCall:
+        """Return the call that writes the totals of the rows of f64 matrices, by the 16-ary tree."""
+        return _prepared_trees()(_isa(), matrices, rows, width, threads)
 
     def add_up(self, terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) -> None:
         """Write the sum of dense f32 arrays, added from the first to the last, into ``out`` with the usual epilogue."""

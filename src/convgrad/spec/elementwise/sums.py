@@ -51,10 +51,8 @@ def height(images: int, positions: int, combined: bool = True) -> int:
     return chain + CHAINS.bit_length() - 1 + tree_height(sections.count if combined else sections.sections)
 
 
-def combined_sections(sums: Array, sections: Sections, images: int | None = None) -> Array:
-    """Return the totals of sections (sums, sections, channels), or of each of some images, by the 16-ary tree."""
-    if images is not None:
-        sums = sums.reshape(sums.shape[0], images, sections.sections, -1)
+def totals(sums: Array) -> Array:
+    """Return the totals of sums (..., rows, width) over the rows, by the 16-ary tree."""
     while (count := sums.shape[-2]) > 1:
         whole = count - count % FAN_IN
         nodes = sums[..., :whole, :].reshape(*sums.shape[:-2], whole // FAN_IN, FAN_IN, sums.shape[-1])
@@ -68,8 +66,9 @@ def combined_sections(sums: Array, sections: Sections, images: int | None = None
 def _added(children: list[Array]) -> Array:
     """Return the sum of a node's children, added one after the other."""
     total = children[0]
-    for child in children[1:]:
-        total = total + child
+    with np.errstate(all="ignore"):
+        for child in children[1:]:
+            total = total + child
     return total
 
 

@@ -54,32 +54,29 @@ def rows_of(x: Tensor, rows: int, positions: int) -> ChannelView:
     return ChannelView(x.contiguous(), (1, rows, positions), False)
 
 
-class _Gathered(NamedTuple):
-    """Operands of a call: how they are stored, and their addresses."""
-
-    tensors: list[Strided]
-    addresses: list[int]
+Vector = tuple[str, int]  # coefficients: PER_ROW or f32, and the bytes from an image to the next one
 
 
-def _gathered(
-    tensors: Sequence[Tensor],
-    coefficients: Sequence[Tensor],
-    columns: Sequence[Tensor],
-    extents: Extents,
-    per_column: bool = False,
-) -> _Gathered:
-    """Gather tensors of the same extents, f32 ``coefficients`` per row, or ``per_column``, and then ``columns``."""
+@lru_cache(REMEMBERED)
+def _layout(
+    dtypes: tuple[torch.dtype, ...], vectors: tuple[Vector, ...], columns: tuple[torch.dtype, ...], extents: Extents
+) -> tuple[Strided, ...]:
+    """Return how tensors of the same extents are stored, then f32 coefficients, and then ``columns``."""
     _, rows, length = extents
-    found = _Gathered([], [])
-    for one in tensors:
-        size = one.element_size()
-        found.tensors.append(Strided(NAMES[one.dtype], rows * length * size, length * size))
-    for one in coefficients:
-        outer = one.shape[-1] * F32_BYTES * (one.dim() == 2)
-        found.tensors.append(Strided(F32.name, outer, 0) if per_column else Strided(PER_ROW, outer, F32_BYTES))
-    found.tensors.extend([Strided(NAMES[one.dtype], 0, 0) for one in columns])
-    found.addresses.extend([read_address(one) for one in (*tensors, *coefficients, *columns)])
-    return found
+    sizes = [one.itemsize for one in dtypes]
+    tensors = [
+        Strided(NAMES[one], rows * length * size, length * size) for one, size in zip(dtypes, sizes, strict=True)
+    ]
+    tensors += [Strided(fmt, outer, 0 if fmt else F32_BYTES) for fmt, outer in vectors]
+    return *tensors, *[Strided(NAMES[one], 0, 0) for one in columns]
+
+
+def _types(tensors: Sequence[Tensor]) -> tuple[torch.dtype, ...]:
+    return tuple([one.dtype for one in tensors])
+
+
+def _vectors(coefficients: Sequence[Tensor], fmt: str) -> tuple[Vector, ...]:
+    return tuple([(fmt, one.shape[-1] * F32_BYTES * (one.dim() == 2)) for one in coefficients])
 
 
 def mapped(
@@ -100,10 +97,12 @@ def mapped(
         per_image = any(one.dim() == 2 for one in coefficients)
         extents = (images, positions, channels) if per_image else (1, images * positions, channels)
     result = torch.empty_like(seen.tensor)
-    operands = _gathered(tensors, coefficients, columns, extents, per_column=seen.last)
-    target = Strided(NAMES[result.dtype], *operands.tensors[0][1:])
-    kept = tensors, coefficients, columns, result
-    compute(name, (*operands.tensors, target), extents, [*operands.addresses, result.data_ptr()], kept)
+    vectors = _vectors(coefficients, F32.name if seen.last else PER_ROW)
+    operands = _layout(_types(tensors), vectors, _types(columns), extents)
+    (target,) = _layout((result.dtype,), (), (), extents)
+    given = *tensors, *coefficients, *columns
+    addresses = [*map(read_address, given), result.data_ptr()]
+    compute(name, (*operands, target), extents, addresses, (given, result))
     return result
 
 
@@ -125,13 +124,19 @@ def sums_of(
     """
     images, channels, positions = seen.shape
     extents = (images, positions, channels) if seen.last else seen.shape
-    operands = _gathered((seen.tensor, *others), coefficients, columns, extents)
-    stored = _gathered(() if terms is None else (terms,), (), (), extents)
-    tensors = *operands.tensors, *stored.tensors
+    of_map, stored = (seen.tensor, *others), () if terms is None else (terms,)
+    operands = _layout(_types(of_map), _vectors(coefficients, PER_ROW), _types(columns), extents)
+    tensors = *operands, *_layout(_types(stored), (), (), extents)
     summands = Summands(name, tensors, seen.shape, seen.last, plain, products, combined, terms is not None)
-    kept = seen, others, coefficients, columns, terms
-    arguments = summands, [*operands.addresses, *stored.addresses], threads_of_call(), kept
+    given = *of_map, *coefficients, *columns, *stored
+    arguments = summands, [*map(read_address, given)], threads_of_call(), given
     found: Floats = on(TORCH.pool, elementwise.channel_sums, *arguments)
+    return found
+
+
+def totals(sums: Floats) -> Floats:
+    """Return the totals of sums (..., rows, width) over the rows, by the 16-ary tree."""
+    found: Floats = on(TORCH.pool, elementwise.totals, sums, threads_of_call())
     return found
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from convgrad.spec.chains import tree
 from convgrad.torch.training.channels import (
     ChannelView,
     Floats,
@@ -20,6 +19,7 @@ from convgrad.torch.training.channels import (
     rows_of,
     sums_of,
     tensor_of,
+    totals,
 )
 from convgrad.torch.training.row import SECTIONS, row
 
@@ -284,7 +284,7 @@ def group_norm_backward(
         centers, inverses = (one.repeat(C // group, 1) for one in moments)
         products = (sums[1] - centers * sums[0]) * inverses
     of_weight, of_bias = (
-        tensor_of(_over_images(one), _type_of(weight, input)) if wanted else None
+        tensor_of(totals(one), _type_of(weight, input)) if wanted else None
         for one, wanted in zip((products, sums[0]), output_mask[1:], strict=True)
     )
     return of_input, of_weight, of_bias
@@ -297,10 +297,4 @@ def _images(x: Tensor, images: int, channels: int, positions: int) -> ChannelVie
 def _of_groups(sums: Floats, groups: int) -> Floats:
     """Return the sums of groups of channels, for sums (2, images, channels)."""
     _, images, channels = sums.shape
-    each = sums.reshape(2, images, groups, channels // groups)
-    found: Floats = tree([each[..., channel] for channel in range(each.shape[-1])])
-    return found
-
-
-def _over_images(sums: Floats) -> Floats:
-    return tree([*sums]) if len(sums) else sums.sum(0)
+    return totals(sums.reshape(2, images, groups, channels // groups, 1))[..., 0]

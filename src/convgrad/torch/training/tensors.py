@@ -16,7 +16,7 @@ from convgrad.arrays.libraries.torch import TORCH, formats_of
 from convgrad.arrays.libraries.torch import address_of as reading_address_of
 from convgrad.engines.addresses import address_of
 from convgrad.engines.settings import on
-from convgrad.engines.tensors import PER_ROW, Extents, Lists, Strided
+from convgrad.engines.tensors import PER_ROW, REMEMBERED_LISTS, Extents, Lists, Strided
 from convgrad.formats import F32
 from convgrad.functional import elementwise
 from convgrad.torch.kernels import threads_of_call
@@ -82,24 +82,24 @@ def update_lists(name: str, lists: Sequence[Sequence[Tensor]], numbers: Sequence
         else:
             _update(name, tensors[:results], *tensors, *numbers)
     for dtypes, rows in groups.items():
-        places = [[one.data_ptr() if at < results else read_address(one) for at, one in enumerate(row)] for row in rows]
-        addresses, lengths = np.array(places, np.int64), np.array([row[0].numel() for row in rows], np.int64)
+        places = [[one.data_ptr() for one in row[:results]] + [*map(read_address, row[results:])] for row in rows]
+        addresses = tuple(map(tuple, places))
+        lengths = tuple([row[0].numel() for row in rows])
         if not SUMMED.issuperset(dtypes) or _overlap(addresses, lengths, dtypes):
             for row in rows:
                 _update(name, row[:results], *row, *numbers)
             continue
-        formats = *[NAMES[dtype] for dtype in dtypes], *[PER_ROW] * len(numbers)
-        targets = [NAMES[dtype] for dtype in dtypes[:results]]
-        found = Lists((*formats, *targets), np.hstack([addresses, addresses[:, :results]]), lengths)
+        formats = tuple([NAMES[dtype] for dtype in dtypes])
+        found = Lists(formats, len(numbers), results, addresses, lengths)
         on(TORCH.pool, elementwise.compute_lists, name, found, _f32(numbers), threads_of_call(), rows)
 
 
-def _overlap(addresses: NDArray[np.int64], lengths: NDArray[np.int64], dtypes: Sequence[torch.dtype]) -> bool:
+@lru_cache(REMEMBERED_LISTS)
+def _overlap(addresses: tuple[tuple[int, ...], ...], lengths: tuple[int, ...], dtypes: tuple[torch.dtype, ...]) -> bool:
     """Return whether two tensors share memory, unless two lists have the same tensors."""
-    sizes = lengths[:, None] * np.array([dtype.itemsize for dtype in dtypes])
-    columns = addresses.T
-    own = [at for at, one in enumerate(columns) if not any(np.array_equal(one, other) for other in columns[:at])]
-    begins, ends = addresses[:, own].ravel(), (addresses + sizes)[:, own].ravel()
+    columns = dict.fromkeys(zip(zip(*addresses, strict=True), dtypes, strict=True))
+    begins = np.concatenate([np.array(column, np.int64) for column, _ in columns])
+    ends = begins + np.concatenate([np.array(lengths, np.int64) * dtype.itemsize for _, dtype in columns])
     order = np.argsort(begins)
     return bool((begins[order][1:] < ends[order][:-1]).any())
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from convgrad.engines.llvm.added import in_vectors
 from convgrad.engines.llvm.arguments import Named, columns
-from convgrad.engines.llvm.convert import BYTES, read, write
+from convgrad.engines.llvm.convert import BYTES, load_vector, read, write
 from convgrad.engines.llvm.driver import claimed
 from convgrad.engines.llvm.elementwise.arithmetic import Vector, VectorOperations, narrowed, widened
 from convgrad.engines.llvm.emit import Function, Module, Value
@@ -67,7 +67,7 @@ def module_of(spec: MapSpec) -> str:
 def arguments_of_lists(spec: MapSpec) -> Record:
     """Return the arguments of the driver for lists: a table with a row per task, and the numbers among the operands."""
     numbers = [f"t{at}.data" for at, fmt in enumerate(spec.formats) if fmt == PER_ROW]
-    return FLAGS + addresses("table", *numbers) + Record("task_count")
+    return FLAGS + addresses(*numbers, "table") + Record("task_count")
 
 
 def task_of_lists(spec: MapSpec) -> Record:
@@ -109,8 +109,7 @@ def emit_elements(f: Function, spec: MapSpec, pointers: list[Value], length: Val
 
     def loaded(fmt: str, pointer: Value, mask: Value | None) -> Value:
         if fmt == F64.name:
-            kind = f"<{lanes} x double>"
-            return f.load(kind, pointer) if mask is None else f.masked_load(kind, pointer, mask)
+            return load_vector(f, f"<{lanes} x double>", pointer, mask)
         value = read(f, fmt, pointer, lanes, mask)
         return widened(f, value) if wide else value
 

@@ -7,18 +7,19 @@ from functools import cache, lru_cache
 from struct import Struct
 
 import numpy as np
+from numpy.typing import NDArray
 
 from convgrad.engines.addresses import address_of
 from convgrad.engines.engine import CompiledKernel
 from convgrad.engines.llvm import isas, jit
 from convgrad.engines.llvm.convert import BYTES
-from convgrad.engines.llvm.elementwise import maps, sums
+from convgrad.engines.llvm.elementwise import maps, sums, trees
 from convgrad.engines.llvm.execute import copied, filled, run
-from convgrad.engines.tensors import PER_ROW, Extents, Lists, Strided, Summands
-from convgrad.formats import F32
+from convgrad.engines.tensors import REMEMBERED_LISTS, Extents, Lists, Strided, Summands
 from convgrad.plan.machine import LINE_BYTES, Isa
 from convgrad.plan.records import FLAGS, Record
 from convgrad.spec.elementwise.sums import CHAINS, SECTION, sections_of
+from convgrad.spec.order import FAN_IN
 
 TASK_ELEMENTS = 1 << 14  # elements of a task
 TASKS_PER_THREAD = 2  # of sums with few sections, whose channels are cut
@@ -29,7 +30,7 @@ _SCRATCH_BYTES = 64  # of a driver that needs none
 class PreparedDriver:
     """A driver and its arguments without addresses, which follow the flags in its record."""
 
-    __slots__ = ("_addresses", "_arguments", "_driver", "_scratch_bytes", "_threads", "_time_ms")
+    __slots__ = ("_addresses", "_arguments", "_driver", "_scratch_bytes", "_table", "_threads", "_time_ms")
 
     def __init__(
         self,
@@ -40,10 +41,11 @@ class PreparedDriver:
         threads: int,
         traffic: int,
         scratch_bytes: int,
+        table: NDArray[np.int64] | None = None,
     ) -> None:
         self._driver = driver
-        self._arguments = filled(record, values)
-        self._addresses = Struct(f"{len(record.addresses) - len(FLAGS.columns)}q")
+        self._arguments, self._table = filled(record, values), table
+        self._addresses = Struct(f"{len(set(record.addresses).difference(FLAGS.columns, values))}q")
         self._threads = min(threads, values["task_count"])
         self._time_ms = isas.machine(isa).for_traffic(traffic).traffic_ns(traffic) / 1e6 / self._threads
         self._scratch_bytes = scratch_bytes
@@ -52,7 +54,7 @@ class PreparedDriver:
         """Run the driver on tensors at these addresses."""
         arguments, _ = copied(self._arguments)
         self._addresses.pack_into(arguments, FLAGS.bytes, *addresses)
-        run(self._driver, arguments, self._scratch_bytes, self._threads, self._time_ms, keep)
+        run(self._driver, arguments, self._scratch_bytes, self._threads, self._time_ms, (keep, self._table))
 
 
 @lru_cache(REMEMBERED)
@@ -79,22 +81,23 @@ def prepared_map(isa: Isa, name: str, tensors: tuple[Strided, ...], extents: Ext
     return PreparedDriver(isa, _driver(maps.module_of, spec), record, values, threads, traffic, _SCRATCH_BYTES)
 
 
-def run_lists(isa: Isa, name: str, lists: Lists, numbers: int, threads: int, keep: object) -> None:
-    """Compute a map on each tensor of lists; ``numbers`` is the address of the f32 numbers among the operands."""
-    formats, tensors, lengths = lists
-    spec = maps.MapSpec(isa, name, formats)
+@lru_cache(REMEMBERED_LISTS)
+def prepared_lists(isa: Isa, name: str, lists: Lists, threads: int) -> PreparedDriver:
+    """Return the call of a map on each tensor of lists."""
+    spec = maps.MapSpec(isa, name, lists.all_formats)
+    lengths = np.array(lists.lengths, np.int64)
     blocks = -(-lengths // TASK_ELEMENTS)
     of_task = np.repeat(np.arange(len(lengths)), blocks)
     first = (np.arange(len(of_task)) - np.repeat(np.cumsum(blocks) - blocks, blocks)) * TASK_ELEMENTS
-    sizes = np.array([BYTES[fmt] for fmt in formats if fmt])
+    sizes = np.array([BYTES[fmt] for fmt in spec.formats if fmt])
+    tensors = np.array([(*row, *row[: lists.results]) for row in lists.addresses], np.int64)
     places = tensors[of_task] + first[:, None] * sizes
     length = np.minimum(TASK_ELEMENTS, lengths[of_task] - first)
     table = np.ascontiguousarray(np.column_stack([places, length]), np.int64)
+    values = {"table": address_of(table), "task_count": len(table)}
     record, traffic = maps.arguments_of_lists(spec), int(lengths.sum() * sizes.sum())
     driver = _driver(maps.module_of_lists, spec)
-    call = PreparedDriver(isa, driver, record, {"task_count": len(table)}, threads, traffic, _SCRATCH_BYTES)
-    count = formats.count(PER_ROW)
-    call([address_of(table), *[numbers + BYTES[F32.name] * at for at in range(count)]], (table, keep))
+    return PreparedDriver(isa, driver, record, values, threads, traffic, _SCRATCH_BYTES, table)
 
 
 @lru_cache(REMEMBERED)
@@ -133,8 +136,20 @@ def prepared_sums(isa: Isa, summands: Summands, threads: int) -> PreparedDriver:
     )
 
 
+@lru_cache(REMEMBERED)
+def prepared_trees(isa: Isa, matrices: int, rows: int, width: int, threads: int) -> PreparedDriver:
+    """Return the call that adds the rows of f64 matrices by the 16-ary tree. Its addresses: matrices, totals."""
+    levels, nodes = 1, -(-rows // FAN_IN)
+    scratch_bytes = max(_SCRATCH_BYTES, nodes * width * sums.F64_BYTES)
+    while nodes > 1:
+        levels, nodes = levels + 1, -(-nodes // FAN_IN)
+    values = {"rows": rows, "width": width, "levels": levels, "task_count": matrices}
+    traffic = matrices * rows * width * sums.F64_BYTES
+    return PreparedDriver(isa, _driver(trees.module_of, isa), trees.ARGUMENTS, values, threads, traffic, scratch_bytes)
+
+
 @cache
-def _driver(module: Callable[..., str], spec: maps.MapSpec | sums.SumsSpec) -> CompiledKernel:
-    (driver,) = jit.functions(spec.isa, module, spec, driver=jit.DRIVER)
+def _driver(module: Callable[..., str], spec: maps.MapSpec | sums.SumsSpec | Isa) -> CompiledKernel:
+    (driver,) = jit.functions(spec if isinstance(spec, Isa) else spec.isa, module, spec, driver=jit.DRIVER)
     kernel: CompiledKernel = driver
     return kernel
