@@ -75,7 +75,10 @@ def test_the_readme_has_its_two_commands_first() -> None:
 
 @pytest.mark.skipif(not HOST or platform.machine() != "x86_64", reason="the instruction sets are those of x86-64")
 def test_the_readme_s_first_command_prints_what_it_shows() -> None:
-    """On any processor, because the names are those of settings, and all hashes are equal; three dots stand for some lines."""
+    """On any processor, because the names are those of settings, and all hashes are equal.
+
+    Three dots stand for some lines.
+    """
     command = [sys.executable, *FIRST.text.splitlines()[-1].split()[1:]]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert doctest.OutputChecker().check_output(FIRST.under, printed, doctest.ELLIPSIS), printed
