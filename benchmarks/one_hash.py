@@ -1,4 +1,4 @@
-"""Train README's network with PyTorch alone and with `same_bits()`, in many settings, and list the fingerprints.
+"""Train the network of docs/same_hash.md with PyTorch alone and with `same_bits()`, and list fingerprints by settings.
 
 PYTHONPATH=src python benchmarks/one_hash.py -o benchmarks/results/one_hash.csv
 

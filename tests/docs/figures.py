@@ -15,7 +15,7 @@ from statistics import geometric_mean
 from tests.support.places import BENCHMARKS, DOCS, ROOT
 
 RESULTS = BENCHMARKS / "results"
-PAGES = (ROOT / "README.md", DOCS / "index.md", DOCS / "torch.md", DOCS / "training_step.md")
+PAGES = (ROOT / "README.md", DOCS / "same_hash.md", DOCS / "torch.md", DOCS / "training_step.md")
 MADE = re.compile(r"(<!-- made by tests/docs/figures.py: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 HASHES = ("one_hash.csv", "one_hash_intel.csv", "one_hash_arm.csv")
 TITLES = {  # by the name of a network in CSV files
@@ -42,7 +42,7 @@ def table(*rows: tuple[str, ...]) -> str:
 
 
 def hashes(page: Path) -> str:
-    """Return a table of the fingerprints of README's training, and a count of all fingerprints."""
+    """Return a table of the fingerprints of the training in same_hash.md, and a count of all fingerprints."""
     rows = rows_of(*HASHES)
     lines: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
@@ -58,9 +58,8 @@ def hashes(page: Path) -> str:
     versions = {row["torch"].split("+")[0]: row["processor"].partition(" (")[0] for row in rows}
     (version, _), (other, where) = versions.items()
     return table(*shown) + (
-        f"\nThe table shows contiguous tensors. If `channels_last` is counted too, PyTorch alone gave {differ}\n"
-        f"different hashes in {len(rows)} runs, whereas all {len(rows)} runs with `same_bits()` gave the same one.\n"
-        f"The version was PyTorch {version}, and {other} on {where}.\n"
+        f"\nThese tensors are contiguous. With `channels_last` included, PyTorch alone gave {differ} hashes in\n"
+        f"{len(rows)} runs, and `same_bits()` gave one (PyTorch {version}, but {other} on {where}).\n"
     )
 
 
@@ -86,16 +85,10 @@ def networks(page: Path) -> str:
 # -- times and memory --------------------------------------------------------------------------------------------------
 
 
-def steps(name: str) -> list[tuple[float, str]]:
-    """Return each network's time of a training step, as a multiple of PyTorch's, and its name."""
-    column = {"step_times.csv": "to_torch", "torch_steps.csv": "convgrad_ratio"}[name]
-    return [
-        (
-            float(row[column]) ** (-1 if column == "convgrad_ratio" else 1),
-            f"{TITLES[row['network']]}, `{row['format']}`",
-        )
-        for row in rows_of(name)
-    ]
+def steps() -> list[tuple[float, str]]:
+    """Return each network's time of a training step with same_bits, as a multiple of PyTorch's, and its name."""
+    rows = rows_of("step_times.csv")
+    return [(float(row["to_torch"]), f"{TITLES[row['network']]}, `{row['format']}`") for row in rows]
 
 
 def layers() -> list[tuple[float, str]]:
@@ -114,10 +107,9 @@ def memory() -> list[tuple[float, str]]:
 
 
 COSTS: Mapping[str, Callable[[], list[tuple[float, str]]]] = {
-    "time of a training step with `same_bits()`": lambda: steps("step_times.csv"),
-    "time of a training step with `reproducible(model)`": lambda: steps("torch_steps.csv"),
-    "time of a single convolution or gradient": layers,
-    "peak memory of a training step with `same_bits()`": memory,
+    "training step with `same_bits()`, time": steps,
+    "single convolution or gradient, time": layers,
+    "training step with `same_bits()`, peak memory": memory,
 }
 
 
@@ -133,8 +125,8 @@ def costs(page: Path) -> str:
     slower, much = (sum(ratio > limit for ratio in ratios) / len(ratios) for limit in (1, 1.1))
     return (
         table(*shown)
-        + f"\nconvgrad takes less time on average. However, {slower:.0%} of the single layers take longer than "
-        f"in PyTorch's\nfaster memory format, and {much:.0%} take more than 1.1 times as long.\n"
+        + f"\nOn average, you lose no time. However, {slower:.0%} of the single layers take longer than in PyTorch's\n"
+        f"faster memory format, and {much:.0%} take more than 1.1 times as long.\n"
     ).replace("%", " %")
 
 
@@ -152,7 +144,7 @@ def step_times(page: Path) -> str:
 
 def range_of_steps(page: Path) -> str:
     """Return the range of the times of training steps with same_bits, and of the memory."""
-    times, sizes = ([ratio for ratio, _ in found] for found in (steps("step_times.csv"), memory()))
+    times, sizes = ([ratio for ratio, _ in found] for found in (steps(), memory()))
     return (
         f"Many training steps become faster, because convgrad's convolutions, norms and activations are faster than\n"
         f"PyTorch's. However, some steps become slower, so that a step takes {min(times):.2f} to {max(times):.2f}\n"
