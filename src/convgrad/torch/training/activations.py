@@ -63,6 +63,8 @@ def elu(self: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1
 @row("celu", formula="elu(self, alpha, 1, 1/alpha)", bound="3 ulp, and the rounding of 1/alpha")
 def celu(self: Tensor, alpha: float = 1) -> Tensor:
     """Return CELU."""
+    if not alpha:
+        raise RuntimeError("celu: alpha must not be 0")
     return elu(self, alpha, 1, 1 / alpha)
 
 
@@ -138,7 +140,9 @@ def glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Tensor:
 
 def _halves(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Return the halves of a tensor along a dimension."""
-    first, second = x.chunk(2, dim)
+    if not x.dim() or x.shape[dim] % 2:
+        raise RuntimeError(f"glu: the halved dimension must have an even size; got {tuple(x.shape)}, dim={dim}")
+    first, second = x.split(x.shape[dim] // 2 or 1, dim) if x.shape[dim] else (x, x)
     return first, second
 
 

@@ -239,7 +239,8 @@ def _computing(name: str, row: OperatorRow, stores: str, original: Function) -> 
             unserved = tensor.dtype.is_floating_point and tensor.dtype not in types and (tensor.dim() or not is_float)
             if unserved or tensor.dtype.is_complex:
                 return _Way(f"has no specified order for {tensor.dtype}")
-        is_low = given is not args and any(tensor.dtype in LOW for tensor in tensors)
+        floats = {tensor.dtype for tensor in _tensors(given) if tensor.is_floating_point()}
+        is_low = given is not args and not LOW.isdisjoint(floats or {torch.get_default_dtype()})
         passes = not is_float and row.integers == PASS and not getattr(kwargs.get("dtype"), "is_floating_point", False)
         to_aten = passes or (passed_on is not None and not is_low and passed_on(*args, **kwargs))
         made = expected(operator, given, kwargs) if is_checked and not to_aten else None
@@ -295,7 +296,7 @@ class _Way(NamedTuple):
 def _with_tensor(args: tuple[object, ...], at: int) -> tuple[object, ...]:
     """Return arguments with a tensor for the Python number at a place, where PyTorch passes ``x + 2`` like this."""
     number, other = cast(float, args[at]), next(one for one in args if isinstance(one, torch.Tensor))
-    dtype = torch.result_type(other, number)
+    dtype = torch.bool if isinstance(number, bool) else torch.result_type(other, number)
     dtype = torch.float32 if dtype in LOW and other.dim() else dtype
     return (*args[:at], _tensor_of_number(repr(number), number, dtype), *args[at + 1 :])
 

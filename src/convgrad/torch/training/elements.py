@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -36,6 +38,8 @@ def add(self: Tensor, other: Tensor, *, alpha: float = 1, out: Tensor | None = N
 @row("sub.Tensor", formula="self - (alpha * other)", bound=_SUM, types=ELEMENTWISE, passed_on=_without_factor)
 def sub(self: Tensor, other: Tensor, *, alpha: float = 1, out: Tensor | None = None) -> Tensor:
     """Return self - alpha*other, with two roundings."""
+    if torch.bool in (self.dtype, other.dtype):
+        raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported.")
     if is_served(self, other):
         return elements("subtract", self, other, alpha, out=out)
     to, (x, y) = common_type(self, other)
@@ -92,6 +96,8 @@ def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1,
 )
 def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1, out: Tensor | None = None) -> Tensor:
     """Return self + value*tensor1/tensor2, with a rounding after each operation."""
+    if not (tensor1.is_floating_point() or tensor2.is_floating_point()):
+        raise RuntimeError("Integer division with addcdiv is not supported.")
     if is_served(self, tensor1, tensor2):
         return elements("addcdiv", self, tensor1, tensor2, value, out=out)
     to, (x, y, z) = common_type(self, tensor1, tensor2)
@@ -155,5 +161,7 @@ def power(self: Tensor, exponent: float) -> Tensor:
     if exponent not in _POWERS:
         raise UnservedError(f"computes only the exponents {', '.join(map(str, sorted(_POWERS)))}; got {exponent}")
     to, (x,) = common_type(self)
+    if abs(exponent) != 0.5 and exponent % 1:  # unlike square roots, other powers of -inf and -0 are those of inf and 0
+        x = torch.where(x == -math.inf, math.inf, x) + 0.0
     raised: Tensor = _POWERS[exponent](x)
     return raised.to(to)

@@ -28,10 +28,16 @@ def _add_rows(found: Tensor, index: Tensor, rows: Tensor) -> Tensor:
 def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """Return self plus the slices of source at the places of index."""
     (to, (x, y)), dim = common_type(self, source), dim % max(self.dim(), 1)
-    if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < (self.shape[dim] if self.dim() else 1):
+    if (
+        self.numel()
+        and index.numel()
+        and not 0 <= int(index.min()) <= int(index.max()) < (self.shape[dim] if self.dim() else 1)
+    ):
         raise IndexError(f"index_add: index must be from 0 to {self.shape[dim] - 1}")
     if self.dim() and source.shape != (*self.shape[:dim], index.numel(), *self.shape[dim:][1:]):
         raise RuntimeError(f"index_add: source must have a slice per index; got {tuple(source.shape)}")
+    if not self.numel():
+        return self.clone().to(to)
     y = y if alpha == 1 else y * alpha
     found = x.clone().reshape(x.shape or (1,))
     _add_rows(found.movedim(dim, 0), index, y.reshape(y.shape or (1,)).movedim(dim, 0))
@@ -52,7 +58,7 @@ def embedding_backward(
     rows = grad_output.float().reshape(places.numel(), grad_output.shape[-1])
     if scale_grad_by_freq:
         rows = rows / torch.bincount(places, minlength=num_weights)[places].float().unsqueeze(1)
-    used = places != padding_idx
+    used = (places != padding_idx) & (places >= 0) & (places < num_weights)
     found = torch.zeros((num_weights, grad_output.shape[-1]), dtype=torch.float32)
     return _add_rows(found, places[used], rows[used]).to(grad_output.dtype)
 
@@ -69,6 +75,8 @@ def index_put(
     self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
 ) -> Tensor:
     """Write or add values at indices, one after another, so that the last of equal indices wins."""
+    if self.dtype != values.dtype:
+        raise RuntimeError(f"index_put: self and values must have one dtype; got {self.dtype} and {values.dtype}")
     where = tuple([slice(None) if one is None else one for one in indices])
     places = torch.arange(self.numel()).reshape(self.shape)[where]
     inner = torch.float32 if self.dtype in LOW else self.dtype

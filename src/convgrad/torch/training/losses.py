@@ -10,7 +10,7 @@ from torch import Tensor
 
 from convgrad.torch.training.channels import rows_of, sums_of
 from convgrad.torch.training.functions import exp64, log1p64, log64
-from convgrad.torch.training.row import SECTIONS, common_type, row
+from convgrad.torch.training.row import SECTIONS, UnservedError, common_type, row
 from convgrad.torch.training.sums import products, rounded, total
 from convgrad.torch.training.tensors import elements
 
@@ -159,7 +159,7 @@ def nll_loss_backward(
     used, index = _places(labels, ignore_index, x.shape[1])
     gradient = grad_output.float() if reduction == _NONE else grad_output.float().expand(labels.shape)
     if weight is not None:
-        gradient = gradient * weight.float()[index]
+        gradient = gradient * weight.float().reshape(-1)[index]
     if reduction == _MEAN:
         gradient = gradient / total_weight.float()
     gradient = torch.where(used, -gradient.reshape(labels.shape), 0).to(self.dtype)
@@ -199,8 +199,7 @@ def _difference_loss(
         grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, parameter: float = default
     ) -> Tensor:
         to, (x, y) = common_type(self, target)
-        difference = x - y
-        return (_spread(grad_output, difference.numel(), reduction) * slope(difference, parameter)).to(to)
+        return (_spread(grad_output, x.numel(), reduction) * slope(x - y, parameter)).to(to)
 
     formula = f"d = self - target; {formulas[0]}; {_REDUCED}"
     row(name, formula=formula, order=SECTIONS, bound=_DEPTH)(forward)
@@ -212,7 +211,7 @@ _difference_loss("mse_loss", lambda d, _: d * d, lambda d, _: d * 2, ("d * d", "
 _difference_loss(
     "smooth_l1_loss",
     lambda d, beta: torch.where(d.abs() < beta, (0.5 * d * d) / (beta or 1.0), d.abs() - 0.5 * beta),
-    lambda d, beta: torch.where(d.abs() < beta, d / (beta or 1.0), d.sign()),
+    lambda d, beta: torch.where(d.abs() < beta, d / (beta or 1.0), torch.where(d.isnan(), d, d.sign())),
     ("0.5 * d * d / beta if abs(d) < beta, else abs(d) - 0.5 * beta", "(d / beta, or the sign of d)"),
     1.0,
 )
@@ -251,6 +250,12 @@ def soft_margin_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor,
 # -- two classes ---------------------------------------------------------------------------------------------------
 
 
+def _check_one_shape(self: Tensor, target: Tensor) -> None:
+    """Refuse tensors of two shapes, of which ATen's kernel reads some elements."""
+    if self.shape != target.shape:
+        raise UnservedError(f"computes tensors of one shape; got {tuple(self.shape)} and {tuple(target.shape)}")
+
+
 @row(
     "binary_cross_entropy",
     formula="-(target * max(log(self), -100) + (1 - target) * max(log(1 - self), -100)) * weight, in f64, "
@@ -260,8 +265,10 @@ def soft_margin_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor,
 )
 def binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN) -> Tensor:
     """Return the cross entropy of probabilities and targets from 0 to 1."""
-    if ((self < 0) | (self > 1)).any():
-        raise RuntimeError("binary_cross_entropy: all elements of input should be between 0 and 1")
+    _check_one_shape(self, target)
+    for title, one in {"input": self, "target": target}.items():
+        if not ((one >= 0) & (one <= 1)).all():
+            raise RuntimeError(f"binary_cross_entropy: all elements of {title} should be between 0 and 1")
     x, t = self.to(torch.float64), target.to(torch.float64)
     losses = -(t * log64(x).clamp(min=-100) + (1 - t) * log1p64(-x).clamp(min=-100))
     losses = losses if weight is None else losses * weight
@@ -277,6 +284,7 @@ def binary_cross_entropy_backward(
     grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN
 ) -> Tensor:
     """Return the gradient of binary_cross_entropy with respect to the probabilities."""
+    _check_one_shape(self, target)
     x, t = self.float(), target.float()
     found = _spread(grad_output, x.numel(), reduction) * (x - t) / ((1 - x) * x).clamp(min=1e-12)
     return (found if weight is None else found * weight.float()).to(self.dtype)

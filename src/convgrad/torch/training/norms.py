@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from math import prod
 
@@ -70,7 +71,7 @@ def _moments(
 ) -> list[Tensor]:
     """Return center, factor, term and 1/deviation, and move the running values, if there are any."""
     given = [_vector(one, shape[-1], 0.0) for one in running]
-    unbiased = count / max(count - 1, 1)
+    unbiased = count / (count - 1) if count != 1 else math.nan
     operands = *sums, *affine, *given, float(count), eps, 1 - momentum, momentum, unbiased
     return coefficients("moments", shape, operands, 4, targets=[one for one in running if one is not None])
 
@@ -94,6 +95,8 @@ def batch_norm(
     images, channels, positions = seen.shape
     affine, count = _affine(weight, bias, channels), images * positions
     running = running_mean, running_var
+    if (running_mean is None) != (running_var is None):
+        raise ValueError("batch_norm: give both running_mean and running_var, or neither")
     if training:
         sums = sums_of("squares", seen)
         *found, inverse = _moments(sums, (channels,), count, eps, affine, running, momentum)
@@ -175,6 +178,7 @@ def layer_norm(
     else:
         columns = _column(weight, positions, 1.0), _column(bias, positions, 0.0)
         result = mapped("normalize_columns", seen, seen.tensor, coefficients=found, columns=columns)
+    found[0] = found[0] if positions else torch.zeros(rows)
     shape = (*input.shape[: input.dim() - len(normalized_shape)], *[1] * len(normalized_shape))
     return result.reshape(input.shape), found[0].reshape(shape), inverse.reshape(shape)
 
@@ -241,12 +245,14 @@ def group_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
 ) -> Stats:
     """Return the input with each group of channels of an image normalized, and the groups' means and 1/deviations."""
+    types = {input.dtype, *[one.dtype for one in (weight, bias) if one is not None]}
+    saved = input.dtype if len(types) == 1 else torch.float32
+    if not C * HxW:
+        return torch.empty_like(input), *[torch.full((N, group), one, dtype=saved) for one in (0.0, math.nan)]
     seen = _images(input, N, C, HxW)
     sums = _of_groups(sums_of("squares", seen, combined=False), group)
     *found, inverse = _moments(sums, (N, C), C // group * HxW, eps, _affine(weight, bias, C))
     result = mapped("normalize", seen, seen.tensor, coefficients=found)
-    types = {input.dtype, *[one.dtype for one in (weight, bias) if one is not None]}
-    saved = input.dtype if len(types) == 1 else torch.float32
     return result.reshape(input.shape), *[one[:, :: C // group].contiguous().to(saved) for one in (found[0], inverse)]
 
 
@@ -269,6 +275,9 @@ def group_norm_backward(
     output_mask: list[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of group norm with respect to input, weight and bias."""
+    if not C:
+        of_weight, of_bias = (torch.empty(0, dtype=_type_of(weight, input)) if one else None for one in output_mask[1:])
+        return torch.empty_like(input) if output_mask[0] else None, of_weight, of_bias
     seen = _images(input, N, C, HxW)
     g = seen.like(grad_out.reshape(seen.tensor.shape))
     sums = sums_of("products", seen._replace(tensor=g), seen.tensor, combined=False)

@@ -87,6 +87,12 @@ def _per_axis(input: Tensor, *attributes: Sequence[int]) -> list[Ints]:
 _ONE_TAP = OpAttributes((1,), (0,), (0,), None, (1,), 1, False)
 
 
+def _check_one_type(*tensors: Tensor) -> None:
+    """Refuse factors of two types, as PyTorch does."""
+    if len({one.dtype for one in tensors}) > 1:
+        raise RuntimeError(f"expected matrices of one dtype, but got {', '.join(str(one.dtype) for one in tensors)}")
+
+
 def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return the matrix product of (M, K) and (K, N), plus a bias (N,), as a convolution with one tap."""
     if not (a.numel() and b.numel()):
@@ -110,6 +116,7 @@ def _batched(a: Tensor, b: Tensor) -> Tensor:
 @row("mm", formula="Convolution with one tap: rows are images, columns are channels", order=OF_OPERATOR, bound=_BOUND)
 def mm(self: Tensor, mat2: Tensor) -> Tensor:
     """Return the product of two matrices."""
+    _check_one_type(self, mat2)
     return product(self, mat2)
 
 
@@ -122,6 +129,7 @@ def bmm(self: Tensor, mat2: Tensor) -> Tensor:
 @row("mv", formula="mm with one column", order=OF_OPERATOR, bound=_BOUND)
 def mv(self: Tensor, vec: Tensor) -> Tensor:
     """Return the product of a matrix and a vector."""
+    _check_one_type(self, vec)
     return product(self, vec.unsqueeze(1)).squeeze(1)
 
 
@@ -137,6 +145,7 @@ _PLUS = "alpha * product + beta * self, in f32; a factor of 1 does not multiply;
 @row("addmm", formula=_PLUS, order=OF_OPERATOR, bound=f"{_BOUND} + 3 u abs(result)")
 def addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return the product of two matrices plus a matrix or a bias."""
+    _check_one_type(self, mat1, mat2)
     if beta == alpha == 1 and self.dim() == 1 and self.shape == mat2.shape[1:] and self.dtype == mat1.dtype:
         return product(mat1, mat2, self)
     return _plus(self, product(mat1.float(), mat2.float()), beta, alpha, mat1.dtype)

@@ -133,5 +133,7 @@ def _is_exact(start: float, end: float, step: float = 1, *, out: Tensor) -> bool
 )
 def arange(start: float, end: float, step: float = 1, *, out: Tensor) -> Tensor:
     """Return numbers at a distance of ``step``."""
+    if not (math.isfinite(start) and math.isfinite(end) and step and (end - start) / step >= 0):
+        raise RuntimeError(f"arange has an unsupported range: {start} to {end} by {step}")
     number = math.ceil((end - start) / step)
     return (torch.arange(number).to(torch.float64) * step + start).to(out.dtype)

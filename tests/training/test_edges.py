@@ -1,0 +1,116 @@
+"""Arguments at the edge of what PyTorch accepts: the same special values, types, shapes and errors as outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import inf, nan
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from convgrad.torch import same_bits
+
+aten = torch.ops.aten
+SPECIAL = torch.tensor([0.0, -0.0, inf, -inf, nan, 1e-40, -1e-40, 1.0, -1.0])
+OF_ONE_VALUE = torch.arange(3.0).reshape(1, 3)
+
+
+def _moved(mean: Tensor | None, variance: Tensor | None) -> list[Tensor | None]:
+    """Return the running values after a batch norm of integers in training."""
+    x = torch.arange(12.0).reshape(4, 3)
+    aten.native_batch_norm(x, None, None, mean, variance, True, 0.5, 0.0)
+    return [mean, variance]
+
+
+def _norm_of(*shape: int) -> Any:
+    x = torch.ones(shape)
+    channels, positions = x.shape[1], x[0, :1].numel()
+    return aten.native_group_norm(x, None, None, shape[0], channels, positions, max(1, channels), 1e-5)[0]
+
+
+CALLS: dict[str, Callable[[], Any]] = {
+    **{f"pow {e}": lambda e=e: torch.pow(SPECIAL, e) for e in (0.5, -0.5, 0.25, 0.75, -0.25, -1.25, 1.5)},
+    "glu of an odd size": lambda: torch.nn.functional.glu(torch.ones(3)),
+    "glu of a scalar": lambda: torch.nn.functional.glu(torch.ones(())),
+    "glu of the first of two": lambda: torch.nn.functional.glu(torch.zeros(4, 3), 0),
+    "celu with alpha 0": lambda: torch.celu(torch.ones(2), 0.0),
+    "bool minus float": lambda: torch.tensor([True]) - 1.5,
+    "addcdiv of integers": lambda: torch.addcdiv(torch.ones(2), torch.tensor(4), torch.tensor(2)),
+    "mm of two types": lambda: torch.ones(2, 2) @ torch.ones(2, 2).bfloat16(),
+    "mv of two types": lambda: torch.ones(2, 2) @ torch.ones(2).half(),
+    "addmm of two types": lambda: torch.addmm(torch.ones(2).bfloat16(), torch.ones(2, 2), torch.ones(2, 2)),
+    "index_put of two types": lambda: torch.zeros(3).index_put((torch.tensor([0]),), torch.ones(1).double()),
+    "index_add to nothing": lambda: torch.zeros(0, 2).index_add(1, torch.tensor([0]), torch.zeros(0, 1)),
+    "arange to infinity": lambda: torch.arange(0, inf, 0.1),
+    "arange backwards": lambda: torch.arange(1.0, 0.0, 0.1),
+    "batch norm of one value": lambda: aten.native_batch_norm(OF_ONE_VALUE, None, None, None, None, True, 0.1, 1.0)[0],
+    "running values of one value": lambda: aten.native_batch_norm(
+        OF_ONE_VALUE, None, None, torch.zeros(3), torch.ones(3), True, 0.1, 1.0
+    )[0],
+    "running mean only": lambda: _moved(torch.zeros(3), None),
+    "running variance only": lambda: _moved(None, torch.zeros(3)),
+    "group norm without channels": lambda: _norm_of(2, 0, 3),
+    "group norm without positions": lambda: _norm_of(2, 4, 0),
+    "smooth L1's gradient at NaN": lambda: aten.smooth_l1_loss_backward(
+        torch.ones(1), torch.tensor([nan]), torch.zeros(1), 0, 1.0
+    ),
+    "cross entropy of two classes above 1": lambda: torch.nn.functional.binary_cross_entropy(
+        torch.full((2,), 0.5), torch.full((2,), 2.0)
+    ),
+    "a gradient of embeddings out of range": lambda: aten.embedding_dense_backward(
+        torch.ones(2, 3), torch.tensor([0, 5]), 2, -1, False
+    ),
+}
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """Return the results of a call as nested lists with types, or the type of its error."""
+    try:
+        found = call()
+    except (RuntimeError, IndexError, ValueError) as error:
+        return type(error)
+    several = found if isinstance(found, list | tuple) else [found]
+    return [None if one is None else (one.dtype, one.shape, repr(one.tolist())) for one in several]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_same_as_outside(name: str) -> None:
+    expected = outcome(CALLS[name])
+    with same_bits():
+        assert outcome(CALLS[name]) == expected
+
+
+@contextmanager
+def default_type(dtype: torch.dtype) -> Iterator[None]:
+    old = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(old)
+
+
+NUMBERS = {"bool": True, "int": 3, "float": 1.5}
+TYPES = [torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.float16, torch.float32]
+
+
+@pytest.mark.parametrize("default", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "true_divide", "rsub"])
+def test_types_of_tensors_and_numbers(default: torch.dtype, dtype: torch.dtype, name: str) -> None:
+    with default_type(default):
+        for shape in ((), (3,)):
+            for number in NUMBERS.values():
+                x = torch.ones(shape).to(dtype)
+
+                def call(x: Tensor = x, number: float = number) -> Tensor:
+                    found: Tensor = getattr(torch, name)(x, number)
+                    return found
+
+                expected = outcome(call)
+                with same_bits():
+                    found = outcome(call)
+                assert found == expected, (shape, number)
