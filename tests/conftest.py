@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import signal
+import sys
 import tempfile
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -37,6 +40,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0" and MODULES in os.environ:
+        link_compiled(os.environ[MODULES])
+
+
+def link_compiled(directory: str) -> None:
+    """Let children find the compiled modules of packages that this process has loaded, and all of PyTorch's."""
+    paths = [getattr(module, "__file__", None) or "" for module in [*sys.modules.values()]]
+    folders = {os.path.dirname(path) for path in paths if path.endswith(".py")}
+    for name in ("torch", "sympy"):  # which PyTorch loads when it first compiles
+        found = importlib.util.find_spec(name) if "torch" in sys.modules else None
+        for place in (found and found.submodule_search_locations) or ():
+            folders |= {folder for folder, folders, _ in os.walk(place) if "__pycache__" in folders}
+    for folder in folders:
+        with suppress(FileNotFoundError), os.scandir(os.path.join(folder, "__pycache__")) as entries:
+            made = directory + folder
+            os.makedirs(made, exist_ok=True)
+            for entry in entries:
+                if entry.name.endswith(f".{sys.implementation.cache_tag}.pyc"):
+                    with suppress(FileExistsError):
+                        os.symlink(entry.path, os.path.join(made, entry.name))
 
 
 MODULES = "CONVGRAD_TESTS_MODULES"
@@ -46,9 +69,9 @@ SESSION = tempfile.TemporaryDirectory(prefix="convgrad-tests-") if "PYTEST_XDIST
 def pytest_configure(config: pytest.Config) -> None:
     """Keep kernels and compiled modules in a directory of this session, of which workers and children are told.
 
-    So nothing is written to the user's directory or beside the sources, and children compile no module again. Workers
-    themselves read the compiled modules of installed packages, which such a directory hides: to compile those of
-    PyTorch and JAX takes 7 s.
+    So nothing is written to the user's directory or beside the sources, and children compile no module again. Such a
+    directory hides the compiled modules of installed packages, and to compile those of PyTorch and JAX takes 13 s:
+    workers have no such directory, and ``link_compiled`` puts links to these modules there.
     """
     if SESSION:
         os.environ["CONVGRAD_CACHE_DIR"] = os.path.join(SESSION.name, "kernels")

@@ -1,7 +1,7 @@
 """Hashes of the results of all operators of both tables, by case; run as a program, for PyTorch's instruction set.
 
-``python -m tests.training.digests SETTINGS`` prints them as JSON. SETTINGS is long, or one of the two halves of the quick
-tier, 0 and 1: a case of one half has other threads and the other memory format in the other half.
+``python -m tests.training.digests SETTINGS`` prints them as JSON. SETTINGS is long, or one of the two halves of the
+quick tier, 0 and 1: a case of one half has other threads and the other memory format in the other half.
 """
 
 from __future__ import annotations
