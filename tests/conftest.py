@@ -73,6 +73,8 @@ def pytest_configure(config: pytest.Config) -> None:
     directory hides the compiled modules of installed packages, and to compile those of PyTorch and JAX takes 13 s:
     workers have no such directory, and ``link_compiled`` puts links to these modules there.
     """
+    if is_whole(config):  # to rewrite the assertions of all tests is a third of the time that collecting takes
+        config.option.assertmode = "plain"  # of the workers that begin now
     if SESSION:
         os.environ["CONVGRAD_CACHE_DIR"] = os.path.join(SESSION.name, "kernels")
         os.environ[MODULES] = os.path.join(SESSION.name, "modules")
@@ -82,13 +84,20 @@ def pytest_configure(config: pytest.Config) -> None:
         del os.environ["PYTHONDONTWRITEBYTECODE"]
 
 
+def is_whole(config: pytest.Config) -> bool:
+    """Return whether the quick tier as a whole runs, in several processes."""
+    return config.args_source is config.ArgsSource.TESTPATHS and config.getoption("dist", "no") != "no"
+
+
 def pytest_unconfigure() -> None:
     if SESSION:
         SESSION.cleanup()
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Print the seconds of the slowest files, and of each room."""
+    if is_whole(config) and terminalreporter.stats.get("failed"):
+        terminalreporter.line("To see the values of a failed assertion, run its test alone: pytest FILE::TEST")
     files, rooms = Counter[str](), Counter[str]()
     for report in (report for reports in terminalreporter.stats.values() for report in reports):
         if hasattr(report, "duration"):
