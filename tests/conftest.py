@@ -63,6 +63,7 @@ def link_compiled(directory: str) -> None:
 
 
 MODULES = "CONVGRAD_TESTS_MODULES"
+PLAIN = " --assert=plain"
 SESSION = tempfile.TemporaryDirectory(prefix="convgrad-tests-") if "PYTEST_XDIST_WORKER" not in os.environ else None
 
 
@@ -73,8 +74,11 @@ def pytest_configure(config: pytest.Config) -> None:
     directory hides the compiled modules of installed packages, and to compile those of PyTorch and JAX takes 13 s:
     workers have no such directory, and ``link_compiled`` puts links to these modules there.
     """
+    asked = os.environ.get("PYTEST_ADDOPTS", "")
     if is_whole(config):  # to rewrite the assertions of all tests is a third of the time that collecting takes
-        config.option.assertmode = "plain"  # of the workers that begin now
+        os.environ["PYTEST_ADDOPTS"] = asked + PLAIN
+    elif asked.endswith(PLAIN):  # a worker, whose children rewrite theirs
+        os.environ["PYTEST_ADDOPTS"] = asked.removesuffix(PLAIN)
     if SESSION:
         os.environ["CONVGRAD_CACHE_DIR"] = os.path.join(SESSION.name, "kernels")
         os.environ[MODULES] = os.path.join(SESSION.name, "modules")
