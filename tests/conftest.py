@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import signal
+import sys
 import tempfile
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -37,19 +40,45 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0" and MODULES in os.environ:
+        link_compiled(os.environ[MODULES])
+
+
+def link_compiled(directory: str) -> None:
+    """Let children find the compiled modules of packages that this process has loaded, and all of PyTorch's."""
+    paths = [getattr(module, "__file__", None) or "" for module in [*sys.modules.values()]]
+    folders = {os.path.dirname(path) for path in paths if path.endswith(".py")}
+    for name in ("torch", "sympy"):  # which PyTorch loads when it first compiles
+        found = importlib.util.find_spec(name) if "torch" in sys.modules else None
+        for place in (found and found.submodule_search_locations) or ():
+            folders |= {folder for folder, folders, _ in os.walk(place) if "__pycache__" in folders}
+    for folder in folders:
+        with suppress(FileNotFoundError), os.scandir(os.path.join(folder, "__pycache__")) as entries:
+            made = directory + folder
+            os.makedirs(made, exist_ok=True)
+            for entry in entries:
+                if entry.name.endswith(f".{sys.implementation.cache_tag}.pyc"):
+                    with suppress(FileExistsError):
+                        os.symlink(entry.path, os.path.join(made, entry.name))
 
 
 MODULES = "CONVGRAD_TESTS_MODULES"
+PLAIN = " --assert=plain"
 SESSION = tempfile.TemporaryDirectory(prefix="convgrad-tests-") if "PYTEST_XDIST_WORKER" not in os.environ else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep kernels and compiled modules in a directory of this session, of which workers and children are told.
 
-    So nothing is written to the user's directory or beside the sources, and children compile no module again. Workers
-    themselves read the compiled modules of installed packages, which such a directory hides: to compile those of
-    PyTorch and JAX takes 7 s.
+    So nothing is written to the user's directory or beside the sources, and children compile no module again. Such a
+    directory hides the compiled modules of installed packages, and to compile those of PyTorch and JAX takes 13 s:
+    workers have no such directory, and ``link_compiled`` puts links to these modules there.
     """
+    asked = os.environ.get("PYTEST_ADDOPTS", "")
+    if is_whole(config):  # to rewrite the assertions of all tests is a third of the time that collecting takes
+        os.environ["PYTEST_ADDOPTS"] = asked + PLAIN
+    elif asked.endswith(PLAIN):  # a worker, whose children rewrite theirs
+        os.environ["PYTEST_ADDOPTS"] = asked.removesuffix(PLAIN)
     if SESSION:
         os.environ["CONVGRAD_CACHE_DIR"] = os.path.join(SESSION.name, "kernels")
         os.environ[MODULES] = os.path.join(SESSION.name, "modules")
@@ -59,13 +88,20 @@ def pytest_configure(config: pytest.Config) -> None:
         del os.environ["PYTHONDONTWRITEBYTECODE"]
 
 
+def is_whole(config: pytest.Config) -> bool:
+    """Return whether the quick tier as a whole runs, in several processes."""
+    return config.args_source is config.ArgsSource.TESTPATHS and config.getoption("dist", "no") != "no"
+
+
 def pytest_unconfigure() -> None:
     if SESSION:
         SESSION.cleanup()
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Print the seconds of the slowest files, and of each room."""
+    if is_whole(config) and terminalreporter.stats.get("failed"):
+        terminalreporter.line("To see the values of a failed assertion, run its test alone: pytest FILE::TEST")
     files, rooms = Counter[str](), Counter[str]()
     for report in (report for reports in terminalreporter.stats.values() for report in reports):
         if hasattr(report, "duration"):

@@ -20,7 +20,11 @@ ADAPTERS = {"convgrad.torch": "torch", "convgrad.jax": "jax", "convgrad.dask": "
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples(name: str) -> None:
     pytest.importorskip(PEERS.get(name) or ADAPTERS.get(".".join(name.split(".")[:2]), "convgrad"))
-    assert doctest.testmod(importlib.import_module(name)).failed == 0
+    runner = doctest.DocTestRunner()
+    for found in doctest.DocTestFinder().find(importlib.import_module(name)):
+        if found.examples:  # a run of no examples takes as long: it looks whether any file has changed
+            runner.run(found)
+    assert runner.failures == 0
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

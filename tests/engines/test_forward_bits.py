@@ -112,7 +112,7 @@ def test_few_results_are_read_in_place(
         assert_plan(replace(one, operands=placed), met[number % len(met)], at_end)
 
 
-@tiers("types, stride, isa", (("f32", "f32"), ("bf16", "bf16"), ("f16", "f32")), (2, 3, 4, 5), HOST, every=11)
+@tiers("types, stride, isa", (("f32", "f32"), ("bf16", "bf16"), ("f16", "f32")), (2, 3, 4, 5), HOST, every=13)
 def test_positions_with_a_stride_are_transposed(types: tuple[str, str], stride: int, isa: str) -> None:
     """Up to a stride of four. No memory after the last position is read, nor before the first."""
     for number, positions in enumerate((2, 7, 15, 16, 17, 37)):
@@ -179,7 +179,7 @@ def test_the_stride_of_one_channel_is_of_no_meaning(number: int) -> None:
     data = np.lib.stride_tricks.as_strided(apart, (3, 1, size), (apart.strides[0], 12, 12))
     weights = np.arange(1, 5, dtype=np.float32).reshape(1, 1, 4)
     expected = np.ascontiguousarray(evaluate_in_order(one, [data, weights]))
-    for plan in plans_of(one, [data, weights], empty(one), ISAS[HOST[0]])[1]:
+    for plan in plans_of(one, [data, weights], empty(one), ISAS[HOST[0]])[1][number::3]:
         got = run_plan(plan, one, [data, weights], empty(one))
         assert_same_bits(np.ascontiguousarray(got), expected, str(plan))
 

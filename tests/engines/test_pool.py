@@ -7,7 +7,7 @@ import importlib.util
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
 import numpy as np
@@ -26,13 +26,26 @@ several_cores = pytest.mark.skipif(len(usable_cores()) < 2 or not AFFINITY, reas
 
 
 @pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch) -> pool._Pool:
-    """A pool of no threads yet, all of whose calls are helped."""
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pool._Pool]:
+    """A pool of no threads yet, all of whose calls are helped. In the end no thread looks for work.
+
+    A thread that looks takes a core from all later tests.
+    """
     made = pool._Pool()
     monkeypatch.setattr(made.patience, "alone", lambda: False)
     monkeypatch.setattr(pool, "MIN_WAKE_MS", 0.0)
     monkeypatch.setattr(pool, "_pool", made)
-    return made
+    yield made
+    monkeypatch.setattr(pool, "LOOKS", 1)  # of who begins to look only now
+    assert eventually(lambda: all_have_left(made))
+
+
+def all_have_left(made: pool._Pool) -> bool:
+    """Tell threads that look for work to leave; return whether none does."""
+    for helper in made.helpers:
+        if isinstance(helper, pool._Helper) and helper.looks:  # who was about to begin would not hear it
+            helper.words[pool.STATE] = LEAVE
+    return made.looking == 0
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
@@ -86,12 +99,6 @@ def test_all_but_one_core_are_looked_from(threads: int, fresh: pool._Pool, monke
         call()
         return eventually(one_looks)
 
-    def all_have_left() -> bool:
-        for helper in fresh.helpers:
-            if helper.looks:  # who was about to begin would not hear it
-                helper.words[pool.STATE] = LEAVE
-        return fresh.looking == 0
-
     monkeypatch.setattr(pool, "usable_cores", lambda: tuple(range(threads)))
     LAYER(threads)
     pool.run(lambda *_: None, words(3), 64, threads, 1000.0)
@@ -99,12 +106,9 @@ def test_all_but_one_core_are_looked_from(threads: int, fresh: pool._Pool, monke
     fresh.place(None)  # who ends its work only now must not look because there were more cores
     assert eventually(lambda: fresh.looking == 0)
     monkeypatch.setattr(pool, "LOOKS", 10**12)  # until it is told to leave
-    try:
-        assert looked_for(lambda: LAYER(2))
-        assert looked_for(lambda: pool.run(lambda *_: None, words(3), 64, 2, 1000.0))
-        assert all(fresh.looking <= 1 for _ in range(1000))
-    finally:
-        assert eventually(all_have_left)
+    assert looked_for(lambda: LAYER(2))
+    assert looked_for(lambda: pool.run(lambda *_: None, words(3), 64, 2, 1000.0))
+    assert all(fresh.looking <= 1 for _ in range(1000))
 
 
 @several_cores
@@ -176,17 +180,13 @@ def test_a_long_call_has_threads_beside_others_that_keep_the_pool_busy(
     """Who looks into a mailbox may be kept there by another caller for as long as that one likes."""
     monkeypatch.setattr(pool, "usable_cores", lambda: (0, 1))
     monkeypatch.setattr(pool, "LOOKS", 10**12)
-    try:
-        LAYER(2)
-        assert eventually(lambda: fresh.looking == 1)
-        served = threading.Event()
-        long = threading.Thread(target=lambda: pool.run(lambda *_: served.set(), words(3), 64, 1, 1000.0), daemon=True)
-        long.start()
-        assert served.wait(HANG_S)
-        long.join()
-    finally:
-        for helper in fresh.helpers:
-            helper.words[pool.STATE] = LEAVE
+    LAYER(2)
+    assert eventually(lambda: fresh.looking == 1)
+    served = threading.Event()
+    long = threading.Thread(target=lambda: pool.run(lambda *_: served.set(), words(3), 64, 1, 1000.0), daemon=True)
+    long.start()
+    assert served.wait(HANG_S)
+    long.join()
 
 
 def test_invitations_do_not_pile_up(fresh: pool._Pool, monkeypatch: pytest.MonkeyPatch) -> None:

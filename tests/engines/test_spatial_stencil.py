@@ -192,7 +192,7 @@ def test_lines_that_end_with_a_vector(number: int, fmt: str) -> None:
 
 
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
-@tiers("case, first", list(enumerate(2 * PAIRED)), range(5), every=33)
+@tiers("case, first", list(enumerate(2 * PAIRED)), range(9), every=53)
 def test_bits_of_pairs(case: tuple[int, str], first: int) -> None:
     """In the second half, a weight is infinite or NaN, so that no pair is taken."""
     number, line = case
@@ -201,7 +201,7 @@ def test_bits_of_pairs(case: tuple[int, str], first: int) -> None:
     each = next(each for each in found if isinstance(each, SpatialStencilPlan) and each.in_pairs)
     _, (pairs, single) = taken(each, one, operands, MIN_EXPONENT_SUM)
     assert pairs > 0 == single
-    assert_stencils(one, number, slice(first, None, 5), number >= len(PAIRED), operands)
+    assert_stencils(one, number, slice(first, None, 9), number >= len(PAIRED), operands)
 
 
 @pytest.mark.every(4)

@@ -9,6 +9,7 @@ from io import StringIO
 import pytest
 
 from tests.support.places import SOURCES
+from tests.support.syntax import statements
 
 TOTAL = 420_182  # tokens of all rooms
 BUDGETS = {  # tokens by room: a folder without the folders in it
@@ -32,7 +33,7 @@ NOT_COUNTED = {
 def skipped(text: str) -> set[int]:
     """Return the lines of a module's docstrings and imports."""
     found: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in statements(ast.parse(text)):
         match node:
             case ast.Module() | ast.ClassDef() | ast.FunctionDef() if ast.get_docstring(node) is not None:
                 found |= {*range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)}

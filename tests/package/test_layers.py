@@ -14,6 +14,7 @@ import pytest
 
 import convgrad
 from tests.support.places import CAMPAIGNS, DOCS, SOURCES, TESTS
+from tests.support.syntax import statements
 
 # What a package holds, in order: a module may import from earlier entries only. An entry is a module, or a package and
 # all beneath it but what has an entry of its own ("llvm.execute"). A package that has an order too is held by both.
@@ -124,7 +125,7 @@ def module_of(name: str) -> str:
 def imported(path: Path) -> set[str]:
     """Return the modules of convgrad that a file imports, wherever in the file."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in statements(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             assert node.module, f"{path}: imports are absolute"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
@@ -218,9 +219,9 @@ def test_what_is_not_imported_says_how(name: str) -> None:
 
 def in_functions(tree: ast.AST) -> Iterator[tuple[ast.FunctionDef, ast.ImportFrom | ast.Import]]:
     """Yield the imports in functions, with the function."""
-    for function in ast.walk(tree):
+    for function in statements(tree):
         if isinstance(function, ast.FunctionDef):
-            yield from ((function, n) for n in ast.walk(function) if isinstance(n, ast.ImportFrom | ast.Import))
+            yield from ((function, n) for n in statements(function) if isinstance(n, ast.ImportFrom | ast.Import))
 
 
 def test_forks_wait_for_what_is_imported_or_cached_later() -> None:

@@ -19,11 +19,11 @@ LINE = "BWD_W f32 NXC mb2ic4ih8oc6oh8kh3ph1"
 
 
 class Hidden:
-    """An importer that finds no llvmlite."""
+    """An importer that finds no llvmlite, nor PyTorch, which ``convgrad info`` would load in 2 s."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: ModuleType | None = None) -> None:
-        if name.split(".", maxsplit=1)[0] == "llvmlite":
+        if name.split(".", maxsplit=1)[0] in ("llvmlite", "torch"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.places import SOURCES
+from tests.support.syntax import statements
 
 ALLOWED = {  # for a folder and the folders in it: words of another library or format, and of our public interface
     "dask": {"chunks"},
@@ -100,7 +101,7 @@ def test_a_name_of_a_class_has_one_meaning() -> None:
     names: dict[str, list[str]] = {}
     for path in SOURCES.rglob("*.py"):
         if path != SOURCES / "torch" / "errors.py":
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.ClassDef):
                     names.setdefault(node.name, []).append(str(path.relative_to(SOURCES)))
     assert {name: paths for name, paths in names.items() if len(paths) > 1} == {}

@@ -1,6 +1,7 @@
 """Hashes of the results of all operators of both tables, by case; run as a program, for PyTorch's instruction set.
 
-``python -m tests.training.digests TIER`` prints them as JSON. TIER is quick or long.
+``python -m tests.training.digests SETTINGS`` prints them as JSON. SETTINGS is long, or one of the two halves of the
+quick tier, 0 and 1: a case of one half has other threads and the other memory format in the other half.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ def digest(results: Any) -> str:
     return found.hexdigest()[:12]
 
 
-def fixed(is_long: bool) -> Found:
-    if is_long:
-        settings = [*product((1, 2, 3, 4), (F32, BF16), fixed_cases.SHAPES, FORMATS)]
-    else:
-        settings = [(2, F32, "odd", True), (1, F32, "large", False), (3, F32, "large", True)]
+def fixed(which: str) -> Found:
+    halves: tuple[list[tuple[int, torch.dtype, str, bool]], ...] = (
+        [(2, F32, "odd", True), (1, F32, "large", False)], [(1, F32, "odd", False), (3, F32, "large", True)]
+    )  # fmt: skip
+    every = [*product((1, 2, 3, 4), (F32, BF16), fixed_cases.SHAPES, FORMATS)]
+    settings = every if which == "long" else halves[int(which)]
     for threads, dtype, shape, last in settings:
         torch.set_num_threads(threads)
         for name, call in fixed_cases.CASES.items():
@@ -48,11 +50,12 @@ def fixed(is_long: bool) -> Found:
             yield f"{name} {dtype} {shape}", digest(found)
 
 
-def rows(is_long: bool) -> Found:
-    if is_long:
-        settings = [*product((1, 2, 3), FORMATS, ((F32,), (BF16,), (F16,)))]
-    else:
-        settings = [(1, False, (F32,)), (3, True, (F32,)), (3, True, (BF16, F16))]
+def rows(which: str) -> Found:
+    halves: tuple[list[tuple[int, bool, tuple[torch.dtype, ...]]], ...] = (
+        [(1, False, (F32,)), (3, True, (BF16, F16))], [(3, True, (F32,)), (1, False, (BF16, F16))]
+    )  # fmt: skip
+    every = [*product((1, 2, 3), FORMATS, ((F32,), (BF16,), (F16,)))]
+    settings = every if which == "long" else halves[int(which)]
     with same_bits():
         for threads, last, dtypes in settings:
             torch.set_num_threads(threads)
@@ -62,10 +65,18 @@ def rows(is_long: bool) -> Found:
                 yield f"{name} {dtype}", digest(row_cases.results(name, draw))
 
 
+def made(which: str) -> dict[str, list[str]]:
+    """Return the hashes of each case."""
+    found: dict[str, list[str]] = {}
+    threads = torch.get_num_threads()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for table in (fixed, rows):
+            for case, one in table(which):
+                found.setdefault(f"{table.__name__} {case}", []).append(one)
+    torch.set_num_threads(threads)
+    return found
+
+
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    made: dict[str, list[str]] = {}
-    for table in (fixed, rows):
-        for case, one in table(sys.argv[1] == "long"):
-            made.setdefault(f"{table.__name__} {case}", []).append(one)
-    print(json.dumps(made))
+    print(json.dumps(made(sys.argv[1])))
