@@ -71,10 +71,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--check", choices=("oracle",), help=check)
     expect = f"compare a result of a different implementation, {place}, with the exact result of the same type"
     run.add_argument("--expect", metavar="FILE", help=expect)
-    depth = (
-        "the rounding depth of the sums in the file of --expect, or the blocks of their order as B1,B2,... (default:"
-        " any order, with a depth from the number of terms)"
-    )
+    depth = "with --expect: the rounding depth of sums, or the blocks of their order as B1,B2,... (default: any order)"
     run.add_argument("--height", metavar="N", type=height_or_blocks, help=depth)
     run.add_argument("--json", action="store_true", help="print JSON instead of text, one object per operator")
     return run
