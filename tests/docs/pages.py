@@ -137,7 +137,7 @@ def errors_page() -> str:
     for letter, title in KINDS.items():
         each = [rule for rule in RULES.values() if rule.id[0] == letter]
         usual = Counter(rule.error.__name__ for rule in each).most_common(1)[0][0]
-        lines += ["", f"### {title} (`{usual}`)", ""]
+        lines += ["", f"### {title}", "", f"If you break one, you get `{usual}`:", ""]
         for rule in each:
             error = rule.error.__name__
             lines.append(f"- **{rule.id}**{f' (`{error}`)' * (error != usual)}. {rule.statement}")
