@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="OPERATOR",
         help="the name of an operator, such as ConvolutionBackwardWeights; GRAPH.json; a problem line in quotes:"
         " [deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] DESCRIPTOR, with a descriptor of benchdnn; or cases as"
-        " for convgrad verify: files, folders, or a quoted problem in any known notation",
+        " for convgrad verify",
     )
     place = "FILE.npy, FILE.npz:KEY or FILE.safetensors:KEY"
     read = "FILE.npy, FILE.npz:KEY, FILE.safetensors:KEY or a Zarr folder"
@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--activation", choices=("relu",), help=activation)
     memory = (
         "the largest memory for the arrays of the call, such as 1GB, 512MiB or a number of bytes; files are read and"
-        " written in parts (default: files are read as a whole)"
+        " written in parts"
     )
     run.add_argument("--memory", metavar="BYTES", help=memory)
     checkpoint = "with --memory: a file that stores finished parts, so that you can resume an interrupted call"
