@@ -15,11 +15,11 @@ HEAD = """\
 Look up commands and options here, or run `convgrad COMMAND --help`, which prints the same. If you want to do something,
 such as checking a kernel, begin with the guide that the section of each command names.
 
-- An error is printed as one line on standard error. A second line may have a command that reproduces the error.
-- You can pass options before or after the other arguments. Text in quotes on this page is one argument of the shell.
-- An output file gets its name only when it is complete, so that a failed command leaves no partial file.
-- Your files are safe: without `--force`, no existing file is replaced. With `--force`, a replaced file keeps its
-  permissions, and a symbolic link keeps its target.
+- You can pass options before or after the other arguments. Text in quotes is one argument of the shell.
+- An output file gets its name only when it is complete, so that a failed command leaves no partial file. Without
+  `--force`, no existing file is replaced. With `--force`, a replaced file keeps its permissions, and a symbolic link
+  keeps its target.
+- An error is one line on standard error. A second line may have a command that reproduces the error.
 """
 
 SEE = {

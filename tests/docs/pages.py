@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice, product
 from typing import Any
@@ -135,8 +136,11 @@ def errors_page() -> str:
     lines = []
     for letter, title in KINDS.items():
         each = [rule for rule in RULES.values() if rule.id[0] == letter]
-        lines += ["", f"### {title}", ""]
-        lines += [f"- **{rule.id}** (`{rule.error.__name__}`). {rule.statement}" for rule in each]
+        usual = Counter(rule.error.__name__ for rule in each).most_common(1)[0][0]
+        lines += ["", f"### {title}", "", f"If you break one, you get `{usual}`:", ""]
+        for rule in each:
+            error = rule.error.__name__
+            lines.append(f"- **{rule.id}**{f' (`{error}`)' * (error != usual)}. {rule.statement}")
     rules = "\n".join(lines)
     page = (DOCS / "first_errors.md").read_text(encoding="utf-8")
     return MADE_RULES.sub(lambda found: f"{found[1]}{rules}\n\n{found[2]}", page)

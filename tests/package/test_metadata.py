@@ -88,3 +88,13 @@ def test_the_source_archive_has_what_a_contributor_needs(name: str) -> None:
     included = TOLD["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
     assert (ROOT / name).is_file()
     assert any((ROOT / name) in ROOT.glob(pattern.removeprefix("/")) for pattern in included)
+
+
+def test_the_source_archive_has_what_contributing_names() -> None:
+    included = TOLD["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"(?<![\w./])((?:\.ci|src|tests|docs|benchmarks|examples)/[\w./-]*\w)", text))
+    assert {".ci/run", "tests/oldest.txt", "docs/cases.md"} <= named
+    for name in named:
+        assert (ROOT / name).exists(), name
+        assert any(name.startswith(f"{pattern.removeprefix('/')}/") for pattern in included), name

@@ -20,8 +20,8 @@ def parser() -> argparse.ArgumentParser:
         ),
     )
     called = (
-        "a function that is called as convgrad.run is, function(operator, *arrays, **attributes); FUNCTION is run by"
-        " default. LIBRARY:FUNCTION is a function of a C library"
+        "a function that is called as convgrad.run is, function(operator, *arrays, **attributes); the default FUNCTION"
+        " is run. LIBRARY:FUNCTION is a function of a C library"
     )
     conformance.add_argument("function", metavar="MODULE[:FUNCTION]", help=called)
     conformance.add_argument(
@@ -29,7 +29,9 @@ def parser() -> argparse.ArgumentParser:
     )
     lines = "lines of a case's name, which may be a pattern such as groups-*, and a reason"
     conformance.add_argument("--skips", metavar="FILE", help=f"the cases that are not run: {lines}")
-    conformance.add_argument("--xfails", metavar="FILE", help=f"the cases that are expected to fail: {lines}")
+    conformance.add_argument(
+        "--xfails", metavar="FILE", help="the cases that are expected to fail, in lines as for --skips"
+    )
     strict = "exit with 1 also if a case is not served, or if an expected failure passes"
     conformance.add_argument("--strict", action="store_true", help=strict)
     isolated = "call the function in a child process, where a crash becomes a failure (default for C libraries)"

@@ -21,15 +21,13 @@ def parser() -> argparse.ArgumentParser:
     )
     what = (
         "GRAPH.json, in the format of oneDNN's dumps and of benchdnn; a problem line in quotes, as for convgrad run; or"
-        " cases as for convgrad verify: files, folders, or a quoted problem in any known notation"
+        " cases as for convgrad verify"
     )
     explain.add_argument("what", metavar="WHAT", help=what)
     explain.add_argument("--threads", type=threads, help="for a problem line: the number of threads of the plan")
     explain.add_argument("--max-error", type=times, metavar="TIMES", help=MAX_ERROR)
     explain.add_argument("--tune", action="store_true", help=TUNE)
-    memory = (
-        "print how a call on files would be cut to use at most this memory, such as 1GB, 512MiB or a number of bytes"
-    )
+    memory = "print the parts of a call on files that uses at most this memory, such as 1GB"
     explain.add_argument("--memory", metavar="BYTES", help=memory)
     explain.add_argument(
         "--tensors",

@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="OPERATOR",
         help="the name of an operator, such as ConvolutionBackwardWeights; GRAPH.json; a problem line in quotes:"
         " [deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] DESCRIPTOR, with a descriptor of benchdnn; or cases as"
-        " for convgrad verify: files, folders, or a quoted problem in any known notation",
+        " for convgrad verify",
     )
     place = "FILE.npy, FILE.npz:KEY or FILE.safetensors:KEY"
     read = "FILE.npy, FILE.npz:KEY, FILE.safetensors:KEY or a Zarr folder"
@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--activation", choices=("relu",), help=activation)
     memory = (
         "the largest memory for the arrays of the call, such as 1GB, 512MiB or a number of bytes; files are read and"
-        " written in parts (default: files are read as a whole)"
+        " written in parts"
     )
     run.add_argument("--memory", metavar="BYTES", help=memory)
     checkpoint = "with --memory: a file that stores finished parts, so that you can resume an interrupted call"
@@ -71,10 +71,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--check", choices=("oracle",), help=check)
     expect = f"compare a result of a different implementation, {place}, with the exact result of the same type"
     run.add_argument("--expect", metavar="FILE", help=expect)
-    depth = (
-        "the rounding depth of the sums in the file of --expect, or the blocks of their order as B1,B2,... (default:"
-        " any order, with a depth from the number of terms)"
-    )
+    depth = "with --expect: the rounding depth of sums, or the blocks of their order as B1,B2,... (default: any order)"
     run.add_argument("--height", metavar="N", type=height_or_blocks, help=depth)
     run.add_argument("--json", action="store_true", help="print JSON instead of text, one object per operator")
     return run

@@ -65,8 +65,8 @@ def parser() -> argparse.ArgumentParser:
 
     made = verify.add_argument_group("operands of cases without arrays")
     fill = (
-        "normal: normal numbers, whose errors have known statistics (default). integers: integers with exact sums."
-        " truncation: numbers with which truncated results differ at many elements. adversarial: ill-conditioned sums"
+        "normal: numbers whose errors have known statistics (default). integers: exact sums. truncation: numbers with"
+        " which truncated results differ. adversarial: ill-conditioned sums"
     )
     made.add_argument("--fill", choices=FILLS, default="normal", help=fill)
     made.add_argument(
@@ -99,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
     output.add_argument("--strict", action="store_true", help=strict)
     output.add_argument("--json", action="store_true", help="print one JSON object per case, and one with the counts")
     output.add_argument("--junit", metavar="FILE", help="write a JUnit XML file for CI")
-    resumed = "with --junit: judge only cases without a verdict in FILE, which an interrupted run of this command wrote"
+    resumed = "with --junit: judge only cases without a verdict in FILE, which an interrupted run wrote"
     output.add_argument("--resume", action="store_true", help=resumed)
 
     instead = verify.add_argument_group("instead of verdicts")
@@ -110,8 +110,7 @@ def parser() -> argparse.ArgumentParser:
     kinds = "the format of files: .npy (default), .npz, .safetensors, .pt, .bin"
     instead.add_argument("--kind", metavar="ENDING", default=".npy", help=kinds)
     deserved = (
-        "print the smallest atol and rtol with which every right result passes numpy.allclose, and which wrong results"
-        " also pass"
+        "print the smallest tolerance with which every right result passes numpy.allclose, and which wrong results pass"
     )
     instead.add_argument("--print-tolerance", action="store_const", const=True, help=deserved)
     certificate = "print the certificate of one element as JSON: its exact value, its bound and the error of the result"
@@ -124,13 +123,13 @@ def parser() -> argparse.ArgumentParser:
 def _add_others(verify: argparse.ArgumentParser, theirs: argparse._ArgumentGroup) -> None:
     """Add the options about time, memory and files, those of samples, and that of repeated calls."""
     again = (
-        "call the function N times per case: different bits, or another verdict, are the outcome 'not repeatable', and"
-        " every distinct result is judged (default 1)"
+        "call the function N times per case, and judge every distinct result; different results are the outcome 'not"
+        " repeatable' (default 1)"
     )
     theirs.add_argument("--repeat", metavar="N", type=positive, help=again)
     some = (
-        "check about this number of elements per case, drawn by --seed, or all. The default is all elements, or a"
-        " sample if a verdict would take long; the verdict states the size of the sample"
+        "check about this number of elements per case, drawn by --seed, or all (default: all, or a sample if a verdict"
+        " would take long)"
     )
     verify.add_argument("--sample", type=sample, metavar="ELEMENTS", help=some)
     verify.add_argument("--threads", type=positive, help="the largest number of threads of convgrad's kernels")
