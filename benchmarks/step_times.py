@@ -5,8 +5,8 @@ PYTHONPATH=src python benchmarks/step_times.py --networks efficientnet_b0 convne
 PYTHONPATH=src python benchmarks/step_times.py --memory -o benchmarks/results/step_memory.csv
 PYTHONPATH=src python benchmarks/step_times.py --table benchmarks/results/step_times.csv
 
-Steps take turns in one process: forward, loss, backward, SGD with momentum. A row has the medians of the steps' times,
-and of the ratios of neighbouring steps. ``--memory`` measures the peaks of new processes that take two steps, in MiB.
+The variants take turns in one process, two steps each: forward, loss, backward, SGD with momentum. A row has the
+medians of the second steps' times, and of the ratios of neighbouring variants. ``--memory`` measures the peaks of new processes that take two steps, in MiB.
 """
 
 from __future__ import annotations
@@ -45,22 +45,26 @@ class Step:
         self.rule = OPTIMIZERS["sgd"](self.model.parameters())
 
     def seconds(self) -> float:
-        """Return the time of a training step, without the time of entering `same_bits`."""
+        """Return the time of the second of two training steps, because a loop enters `same_bits` once."""
         with convgrad.torch.same_bits() if self.variant == "same_bits" else nullcontext():
+            self.take()
             begin = time.perf_counter()
-            self.rule.zero_grad()
-            loss_of(self.name, self.model(self.batch)).backward()
-            self.rule.step()
+            self.take()
             return time.perf_counter() - begin
+
+    def take(self) -> None:
+        """Take a training step."""
+        self.rule.zero_grad()
+        loss_of(self.name, self.model(self.batch)).backward()
+        self.rule.step()
 
 
 def measured(name: str, form: str, threads: int, rounds: int) -> dict[str, float]:
     """Return the medians of rounds in which each variant takes a step."""
     model, batch = made(NETWORKS[name], form)
     steps = {variant: Step(name, variant, copy.deepcopy(model), batch) for variant in VARIANTS}
-    for _ in range(2):
-        for step in steps.values():
-            step.seconds()
+    for step in steps.values():
+        step.seconds()
     peak = FmaPeak(threads, "f32")
     taken = [{variant: step.seconds() for variant, step in steps.items()} | {"peak": peak()} for _ in range(rounds)]
     row = {"fma_gflops": round(median(each["peak"] for each in taken), 1)}
@@ -104,7 +108,7 @@ def table(path: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--networks", nargs="*", default=list(NAMES), choices=list(NETWORKS), metavar="NAME")
     parser.add_argument("--formats", nargs="*", default=list(FORMATS), choices=list(FORMATS), metavar="FORMAT")
     parser.add_argument("--memory", action="store_true", help="measure peaks of memory instead of times")
@@ -118,8 +122,7 @@ def main() -> None:
     if options.one:
         name, form, variant = options.one
         step = Step(name, variant, *made(NETWORKS[name], form))
-        for _ in range(2):
-            step.seconds()
+        step.seconds()
         print(_peak_mib())
         return
     rows: list[dict[str, Any]] = []
