@@ -22,9 +22,10 @@ NEXT_TILE, NEXT_BLOCK, SAME_TILE = "next micro-tile", "next micro-tile of the ne
 class GemmSpec:
     """The specification of a kernel. Extents are arguments, so a new shape seldom compiles a kernel.
 
-    A micro-tile is ``mr`` output positions times ``nr`` vectors of output channels. A (data) is read in place, or
-    packed in f32 or in bf16 pairs. B (weights) is packed as [tap][k][n], or read in place if output channels are
-    contiguous.
+    A micro-tile is ``mr`` rows of A times ``nr`` vectors of columns of B. Here A is the data, whose rows are positions,
+    and B is the weights, whose columns are output channels. ``TransposedGemmSpec`` has them the other way round. A
+    packed operand has f32 values or bf16 pairs: A as [m][k], and B as [panel][tap][k][n]. B can be read in place only
+    if its columns are contiguous.
     """
 
     bias_per_row: ClassVar[bool] = False  # whether each row of A has a bias, rather than each column of B

@@ -65,7 +65,7 @@ class WinogradPlan(Chosen):
     algorithm: str
     transforms: Algorithm
     slices: Slices
-    tiles: int  # Winograd tiles that a task transforms at a time
+    tiles: int  # Winograd tiles whose products are summed together: of a cache block of rows, of all rows, of a chain
     shared: Mapping[str, int]  # byte offsets of points, sums and old values in the memory that threads share
     shared_bytes: int
     own_bytes: int  # bytes of points and sums of one thread
@@ -226,9 +226,11 @@ def _results(conv: Conv, machine: Machine, threads: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsPlan(WinogradPlan):
-    """A plan of backward weights. A task is one unit of tiles with a range of src channels and a range of dst channels.
+    """A plan of backward weights. A task has one unit of tiles, one tap of the axis that is summed directly, and ranges
+    of src and of dst channels.
 
-    If there is one unit, each task transforms its sums to weights. Otherwise a second stage adds the sums of units.
+    If there is one unit, each task transforms its sums to weights. Otherwise the second stage adds the sums of all
+    units and transforms the total.
     """
 
     turns: Turns

@@ -250,8 +250,8 @@ class MicroTile:
     def store(self, sums: list[Value], last: Value) -> None:
         """Add the last chain to the tree, and store the total, or collect it.
 
-        It is stored from registers if the tree has at most one level, the call does not accumulate, and the columns of
-        the output are complete.
+        The total stays in registers if the tree has at most one level and the micro-tile is collected, or if channels
+        are contiguous in the output, all columns exist, and the call does not accumulate.
         """
         f, a = self.f, arguments(self.f, self.spec)
         plain = f.compare("eq", a.accumulate, 0) & (f.left >= self.vectors * self.spec.isa.lanes)
@@ -320,10 +320,11 @@ def epilogue(f: Function, spec: GemmSpec, accumulate: Value | None = None) -> Ep
 
 
 def store_panel(module: Module, spec: GemmSpec) -> None:
-    """Emit ``store_panel``, which stores out[row, column] = round(sum + 0 + bias [+ old]).
+    """Emit ``store_panel``, which stores out[row, column] = round(activation(sum + 0 + bias [+ old])).
 
-    It stores the rows from ``skip`` to ``rows``, and the first ``left`` columns. Rows are ``out_step`` bytes apart in
-    the output. Biases per row are ``bias_step`` bytes apart. A missing bias is -0.0, which changes no sum, not even -0.
+    It stores the rows from ``skip`` up to ``rows``; an earlier micro-tile has stored the rows before ``skip``. ``left``
+    is the number of columns that exist, which may be larger than the width. Rows are ``out_step`` bytes apart in the
+    output, and biases per row ``bias_step`` bytes. A missing bias was packed as -0.0, which changes no value.
     """
     f = module.function(
         "store_panel",

@@ -68,9 +68,9 @@ def _list_taps(module: Module, spec: Kn2rowSpec) -> None:
 
 
 def _phase(module: Module, spec: Kn2rowSpec) -> None:
-    """Emit ``phase``, which writes to[result][output] = sum + 0 + bias for ``across`` outputs of a phase.
+    """Emit ``phase``, which writes to[channel][output] = sum + 0 + bias for ``across`` outputs of a phase.
 
-    A tap that does not exist for an output adds +0. The nodes of three levels of the tree begin as +0. Both can only
+    A tap that does not exist for an output adds +0. Sums begin as +0 on all three levels of the tree. Both can only
     turn a sum of -0 into +0, and the +0 that is added to each sum at the end does this anyway.
     """
     f = module.function(
@@ -159,9 +159,10 @@ def _shuffled(f: Function, streams: int, lanes: int) -> None:
 
 
 def _store(module: Module, spec: Kn2rowSpec) -> None:
-    """Emit ``store``, which stores out[i] = round(source[i] [+ old]) for ``count`` values.
+    """Emit ``store``, which stores out[i] = round(activation(source[i] [+ old])), where source[i] is sum + 0 + bias.
 
-    Values are stored one by one if they are not contiguous in the output.
+    If values are contiguous in the output, ``count`` is the number of values. Otherwise it is the number of positions,
+    and the channels of each position are stored one by one.
     """
     f = module.function("store", arguments="ptr", source="ptr", out="ptr", count="i64")
     a, lanes, size = arguments(f, spec), spec.isa.lanes, BYTES[spec.output]
