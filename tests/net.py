@@ -97,8 +97,8 @@ def _data_values(plan: GemmPlan, made: Schedule) -> str:
     words = {
         "by": plan.strategy.replace(" ", "_"),
         "tile": f"{spec.mr}x{spec.nr}{'+1' * spec.single_vector}",
-        "rows": f"{rows}:{'place' if spec.a_in_place else spec.data}",
-        "lanes": f"{lanes}:{'place' if spec.b_in_place else spec.weights}",
+        "rows": f"{rows}:{'place' if spec.a.in_place else spec.a.contiguous}",
+        "lanes": f"{lanes}:{'place' if spec.b.in_place else spec.b.contiguous}",
         "out": spec.out,
         "parts": ",".join(map(str, plan.parts)),
         "output_block": "x".join(map(str, plan.output_block)),
@@ -115,8 +115,8 @@ def _products_values(plan: Kn2rowPlan, made: Schedule) -> str:
     words = {
         "by": plan.strategy.replace(" ", "_"),
         "tile": f"{tile.mr}x{tile.nr}{'+1' * tile.single_vector}",
-        "rows": f"{weights}:{tile.data}",
-        "lanes": f"{data}:{tile.weights}",
+        "rows": f"{weights}:{tile.a.contiguous}",
+        "lanes": f"{data}:{tile.b.contiguous}",
         "out": spec.out,
         "parts": plan.tasks,
         "slab": "x".join(map(str, plan.output_block)),

@@ -19,6 +19,7 @@ from convgrad.plan.kn2row.spec import Kn2rowPlan
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.plan.passes import dense_view, plan, plans
+from convgrad.plan.recipe import CHANNELS, Operand
 from convgrad.plan.stencils.spatial import SpatialStencilPlan
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem, canonical_shape
@@ -198,7 +199,7 @@ def _tile(spec: GemmSpec) -> list[str]:
 def test_the_inner_loop_of_pairs_is_ideal(rows: int, vectors: int, place: bool) -> None:
     """As many dot products as sums, none of them spilt."""
     isa = ISAS["avx512bf16"]
-    spec = replace(data_spec("avx512bf16", rows, vectors, fmt="bf16"), step=2, a_in_place=place)
+    spec = replace(data_spec("avx512bf16", rows, vectors, fmt="bf16"), step=2, a=Operand(CHANNELS, in_place=place))
     text = jit.assembly(module_of(spec), isa).replace("vdpbf16ps", "vfmadd.dpbf16ps")
     for height in spec.mr_sizes:
         pairs, *_ = inner_loops(text, f"tile{height}_{vectors}")

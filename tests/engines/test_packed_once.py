@@ -49,7 +49,7 @@ def cuts_of_packed(problem: Problem, operands: list[Array], out: Array, isa: Isa
     kernels = {
         (plan.spec.nr, plan.spec.step): plan
         for plan in found
-        if type(plan) is GemmPlan and not plan.spec.a_in_place
+        if type(plan) is GemmPlan and not plan.spec.a.in_place
     }  # fmt: skip
     assert kernels
     cuts = (cut for plan in kernels.values() for cut in recut(plan, view, threads))
@@ -129,7 +129,7 @@ def test_lines_that_overlap(line: int, element: int) -> None:
     given = [data, *operands[1:]]
     expected = np.ascontiguousarray(evaluate_in_order(problem, given))
     for plan in cuts_of_packed(problem, given, empty(problem), ISAS[HOST[0]]):
-        for once in (False, True) if plan.spec.data == SPATIAL else (False,):
+        for once in (False, True) if plan.spec.a.contiguous == SPATIAL else (False,):
             out = empty(problem)
             run_guarded(replace(plan, packed_once=once), problem, given, out, False)
             assert_same_bits(np.ascontiguousarray(out), expected, (str(plan), once))

@@ -68,9 +68,9 @@ class Model:
         """Return the time in ns to read B from memory and to pack it."""
         k = view.groups * view.taps * view.k
         size = FORMATS[spec.operand].dtype.itemsize * k * view.n
-        if spec.b_in_place:
+        if spec.b.in_place:
             return machine.traffic_ns(size)
-        pack = k * spec.packed_columns(view.n) * (pack_ns(machine, spec.weights) + paired_ns(spec.step))
+        pack = k * spec.packed_columns(view.n) * (pack_ns(machine, spec.b.contiguous) + paired_ns(spec.step))
         return pack + (_scattered_ns(machine, spec, size) if self.transposed else machine.traffic_ns(size))
 
 
@@ -82,7 +82,7 @@ def time_ns(one: Costs, panel: int, groups: int, machine: Machine, cut: Division
     """
     (group_parts, parts, blocks), (_, panels, all_blocks) = cut.parts, cut.counts
     compute = one.compute_ns
-    if not one.spec.b_in_place and not cut.loops["pass_chains"]:
+    if not one.spec.b.in_place and not cut.loops["pass_chains"]:
         room = machine.l2_bytes * constants.PANELS_SHARE
         if panel > room:
             compute *= 1 + constants.PANEL_L2_MISS_FACTOR * min((panel - room) / machine.l2_bytes, 1.0)
@@ -146,16 +146,16 @@ def _a_ns(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int,
     """
     all_met, channels = prod(axis.met for axis in view.axes), view.groups * view.channels
     met = all_met * prod(_halo(axis, size) for axis, size in zip(view.axes, block, strict=True))
-    read = machine.traffic_ns(FORMATS[spec.operand].dtype.itemsize) * spec.stride  # reads bring whole cache lines
-    pack = pack_ns(machine, spec.data)
+    read = machine.traffic_ns(FORMATS[spec.operand].dtype.itemsize) * spec.a.stride  # reads bring whole cache lines
+    pack = pack_ns(machine, spec.a.contiguous)
     exponents = constants.MIN_EXPONENT_NS if spec.step == 2 else 0.0
-    if spec.a_in_place:
+    if spec.a.in_place:
         return met * channels * (read + exponents), 0.0, 0.0
     packed = spec.position_bytes(2) / 2
     copy = machine.traffic_ns(packed)
     far = constants.FAR_COPY_FACTOR if all_met * channels * packed > machine.l2_bytes else 1.0
     once, again = all_met * channels * (read + pack + far * copy), met * channels * (copy + exponents)
-    if spec.data == SPATIAL:
+    if spec.a.contiguous == SPATIAL:
         line = _line(view, block)
         pack = pack * _in_squares(spec, line) + machine.traffic_ns(shared.SEGMENT_BYTES) / line
     return met * channels * (read + pack + paired_ns(spec.step)), once, again
@@ -178,7 +178,7 @@ def tile_cycles(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tupl
     adds, widths = chain_adds(spec.filled(view.k), spec.step, machine), _widths(view, spec)
     of_width = {v: _region_cycles(view, spec.mr, v, block, adds) for v in set(widths)}
     cycles = view.groups * sum(map(of_width.__getitem__, widths))
-    if spec.a_in_place and spec.data == CHANNELS and crowded(view):
+    if spec.a.in_place and spec.a.contiguous == CHANNELS and crowded(view):
         return cycles * shared.SET_CONFLICT_FACTOR
     return cycles * constants.PAIR_SPLIT_FACTOR if spec.reads_pairs and spec.step == 1 and view.k > 1 else cycles
 
@@ -220,7 +220,7 @@ def tiled_axis(axes: tuple[Along, ...], rows: int, vectors: int) -> int:
 
 def _transposed_cycles(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int, ...]) -> float:
     """Return the cycles of all micro-tiles of a transposed GEMM."""
-    return tile_cycles(view, machine, spec, block) + (_distant_cycles(view, machine, spec) if spec.b_in_place else 0.0)
+    return tile_cycles(view, machine, spec, block) + (_distant_cycles(view, machine, spec) if spec.b.in_place else 0.0)
 
 
 GEMM, TRANSPOSED = Model(tile_cycles), Model(_transposed_cycles, transposed=True)

@@ -72,7 +72,7 @@ def _cuts(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int, til
     """Yield the ways to cut. Most micro-tiles run along the axis ``tiled_axis``."""
     panels, one = panels_of(view, spec), read_bytes(view, spec)
     fit = max(1, int(machine.l2_bytes * constants.PANELS_SHARE) // max(1, one))
-    more = fit if spec.a_in_place else max(fit, constants.PANELS_BYTES // max(1, one))
+    more = fit if spec.a.in_place else max(fit, constants.PANELS_BYTES // max(1, one))
     wishes = sorted({1, *(threads << n for n in range(4))})
     choices = product(sorted({min(panels, fit), min(panels, more)}), wishes, sorted({tiled_axis, len(view.axes) - 1}))
     for at_once, wanted, last in choices:
@@ -84,7 +84,7 @@ def _cuts(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int, til
             parts = min(panels, ceil(others / groups))
             loops = {"output_block": block, "panels": min(at_once, ceil(panels / parts)), "pass_chains": 0}
             yield Division((view.groups, panels, there), (groups, parts, taken), threads, loops)
-    if not spec.b_in_place and one > machine.l2_bytes * constants.PANELS_SHARE:
+    if not spec.b.in_place and one > machine.l2_bytes * constants.PANELS_SHARE:
         yield from _in_passes(view, machine, spec, threads)
 
 
@@ -142,7 +142,7 @@ def _output_block(view: ForwardNest, machine: Machine, spec: GemmSpec, wanted: i
 
     The axis ``last``, along which most micro-tiles run, is cut after the other axes and in whole micro-tiles.
     """
-    share = constants.SPATIAL_BLOCK_SHARE if spec.data == SPATIAL else constants.OUTPUT_BLOCK_SHARE
+    share = constants.SPATIAL_BLOCK_SHARE if spec.a.contiguous == SPATIAL else constants.OUTPUT_BLOCK_SHARE
     room_bytes = max(1, int(machine.l2_bytes * share))
     size, have = [axis.extent for axis in view.axes], 1
     several = [axis for axis, extent in enumerate(size) if extent > 1]

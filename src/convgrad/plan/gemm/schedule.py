@@ -99,7 +99,7 @@ def schedule(view: ForwardNest, plan: GemmPlan, accumulates: bool, segment: Reco
     sizes = [min(axis.extent, size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
     out_row = spec.pitch * F32_BYTES  # bytes of a position's sums in scratch
     row = spec.position_step(view.channels)
-    steps = _steps([axis.data for axis in view.axes], () if spec.a_in_place else room, row)
+    steps = _steps([axis.data for axis in view.axes], () if spec.a.in_place else room, row)
     out_steps = _steps([axis.out for axis in view.axes], sizes if spec.collects else (), out_row)
     blocks, parts, axes = _axes(view, spec, plan, cut, reached, steps, out_steps)
     tables: dict[str, Table] = {
@@ -108,7 +108,7 @@ def schedule(view: ForwardNest, plan: GemmPlan, accumulates: bool, segment: Reco
         "parts": parts,
     }
     packed = prod(room) * row
-    own = 0 if spec.a_in_place or plan.packed_once else packed
+    own = 0 if spec.a.in_place or plan.packed_once else packed
     scratch, size = _scratch(view, plan, segment, own, prod(sizes) * out_row * spec.collects)
     numbers = {
         "task_count": len(tables["tasks"]),
@@ -304,15 +304,15 @@ def _a_k(view: ForwardNest, spec: GemmSpec) -> int:
     """
     if spec.step == 2:
         return PAIR_BYTES // 2
-    if not spec.a_in_place:
+    if not spec.a.in_place:
         return F32_BYTES
-    return spec.operand_bytes if spec.data == CHANNELS else view.data[1]
+    return spec.operand_bytes if spec.a.contiguous == CHANNELS else view.data[1]
 
 
 def _b_steps(view: ForwardNest, spec: GemmSpec) -> dict[str, int]:
     """Return the byte strides of taps, k and panels in the B that micro-tiles read, and of panels in memory."""
     group, n, k = view.weights
-    if spec.b_in_place:
+    if spec.b.in_place:
         panel = spec.width * n
         return {"b_tap": view.tap_step or 0, "b_k": k, "panel_bytes": panel, "weights_panel": panel}
     return {
@@ -335,7 +335,7 @@ def _scratch(
         "bias_at": (view.axes[-1].extent if spec.bias_per_row else plan.panels * spec.width) * F32_BYTES,
         "chains_at": (segments + 1) * CHAIN.bytes,
         "segments_at": segments * segment.bytes,
-        "b_at": 0 if spec.b_in_place else plan.panels * panel_bytes(view, spec),
+        "b_at": 0 if spec.b.in_place else plan.panels * panel_bytes(view, spec),
         "a_at": data_bytes,
         "out_at": out_bytes,
         "packed_at": 8,

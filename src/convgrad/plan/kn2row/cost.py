@@ -48,8 +48,8 @@ def _costs(
     _, _, cycles = tiles(rows, one.mr, one.nr)
     compute = met * rows * chain_adds(one.filled(view.k), one.step, machine) * cycles / one.width * machine.cycle_ns
     paired = paired_ns(one.step)
-    read = pack_ns(machine, one.weights) + paired + machine.traffic_ns(FORMATS[one.operand].dtype.itemsize)
+    read = pack_ns(machine, one.b.contiguous) + paired + machine.traffic_ns(FORMATS[one.operand].dtype.itemsize)
     store = store_ns(machine, STRIDED if spec.out == STRIDED else CHANNELS)
     adds = view.met_taps * view.n / one.isa.lanes * constants.ADD_NS + view.positions * view.n * store
-    a_ns, b_ns = rows * view.k * (pack_ns(machine, one.data) + paired), met * view.k * read
+    a_ns, b_ns = rows * view.k * (pack_ns(machine, one.a.contiguous) + paired), met * view.k * read
     return Costs(spec, operands, compute, adds, a_ns, b_ns)

@@ -250,7 +250,7 @@ def _numbers(view: ForwardNest, plan: Kn2rowPlan, inner_blocks: Sequence[Mapping
         "out_step": last.out,
     }
     of_k = 0
-    if gemm.weights != CHANNELS_OUT:
+    if gemm.b.contiguous != CHANNELS_OUT:
         of_k = -(-gemm.width * last.data // (many * view.k) // LINE_BYTES) * LINE_BYTES
     numbers["tile_prefetch"], numbers["k_prefetch"] = of_k * view.k, of_k
     given, fused = [last.data], [False]  # from the last axis outwards; a single position can have any stride

@@ -19,7 +19,7 @@ from convgrad.plan.forward_nest import OPERAND, Along, ForwardNest
 from convgrad.plan.gemm.spec import TransposedGemmSpec
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
-from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, Chosen, Operands
+from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, Chosen, Operand, Operands
 from convgrad.plan.tiling import tiles
 from convgrad.spec.order import APART_RESULTS, FAN_IN
 from convgrad.spec.problem import Problem
@@ -133,9 +133,9 @@ def _spec(problem: Problem, view: ForwardNest, isa: Isa, max_rows: int, vectors:
     size, stored = operand.dtype.itemsize, output.dtype.itemsize
     _, _, of_k = view.weights
     taps = tap_lines(view)[-1][1]
-    # The GEMM is transposed: its A is the weights, with taps as positions, and its B is the data.
-    weights = CHANNELS if of_k == size or view.k == 1 else SPATIAL if taps == size else STRIDED
-    data = CHANNELS_IN if view.data[1] == size else CHANNELS_OUT if last.data == size else STRIDED
+    # The GEMM is transposed. A is the weights, whose taps are its positions. B is the data, and its N is positions.
+    a = Operand(CHANNELS if of_k == size or view.k == 1 else SPATIAL if taps == size else STRIDED)
+    b = Operand(CHANNELS_IN if view.data[1] == size else CHANNELS_OUT if last.data == size else STRIDED)
     if last.out == view.n * stored and (view.out[1] == stored or view.n == 1):
         out = CHANNELS
     else:
@@ -148,10 +148,9 @@ def _spec(problem: Problem, view: ForwardNest, isa: Isa, max_rows: int, vectors:
         vectors,
         vectors > 1,
         1,
-        weights,
-        data,
+        a,
+        b,
         CHANNELS,
-        False,
         step=step,
     )
     return Kn2rowSpec(product, output.name, len(view.axes), line_axis(view), out)

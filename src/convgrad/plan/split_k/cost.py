@@ -14,7 +14,7 @@ from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL, STRIDED, TAPS, Op
 from convgrad.plan.split_k import constants
 from convgrad.plan.split_k.cuts import cuts, lines_held
 from convgrad.plan.split_k.nest import WeightsNest, per_group
-from convgrad.plan.split_k.recipe import DEPTHWISE, Operand, SplitKSpec
+from convgrad.plan.split_k.recipe import DEPTHWISE, SplitKOperand, SplitKSpec
 from convgrad.plan.split_k.segments import rows_met
 from convgrad.plan.split_k.taps import of_tiles
 from convgrad.plan.tiling import step_cycles
@@ -205,7 +205,7 @@ def _store_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: Split
     return store_ns(machine, way) * conv.dst_channels * channels["src"] * conv.taps
 
 
-def _pack_ns(machine: Machine, spec: SplitKSpec, operand: Operand) -> float:
+def _pack_ns(machine: Machine, spec: SplitKSpec, operand: SplitKOperand) -> float:
     """Return the time to pack one element of an operand in ns, or 0 if it is read in place."""
     if operand.in_place:
         return 0.0

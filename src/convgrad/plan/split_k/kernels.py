@@ -22,7 +22,7 @@ from convgrad.plan.split_k.constants import (
 )
 from convgrad.plan.split_k.nest import WeightsNest, per_group, segments_of
 from convgrad.plan.split_k.operands import b_in_place, contiguous_axis, evenly_apart, readable_in_place
-from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, GROUPS, MicroTileShape, Operand, SplitKSpec
+from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, GROUPS, MicroTileShape, SplitKOperand, SplitKSpec
 from convgrad.plan.tiling import balanced
 from convgrad.spec.geometry import Axis
 from convgrad.spec.problem import Problem
@@ -46,8 +46,8 @@ def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     for (a, b), (max_mr, nr) in product(EITHER_WAY, isa.micro_tiles):
         whole = b_in_place(problem, nest, isa, b, nr)
         for micro_tile, in_place in product(outer_products(max_mr, nr, channels[a]), ways[a]):
-            x = Operand(*axis[a], micro_tile.mr, in_place, moves=True)
-            y = Operand(*axis[b], nr * isa.lanes)
+            x = SplitKOperand(*axis[a], in_place, width=micro_tile.mr, moves=True)
+            y = SplitKOperand(*axis[b], width=nr * isa.lanes)
             few = ceil(channels[a] / micro_tile.mr) <= MAX_B_READS and nest.conv.taps == 1  # few reads of B
             for operand in (y, replace(y, in_place=True)) if few and whole else (y,):
                 for step in steps(problem, isa):
@@ -79,9 +79,9 @@ def thin(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     names = (problem.operand_format.name, problem.output_format.name)
     adjacent = axes[-1].dilation == 1
     for a, b in EITHER_WAY:
-        x = Operand(*contiguous_axis(problem, nest, a), channels[a], moves=a == "src")
+        x = SplitKOperand(*contiguous_axis(problem, nest, a), width=channels[a], moves=a == "src")
         for nr in sorted({min(v, -(-channels[b] // isa.lanes)) for v in (1, 2, 3, 4)}):
-            y = Operand(*contiguous_axis(problem, nest, b), nr * isa.lanes, moves=b == "src")
+            y = SplitKOperand(*contiguous_axis(problem, nest, b), width=nr * isa.lanes, moves=b == "src")
             held = nr if x.moves else channels[a] + nr
             in_place = x.moves and b_in_place(problem, nest, isa, b, nr)
             for micro_tile in under_taps(axes, channels[a], nr, isa.registers - held - isa.spare):
@@ -103,8 +103,8 @@ def grouped(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     """Yield the grouped kernels, whose lanes are groups: some src channels times some dst channels of each group."""
     axes, channels = nest.conv.axes, per_group(nest)
     names = (problem.operand_format.name, problem.output_format.name)
-    x = Operand(*contiguous_axis(problem, nest, "src"), channels["src"], moves=True)
-    y = Operand(*contiguous_axis(problem, nest, "dst"), channels["dst"])
+    x = SplitKOperand(*contiguous_axis(problem, nest, "src"), width=channels["src"], moves=True)
+    y = SplitKOperand(*contiguous_axis(problem, nest, "dst"), width=channels["dst"])
     shapes = product(*(sorted({balanced(operand.width, n) for n in range(1, 9)}) for operand in (x, y)))
     adjacent = axes[-1].dilation == 1
     for mr, nr in shapes:
@@ -128,7 +128,7 @@ def not_depthwise(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
 def depthwise(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     """Yield the direct depthwise kernels: several taps of a vector of groups, with the sums in registers."""
     names = (problem.operand_format.name, problem.output_format.name)
-    x, y = Operand(CHANNELS, 1, 1, in_place=True, moves=True), Operand(CHANNELS, 1, 1, in_place=True)
+    x, y = (SplitKOperand(CHANNELS, in_place=True, width=1, moves=moves) for moves in (True, False))
     for micro_tile, slide in stencils(isa, nest.conv.axes):
         yield SplitKSpec(isa, *names, DEPTHWISE, micro_tile, x, y, GROUPS, slide=slide), ("src", "dst")
 

@@ -13,7 +13,7 @@ from convgrad.plan.gemm.candidates import contiguous_axes
 from convgrad.plan.gemm.spec import SAME_TILE, GemmPlan, GemmSpec
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
-from convgrad.plan.recipe import CHANNELS, STRIDED, Operands
+from convgrad.plan.recipe import CHANNELS, STRIDED, Operand, Operands
 from convgrad.plan.regions import Parts
 from convgrad.plan.stencils import constants
 from convgrad.spec.order import BLOCK
@@ -181,7 +181,7 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Gro
     merged = view.with_merged_groups
     parts = merged.axes[-1].parts
     names = (problem.operand_format.name, problem.output_format.name)
-    data, weights, out, stride = contiguous_axes(merged, *names)
+    a, b, out = contiguous_axes(merged, *names)
     for step, (groups, vectors) in product(steps(problem, isa), _panels(view, isa)):
         if view.k % step:
             continue  # a bf16 pair would have channels of two groups
@@ -195,13 +195,11 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Gro
                 vectors,
                 vectors > 1 and 0 < remainder <= isa.lanes,
                 len(view.axes),
-                data,
-                STRIDED if stencil.strided_groups else weights,
+                replace(a, in_place=a.contiguous == CHANNELS),
+                Operand(STRIDED) if stencil.strided_groups else b,
                 out,
-                data == CHANNELS,
                 shape=stencil,
                 step=step,
-                stride=stride,
             )
             yield spec, (OPERAND[problem.solves_for], "weights")
 

@@ -29,7 +29,7 @@ def _cycles(view: ForwardNest, machine: Machine, spec: GroupedStencilSpec, block
         if taps:
             found += many * rows_of_taps * _row_cycles(machine, spec, rows, taps)
     regions = prod(len(parts) for parts in (*outer, last))
-    if spec.shape.groups == spec.isa.lanes and spec.a_in_place and panels > 1:
+    if spec.shape.groups == spec.isa.lanes and spec.a.in_place and panels > 1:
         found *= constants.GROUPED_ALONE_FACTOR
     return found * panels + shared.REGION_CYCLES * regions
 

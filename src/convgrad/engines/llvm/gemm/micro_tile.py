@@ -75,9 +75,9 @@ class MultiplyAddStep:
 
 def k_bytes(spec: GemmSpec, a: Named) -> Value | int:
     """Return the distance in bytes between two k of A, packed or in place."""
-    if not spec.a_in_place:
+    if not spec.a.in_place:
         return F32_BYTES // spec.step
-    return BYTES[spec.operand] if spec.data == CHANNELS else a.a_k
+    return BYTES[spec.operand] if spec.a.contiguous == CHANNELS else a.a_k
 
 
 def steps_of(spec: GemmSpec, a: Named) -> list[MultiplyAddStep]:
@@ -86,12 +86,12 @@ def steps_of(spec: GemmSpec, a: Named) -> list[MultiplyAddStep]:
     If terms are bf16 pairs, the sum adds the second k of a pair first. Packing swaps the two k of a pair. Operands in
     place are not swapped, so the steps read them in this order.
     """
-    if not spec.a_in_place:
+    if not spec.a.in_place:
         return [MultiplyAddStep(_element(F32.name))]
     if not spec.pairs:
         return [MultiplyAddStep(_element(spec.operand))]
-    first, second = (1, 0) if spec.b_in_place else (0, 1)
-    if spec.data == CHANNELS:
+    first, second = (1, 0) if spec.b.in_place else (0, 1)
+    if spec.a.contiguous == CHANNELS:
         return [MultiplyAddStep(_high_half, b=first), MultiplyAddStep(_low_half, b=second)]
     one = _element(spec.operand)
     return [MultiplyAddStep(one, k_bytes(spec, a), first), MultiplyAddStep(one, b=second)]
@@ -210,7 +210,7 @@ class MicroTile:
         f, spec, lanes = self.f, self.spec, self.spec.isa.lanes
         a = arguments(f, spec)
         a_step = k_bytes(spec, a)
-        b_step: Value | int = a.b_k if spec.b_in_place else spec.pitch * F32_BYTES // spec.step
+        b_step: Value | int = a.b_k if spec.b.in_place else spec.pitch * F32_BYTES // spec.step
         masks = [f.mask(f.left - v * lanes, lanes) for v in range(self.vectors)] if spec.masked else []
         with f.loop(count, **begin) as k:
             sums = {name: k.carried[name] for name in self.names}
@@ -220,11 +220,11 @@ class MicroTile:
                 rows_of_a = (step.read(f, place, lanes) for place in rows.places(k, step.a))
                 outer_product(f, sums, rows_of_a, columns, step.add)
             after = f.at(k.w, b_step * size)
-            if spec.b_in_place:
+            if spec.b.in_place:
                 f.prefetch_all(f.at(after, b_step * PREFETCH_B), self.vectors * lanes * BYTES[spec.operand])
             for n in range(size if self.prefetches_panels else 1):
                 row_bytes = spec.panel_row_bytes if self.prefetches_panels else 1
-                locality = 2 if self.prefetches_panels and not spec.b_in_place else 3  # packed in the next pass
+                locality = 2 if self.prefetches_panels and not spec.b.in_place else 3  # packed in the next pass
                 f.prefetch_all(f.at(k.prefetched, f.rate * n) if n else k.prefetched, row_bytes, locality)
             k.next(**rows.moved(k, a_step * size), w=after, prefetched=f.at(k.prefetched, f.rate * size), **sums)
         return {name: k.carried[name] for name in begin}
@@ -232,7 +232,7 @@ class MicroTile:
     def column(self, weights: Value, number: int, masks: list[Value]) -> Value:
         """Load a vector of B: packed f32 or bf16 pairs, or, if B is read in place, its stored format as f32."""
         f, lanes, operand = self.f, self.spec.isa.lanes, self.spec.operand
-        if self.spec.b_in_place:
+        if self.spec.b.in_place:
             return read(
                 f, operand, f.at(weights, number * lanes * BYTES[operand]), lanes, masks[number] if masks else None
             )

@@ -50,7 +50,7 @@ def functions(
     ``lists`` emits ``segments``, and ``micro_tile`` emits a micro-tile with some rows and vectors.
     """
     pack.panels_of_b(module, spec, spec)
-    if not spec.a_in_place:
+    if not spec.a.in_place:
         pack.pack_line(module, spec)
     tree.combine_up(module, spec.isa)
     store_panel(module, spec)
@@ -107,7 +107,7 @@ def _pack_panels(
         f.call("pack_bias", count=rows, full=rows, **given)
     first = panel * width
     left = a.n - first
-    if not spec.b_in_place:
+    if not spec.b.in_place:
         source = f.at(weights, panel * a.weights_panel)
         pack.pack_panels(f, spec, a, f.at(f.scratch, a.b_at), source, left, count, a.weights_panel)
     if spec.bias_per_row:
@@ -192,8 +192,8 @@ def _read_a(f: Function, spec: GemmSpec, a: Named, axes: Sequence[Named], block:
         pack.line_of_a(f, spec, a, to, source, count)
 
     lines, begin = (axes, block, data), f.at(f.scratch, a.a_at)
-    packs = f.value(0) if spec.a_in_place else a.packs
-    if not spec.a_in_place:
+    packs = f.value(0) if spec.a.in_place else a.packs
+    if not spec.a.in_place:
         with f.when(f.compare("ne", packs, 0)):
             _each_line(f, *lines, begin, pack_line)
         data = f.select(f.compare("ne", packs, 0), _origin(f, begin, axes, block), data)

@@ -30,7 +30,7 @@ def pack_b(module: Module, spec: GemmSpec) -> None:
     f = module.function("pack_b", arguments="ptr", to="ptr", source="ptr", left="i64")
     a = arguments(f, spec)
     k, pitch, n_stride, axes = a.k, spec.pitch * F32_BYTES, a.weights_n, along(a, spec)
-    prefetch = f.value(PREFETCH_WEIGHTS_BYTES) if spec.weights in (CHANNELS_IN, TAPS) else None
+    prefetch = f.value(PREFETCH_WEIGHTS_BYTES) if spec.b.contiguous in (CHANNELS_IN, TAPS) else None
     copy = Copy(
         cells(f, spec),
         k,
@@ -54,10 +54,10 @@ def pack_b(module: Module, spec: GemmSpec) -> None:
         copy = replace(copy, offset=of_group)
 
     def one_tap(source: Value, to: Value) -> Value:
-        if spec.weights == CHANNELS_IN:
+        if spec.b.contiguous == CHANNELS_IN:
             copy.along_rows(source, to)
         else:
-            way = Copy.along_columns if spec.weights == CHANNELS_OUT else Copy.one_by_one
+            way = Copy.along_columns if spec.b.contiguous == CHANNELS_OUT else Copy.one_by_one
             in_pairs(copy, "rows", way, source, to)
         return f.at(to, a.b_tap)
 
@@ -69,7 +69,7 @@ def pack_b(module: Module, spec: GemmSpec) -> None:
                 own.block_along_rows(block, each.source, copy.packed(to, each.index))
                 each.next(source=f.at(each.source, copy.row))
 
-    if spec.weights == TAPS:
+    if spec.b.contiguous == TAPS:
         in_pairs(copy, "rows", all_taps, f.source, f.to)
     else:
         nested(f, [(axis.kernel, axis.tap) for axis in axes], f.source, f.to, one_tap)
@@ -149,22 +149,24 @@ def pack_line(module: Module, spec: GemmSpec) -> None:
     f = module.function("pack_line", arguments="ptr", to="ptr", source="ptr", count="i64")
     a = arguments(f, spec)
     channels, k_stride, last = a.channels, a.data_k, along(a, spec)[-1]
-    copy = Copy(replace(cells(f, spec), stride=spec.stride), f.count, last.given, channels, k_stride, last.step)
+    copy = Copy(replace(cells(f, spec), stride=spec.a.stride), f.count, last.given, channels, k_stride, last.step)
     swapped = spec.swaps_pairs and spec.step == 1
     if swapped:
         copy = replace(copy, offset=lambda column: taken(f, spec, column, channels) * k_stride)
-    if spec.data == CHANNELS:
+    if spec.a.contiguous == CHANNELS:
         with f.loop(f.count, source=f.source, to=f.to) as position:
             copy.contiguous(channels, position.source, position.to, swapped)
             position.next(source=f.at(position.source, copy.row), to=f.at(position.to, last.step))
     else:
         with ExitStack() as otherwise:
-            for number in FEW_CHANNELS if spec.data == SPATIAL else ():
+            for number in FEW_CHANNELS if spec.a.contiguous == SPATIAL else ():
                 size = spec.position_bytes(number)
                 with f.when(f.compare("eq", channels, number) & f.compare("eq", last.step, size)):
                     replace(copy, pitch=size).few_along_rows(order_of_k(number, swapped), f.source, f.to)
                 otherwise.enter_context(f.otherwise())
-            in_pairs(copy, "columns", Copy.along_rows if spec.data == SPATIAL else Copy.one_by_one, f.source, f.to)
+            in_pairs(
+                copy, "columns", Copy.along_rows if spec.a.contiguous == SPATIAL else Copy.one_by_one, f.source, f.to
+            )
     f.done()
 
 

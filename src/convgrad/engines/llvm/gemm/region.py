@@ -72,7 +72,7 @@ def region(module: Module, spec: GemmSpec) -> None:
             f.store(f.value(0), r.waiting)
             _lines(r, 0, given, data, r.out if spec.collects else f.at(r.out, first * a.out_n))
         panel.next(
-            weights=panel.weights if spec.b_in_place else f.at(panel.weights, a.panel_bytes),
+            weights=panel.weights if spec.b.in_place else f.at(panel.weights, a.panel_bytes),
             bias=panel.bias if spec.bias_per_row else f.at(panel.bias, spec.width * F32_BYTES),
             first=panel.first + spec.width,
             rate=f.value(0),
@@ -97,7 +97,7 @@ def _listed(f: Function, spec: GemmSpec, rows: list[Value]) -> Region:
     elif spec.prefetched == NEXT_BLOCK:
         last = _to_next_block(f, along(a, spec), parts)
     first_panel = {
-        "weights": f.weights if spec.b_in_place else f.at(f.scratch, a.b_at + f.packed * a.panel_bytes),
+        "weights": f.weights if spec.b.in_place else f.at(f.scratch, a.b_at + f.packed * a.panel_bytes),
         "bias": f.at(f.scratch, a.bias_at + f.packed * (spec.width * F32_BYTES)),
         "first": f.panel * spec.width,
         "rate": _prefetch_rate(f, tiled["mr"] * tiled["data_step"], all_k),
@@ -110,13 +110,13 @@ def _panel(r: Region, panel: Loop, first: Value) -> dict[str, Value]:
     """Return the values of a panel of B that its micro-tiles need. ``first`` is its first column."""
     f, spec, a = r.f, r.spec, r.a
     given = {
-        "weights": f.at(panel.weights, first * a.weights_n) if spec.b_in_place else panel.weights,
+        "weights": f.at(panel.weights, first * a.weights_n) if spec.b.in_place else panel.weights,
         "bias": f.at(panel.bias, r.parts[-1].first_bias) if spec.bias_per_row else panel.bias,
         "rate": panel.rate,
         "left": f.min(a.n - first, spec.width) if spec.panel_channels else a.n - first,
     }
     if spec.prefetches_panels:  # of this image or the next one; ``f.panels`` panels are packed together
-        later = first + (f.value(PREFETCH_PANELS) if spec.b_in_place else f.panels) * spec.width
+        later = first + (f.value(PREFETCH_PANELS) if spec.b.in_place else f.panels) * spec.width
         place = f.at(f.weights, later * a.weights_n)
         given["later"] = f.select(later < a.n, place, f.at(place, a.weights_group - a.n * a.weights_n))
     if spec.step == 2:

@@ -13,7 +13,7 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.store import Epilogue, Panel, PanelTaps
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.records import Record
-from convgrad.plan.split_k.recipe import Operand, SplitKSpec
+from convgrad.plan.split_k.recipe import SplitKOperand, SplitKSpec
 from convgrad.plan.split_k.schedule import ARGUMENTS, CACHE_BLOCK, CHAIN, TASK
 
 
@@ -22,7 +22,7 @@ class TaskOperand:
     """The operand A or B of the micro-kernel, as one task reads it."""
 
     name: str
-    operand: Operand
+    operand: SplitKOperand
     args: Named  # the driver's arguments of the operand
     task: Named  # the range of the operand's panels in the task
     width: int  # channels per panel

@@ -11,7 +11,7 @@ from convgrad.engines.llvm.split_k.nest import SplitKNest, TaskOperand
 from convgrad.plan.constants import PREFETCH_PACK_BYTES
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
-from convgrad.plan.split_k.recipe import Operand, SplitKSpec
+from convgrad.plan.split_k.recipe import SplitKOperand, SplitKSpec
 from convgrad.plan.split_k.segments import PACKED
 
 
@@ -137,7 +137,7 @@ def _clear(module: Module, spec: SplitKSpec) -> None:
     f.done()
 
 
-def pack(module: Module, spec: SplitKSpec, name: str, operand: Operand, width: int, pitch: int) -> None:
+def pack(module: Module, spec: SplitKSpec, name: str, operand: SplitKOperand, width: int, pitch: int) -> None:
     """Emit a function that packs a panel: to[k][index] = source[k * row + index * column], in f32 or in bf16 pairs.
 
     It reads only ``columns`` columns of ``count`` positions. Other columns of the panel become zeros or repeat a
@@ -159,7 +159,7 @@ def pack(module: Module, spec: SplitKSpec, name: str, operand: Operand, width: i
     f.done()
 
 
-def pack_groups(module: Module, spec: SplitKSpec, name: str, operand: Operand) -> None:
+def pack_groups(module: Module, spec: SplitKSpec, name: str, operand: SplitKOperand) -> None:
     """Emit a function that packs ``columns`` groups as to[panel][k][channel][group] in f32, one group per lane.
 
     An element is source[panel * lanes * column + k * row + channel * step + group * column], where a group has

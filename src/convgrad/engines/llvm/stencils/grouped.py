@@ -83,7 +83,7 @@ class GroupedStencil(MicroTile):
     @property
     def channel_bytes(self) -> int:
         """The bytes of a channel of the data, packed or in place."""
-        return self.spec.position_bytes(2) // 2 if not self.spec.a_in_place else BYTES[self.spec.operand]
+        return self.spec.position_bytes(2) // 2 if not self.spec.a.in_place else BYTES[self.spec.operand]
 
     def operand_kind(self, lanes: int) -> str:
         """Return the IR type of a vector operand of the multiply-add: f32 or bf16 pairs."""
@@ -235,7 +235,7 @@ class GroupedStencil(MicroTile):
     def read(self, place: Value, v: int) -> list[Value]:
         """Load the channels of a position that a vector of sums uses, as f32 or bf16 pairs in memory order."""
         f, n, step = self.f, self.n, self.spec.step
-        stored_as, vectors = self.spec.operand if self.spec.a_in_place else F32.name, list[Value]()
+        stored_as, vectors = self.spec.operand if self.spec.a.in_place else F32.name, list[Value]()
         for first, count in n.reads(self.spec.isa.lanes, v, step):
             there, mask = f.at(place, first * self.channel_bytes), None
             if n.masked:
