@@ -246,6 +246,21 @@ def test_files_stay_small() -> None:
     assert {path: lines for path, lines in sizes.items() if lines > 400} == {}
 
 
+MAX_LINES = 60  # of a function, which then fits a screen
+
+
+def functions(module: str) -> list[ast.FunctionDef]:
+    """Return the functions and methods of a module, also inner ones."""
+    return [node for node in ast.walk(ast.parse(MODULES[module].read_text())) if isinstance(node, ast.FunctionDef)]
+
+
+@pytest.mark.parametrize("package", ["spec", "plan", "engines"])
+def test_functions_fit_a_screen(package: str) -> None:
+    rooms = [module for module in MODULES if is_in(module, package)]
+    lines = {f"{room}.{one.name}": (one.end_lineno or 0) - one.lineno + 1 for room in rooms for one in functions(room)}
+    assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}
+
+
 @pytest.mark.parametrize(
     "package", ["spec", "engines", "arrays", "functional", "torch", "jax", "dask", "verify/testing"]
 )

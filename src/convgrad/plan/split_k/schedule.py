@@ -78,36 +78,28 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
     chains, levels = _chains(nest, image, leaves, shared)
     panels = panels_of(nest, spec, plan.operands)[:4]
     made = tasks(panels, plan.parts, list(map(len, cache_blocks)), leaves * spec.tile_bytes)
-    by_operand = [_operand_numbers(nest, plan, operand, image) for operand in operands]
+    by_operand = {
+        name: _operand_numbers(nest, plan, operand, image) for name, operand in zip(OPERANDS, operands, strict=True)
+    }
     scratch, scratch_bytes = _scratch(
         spec,
         made.panels,
-        [each["panel"] for each in by_operand],
+        [numbers["panel"] for numbers in by_operand.values()],
         levels + depthwise,  # the depthwise kernel has the sums of a chain in scratch too
         max(map(len, cache_blocks)) > 1 or depthwise,
     )
-    left, right = margins(nest, spec)
     tables: dict[str, Table] = {
         "tasks": made.table,
         "cache_blocks": np.concatenate(cache_blocks),
-        **{
-            f"{name}.packed": np.concatenate(image.packed[tensor])
-            for name, tensor in zip(OPERANDS, plan.operands, strict=True)
-        },
         **taps,
         "chains": chains,
-        "segments": image.segments,
-        "indirection": image.indirection,
+        **_image_tables(image, plan),
     }
     numbers = {
-        **{f"{name}.{word}": each[word] for name, each in zip(OPERANDS, by_operand, strict=True) for word in each},
+        **{f"{name}.{column}": number for name, columns in by_operand.items() for column, number in columns.items()},
         **scratch,
+        **_strides(nest, spec, src),
         "task_count": len(made.table),
-        "groups": conv.groups,
-        "out_group": per_group(nest)["dst"] * nest.weights_strides[0],
-        "tap_step": src.step * conv.axes[-1].dilation,
-        "left": left * spec.k_bytes(src.operand),
-        "right": right * spec.k_bytes(src.operand),
         "swapped": int((a.tensor == "src") != spec.a.moves),
         "a_next": _next_cache_block(image.packed[a.tensor], a.image * plan.images_a_cache_block),
         "image_parts": len(cache_blocks),
@@ -123,6 +115,28 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
     offsets = (nest.src_offset, 0) if a is src else (0, nest.src_offset)
     shifted = LINE_BYTES if depthwise and made.partial_bytes else 0  # stores read past the last sums
     return Schedule(frozen, numbers, scratch_bytes, offsets, made.partial_bytes + shifted, made.counters)
+
+
+def _image_tables(image: ImageTables, plan: SplitKPlan) -> dict[str, Ints]:
+    """Return the tables that all images share: what is packed of A and B, the segments and the indirection table."""
+    packed = zip(OPERANDS, plan.operands, strict=True)
+    return {
+        **{f"{name}.packed": np.concatenate(image.packed[tensor]) for name, tensor in packed},
+        "segments": image.segments,
+        "indirection": image.indirection,
+    }
+
+
+def _strides(nest: WeightsNest, spec: SplitKSpec, src: OperandStrides) -> dict[str, int]:
+    """Return the number and stride of groups, the bytes from a tap to the next in src, and zeros around its rows."""
+    left, right = margins(nest, spec)
+    return {
+        "groups": nest.conv.groups,
+        "out_group": per_group(nest)["dst"] * nest.weights_strides[0],
+        "tap_step": src.step * nest.conv.axes[-1].dilation,
+        "left": left * spec.k_bytes(src.operand),
+        "right": right * spec.k_bytes(src.operand),
+    }
 
 
 def _chains(nest: WeightsNest, image: ImageTables, leaves: int, shared: bool) -> tuple[Ints, int]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns, fill, going
-from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.gemm import pack
 from convgrad.engines.llvm.gemm.arguments import arguments
 from convgrad.engines.llvm.gemm.micro_tile import store_panel, tile
@@ -98,7 +98,6 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
     packed_a, packed = f.at(f.scratch, a.a_at), f.at(f.scratch, a.b_at)
     segments, chains, height = a.segments, a.chains, a.height
     shift = gemm.width.bit_length() - 1
-    yes, zero = Value(f, "i1", "true"), f.value(0)
     cache_blocks = f.op("i64", f"udiv {f.count + a.cache_block - 1}, {a.cache_block.name}")
     with f.loop(cache_blocks, source=f.source, to=f.to, left=f.count) as cache_block:
         here = f.min(cache_block.left, a.cache_block)
@@ -113,31 +112,10 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
                 if gemm.step == 2:
                     minimums = f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, panel.b)
                     pairs["pairs"] = pairs_allowed(f, gemm.isa, a, minimums)
+                lists = {"segments": segments, "chains": chains, "height": height}
                 with f.loop(f.min(a.micro_tiles - a_block.first, a.a_block), prefetch=begin) as each:
                     row = f.min((a_block.first + each.index) * height, a.row_count - height)
-                    given = pairs | {
-                        "arguments": f.arguments,
-                        "sums": f.at(f.scratch, a.sums_at),
-                        "segments": segments,
-                        "chains": chains,
-                        "count": a.chain_count,
-                        "data": f.at(packed_a, row * a.row_bytes),
-                        "weights": panel.b,
-                        "out": f.at(panel.to, row * a.tap_bytes_out),
-                        "bias": f.at(f.scratch, a.no_bias_at),
-                        "row_step": a.row_bytes,
-                        "out_step": a.tap_bytes_out,
-                        "next": each.prefetch,
-                        "rate": a.k_prefetch,
-                        "left": panel.left,
-                        "skip": zero,
-                        "bias_step": zero,
-                        "begins": yes,
-                        "ends": yes,
-                    }
-                    for high in gemm.mr_sizes:
-                        with f.when(f.compare("eq", height, high)):
-                            by_width(f, gemm.isa.lanes, gemm.nr_sizes, panel.left, f"tile{high}_", given)
+                    _micro_tile(f, spec, row, (packed_a, panel), {**lists, **pairs, "next": each.prefetch})
                     each.next(prefetch=f.at(each.prefetch, a.tile_prefetch))
                 panel.next(
                     b=f.at(panel.b, a.panel_bytes),
@@ -152,6 +130,37 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
             left=cache_block.left - a.cache_block,
         )
     f.done()
+
+
+def _micro_tile(
+    f: Function, spec: Kn2rowSpec, row: Value, operands: tuple[Value, Loop], given: dict[str, Value]
+) -> None:
+    """Call the micro-tile whose first row of A is ``row``. ``operands`` are the address of A and the panel of B.
+
+    A row is a tap of an output channel. It has no bias, because biases are added to the sums of all taps.
+    """
+    a, gemm, (packed_a, panel), height = arguments(f, spec), spec.product, operands, given["height"]
+    yes, zero = Value(f, "i1", "true"), f.value(0)
+    values = given | {
+        "arguments": f.arguments,
+        "sums": f.at(f.scratch, a.sums_at),
+        "count": a.chain_count,
+        "data": f.at(packed_a, row * a.row_bytes),
+        "weights": panel.b,
+        "out": f.at(panel.to, row * a.tap_bytes_out),
+        "bias": f.at(f.scratch, a.no_bias_at),
+        "row_step": a.row_bytes,
+        "out_step": a.tap_bytes_out,
+        "rate": a.k_prefetch,
+        "left": panel.left,
+        "skip": zero,
+        "bias_step": zero,
+        "begins": yes,
+        "ends": yes,
+    }
+    for rows in gemm.mr_sizes:
+        with f.when(f.compare("eq", height, rows)):
+            by_width(f, gemm.isa.lanes, gemm.nr_sizes, panel.left, f"tile{rows}_", values)
 
 
 def _lines(module: Module, spec: Kn2rowSpec) -> None:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import columns, fill
 from convgrad.engines.llvm.convert import BYTES
-from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.gemm.arguments import arguments
 from convgrad.engines.llvm.packing import Cells, Copy
 from convgrad.engines.llvm.store import Epilogue, interleaved, total
@@ -86,11 +86,8 @@ def _phase(module: Module, spec: Kn2rowSpec) -> None:
         to="ptr",
     )
     a, lanes = arguments(f, spec), spec.isa.lanes
-    kind, wide = f"<{lanes} x float>", f"<{lanes} x i32>"
-    steps = f.numbers("i32", range(lanes))
     there = f.splat(f.op("i32", f"trunc {f.met} to i32"), lanes)
-    zeros = f.zeros(kind)
-    sums = range(VECTORS)
+    zeros, sums = f.zeros(f"<{lanes} x float>"), range(VECTORS)
     pieces = f.op("i64", f"udiv {f.across + (spec.across - 1)}, {spec.across}")
     with f.loop(a.n, tap_sums=f.tap_sums, bias=f.bias, to=f.to) as result:
         bias = f.splat(f.load("float", result.bias), lanes)
@@ -100,15 +97,7 @@ def _phase(module: Module, spec: Kn2rowSpec) -> None:
             with f.loop(f.count, node=f.nodes, entry=f.entries, above=f.value(-1), **levels) as node:
                 n = columns(f, node.node, NODE)
                 with f.loop(n.taps, entry=node.entry, **{f"sum{v}": zeros for v in sums}) as tap:
-                    entry = columns(f, tap.entry, ENTRY)
-                    place, met = f.at(here, entry.at), f.op("i32", f"trunc {entry.met + piece.first} to i32")
-                    number = f.op(wide, f"add {f.splat(met, lanes)}, {steps.name}")
-                    added = {}
-                    for v in sums:
-                        each = f.op(wide, f"add {number}, {f.everywhere(wide, v * lanes).name}") if v else number
-                        exists = f.op(f"<{lanes} x i1>", f"icmp ult {each}, {there.name}")
-                        one = f.load(kind, place, v * lanes * F32_BYTES)
-                        added[f"sum{v}"] = f.add(tap.carried[f"sum{v}"], f.select(exists, one, zeros))
+                    added = _with_tap(f, lanes, tap, (here, piece.first), there)
                     tap.next(entry=f.at(tap.entry, ENTRY.bytes), **added)
                 above = n.number >> DIGIT_BITS
                 other = f.compare("ne", above, node.above)
@@ -129,6 +118,25 @@ def _phase(module: Module, spec: Kn2rowSpec) -> None:
             to=f.at(result.to, a.stream_bytes),
         )
     f.done()
+
+
+def _with_tap(f: Function, lanes: int, tap: Loop, begin: tuple[Value, Value], there: Value) -> dict[str, Value]:
+    """Return the sums of a node with those of one more tap, for VECTORS vectors of outputs.
+
+    ``begin`` are the address of the tap sums and the number of the first output. ``there`` is the number of input
+    positions, in all lanes.
+    """
+    kind, wide = f"<{lanes} x float>", f"<{lanes} x i32>"
+    entry, (tap_sums, first) = columns(f, tap.entry, ENTRY), begin
+    place, met = f.at(tap_sums, entry.at), f.op("i32", f"trunc {entry.met + first} to i32")
+    number = f.op(wide, f"add {f.splat(met, lanes)}, {f.numbers('i32', range(lanes)).name}")
+    added = {}
+    for v in range(VECTORS):
+        inputs = f.op(wide, f"add {number}, {f.everywhere(wide, v * lanes).name}") if v else number
+        exists = f.op(f"<{lanes} x i1>", f"icmp ult {inputs}, {there.name}")
+        tap_sum = f.load(kind, place, v * lanes * F32_BYTES)
+        added[f"sum{v}"] = f.add(tap.carried[f"sum{v}"], f.select(exists, tap_sum, f.zeros(kind)))
+    return added
 
 
 def _order(module: Module, spec: Kn2rowSpec) -> None:

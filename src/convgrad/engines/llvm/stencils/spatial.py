@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 from convgrad.engines.llvm.arguments import Named, columns, going
@@ -179,64 +179,96 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
         fast="i64",
         **outer_parts(spec),
     )
-    a, size, out_bytes = arguments(f, spec), BYTES[spec.operand], BYTES[spec.output]
-    footprint, (lines, last) = spec.footprint, along(a, spec)[-2:]
-    across = spec.vectors * spec.isa.lanes * footprint.apart
-    q = columns(f, f.at(a.parts, last.first), PART)
+    a, last = arguments(f, spec), along(arguments(f, spec), spec)[-1]
+    of_last = columns(f, f.at(a.parts, last.first), PART)
     pieces = f.op("i64", f"udiv {a.extent + (spec.across - 1)}, {spec.across}")
     by_results = f.op("i64", f"udiv {a.n + (spec.results - 1)}, {spec.results}")
-    loaded = footprint.loads(spec.isa.lanes, spec.vectors)
-    for phase, taps in enumerate(footprint.lines):
-        p = columns(f, f.at(a.parts, lines.first + phase * PART.bytes), PART)
-        blocks = f.op("i64", f"udiv {p.count + (spec.lines - 1)}, {spec.lines}")
-        rows = list(footprint.rows(phase, spec.lines))
-        with f.loop(blocks, line=f.value(0)) as block:
-            row, left = p.met + block.line * taps.by_position, f.min(p.count - block.line, spec.lines)
-            inside = Value(f, "i1", "true")
-            if rows:
-                inside = f.compare("sge", row, -min(rows)) & f.compare("slt", row + max(rows), lines.met)
-            begin = {
-                "data": f.at(f.at(f.data, q.data), p.data + block.line * p.data_step),
-                "out": f.at(f.out, p.out + block.line * p.out_step),
-                "first": q.met,
-                "left": a.extent,
-            }
-            inputs = a.prefetched_line * (spec.lines * taps.by_position)
-            f.prefetch_all(f.at(begin["data"], inputs * PREFETCH_BLOCKS), inputs, locality=2)
-            with f.loop(pieces, **begin) as piece:
-                fast = f.compare("ne", f.fast, 0)
-                whole = inside & fast if spec.step == 2 else inside
-                if loaded:
-                    whole = whole & f.compare("sge", piece.first, -loaded[0])
-                    end = loaded[-1] + footprint.apart * spec.isa.lanes
-                    whole = whole & f.compare("sle", piece.first + end, last.met)
-                with f.loop(by_results) as result:
-                    wanted = result.index * spec.results
-                    start = f.min(wanted, a.n - spec.results)
-                    given = f.parameters | {
-                        "data": piece.data,
-                        "weights": f.at(f.weights, start * a.result_bytes),
-                        "row": row,
-                        "first": piece.first,
-                        "out": f.at(piece.out, start * a.out_n),
-                        "out_step": p.out_step,
-                        "bias": f.at(f.biases, start * F32_BYTES),
-                        "left": left,
-                        "across": piece.left,
-                        "skip": wanted - start,
-                    }
-                    with f.when(whole):
-                        f.call(f"micro_tile_{phase}_{WHOLE}", **given)
-                    with f.otherwise():
-                        with f.when(fast):
-                            f.call(f"micro_tile_{phase}_{ZEROS}", **given)
-                        with f.otherwise():
-                            f.call(f"micro_tile_{phase}_{OMITTED}", **given)
-                piece.next(
-                    data=f.at(piece.data, across * size),
-                    out=f.at(piece.out, spec.across * out_bytes),
-                    first=piece.first + across,
-                    left=piece.left - spec.across,
-                )
-            block.next(line=block.line + spec.lines)
+    for phase in range(len(spec.footprint.lines)):
+        _phase(f, spec, phase, of_last, (pieces, by_results))
     f.done()
+
+
+def _phase(f: Function, spec: SpatialStencilSpec, phase: int, of_last: Named, counts: tuple[Value, Value]) -> None:
+    """Emit the loop over blocks of lines of a phase of lines.
+
+    ``of_last`` is the part of the last axis. ``counts`` are the numbers of micro-tiles along a line and along output
+    channels.
+    """
+    a, (pieces, by_results) = arguments(f, spec), counts
+    footprint, (lines, last) = spec.footprint, along(a, spec)[-2:]
+    taps, inputs = footprint.lines[phase], spec.vectors * spec.isa.lanes * footprint.apart
+    part = columns(f, f.at(a.parts, lines.first + phase * PART.bytes), PART)
+    blocks = f.op("i64", f"udiv {part.count + (spec.lines - 1)}, {spec.lines}")
+    with f.loop(blocks, line=f.value(0)) as block:
+        row, left = part.met + block.line * taps.by_position, f.min(part.count - block.line, spec.lines)
+        inside = _rows_exist(f, spec, phase, row, lines.met)
+        begin = {
+            "data": f.at(f.at(f.data, of_last.data), part.data + block.line * part.data_step),
+            "out": f.at(f.out, part.out + block.line * part.out_step),
+            "first": of_last.met,
+            "left": a.extent,
+        }
+        prefetched = a.prefetched_line * (spec.lines * taps.by_position)
+        f.prefetch_all(f.at(begin["data"], prefetched * PREFETCH_BLOCKS), prefetched, locality=2)
+        with f.loop(pieces, **begin) as piece:
+            fast = f.compare("ne", f.fast, 0)
+            whole = _all_exist(f, spec, inside & fast if spec.step == 2 else inside, piece.first, last.met)
+            of_piece = {"data": piece.data, "out": piece.out, "first": piece.first, "across": piece.left}
+            given = {"row": row, "out_step": part.out_step, "left": left, **of_piece}
+            _results(f, spec, phase, by_results, (whole, fast), given)
+            piece.next(
+                data=f.at(piece.data, inputs * BYTES[spec.operand]),
+                out=f.at(piece.out, spec.across * BYTES[spec.output]),
+                first=piece.first + inputs,
+                left=piece.left - spec.across,
+            )
+        block.next(line=block.line + spec.lines)
+
+
+def _rows_exist(f: Function, spec: SpatialStencilSpec, phase: int, row: Value, count: Value) -> Value:
+    """Return whether all input rows of a micro-tile exist; ``row`` is its first line's, and ``count`` rows exist."""
+    rows = list(spec.footprint.rows(phase, spec.lines))
+    if not rows:
+        return Value(f, "i1", "true")
+    return f.compare("sge", row, -min(rows)) & f.compare("slt", row + max(rows), count)
+
+
+def _all_exist(f: Function, spec: SpatialStencilSpec, whole: Value, first: Value, count: Value) -> Value:
+    """Return ``whole`` and whether all positions exist that a micro-tile loads from a row, which has ``count``."""
+    loads = spec.footprint.loads(spec.isa.lanes, spec.vectors)
+    if not loads:
+        return whole
+    end = loads[-1] + spec.footprint.apart * spec.isa.lanes
+    return whole & f.compare("sge", first, -loads[0]) & f.compare("sle", first + end, count)
+
+
+def _results(
+    f: Function,
+    spec: SpatialStencilSpec,
+    phase: int,
+    count: Value,
+    conditions: tuple[Value, Value],
+    of_piece: Mapping[str, Value],
+) -> None:
+    """Emit the loop over output channels, which calls a micro-tile for some lines and positions.
+
+    ``conditions`` are whether all inputs exist, and whether padding may be multiplied as zeros.
+    """
+    a, (whole, zeros) = arguments(f, spec), conditions
+    with f.loop(count) as result:
+        wanted = result.index * spec.results
+        start = f.min(wanted, a.n - spec.results)
+        given = f.parameters | {
+            **of_piece,
+            "weights": f.at(f.weights, start * a.result_bytes),
+            "out": f.at(of_piece["out"], start * a.out_n),
+            "bias": f.at(f.biases, start * F32_BYTES),
+            "skip": wanted - start,
+        }
+        with f.when(whole):
+            f.call(f"micro_tile_{phase}_{WHOLE}", **given)
+        with f.otherwise():
+            with f.when(zeros):
+                f.call(f"micro_tile_{phase}_{ZEROS}", **given)
+            with f.otherwise():
+                f.call(f"micro_tile_{phase}_{OMITTED}", **given)
