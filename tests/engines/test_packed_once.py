@@ -47,7 +47,7 @@ def cuts_of_packed(problem: Problem, operands: list[Array], out: Array, isa: Isa
     """Return plans that pack A, one for each width of micro-tiles, each cut in other ways."""
     view, found = plans_of(problem, operands, out, isa, threads)
     kernels = {
-        (plan.spec.nr, plan.spec.step): plan
+        (plan.spec.nr, plan.spec.k_per_add): plan
         for plan in found
         if type(plan) is GemmPlan and not plan.spec.a.in_place
     }  # fmt: skip
@@ -111,7 +111,7 @@ def test_an_odd_channel_keeps_its_place(channels: int, isa: str) -> None:
     problem, operands = made(f"FWD_D bf16 NXC mb1ic{channels}ih4oc17oh4kh2sh2ph0")
     expected = np.ascontiguousarray(evaluate_in_order(problem, operands))
     cuts = cuts_of_packed(problem, operands, empty(problem), modelled(ISAS[isa], "fused"))
-    single = [each for each in cuts if each.spec.pairs and each.spec.step == 1]
+    single = [each for each in cuts if each.spec.pairs and each.spec.k_per_add == 1]
     assert single
     for each in single[::4]:
         got = empty(problem)

@@ -91,7 +91,7 @@ class Chosen:
     @property
     def in_pairs(self) -> bool:
         """Whether multiply-adds take bf16 pairs, if exponents allow it."""
-        return getattr(self.spec, "step", 1) == 2
+        return getattr(self.spec, "k_per_add", 1) == 2
 
     @property
     def summary(self) -> str:

@@ -14,7 +14,7 @@ from convgrad.plan.gemm.cost import crowded
 from convgrad.plan.gemm.cuts import reached_bytes
 from convgrad.plan.gemm.spec import GemmSpec, TransposedGemmSpec
 from convgrad.plan.machine import Isa
-from convgrad.plan.pairs import steps
+from convgrad.plan.pairs import k_per_add_choices
 from convgrad.plan.recipe import (
     CHANNELS,
     CHANNELS_IN,
@@ -77,8 +77,8 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
         places = (True,)  # the packed A of one position would be too large
     choices_of_a, b_in_place = [replace(packed_a, in_place=place) for place in places], replace(packed_b, in_place=True)
     f32 = problem.operand_format is F32
-    for step, (max_rows, vectors) in (
-        (many, tile) for many in steps(problem, isa) for tile in isa.micro_tiles_of(many)
+    for k_per_add, (max_rows, vectors) in (
+        (many, tile) for many in k_per_add_choices(problem, isa) for tile in isa.micro_tiles_of(many)
     ):
         few = view.positions <= constants.MAX_B_READS_POSITIONS * max_rows
         wide = few or (kind is TransposedGemmSpec and f32)  # otherwise packed panels of two vectors are best
@@ -86,7 +86,7 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
             continue
         whole = view.n >= vectors * isa.lanes and not problem.accumulate
         masked = view.n < vectors * isa.lanes
-        readable = packed_b.contiguous == CHANNELS_OUT and view.tap_step is not None and step == 1
+        readable = packed_b.contiguous == CHANNELS_OUT and view.tap_step is not None and k_per_add == 1
         choices_of_b = (packed_b, b_in_place) if readable and wide and (whole or masked) else (packed_b,)
         remainder = view.n % (vectors * isa.lanes)
         for rows in range(max_rows, max(1, max_rows - shared.FEWER_ROWS_POSITIONS), -1):
@@ -97,7 +97,7 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
                 # Packing swaps the two k of each bf16 pair of A, but B in place is not swapped.
                 if b.in_place and problem.operand_format is BF16 and not a.in_place:
                     continue
-                if step == 2 and (view.k == 1 or (a.in_place and a.contiguous != CHANNELS)):  # no k to pair
+                if k_per_add == 2 and (view.k == 1 or (a.in_place and a.contiguous != CHANNELS)):  # no k to pair
                     continue
                 yield kind(
                     isa,
@@ -109,7 +109,7 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
                     a,
                     b,
                     out,
-                    step=step,
+                    k_per_add=k_per_add,
                     masked=b.in_place and masked,
                 )
 

@@ -70,7 +70,7 @@ class Model:
         size = FORMATS[spec.operand].dtype.itemsize * k * view.n
         if spec.b.in_place:
             return machine.traffic_ns(size)
-        pack = k * spec.packed_columns(view.n) * (pack_ns(machine, spec.b.contiguous) + paired_ns(spec.step))
+        pack = k * spec.packed_columns(view.n) * (pack_ns(machine, spec.b.contiguous) + paired_ns(spec.k_per_add))
         return pack + (_scattered_ns(machine, spec, size) if self.transposed else machine.traffic_ns(size))
 
 
@@ -148,17 +148,17 @@ def _a_ns(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int,
     met = all_met * prod(_halo(axis, size) for axis, size in zip(view.axes, block, strict=True))
     read = machine.traffic_ns(FORMATS[spec.operand].dtype.itemsize) * spec.a.stride  # reads bring whole cache lines
     pack = pack_ns(machine, spec.a.contiguous)
-    exponents = constants.MIN_EXPONENT_NS if spec.step == 2 else 0.0
+    exponents = constants.MIN_EXPONENT_NS if spec.k_per_add == 2 else 0.0
     if spec.a.in_place:
         return met * channels * (read + exponents), 0.0, 0.0
-    packed = spec.position_bytes(2) / 2
+    packed = spec.packed_k_bytes(2) / 2
     copy = machine.traffic_ns(packed)
     far = constants.FAR_COPY_FACTOR if all_met * channels * packed > machine.l2_bytes else 1.0
     once, again = all_met * channels * (read + pack + far * copy), met * channels * (copy + exponents)
     if spec.a.contiguous == SPATIAL:
         line = _line(view, block)
         pack = pack * _in_squares(spec, line) + machine.traffic_ns(shared.SEGMENT_BYTES) / line
-    return met * channels * (read + pack + paired_ns(spec.step)), once, again
+    return met * channels * (read + pack + paired_ns(spec.k_per_add)), once, again
 
 
 def _halo(axis: Along, size: int) -> float:
@@ -175,12 +175,12 @@ def crowded(view: ForwardNest) -> bool:
 
 def tile_cycles(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int, ...]) -> float:
     """Return the cycles of all micro-tiles of all groups."""
-    adds, widths = chain_adds(spec.filled(view.k), spec.step, machine), _widths(view, spec)
+    adds, widths = chain_adds(spec.filled(view.k), spec.k_per_add, machine), _widths(view, spec)
     of_width = {v: _region_cycles(view, spec.mr, v, block, adds) for v in set(widths)}
     cycles = view.groups * sum(map(of_width.__getitem__, widths))
     if spec.a.in_place and spec.a.contiguous == CHANNELS and crowded(view):
         return cycles * shared.SET_CONFLICT_FACTOR
-    return cycles * constants.PAIR_SPLIT_FACTOR if spec.reads_pairs and spec.step == 1 and view.k > 1 else cycles
+    return cycles * constants.PAIR_SPLIT_FACTOR if spec.reads_pairs and spec.k_per_add == 1 and view.k > 1 else cycles
 
 
 def _widths(view: ForwardNest, spec: GemmSpec) -> list[int]:

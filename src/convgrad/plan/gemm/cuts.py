@@ -26,12 +26,12 @@ def panels_of(view: ForwardNest, spec: GemmSpec) -> int:
 
 def panel_bytes(view: ForwardNest, spec: GemmSpec) -> int:
     """Return the bytes of a packed panel of B."""
-    return view.taps * spec.tap_bytes(view.k) + (LINE_BYTES if spec.step == 2 else 0)  # min. exponent
+    return view.taps * spec.tap_bytes(view.k) + (LINE_BYTES if spec.k_per_add == 2 else 0)  # min. exponent
 
 
 def read_bytes(view: ForwardNest, spec: GemmSpec) -> int:
     """Return the bytes of a packed panel of B that micro-tiles read: without padding and minimum exponent."""
-    return view.taps * spec.pitch * spec.position_bytes(view.k)
+    return view.taps * spec.pitch * spec.packed_k_bytes(view.k)
 
 
 def parts_of(axis: Along, size: int) -> Parts:
@@ -64,7 +64,7 @@ def packed_times(cut: Division) -> int:
 def _may_pack_once(view: ForwardNest, spec: GemmSpec) -> bool:
     """Return whether a kernel packs A by positions, positions form few lines, and the copy is not too large."""
     lines = view.groups * prod(axis.met for axis in view.outer_axes)
-    copy = view.groups * prod(axis.met for axis in view.axes) * spec.position_step(view.channels)
+    copy = view.groups * prod(axis.met for axis in view.axes) * spec.packed_row_bytes(view.channels)
     return spec.packs_once and lines <= constants.PACK_ONCE_LINES and copy <= shared.MAX_SCRATCH_BYTES
 
 
@@ -93,7 +93,7 @@ def _in_passes(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int
 
     The part of B that a pass reads stays in the second cache. Sums stay in scratch between passes.
     """
-    chains = max(1, int(machine.l2_bytes * constants.PASS_SHARE) // (BLOCK // spec.step * spec.width * F32_BYTES))
+    chains = max(1, int(machine.l2_bytes * constants.PASS_SHARE) // (BLOCK // spec.k_per_add * spec.width * F32_BYTES))
     panels = panels_of(view, spec)
     for wanted in (1, threads, 2 * threads):
         block = _whole_block(view, wanted)

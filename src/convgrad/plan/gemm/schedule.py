@@ -98,7 +98,7 @@ def schedule(view: ForwardNest, plan: GemmPlan, accumulates: bool, segment: Reco
     room = [axis.met for axis in view.axes] if plan.packed_once else [int(counts.max()) for _, counts in reached]
     sizes = [min(axis.extent, size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
     out_row = spec.pitch * F32_BYTES  # bytes of a position's sums in scratch
-    row = spec.position_step(view.channels)
+    row = spec.packed_row_bytes(view.channels)
     steps = _steps([axis.data for axis in view.axes], () if spec.a.in_place else room, row)
     out_steps = _steps([axis.out for axis in view.axes], sizes if spec.collects else (), out_row)
     blocks, parts, axes = _axes(view, spec, plan, cut, reached, steps, out_steps)
@@ -132,7 +132,7 @@ def schedule(view: ForwardNest, plan: GemmPlan, accumulates: bool, segment: Reco
         **scratch,
         **axes,
     }
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         add_condition(tables, numbers)
     if not plan.packed_once:
         return Schedule(tables, numbers | {"packs": 1}, size)
@@ -302,7 +302,7 @@ def _a_k(view: ForwardNest, spec: GemmSpec) -> int:
     If channels are contiguous, this is the size of an element, not the stride of the nest. A single channel may have
     the stride of positions, and then the driver would merge the segments of neighbouring taps.
     """
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         return PAIR_BYTES // 2
     if not spec.a.in_place:
         return F32_BYTES
@@ -317,7 +317,7 @@ def _b_steps(view: ForwardNest, spec: GemmSpec) -> dict[str, int]:
         return {"b_tap": view.tap_step or 0, "b_k": k, "panel_bytes": panel, "weights_panel": panel}
     return {
         "b_tap": spec.tap_bytes(view.k),
-        "b_k": spec.pitch * F32_BYTES // spec.step,
+        "b_k": spec.pitch * F32_BYTES // spec.k_per_add,
         "panel_bytes": panel_bytes(view, spec),
         "weights_panel": spec.panel_step(group, n),
     }
@@ -340,7 +340,7 @@ def _scratch(
         "out_at": out_bytes,
         "packed_at": 8,
     }
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         sizes["min_at"] = LINE_BYTES
     places, size = placed(sizes)
     waiting = {"pass_chains": plan.pass_chains or segments, "waiting_bytes": sums if plan.pass_chains else 0}

@@ -43,7 +43,7 @@ class GemmSpec:
     a: Operand  # contiguous along CHANNELS, SPATIAL (positions of the last axis), or STRIDED
     b: Operand  # contiguous along CHANNELS_OUT (N), CHANNELS_IN (K), TAPS, or STRIDED
     out: str  # the contiguous axis of the output: CHANNELS, SPATIAL, STRIDED
-    step: int = 1  # k per multiply-add; 2 for bf16 pairs, with the second k in the high half
+    k_per_add: int = 1  # k per multiply-add; 2 for bf16 pairs, with the second k in the high half
     masked: bool = False  # whether loads of B in place are masked, because it has fewer columns than a panel
     activation: str = ""  # applied to outputs before rounding; "" for none
 
@@ -61,7 +61,7 @@ class GemmSpec:
             replace(self.a, in_place=False),
             Operand(STRIDED),
             STRIDED,
-            step=self.step,
+            k_per_add=self.k_per_add,
         )
 
     @property
@@ -97,24 +97,24 @@ class GemmSpec:
     @property
     def reads_pairs(self) -> bool:
         """Whether a load of A reads two k."""
-        return self.step == 2 or (self.a.in_place and self.pairs)
+        return self.k_per_add == 2 or (self.a.in_place and self.pairs)
 
     @property
     def fills_pairs(self) -> bool:
         """Whether an odd last k of a tap is packed as a whole bf16 pair, whose high half is 0 in A and in B."""
-        return self.step == 2 and not self.a.in_place
+        return self.k_per_add == 2 and not self.a.in_place
 
     def filled(self, k: int) -> int:
         """Return the number of k that are multiplied for ``k`` of a tap: an odd last one may fill a whole pair."""
         return k + k % 2 if self.fills_pairs else k
 
-    def position_bytes(self, channels: int) -> int:
-        """Return the bytes of a packed position of A. With bf16 pairs, an odd last channel fills a whole pair."""
-        return PAIR_BYTES * -(-channels // 2) if self.step == 2 else F32_BYTES * channels
+    def packed_k_bytes(self, k: int) -> int:
+        """Return the bytes of ``k`` packed values of a row of A or a column of B, which may end with half a pair."""
+        return PAIR_BYTES * -(-k // 2) if self.k_per_add == 2 else F32_BYTES * k
 
-    def position_step(self, channels: int) -> int:
-        """Return the bytes between packed positions of A: one more cache line avoids set conflicts between rows."""
-        size = self.position_bytes(channels)
+    def packed_row_bytes(self, k: int) -> int:
+        """Return the bytes from a packed row of A to the next; one more cache line avoids set conflicts of rows."""
+        size = self.packed_k_bytes(k)
         return size + LINE_BYTES * (size % constants.SET_CONFLICT_BYTES == 0)
 
     def tap_bytes(self, k: int) -> int:
@@ -123,8 +123,8 @@ class GemmSpec:
         If taps are contiguous in memory, all taps of a k are packed in turn, and one more cache line avoids set
         conflicts between them. Kernels with bf16 pairs read a panel as one piece.
         """
-        size = self.pitch * self.position_bytes(k)
-        together = self.b.contiguous == TAPS and self.step == 1
+        size = self.pitch * self.packed_k_bytes(k)
+        together = self.b.contiguous == TAPS and self.k_per_add == 1
         return size + LINE_BYTES * (together and size % constants.SET_CONFLICT_BYTES == 0)
 
     @property
@@ -150,7 +150,7 @@ class GemmSpec:
     @property
     def prefetched(self) -> str:
         """The data that a micro-tile prefetches. The minimum of bf16 pairs in place has loaded that of this block."""
-        return NEXT_BLOCK if self.step == 2 and self.a.in_place else NEXT_TILE
+        return NEXT_BLOCK if self.k_per_add == 2 and self.a.in_place else NEXT_TILE
 
     @property
     def panel_row_bytes(self) -> int:
@@ -201,7 +201,7 @@ class GemmSpec:
         return f"micro-tile {self.mr}x{self.nr}"
 
     def __str__(self) -> str:
-        pairs = ", bf16 pairs" if self.step == 2 else ""
+        pairs = ", bf16 pairs" if self.k_per_add == 2 else ""
         return f"{self.operand} to {self.output}, {self.tile} of {self.isa}{pairs}"
 
 

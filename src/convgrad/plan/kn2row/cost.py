@@ -46,8 +46,9 @@ def _costs(
     met = images * (distinct_lines + recomputed_lines / rings) * prod(sum(map(len, blocks)) for blocks in inner)
     met = max(met, output_block_count(view, spec, output_block) * one.width)  # an output block packs at least one panel
     _, _, cycles = tiles(rows, one.mr, one.nr)
-    compute = met * rows * chain_adds(one.filled(view.k), one.step, machine) * cycles / one.width * machine.cycle_ns
-    paired = paired_ns(one.step)
+    adds = met * rows * chain_adds(one.filled(view.k), one.k_per_add, machine)
+    compute = adds * cycles / one.width * machine.cycle_ns
+    paired = paired_ns(one.k_per_add)
     read = pack_ns(machine, one.b.contiguous) + paired + machine.traffic_ns(FORMATS[one.operand].dtype.itemsize)
     store = store_ns(machine, STRIDED if spec.out == STRIDED else CHANNELS)
     adds = view.met_taps * view.n / one.isa.lanes * constants.ADD_NS + view.positions * view.n * store

@@ -24,7 +24,7 @@ def cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) ->
             continue
         count = output_block_count(view, spec, output_block)
         height, many, _ = tiles(rows, spec.product.mr, spec.product.nr)
-        tile_bytes = height * spec.product.position_bytes(view.k)
+        tile_bytes = height * spec.product.packed_k_bytes(view.k)
         block = max(1, int(machine.l2_bytes * constants.PACKED_SHARE) // tile_bytes)
         loops = {"output_block": output_block, "cache_block": cache_block, "block": min(many, block)}
         yield Division((count,), (claimed(count, threads),), threads, loops)
@@ -51,6 +51,6 @@ def _lines_at_once(
         pieces = ceil(pieces / ceil(axis.extent / across[-1]))
     in_line = max_reached(inner, across)
     together = max(1, min(room // max(1, in_line), ceil(lines.extent / phases / threads)))
-    packed = max(width, int(machine.l2_bytes * constants.PACKED_SHARE) // spec.product.position_bytes(view.k))
+    packed = max(width, int(machine.l2_bytes * constants.PACKED_SHARE) // spec.product.packed_k_bytes(view.k))
     cache_block = ceil(min(packed, max(1, together * in_line)) / width) * width
     return (min(lines.extent, phases * together), *across), cache_block

@@ -81,8 +81,8 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
     chain_count = view.order.blocks_a_line
     segments = [
         {
-            "data": gemm.position_bytes(first),
-            "weights": gemm.position_bytes(first) * gemm.width,
+            "data": gemm.packed_k_bytes(first),
+            "weights": gemm.packed_k_bytes(first) * gemm.width,
             "count": gemm.filled(min(BLOCK_TERMS, view.k - first)),
         }
         for first in range(0, chain_count * BLOCK_TERMS, BLOCK_TERMS)
@@ -106,7 +106,7 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
         "chain_count": chain_count,
         "accumulates": int(accumulates),
     }
-    if gemm.step == 2:
+    if gemm.k_per_add == 2:
         add_condition(tables, numbers)
     return Schedule(tables, numbers, numbers.pop("scratch"))
 
@@ -229,7 +229,7 @@ def _levels(view: ForwardNest) -> int:
 def _panel_bytes(view: ForwardNest, plan: Kn2rowPlan) -> int:
     """Return the bytes of a packed panel of B. A panel of bf16 pairs has its minimum exponent after it."""
     gemm = plan.spec.product
-    return gemm.width * gemm.position_bytes(view.k) + LINE_BYTES * (gemm.step == 2)
+    return gemm.width * gemm.packed_k_bytes(view.k) + LINE_BYTES * (gemm.k_per_add == 2)
 
 
 def _scratch(
@@ -248,7 +248,7 @@ def _scratch(
         "no_bias_at": 4,
         "bias_at": view.n * F32_BYTES,
         "sums_at": _levels(view) * gemm.tile_bytes,
-        "a_at": rows * gemm.position_step(view.k),
+        "a_at": rows * gemm.packed_row_bytes(view.k),
         "b_at": -(-plan.cache_block // gemm.width) * _panel_bytes(view, plan),
         "outer_at": prod(axis.kernel for axis in view.axes[:-1]) * OUTER.bytes,
         "entries_at": view.taps * ENTRY.bytes,
@@ -257,7 +257,7 @@ def _scratch(
         "ordered_at": (streams * max_outputs + gemm.isa.lanes) * F32_BYTES,
         "tap_sums_at": rows * ring.tap_bytes + 2 * room,
     }
-    if gemm.step == 2:
+    if gemm.k_per_add == 2:
         sizes["min_at"] = LINE_BYTES
     offsets, size = placed(sizes)
     offsets["tap_sums_at"] += -(-room // LINE_BYTES) * LINE_BYTES
@@ -269,7 +269,7 @@ def _gemm_numbers(view: ForwardNest, plan: Kn2rowPlan) -> dict[str, int]:
     gemm, rows, last = plan.spec.product, rows_of(view), view.axes[-1]
     _, n_stride, k_stride = view.weights
     height, many, _ = tiles(rows, gemm.mr, gemm.nr)
-    row_bytes = gemm.position_step(view.k)
+    row_bytes = gemm.packed_row_bytes(view.k)
     return {
         "n": view.n,
         "k": view.k,
@@ -280,8 +280,8 @@ def _gemm_numbers(view: ForwardNest, plan: Kn2rowPlan) -> dict[str, int]:
         "weights_n": last.data,
         "weights_k": view.data[1],
         "data_k": k_stride,
-        "a_k": F32_BYTES // gemm.step,
-        "b_k": gemm.width * F32_BYTES // gemm.step,
+        "a_k": F32_BYTES // gemm.k_per_add,
+        "b_k": gemm.width * F32_BYTES // gemm.k_per_add,
         "panel_bytes": _panel_bytes(view, plan),
         "out_n": view.out[1],
         "bias_n": view.bias,

@@ -18,7 +18,7 @@ from convgrad.plan import constants
 from convgrad.plan.forward_nest import OPERAND, Along, ForwardNest
 from convgrad.plan.gemm.spec import TransposedGemmSpec
 from convgrad.plan.machine import Isa
-from convgrad.plan.pairs import steps
+from convgrad.plan.pairs import k_per_add_choices
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, Chosen, Operand, Operands
 from convgrad.plan.tiling import tiles
 from convgrad.spec.order import APART_RESULTS, FAN_IN
@@ -56,13 +56,13 @@ class Kn2rowSpec:
         return VECTORS * self.isa.lanes
 
     @property
-    def step(self) -> int:
+    def k_per_add(self) -> int:
         """The number of k per multiply-add of the GEMM: 1, or 2 for bf16 pairs."""
-        return self.product.step
+        return self.product.k_per_add
 
     def __str__(self) -> str:
         one = self.product
-        pairs = ", bf16 pairs" if self.step == 2 else ""
+        pairs = ", bf16 pairs" if self.k_per_add == 2 else ""
         return f"{one.operand} to {self.output}, micro-tile {one.mr}x{one.nr} of {one.isa}{pairs}"
 
 
@@ -114,10 +114,10 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
 
 def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Kn2rowSpec, Operands]]:
     """Yield the kn2row kernels, one for each micro-tile of the instruction set."""
-    for step in steps(problem, isa):
-        for rows, vectors in isa.micro_tiles_of(step):
-            if step <= view.k:
-                yield _spec(problem, view, isa, rows, vectors, step), (OPERAND[problem.solves_for], "weights")
+    for k_per_add in k_per_add_choices(problem, isa):
+        for rows, vectors in isa.micro_tiles_of(k_per_add):
+            if k_per_add <= view.k:
+                yield _spec(problem, view, isa, rows, vectors, k_per_add), (OPERAND[problem.solves_for], "weights")
 
 
 def rows_of(view: ForwardNest) -> int:
@@ -125,7 +125,7 @@ def rows_of(view: ForwardNest) -> int:
     return view.taps * view.n
 
 
-def _spec(problem: Problem, view: ForwardNest, isa: Isa, max_rows: int, vectors: int, step: int) -> Kn2rowSpec:
+def _spec(problem: Problem, view: ForwardNest, isa: Isa, max_rows: int, vectors: int, k_per_add: int) -> Kn2rowSpec:
     operand, output = problem.operand_format, problem.output_format
     rows, last = rows_of(view), view.axes[-1]
     heights = range(max(1, max_rows - constants.FEWER_ROWS_POSITIONS), max_rows + 1)
@@ -151,7 +151,7 @@ def _spec(problem: Problem, view: ForwardNest, isa: Isa, max_rows: int, vectors:
         a,
         b,
         CHANNELS,
-        step=step,
+        k_per_add=k_per_add,
     )
     return Kn2rowSpec(product, output.name, len(view.axes), line_axis(view), out)
 

@@ -102,8 +102,8 @@ def _compute_ns(nest: WeightsNest, machine: Machine, spec: SplitKSpec, operands:
             widths.append((1, min(1 << (ceil(remainder / isa.lanes) - 1).bit_length(), micro_tile.nr)))
     if micro_tile.taps == 1 and not spec.groups_in_lanes:
         row = conv.positions if nest.pointwise else conv.axes[-1].dst
-        steps = conv.batch * conv.positions / row * chain_adds(row, spec.step, machine) * conv.taps
-        passed = 1 if spec.compact else spec.step
+        steps = conv.batch * conv.positions / row * chain_adds(row, spec.k_per_add, machine) * conv.taps
+        passed = 1 if spec.compact else spec.k_per_add
         cycles = steps * sum(n * _dense_cycles(machine, micro_tile.mr, nr, conv.taps, passed) for n, nr in widths)
         if spec.a.in_place and conv.taps > 1 and channels[a] > constants.SET_CONFLICT_CHANNELS:
             cycles *= shared.SET_CONFLICT_FACTOR
@@ -130,7 +130,7 @@ def _taps_cycles(nest: WeightsNest, machine: Machine, spec: SplitKSpec, nr: int)
     sums = micro_tile.taps * micro_tile.mr * nr
     loads = micro_tile.mr * (micro_tile.taps if spec.a.moves else 1) + nr * (1 if spec.a.moves else micro_tile.taps)
     position = max(sums / 2, shared.LOAD_CYCLES * loads, shared.MIN_STEP_CYCLES) + shared.STEP_CYCLES
-    passed = (spec.step - 1) * (micro_tile.mr + nr * spec.isa.lanes) * F32_BYTES / LINE_BYTES
+    passed = (spec.k_per_add - 1) * (micro_tile.mr + nr * spec.isa.lanes) * F32_BYTES / LINE_BYTES
     position += machine.l2_line_cycles * passed / constants.MAX_TAPS_IN_L1
     if sums > constants.TAPS_REGISTER_SHARE * spec.isa.registers:
         position *= constants.TAPS_REGISTER_FACTOR
@@ -150,7 +150,7 @@ def _taps_cycles(nest: WeightsNest, machine: Machine, spec: SplitKSpec, nr: int)
         * ceil(prod(a.kernel for a in conv.axes[:-1]) / micro_tile.outer_taps)
     )
     return tiles * (
-        segments * (position * chain_adds(inner.dst, spec.step, machine) + begin)
+        segments * (position * chain_adds(inner.dst, spec.k_per_add, machine) + begin)
         + pushes * constants.COMBINE_CYCLES * sums
     )
 
@@ -212,7 +212,7 @@ def _pack_ns(machine: Machine, spec: SplitKSpec, operand: SplitKOperand) -> floa
     spread = operand.width if spec.groups_in_lanes and operand.contiguous == CHANNELS else 0
     if spec.compact:
         return PACK_PAIRS_NS[operand.contiguous]
-    paired = shared.PACK_PAIR_NS if spec.step == 2 else 0
+    paired = shared.PACK_PAIR_NS if spec.k_per_add == 2 else 0
     return pack_ns(machine, operand.contiguous) + constants.PACK_SPREAD_NS * spread + paired
 
 

@@ -11,7 +11,7 @@ from itertools import product
 from math import ceil, prod
 
 from convgrad.plan.machine import ISAS, Isa
-from convgrad.plan.pairs import steps
+from convgrad.plan.pairs import k_per_add_choices
 from convgrad.plan.recipe import CHANNELS, STRIDED, Operands
 from convgrad.plan.split_k.constants import (
     DEPTHWISE_MAX_OUTER_TAPS,
@@ -40,7 +40,8 @@ def not_dense(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
 def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     """Yield the dense kernels. A micro-tile has one tap: broadcast channels of A times vectors of channels of B."""
     names = (problem.operand_format.name, problem.output_format.name)
-    channels, compact = per_group(nest), 2 in steps(problem, isa) and _segments_of_whole_pairs(problem, nest)
+    channels, choices = per_group(nest), k_per_add_choices(problem, isa)
+    compact = 2 in choices and _segments_of_whole_pairs(problem, nest)
     axis = {tensor: contiguous_axis(problem, nest, tensor) for tensor in channels}
     ways = {tensor: (False, True) if readable_in_place(problem, nest, tensor) else (False,) for tensor in channels}
     for (a, b), (max_mr, nr) in product(EITHER_WAY, isa.micro_tiles):
@@ -50,10 +51,10 @@ def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
             y = SplitKOperand(*axis[b], width=nr * isa.lanes)
             few = ceil(channels[a] / micro_tile.mr) <= MAX_B_READS and nest.conv.taps == 1  # few reads of B
             for operand in (y, replace(y, in_place=True)) if few and whole else (y,):
-                for step in steps(problem, isa):
-                    one = SplitKSpec(isa, *names, GEMM, micro_tile, x, operand, step=step)
+                for k_per_add in choices:
+                    one = SplitKSpec(isa, *names, GEMM, micro_tile, x, operand, k_per_add=k_per_add)
                     yield one, (a, b)
-                    if step == 2 and compact:
+                    if k_per_add == 2 and compact:
                         yield replace(one, compact=True), (a, b)
 
 
@@ -86,8 +87,10 @@ def thin(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
             in_place = x.moves and b_in_place(problem, nest, isa, b, nr)
             for micro_tile in under_taps(axes, channels[a], nr, isa.registers - held - isa.spare):
                 for operand in (y, replace(y, in_place=True)) if in_place else (y,):
-                    for step in steps(problem, isa) if micro_tile.taps > 1 else ():
-                        one = SplitKSpec(isa, *names, GEMM, micro_tile, x, operand, adjacent=adjacent, step=step)
+                    for k_per_add in k_per_add_choices(problem, isa) if micro_tile.taps > 1 else ():
+                        one = SplitKSpec(
+                            isa, *names, GEMM, micro_tile, x, operand, adjacent=adjacent, k_per_add=k_per_add
+                        )
                         yield one, (a, b)
 
 
@@ -109,8 +112,9 @@ def grouped(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     adjacent = axes[-1].dilation == 1
     for mr, nr in shapes:
         for micro_tile in under_taps(axes, mr, nr, isa.registers - nr - isa.spare):
-            for step in steps(problem, isa):
-                yield SplitKSpec(isa, *names, GEMM, micro_tile, x, y, GROUPS, adjacent, step=step), ("src", "dst")
+            for k_per_add in k_per_add_choices(problem, isa):
+                spec = SplitKSpec(isa, *names, GEMM, micro_tile, x, y, GROUPS, adjacent, k_per_add=k_per_add)
+                yield spec, ("src", "dst")
 
 
 def not_depthwise(problem: Problem, nest: WeightsNest, isa: Isa) -> str:

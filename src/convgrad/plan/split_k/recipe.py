@@ -64,7 +64,7 @@ class SplitKSpec:
     adjacent: bool = True  # whether inner taps read neighbouring positions, without dilation
     # The number of inner taps by which src shifts per position. Values of other taps stay in registers. 0: none stay.
     slide: int = 0
-    step: int = 1  # k per multiply-add; 2 for bf16 pairs, with the first k in the high half
+    k_per_add: int = 1  # k per multiply-add; 2 for bf16 pairs, with the first k in the high half
     compact: bool = False  # whether only pairs that begin at an even k are packed, instead of a pair for each k
 
     @property
@@ -116,7 +116,7 @@ class SplitKSpec:
         return self.tap_bytes * self.micro_tile.taps
 
     def __str__(self) -> str:
-        pairs = ", bf16 pairs" if self.step == 2 else ""
+        pairs = ", bf16 pairs" if self.k_per_add == 2 else ""
         return f"{self.operand} to {self.output}, micro-tile {self.micro_tile} of {self.isa}{pairs}"
 
 

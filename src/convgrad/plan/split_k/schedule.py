@@ -109,7 +109,7 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
         "taps_contiguous": int(contiguous(taps["outs"], FORMATS[spec.output].dtype.itemsize)),
         "accumulate": int(accumulate),
     }
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         add_condition(tables, numbers)
     frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
     offsets = (nest.src_offset, 0) if a is src else (0, nest.src_offset)
@@ -153,7 +153,7 @@ def _operand_numbers(nest: WeightsNest, plan: SplitKPlan, one: OperandStrides, i
     """Return the values of OPERAND. If lanes are groups, panels are an odd number of lines, to use all cache sets."""
     packed, in_place = plan.spec.packed_bytes(one.operand, image.max_k[one.tensor]), one.operand.in_place
     panel = packed * plan.images_a_cache_block + (
-        LINE_BYTES if plan.spec.step == 2 else 0
+        LINE_BYTES if plan.spec.k_per_add == 2 else 0
     )  # space for the panel's minimum exponent
     if plan.spec.groups_in_lanes:
         panel = (-(-panel // LINE_BYTES) | 1) * LINE_BYTES

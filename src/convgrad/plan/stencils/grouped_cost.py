@@ -40,9 +40,9 @@ def _row_cycles(machine: Machine, spec: GroupedStencilSpec, rows: int, taps: int
     found = 0.0
     for size in stencil.sizes:
         times, taps = divmod(taps, size)
-        k_steps = stencil.in_channels // spec.step
+        k_steps = stencil.in_channels // spec.k_per_add
         products = rows * size * k_steps * spec.nr
-        adds = products / k_steps * chain_adds(stencil.in_channels, spec.step, machine)
+        adds = products / k_steps * chain_adds(stencil.in_channels, spec.k_per_add, machine)
         met = min(stencil.reach(rows, size), rows * size) * spec.nr
         held = spec.holds(rows, size, spec.nr)
         of_a_vector = ceil(stencil.groups * k_steps / spec.nr / spec.isa.lanes)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from convgrad.formats import BF16, F32, FORMATS
 from convgrad.plan.forward_nest import OPERAND, ForwardNest
 from convgrad.plan.machine import Isa
-from convgrad.plan.pairs import steps
+from convgrad.plan.pairs import k_per_add_choices
 from convgrad.plan.recipe import Chosen, Operands
 from convgrad.plan.regions import AxisPart
 from convgrad.plan.stencils import constants
@@ -92,7 +92,7 @@ class SpatialStencilSpec:
     lines: int  # lines of positions of a micro-tile
     vectors: int  # vectors per line
     footprint: Footprint
-    step: int = 1  # k per multiply-add; 2 for bf16 pairs, with the second k in the high half
+    k_per_add: int = 1  # k per multiply-add; 2 for bf16 pairs, with the second k in the high half
     activation: str = ""  # applied to outputs before rounding; "" for none
 
     @property
@@ -103,17 +103,17 @@ class SpatialStencilSpec:
     @property
     def k_steps(self) -> int:
         """The number of multiply-adds of a tap. With bf16 pairs, an odd last channel fills a whole pair."""
-        return ceil(self.footprint.k / self.step)
+        return ceil(self.footprint.k / self.k_per_add)
 
     @property
     def packed(self) -> str:
         """The number format of packed weights: that of the operands if multiply-adds take pairs, else f32."""
-        return self.operand if self.step == 2 else F32.name
+        return self.operand if self.k_per_add == 2 else F32.name
 
     @property
     def tap_bytes(self) -> int:
         """The bytes from a tap to the next in packed weights."""
-        return self.k_steps * self.step * FORMATS[self.packed].dtype.itemsize
+        return self.k_steps * self.k_per_add * FORMATS[self.packed].dtype.itemsize
 
     @property
     def pairs(self) -> bool:
@@ -127,7 +127,7 @@ class SpatialStencilSpec:
 
     def __str__(self) -> str:
         shape = f"{self.results}x{self.lines}x{self.vectors}"
-        pairs = ", bf16 pairs" if self.step == 2 else ""
+        pairs = ", bf16 pairs" if self.k_per_add == 2 else ""
         return f"{self.operand} to {self.output}, micro-tile {shape} of {self.isa}{pairs}"
 
 
@@ -214,12 +214,12 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Spa
     footprint = _footprint(view, even_odd)
     last, lines, phases = view.axes[-1].extent, view.axes[-2], len(footprint.last)
     extent = max(len(part.positions) for part in lines.phases)
-    for vectors, step in product((1, 2, 4), steps(problem, isa)):
-        if step > min(view.k, results):  # for one output channel, pairs are not worth while
+    for vectors, k_per_add in product((1, 2, 4), k_per_add_choices(problem, isa)):
+        if k_per_add > min(view.k, results):  # for one output channel, pairs are not worth while
             continue
         sums = isa.registers // 2 // (results * vectors * phases)
         if sums and (vectors == 1 or (vectors - 1) * isa.lanes * phases < last):
             maximum = min(extent, sums)
             for many in {maximum, -(-extent // -(-extent // maximum))}:
-                spec = SpatialStencilSpec(isa, *names, len(view.axes), results, many, vectors, footprint, step)
+                spec = SpatialStencilSpec(isa, *names, len(view.axes), results, many, vectors, footprint, k_per_add)
                 yield spec, (OPERAND[problem.solves_for], "weights")

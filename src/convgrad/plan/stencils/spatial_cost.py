@@ -21,7 +21,7 @@ def alone(problem: Problem, view: ForwardNest, machine: Machine, spec: SpatialSt
     pieces = ceil(last.extent / spec.across) * ceil(view.n / spec.results)
     size = FORMATS[spec.operand].dtype.itemsize
     loaded = len(footprint.loads(spec.isa.lanes, spec.vectors)) * ceil(footprint.apart * size / F32_BYTES) * view.k
-    k_adds = spec.k_steps * (machine.pair_adds if spec.step == 2 else 1.0)
+    k_adds = spec.k_steps * (machine.pair_adds if spec.k_per_add == 2 else 1.0)
     used = sum(taps.number for taps in footprint.last) * k_adds * spec.results
     stored = spec.results * spec.lines * spec.vectors * len(footprint.last) * constants.SPATIAL_STORE_CYCLES
     outer_taps = prod(axis.parts.meetings / axis.extent for axis in view.axes[:-2])  # of a position, on average

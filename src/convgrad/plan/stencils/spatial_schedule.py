@@ -89,7 +89,7 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
         "prefetched_line": lines.data if lines.data == last.data * last.met <= PREFETCH_MAX_LINE_BYTES else 0,
     }
     tables: dict[str, Table] = {"tasks": TASK.rows(tasks), "parts": PART.rows(rows)}
-    if plan.spec.step == 2:
+    if plan.spec.k_per_add == 2:
         add_condition(tables, numbers)
     return Schedule(tables, numbers, size + 4 * LINE_BYTES)
 

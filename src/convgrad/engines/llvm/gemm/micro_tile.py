@@ -54,7 +54,7 @@ def tile(module: Module, spec: GemmSpec, rows: int, vectors: int, prefetches_pan
     prefetches at ``next`` and moves it by ``rate`` bytes. There is the data of the next micro-tile, or a row of a later
     panel if ``prefetches_panels`` is true.
     """
-    pairs = {"pairs": "i64"} if spec.step == 2 else {}
+    pairs = {"pairs": "i64"} if spec.k_per_add == 2 else {}
     f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, **pairs)
     MicroTile(f, spec, rows, vectors, prefetches_panels).chains()
     f.done()
@@ -76,7 +76,7 @@ class MultiplyAddStep:
 def k_bytes(spec: GemmSpec, a: Named) -> Value | int:
     """Return the distance in bytes between two k of A, packed or in place."""
     if not spec.a.in_place:
-        return F32_BYTES // spec.step
+        return F32_BYTES // spec.k_per_add
     return BYTES[spec.operand] if spec.a.contiguous == CHANNELS else a.a_k
 
 
@@ -159,7 +159,7 @@ class MicroTile:
         f = self.f
         zeros = {name: f.zeros(self.kind) for name in self.names}
         pushed = f.select(f.ends, f.count - 1, f.count)
-        if self.spec.out == CHANNELS and self.spec.step == 1:
+        if self.spec.out == CHANNELS and self.spec.k_per_add == 1:
             self.prefetch_out()
         with f.loop(f.count, chain=f.chains, segment=f.segments, prefetched=f.next, **zeros) as chain:
             segments = f.load("i64", chain.chain, CHAIN.at("segments"))
@@ -188,7 +188,7 @@ class MicroTile:
         data, weights, count = (f.load("i64", segment, SEGMENT.at(name)) for name in SEGMENT.columns)
         rows = StridedRows(f, f.row_step, self.rows)
         state = {**rows.begin(f.at(f.data, data)), "w": f.at(f.weights, weights), "prefetched": prefetched, **sums}
-        if spec.step == 2:
+        if spec.k_per_add == 2:
             pairs = (count >> 1) & f.pairs
             state = self.loop(pairs, state, rows, [MultiplyAddStep(_pair, add=PAIR_SUMS[spec.isa.pairs])], 2)
             halves = [
@@ -210,7 +210,7 @@ class MicroTile:
         f, spec, lanes = self.f, self.spec, self.spec.isa.lanes
         a = arguments(f, spec)
         a_step = k_bytes(spec, a)
-        b_step: Value | int = a.b_k if spec.b.in_place else spec.pitch * F32_BYTES // spec.step
+        b_step: Value | int = a.b_k if spec.b.in_place else spec.pitch * F32_BYTES // spec.k_per_add
         masks = [f.mask(f.left - v * lanes, lanes) for v in range(self.vectors)] if spec.masked else []
         with f.loop(count, **begin) as k:
             sums = {name: k.carried[name] for name in self.names}
@@ -236,7 +236,7 @@ class MicroTile:
             return read(
                 f, operand, f.at(weights, number * lanes * BYTES[operand]), lanes, masks[number] if masks else None
             )
-        kind = self.kind if self.spec.step == 1 else f"<{lanes} x i32>"
+        kind = self.kind if self.spec.k_per_add == 1 else f"<{lanes} x i32>"
         return f.load(kind, weights, number * lanes * F32_BYTES)
 
     def push(self, sums: list[Value], chain: Value) -> None:
@@ -292,7 +292,7 @@ class MicroTile:
         e = epilogue(f, self.spec)
         rows = [sums[r * self.vectors : (r + 1) * self.vectors] for r in range(self.rows)]
         with ExitStack() as otherwise:
-            if e.rounds and self.spec.step == 2 and len(sums) % 2 == 0:
+            if e.rounds and self.spec.k_per_add == 2 and len(sums) % 2 == 0:
                 paired = f.compare("ne", f.pairs, 0) & f.op("i1", f"icmp eq {arguments(f, self.spec).bias}, null")
                 with f.when(paired & self.no_nan(sums)):
                     e.rounded_rows(rows, f.out, f.out_step)

@@ -54,7 +54,7 @@ def functions(
         pack.pack_line(module, spec)
     tree.combine_up(module, spec.isa)
     store_panel(module, spec)
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         minimum(module, spec.isa)
     lists(module, spec)
     for rows in spec.mr_sizes:
@@ -138,7 +138,7 @@ def _output_block(
         number = f.op("i64", f"udiv {number}, {count.name}")
         rows.append(columns(f, f.at(a.output_blocks, axis.block + digit * OUTPUT_BLOCK.bytes), OUTPUT_BLOCK))
     block = rows[::-1]
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         nothing_yet(f, spec.isa, f.at(f.scratch, a.min_at))
 
     data = _read_a(f, spec, a, axes, block, data)
@@ -197,7 +197,7 @@ def _read_a(f: Function, spec: GemmSpec, a: Named, axes: Sequence[Named], block:
         with f.when(f.compare("ne", packs, 0)):
             _each_line(f, *lines, begin, pack_line)
         data = f.select(f.compare("ne", packs, 0), _origin(f, begin, axes, block), data)
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         with f.when(f.compare("eq", packs, 0)):
             _each_line(f, *lines, begin, find_min)
     return data

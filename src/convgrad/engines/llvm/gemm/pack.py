@@ -42,7 +42,7 @@ def pack_b(module: Module, spec: GemmSpec) -> None:
         prefetch_bytes=prefetch,
         fills=False,
     )
-    if spec.pairs and spec.step == 1:
+    if spec.pairs and spec.k_per_add == 1:
         copy = replace(copy, row_at=lambda row: taken(f, spec, row, k))
     if spec.group_columns:
         group = a.weights_group
@@ -95,7 +95,7 @@ def _pack_line_of_b(module: Module, gemm: GemmSpec, spec: Spec) -> None:
             k.next(source=f.at(k.source, copy.row))
 
     copy = Copy(cells(f, gemm), count_k, a.weights_k, f.count, row, pitch)
-    if gemm.pairs and gemm.step == 1:
+    if gemm.pairs and gemm.k_per_add == 1:
         copy = replace(copy, row_at=lambda k: taken(f, gemm, k, count_k))
     in_pairs(copy, "rows", all_panels, f.source, f.to)
     f.done()
@@ -118,19 +118,19 @@ def pack_panels(
     """
     if gemm.packs_lines_of_b:
         f.call("pack_line_of_b", f.arguments, to, source, f.min(left, count * gemm.width))
-        if gemm.step == 1:
+        if gemm.k_per_add == 1:
             return
     with f.loop(count, to=to, source=source, left=left) as panel:
         if not gemm.packs_lines_of_b:
             f.call("pack_b", f.arguments, panel.to, panel.source, panel.left)
-        if gemm.step == 2:
+        if gemm.k_per_add == 2:
             _panel_minimum(f, gemm, a, panel.to, panel.left)
         panel.next(to=f.at(panel.to, a.panel_bytes), source=f.at(panel.source, step), left=panel.left - gemm.width)
 
 
 def cells(f: Function, spec: GemmSpec) -> Cells:
     """Return f32 cells, or cells of bf16 pairs whose second k is in the high half."""
-    return Cells(f, spec.operand, spec.isa.lanes, 1 if spec.step == 2 else None)
+    return Cells(f, spec.operand, spec.isa.lanes, 1 if spec.k_per_add == 2 else None)
 
 
 def taken(f: Function, spec: GemmSpec, k: Value, count: Value) -> Value:
@@ -150,7 +150,7 @@ def pack_line(module: Module, spec: GemmSpec) -> None:
     a = arguments(f, spec)
     channels, k_stride, last = a.channels, a.data_k, along(a, spec)[-1]
     copy = Copy(replace(cells(f, spec), stride=spec.a.stride), f.count, last.given, channels, k_stride, last.step)
-    swapped = spec.swaps_pairs and spec.step == 1
+    swapped = spec.swaps_pairs and spec.k_per_add == 1
     if swapped:
         copy = replace(copy, offset=lambda column: taken(f, spec, column, channels) * k_stride)
     if spec.a.contiguous == CHANNELS:
@@ -160,7 +160,7 @@ def pack_line(module: Module, spec: GemmSpec) -> None:
     else:
         with ExitStack() as otherwise:
             for number in FEW_CHANNELS if spec.a.contiguous == SPATIAL else ():
-                size = spec.position_bytes(number)
+                size = spec.packed_k_bytes(number)
                 with f.when(f.compare("eq", channels, number) & f.compare("eq", last.step, size)):
                     replace(copy, pitch=size).few_along_rows(order_of_k(number, swapped), f.source, f.to)
                 otherwise.enter_context(f.otherwise())
@@ -182,7 +182,7 @@ def pack_once(module: Module, spec: GemmSpec) -> None:
 def line_of_a(f: Function, spec: GemmSpec, a: Named, to: Value, source: Value, count: Value) -> None:
     """Pack ``count`` positions of A. If cells are bf16 pairs, lower the minimum exponent of the packed part of A."""
     f.call("pack_line", f.arguments, to, source, count)
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         f.call("minimum", to, count, along(a, spec)[-1].step, (a.channels + 1 >> 1) * 2, f.at(f.scratch, a.min_at))
 
 

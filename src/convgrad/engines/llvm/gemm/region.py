@@ -119,7 +119,7 @@ def _panel(r: Region, panel: Loop, first: Value) -> dict[str, Value]:
         later = first + (f.value(PREFETCH_PANELS) if spec.b.in_place else f.panels) * spec.width
         place = f.at(f.weights, later * a.weights_n)
         given["later"] = f.select(later < a.n, place, f.at(place, a.weights_group - a.n * a.weights_n))
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         minimums = f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, panel.weights)
         given["pairs"] = pairs_allowed(f, spec.isa, a, minimums)
     return given
@@ -226,7 +226,7 @@ def micro_tiles(module: Module, spec: GemmSpec) -> None:
         ends="i1",
         waiting="ptr",
         **({"met": "i64", "met_step": "i64"} if spec.checks_positions else {}),
-        **({"pairs": "i64"} if spec.step == 2 else {}),
+        **({"pairs": "i64"} if spec.k_per_add == 2 else {}),
         **({"later": "ptr"} if spec.prefetches_panels else {}),
     )
     with f.loop(f.tiles) as each:

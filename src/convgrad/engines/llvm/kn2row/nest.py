@@ -35,7 +35,7 @@ def bodies(module: Module, spec: Kn2rowSpec) -> None:
     bias(module, gemm.operand)
     tree.combine_up(module, gemm.isa)
     store_panel(module, gemm)
-    if gemm.step == 2:
+    if gemm.k_per_add == 2:
         minimum(module, gemm.isa)
     for height in gemm.mr_sizes:
         for vectors in gemm.nr_sizes:
@@ -81,7 +81,7 @@ def _pack_a(module: Module, spec: Kn2rowSpec) -> None:
         pack.line_of_a(f, gemm, a, to, source, taps)
         return f.at(to, bytes_of_taps)
 
-    if gemm.step == 2:
+    if gemm.k_per_add == 2:
         nothing_yet(f, gemm.isa, f.at(f.scratch, a.min_at))
     loops = [(a.n, a.weights_group), *((axis.taps, axis.tap) for axis in outer)]
     nested(f, loops, a.weights, f.at(f.scratch, a.a_at), line)
@@ -109,7 +109,7 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
             with f.loop(panels, b=packed, to=cache_block.to, left=here, prefetch=following) as panel:
                 begin = f.at(panel.prefetch, a_block.first * a.tile_prefetch)
                 pairs = dict[str, Value]()
-                if gemm.step == 2:
+                if gemm.k_per_add == 2:
                     minimums = f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, panel.b)
                     pairs["pairs"] = pairs_allowed(f, gemm.isa, a, minimums)
                 lists = {"segments": segments, "chains": chains, "height": height}

@@ -88,7 +88,7 @@ def _panel_of_b(
     with f.loop(n.a.task.count, sums=sums) as a:
         a_panel = pack.panel(n, n.a, a_packed, a.index)
         pairs = dict[str, Value]()
-        if n.spec.step == 2:
+        if n.spec.k_per_add == 2:
             exponents = pack.min_exponents(n, n.a, a_packed, a.index), pack.min_exponents(n, n.b, b_packed, b)
             pairs["pairs"] = pairs_allowed(f, n.spec.isa, args, exponents)
         with f.when(going(f, args)), f.loop(t.taps, sums=a.sums, tap=first_tap) as tap:

@@ -24,9 +24,9 @@ def packs(module: Module, spec: SplitKSpec) -> None:
             pack(module, spec, name, operand, operand.width, operand.width * F32_BYTES)
     if spec.micro_tile.inner_taps > 1:
         _clear(module, spec)
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         minimum(module, spec.isa)
-    if spec.step == 2 and not spec.compact:
+    if spec.k_per_add == 2 and not spec.compact:
         pair(module, spec.isa)
 
 
@@ -77,7 +77,7 @@ def _cache_block(
     """
     f, args, rows = n.f, x.args, block.of(x.name)
     first = f.at(args.packed, rows.first * PACKED.bytes)
-    if n.spec.step == 2:
+    if n.spec.k_per_add == 2:
         with f.loop(panels, smallest=f.at(to, args.panel - LINE_BYTES)) as each:
             nothing_yet(f, n.spec.isa, each.smallest)
             each.next(smallest=f.at(each.smallest, args.panel))
@@ -87,7 +87,7 @@ def _cache_block(
             leasts = f.at(to, args.panel - LINE_BYTES) if n.spec.compact else None
             end = _row(n, x, each.to, here, count, columns, leasts)
             each.next(to=end, row=f.at(each.row, PACKED.bytes))
-        if n.spec.step == 2 and not n.spec.compact:
+        if n.spec.k_per_add == 2 and not n.spec.compact:
             size = f.distance(each.to, image.to)
             with f.loop(panels, panel=image.to, smallest=f.at(to, args.panel - LINE_BYTES)) as one:
                 f.call("pair", one.panel, size, args.read_k, one.smallest)

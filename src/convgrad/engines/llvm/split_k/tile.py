@@ -44,7 +44,7 @@ def tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
     because src is packed with zeros on its padding. If a sum is not finite, the chain is summed again in parts, and
     taps that are absent in a part add nothing.
     """
-    given = {"pairs": "i64"} if spec.step == 2 else {}
+    given = {"pairs": "i64"} if spec.k_per_add == 2 else {}
     f = module.function(
         f"tile{vectors}",
         False,
@@ -163,7 +163,7 @@ class _Tile:
         alone. A compact pair exists only for every second k, so both its halves are added.
         """
         f, single = self.f, (high_sum,)
-        if self.spec.step == 1:
+        if self.spec.k_per_add == 1:
             return self.loop(count, x, y, sums, masks, (multiply_add,))[-1]
         count = f.max(count, 0)
         paired = (count >> 1) & f.pairs
@@ -228,14 +228,14 @@ class _Tile:
     @property
     def read_kind(self) -> str:
         """The IR type of a packed vector: f32 values or bf16 pairs."""
-        return self.kind if self.spec.step == 1 else f"<{self.spec.isa.lanes} x i32>"
+        return self.kind if self.spec.k_per_add == 1 else f"<{self.spec.isa.lanes} x i32>"
 
     def a_row(self, pointer: Value, row: int) -> Value:
         """Load a row of A: a channel in all lanes or, if each lane is a group, a channel of each lane's group."""
         f, offset = self.f, row * self.spec.groups_a_panel * F32_BYTES
         if self.spec.groups_in_lanes:
             return f.load(self.read_kind, pointer, offset)
-        return f.splat(f.load("float" if self.spec.step == 1 else "i32", pointer, offset), self.spec.isa.lanes)
+        return f.splat(f.load("float" if self.spec.k_per_add == 1 else "i32", pointer, offset), self.spec.isa.lanes)
 
     def b_vectors(self, pointer: Value, shift: Value | int) -> list[Value]:
         """Load the vectors of B for one k, ``shift`` bytes after ``pointer``."""

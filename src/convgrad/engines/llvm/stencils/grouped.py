@@ -46,7 +46,7 @@ def grouped_tile(module: Module, spec: GroupedStencilSpec, rows: int, vectors: i
     Row r of the micro-tile is an output position. Its first tap in a row of the kernel multiplies the position
     ``met`` + r * ``met_step`` of the data.
     """
-    pairs = {"pairs": "i64"} if spec.step == 2 else {}
+    pairs = {"pairs": "i64"} if spec.k_per_add == 2 else {}
     f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, met="i64", met_step="i64", **pairs)
     made = GroupedStencil(f, spec, rows, vectors, segment_bytes=SEGMENT.bytes)
     made.prefetch()
@@ -78,16 +78,16 @@ class GroupedStencil(MicroTile):
     @property
     def steps(self) -> int:
         """The number of multiply-adds per tap: one for each k, or one for each bf16 pair."""
-        return self.n.in_channels // self.spec.step
+        return self.n.in_channels // self.spec.k_per_add
 
     @property
     def channel_bytes(self) -> int:
         """The bytes of a channel of the data, packed or in place."""
-        return self.spec.position_bytes(2) // 2 if not self.spec.a.in_place else BYTES[self.spec.operand]
+        return self.spec.packed_k_bytes(2) // 2 if not self.spec.a.in_place else BYTES[self.spec.operand]
 
     def operand_kind(self, lanes: int) -> str:
         """Return the IR type of a vector operand of the multiply-add: f32 or bf16 pairs."""
-        return f"<{lanes} x {'float' if self.spec.step == 1 else 'i32'}>"
+        return f"<{lanes} x {'float' if self.spec.k_per_add == 1 else 'i32'}>"
 
     def prefetch(self) -> None:
         """Prefetch the data that the same micro-tile of the next output block reads first."""
@@ -135,7 +135,7 @@ class GroupedStencil(MicroTile):
             return self.where(condition, sums, lambda now: self.met(size, state, now, step, looked, way))
 
         sums = {name: state[name] for name in self.names}
-        if self.spec.step == 1:
+        if self.spec.k_per_add == 1:
             sums = where(inside, sums, None, multiply_add)
             sums = where(f.op("i1", f"xor {inside}, true"), sums, looked, multiply_add)
         else:  # the path without pairs is rare, so borders and interior share its code
@@ -234,14 +234,14 @@ class GroupedStencil(MicroTile):
 
     def read(self, place: Value, v: int) -> list[Value]:
         """Load the channels of a position that a vector of sums uses, as f32 or bf16 pairs in memory order."""
-        f, n, step = self.f, self.n, self.spec.step
+        f, n, k_per_add = self.f, self.n, self.spec.k_per_add
         stored_as, vectors = self.spec.operand if self.spec.a.in_place else F32.name, list[Value]()
-        for first, count in n.reads(self.spec.isa.lanes, v, step):
+        for first, count in n.reads(self.spec.isa.lanes, v, k_per_add):
             there, mask = f.at(place, first * self.channel_bytes), None
             if n.masked:
                 left = f.op("i64", f"udiv {f.left}, {n.out_channels}") * n.in_channels - first
-                mask = f.mask(left >> 1 if step == 2 else left, count)
-            if step == 1:
+                mask = f.mask(left >> 1 if k_per_add == 2 else left, count)
+            if k_per_add == 1:
                 vectors.append(read(f, stored_as, there, count, mask))
             elif mask is None:
                 vectors.append(f.load(self.operand_kind(count), there))
@@ -251,13 +251,13 @@ class GroupedStencil(MicroTile):
 
     def spread(self, vectors: Sequence[Value], v: int, order: int) -> Value:
         """Return a vector whose lanes have the k, or pair of k, with the number ``order`` of their own group."""
-        f, n, lanes, step = self.f, self.n, self.spec.isa.lanes, self.spec.step
-        k = order * step
-        if self.spec.pairs and step == 1 and k ^ 1 < n.in_channels:
+        f, n, lanes, k_per_add = self.f, self.n, self.spec.isa.lanes, self.spec.k_per_add
+        k = order * k_per_add
+        if self.spec.pairs and k_per_add == 1 and k ^ 1 < n.in_channels:
             k ^= 1
         start = n.channels(lanes, v).start
-        wanted = [(n.group(v * lanes + lane) * n.in_channels + k - start) // step for lane in range(lanes)]
-        count = n.reads(lanes, v, step)[0][1]
+        wanted = [(n.group(v * lanes + lane) * n.in_channels + k - start) // k_per_add for lane in range(lanes)]
+        count = n.reads(lanes, v, k_per_add)[0][1]
         if wanted == list(range(count)):
             return vectors[0]
         two = vectors[: 1 + any(each >= count for each in wanted)]

@@ -22,7 +22,7 @@ from convgrad.plan.stencils.spatial_schedule import PART, TASK
 def bodies(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit the functions that the nest calls: packing, and micro-tiles for each phase of lines."""
     bias(module, spec.operand)
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         minimum(module, spec.isa)
     _pack_a(module, spec)
     for phase, exists in product(range(len(spec.footprint.lines)), (WHOLE, ZEROS, OMITTED)):
@@ -52,7 +52,7 @@ def task(module: Module, spec: SpatialStencilSpec) -> None:
         )
     count = f.op("i64", f"udiv {t.groups * size}, {BYTES[spec.packed]}")
     finite = _finite(f, spec, begin["to"], count)
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         of_weights = f.at(f.scratch, a.min_at + LINE_BYTES)
         nothing_yet(f, spec.isa, of_weights)
         f.call("minimum", begin["to"], 1, 0, count, of_weights)
@@ -75,11 +75,11 @@ def _pack_a(module: Module, spec: SpatialStencilSpec) -> None:
     a = arguments(f, spec)
 
     def one_tap(source: Value, to: Value) -> Value:
-        for k in range(spec.k_steps * spec.step):
+        for k in range(spec.k_steps * spec.k_per_add):
             if k == spec.footprint.k:
                 weight = Value(f, "i16", "0")
             else:
-                weight = f.load("i16", source) if spec.step == 2 else read(f, spec.operand, source)
+                weight = f.load("i16", source) if spec.k_per_add == 2 else read(f, spec.operand, source)
             f.store(weight, to, k * BYTES[spec.packed])
             source = f.at(source, a.weights_k)
         return f.at(to, spec.tap_bytes)
@@ -126,7 +126,7 @@ def _groups(module: Module, spec: SpatialStencilSpec) -> None:
             return
         data, out = f.at(data, parts[at].data), f.at(out, parts[at].out)
         with f.loop(parts[at].count, data=data, out=out) as each:
-            if at == apart and spec.step == 2:
+            if at == apart and spec.k_per_add == 2:
                 fast = fast & _pairs_allowed(f, spec, each.data, along(a, spec)[at + 1 :])
             images(at + 1, each.data, each.out, fast)
             each.next(data=f.at(each.data, parts[at].data_step), out=f.at(each.out, parts[at].out_step))
@@ -212,7 +212,7 @@ def _phase(f: Function, spec: SpatialStencilSpec, phase: int, of_last: Named, co
         f.prefetch_all(f.at(begin["data"], prefetched * PREFETCH_BLOCKS), prefetched, locality=2)
         with f.loop(pieces, **begin) as piece:
             fast = f.compare("ne", f.fast, 0)
-            whole = _all_exist(f, spec, inside & fast if spec.step == 2 else inside, piece.first, last.met)
+            whole = _all_exist(f, spec, inside & fast if spec.k_per_add == 2 else inside, piece.first, last.met)
             of_piece = {"data": piece.data, "out": piece.out, "first": piece.first, "across": piece.left}
             given = {"row": row, "out_step": part.out_step, "left": left, **of_piece}
             _results(f, spec, phase, by_results, (whole, fast), given)

@@ -66,7 +66,7 @@ class SpatialTile:
         self.a: Named = arguments(self.f, spec)
         *_, self.along_lines, self.along_last = along(self.a, spec)
         self.lanes = spec.isa.lanes
-        self.step = 1 if exists == OMITTED else spec.step
+        self.k_per_add = 1 if exists == OMITTED else spec.k_per_add
         self.held: list[Value] = []  # weights in registers for the whole micro-tile: all or none
         self.masks: dict[tuple[int, int, int], Value] = {}  # by first position, step and number of lanes
 
@@ -84,7 +84,7 @@ class SpatialTile:
             sums = each_tap(f, parts, sums, lambda tap, data, sums: self._summed(f.at(f.data, data), tap, sums))
         else:
             weights = spec.results * prod(self.footprint.kernel) * spec.k_steps
-            if self.step == spec.step and weights + HELD_SPARE <= spec.isa.registers // 2:
+            if self.k_per_add == spec.k_per_add and weights + HELD_SPARE <= spec.isa.registers // 2:
                 self.held = [self._weight(f.value(0), number) for number in range(weights)]
             sums = self._summed(f.data, f.value(0), sums)
         self._store(sums)
@@ -141,8 +141,8 @@ class SpatialTile:
     ) -> dict[str, Value]:
         """Return the sums after some steps of all lines that use a row."""
         f, spec, lines = self.f, self.spec, self.footprint.lines[self.phase]
-        shape = (spec.results, *self.footprint.kernel, spec.k_steps * spec.step // self.step)
-        add = PAIR_SUMS[spec.isa.pairs] if self.step == 2 else multiply_add
+        shape = (spec.results, *self.footprint.kernel, spec.k_steps * spec.k_per_add // self.k_per_add)
+        add = PAIR_SUMS[spec.isa.pairs] if self.k_per_add == 2 else multiply_add
         loaded: dict[tuple[int, int], Value] = {}
         for phase, number, k in steps:
             taps = self.footprint.last[phase]
@@ -158,15 +158,15 @@ class SpatialTile:
 
     def _order_of_k(self) -> list[int]:
         """Return the pairs of input channels, or the channels in the order of the sum: a pair's second is first."""
-        return list(range(self.spec.k_steps)) if self.step == 2 else order_of_k(self.footprint.k, self.spec.pairs)
+        return list(range(self.spec.k_steps)) if self.k_per_add == 2 else order_of_k(self.footprint.k, self.spec.pairs)
 
     def _weight(self, tap: Value, number: int) -> Value:
         """Load a weight of a plane, or a pair of weights, into all lanes, unless a register holds it."""
         f = self.f
         if self.held:
             return self.held[number]
-        place = f.at(f.at(f.weights, tap), number * self.step * BYTES[self.spec.packed])
-        return f.splat(f.load("i32", place) if self.step == 2 else read(f, self.spec.packed, place), self.lanes)
+        place = f.at(f.at(f.weights, tap), number * self.k_per_add * BYTES[self.spec.packed])
+        return f.splat(f.load("i32", place) if self.k_per_add == 2 else read(f, self.spec.packed, place), self.lanes)
 
     def _inputs(
         self, row: Value, offset: int, k: int, loaded: dict[tuple[int, int], Value]
@@ -176,7 +176,7 @@ class SpatialTile:
         if (offset, k) not in loaded:
             start = offset - offset % apart
             row, mask = f.at(row, start * BYTES[self.spec.operand]), self.masks.get((start, 1, lanes * apart))
-            if self.step == 2:
+            if self.k_per_add == 2:
                 channels = range(self.footprint.k)[2 * k : 2 * k + 2]
                 vectors = read_pairs(f, [f.at(row, self.a.data_k * n) for n in channels], lanes, apart, mask)
             else:
