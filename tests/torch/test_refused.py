@@ -156,10 +156,6 @@ def test_layers_refuse_memory_that_was_given_back(dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 def test_no_output_padding_is_refused(dtype: str) -> None:
     """It does not make a transposed layer one that is not transposed."""
-    import torch
-
-    import convgrad.torch as ct
-
     image, weight = (torch.ones(1, 1, 3, 3, dtype=getattr(torch, dtype)) for _ in range(2))
     for function in (ct.conv_transpose, ct.conv_transpose2d):
         padding: Any = None
