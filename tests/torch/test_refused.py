@@ -13,6 +13,8 @@ from convgrad.arrays import libraries
 
 torch = pytest.importorskip("torch")
 
+import convgrad.torch as ct  # noqa: E402
+
 LAYER = {"strides": [1], "dilations": [1]}
 
 

@@ -22,7 +22,7 @@ class Division(NamedTuple):
     parts: tuple[int, ...]  # the number of parts of each dimension
     threads: int
     loops: Mapping[str, Any]  # the sizes of the loops in a task: fields of the plan, by name
-    own_bytes: int = 0  # the estimated scratch of one thread
+    thread_bytes: int = 0  # the estimated scratch of one thread
     shared_bytes: int = 0  # the partial sums, which all tasks write and the last task reads
     largest: Sequence[int] = ()  # the extents of the largest task, or empty if unknown
 

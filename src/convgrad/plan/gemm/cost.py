@@ -144,27 +144,27 @@ def _a_ns(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int,
 
     Neighbouring output blocks overlap in A.
     """
-    all_met, channels = prod(axis.met for axis in view.axes), view.groups * view.channels
-    met = all_met * prod(_halo(axis, size) for axis, size in zip(view.axes, block, strict=True))
+    inputs, channels = prod(axis.inputs for axis in view.axes), view.groups * view.channels
+    read_inputs = inputs * prod(_halo(axis, size) for axis, size in zip(view.axes, block, strict=True))
     read = machine.traffic_ns(FORMATS[spec.operand].dtype.itemsize) * spec.a.stride  # reads bring whole cache lines
     pack = pack_ns(machine, spec.a.contiguous)
     exponents = constants.MIN_EXPONENT_NS if spec.k_per_add == 2 else 0.0
     if spec.a.in_place:
-        return met * channels * (read + exponents), 0.0, 0.0
+        return read_inputs * channels * (read + exponents), 0.0, 0.0
     packed = spec.packed_k_bytes(2) / 2
     copy = machine.traffic_ns(packed)
-    far = constants.FAR_COPY_FACTOR if all_met * channels * packed > machine.l2_bytes else 1.0
-    once, again = all_met * channels * (read + pack + far * copy), met * channels * (copy + exponents)
+    far = constants.FAR_COPY_FACTOR if inputs * channels * packed > machine.l2_bytes else 1.0
+    once, again = inputs * channels * (read + pack + far * copy), read_inputs * channels * (copy + exponents)
     if spec.a.contiguous == SPATIAL:
         line = _line(view, block)
         pack = pack * _in_squares(spec, line) + machine.traffic_ns(shared.SEGMENT_BYTES) / line
-    return met * channels * (read + pack + paired_ns(spec.k_per_add)), once, again
+    return read_inputs * channels * (read + pack + paired_ns(spec.k_per_add)), once, again
 
 
 def _halo(axis: Along, size: int) -> float:
     """Return how often an average position of A is packed by output blocks of ``size`` positions."""
     blocks = ceil(axis.extent / size)
-    return 1 + (blocks - 1) * axis.parts.reach / max(1, axis.met)
+    return 1 + (blocks - 1) * axis.parts.reach / max(1, axis.inputs)
 
 
 def crowded(view: ForwardNest) -> bool:

@@ -63,8 +63,8 @@ def packed_times(cut: Division) -> int:
 
 def _may_pack_once(view: ForwardNest, spec: GemmSpec) -> bool:
     """Return whether a kernel packs A by positions, positions form few lines, and the copy is not too large."""
-    lines = view.groups * prod(axis.met for axis in view.outer_axes)
-    copy = view.groups * prod(axis.met for axis in view.axes) * spec.packed_row_bytes(view.channels)
+    lines = view.groups * prod(axis.inputs for axis in view.outer_axes)
+    copy = view.groups * prod(axis.inputs for axis in view.axes) * spec.packed_row_bytes(view.channels)
     return spec.packs_once and lines <= constants.PACK_ONCE_LINES and copy <= shared.MAX_SCRATCH_BYTES
 
 
@@ -167,4 +167,4 @@ def reached_bytes(view: ForwardNest, size: Sequence[int]) -> int:
 def _reach(axis: Along, size: int) -> int:
     """Return the estimated number of input positions from the first to the last that ``size`` output positions read."""
     between = (size - 1) * axis.parts.by_position // axis.parts.step
-    return min(axis.met, between + axis.parts.reach + 1)
+    return min(axis.inputs, between + axis.parts.reach + 1)

@@ -44,7 +44,7 @@ NUMBERS = Record(
 )  # fmt: skip
 STEPS = Record("given", "step")  # bytes from a position to the next: in memory, and in scratch if there is a copy
 ALONG = Record(  # an axis
-    "extent", "met",  # number of output positions, number of input positions
+    "extent", "inputs",  # number of output positions, number of input positions
     "blocks", "block",  # number of output blocks, and byte offset of the first row of OUTPUT_BLOCK
     "kernel", "tap",  # number of taps; bytes of weights from a tap to the next
 ) + STEPS + STEPS.within("out")  # of A, and of the output  # fmt: skip
@@ -65,7 +65,7 @@ POSITIONS = Record("first", "count")
 OUTPUT_BLOCK = Record("part", "parts") + POSITIONS + POSITIONS.within("out")
 PART = Record(  # a part of an axis; a region is one part of each axis
     "count", "out", "out_step",  # number of output positions, bytes to the first position, bytes between positions
-    "met", "met_step",  # position of A for the first output position and tap, and its step per output position
+    "input", "input_step",  # position of A for the first output position and tap, and its step per output position
     "data", "data_step",  # the same as the line above, in bytes
     "taps", "tap", "tap_step", "tap_data",  # number of taps, first tap, step of taps, bytes of A from a tap to the next
     "first_bias", "bias",  # if each row of A has a bias: bytes to the first position's bias, and to the next
@@ -95,7 +95,7 @@ def schedule(view: ForwardNest, plan: GemmPlan, accumulates: bool, segment: Reco
     cut = [axis.parts.in_blocks(size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
     reached = [_reached(axis, each) for axis, each in zip(view.axes, cut, strict=True)]
     # The maximum positions of A along each axis that are packed together: of an output block, or all.
-    room = [axis.met for axis in view.axes] if plan.packed_once else [int(counts.max()) for _, counts in reached]
+    room = [axis.inputs for axis in view.axes] if plan.packed_once else [int(counts.max()) for _, counts in reached]
     sizes = [min(axis.extent, size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
     out_row = spec.pitch * F32_BYTES  # bytes of a position's sums in scratch
     row = spec.packed_row_bytes(view.channels)
@@ -144,8 +144,8 @@ def schedule(view: ForwardNest, plan: GemmPlan, accumulates: bool, segment: Reco
 def _packing(view: ForwardNest, row: int) -> Table:
     """Return rows of LINE for all of A, whose positions are contiguous. Packed positions are ``row`` bytes apart."""
     outer = view.outer_axes
-    length, step = prod(axis.met for axis in view.axes[len(outer) :]), view.axes[-1].data
-    begins = offsets((view.groups, *(axis.met for axis in outer)), (view.data[0], *(axis.data for axis in outer)))
+    length, step = prod(axis.inputs for axis in view.axes[len(outer) :]), view.axes[-1].data
+    begins = offsets((view.groups, *(axis.inputs for axis in outer)), (view.data[0], *(axis.data for axis in outer)))
     each = max(PACK_TOGETHER, PACK_TOGETHER_BYTES // row)
     return LINE.rows(
         {"source": begin + first * step, "to": (line * length + first) * row, "count": min(each, length - first)}
@@ -170,7 +170,7 @@ def _axes(
         numbers |= ALONG.values(
             f"axis{at}",
             extent=axis.extent,
-            met=axis.met,
+            inputs=axis.inputs,
             blocks=len(begins),
             block=sum(map(len, blocks)) * OUTPUT_BLOCK.bytes,
             kernel=axis.kernel,
@@ -199,7 +199,7 @@ def _steps(given: Sequence[int], room: Sequence[int], size: int) -> Sequence[int
 def _reached(axis: Along, cut: AxisBlocks) -> tuple[Ints, Ints]:
     """Return the first position of A that each output block reads, and the number of positions to the last."""
     low, end = cut.reached
-    low, end = np.maximum(low, 0), np.minimum(end, axis.met)
+    low, end = np.maximum(low, 0), np.minimum(end, axis.inputs)
     there = low < end
     return np.where(there, low, 0), np.where(there, end - low, 0)
 
@@ -216,9 +216,9 @@ def _rows(parts: Parts, axis: Along, step: int, out_step: int, unit: int, spec: 
         count=parts.count,
         out=parts.first * wrapped(out_step),
         out_step=parts.step * out_step,
-        met=parts.met,
-        met_step=parts.by_position,
-        data=np.where(parts.taps > 0, parts.met * wrapped(step), 0),
+        input=parts.input,
+        input_step=parts.by_position,
+        data=np.where(parts.taps > 0, parts.input * wrapped(step), 0),
         data_step=parts.by_position * step,
         taps=parts.taps,
         tap=np.where(parts.taps > 0, parts.tap * unit, 0),

@@ -109,7 +109,7 @@ class GemmSpec:
         return k + k % 2 if self.fills_pairs else k
 
     def packed_k_bytes(self, k: int) -> int:
-        """Return the packed bytes of ``k`` values of a row of A or a column of B. An odd last bf16 takes a whole pair."""
+        """Return the packed bytes of ``k`` values of a row of A or a column of B. An odd last bf16 fills a pair."""
         return PAIR_BYTES * -(-k // 2) if self.k_per_add == 2 else F32_BYTES * k
 
     def packed_row_bytes(self, k: int) -> int:

@@ -42,7 +42,7 @@ def _lines_at_once(
     lines, *inner = view.axes[spec.line :]
     width, phases = spec.product.width, len(lines.phases)
     room = max(constants.MIN_POSITIONS, int(machine.l2_bytes * constants.TAP_SUMS_SHARE) // (rows_of(view) * F32_BYTES))
-    pieces, across = ceil(prod(axis.met for axis in inner) / (rooms * room)), list[int]()
+    pieces, across = ceil(prod(axis.inputs for axis in inner) / (rooms * room)), list[int]()
     for at, axis in enumerate(inner, 1 - len(inner)):
         unit, parts = len(axis.phases), axis.parts
         again = 0 if at == 0 else parts.reach * parts.step // parts.by_position

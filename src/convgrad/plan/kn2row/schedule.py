@@ -48,14 +48,15 @@ ALONG = Record(  # an axis
 )  # fmt: skip
 TASK = Record("output_block", "output_blocks")
 OUTPUT_BLOCK = Record("part", "parts", "first", "end")  # the block's rows of PART and its input positions
-PART = Record("count", "out", "out_step", "met", "met_step", "taps", "tap", "tap_step", "tap_met")
+PART = Record("count", "out", "out_step", "input", "input_step", "taps", "tap", "tap_step", "tap_input")
 INNER_BLOCK = Record(  # a part of an output block along the last axis
     "phase", "first", "count",  # the first row of PHASE; first input position, number of input positions
     "out", "outputs", "across",  # bytes to the first output, number of outputs, outputs per phase
 )  # fmt: skip
-PHASE = Record("met", "taps", "tap", "tap_step", "tap_met")  # met: an input position, counted from the block's first
+# The input position of the first output through the first tap is counted from the block's first input position.
+PHASE = Record("input", "taps", "tap", "tap_step", "tap_input")
 OUTER = Record("place", "number")  # a tap of all axes except the last: offset of its tap sums, and its number
-ENTRY = Record("at", "met")  # a tap: offset of its tap sums, and the input position of the first output
+ENTRY = Record("at", "input")  # a tap: offset of its tap sums, and the input position of the first output
 NODE = Record("number", "taps")
 
 
@@ -70,12 +71,13 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
     spec, gemm = plan.spec, plan.spec.product
     last, parts, output_blocks = view.axes[-1], list[Ints](), list[dict[str, int]]()
     for at, size in enumerate(plan.output_block[:-1], spec.line):
-        met, cut = reached(view.axes[at], size), view.axes[at].parts.in_blocks(size)
+        inputs, cut = reached(view.axes[at], size), view.axes[at].parts.in_blocks(size)
         output_blocks += [
             {"part": (sum(map(len, parts)) + first) * PART.bytes, "parts": count, "first": e.start, "end": e.stop}
-            for first, count, e in zip(cut.begins.tolist(), cut.lengths.tolist(), met, strict=True)
+            for first, count, e in zip(cut.begins.tolist(), cut.lengths.tolist(), inputs, strict=True)
         ]
-        starts = [0 if at == spec.line else each.start for each in met]  # lines keep their numbers in the ring buffer
+        # Lines keep their numbers in the ring buffer.
+        starts = [0 if at == spec.line else positions.start for positions in inputs]
         parts.append(_parts(view, at, cut.parts, np.repeat(starts, cut.lengths)))
     inner_blocks, phases = _inner_blocks(last, plan.output_block[-1], _unit(view, len(view.axes) - 1))
     chain_count = view.order.blocks_a_line
@@ -124,12 +126,12 @@ def _parts(view: ForwardNest, at: int, parts: Parts, starts: Ints) -> Ints:
         count=parts.count,
         out=parts.first * wrapped(out),
         out_step=parts.step * out,
-        met=parts.met - starts,
-        met_step=parts.by_position,
+        input=parts.input - starts,
+        input_step=parts.by_position,
         taps=parts.taps,
         tap=parts.tap * unit,
         tap_step=parts.tap_step * unit,
-        tap_met=parts.by_tap,
+        tap_input=parts.by_tap,
     )
 
 
@@ -137,31 +139,31 @@ def _inner_blocks(last: Along, across: int, unit: int) -> tuple[list[dict[str, i
     """Return rows of INNER_BLOCK and of PHASE for output blocks of ``across`` positions."""
     blocks, phases = list[dict[str, int]](), list[dict[str, int]]()
     stride = last.phases[0].positions.step
-    for begin, met in zip(range(0, last.extent, across), reached(last, across), strict=True):
+    for begin, inputs in zip(range(0, last.extent, across), reached(last, across), strict=True):
         count = min(across, last.extent - begin)
         each = -(-count // stride)
         blocks.append(
             {
                 "phase": len(phases) * PHASE.bytes,
-                "first": met.start,
-                "count": len(met),
+                "first": inputs.start,
+                "count": len(inputs),
                 "out": begin * last.out,
                 "outputs": count,
                 "across": each,
             }
         )
         for phase in last.phases:
-            first = phase.met + begin // stride * phase.by_position - met.start
-            existing = _touching(first, phase.by_tap, len(phase.taps), each, len(met))
+            first = phase.input + begin // stride * phase.by_position - inputs.start
+            existing = _touching(first, phase.by_tap, len(phase.taps), each, len(inputs))
             taps = phase.taps[existing.start : existing.stop] if existing else range(0)
             low = first + existing.start * phase.by_tap if existing else 0
             phases.append(
                 {
-                    "met": low,
+                    "input": low,
                     "taps": len(taps),
                     "tap": taps.start * unit,
                     "tap_step": taps.step * unit,
-                    "tap_met": phase.by_tap,
+                    "tap_input": phase.by_tap,
                 }
             )
     return blocks, phases
@@ -313,9 +315,9 @@ def _lines(view: ForwardNest, plan: Kn2rowPlan, ring: RingBuffer) -> dict[str, i
     images = view.axes[: plan.spec.line]
     steps, fused = [view.axes[-1].data], [False]  # from the last axis outwards; a single position can have any stride
     for axis, inner, inputs in zip(view.axes[-2::-1], view.axes[:0:-1], ring.blocks[:0:-1], strict=False):
-        line = steps[-1] * inner.met
-        steps.append(axis.data if axis.met > 1 else line)
-        fused.append(steps[-1] == line and all(len(each) == inner.met for each in inputs))
+        line = steps[-1] * inner.inputs
+        steps.append(axis.data if axis.inputs > 1 else line)
+        fused.append(steps[-1] == line and all(len(each) == inner.inputs for each in inputs))
     columns = [(axis.data, axis.extent, 0, 0, False) for axis in images]
     first_blocks = [sum(map(len, ring.blocks[:at])) * OUTPUT_BLOCK.bytes for at in range(len(ring.blocks))]
     columns += zip(steps[::-1], map(len, ring.blocks), first_blocks, ring.strides, fused[::-1], strict=True)

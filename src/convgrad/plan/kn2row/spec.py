@@ -181,6 +181,6 @@ def reached(axis: Along, size: int) -> list[range]:
     Bounds never decrease, because the ring buffer of lines keeps what the next block needs.
     """
     low, end = axis.parts.in_blocks(size).reached
-    begin = np.minimum.accumulate(np.where(low < end, low, axis.met)[::-1])[::-1]
+    begin = np.minimum.accumulate(np.where(low < end, low, axis.inputs)[::-1])[::-1]
     high = np.maximum.accumulate(end)
     return list(map(range, np.minimum(begin, high).tolist(), high.tolist()))

@@ -15,7 +15,7 @@ from convgrad.plan.split_k import constants
 from convgrad.plan.split_k.cuts import cuts, lines_held
 from convgrad.plan.split_k.nest import WeightsNest, per_group
 from convgrad.plan.split_k.recipe import DEPTHWISE, SplitKOperand, SplitKSpec
-from convgrad.plan.split_k.segments import rows_met
+from convgrad.plan.split_k.segments import existing_rows
 from convgrad.plan.split_k.taps import of_tiles
 from convgrad.plan.tiling import step_cycles
 from convgrad.spec.geometry import Axis
@@ -75,7 +75,7 @@ def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, 
     share = prod(largest[:4]) / prod(cut.counts[:4]) * images
     time = on_threads_ns(machine, alone, share, cut, constants.IMBALANCE)
     time += machine.traffic_ns(cut.shared_bytes * (1 / cut.threads + constants.REMOTE_READ_FACTOR))
-    if cut.own_bytes * cut.threads + cut.shared_bytes > shared.MAX_SCRATCH_BYTES:
+    if cut.thread_bytes * cut.threads + cut.shared_bytes > shared.MAX_SCRATCH_BYTES:
         time *= constants.SCRATCH_FACTOR
     return time
 
@@ -84,9 +84,9 @@ def _met_in_place(nest: WeightsNest, operands: Operands, cut: Division) -> tuple
     """Return the memory pages, and the bytes of cache lines, that a panel of A in place touches in a cache block."""
     chains = cut.loops["chains_a_cache_block"]
     images = chains / nest.chains if chains else cut.loops["images_a_cache_block"]
-    met = prod(axis.src for axis in nest.conv.axes) if operands[0] == "src" else nest.conv.positions
+    positions = prod(axis.src for axis in nest.conv.axes) if operands[0] == "src" else nest.conv.positions
     pages: float = nest.conv.positions * images * min(1.0, abs(nest.strides(operands[0])[-1]) / PAGE_BYTES)
-    return pages, met * images * constants.IN_PLACE_LINES * LINE_BYTES
+    return pages, positions * images * constants.IN_PLACE_LINES * LINE_BYTES
 
 
 def _compute_ns(nest: WeightsNest, machine: Machine, spec: SplitKSpec, operands: Operands) -> float:
@@ -139,7 +139,7 @@ def _taps_cycles(nest: WeightsNest, machine: Machine, spec: SplitKSpec, nr: int)
         vectors = micro_tile.mr * fresh + nr if spec.a.moves else micro_tile.mr + nr * fresh
         lines = vectors * spec.isa.lanes * F32_BYTES / LINE_BYTES
         position = max(position, constants.GROUP_LINE_FACTOR * machine.l2_line_cycles * lines)
-    segments = conv.batch * _segments_met(conv.axes[:-1], micro_tile.outer_taps)
+    segments = conv.batch * _segments_of_tiles(conv.axes[:-1], micro_tile.outer_taps)
     tiles = ceil(inner.kernel / micro_tile.inner_taps)
     padded = sum(p > 0 for p in (inner.pad_begin, inner.pad_end)) * min(micro_tile.inner_taps - 1, inner.dst)
     begin = constants.LINE_START_CYCLES + shared.SEGMENT_CYCLES * (1 + padded) + 0.5 * position * min(padded, inner.dst)
@@ -156,10 +156,10 @@ def _taps_cycles(nest: WeightsNest, machine: Machine, spec: SplitKSpec, nr: int)
 
 
 @lru_cache(maxsize=256)
-def _segments_met(axes: tuple[Axis, ...], taps: int) -> int:
+def _segments_of_tiles(axes: tuple[Axis, ...], taps: int) -> int:
     """Return the number of rows of dst that micro-tiles of ``taps`` outer taps process, summed over micro-tiles."""
-    met = rows_met(axes)
-    return int(met[of_tiles(len(met), taps)].max(1).sum())
+    rows = existing_rows(axes)
+    return int(rows[of_tiles(len(rows), taps)].max(1).sum())
 
 
 def _depthwise_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: SplitKSpec) -> float:
@@ -182,8 +182,10 @@ def _depthwise_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: S
     edge = constants.LINE_START_CYCLES + constants.BORDER_TAP_CYCLES * micro_tile.taps
     cycles = rows * (inner.dst * position + edges * edge + begin)
     compute = ceil(conv.groups / spec.isa.lanes) * tiles * cycles * machine.cycle_ns
-    met = conv.batch * (conv.positions + prod(min(a.src, a.dst * a.stride + a.effective_kernel) for a in conv.axes))
-    read = machine.traffic_ns(met * conv.groups * problem.operand_format.dtype.itemsize)
+    elements = conv.batch * (
+        conv.positions + prod(min(a.src, a.dst * a.stride + a.effective_kernel) for a in conv.axes)
+    )
+    read = machine.traffic_ns(elements * conv.groups * problem.operand_format.dtype.itemsize)
     held = lines_held(machine.l1_bytes, nest.dst_strides[-1])
     if min(inner.dst, constants.DEPTHWISE_POSITIONS) * (micro_tile.outer_taps + 1) > held:
         compute *= constants.DEPTHWISE_REREAD_FACTOR

@@ -209,11 +209,11 @@ def _panels(view: ForwardNest, isa: Isa) -> Iterator[tuple[int, int]]:
     some, whole = isa.lanes // view.n, lcm(view.n, isa.lanes) // view.n
     for groups in sorted({min(some, view.groups), whole, 2 * whole}):
         vectors = ceil(groups * view.n / isa.lanes)
-        met = ceil(groups * view.k / vectors / isa.lanes)
+        read_vectors = ceil(groups * view.k / vectors / isa.lanes)
         if (
             groups <= view.groups
             and vectors <= constants.GROUPED_MAX_VECTORS
-            and met <= constants.GROUPED_MAX_READ_VECTORS
+            and read_vectors <= constants.GROUPED_MAX_READ_VECTORS
         ):
             yield groups, vectors
 
@@ -250,8 +250,8 @@ def _stencil(view: ForwardNest, isa: Isa, groups: int, vectors: int, parts: Part
         strided_groups=view.n > 1 and of_group != view.n * of_result,
         masked=False,
     )
-    met = [stencil.reads(isa.lanes, v, k_per_add)[-1] for v in range(vectors)]
-    over = any(first + count * k_per_add > groups * view.k for first, count in met)
+    last_reads = [stencil.reads(isa.lanes, v, k_per_add)[-1] for v in range(vectors)]
+    over = any(first + count * k_per_add > groups * view.k for first, count in last_reads)
     remainder = view.groups % groups * view.n
     alone = vectors > 1 and remainder == isa.lanes  # computed by micro-tiles of one vector
     return replace(stencil, masked=over or (remainder > 0 and not alone))

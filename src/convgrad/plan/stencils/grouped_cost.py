@@ -43,11 +43,11 @@ def _row_cycles(machine: Machine, spec: GroupedStencilSpec, rows: int, taps: int
         k_steps = stencil.in_channels // spec.k_per_add
         products = rows * size * k_steps * spec.nr
         adds = products / k_steps * chain_adds(stencil.in_channels, spec.k_per_add, machine)
-        met = min(stencil.reach(rows, size), rows * size) * spec.nr
+        read_positions = min(stencil.reach(rows, size), rows * size) * spec.nr
         held = spec.holds(rows, size, spec.nr)
         of_a_vector = ceil(stencil.groups * k_steps / spec.nr / spec.isa.lanes)
-        loads = met * of_a_vector + (0 if held else products)
-        spread = met * k_steps * of_a_vector if stencil.out_channels * stencil.in_channels > 1 else 0
+        loads = read_positions * of_a_vector + (0 if held else products)
+        spread = read_positions * k_steps * of_a_vector if stencil.out_channels * stencil.in_channels > 1 else 0
         found += times * (max(adds / 2, loads * shared.LOAD_CYCLES) + spread)
     return found + shared.SEGMENT_CYCLES
 

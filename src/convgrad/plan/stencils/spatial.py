@@ -38,13 +38,13 @@ class PhaseTaps(NamedTuple):
     first: int
     step: int
     number: int
-    met: int  # the input position that the first output meets through the first tap, after that of the first phase
+    input: int  # the input position that the first output meets through the first tap, after that of the first phase
     by_position: int
     by_tap: int
 
     def offset(self, position: int, tap: int) -> int:
         """Return the input position that output number ``position`` meets through tap number ``tap`` of the phase."""
-        return self.met + position * self.by_position + tap * self.by_tap
+        return self.input + position * self.by_position + tap * self.by_tap
 
 
 class Footprint(NamedTuple):
@@ -157,7 +157,7 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
         return f"output channels are not a multiple of {RESULTS[0]}"
     if (last.data, last.out) != (problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize):
         return "positions are not contiguous"
-    if max(last.met + last.extent, *map(_reach, last.phases)) >= MAX_POSITIONS:
+    if max(last.inputs + last.extent, *map(_reach, last.phases)) >= MAX_POSITIONS:
         return f"a row has more than {MAX_POSITIONS} positions"
     return _not_unrolled(view)
 
@@ -169,7 +169,9 @@ def nest_of(view: ForwardNest) -> ForwardNest:
 
 def _reach(part: AxisPart) -> int:
     """Return a bound of the distances between position 0 and the input positions of a phase, padding too."""
-    return abs(part.met) + len(part.positions) * part.by_position + len(part.taps) * abs(part.by_tap) + SPARE_POSITIONS
+    return (
+        abs(part.input) + len(part.positions) * part.by_position + len(part.taps) * abs(part.by_tap) + SPARE_POSITIONS
+    )
 
 
 def _not_unrolled(view: ForwardNest) -> str:
@@ -195,14 +197,14 @@ def _footprint(view: ForwardNest, even_odd: bool) -> Footprint:
     of_lines, of_last = (tuple(_taps(part, axis.phases[0]) for part in axis.phases) for axis in (lines, last))
     if even_odd and len(of_last) == of_last[0].by_position == 1:
         (taps,) = of_last
-        of_last = tuple(taps._replace(met=taps.met + turn, by_position=2) for turn in range(2))
+        of_last = tuple(taps._replace(input=taps.input + turn, by_position=2) for turn in range(2))
     outer = prod(axis.kernel for axis in view.axes[:-2])
     return Footprint(of_lines, of_last, (outer, lines.kernel, last.kernel), view.k)
 
 
 def _taps(part: AxisPart, first: AxisPart) -> PhaseTaps:
-    met = part.met - (first.met if first.taps else 0) if part.taps else 0
-    return PhaseTaps(part.taps.start, part.taps.step, len(part.taps), met, part.by_position, part.by_tap)
+    first_input = part.input - (first.input if first.taps else 0) if part.taps else 0
+    return PhaseTaps(part.taps.start, part.taps.step, len(part.taps), first_input, part.by_position, part.by_tap)
 
 
 def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[SpatialStencilSpec, Operands]]:

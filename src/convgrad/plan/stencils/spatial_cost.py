@@ -33,9 +33,9 @@ def alone(problem: Problem, view: ForwardNest, machine: Machine, spec: SpatialSt
         tile = max(adds * spec.vectors / 2, read) * outer_taps + stored + constants.SPATIAL_TILE_CYCLES
         cycles += ceil(len(part.positions) / spec.lines) * tile
     outer = view.groups * prod(axis.extent for axis in view.axes[:-2])
-    met = outer * lines.met * last.met * view.k * size
+    data_bytes = outer * lines.inputs * last.inputs * view.k * size
     out = view.positions * view.groups * view.n * FORMATS[spec.output].dtype.itemsize
-    traffic = machine.traffic_ns(met + out)
+    traffic = machine.traffic_ns(data_bytes + out)
     return Costs(spec, operands, outer * pieces * cycles * machine.cycle_ns, traffic, 0.0, 0.0)
 
 

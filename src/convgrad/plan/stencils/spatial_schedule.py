@@ -26,11 +26,11 @@ NUMBERS = Record(
 )  # fmt: skip
 ALONG = Record(  # an axis
     "kernel", "tap", "first", "count",  # number of taps, bytes from a tap to the next, rows of PART
-    "met", "given",  # number of input positions, bytes from one to the next
+    "inputs", "given",  # number of input positions, bytes from one to the next
 )  # fmt: skip
 TASK = Record("group", "groups")
 PART = Record(
-    "count", "out", "out_step", "data", "data_step", "met",  # data: bytes to the input of the first position
+    "count", "out", "out_step", "data", "data_step", "input",  # data: bytes to the input of the first position
     "taps", "tap", "tap_step", "tap_data",  # of axes before the last two; tap: bytes to the first in packed weights
 )  # fmt: skip
 
@@ -54,7 +54,7 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
             tap=axis.weights,
             first=first,
             count=len(parts),
-            met=axis.met,
+            inputs=axis.inputs,
             given=axis.data,
         )
         tap_bytes = prod(inner.kernel for inner in view.axes[at + 1 :]) * plan.spec.tap_bytes
@@ -86,7 +86,7 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
         "bias_n": view.bias,
         "accumulate": int(accumulates),
         "extent": last.extent,
-        "prefetched_line": lines.data if lines.data == last.data * last.met <= PREFETCH_MAX_LINE_BYTES else 0,
+        "prefetched_line": lines.data if lines.data == last.data * last.inputs <= PREFETCH_MAX_LINE_BYTES else 0,
     }
     tables: dict[str, Table] = {"tasks": TASK.rows(tasks), "parts": PART.rows(rows)}
     if plan.spec.k_per_add == 2:
@@ -96,14 +96,14 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
 
 def _part(axis: Along, part: AxisPart, tap_bytes: int) -> dict[str, int]:
     """Return a row of PART for a part of an axis, whose taps are ``tap_bytes`` apart in packed weights."""
-    met = part.met if part.taps else 0
+    first_input = part.input if part.taps else 0
     return {
         "count": len(part.positions),
         "out": part.positions.start * axis.out,
         "out_step": part.positions.step * axis.out,
-        "data": met * axis.data,
+        "data": first_input * axis.data,
         "data_step": part.by_position * axis.data,
-        "met": met,
+        "input": first_input,
         "taps": len(part.taps),
         "tap": part.taps.start * tap_bytes,
         "tap_step": part.taps.step * tap_bytes,

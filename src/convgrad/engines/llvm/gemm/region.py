@@ -225,7 +225,7 @@ def micro_tiles(module: Module, spec: GemmSpec) -> None:
         begins="i1",
         ends="i1",
         waiting="ptr",
-        **({"met": "i64", "met_step": "i64"} if spec.checks_positions else {}),
+        **({"input": "i64", "input_step": "i64"} if spec.checks_positions else {}),
         **({"pairs": "i64"} if spec.k_per_add == 2 else {}),
         **({"later": "ptr"} if spec.prefetches_panels else {}),
     )
@@ -253,7 +253,7 @@ def micro_tiles(module: Module, spec: GemmSpec) -> None:
             "skip": wanted - first,
         }
         if spec.checks_positions:
-            given["met"] = f.met + first * f.met_step
+            given["input"] = f.input + first * f.input_step
         for rows in spec.mr_sizes:
             with f.when(f.compare("eq", f.rows, rows)):
                 by_width(f, spec.isa.lanes, spec.nr_sizes, f.left, f"tile{rows}_", given)

@@ -67,20 +67,20 @@ def end_lists(f: Function, last_chain: Value, **counted: Value) -> None:
     f.done()
 
 
-def _tap(f: Function, spec: GemmSpec, a: Named, b_tap: Value, tap: Value, met: Value, state: State) -> State:
+def _tap(f: Function, spec: GemmSpec, a: Named, b_tap: Value, tap: Value, data: Value, state: State) -> State:
     """Add the k of one tap to the lists, and return the new state.
 
     If the tap has more k than a chain may have, they are divided into several chains. An odd last k counts as two if a
     whole pair is packed for it, so that the segment of the next tap may follow.
     """
-    with f.loop(a.tap_chains, left=a.k, met=met, packed=tap * b_tap, **state) as part:
+    with f.loop(a.tap_chains, left=a.k, data=data, packed=tap * b_tap, **state) as part:
         s = {name: part.carried[name] for name in STATE}
         own = f.min(part.left, BLOCK_TERMS)
         count = own + (own & 1) if spec.fills_pairs else own
         number = f.op("i64", f"udiv {tap * a.number_step + part.index}, {a.number_share.name}")
         new_chain = f.compare("ne", number, s["number"])
         continues = (
-            f.compare("eq", s["a_end"], part.met)
+            f.compare("eq", s["a_end"], part.data)
             & f.compare("eq", s["b_end"], part.packed)
             & f.compare("eq", number, s["number"])
         )
@@ -88,7 +88,7 @@ def _tap(f: Function, spec: GemmSpec, a: Named, b_tap: Value, tap: Value, met: V
             continues = continues & f.compare("eq", s["k"] & 1, 0)
         segment = f.select(continues, s["segment"], f.at(s["segment"], SEGMENT.bytes))
         row = {
-            "data": f.select(continues, f.load("i64", segment, SEGMENT.at("data")), part.met),
+            "data": f.select(continues, f.load("i64", segment, SEGMENT.at("data")), part.data),
             "weights": f.select(continues, f.load("i64", segment, SEGMENT.at("weights")), part.packed),
             "count": f.select(continues, s["k"] + count, count),
         }
@@ -97,10 +97,10 @@ def _tap(f: Function, spec: GemmSpec, a: Named, b_tap: Value, tap: Value, met: V
         inside = f.select(new_chain, f.value(1), s["segments"] + f.select(continues, f.value(0), f.value(1)))
         first = f.select(new_chain, segment, s["first"])
         fill(f, chain, CHAIN, number=number, segments=inside, segment=f.distance(first, f.segments))
-        a_end, b_end = part.met + count * a.a_k, part.packed + count * a.b_k
+        a_end, b_end = part.data + count * a.a_k, part.packed + count * a.b_k
         part.next(
             left=part.left - own,
-            met=a_end,
+            data=a_end,
             packed=b_end,
             segment=segment,
             k=row["count"],
@@ -112,6 +112,6 @@ def _tap(f: Function, spec: GemmSpec, a: Named, b_tap: Value, tap: Value, met: V
             b_end=b_end,
             chain_count=f.select(new_chain, s["chain_count"] + 1, s["chain_count"]),
             all_k=s["all_k"] + count,
-            last=part.met,
+            last=part.data,
         )
     return {name: part.carried[name] for name in STATE}

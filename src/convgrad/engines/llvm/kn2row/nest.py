@@ -231,9 +231,9 @@ def _output_block(module: Module, spec: Kn2rowSpec) -> None:
             return
         with f.loop(rows[at].parts, part=f.at(a.parts, rows[at].part)) as each:
             part = columns(f, each.part, PART)
-            with f.loop(part.count, met=part.met, out=f.at(out, part.out)) as position:
-                positions(at + 1, [*chosen, (part, position.met)], position.out)
-                position.next(met=position.met + part.met_step, out=f.at(position.out, part.out_step))
+            with f.loop(part.count, input=part.input, out=f.at(out, part.out)) as position:
+                positions(at + 1, [*chosen, (part, position.input)], position.out)
+                position.next(input=position.input + part.input_step, out=f.at(position.out, part.out_step))
             each.next(part=f.at(each.part, PART.bytes))
 
     positions(spec.line, [], out)
@@ -252,11 +252,11 @@ def _outer_taps(
         if at == len(chosen):
             fill(f, to, OUTER, place=place, number=number)
             return f.at(to, OUTER.bytes)
-        part, met = chosen[at]
-        with f.loop(part.taps, tap=number + part.tap, met=met, to=to) as each:
-            here = f.op("i64", f"urem {each.met}, {a.lines.name}") if at == 0 else each.met
+        part, first_input = chosen[at]
+        with f.loop(part.taps, tap=number + part.tap, input=first_input, to=to) as each:
+            here = f.op("i64", f"urem {each.input}, {a.lines.name}") if at == 0 else each.input
             ended = taps(at + 1, each.tap, place + here * axes[spec.line + at].place, each.to)
-            each.next(tap=each.tap + part.tap_step, met=each.met + part.tap_met, to=ended)
+            each.next(tap=each.tap + part.tap_step, input=each.input + part.tap_input, to=ended)
         return each.to
 
     return taps(0, f.value(0), f.value(0), to)

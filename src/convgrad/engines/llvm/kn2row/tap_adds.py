@@ -47,17 +47,17 @@ def _list_taps(module: Module, spec: Kn2rowSpec) -> None:
     with f.loop(f.count, outer=f.outer, **begin) as outer:
         of_others = columns(f, outer.outer, OUTER)
         carried = {name: outer.carried[name] for name in begin}
-        with f.loop(p.taps, number=of_others.number + p.tap, met=p.met, **carried) as tap:
+        with f.loop(p.taps, number=of_others.number + p.tap, input=p.input, **carried) as tap:
             here = tap.number >> DIGIT_BITS
             new = f.compare("ne", here, tap.last)
             node = f.select(new, f.at(tap.node, NODE.bytes), tap.node)
             taps = f.select(new, f.value(1), f.load("i64", node, NODE.at("taps")) + 1)
             fill(f, node, NODE, number=here, taps=taps)
-            at = of_others.place + tap.number * a.tap_bytes_out + tap.met * F32_BYTES
-            fill(f, tap.entry, ENTRY, at=at, met=tap.met)
+            at = of_others.place + tap.number * a.tap_bytes_out + tap.input * F32_BYTES
+            fill(f, tap.entry, ENTRY, at=at, input=tap.input)
             tap.next(
                 number=tap.number + p.tap_step,
-                met=tap.met + p.tap_met,
+                input=tap.input + p.tap_input,
                 entry=f.at(tap.entry, ENTRY.bytes),
                 node=node,
                 last=here,
@@ -80,13 +80,13 @@ def _phase(module: Module, spec: Kn2rowSpec) -> None:
         entries="ptr",
         nodes="ptr",
         count="i64",
-        met="i64",
+        inputs="i64",
         across="i64",
         bias="ptr",
         to="ptr",
     )
     a, lanes = arguments(f, spec), spec.isa.lanes
-    there = f.splat(f.op("i32", f"trunc {f.met} to i32"), lanes)
+    there = f.splat(f.op("i32", f"trunc {f.inputs} to i32"), lanes)
     zeros, sums = f.zeros(f"<{lanes} x float>"), range(VECTORS)
     pieces = f.op("i64", f"udiv {f.across + (spec.across - 1)}, {spec.across}")
     with f.loop(a.n, tap_sums=f.tap_sums, bias=f.bias, to=f.to) as result:
@@ -128,8 +128,8 @@ def _with_tap(f: Function, lanes: int, tap: Loop, begin: tuple[Value, Value], th
     """
     kind, wide = f"<{lanes} x float>", f"<{lanes} x i32>"
     entry, (tap_sums, first) = columns(f, tap.entry, ENTRY), begin
-    place, met = f.at(tap_sums, entry.at), f.op("i32", f"trunc {entry.met + first} to i32")
-    number = f.op(wide, f"add {f.splat(met, lanes)}, {f.numbers('i32', range(lanes)).name}")
+    place, first_input = f.at(tap_sums, entry.at), f.op("i32", f"trunc {entry.input + first} to i32")
+    number = f.op(wide, f"add {f.splat(first_input, lanes)}, {f.numbers('i32', range(lanes)).name}")
     added = {}
     for v in range(VECTORS):
         inputs = f.op(wide, f"add {number}, {f.everywhere(wide, v * lanes).name}") if v else number
@@ -210,7 +210,7 @@ def _line(module: Module, spec: Kn2rowSpec) -> None:
             "phase",
             arguments=f.arguments,
             tap_sums=tap_sums,
-            met=e.count,
+            inputs=e.count,
             across=across,
             bias=bias,
             to=each.to,

@@ -44,10 +44,10 @@ def grouped_tile(module: Module, spec: GroupedStencilSpec, rows: int, vectors: i
     """Emit ``tile<rows>_<vectors>``, which stores sum[r][v], the sum over chains, rows of taps, taps and k.
 
     Row r of the micro-tile is an output position. Its first tap in a row of the kernel multiplies the position
-    ``met`` + r * ``met_step`` of the data.
+    ``input`` + r * ``input_step`` of the data.
     """
     pairs = {"pairs": "i64"} if spec.k_per_add == 2 else {}
-    f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, met="i64", met_step="i64", **pairs)
+    f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, input="i64", input_step="i64", **pairs)
     made = GroupedStencil(f, spec, rows, vectors, segment_bytes=SEGMENT.bytes)
     made.prefetch()
     made.chains()
@@ -106,13 +106,13 @@ class GroupedStencil(MicroTile):
         """
         f, n = self.f, self.n
         x, w, left, first = (f.load("i64", segment, SEGMENT.at(name)) for name in SEGMENT.columns)
-        unit = f.op("i64", f"sdiv {f.met_step}, {n.by_position}")
+        unit = f.op("i64", f"sdiv {f.input_step}, {n.by_position}")
         step = f.op("i64", f"sdiv {f.row_step}, {n.by_position}")
-        x, met = f.at(f.data, x), f.met + first * (unit * n.by_tap)
+        x, first_input = f.at(f.data, x), f.input + first * (unit * n.by_tap)
         if not self.upward:  # begin with the last row, which reads the last position of the data
-            x, met = f.at(x, f.row_step * (self.rows - 1)), met + f.met_step * (self.rows - 1)
+            x, first_input = f.at(x, f.row_step * (self.rows - 1)), first_input + f.input_step * (self.rows - 1)
             unit, step = (f.value(0) - each for each in (unit, step))
-        state = {"x": x, "w": f.at(f.weights, w), "met": met, **sums}
+        state = {"x": x, "w": f.at(f.weights, w), "input": first_input, **sums}
         if len(n.sizes) > 1 or n.guarded:
             for size in n.sizes:
                 rounds = f.op("i64", f"udiv {left}, {size}")
@@ -126,13 +126,13 @@ class GroupedStencil(MicroTile):
     def taps(self, size: int, state: Values, unit: Value, step: Value) -> Values:
         """Add ``size`` unrolled taps and return the new state. Each position is checked if one may not exist."""
         f, n = self.f, self.n
-        extent = along(arguments(f, self.spec), self.spec)[-1].met
-        last = state["met"] + unit * (n.reach(self.rows, size) - 1)
-        inside = f.compare("ult", state["met"], extent) & f.compare("ult", last, extent)
+        extent = along(arguments(f, self.spec), self.spec)[-1].inputs
+        last = state["input"] + unit * (n.reach(self.rows, size) - 1)
+        inside = f.compare("ult", state["input"], extent) & f.compare("ult", last, extent)
         looked = unit, extent
 
         def where(condition: Value, sums: Values, looked: tuple[Value, Value] | None, way: MultiplyAdd) -> Values:
-            return self.where(condition, sums, lambda now: self.met(size, state, now, step, looked, way))
+            return self.where(condition, sums, lambda now: self.with_positions(size, state, now, step, looked, way))
 
         sums = {name: state[name] for name in self.names}
         if self.spec.k_per_add == 1:
@@ -148,7 +148,7 @@ class GroupedStencil(MicroTile):
         return {
             "x": f.at(state["x"], step * moved),
             "w": f.at(state["w"], weights),
-            "met": state["met"] + unit * moved,
+            "input": state["input"] + unit * moved,
             **sums,
         }
 
@@ -159,7 +159,7 @@ class GroupedStencil(MicroTile):
             once.next(**body(dict(once.carried)))
         return {name: once.carried[name] for name in sums}
 
-    def met(
+    def with_positions(
         self, size: int, state: Values, sums: Values, step: Value, looked: tuple[Value, Value] | None, way: MultiplyAdd
     ) -> Values:
         """Add the products of one position after the other, and return the new sums.
@@ -180,7 +180,7 @@ class GroupedStencil(MicroTile):
 
                 if looked is not None and (n.guarded or at < edge or at >= reach - edge):
                     unit, extent = looked
-                    there = f.compare("ult", state["met"] + unit * at, extent)
+                    there = f.compare("ult", state["input"] + unit * at, extent)
                     names = [f"sum{r}_{v}" for r, _ in rows for v in range(self.vectors)]
                     some = {name: sums[name] for name in names}
                     sums = {**sums, **self.where(there, some, meet)}
@@ -292,7 +292,7 @@ def rows_of_taps(module: Module, spec: GroupedStencilSpec) -> None:
     end_lists(f, state["chain"], chains=state["chain_count"], k=no_k, last=state["last"])
 
 
-def _row(f: Function, spec: GroupedStencilSpec, tap: Value, met: Value, last: Named, state: Values) -> Values:
+def _row(f: Function, spec: GroupedStencilSpec, tap: Value, data: Value, last: Named, state: Values) -> Values:
     """Add one row of taps to the lists, divided into a segment per chain; return the new state."""
     a, step = arguments(f, spec), spec.shape.tap_step
     share, taps = a.number_share, last.taps
@@ -307,7 +307,7 @@ def _row(f: Function, spec: GroupedStencilSpec, tap: Value, met: Value, last: Na
             f,
             piece.segment,
             SEGMENT,
-            data=met + piece.done * last.tap_data,
+            data=data + piece.done * last.tap_data,
             weights=(tap + piece.done * step) * a.b_tap,
             count=end - piece.done,
             first=piece.done,
@@ -325,6 +325,6 @@ def _row(f: Function, spec: GroupedStencilSpec, tap: Value, met: Value, last: Na
             segments=inside,
             first=opened,
             chain_count=f.select(new, piece.chain_count + 1, piece.chain_count),
-            last=f.max(piece.last, met),
+            last=f.max(piece.last, data),
         )
     return {name: piece.carried[name] for name in STATE}

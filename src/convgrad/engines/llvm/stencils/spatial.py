@@ -154,11 +154,11 @@ def _pairs_allowed(f: Function, spec: SpatialStencilSpec, data: Value, axes: Seq
     nothing_yet(f, spec.isa, found)
 
     def one_plane(source: Value, to: Value) -> Value:
-        f.call("minimum", source, lines.met, lines.given, last.met, found)
+        f.call("minimum", source, lines.inputs, lines.given, last.inputs, found)
         return to
 
     groups = f.select(f.compare("eq", a.data_group, 0), f.value(1), f.groups)
-    loops = [(groups, a.data_group), (a.k, a.data_k), *((axis.met, axis.given) for axis in outer)]
+    loops = [(groups, a.data_group), (a.k, a.data_k), *((axis.inputs, axis.given) for axis in outer)]
     nested(f, loops, data, data, one_plane)
     return pairs_allowed(f, spec.isa, a, (found, f.at(found, LINE_BYTES)))
 
@@ -200,19 +200,19 @@ def _phase(f: Function, spec: SpatialStencilSpec, phase: int, of_last: Named, co
     part = columns(f, f.at(a.parts, lines.first + phase * PART.bytes), PART)
     blocks = f.op("i64", f"udiv {part.count + (spec.lines - 1)}, {spec.lines}")
     with f.loop(blocks, line=f.value(0)) as block:
-        row, left = part.met + block.line * taps.by_position, f.min(part.count - block.line, spec.lines)
-        inside = _rows_exist(f, spec, phase, row, lines.met)
+        row, left = part.input + block.line * taps.by_position, f.min(part.count - block.line, spec.lines)
+        inside = _rows_exist(f, spec, phase, row, lines.inputs)
         begin = {
             "data": f.at(f.at(f.data, of_last.data), part.data + block.line * part.data_step),
             "out": f.at(f.out, part.out + block.line * part.out_step),
-            "first": of_last.met,
+            "first": of_last.input,
             "left": a.extent,
         }
         prefetched = a.prefetched_line * (spec.lines * taps.by_position)
         f.prefetch_all(f.at(begin["data"], prefetched * PREFETCH_BLOCKS), prefetched, locality=2)
         with f.loop(pieces, **begin) as piece:
             fast = f.compare("ne", f.fast, 0)
-            whole = _all_exist(f, spec, inside & fast if spec.k_per_add == 2 else inside, piece.first, last.met)
+            whole = _all_exist(f, spec, inside & fast if spec.k_per_add == 2 else inside, piece.first, last.inputs)
             of_piece = {"data": piece.data, "out": piece.out, "first": piece.first, "across": piece.left}
             given = {"row": row, "out_step": part.out_step, "left": left, **of_piece}
             _results(f, spec, phase, by_results, (whole, fast), given)

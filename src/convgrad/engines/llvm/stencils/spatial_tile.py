@@ -92,12 +92,12 @@ class SpatialTile:
 
     def _summed(self, data: Value, tap: Value, sums: dict[str, Value]) -> dict[str, Value]:
         """Return the sums after all products with a plane of inputs; ``tap`` is the offset of its weights in bytes."""
-        f, line_bytes, line_met = self.f, self.along_lines.given, self.along_lines.met
+        f, line_bytes, input_lines = self.f, self.along_lines.given, self.along_lines.inputs
         once = f.opaque(f.value(1))
         for row, used in self.footprint.rows(self.phase, self.spec.lines).items():
             inputs, rounds = f.at(data, line_bytes * row), once
             if self.exists != WHOLE:
-                exists = f.op("i1", f"icmp ult {f.row + row}, {line_met.name}")
+                exists = f.op("i1", f"icmp ult {f.row + row}, {input_lines.name}")
                 rounds = f.select(exists, once, f.value(0))
             for steps in self._parts_of_row(len(used)):
                 with f.loop(rounds, **sums) as part:
@@ -115,7 +115,7 @@ class SpatialTile:
     def _make_masks(self) -> None:
         """Compute the masks of existing positions: of loaded vectors, and of the lanes that a tap has."""
         f, apart = self.f, self.footprint.apart
-        begin, limit = (f.op("i32", f"trunc {value} to i32") for value in (f.first, self.along_last.met))
+        begin, limit = (f.op("i32", f"trunc {value} to i32") for value in (f.first, self.along_last.inputs))
         wanted = {(start, 1, self.lanes * apart) for start in self.footprint.loads(self.lanes, self.spec.vectors)}
         if self.exists == OMITTED:
             for taps, v in product(self.footprint.last, range(self.spec.vectors)):

@@ -38,12 +38,12 @@ from convgrad.spec.winograd.filtering import Filtering, Transform
 
 
 def input_transform(
-    f: Function, spec: WinogradSpec, met: bool, a: Named, number: Value, outs: Sequence[Value], staging: Value
+    f: Function, spec: WinogradSpec, of_input: bool, a: Named, number: Value, outs: Sequence[Value], staging: Value
 ) -> None:
     """Emit the transform of one part of a row of Winograd tiles to out[point][tile][channel].
 
     ``number`` is the number of the part among those of all slices. Channels are those at each tap of the axis that is
-    summed directly. The tiles are input tiles if ``met``, else the tiles of dst in backward weights. ``outs`` are the
+    summed directly. The tiles are input tiles if ``of_input``, else those of dst in backward weights. ``outs`` are the
     addresses of the part's first tile and, if the last tile is smaller, of the last tile.
     """
     row, part = f.divided(number, a.parts)
@@ -52,7 +52,7 @@ def input_transform(
     (high, wide), step, columns = spec.transforms.tile, a.of("step"), column_kinds(f, spec, a.of("grid").x)
     left = part * (a.of("grid").x * wide) - a.of("pad").x
     for rows in row_kinds(f, spec, y, a.of("grid").y):
-        one = _Input(f, spec, Vectors(f, spec.isa.lanes), a, met, rows, columns, spec.a if met else spec.b)
+        one = _Input(f, spec, Vectors(f, spec.isa.lanes), a, of_input, rows, columns, spec.a if of_input else spec.b)
         tapped = {f"out{kind}": (out, a.of_tap) for kind, out in enumerate(outs)}
         with walk(f, a.taps, position=(position - a.of("pad").z, 1), **tapped) as tap:
             (exists,) = exist(f, tap.position, a.of("size").z, 1)
@@ -73,14 +73,14 @@ class _Input:
     spec: WinogradSpec
     v: Vectors
     a: Named
-    met: bool  # whether tiles are those of the data that tiles of dst meet
+    of_input: bool  # whether tiles are those of the data that tiles of dst meet
     rows: Filtering
     columns: Sequence[tuple[Filtering, Value]]  # with numbers of tiles
     contiguous: str  # the contiguous axis
 
     def _size(self, one: Filtering) -> int:
         """Return the number of positions that a tile reads along an axis."""
-        return one.points if self.met else one.tile
+        return one.points if self.of_input else one.tile
 
     def by_tiles(self, data: Value, top: Value, left: Value, outs: Sequence[Value]) -> None:
         """Emit the transform tile by tile, with all channels of a tile in the inner loop."""
@@ -94,8 +94,8 @@ class _Input:
                     with f.when(whole_tile):
                         self._tile(columns, some.data, some.out, [[mask] * wide] * high)
                     with f.otherwise():
-                        down, across = exist(f, top, size.y, high), exist(f, tile.left, size.x, wide)
-                        masks = [[v.only(row & column, mask) for column in across] for row in down]
+                        rows_exist, columns_exist = exist(f, top, size.y, high), exist(f, tile.left, size.x, wide)
+                        masks = [[v.only(row & column, mask) for column in columns_exist] for row in rows_exist]
                         self._tile(columns, some.data, some.out, masks)
             data, left = tile.data, tile.left
 
@@ -123,7 +123,7 @@ class _Input:
     def _store(self, columns: Filtering, values: Tile, out: Value) -> None:
         """Transform the values of a tile, and store its points."""
         rows, columns_way = (one.way(self.spec.solves_for) for one in (self.rows, columns))
-        by = (rows.met, columns_way.met) if self.met else (rows.other, columns_way.other)
+        by = (rows.met, columns_way.met) if self.of_input else (rows.other, columns_way.other)
         _store_points(self.v, by, values, of_points(self.v, self.spec, (self.rows, columns), out, self.a.point))
 
     def from_staging(self, data: Value, top: Value, left: Value, outs: Sequence[Value], staging: Value) -> None:
@@ -134,8 +134,8 @@ class _Input:
         f, a, v, high = self.f, self.a, self.v, self._size(self.rows)
         whole = self.columns[0][0]
         before, start = f.max(f.value(0) - left, 0), f.max(left, 0)
-        met_by = (a.of("grid").x - 1) * whole.tile + self._size(whole)
-        there, row_bytes = f.min(f.max(a.of("size").x - start, 0), met_by - before), a.columns * v.bytes
+        span = (a.of("grid").x - 1) * whole.tile + self._size(whole)
+        there, row_bytes = f.min(f.max(a.of("size").x - start, 0), span - before), a.columns * v.bytes
         names = {f"out{kind}": out for kind, out in enumerate(outs)}
         with self._vectors(f.at(data, start * self.spec.element_bytes), **names) as some:
             with walk(f, high, data=(some.data, a.of("step").y), to=(staging, row_bytes)) as row:

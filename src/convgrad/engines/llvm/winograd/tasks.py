@@ -122,7 +122,7 @@ class _Order:
     grid: Named  # rows and columns of tiles
     rows: Part
     before: Value  # smaller rows before the first row
-    across: Value  # whole columns
+    whole_columns: Value
     begins: tuple[Value, Value, Value]  # the numbers of the first tiles of the second, third and fourth kind
 
     @staticmethod
@@ -133,10 +133,10 @@ class _Order:
         if last_row:
             before = f.divided(first, grid.y)[0]
             small = f.divided(first + count, grid.y)[0] - before
-        across, whole = grid.x - int(last_column > 0), count - small
+        whole_columns, whole = grid.x - int(last_column > 0), count - small
         second = whole if last_column else f.value(0)
-        third = second + whole * across
-        return _Order(f, spec, grid, rows, before, across, (second, third, third + small * across))
+        third = second + whole * whole_columns
+        return _Order(f, spec, grid, rows, before, whole_columns, (second, third, third + small * whole_columns))
 
     def places(self, to: Value, tile: Value, row: Value) -> list[Value]:
         """Return the addresses of a row's first tile and, if the last tile is smaller, of the last tile.
@@ -144,12 +144,12 @@ class _Order:
         ``tile`` is the distance of tiles in bytes.
         """
         f, (second, third, fourth) = self.f, self.begins
-        tiles, last = second + row * self.across, row
+        tiles, last = second + row * self.whole_columns, row
         if self.spec.remainders[0]:
             slices, y = f.divided(self.rows[0] + row, self.grid.y)
             small, is_last = slices - self.before, f.compare("eq", y, self.grid.y - 1)
             whole = row - small
-            tiles = f.select(is_last, third + small * self.across, second + whole * self.across)
+            tiles = f.select(is_last, third + small * self.whole_columns, second + whole * self.whole_columns)
             last = f.select(is_last, fourth + small, whole)
         return [f.at(to, number * tile) for number in (tiles, last)[: 1 + bool(self.spec.remainders[1])]]
 
@@ -285,13 +285,13 @@ def _transform(
     """Emit the transforms of the tiles of some segments, of src and of dst, for the channels of a task."""
     tap, *parts = channels
     for side, to, (first, extent) in zip("ab", points, parts, strict=True):
-        one, met = a.of(side), side == "a"
+        one, of_input = a.of(side), side == "a"
         one = one.but(data=f.at(one.data, first * one.channel), channels=extent)
-        if met:
+        if of_input:
             one = one.but(**{"pad.z": one.of("pad").z - tap})
         with f.loop(segments[1]) as segment:
             outs = [f.at(to, segment.index * (one.of("grid").x * one.tile))]
-            into.input_transform(f, spec, met, one, segments[0] + segment.index, outs, staging)
+            into.input_transform(f, spec, of_input, one, segments[0] + segment.index, outs, staging)
 
 
 _TASKS = (input_points, filter_points, rows_block, results_block, only_unit, blocks_of_unit, unit, units_sum)
