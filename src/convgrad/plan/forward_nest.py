@@ -101,8 +101,8 @@ class ForwardNest:
     @cached_property
     def with_merged_groups(self) -> ForwardNest:
         """Return the same sums as one group with the n of all groups. The last axis has phases instead of parts."""
-        *outer, last = self.axes
-        alone = replace(last, parts=Parts.of(uncut(last.phases, last.inputs)))
+        *outer, last_axis = self.axes
+        alone = replace(last_axis, parts=Parts.of(uncut(last_axis.phases, last_axis.inputs)))
         group, n, k = self.weights
         return replace(
             self,

@@ -117,8 +117,8 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
 def contiguous_axes(view: ForwardNest, operand: str, output: str) -> tuple[Operand, Operand, str]:
     """Return A and B of a nest, both packed, and the contiguous axis of the output."""
     size, out_size = FORMATS[operand].dtype.itemsize, FORMATS[output].dtype.itemsize
-    last = view.axes[-1]
-    a = Operand(*positions_axis(last.data, size))
+    last_axis = view.axes[-1]
+    a = Operand(*positions_axis(last_axis.data, size))
     if view.data[1] == size or view.channels == 1:
         a = Operand(CHANNELS)
     _, n, k = view.weights
@@ -130,7 +130,7 @@ def contiguous_axes(view: ForwardNest, operand: str, output: str) -> tuple[Opera
         b = Operand(TAPS if view.taps > 1 and view.tap_step == size else STRIDED)
     if view.out[1] == out_size and view.n > 1:
         out = CHANNELS
-    elif last.out == out_size:
+    elif last_axis.out == out_size:
         out = SPATIAL
     else:
         out = CHANNELS if view.n == 1 else STRIDED

@@ -185,10 +185,10 @@ def tile_cycles(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tupl
 
 def _widths(view: ForwardNest, spec: GemmSpec) -> list[int]:
     """Return the number of vectors of each panel of a group. A last panel of few columns may have one vector."""
-    full, last = divmod(view.n, spec.width)
+    full, remainder = divmod(view.n, spec.width)
     widths = [spec.nr] * full
-    if last:
-        widths.append(1 if spec.single_vector and last <= spec.isa.lanes else spec.nr)
+    if remainder:
+        widths.append(1 if spec.single_vector and remainder <= spec.isa.lanes else spec.nr)
     return widths
 
 

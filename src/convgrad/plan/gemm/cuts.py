@@ -137,20 +137,20 @@ def max_tiles(view: ForwardNest, block: Sequence[int], spec: GemmSpec) -> int:
     return max(prod(longest) // count * many for count, many in zip(longest, along, strict=True))
 
 
-def _output_block(view: ForwardNest, machine: Machine, spec: GemmSpec, wanted: int, last: int) -> tuple[int, ...]:
+def _output_block(view: ForwardNest, machine: Machine, spec: GemmSpec, wanted: int, last_axis: int) -> tuple[int, ...]:
     """Return a size of output blocks whose A fits in the cache and for which there are ``wanted`` blocks.
 
-    The axis ``last``, along which most micro-tiles run, is cut after the other axes and in whole micro-tiles.
+    The axis ``last_axis``, along which most micro-tiles run, is cut after the other axes and in whole micro-tiles.
     """
     share = constants.SPATIAL_BLOCK_SHARE if spec.a.contiguous == SPATIAL else constants.OUTPUT_BLOCK_SHARE
     room_bytes = max(1, int(machine.l2_bytes * share))
     size, have = [axis.extent for axis in view.axes], 1
     several = [axis for axis, extent in enumerate(size) if extent > 1]
-    for axis in sorted(several, key=last.__eq__):
+    for axis in sorted(several, key=last_axis.__eq__):
         extent, reached = size[axis], reached_bytes(view, size) + prod(size) * spec.pitch * F32_BYTES * spec.collects
-        unit, room = (spec.mr, room_bytes if have == 1 else 2 * room_bytes) if axis == last else (1, room_bytes)
+        unit, room = (spec.mr, room_bytes if have == 1 else 2 * room_bytes) if axis == last_axis else (1, room_bytes)
         pieces = max(1.0, reached / room, wanted / have)
-        if axis == last and reached <= shared.MAX_OUTPUT_BLOCK_BYTES:
+        if axis == last_axis and reached <= shared.MAX_OUTPUT_BLOCK_BYTES:
             pieces = min(pieces, extent / (constants.MIN_OUTPUT_BLOCK_TILES * spec.mr))
         whole = max(1, int(extent / max(1.0, pieces)))
         if whole < extent:

@@ -108,8 +108,8 @@ def schedule(view: ForwardNest, plan: GemmPlan, accumulates: bool, segment: Reco
         "parts": parts,
     }
     packed = prod(room) * row
-    own = 0 if spec.a.in_place or plan.packed_once else packed
-    scratch, size = _scratch(view, plan, segment, own, prod(sizes) * out_row * spec.collects)
+    a_bytes = 0 if spec.a.in_place or plan.packed_once else packed
+    scratch, size = _scratch(view, plan, segment, a_bytes, prod(sizes) * out_row * spec.collects)
     numbers = {
         "task_count": len(tables["tasks"]),
         "n": view.n,

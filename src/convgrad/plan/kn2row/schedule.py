@@ -69,7 +69,7 @@ def arguments(axes: int) -> Record:
 def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule:
     """Return the tables and numbers of a plan for the arrays of a nest."""
     spec, gemm = plan.spec, plan.spec.product
-    last, parts, output_blocks = view.axes[-1], list[Ints](), list[dict[str, int]]()
+    last_axis, parts, output_blocks = view.axes[-1], list[Ints](), list[dict[str, int]]()
     for at, size in enumerate(plan.output_block[:-1], spec.line):
         inputs, cut = reached(view.axes[at], size), view.axes[at].parts.in_blocks(size)
         output_blocks += [
@@ -79,7 +79,7 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
         # Lines keep their numbers in the ring buffer.
         starts = [0 if at == spec.line else positions.start for positions in inputs]
         parts.append(_parts(view, at, cut.parts, np.repeat(starts, cut.lengths)))
-    inner_blocks, phases = _inner_blocks(last, plan.output_block[-1], _unit(view, len(view.axes) - 1))
+    inner_blocks, phases = _inner_blocks(last_axis, plan.output_block[-1], _unit(view, len(view.axes) - 1))
     chain_count = view.order.blocks_a_line
     segments = [
         {
@@ -104,7 +104,7 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
     numbers = _numbers(view, plan, inner_blocks)
     numbers |= {
         "task_count": len(tasks),
-        "phase_count": len(last.phases),
+        "phase_count": len(last_axis.phases),
         "chain_count": chain_count,
         "accumulates": int(accumulates),
     }
@@ -135,24 +135,24 @@ def _parts(view: ForwardNest, at: int, parts: Parts, starts: Ints) -> Ints:
     )
 
 
-def _inner_blocks(last: Along, across: int, unit: int) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+def _inner_blocks(last_axis: Along, across: int, unit: int) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
     """Return rows of INNER_BLOCK and of PHASE for output blocks of ``across`` positions."""
     blocks, phases = list[dict[str, int]](), list[dict[str, int]]()
-    stride = last.phases[0].positions.step
-    for begin, inputs in zip(range(0, last.extent, across), reached(last, across), strict=True):
-        count = min(across, last.extent - begin)
+    stride = last_axis.phases[0].positions.step
+    for begin, inputs in zip(range(0, last_axis.extent, across), reached(last_axis, across), strict=True):
+        count = min(across, last_axis.extent - begin)
         each = -(-count // stride)
         blocks.append(
             {
                 "phase": len(phases) * PHASE.bytes,
                 "first": inputs.start,
                 "count": len(inputs),
-                "out": begin * last.out,
+                "out": begin * last_axis.out,
                 "outputs": count,
                 "across": each,
             }
         )
-        for phase in last.phases:
+        for phase in last_axis.phases:
             first = phase.input + begin // stride * phase.by_position - inputs.start
             existing = _touching(first, phase.by_tap, len(phase.taps), each, len(inputs))
             taps = phase.taps[existing.start : existing.stop] if existing else range(0)
@@ -268,7 +268,7 @@ def _scratch(
 
 def _gemm_numbers(view: ForwardNest, plan: Kn2rowPlan) -> dict[str, int]:
     """Return the arguments of the GEMM, whose A is the weights and whose B is the data, and its loops."""
-    gemm, rows, last = plan.spec.product, rows_of(view), view.axes[-1]
+    gemm, rows, last_axis = plan.spec.product, rows_of(view), view.axes[-1]
     _, n_stride, k_stride = view.weights
     height, many, _ = tiles(rows, gemm.mr, gemm.nr)
     row_bytes = gemm.packed_row_bytes(view.k)
@@ -279,7 +279,7 @@ def _gemm_numbers(view: ForwardNest, plan: Kn2rowPlan) -> dict[str, int]:
         "taps": 1,
         "levels": _levels(view),
         "weights_group": n_stride,
-        "weights_n": last.data,
+        "weights_n": last_axis.data,
         "weights_k": view.data[1],
         "data_k": k_stride,
         "a_k": F32_BYTES // gemm.k_per_add,

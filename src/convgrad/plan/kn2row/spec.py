@@ -127,7 +127,7 @@ def rows_of(view: ForwardNest) -> int:
 
 def _spec(problem: Problem, view: ForwardNest, isa: Isa, max_rows: int, vectors: int, k_per_add: int) -> Kn2rowSpec:
     operand, output = problem.operand_format, problem.output_format
-    rows, last = rows_of(view), view.axes[-1]
+    rows, last_axis = rows_of(view), view.axes[-1]
     heights = range(max(1, max_rows - constants.FEWER_ROWS_POSITIONS), max_rows + 1)
     mr = min(heights, key=lambda height: (tiles(rows, height, vectors)[2], -height))
     size, stored = operand.dtype.itemsize, output.dtype.itemsize
@@ -135,11 +135,11 @@ def _spec(problem: Problem, view: ForwardNest, isa: Isa, max_rows: int, vectors:
     taps = tap_lines(view)[-1][1]
     # The GEMM is transposed. A is the weights, whose taps are its positions. B is the data, and its N is positions.
     a = Operand(CHANNELS if of_k == size or view.k == 1 else SPATIAL if taps == size else STRIDED)
-    b = Operand(CHANNELS_IN if view.data[1] == size else CHANNELS_OUT if last.data == size else STRIDED)
-    if last.out == view.n * stored and (view.out[1] == stored or view.n == 1):
+    b = Operand(CHANNELS_IN if view.data[1] == size else CHANNELS_OUT if last_axis.data == size else STRIDED)
+    if last_axis.out == view.n * stored and (view.out[1] == stored or view.n == 1):
         out = CHANNELS
     else:
-        out = SPATIAL if last.out == stored else STRIDED
+        out = SPATIAL if last_axis.out == stored else STRIDED
     product = TransposedGemmSpec(
         isa,
         operand.name,

@@ -56,7 +56,7 @@ ARGUMENTS = CALL + TABLES + OPERAND.within("a") + OPERAND.within("b") + NUMBERS
 CACHE_BLOCK = Record(
     "image", "images", "chains", "chain",  # first image; numbers of images and chains; first row of CHAIN
     "a.first", "a.count", "b.first", "b.count",  # rows of PACKED that the block packs
-    "last",  # whether the task stores its sums after this block
+    "stores",  # whether the task stores its sums after this block
 )  # fmt: skip
 CHAIN = tree.CHAIN + Record("image", "images", "segment", "segments")  # the chain's images and rows of SEGMENT
 
@@ -77,19 +77,19 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
     cache_blocks = [_cache_blocks(images, nest, image, plan, not shared) for images in pairwise([0, *ends])]
     chains, levels = _chains(nest, image, leaves, shared)
     panels = panels_of(nest, spec, plan.operands)[:4]
-    made = tasks(panels, plan.parts, list(map(len, cache_blocks)), leaves * spec.tile_bytes)
+    all_tasks = tasks(panels, plan.parts, list(map(len, cache_blocks)), leaves * spec.tile_bytes)
     by_operand = {
         name: _operand_numbers(nest, plan, operand, image) for name, operand in zip(OPERANDS, operands, strict=True)
     }
     scratch, scratch_bytes = _scratch(
         spec,
-        made.panels,
+        all_tasks.panels,
         [numbers["panel"] for numbers in by_operand.values()],
         levels + depthwise,  # the depthwise kernel has the sums of a chain in scratch too
         max(map(len, cache_blocks)) > 1 or depthwise,
     )
     tables: dict[str, Table] = {
-        "tasks": made.table,
+        "tasks": all_tasks.table,
         "cache_blocks": np.concatenate(cache_blocks),
         **taps,
         "chains": chains,
@@ -99,7 +99,7 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
         **{f"{name}.{column}": number for name, columns in by_operand.items() for column, number in columns.items()},
         **scratch,
         **_strides(nest, spec, src),
-        "task_count": len(made.table),
+        "task_count": len(all_tasks.table),
         "swapped": int((a.tensor == "src") != spec.a.moves),
         "a_next": _next_cache_block(image.packed[a.tensor], a.image * plan.images_a_cache_block),
         "image_parts": len(cache_blocks),
@@ -113,8 +113,8 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
         add_condition(tables, numbers)
     frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
     offsets = (nest.src_offset, 0) if a is src else (0, nest.src_offset)
-    shifted = LINE_BYTES if depthwise and made.partial_bytes else 0  # stores read past the last sums
-    return Schedule(frozen, numbers, scratch_bytes, offsets, made.partial_bytes + shifted, made.counters)
+    shifted = LINE_BYTES if depthwise and all_tasks.partial_bytes else 0  # stores read past the last sums
+    return Schedule(frozen, numbers, scratch_bytes, offsets, all_tasks.partial_bytes + shifted, all_tasks.counters)
 
 
 def _image_tables(image: ImageTables, plan: SplitKPlan) -> dict[str, Ints]:
@@ -223,7 +223,7 @@ def _next_cache_block(packed: tuple[Ints, ...], images: int) -> int:
 
 
 def _cache_blocks(part: tuple[int, int], nest: WeightsNest, image: ImageTables, plan: SplitKPlan, stores: bool) -> Ints:
-    """Return rows of CACHE_BLOCK for a range of images, in summation order. The last row's ``last`` is ``stores``."""
+    """Return rows of CACHE_BLOCK for a range of images, in summation order. Its last row has ``stores``."""
     (begin, batch), images = part, plan.images_a_cache_block
     begins, ends = np.array(image.chains, np.int64).T
     first = np.arange(begin, batch, images)[:, None]
@@ -241,10 +241,10 @@ def _cache_blocks(part: tuple[int, int], nest: WeightsNest, image: ImageTables, 
         "b.count": b_count,
     }
     shape = (first.size, begins.size)
-    last = np.zeros(first.size * begins.size, np.int64)
-    last[-1] = stores
+    stores_after = np.zeros(first.size * begins.size, np.int64)
+    stores_after[-1] = stores
     each = {name: np.broadcast_to(column, shape).ravel() for name, column in columns.items()}
-    return CACHE_BLOCK.table(last.size, last=last, **each)
+    return CACHE_BLOCK.table(stores_after.size, stores=stores_after, **each)
 
 
 def _spans(packed: Sequence[Ints]) -> tuple[Ints, Ints]:

@@ -152,12 +152,12 @@ class SpatialStencilPlan(Chosen):
 
 def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
     """Return why the spatial stencil does not support a problem, or the empty string if it does."""
-    last = view.axes[-1]
+    last_axis = view.axes[-1]
     if view.groups == 1 and view.n % RESULTS[0]:
         return f"output channels are not a multiple of {RESULTS[0]}"
-    if (last.data, last.out) != (problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize):
+    if (last_axis.data, last_axis.out) != (problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize):
         return "positions are not contiguous"
-    if max(last.inputs + last.extent, *map(_reach, last.phases)) >= MAX_POSITIONS:
+    if max(last_axis.inputs + last_axis.extent, *map(_reach, last_axis.phases)) >= MAX_POSITIONS:
         return f"a row has more than {MAX_POSITIONS} positions"
     return _not_unrolled(view)
 
@@ -178,13 +178,15 @@ def _not_unrolled(view: ForwardNest) -> str:
     """Return why a kernel cannot be unrolled over the taps of a nest, or the empty string if it can."""
     if view.taps * view.k > constants.SPATIAL_MAX_TERMS or view.k > constants.SPATIAL_MAX_CHANNELS:
         return "there are too many taps or channels"
-    *outer, _, last = view.axes
+    *outer, _, last_axis = view.axes
     if prod(axis.kernel for axis in outer) == 1 and any((axis.parts.taps == 0).any() for axis in outer):
         return "outer axes have one tap, and some positions meet no input"
     if view.order.blocks * view.order.units > 1:
         return "a sum has more than one accumulation chain"
-    far = max(part.by_position for part in last.phases)
-    return "" if far * len(last.phases) <= MAX_PHASES else f"neighbouring outputs read inputs over {MAX_PHASES} apart"
+    far = max(part.by_position for part in last_axis.phases)
+    return (
+        "" if far * len(last_axis.phases) <= MAX_PHASES else f"neighbouring outputs read inputs over {MAX_PHASES} apart"
+    )
 
 
 def _footprint(view: ForwardNest, even_odd: bool) -> Footprint:

@@ -43,7 +43,7 @@ def arguments(axes: int) -> Record:
 
 def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> Schedule:
     """Return the tables and numbers of a plan for the arrays of a nest."""
-    last, lines = view.axes[-1], view.axes[-2]
+    last_axis, lines = view.axes[-1], view.axes[-2]
     rows, numbers = list[dict[str, int]](), dict[str, int]()
     for at, axis in enumerate(view.axes):
         parts = axis.phases if at >= len(view.axes) - 2 else axis.parts
@@ -85,8 +85,10 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
         "weights_k": of_k,
         "bias_n": view.bias,
         "accumulate": int(accumulates),
-        "extent": last.extent,
-        "prefetched_line": lines.data if lines.data == last.data * last.inputs <= PREFETCH_MAX_LINE_BYTES else 0,
+        "extent": last_axis.extent,
+        "prefetched_line": lines.data
+        if lines.data == last_axis.data * last_axis.inputs <= PREFETCH_MAX_LINE_BYTES
+        else 0,
     }
     tables: dict[str, Table] = {"tasks": TASK.rows(tasks), "parts": PART.rows(rows)}
     if plan.spec.k_per_add == 2:

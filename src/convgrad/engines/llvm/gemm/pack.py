@@ -63,10 +63,10 @@ def pack_b(module: Module, spec: GemmSpec) -> None:
 
     def all_taps(copy: Copy, source: Value, to: Value) -> None:
         """Copy each block of columns k by k, because the taps of a k are contiguous. They are the rows of a copy."""
-        own = replace(copy, rows=a.taps, pitch=a.b_tap, row_at=None)
-        for block in own.blocks():
+        copy_of_taps = replace(copy, rows=a.taps, pitch=a.b_tap, row_at=None)
+        for block in copy_of_taps.blocks():
             with f.loop(copy.rows, source=source) as each:
-                own.block_along_rows(block, each.source, copy.packed(to, each.index))
+                copy_of_taps.block_along_rows(block, each.source, copy.packed(to, each.index))
                 each.next(source=f.at(each.source, copy.row))
 
     if spec.b.contiguous == TAPS:
@@ -90,8 +90,8 @@ def _pack_line_of_b(module: Module, gemm: GemmSpec, spec: Spec) -> None:
             here = copy.packed(to, k.index)
             panels.along_columns(k.source, here)
             with f.when(f.compare("sgt", left, 0)):
-                last = replace(panels, rows=f.value(1), columns=left)
-                last.along_columns(f.at(k.source, whole * row), f.at(here, whole * panel_bytes))
+                last_panel = replace(panels, rows=f.value(1), columns=left)
+                last_panel.along_columns(f.at(k.source, whole * row), f.at(here, whole * panel_bytes))
             k.next(source=f.at(k.source, copy.row))
 
     copy = Copy(cells(f, gemm), count_k, a.weights_k, f.count, row, pitch)
@@ -148,20 +148,22 @@ def pack_line(module: Module, spec: GemmSpec) -> None:
     """Emit ``pack_line``, which packs ``count`` positions of the last axis as rows of A."""
     f = module.function("pack_line", arguments="ptr", to="ptr", source="ptr", count="i64")
     a = arguments(f, spec)
-    channels, k_stride, last = a.channels, a.data_k, along(a, spec)[-1]
-    copy = Copy(replace(cells(f, spec), stride=spec.a.stride), f.count, last.given, channels, k_stride, last.step)
+    channels, k_stride, last_axis = a.channels, a.data_k, along(a, spec)[-1]
+    copy = Copy(
+        replace(cells(f, spec), stride=spec.a.stride), f.count, last_axis.given, channels, k_stride, last_axis.step
+    )
     swapped = spec.swaps_pairs and spec.k_per_add == 1
     if swapped:
         copy = replace(copy, offset=lambda column: taken(f, spec, column, channels) * k_stride)
     if spec.a.contiguous == CHANNELS:
         with f.loop(f.count, source=f.source, to=f.to) as position:
             copy.contiguous(channels, position.source, position.to, swapped)
-            position.next(source=f.at(position.source, copy.row), to=f.at(position.to, last.step))
+            position.next(source=f.at(position.source, copy.row), to=f.at(position.to, last_axis.step))
     else:
         with ExitStack() as otherwise:
             for number in FEW_CHANNELS if spec.a.contiguous == SPATIAL else ():
                 size = spec.packed_k_bytes(number)
-                with f.when(f.compare("eq", channels, number) & f.compare("eq", last.step, size)):
+                with f.when(f.compare("eq", channels, number) & f.compare("eq", last_axis.step, size)):
                     replace(copy, pitch=size).few_along_rows(order_of_k(number, swapped), f.source, f.to)
                 otherwise.enter_context(f.otherwise())
             in_pairs(

@@ -74,8 +74,8 @@ def _pack_a(module: Module, spec: Kn2rowSpec) -> None:
     """Emit ``pack_a``, which packs A as [result][tap][k] and the biases as f32; a missing bias becomes -0.0."""
     f = module.function("pack_a", False, arguments="ptr", scratch="ptr")
     a, gemm = arguments(f, spec), spec.product
-    *outer, last = _axes(a, spec)
-    taps, bytes_of_taps = last.taps, last.taps * a.row_bytes
+    *outer, last_axis = _axes(a, spec)
+    taps, bytes_of_taps = last_axis.taps, last_axis.taps * a.row_bytes
 
     def line(source: Value, to: Value) -> Value:
         pack.line_of_a(f, gemm, a, to, source, taps)

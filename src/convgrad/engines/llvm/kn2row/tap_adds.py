@@ -43,13 +43,13 @@ def _list_taps(module: Module, spec: Kn2rowSpec) -> None:
         counted="ptr",
     )
     a, p = arguments(f, spec), columns(f, f.phase, PHASE)
-    begin = {"entry": f.entries, "node": f.at(f.nodes, -NODE.bytes), "last": f.value(-1)}
+    begin = {"entry": f.entries, "node": f.at(f.nodes, -NODE.bytes), "last_node": f.value(-1)}
     with f.loop(f.count, outer=f.outer, **begin) as outer:
         of_others = columns(f, outer.outer, OUTER)
         carried = {name: outer.carried[name] for name in begin}
         with f.loop(p.taps, number=of_others.number + p.tap, input=p.input, **carried) as tap:
             here = tap.number >> DIGIT_BITS
-            new = f.compare("ne", here, tap.last)
+            new = f.compare("ne", here, tap.last_node)
             node = f.select(new, f.at(tap.node, NODE.bytes), tap.node)
             taps = f.select(new, f.value(1), f.load("i64", node, NODE.at("taps")) + 1)
             fill(f, node, NODE, number=here, taps=taps)
@@ -60,7 +60,7 @@ def _list_taps(module: Module, spec: Kn2rowSpec) -> None:
                 input=tap.input + p.tap_input,
                 entry=f.at(tap.entry, ENTRY.bytes),
                 node=node,
-                last=here,
+                last_node=here,
             )
         outer.next(outer=f.at(outer.outer, OUTER.bytes), **{name: tap.carried[name] for name in begin})
     f.store(f.distance(outer.node, f.nodes) + NODE.bytes, f.counted)

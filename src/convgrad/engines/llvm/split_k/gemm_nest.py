@@ -96,7 +96,7 @@ def _panel_of_b(
             partial = f.at(f.at(args.partial_sums, t.partial_sums), number * (args.leaves * n.spec.tile_bytes))
             _chains(n, block, tap.tap, tap.sums, (a_panel, b_panel), left, partial, pairs)
             tap.next(sums=f.at(tap.sums, args.sums_step), tap=f.at(tap.tap, taps_record(n.spec).bytes))
-        with f.when(f.compare("ne", block.last, 0)):
+        with f.when(f.compare("ne", block.stores, 0)):
             top = f.at(a.sums, args.sums_step - n.spec.tile_bytes)
             n.store(group_number, b_number, n.a.task.first + a.index, top, args.sums_step)
         a.next(sums=f.at(a.sums, t.taps * args.panel_sums))

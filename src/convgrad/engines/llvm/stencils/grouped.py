@@ -32,7 +32,7 @@ Values = dict[str, Value]
 Weights = Callable[[int, int, int], Value]  # (tap, k or pair of k, vector): return the vector of weights
 # The state of the lists: the next segment; the present chain, its number, its count of segments and its first segment.
 # The last two values are the number of chains and the largest offset in A.
-STATE = ("segment", "chain", "number", "segments", "first", "chain_count", "last")
+STATE = ("segment", "chain", "number", "segments", "first", "chain_count", "last_a")
 
 
 def bodies(module: Module, spec: GroupedStencilSpec) -> None:
@@ -48,9 +48,9 @@ def grouped_tile(module: Module, spec: GroupedStencilSpec, rows: int, vectors: i
     """
     pairs = {"pairs": "i64"} if spec.k_per_add == 2 else {}
     f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, input="i64", input_step="i64", **pairs)
-    made = GroupedStencil(f, spec, rows, vectors, segment_bytes=SEGMENT.bytes)
-    made.prefetch()
-    made.chains()
+    micro_tile = GroupedStencil(f, spec, rows, vectors, segment_bytes=SEGMENT.bytes)
+    micro_tile.prefetch()
+    micro_tile.chains()
     f.done()
 
 
@@ -127,8 +127,8 @@ class GroupedStencil(MicroTile):
         """Add ``size`` unrolled taps and return the new state. Each position is checked if one may not exist."""
         f, n = self.f, self.n
         extent = along(arguments(f, self.spec), self.spec)[-1].inputs
-        last = state["input"] + unit * (n.reach(self.rows, size) - 1)
-        inside = f.compare("ult", state["input"], extent) & f.compare("ult", last, extent)
+        last_input = state["input"] + unit * (n.reach(self.rows, size) - 1)
+        inside = f.compare("ult", state["input"], extent) & f.compare("ult", last_input, extent)
         looked = unit, extent
 
         def where(condition: Value, sums: Values, looked: tuple[Value, Value] | None, way: MultiplyAdd) -> Values:
@@ -289,7 +289,7 @@ def rows_of_taps(module: Module, spec: GroupedStencilSpec) -> None:
 
     state = each_tap(f, outer, begin, row)
     no_k = f.value(0)  # the number of k is only needed for the rate of prefetches, which this kernel does not use
-    end_lists(f, state["chain"], chains=state["chain_count"], k=no_k, last=state["last"])
+    end_lists(f, state["chain"], chains=state["chain_count"], k=no_k, last_a=state["last_a"])
 
 
 def _row(f: Function, spec: GroupedStencilSpec, tap: Value, data: Value, last: Named, state: Values) -> Values:
@@ -325,6 +325,6 @@ def _row(f: Function, spec: GroupedStencilSpec, tap: Value, data: Value, last: N
             segments=inside,
             first=opened,
             chain_count=f.select(new, piece.chain_count + 1, piece.chain_count),
-            last=f.max(piece.last, data),
+            last_a=f.max(piece.last_a, data),
         )
     return {name: piece.carried[name] for name in STATE}

@@ -134,8 +134,14 @@ def _groups(module: Module, spec: SpatialStencilSpec) -> None:
     def groups(data: Value, out: Value, fast: Value) -> None:
         weights, bias = f.at(f.scratch, a.b_at), f.at(f.scratch, a.bias_at)
         with f.when(going(f, a)), f.loop(f.groups, data=data, out=out, weights=weights, bias=bias) as group:
-            own = {"data": group.data, "out": group.out, "weights": group.weights, "biases": group.bias, "fast": fast}
-            f.call("plane", **{**f.parameters, **own})
+            of_group = {
+                "data": group.data,
+                "out": group.out,
+                "weights": group.weights,
+                "biases": group.bias,
+                "fast": fast,
+            }
+            f.call("plane", **{**f.parameters, **of_group})
             group.next(
                 data=f.at(group.data, a.data_group),
                 out=f.at(group.out, a.out_group),
@@ -150,11 +156,11 @@ def _groups(module: Module, spec: SpatialStencilSpec) -> None:
 def _pairs_allowed(f: Function, spec: SpatialStencilSpec, data: Value, axes: Sequence[Named]) -> Value:
     """Return -1 if the exponents of the weights and of the data along some axes allow bf16 pairs, else 0."""
     a, found = arguments(f, spec), f.at(f.scratch, arguments(f, spec).min_at)
-    *outer, lines, last = axes
+    *outer, lines, last_axis = axes
     nothing_yet(f, spec.isa, found)
 
     def one_plane(source: Value, to: Value) -> Value:
-        f.call("minimum", source, lines.inputs, lines.given, last.inputs, found)
+        f.call("minimum", source, lines.inputs, lines.given, last_axis.inputs, found)
         return to
 
     groups = f.select(f.compare("eq", a.data_group, 0), f.value(1), f.groups)
@@ -179,8 +185,8 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
         fast="i64",
         **outer_parts(spec),
     )
-    a, last = arguments(f, spec), along(arguments(f, spec), spec)[-1]
-    of_last = columns(f, f.at(a.parts, last.first), PART)
+    a, last_axis = arguments(f, spec), along(arguments(f, spec), spec)[-1]
+    of_last = columns(f, f.at(a.parts, last_axis.first), PART)
     pieces = f.op("i64", f"udiv {a.extent + (spec.across - 1)}, {spec.across}")
     by_results = f.op("i64", f"udiv {a.n + (spec.results - 1)}, {spec.results}")
     for phase in range(len(spec.footprint.lines)):
@@ -195,7 +201,7 @@ def _phase(f: Function, spec: SpatialStencilSpec, phase: int, of_last: Named, co
     channels.
     """
     a, (pieces, by_results) = arguments(f, spec), counts
-    footprint, (lines, last) = spec.footprint, along(a, spec)[-2:]
+    footprint, (lines, last_axis) = spec.footprint, along(a, spec)[-2:]
     taps, inputs = footprint.lines[phase], spec.vectors * spec.isa.lanes * footprint.apart
     part = columns(f, f.at(a.parts, lines.first + phase * PART.bytes), PART)
     blocks = f.op("i64", f"udiv {part.count + (spec.lines - 1)}, {spec.lines}")
@@ -212,7 +218,7 @@ def _phase(f: Function, spec: SpatialStencilSpec, phase: int, of_last: Named, co
         f.prefetch_all(f.at(begin["data"], prefetched * PREFETCH_BLOCKS), prefetched, locality=2)
         with f.loop(pieces, **begin) as piece:
             fast = f.compare("ne", f.fast, 0)
-            whole = _all_exist(f, spec, inside & fast if spec.k_per_add == 2 else inside, piece.first, last.inputs)
+            whole = _all_exist(f, spec, inside & fast if spec.k_per_add == 2 else inside, piece.first, last_axis.inputs)
             of_piece = {"data": piece.data, "out": piece.out, "first": piece.first, "across": piece.left}
             given = {"row": row, "out_step": part.out_step, "left": left, **of_piece}
             _results(f, spec, phase, by_results, (whole, fast), given)
