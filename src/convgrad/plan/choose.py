@@ -32,7 +32,7 @@ def plans(
         for kernel in KERNELS[problem.solves_for]
         if not kernel.unsupported(problem, view, machine.isa)
     ]
-    return _planned(supported, problem, view, machine, threads, limit, cuts)
+    return _planned(supported, problem, view, machine, threads, (limit, cuts))
 
 
 def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
@@ -47,7 +47,7 @@ def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
             supported.append((kernel, specs))
         else:
             rejected.append(Rejected(kernel.name, reason or TOO_LITTLE))
-    best, *others = _planned(supported, problem, view, machine, threads, constants.MAX_KERNELS_PLANNED)
+    best, *others = _planned(supported, problem, view, machine, threads, (constants.MAX_KERNELS_PLANNED, 1))
     slower = [Rejected(other.summary, duration(other.time_ms), slower=True) for other in others]
     return replace(best, rejected=(*slower, *rejected))
 
@@ -71,10 +71,13 @@ def _planned(
     view: Any,
     machine: Machine,
     threads: int,
-    limit: int | None,
-    cuts: int = 1,
+    numbers: tuple[int | None, int],
 ) -> list[Any]:
-    """Return plans for the ``limit`` fastest kernels of each family, with their ``cuts`` fastest divisions."""
+    """Return plans of the fastest kernels of each family, with the fastest divisions of their work.
+
+    ``numbers`` are the maximum numbers of kernels of a family, or None for all, and of divisions of a kernel's work.
+    """
+    limit, cuts = numbers
     machine = machine.for_traffic(moved_bytes(problem))
     of_families: dict[Family, list[tuple[Costs, str]]] = {}
     for kernel, specs in supported:

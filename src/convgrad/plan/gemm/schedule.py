@@ -101,7 +101,7 @@ def schedule(view: ForwardNest, plan: GemmPlan, accumulates: bool, segment: Reco
     row = spec.packed_row_bytes(view.channels)
     steps = _steps([axis.data for axis in view.axes], () if spec.a.in_place else room, row)
     out_steps = _steps([axis.out for axis in view.axes], sizes if spec.collects else (), out_row)
-    blocks, parts, axes = _axes(view, spec, plan, cut, reached, steps, out_steps)
+    blocks, parts, axes = _axes(view, plan, cut, reached, steps, out_steps)
     tables: dict[str, Table] = {
         "tasks": _tasks(view, plan, list(map(_work, cut))),
         "output_blocks": blocks,
@@ -156,7 +156,6 @@ def _packing(view: ForwardNest, row: int) -> Table:
 
 def _axes(
     view: ForwardNest,
-    spec: GemmSpec,
     plan: GemmPlan,
     cut: Sequence[AxisBlocks],
     reached: Sequence[tuple[Ints, Ints]],
@@ -187,7 +186,7 @@ def _axes(
                 len(begins), part=(part + begins) * PART.bytes, parts=cut[at].lengths, first=first, count=count, **outs
             )
         )
-        parts.append(_rows(cut[at].parts, axis, steps[at], out_steps[at], unit, spec))
+        parts.append(_rows(cut[at].parts, axis, steps[at], out_steps[at], unit, plan.spec))
     return np.concatenate(blocks), np.concatenate(parts), numbers
 
 

@@ -218,7 +218,7 @@ class MicroTile:
                 place = f.at(k.w, b_step * step.b) if step.b else k.w
                 columns = [self.column(place, v, masks) for v in range(self.vectors)]
                 rows_of_a = (step.read(f, place, lanes) for place in rows.places(k, step.a))
-                outer_product(f, sums, rows_of_a, columns, step.add)
+                outer_product(sums, rows_of_a, columns, step.add)
             after = f.at(k.w, b_step * size)
             if spec.b.in_place:
                 f.prefetch_all(f.at(after, b_step * PREFETCH_B), self.vectors * lanes * BYTES[spec.operand])
@@ -245,7 +245,7 @@ class MicroTile:
         number, following = (f.load("i64", chain, at + CHAIN.at("number")) for at in (0, CHAIN.bytes))
         tree.push(f, sums, [f.at(f.sums, place) for place in self.offsets], tree.begins(f, number))
         size = self.rows * self.spec.pitch * F32_BYTES
-        tree.combine_complete(f, f.sums, self.spec.tile_bytes, size, a.levels, number, following)
+        tree.combine_complete(f, f.sums, self.spec.tile_bytes, size, a.levels, (number, following))
 
     def store(self, sums: list[Value], last: Value) -> None:
         """Add the last chain to the tree, and store the total, or collect it.

@@ -88,7 +88,7 @@ def task(module: Module, spec: GemmSpec) -> None:
             with f.when(f.compare("sgt", count, 0) & going(f, a)):
                 which, packed = number * a.n + some.panel, f.at(f.scratch, a.packed_at)
                 with f.when(f.compare("ne", f.load("i64", packed), which)):
-                    _pack_panels(f, spec, a, weights, bias, some.panel, count)
+                    _pack_panels(f, spec, a, weights, bias, (some.panel, count))
                     f.store(which, packed)
                 with f.loop(t.blocks) as each, f.when(going(f, a)):
                     _output_block(f, spec, a, t.block + each.index, (data, weights, out), (some.panel, count))
@@ -97,9 +97,13 @@ def task(module: Module, spec: GemmSpec) -> None:
 
 
 def _pack_panels(
-    f: Function, spec: GemmSpec, a: Named, weights: Value, bias: Value, panel: Value, count: Value
+    f: Function, spec: GemmSpec, a: Named, weights: Value, bias: Value, panels: tuple[Value, Value]
 ) -> None:
-    """Pack ``count`` panels of B and their biases, or all biases if each row of A has one."""
+    """Pack panels of B and their biases, or all biases if each row of A has one.
+
+    ``panels`` are the number of the first panel, and how many panels are packed.
+    """
+    panel, count = panels
     bias_at, bias_n, width = f.at(f.scratch, a.bias_at), a.bias_n, spec.width
     if spec.bias_per_row:
         given = {"given": a.bias, "to": bias_at, "source": a.bias, "step": bias_n}
@@ -109,7 +113,8 @@ def _pack_panels(
     left = a.n - first
     if not spec.b.in_place:
         source = f.at(weights, panel * a.weights_panel)
-        pack.pack_panels(f, spec, a, f.at(f.scratch, a.b_at), source, left, count, a.weights_panel)
+        to = f.at(f.scratch, a.b_at)
+        pack.pack_panels(f, spec, a, (source, to), left, (count, a.weights_panel))
     if spec.bias_per_row:
         return
     with f.loop(count, to=bias_at, bias=f.at(bias, first * bias_n), left=left) as each:

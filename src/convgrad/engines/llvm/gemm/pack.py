@@ -110,12 +110,14 @@ def panels_of_b(module: Module, gemm: GemmSpec, spec: Spec) -> None:
 
 
 def pack_panels(
-    f: Function, gemm: GemmSpec, a: Named, to: Value, source: Value, left: Value, count: Value, step: Value
+    f: Function, gemm: GemmSpec, a: Named, addresses: tuple[Value, Value], left: Value, panels: tuple[Value, Value]
 ) -> None:
-    """Pack ``count`` panels of B, which are ``step`` bytes apart and have ``left`` columns or more than they need.
+    """Pack panels of B, which have ``left`` columns in all or more than they need.
 
-    Find the minimum exponent of each panel of bf16 pairs.
+    ``addresses`` are those of the source and of the packed panels. ``panels`` are the number of panels and the bytes
+    from a panel of the source to the next. Find the minimum exponent of each panel of bf16 pairs.
     """
+    (source, to), (count, step) = addresses, panels
     if gemm.packs_lines_of_b:
         f.call("pack_line_of_b", f.arguments, to, source, f.min(left, count * gemm.width))
         if gemm.k_per_add == 1:

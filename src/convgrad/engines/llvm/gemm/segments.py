@@ -53,7 +53,7 @@ def segments(module: Module, spec: GemmSpec) -> None:
         "chain": f.at(f.chains, -CHAIN.bytes),
         "number": f.value(END),
     }
-    state = each_tap(f, parts, begin, partial(_tap, f, spec, a, a.b_tap))
+    state = each_tap(f, parts, begin, partial(_tap, f, spec, a.but(b_tap=a.b_tap)))
     end_lists(f, state["chain"], chains=state["chain_count"], k=state["all_k"], last_a=state["last_a"])
 
 
@@ -67,13 +67,13 @@ def end_lists(f: Function, last_chain: Value, **counted: Value) -> None:
     f.done()
 
 
-def _tap(f: Function, spec: GemmSpec, a: Named, b_tap: Value, tap: Value, data: Value, state: State) -> State:
+def _tap(f: Function, spec: GemmSpec, a: Named, tap: Value, data: Value, state: State) -> State:
     """Add the k of one tap to the lists, and return the new state.
 
     If the tap has more k than a chain may have, they are divided into several chains. An odd last k counts as two if a
     whole pair is packed for it, so that the segment of the next tap may follow.
     """
-    with f.loop(a.tap_chains, left=a.k, data=data, packed=tap * b_tap, **state) as tap_chain:
+    with f.loop(a.tap_chains, left=a.k, data=data, packed=tap * a.b_tap, **state) as tap_chain:
         s = {name: tap_chain.carried[name] for name in STATE}
         chain_k = f.min(tap_chain.left, BLOCK_TERMS)
         count = chain_k + (chain_k & 1) if spec.fills_pairs else chain_k

@@ -102,7 +102,7 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
     with f.loop(cache_blocks, source=f.source, to=f.to, left=f.count) as cache_block:
         here = f.min(cache_block.left, a.cache_block)
         panels = (here + (gemm.width - 1)) >> shift
-        pack.pack_panels(f, gemm, a, packed, cache_block.source, here, panels, a.weights_n * gemm.width)
+        pack.pack_panels(f, gemm, a, (cache_block.source, packed), here, (panels, a.weights_n * gemm.width))
         a_blocks = f.op("i64", f"udiv {a.micro_tiles + a.a_block - 1}, {a.a_block.name}")
         with f.loop(a_blocks, first=f.value(0)) as a_block:
             following = f.at(cache_block.source, a.weights_n * a.cache_block)

@@ -94,7 +94,7 @@ def _panel_of_b(
         with f.when(going(f, args)), f.loop(t.taps, sums=a.sums, tap=first_tap) as tap:
             number = ((group * n.b.task.count + b) * n.a.task.count + a.index) * t.taps + tap.index
             partial = f.at(f.at(args.partial_sums, t.partial_sums), number * (args.leaves * n.spec.tile_bytes))
-            _chains(n, block, tap.tap, tap.sums, (a_panel, b_panel), left, partial, pairs)
+            _chains(n, block, (a_panel, b_panel), left, partial, {**pairs, "tap": tap.tap, "node": tap.sums})
             tap.next(sums=f.at(tap.sums, args.sums_step), tap=f.at(tap.tap, taps_record(n.spec).bytes))
         with f.when(f.compare("ne", block.stores, 0)):
             top = f.at(a.sums, args.sums_step - n.spec.tile_bytes)
@@ -105,32 +105,31 @@ def _panel_of_b(
 def _chains(
     n: SplitKNest,
     block: Named,
-    tap: Value,
-    sums: Value,
     panels: tuple[Value, Value],
     left: Value,
     partial: Value,
-    pairs: dict[str, Value],
+    given: dict[str, Value],
 ) -> None:
-    """Emit the sums of all chains of a cache block under one micro-tile of taps; push each chain to the tree."""
+    """Emit the sums of all chains of a cache block under one micro-tile of taps; push each chain to the tree.
+
+    ``given`` are the row of the taps, the node of the tree, and whether bf16 pairs are allowed.
+    """
     f, args = n.f, n.args
     with n.chains(block) as chain:
         before = chain.image - block.image
         a, b = (f.at(panel, before * one.args.read_image) for panel, one in zip(panels, n.operands, strict=True))
         segments, begins = f.at(args.segments, chain.segment * SEGMENT.bytes), tree.begins(f, chain.number)
-        given = pairs | {
+        of_chain = given | {
             "arguments": f.arguments,
-            "node": sums,
             "first": begins,
             "x": a,
             "y": b,
             "images": chain.images,
             "segments": segments,
             "segment_count": chain.segments,
-            "tap": tap,
         }
-        by_width(f, n.spec.isa.lanes, widths(n.spec), left, "tile", given)
-        combine_after(n, sums, chain, partial)
+        by_width(f, n.spec.isa.lanes, widths(n.spec), left, "tile", of_chain)
+        combine_after(n, given["node"], chain, partial)
 
 
 def _reduce(n: SplitKNest) -> None:

@@ -171,7 +171,7 @@ def combine_after(n: SplitKNest, sums: Value, chain: Named, partial: Value) -> N
     If several tasks share the weights and the chain ends a leaf, store the leaf's sums at ``partial``.
     """
     f, args, size = n.f, n.args, n.spec.tile_bytes
-    tree.combine_complete(f, sums, size, size, args.levels, chain.number, chain.following)
+    tree.combine_complete(f, sums, size, size, args.levels, (chain.number, chain.following))
     with f.when(chain.leaf >= 0):
         top = f.at(sums, (args.levels - 1) * size)
         f.call("combine", top, f.at(partial, chain.leaf * size), size, Value(f, "i1", "true"))

@@ -35,7 +35,7 @@ def groups(n: SplitKNest, x: TaskOperand, block: Named) -> None:
     f, t, lanes = n.f, n.task, n.spec.isa.lanes
     many = f.min(n.args.groups - t.group * lanes, t.groups * lanes)
     source = f.at(f.at(x.args.data, t.group * (x.args.group * lanes)), block.image * x.args.image)
-    _cache_block(n, x, block, f.at(f.scratch, x.args.at), source, many, t.groups)
+    _cache_block(n, x, block, (source, f.at(f.scratch, x.args.at)), many, t.groups)
 
 
 def where(n: SplitKNest, x: TaskOperand, block: Named, group: Value) -> Value:
@@ -50,7 +50,7 @@ def where(n: SplitKNest, x: TaskOperand, block: Named, group: Value) -> Value:
     with f.loop(x.task.count, to=begin) as panel:
         first = n.first(x, x.task.first + panel.index)
         channels = f.value(x.width) if x.overlaps else f.min(x.args.channels - first, x.width)
-        _cache_block(n, x, block, panel.to, f.at(source, first * x.args.channel), channels)
+        _cache_block(n, x, block, (f.at(source, first * x.args.channel), panel.to), channels)
         panel.next(to=f.at(panel.to, x.args.panel))
     return begin
 
@@ -69,13 +69,18 @@ def min_exponents(n: SplitKNest, x: TaskOperand, begin: Value, number: Value) ->
 
 
 def _cache_block(
-    n: SplitKNest, x: TaskOperand, block: Named, to: Value, source: Value, columns: Value, panels: Value | int = 1
+    n: SplitKNest,
+    x: TaskOperand,
+    block: Named,
+    addresses: tuple[Value, Value],
+    columns: Value,
+    panels: Value | int = 1,
 ) -> None:
-    """Pack the images of a cache block row by row.
+    """Pack the images of a cache block row by row. ``addresses`` are those of the first image and of the panels.
 
     The result is one panel of ``columns`` channels, or several panels with ``columns`` groups together.
     """
-    f, args, rows = n.f, x.args, block.of(x.name)
+    f, args, rows, (source, to) = n.f, x.args, block.of(x.name), addresses
     first = f.at(args.packed, rows.first * PACKED.bytes)
     if n.spec.k_per_add == 2:
         with f.loop(panels, smallest=f.at(to, args.panel - LINE_BYTES)) as each:
@@ -85,7 +90,7 @@ def _cache_block(
         with f.loop(rows.count, to=image.to, row=first) as each:
             here, count = f.at(image.source, f.load("i64", each.row)), f.load("i64", each.row, 8)
             leasts = f.at(to, args.panel - LINE_BYTES) if n.spec.compact else None
-            end = _row(n, x, each.to, here, count, columns, leasts)
+            end = _row(n, x, (here, each.to), count, columns, leasts)
             each.next(to=end, row=f.at(each.row, PACKED.bytes))
         if n.spec.k_per_add == 2 and not n.spec.compact:
             size = f.distance(each.to, image.to)
@@ -96,14 +101,14 @@ def _cache_block(
 
 
 def _row(
-    n: SplitKNest, x: TaskOperand, to: Value, source: Value, count: Value, columns: Value, leasts: Value | None
+    n: SplitKNest, x: TaskOperand, addresses: tuple[Value, Value], count: Value, columns: Value, leasts: Value | None
 ) -> Value:
-    """Pack ``count`` positions of a row, and return the address after them.
+    """Pack ``count`` positions of a row, and return the address after them. ``addresses`` are source and destination.
 
     For micro-tiles with several taps, a row of src is packed with zeros on both sides. An absent tap multiplies a zero,
     which adds nothing if the other factor is finite.
     """
-    f, args, size = n.f, x.args, count * n.spec.k_bytes(x.operand)
+    f, args, size, (source, to) = n.f, x.args, count * n.spec.k_bytes(x.operand), addresses
     steps = {"row": args.k, "column": args.group if n.spec.groups_in_lanes else args.channel}
     steps["prefetch_at"] = args.prefetch
     if n.spec.groups_in_lanes:

@@ -164,26 +164,24 @@ class _Tile:
         """
         f, single = self.f, (high_sum,)
         if self.spec.k_per_add == 1:
-            return self.loop(count, x, y, sums, masks, (multiply_add,))[-1]
+            return self.loop(count, (x, y, sums), masks, (multiply_add,))[-1]
         count = f.max(count, 0)
         paired = (count >> 1) & f.pairs
-        x, y, sums = self.loop(paired, x, y, sums, masks, (PAIR_SUMS[self.spec.isa.pairs],), 2)
+        state = self.loop(paired, (x, y, sums), masks, (PAIR_SUMS[self.spec.isa.pairs],), 2)
         if self.spec.compact:
-            x, y, sums = self.loop((count >> 1) - paired, x, y, sums, masks, (high_sum, low_sum), 2)
-            return self.loop(count & 1, x, y, sums, masks, single)[-1]
-        return self.loop(count - paired * 2, x, y, sums, masks, single)[-1]
+            state = self.loop((count >> 1) - paired, state, masks, (high_sum, low_sum), 2)
+            return self.loop(count & 1, state, masks, single)[-1]
+        return self.loop(count - paired * 2, state, masks, single)[-1]
 
     def loop(
         self,
         count: Value,
-        x: Values,
-        y: Values,
-        sums: Values,
+        state: tuple[Values, Values, Values],
         masks: Value | None,
         ways: tuple[MultiplyAdd, ...],
         many: int = 1,
     ) -> tuple[Values, Values, Values]:
-        """Emit a loop over k in steps of ``many``, and return the addresses of A and B and the sums after it.
+        """Emit a loop over k in steps of ``many``, and return the state after it: the addresses of A and B, the sums.
 
         Each step adds products by every multiply-add in ``ways``.
         """
@@ -192,10 +190,11 @@ class _Tile:
         exist = [None for _ in taps] if masks is None else [_exists(f, masks, t, lanes) for t in taps]
         k_bytes = spec.k_bytes(spec.moving)
         inner = [k * k_bytes if spec.adjacent else self.args.tap_step * k for k in range(micro_tile.inner_taps)]
+        x, y, sums = state
         with f.loop(count, **x, **y, **sums) as at:
             a, b = ([at.carried[name] for name in pointers] for pointers in (x, y))
             for way in ways:
-                self.added(at, way, a, b, inner, exist, many)
+                self.added(at, way, (a, b), inner, exist, many)
             for pointers, step in zip((x, y), self.steps, strict=True):
                 at.next(**{name: f.at(at.carried[name], step * many) for name in pointers})
         return _of(at, list(x)), _of(at, list(y)), _of(at, list(sums))
@@ -204,15 +203,14 @@ class _Tile:
         self,
         at: Loop,
         way: MultiplyAdd,
-        a: list[Value],
-        b: list[Value],
+        addresses: tuple[list[Value], list[Value]],
         inner: Sequence[Value | int],
         exist: Sequence[Value | None],
         many: int,
     ) -> None:
         """Add the products of one step of a loop to its sums, for all taps of the micro-tile."""
         f, spec, micro_tile = self.f, self.spec, self.spec.micro_tile
-        rows = range(micro_tile.mr)
+        rows, (a, b) = range(micro_tile.mr), addresses
         if not spec.a.moves:
             held = [self.a_row(a[0], row) for row in rows]
         else:
@@ -223,7 +221,7 @@ class _Tile:
             if not spec.a.moves:
                 b_vectors = self.b_vectors(b[outer], k)
             read = (self.a_row(f.at(a[outer], k), row) for row in rows) if spec.a.moves else held
-            outer_product(f, at.following, read, b_vectors, way, f"{t}_", exist[t])
+            outer_product(at.following, read, b_vectors, way, f"{t}_", exist[t])
 
     @property
     def read_kind(self) -> str:

@@ -38,7 +38,7 @@ from convgrad.spec.winograd.filtering import Filtering, Transform
 
 
 def input_transform(
-    f: Function, spec: WinogradSpec, of_input: bool, a: Named, number: Value, outs: Sequence[Value], staging: Value
+    spec: WinogradSpec, of_input: bool, a: Named, number: Value, outs: Sequence[Value], staging: Value
 ) -> None:
     """Emit the transform of one part of a row of Winograd tiles to out[point][tile][channel].
 
@@ -46,6 +46,7 @@ def input_transform(
     summed directly. The tiles are input tiles if ``of_input``, else those of dst in backward weights. ``outs`` are the
     addresses of the part's first tile and, if the last tile is smaller, of the last tile.
     """
+    f = number.function
     row, part = f.divided(number, a.parts)
     image, y = f.divided(row, a.of("grid").y)
     image, position = f.divided(image, a.positions)
@@ -142,7 +143,7 @@ class _Input:
                 (exists,) = exist(f, top + row.index, a.of("size").y, 1)
                 count = f.select(exists, there, f.value(0))
                 to = self._zeros(before, row.to)
-                to = _transpose(v, self.spec, row.data, a.channel, some.left, count, to, following=True)
+                to = _transpose(v, self.spec, (row.data, a.channel, some.left), count, to, following=True)
                 self._zeros(a.columns - before - v.count(count) * v.lanes, to)
             place = staging
             for (columns, count), name in zip(self.columns, names, strict=True):
@@ -205,13 +206,13 @@ def filter_transform(f: Function, spec: WinogradSpec, a: Named, number: Value, o
     with walk(f, results, data=(data, a.result * v.lanes), left=(a.results, -v.lanes)) as some:
         if spec.b == BY_TAPS:
             with walk(f, count, data=(some.data, a.k), to=(staging, of_k)) as k:
-                _transpose(v, spec, k.data, a.result, some.left, spec.filter, k.to, following=True)
+                _transpose(v, spec, (k.data, a.result, some.left), spec.filter, k.to, following=True)
         else:
             with (
                 walk(f, high, data=(some.data, tap.y), to=(staging, wide * of_tap)) as y,
                 walk(f, wide, data=(y.data, tap.x), to=(y.to, of_tap)) as x,
             ):
-                _transpose(v, spec, x.data, a.result, some.left, count, x.to)
+                _transpose(v, spec, (x.data, a.result, some.left), count, x.to)
         with walk(f, count, data=(staging, of_k), out=(vector(out, some.index), PANEL * v.bytes)) as k:
             transform(k.data, (wide * of_tap, of_tap), k.out, lambda place: f.load(v.kind, place))
 
@@ -228,19 +229,19 @@ def _load(v: Vectors, spec: WinogradSpec, step: Value, contiguous: bool, mask: V
 def _transpose(
     v: Vectors,
     spec: WinogradSpec,
-    data: Value,
-    step: Value,
-    channels: Value,
+    lanes: tuple[Value, Value, Value],
     count: Value | int,
     to: Value,
     following: bool = False,
 ) -> Value:
     """Transpose data[lane][i] to vectors to[i], and return the address after them.
 
-    Each lane has ``count`` contiguous values. Lanes are ``step`` bytes apart, and the first ``channels`` lanes exist.
+    ``lanes`` are the address of lane 0, the bytes from a lane to the next, and the number of lanes that exist. Each
+    lane has ``count`` contiguous values.
     If ``count`` is an int, exactly ``count`` vectors are stored. Otherwise, vectors of zeros complete the last square.
     With ``following``, the lines of the next lanes are prefetched.
     """
+    data, step, channels = lanes
     f, known, count = v.f, count if isinstance(count, int) else v.lanes, v.f.value(count)
     each = {"data": (data, v.lanes * spec.element_bytes), "to": (to, v.lanes * v.bytes), "left": (count, -v.lanes)}
     with walk(f, v.count(count), **each) as square:
