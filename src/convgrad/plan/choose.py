@@ -9,7 +9,7 @@ from typing import Any
 
 from convgrad.plan import constants
 from convgrad.plan.cost import Costs, Division
-from convgrad.plan.kernels import FAMILIES, KERNELS, Family, Kernel, Specs
+from convgrad.plan.kernels import FAMILIES, KERNELS, Family, Kernel, Nest, Specs
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import Chosen, Rejected
 from convgrad.spec.order import height_of
@@ -21,8 +21,8 @@ TOO_LITTLE = "the problem is too small for a kernel of its own"
 
 
 def plans(
-    problem: Problem, view: Any, machine: Machine, threads: int, limit: int | None = None, cuts: int = 1
-) -> list[Any]:
+    problem: Problem, view: Nest, machine: Machine, threads: int, limit: int | None = None, cuts: int = 1
+) -> list[Chosen]:
     """Return the plans of a problem, the fastest first: for at most ``limit`` kernels per loop nest.
 
     Each kernel has at most ``cuts`` plans, which divide its work among threads in the fastest ways.
@@ -35,7 +35,7 @@ def plans(
     return _planned(supported, problem, view, machine, threads, (limit, cuts))
 
 
-def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
+def plan(problem: Problem, view: Nest, machine: Machine, threads: int) -> Chosen:
     """Return the plan with the least predicted time. Its ``rejected`` has the reasons against the other candidates."""
     supported: list[tuple[Kernel, Specs]] = []
     rejected: list[Rejected] = []
@@ -52,7 +52,7 @@ def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
     return replace(best, rejected=(*slower, *rejected))
 
 
-def predicted_ms(problem: Problem, view: Any, machine: Machine, chosen: Chosen) -> float:
+def predicted_ms(problem: Problem, view: Nest, machine: Machine, chosen: Chosen) -> float:
     """Return the predicted ms of a plan with no more threads than tasks, on a machine that may have other speeds."""
     machine = machine.for_traffic(moved_bytes(problem))
     family = FAMILIES[chosen.spec.body]
@@ -68,11 +68,11 @@ def predicted_ms(problem: Problem, view: Any, machine: Machine, chosen: Chosen) 
 def _planned(
     supported: Iterable[tuple[Kernel, Specs]],
     problem: Problem,
-    view: Any,
+    view: Nest,
     machine: Machine,
     threads: int,
     numbers: tuple[int | None, int],
-) -> list[Any]:
+) -> list[Chosen]:
     """Return plans of the fastest kernels of each family, with the fastest divisions of their work.
 
     ``numbers`` are the maximum numbers of kernels of a family, or None for all, and of divisions of a kernel's work.

@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 from convgrad.engines.llvm.convert import BYTES, can_round, read_interleaved, rounded, rounded_pair, store_masked, write
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.llvm.intrinsics import nan_or_denormal
 from convgrad.formats import BF16
+from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tables import ELSEWHERE
 from convgrad.spec.activation import RELU
@@ -46,6 +47,22 @@ def interleaved(f: Function, vectors: Sequence[Value], first: int, lanes: int) -
     return value
 
 
+class Storing(Protocol):
+    """What the epilogue needs of a kernel's specification."""
+
+    @property
+    def isa(self) -> Isa:
+        """The instruction set."""
+
+    @property
+    def output(self) -> str:
+        """The number format of the output."""
+
+    @property
+    def activation(self) -> str:
+        """The activation, or "" for none."""
+
+
 @dataclass(frozen=True)
 class Epilogue:
     """The epilogue of a kernel. It adds 0, biases and old values to sums, applies the activation, rounds and stores."""
@@ -59,7 +76,7 @@ class Epilogue:
     rounds: bool = False  # whether an instruction rounds vectors to the output's format
 
     @classmethod
-    def of(cls, f: Function, spec: Any, accumulate: Value | None = None, bias: str = PER_COLUMN) -> Epilogue:
+    def of(cls, f: Function, spec: Storing, accumulate: Value | None = None, bias: str = PER_COLUMN) -> Epilogue:
         """Return the epilogue for a kernel's specification; ``accumulate`` is the call's flag, 0 or 1."""
         old = None if accumulate is None else f.compare("ne", accumulate, 0)
         rounds = spec.output == BF16.name and can_round(spec.isa)

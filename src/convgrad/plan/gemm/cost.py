@@ -29,7 +29,7 @@ class Model:
     stores: bool = False  # whether ``cycles`` include stores along contiguous channels
     transposed: bool = False  # whether B and the output are lines of panels of channels-first data
 
-    def alone(self, problem: Problem, view: ForwardNest, machine: Machine, spec: Any, operands: Operands) -> Costs:
+    def alone(self, problem: Problem, view: ForwardNest, machine: Machine, spec: GemmSpec, operands: Operands) -> Costs:
         """Return the predicted times of a kernel on one thread, with all positions in one output block."""
         return self.costs(view, machine, spec, operands, tuple(axis.extent for axis in view.axes))
 
