@@ -51,7 +51,7 @@ OUTPUT_BLOCK = Record("part", "parts", "first", "end")  # the block's rows of PA
 PART = Record("count", "out", "out_step", "input", "input_step", "taps", "tap", "tap_step", "tap_input")
 INNER_BLOCK = Record(  # a part of an output block along the last axis
     "phase", "first", "count",  # the first row of PHASE; first input position, number of input positions
-    "out", "outputs", "across",  # bytes to the first output, number of outputs, outputs per phase
+    "out", "outputs", "phase_outputs",  # bytes to the first output, number of outputs, outputs per phase
 )  # fmt: skip
 # The input position of the first output through the first tap is counted from the block's first input position.
 PHASE = Record("input", "taps", "tap", "tap_step", "tap_input")
@@ -135,13 +135,13 @@ def _parts(view: ForwardNest, at: int, parts: Parts, starts: Ints) -> Ints:
     )
 
 
-def _inner_blocks(last_axis: Along, across: int, unit: int) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
-    """Return rows of INNER_BLOCK and of PHASE for output blocks of ``across`` positions."""
+def _inner_blocks(last_axis: Along, size: int, unit: int) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+    """Return rows of INNER_BLOCK and of PHASE for output blocks of ``size`` positions."""
     blocks, phases = list[dict[str, int]](), list[dict[str, int]]()
     stride = last_axis.phases[0].positions.step
-    for begin, inputs in zip(range(0, last_axis.extent, across), reached(last_axis, across), strict=True):
-        count = min(across, last_axis.extent - begin)
-        each = -(-count // stride)
+    for begin, inputs in zip(range(0, last_axis.extent, size), reached(last_axis, size), strict=True):
+        count = min(size, last_axis.extent - begin)
+        phase_outputs = -(-count // stride)
         blocks.append(
             {
                 "phase": len(phases) * PHASE.bytes,
@@ -149,12 +149,12 @@ def _inner_blocks(last_axis: Along, across: int, unit: int) -> tuple[list[dict[s
                 "count": len(inputs),
                 "out": begin * last_axis.out,
                 "outputs": count,
-                "across": each,
+                "phase_outputs": phase_outputs,
             }
         )
         for phase in last_axis.phases:
             first = phase.input + begin // stride * phase.by_position - inputs.start
-            existing = _touching(first, phase.by_tap, len(phase.taps), each, len(inputs))
+            existing = _touching(first, phase.by_tap, len(phase.taps), phase_outputs, len(inputs))
             taps = phase.taps[existing.start : existing.stop] if existing else range(0)
             low = first + existing.start * phase.by_tap if existing else 0
             phases.append(
@@ -208,8 +208,8 @@ class RingBuffer:
 def _numbers(view: ForwardNest, plan: Kn2rowPlan, inner_blocks: Sequence[Mapping[str, int]]) -> dict[str, int]:
     """Return the values of the GEMM's arguments and of NUMBERS, and a thread's scratch in bytes as "scratch"."""
     ring = RingBuffer.of(view, plan)
-    max_inputs, max_outputs = (max(block[name] for block in inner_blocks) for name in ("count", "across"))
-    max_outputs = -(-max_outputs // plan.spec.across) * plan.spec.across
+    max_inputs, max_outputs = (max(block[name] for block in inner_blocks) for name in ("count", "phase_outputs"))
+    max_outputs = -(-max_outputs // plan.spec.tile_outputs) * plan.spec.tile_outputs
     return {
         **_scratch(view, plan, ring, max_inputs, max_outputs),
         **_gemm_numbers(view, plan),

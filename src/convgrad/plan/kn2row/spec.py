@@ -51,7 +51,7 @@ class Kn2rowSpec:
         return self.product.isa
 
     @property
-    def across(self) -> int:
+    def tile_outputs(self) -> int:
         """The number of outputs of a phase that are summed at a time."""
         return VECTORS * self.isa.lanes
 

@@ -121,7 +121,7 @@ class SpatialStencilSpec:
         return self.operand == BF16.name
 
     @property
-    def across(self) -> int:
+    def line_outputs(self) -> int:
         """The number of outputs of a line of a micro-tile."""
         return self.vectors * self.isa.lanes * len(self.footprint.last)
 

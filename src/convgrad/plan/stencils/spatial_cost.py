@@ -18,7 +18,7 @@ from convgrad.spec.problem import Problem
 def alone(problem: Problem, view: ForwardNest, machine: Machine, spec: SpatialStencilSpec, operands: Operands) -> Costs:
     """Return the predicted times of a spatial stencil on one thread. The time to pack weights is neglected."""
     lines, last_axis, footprint = view.axes[-2], view.axes[-1], spec.footprint
-    pieces = ceil(last_axis.extent / spec.across) * ceil(view.n / spec.results)
+    pieces = ceil(last_axis.extent / spec.line_outputs) * ceil(view.n / spec.results)
     size = FORMATS[spec.operand].dtype.itemsize
     loaded = len(footprint.loads(spec.isa.lanes, spec.vectors)) * ceil(footprint.apart * size / F32_BYTES) * view.k
     k_adds = spec.k_steps * (machine.pair_adds if spec.k_per_add == 2 else 1.0)

@@ -146,8 +146,8 @@ class MicroTile:
     @property
     def offsets(self) -> list[int]:
         """The offset of each vector of sums in memory, in bytes."""
-        lanes, across = self.spec.isa.lanes * F32_BYTES, self.spec.nr
-        return [(r * across + v) * lanes for r, v in product(range(self.rows), range(self.vectors))]
+        vector_bytes, nr = self.spec.isa.lanes * F32_BYTES, self.spec.nr
+        return [(r * nr + v) * vector_bytes for r, v in product(range(self.rows), range(self.vectors))]
 
     @property
     def prefetched_out(self) -> Value:

@@ -68,7 +68,7 @@ def _list_taps(module: Module, spec: Kn2rowSpec) -> None:
 
 
 def _phase(module: Module, spec: Kn2rowSpec) -> None:
-    """Emit ``phase``, which writes to[channel][output] = sum + 0 + bias for ``across`` outputs of a phase.
+    """Emit ``phase``, which writes to[channel][output] = sum + 0 + bias for ``outputs`` outputs of a phase.
 
     A tap that does not exist for an output adds +0. Sums begin as +0 on all three levels of the tree. Both can only
     turn a sum of -0 into +0, and the +0 that is added to each sum at the end does this anyway.
@@ -81,14 +81,14 @@ def _phase(module: Module, spec: Kn2rowSpec) -> None:
         nodes="ptr",
         count="i64",
         inputs="i64",
-        across="i64",
+        outputs="i64",
         bias="ptr",
         to="ptr",
     )
     a, lanes = arguments(f, spec), spec.isa.lanes
     there = f.splat(f.op("i32", f"trunc {f.inputs} to i32"), lanes)
     zeros, sums = f.zeros(f"<{lanes} x float>"), range(VECTORS)
-    pieces = f.op("i64", f"udiv {f.across + (spec.across - 1)}, {spec.across}")
+    pieces = f.op("i64", f"udiv {f.outputs + (spec.tile_outputs - 1)}, {spec.tile_outputs}")
     with f.loop(a.n, tap_sums=f.tap_sums, bias=f.bias, to=f.to) as result:
         bias = f.splat(f.load("float", result.bias), lanes)
         with f.loop(pieces, first=f.value(0), to=result.to) as piece:
@@ -111,7 +111,7 @@ def _phase(module: Module, spec: Kn2rowSpec) -> None:
             for v in sums:
                 both = f.add(node.carried[f"level2_{v}"], node.carried[f"level1_{v}"])
                 f.store(total(f, both, bias), piece.to, v * lanes * F32_BYTES)
-            piece.next(first=piece.first + spec.across, to=f.at(piece.to, spec.across * F32_BYTES))
+            piece.next(first=piece.first + spec.tile_outputs, to=f.at(piece.to, spec.tile_outputs * F32_BYTES))
         result.next(
             tap_sums=f.at(result.tap_sums, a.result_bytes),
             bias=f.at(result.bias, F32_BYTES),
@@ -199,7 +199,7 @@ def _line(module: Module, spec: Kn2rowSpec) -> None:
         f.at(f.scratch, place) for place in (a.entries_at, a.nodes_at, a.streams_at, a.ordered_at)
     )
     counted = f.alloca("i64", 1)
-    tap_sums, bias, across = f.at(f.scratch, a.tap_sums_at), f.at(f.scratch, a.bias_at), e.across
+    tap_sums, bias, phase_outputs = f.at(f.scratch, a.tap_sums_at), f.at(f.scratch, a.bias_at), e.phase_outputs
     of_phase = a.stream_bytes * a.n
     with f.loop(a.phase_count, phase=f.at(a.phases, e.phase), to=streams) as each:
         lists = {"entries": entries, "nodes": nodes, "counted": counted}
@@ -211,7 +211,7 @@ def _line(module: Module, spec: Kn2rowSpec) -> None:
             arguments=f.arguments,
             tap_sums=tap_sums,
             inputs=e.count,
-            across=across,
+            outputs=phase_outputs,
             bias=bias,
             to=each.to,
             **lists,
@@ -219,16 +219,16 @@ def _line(module: Module, spec: Kn2rowSpec) -> None:
         each.next(phase=f.at(each.phase, PHASE.bytes), to=f.at(each.to, of_phase))
     if spec.out == SPATIAL:
         with f.loop(a.n, source=streams, out=f.out) as result:
-            _store_in_order(f, (result.source, of_phase, a.phase_count), across, line, result.out, e.outputs)
+            _store_in_order(f, (result.source, of_phase, a.phase_count), phase_outputs, line, result.out, e.outputs)
             result.next(source=f.at(result.source, a.stream_bytes), out=f.at(result.out, a.out_n))
     else:
         count = e.outputs * a.n if spec.out == CHANNELS else e.outputs
-        _store_in_order(f, (streams, a.stream_bytes, a.phase_count * a.n), across, line, f.out, count)
+        _store_in_order(f, (streams, a.stream_bytes, a.phase_count * a.n), phase_outputs, line, f.out, count)
     f.done()
 
 
 def _store_in_order(
-    f: Function, streams: tuple[Value, Value, Value], across: Value, line: Value, out: Value, count: Value
+    f: Function, streams: tuple[Value, Value, Value], phase_outputs: Value, line: Value, out: Value, count: Value
 ) -> None:
     """Store streams in the order of the output in memory. A single stream is already in this order.
 
@@ -237,5 +237,5 @@ def _store_in_order(
     source, _, many = streams
     alone = f.compare("eq", many, 1)
     with f.when(f.compare("ne", many, 1)):
-        f.call("order", *streams, across, line)
+        f.call("order", *streams, phase_outputs, line)
     f.call("store", f.arguments, f.select(alone, source, line), out, count)

@@ -187,7 +187,7 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
     )
     a, last_axis = arguments(f, spec), along(arguments(f, spec), spec)[-1]
     of_last = columns(f, f.at(a.parts, last_axis.first), PART)
-    pieces = f.op("i64", f"udiv {a.extent + (spec.across - 1)}, {spec.across}")
+    pieces = f.op("i64", f"udiv {a.extent + (spec.line_outputs - 1)}, {spec.line_outputs}")
     by_results = f.op("i64", f"udiv {a.n + (spec.results - 1)}, {spec.results}")
     for phase in range(len(spec.footprint.lines)):
         _phase(f, spec, phase, of_last, (pieces, by_results))
@@ -219,14 +219,14 @@ def _phase(f: Function, spec: SpatialStencilSpec, phase: int, of_last: Named, co
         with f.loop(pieces, **begin) as piece:
             fast = f.compare("ne", f.fast, 0)
             whole = _all_exist(f, spec, inside & fast if spec.k_per_add == 2 else inside, piece.first, last_axis.inputs)
-            of_piece = {"data": piece.data, "out": piece.out, "first": piece.first, "across": piece.left}
+            of_piece = {"data": piece.data, "out": piece.out, "first": piece.first, "line_left": piece.left}
             given = {"row": row, "out_step": part.out_step, "left": left, **of_piece}
             _results(f, spec, phase, by_results, (whole, fast), given)
             piece.next(
                 data=f.at(piece.data, inputs * BYTES[spec.operand]),
-                out=f.at(piece.out, spec.across * BYTES[spec.output]),
+                out=f.at(piece.out, spec.line_outputs * BYTES[spec.output]),
                 first=piece.first + inputs,
-                left=piece.left - spec.across,
+                left=piece.left - spec.line_outputs,
             )
         block.next(line=block.line + spec.lines)
 

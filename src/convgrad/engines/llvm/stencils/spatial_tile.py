@@ -58,7 +58,7 @@ class SpatialTile:
             out_step="i64",
             bias="ptr",
             left="i64",
-            across="i64",
+            line_left="i64",
             skip="i64",
             **outer_parts(spec),
         )
@@ -107,7 +107,7 @@ class SpatialTile:
 
     def _prefetch_out(self) -> None:
         """Prefetch the outputs of several results, because these are so far apart that the processor does not."""
-        f, size = self.f, self.spec.across * BYTES[self.spec.output]
+        f, size = self.f, self.spec.line_outputs * BYTES[self.spec.output]
         for r, line in product(range(self.spec.results), range(self.spec.lines)):
             place = f.at(f.at(f.out, self.a.out_n * r), f.out_step * line)
             f.prefetch_all(place, size, write=True)
@@ -190,7 +190,7 @@ class SpatialTile:
         e, phases = Epilogue.of(f, spec, self.a.accumulate), range(len(self.footprint.last))
         together = len(phases) if spec.output == BF16.name else 1  # vectors that are narrowed to one
         stores = range(0, spec.vectors * len(phases), together)
-        left = {first: f.across - first * lanes for first in stores}
+        left = {first: f.line_left - first * lanes for first in stores}
         masks = {first: f.mask(left[first], lanes * together) for first in stores}
         for r in range(spec.results):
             bias = f.splat(f.load("float", f.bias, r * F32_BYTES), lanes)
