@@ -3,12 +3,13 @@
 ``python tests/net.py`` writes ``tests/golden/net.txt`` anew, for the problem lines that stand in it. A line of the file
 is a problem; each line under it is one instruction set's plan as values, then hashes of its tables, its numbers and its
 kernel's IR. A change that is to change nothing leaves the file as it is; another's commit says which lines changed, and
-why. Wording is not in it.
+why. Wording is not in it, nor are the names of numbers and of values in the IR: a renaming changes nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -22,7 +23,7 @@ from convgrad.formats import BF16
 from convgrad.plan.gemm.spec import GemmPlan, TransposedGemmPlan
 from convgrad.plan.kn2row.spec import Kn2rowPlan
 from convgrad.plan.machine import ISAS, Isa, Machine
-from convgrad.plan.passes import dense_view, tables
+from convgrad.plan.passes import arguments_of, dense_view, tables
 from convgrad.plan.split_k.recipe import SplitKPlan
 from convgrad.plan.stencils.grouped import GroupedStencilPlan
 from convgrad.plan.stencils.spatial import SpatialStencilPlan
@@ -70,7 +71,7 @@ def caught(problem: Problem, isa: Isa) -> str:
     plan = engines.plan_of(problem, Machine(isa), THREADS)
     made = tables(problem, dense_view(problem), plan)
     values = VALUES[type(plan)](plan, made)
-    return f"{values} tables {_tables(made)} numbers {_numbers(made)} ir {_ir(plan.spec)}"
+    return f"{values} tables {_tables(made)} numbers {_numbers(plan, made)} ir {_ir(plan.spec)}"
 
 
 def _values(plan: SplitKPlan, made: Schedule) -> str:
@@ -97,8 +98,8 @@ def _data_values(plan: GemmPlan, made: Schedule) -> str:
     words = {
         "by": plan.strategy.replace(" ", "_"),
         "tile": f"{spec.mr}x{spec.nr}{'+1' * spec.single_vector}",
-        "rows": f"{rows}:{'place' if spec.a_in_place else spec.data}",
-        "lanes": f"{lanes}:{'place' if spec.b_in_place else spec.weights}",
+        "rows": f"{rows}:{'place' if spec.a.in_place else spec.a.contiguous}",
+        "lanes": f"{lanes}:{'place' if spec.b.in_place else spec.b.contiguous}",
         "out": spec.out,
         "parts": ",".join(map(str, plan.parts)),
         "output_block": "x".join(map(str, plan.output_block)),
@@ -115,8 +116,8 @@ def _products_values(plan: Kn2rowPlan, made: Schedule) -> str:
     words = {
         "by": plan.strategy.replace(" ", "_"),
         "tile": f"{tile.mr}x{tile.nr}{'+1' * tile.single_vector}",
-        "rows": f"{weights}:{tile.data}",
-        "lanes": f"{data}:{tile.weights}",
+        "rows": f"{weights}:{tile.a.contiguous}",
+        "lanes": f"{data}:{tile.b.contiguous}",
         "out": spec.out,
         "parts": plan.tasks,
         "slab": "x".join(map(str, plan.output_block)),
@@ -152,14 +153,27 @@ def _tables(made: Schedule) -> str:
     return _hash(f"{name} {table.dtype} {table.shape}".encode() + table.tobytes() for name, table in named)
 
 
-def _numbers(made: Schedule) -> str:
-    named = {name: number for name, number in made.numbers.items()}
-    return _hash(f"{name} {number}".encode() for name, number in sorted({**named, "": made.offsets}.items()))
+def _numbers(plan: Any, made: Schedule) -> str:
+    """The numbers in the order in which the kernel has them."""
+    columns = arguments_of(plan.spec).columns
+    assert made.numbers.keys() <= {*columns}, "each number is an argument"
+    return _hash([str([made.offsets, *(made.numbers.get(name) for name in columns)]).encode()])
 
 
 @cache
 def _ir(spec: Any) -> str:
-    return _hash([module_of(spec).encode()])
+    return _hash([numbered(module_of(spec)).encode()])
+
+
+def numbered(ir: str) -> str:
+    """IR whose local names, of values and of blocks, are numbers in order of appearance."""
+    return "define ".join(_numbered(function) for function in ir.split("define "))
+
+
+def _numbered(function: str) -> str:
+    names: dict[str, int] = {}
+    local = re.sub(r"^([A-Za-z_][\w.]*):", r"%\1:", function, flags=re.MULTILINE)
+    return re.sub(r"%([A-Za-z_][\w.]*)", lambda name: f"%{names.setdefault(name[1], len(names))}", local)
 
 
 def _hash(parts: Iterable[bytes]) -> str:

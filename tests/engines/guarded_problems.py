@@ -132,8 +132,9 @@ def data(rng: np.random.Generator, name: str, seed: int, isa: Isa) -> Posed:
         print(words, plan.summary, plan.cut, flush=True)
         run_guarded(plan, problem, operands, out, at_end)
         if isinstance(plan, GemmPlan):
-            for word in ("a_in_place", "b_in_place", "bias_per_row"):
-                count[word] += getattr(plan.spec, word)
+            count["a in place"] += plan.spec.a.in_place
+            count["b in place"] += plan.spec.b.in_place
+            count["bias per row"] += plan.spec.bias_per_row
         count[plan.spec.body] += 1
         return out
 

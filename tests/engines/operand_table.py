@@ -189,7 +189,7 @@ def way_of(problem: Problem, plan: Any) -> str:
     """Return how the work of a Winograd plan is divided."""
     if isinstance(plan, PositionsPlan):
         return "by rows" if plan.by_rows else "by results"
-    return "by units" if plan.turns.units > 1 else "by blocks" if plan.stored > 1 else "at once"
+    return "by units" if plan.turns.units > 1 else "by blocks" if plan.stored_chains > 1 else "at once"
 
 
 def winograd_plan(problem: Problem, isa: Isa) -> Any:

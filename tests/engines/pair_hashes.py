@@ -153,7 +153,7 @@ def result(
         out[...] = old
     view = view_of(one, [array.strides for array in operands], out.strides)
     found = plans(one, view, Machine(way.isa, l2_bytes=l2_bytes), threads)
-    plan = next((plan for plan in found if getattr(plan.spec, "step", 1) == 2), found[0])
+    plan = next((plan for plan in found if getattr(plan.spec, "k_per_add", 1) == 2), found[0])
     run = executable_of(plan, one, operands, out)
     if run.paths is not None:
         run.arguments[run.names.index("min_sum")] = way.limit

@@ -19,8 +19,8 @@ from convgrad.engines.llvm.split_k.tile import tile
 from convgrad.plan.gemm.spec import GemmSpec, TransposedGemmSpec
 from convgrad.plan.kn2row.spec import Kn2rowSpec
 from convgrad.plan.machine import ISAS
-from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED
-from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, GROUPS, MicroTileShape, Operand, SplitKSpec
+from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, Operand
+from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, GROUPS, MicroTileShape, SplitKOperand, SplitKSpec
 from convgrad.plan.stencils.spatial import Footprint, PhaseTaps, SpatialStencilSpec
 from tests.support.engine_helpers import HOST
 from tests.support.places import GOLDEN
@@ -30,34 +30,38 @@ from tests.support.tiers import tiers
 def spec_of(
     isa: str, rows: int, vectors: int, fmt: str = "f32", axis: str = CHANNELS, place: bool = False
 ) -> SplitKSpec:
-    x, y = Operand(axis, 1, rows, place, moves=True), Operand(axis, 1, vectors * ISAS[isa].lanes)
+    x = SplitKOperand(axis, 1, place, width=rows, moves=True)
+    y = SplitKOperand(axis, width=vectors * ISAS[isa].lanes)
     return SplitKSpec(ISAS[isa], fmt, fmt, GEMM, MicroTileShape(rows, vectors), x, y)
 
 
 def spec_under(isa: str, tile: MicroTileShape, lanes: str, fmt: str = "f32", axis: str = CHANNELS) -> SplitKSpec:
     """The kernel of a tile of some taps; of groups, as many channels of each as the tile has."""
     width = tile.nr if lanes == GROUPS else tile.nr * ISAS[isa].lanes
-    x, y = Operand(axis, 1, tile.mr, moves=True), Operand(axis, 1, width)
+    x, y = SplitKOperand(axis, width=tile.mr, moves=True), SplitKOperand(axis, width=width)
     return SplitKSpec(ISAS[isa], fmt, fmt, GEMM, tile, x, y, lanes)
 
 
 WEIGHTS = {CHANNELS: CHANNELS_OUT, SPATIAL: CHANNELS_IN, STRIDED: STRIDED}
 
 
-def data_spec(isa: str, rows: int, vectors: int, fmt: str = "f32", axis: str = CHANNELS, **rest: bool) -> GemmSpec:
+def data_spec(
+    isa: str, rows: int, vectors: int, fmt: str = "f32", axis: str = CHANNELS, b_in_place: bool = False
+) -> GemmSpec:
     """The kernel of a forward or a data gradient whose operands and output lie alike."""
     place = fmt == "f32" and axis == CHANNELS
-    return GemmSpec(ISAS[isa], fmt, fmt, rows, vectors, True, 4, axis, WEIGHTS[axis], axis, place, **rest)
+    a, b = Operand(axis, in_place=place), Operand(WEIGHTS[axis], in_place=b_in_place)
+    return GemmSpec(ISAS[isa], fmt, fmt, rows, vectors, True, 4, a, b, axis)
 
 
 def products_spec(isa: str, fmt: str, axis: str) -> Kn2rowSpec:
     """The kernel of few results whose operands and output lie alike."""
-    product = TransposedGemmSpec(ISAS[isa], fmt, "f32", 5, 2, True, 1, axis, WEIGHTS[axis], CHANNELS, False)
+    product = TransposedGemmSpec(ISAS[isa], fmt, "f32", 5, 2, True, 1, Operand(axis), Operand(WEIGHTS[axis]), CHANNELS)
     return Kn2rowSpec(product, fmt, 4, 2, axis)
 
 
 def depthwise_of(isa: str, tile: MicroTileShape, slide: int, fmt: str = "f32") -> SplitKSpec:
-    x, y = Operand(CHANNELS, 1, 1, in_place=True, moves=True), Operand(CHANNELS, 1, 1, in_place=True)
+    x, y = (SplitKOperand(CHANNELS, in_place=True, width=1, moves=moves) for moves in (True, False))
     return SplitKSpec(ISAS[isa], fmt, fmt, DEPTHWISE, tile, x, y, GROUPS, slide=slide)
 
 

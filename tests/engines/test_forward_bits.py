@@ -129,8 +129,8 @@ def test_positions_with_a_stride_are_transposed(types: tuple[str, str], stride: 
         for at_end in (True, False):
             placed = [Placed(array, array.strides, at_end).array for array in operands]
             found = (plan for plan in one.plans(ISAS[isa]) if isinstance(plan, GemmPlan))
-            plans = [plan for plan in found if plan.spec.data == SPATIAL]
-            assert {plan.spec.stride for plan in plans} == {stride if stride < 5 else 1}
+            plans = [plan for plan in found if plan.spec.a.contiguous == SPATIAL]
+            assert {plan.spec.a.stride for plan in plans} == {stride if stride < 5 else 1}
             assert_plan(replace(one, operands=placed), plans[number % len(plans)], at_end)
 
 
@@ -145,9 +145,11 @@ def test_the_table_is_wide() -> None:
     plans = [dealt(one, number) for one, number in zip(met, NUMBERED.values(), strict=True)]
     assert {plan.spec.body for plan in plans} == {DENSE, TRANSPOSED, GROUPED_STENCIL, SPATIAL_STENCIL, KN2ROW}
     specs = [plan.spec for plan in plans if isinstance(plan.spec, GemmSpec)]
-    for name in ("data", "weights", "out"):
-        assert len({getattr(spec, name) for spec in specs}) >= 3, name
-    for name in ("single_vector", "a_in_place", "b_in_place", "bias_per_row", "pairs"):
+    for axes in zip(*((spec.a.contiguous, spec.b.contiguous, spec.out) for spec in specs), strict=True):
+        assert len(set(axes)) >= 3
+    for operands in ([spec.a for spec in specs], [spec.b for spec in specs]):
+        assert {operand.in_place for operand in operands} == {True, False}
+    for name in ("single_vector", "bias_per_row", "pairs"):
         assert {getattr(spec, name) for spec in specs} == {True, False}, name
     assert {str(spec.isa) for spec in specs} == set(HOST)
 

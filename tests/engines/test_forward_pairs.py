@@ -19,6 +19,7 @@ from convgrad.plan.kn2row.spec import Kn2rowPlan
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.plan.passes import dense_view, plan, plans
+from convgrad.plan.recipe import CHANNELS, Operand
 from convgrad.plan.stencils.spatial import SpatialStencilPlan
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem, canonical_shape
@@ -167,7 +168,7 @@ def test_slow_pairs_are_not_taken(line: str) -> None:
     """A pair that takes as long as four multiply-adds saves none; if it takes as long as one, it saves half."""
     problem, fast = problem_of(line), Machine(ISAS["avx512bf16"])
     for machine, step in ((fast, 2), (replace(fast, pair_adds=float(PAIR_ADDS)), 1)):
-        assert plan(problem, dense_view(problem), machine, 1).spec.step == step
+        assert plan(problem, dense_view(problem), machine, 1).spec.k_per_add == step
 
 
 @tiers("channels", [8, 4, 16], every=3)
@@ -177,7 +178,7 @@ def test_pairs_are_half_as_many(channels: int) -> None:
     problem = problem_of(f"FWD_D bf16 NXC g32mb2ic{32 * channels}ih14oc{32 * channels}oh14kh3ph1n")
     found = plans(problem, dense_view(problem), Machine(isa), 1)
     spec = max((tile_of(plan) for plan in of_pairs(found) if tile_of(plan).nr == 1), key=lambda each: each.mr)
-    pairs, single = (_tile(each) for each in (spec, replace(spec, step=1)))
+    pairs, single = (_tile(each) for each in (spec, replace(spec, k_per_add=1)))
     added = [sum(word in line for line in pairs) for word in ("dpbf16ps", "vfmadd")]
     assert added == [sum("vfmadd" in line for line in single) // 2] * 2
     blocks = [block for block in re.split(r"^\.L\w+:", "\n".join(pairs), flags=re.MULTILINE) if "dpbf16ps" in block]
@@ -198,7 +199,7 @@ def _tile(spec: GemmSpec) -> list[str]:
 def test_the_inner_loop_of_pairs_is_ideal(rows: int, vectors: int, place: bool) -> None:
     """As many dot products as sums, none of them spilt."""
     isa = ISAS["avx512bf16"]
-    spec = replace(data_spec("avx512bf16", rows, vectors, fmt="bf16"), step=2, a_in_place=place)
+    spec = replace(data_spec("avx512bf16", rows, vectors, fmt="bf16"), k_per_add=2, a=Operand(CHANNELS, in_place=place))
     text = jit.assembly(module_of(spec), isa).replace("vdpbf16ps", "vfmadd.dpbf16ps")
     for height in spec.mr_sizes:
         pairs, *_ = inner_loops(text, f"tile{height}_{vectors}")

@@ -92,12 +92,12 @@ def assert_reached(seen: Along, size: int) -> None:
     for first, end, lines in zip(begins, [*begins[1:], len(parts)], kept, strict=True):
         for part in parts[first:end]:
             met = [
-                part.met + p * part.by_position + t * part.by_tap
+                part.input + p * part.by_position + t * part.by_tap
                 for p in range(len(part.positions))
                 for t in range(len(part.taps))
             ]
             assert set(met) <= set(lines), (seen, size)
-            assert not lines or 0 <= lines.start <= lines.stop <= seen.met
+            assert not lines or 0 <= lines.start <= lines.stop <= seen.inputs
     for before, after in pairwise(kept):
         assert before.start <= after.start
         assert before.stop <= after.stop

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from convgrad.plan.machine import ISAS
-from tests.net import FILE, caught, differs, lines_of, problems_of, written
+from tests.net import FILE, caught, differs, lines_of, numbered, problems_of, written
 from tests.support.tiers import tiers
 
 THIRDS = 3  # a problem takes 0.02 s to plan and to generate
@@ -39,6 +39,24 @@ def test_each_problem_on_an_instruction_set_is_that_of_the_golden_file(turn: int
 def test_the_golden_file_is_what_the_program_writes() -> None:
     text = FILE.read_text()
     assert_same([line for line in text.splitlines() if line[0] != "#"], written(lines_of(text)).splitlines())
+
+
+FUNCTION = """define void @f(i64 %a, i64 %b) {
+entry:
+  %v1 = sub i64 %a, %b
+  br label %entry
+}"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"), [("a", "size", True), ("entry", "start", True), ("%a, %b", "%b, %a", False)]
+)
+def test_a_renaming_does_not_change_the_net(old: str, new: str, same: bool) -> None:
+    """The names of a function's parameters, values and blocks are not in the net; their order is."""
+    head, body = FUNCTION.split("{")
+    other = f"{head}{{{body.replace(old, new)}" if not same else re.sub(rf"\b{old}\b", new, FUNCTION)
+    assert other != FUNCTION
+    assert (numbered(other) == numbered(FUNCTION)) == same
 
 
 def test_the_net_is_wide() -> None:

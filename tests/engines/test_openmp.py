@@ -372,7 +372,7 @@ def test_a_team_that_sleeps(spins: bool, cores: openmp.Runtime, monkeypatch: pyt
     other = threading.Thread(target=ends.wait)
     other.start()
     assert not openmp.rests()  # nothing is known of the team
-    openmp.met(other.native_id or 0)
+    openmp.record_member(other.native_id or 0)
     if spins:  # whether a thread that computes runs between two readings is up to the system
         monkeypatch.setattr(time, "clock_gettime_ns", lambda _: time.perf_counter_ns())
     for _ in range(3):
@@ -390,7 +390,7 @@ def test_a_member_of_the_team_has_ended(cores: openmp.Runtime) -> None:
     other.join()
     while os.path.exists(f"/proc/self/task/{other.native_id}"):  # the system's thread ends after Python's
         time.sleep(1e-3)
-    openmp.met(other.native_id or 0)
+    openmp.record_member(other.native_id or 0)
     assert not openmp.rests()
     assert openmp._team.member == 0
 

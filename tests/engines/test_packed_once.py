@@ -47,9 +47,9 @@ def cuts_of_packed(problem: Problem, operands: list[Array], out: Array, isa: Isa
     """Return plans that pack A, one for each width of micro-tiles, each cut in other ways."""
     view, found = plans_of(problem, operands, out, isa, threads)
     kernels = {
-        (plan.spec.nr, plan.spec.step): plan
+        (plan.spec.nr, plan.spec.k_per_add): plan
         for plan in found
-        if type(plan) is GemmPlan and not plan.spec.a_in_place
+        if type(plan) is GemmPlan and not plan.spec.a.in_place
     }  # fmt: skip
     assert kernels
     cuts = (cut for plan in kernels.values() for cut in recut(plan, view, threads))
@@ -111,7 +111,7 @@ def test_an_odd_channel_keeps_its_place(channels: int, isa: str) -> None:
     problem, operands = made(f"FWD_D bf16 NXC mb1ic{channels}ih4oc17oh4kh2sh2ph0")
     expected = np.ascontiguousarray(evaluate_in_order(problem, operands))
     cuts = cuts_of_packed(problem, operands, empty(problem), modelled(ISAS[isa], "fused"))
-    single = [each for each in cuts if each.spec.pairs and each.spec.step == 1]
+    single = [each for each in cuts if each.spec.pairs and each.spec.k_per_add == 1]
     assert single
     for each in single[::4]:
         got = empty(problem)
@@ -129,7 +129,7 @@ def test_lines_that_overlap(line: int, element: int) -> None:
     given = [data, *operands[1:]]
     expected = np.ascontiguousarray(evaluate_in_order(problem, given))
     for plan in cuts_of_packed(problem, given, empty(problem), ISAS[HOST[0]]):
-        for once in (False, True) if plan.spec.data == SPATIAL else (False,):
+        for once in (False, True) if plan.spec.a.contiguous == SPATIAL else (False,):
             out = empty(problem)
             run_guarded(replace(plan, packed_once=once), problem, given, out, False)
             assert_same_bits(np.ascontiguousarray(out), expected, (str(plan), once))

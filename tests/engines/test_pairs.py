@@ -90,7 +90,7 @@ def test_the_limit_is_sharp(line: str) -> None:
         wanted = run_plan(plain, problem, operands, empty(problem)).tobytes()
         found = plans_for(problem, operands, empty(problem), with_pairs("flushed", PROBLEMS.index(line) % 2))
         found.sort(key=lambda plan: -plan.spec.micro_tile.mr * plan.spec.micro_tile.nr)  # small ones compile soon
-        kinds = {plan.spec.compact: plan for plan in found if plan.spec.step == 2}
+        kinds = {plan.spec.compact: plan for plan in found if plan.spec.k_per_add == 2}
         assert_sharp(list(kinds.values()), problem, operands, wanted, there)
 
 
@@ -102,7 +102,7 @@ def test_the_inner_loop_of_pairs_is_ideal(shape: tuple[int, int], compact: bool)
     rows, vectors = shape
     isa = ISAS["avx512bf16"]
     text = jit.assembly(
-        module_of(replace(spec_of("avx512bf16", rows, vectors, fmt="bf16"), step=2, compact=compact)), isa
+        module_of(replace(spec_of("avx512bf16", rows, vectors, fmt="bf16"), k_per_add=2, compact=compact)), isa
     )
     loops = inner_loops(text.replace("vdpbf16ps", "vfmadd.dpbf16ps"), f"tile{vectors}")
     pairs, *_, singles = loops

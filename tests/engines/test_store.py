@@ -90,7 +90,8 @@ def test_one_or_two_vectors_may_be_rounded_by_one_instruction(groups: int, layou
     found: dict[tuple[Any, ...], Any] = {}
     for each in plans_of(one, operands, empty(one), isa)[1]:
         spec = each.spec
-        found[type(each), spec.step, each.operands, getattr(spec, "nr", 0), getattr(spec, "collects", False)] = each
+        kind = spec.k_per_add, each.operands, getattr(spec, "nr", 0), getattr(spec, "collects", False)
+        found[type(each), *kind] = each
     assert len(found) >= 2
     if layout == "NCX":
         assert any(isinstance(each, SpatialStencilPlan) for each in found.values())

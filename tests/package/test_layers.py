@@ -247,6 +247,39 @@ def test_files_stay_small() -> None:
     assert {path: lines for path, lines in sizes.items() if lines > 400} == {}
 
 
+MAX_LINES = 60  # of a function, which then fits a screen
+
+
+def functions(module: str) -> list[ast.FunctionDef]:
+    """Return the functions and methods of a module, also inner ones."""
+    return [node for node in ast.walk(ast.parse(MODULES[module].read_text())) if isinstance(node, ast.FunctionDef)]
+
+
+@pytest.mark.parametrize("package", ["spec", "plan", "engines"])
+def test_functions_fit_a_screen(package: str) -> None:
+    rooms = [module for module in MODULES if is_in(module, package)]
+    lines = {f"{room}.{one.name}": (one.end_lineno or 0) - one.lineno + 1 for room in rooms for one in functions(room)}
+    assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}
+
+
+MAX_PARAMETERS = 6  # values that always travel together are one parameter
+OPERATIONS = "engines.llvm.elementwise"  # has no plans, and its values no records
+
+
+@pytest.mark.parametrize("package", ["plan", "engines"])
+def test_functions_take_few_parameters(package: str) -> None:
+    rooms = [module for module in MODULES if is_in(module, package) and not is_in(module, OPERATIONS)]
+    counts = {f"{room}.{one.name}": len(parameters(one)) for room in rooms for one in functions(room)}
+    assert {name: count for name, count in counts.items() if count > MAX_PARAMETERS} == {}
+
+
+def parameters(function: ast.FunctionDef) -> list[str]:
+    """Return the names of a function's parameters, except those of the object or class that has it."""
+    all_of_them = function.args
+    names = [one.arg for one in (*all_of_them.posonlyargs, *all_of_them.args, *all_of_them.kwonlyargs)]
+    return [name for name in names if name not in ("self", "cls")]
+
+
 @pytest.mark.parametrize(
     "package", ["spec", "engines", "arrays", "functional", "torch", "jax", "dask", "verify/testing"]
 )

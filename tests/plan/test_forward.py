@@ -107,7 +107,7 @@ def assert_short(view: ForwardNest, chosen: AnyPlan, made: Schedule) -> None:
     widths = {"tasks": len(TASK.columns), "output_blocks": len(OUTPUT_BLOCK.columns), "parts": len(PART.columns)}
     if chosen.packed_once:
         widths["packing"] = len(LINE.columns)
-        met = view.groups * prod(axis.met for axis in view.axes)
+        met = view.groups * prod(axis.inputs for axis in view.axes)
         assert len(made.tables["packing"]) <= PACK_ONCE_LINES + met // PACK_TOGETHER
     assert set(made.tables) - {"paths"} == set(widths)
     for name, most in most_rows(view, chosen).items():

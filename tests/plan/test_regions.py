@@ -35,7 +35,7 @@ def existing(axis: Axis, role: str) -> Met:
 def said(part: AxisPart) -> Met:
     """What a part says that its positions meet."""
     numbers = product(enumerate(part.positions), enumerate(part.taps))
-    return {(q, k): part.met + a * part.by_position + b * part.by_tap for (a, q), (b, k) in numbers}
+    return {(q, k): part.input + a * part.by_position + b * part.by_tap for (a, q), (b, k) in numbers}
 
 
 @pytest.mark.parametrize("role", ROLES)

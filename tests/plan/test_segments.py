@@ -16,7 +16,7 @@ from convgrad.notation import problem
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.passes import dense_view
 from convgrad.plan.split_k.schedule import schedule
-from convgrad.plan.split_k.segments import indirection_of, rows_met, tap_share
+from convgrad.plan.split_k.segments import existing_rows, indirection_of, tap_share
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order
 from tests.support.engine_helpers import Array, empty
@@ -52,8 +52,8 @@ def met_by_definition(given: list[Axis]) -> Array:
 @given(axes())
 def test_what_lines_meet(given: list[Axis]) -> None:
     one, expected = indirection_of(given), met_by_definition(given)
-    assert np.array_equal(one.met(np.add.outer(one.taps, one.rows)), expected)
-    assert np.array_equal(rows_met(given), (expected >= 0).sum(1))
+    assert np.array_equal(one.src_rows(np.add.outer(one.taps, one.rows)), expected)
+    assert np.array_equal(existing_rows(given), (expected >= 0).sum(1))
     assert (np.diff(one.rows) > 0).all()
     total = np.prod([len(source) for source in one.sources], dtype=int)
     assert tap_share(given) == one.taps[-1] / total

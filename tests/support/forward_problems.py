@@ -210,7 +210,7 @@ def kind_of(plan: AnyPlan) -> Any:
     """Return what plans share that differ in their tile's height alone; those of another body are all alike."""
     spec = plan.spec
     if isinstance(spec, GemmSpec):
-        return spec.nr, spec.single_vector, spec.b_in_place, spec.body
+        return spec.nr, spec.single_vector, spec.b.in_place, spec.body
     return spec.body
 
 

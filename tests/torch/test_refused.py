@@ -13,6 +13,8 @@ from convgrad.arrays import libraries
 
 torch = pytest.importorskip("torch")
 
+import convgrad.torch as ct  # noqa: E402
+
 LAYER = {"strides": [1], "dilations": [1]}
 
 
@@ -151,3 +153,13 @@ def test_layers_refuse_memory_that_was_given_back(dtype: Any) -> None:
     for gone in (there, part):
         with pytest.raises(UnsupportedError, match=r"must be in memory; got a tensor of shape \(1, 2, [23]\) "):
             layers.conv1d(gone, weight)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_no_output_padding_is_refused(dtype: str) -> None:
+    """It does not make a transposed layer one that is not transposed."""
+    image, weight = (torch.ones(1, 1, 3, 3, dtype=getattr(torch, dtype)) for _ in range(2))
+    for function in (ct.conv_transpose, ct.conv_transpose2d):
+        padding: Any = None
+        with pytest.raises(ConvgradError, match=rf"{function.__name__}: output_padding must be .*; got None"):
+            function(image, weight, output_padding=padding)

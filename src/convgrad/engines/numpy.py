@@ -116,9 +116,9 @@ def _load(tensor: Array, where: Selection, groups: int, problem: Problem) -> Arr
 def _taps(conv: Conv, src: Ranges, dst: Ranges) -> Iterator[tuple[tuple[int, ...], Ranges, tuple[slice, ...]]]:
     """Yield each tap that exists, the positions in ``dst`` at which it exists, and slices of the positions in src."""
     for tap in product(*(range(k) for k in conv.kernel)):
-        met = tuple(a.existing(k, s, d) for a, k, s, d in zip(conv.axes, tap, src, dst, strict=True))
-        if all(met):
-            yield tap, met, tuple(a.source(k, p) for a, k, p in zip(conv.axes, tap, met, strict=True))
+        existing = tuple(a.existing(k, s, d) for a, k, s, d in zip(conv.axes, tap, src, dst, strict=True))
+        if all(existing):
+            yield tap, existing, tuple(a.source(k, p) for a, k, p in zip(conv.axes, tap, existing, strict=True))
 
 
 def _weights_of(tap: tuple[int, ...], weights: Array, problem: Problem, conv: Conv) -> Array:
@@ -162,8 +162,8 @@ def _solve_data(problem: Problem, given: Mapping[str, Array], out: Array) -> Non
     for images, *positions in _blocks(problem):
         block = tuple(positions)
         sums = _zeros(channels, (images, *block), problem)
-        for tap, met, sources in _taps(conv, *((block, everywhere) if backward else (everywhere, block))):
-            targets = tuple(map(_slice, met))
+        for tap, existing, sources in _taps(conv, *((block, everywhere) if backward else (everywhere, block))):
+            targets = tuple(map(_slice, existing))
             read, stored = (targets, sources) if backward else (sources, targets)
             x = _load(operand, (_slice(images), slice(None), *read), conv.groups, problem)
             w = _weights_of(tap, weights, problem, conv)
@@ -178,8 +178,8 @@ def _solve_weights(problem: Problem, given: Mapping[str, Array], out: Array) -> 
     per_group = (conv.groups, conv.dst_channels // conv.groups, conv.src_channels // conv.groups)
     sums = np.zeros((conv.taps, *per_group), _dtype(problem))
     for images, *positions in _blocks(problem):
-        for tap, met, sources in _taps(conv, everywhere, tuple(positions)):
-            dy = _load(dst, (_slice(images), slice(None), *map(_slice, met)), conv.groups, problem)
+        for tap, existing, sources in _taps(conv, everywhere, tuple(positions)):
+            dy = _load(dst, (_slice(images), slice(None), *map(_slice, existing)), conv.groups, problem)
             x = _load(src, (_slice(images), slice(None), *sources), conv.groups, problem)
             sums[np.ravel_multi_index(tap, conv.kernel)] += dy @ x.swapaxes(1, 2)
     canonical = sums.reshape(*conv.kernel, conv.dst_channels, per_group[2])

@@ -100,7 +100,7 @@ class _Team(threading.local):
 _team = _Team()
 
 
-def met(member: int) -> None:
+def record_member(member: int) -> None:
     """Record the system's number of a thread in the team of the calling thread."""
     _team.member = member
 

@@ -94,7 +94,7 @@ def _run_by_team(
     system = (found.number, found.system_call, found.gettid, 0)
     given[:] = [kernel.address, addressof(arguments), address, step, there, *system]
     found.parallel(each.address, addressof(given), max(there, found.threads()), 0)
-    openmp.met(given[record.index("member")])
+    openmp.record_member(given[record.index("member")])
     del memory
 
 

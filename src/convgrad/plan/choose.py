@@ -9,7 +9,7 @@ from typing import Any
 
 from convgrad.plan import constants
 from convgrad.plan.cost import Costs, Division
-from convgrad.plan.kernels import FAMILIES, KERNELS, Family, Kernel, Specs
+from convgrad.plan.kernels import FAMILIES, KERNELS, Family, Kernel, Nest, Specs
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import Chosen, Rejected
 from convgrad.spec.order import height_of
@@ -21,8 +21,8 @@ TOO_LITTLE = "the problem is too small for a kernel of its own"
 
 
 def plans(
-    problem: Problem, view: Any, machine: Machine, threads: int, limit: int | None = None, cuts: int = 1
-) -> list[Any]:
+    problem: Problem, view: Nest, machine: Machine, threads: int, limit: int | None = None, cuts: int = 1
+) -> list[Chosen]:
     """Return the plans of a problem, the fastest first: for at most ``limit`` kernels per loop nest.
 
     Each kernel has at most ``cuts`` plans, which divide its work among threads in the fastest ways.
@@ -32,10 +32,10 @@ def plans(
         for kernel in KERNELS[problem.solves_for]
         if not kernel.unsupported(problem, view, machine.isa)
     ]
-    return _planned(supported, problem, view, machine, threads, limit, cuts)
+    return _planned(supported, problem, view, machine, threads, (limit, cuts))
 
 
-def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
+def plan(problem: Problem, view: Nest, machine: Machine, threads: int) -> Chosen:
     """Return the plan with the least predicted time. Its ``rejected`` has the reasons against the other candidates."""
     supported: list[tuple[Kernel, Specs]] = []
     rejected: list[Rejected] = []
@@ -47,12 +47,12 @@ def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
             supported.append((kernel, specs))
         else:
             rejected.append(Rejected(kernel.name, reason or TOO_LITTLE))
-    best, *others = _planned(supported, problem, view, machine, threads, constants.MAX_KERNELS_PLANNED)
+    best, *others = _planned(supported, problem, view, machine, threads, (constants.MAX_KERNELS_PLANNED, 1))
     slower = [Rejected(other.summary, duration(other.time_ms), slower=True) for other in others]
     return replace(best, rejected=(*slower, *rejected))
 
 
-def predicted_ms(problem: Problem, view: Any, machine: Machine, chosen: Chosen) -> float:
+def predicted_ms(problem: Problem, view: Nest, machine: Machine, chosen: Chosen) -> float:
     """Return the predicted ms of a plan with no more threads than tasks, on a machine that may have other speeds."""
     machine = machine.for_traffic(moved_bytes(problem))
     family = FAMILIES[chosen.spec.body]
@@ -68,13 +68,16 @@ def predicted_ms(problem: Problem, view: Any, machine: Machine, chosen: Chosen) 
 def _planned(
     supported: Iterable[tuple[Kernel, Specs]],
     problem: Problem,
-    view: Any,
+    view: Nest,
     machine: Machine,
     threads: int,
-    limit: int | None,
-    cuts: int = 1,
-) -> list[Any]:
-    """Return plans for the ``limit`` fastest kernels of each family, with their ``cuts`` fastest divisions."""
+    numbers: tuple[int | None, int],
+) -> list[Chosen]:
+    """Return plans of the fastest kernels of each family, with the fastest divisions of their work.
+
+    ``numbers`` are the maximum numbers of kernels of a family, or None for all, and of divisions of a kernel's work.
+    """
+    limit, cuts = numbers
     machine = machine.for_traffic(moved_bytes(problem))
     of_families: dict[Family, list[tuple[Costs, str]]] = {}
     for kernel, specs in supported:

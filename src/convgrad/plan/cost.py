@@ -22,7 +22,7 @@ class Division(NamedTuple):
     parts: tuple[int, ...]  # the number of parts of each dimension
     threads: int
     loops: Mapping[str, Any]  # the sizes of the loops in a task: fields of the plan, by name
-    own_bytes: int = 0  # the estimated scratch of one thread
+    thread_bytes: int = 0  # the estimated scratch of one thread
     shared_bytes: int = 0  # the partial sums, which all tasks write and the last task reads
     largest: Sequence[int] = ()  # the extents of the largest task, or empty if unknown
 
@@ -57,9 +57,9 @@ def store_ns(machine: Machine, axis: str) -> float:
     }[axis]
 
 
-def paired_ns(step: int) -> float:
-    """Return the additional time to pack one value in ns, if ``step`` is 2, so that it is packed in bf16 pairs."""
-    return constants.PACK_PAIR_NS if step == 2 else 0.0
+def paired_ns(k_per_add: int) -> float:
+    """Return the additional time to pack one value in ns, if ``k_per_add`` is 2, so that it is packed in bf16 pairs."""
+    return constants.PACK_PAIR_NS if k_per_add == 2 else 0.0
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class Along:
     """One axis of the output: its positions, cut into parts, and byte strides of positions and taps."""
 
     extent: int  # the number of output positions
-    met: int  # the number of input positions
+    inputs: int  # the number of input positions
     kernel: int  # the number of taps
     parts: Parts
     data: int  # bytes from an input position to the next
@@ -43,7 +43,7 @@ class Along:
             return None
         extent = self.extent * inner.extent
         whole = AxisPart(range(extent), range(1), 0, 1, 1)
-        return replace(inner, extent=extent, met=extent, parts=Parts.of([whole]), phases=(whole,))
+        return replace(inner, extent=extent, inputs=extent, parts=Parts.of([whole]), phases=(whole,))
 
 
 def identity(extent: int, data: int, out: int) -> Along:
@@ -57,9 +57,9 @@ _ONE = identity(1, 0, 0)
 
 @dataclass(frozen=True)
 class ForwardNest:
-    """out[g, n, m] = sum over taps t and k of data[g, k, met(m, t)] * weights[g, n, k, t].
+    """out[g, n, m] = sum over taps t and k of data[g, k, input(m, t)] * weights[g, n, k, t].
 
-    m is an output position of all images, and met(m, t) is the input position that it meets. Strides are in bytes.
+    m is an output position of all images, and input(m, t) is the input position that it meets. Strides are in bytes.
     """
 
     solves_for: str
@@ -101,8 +101,8 @@ class ForwardNest:
     @cached_property
     def with_merged_groups(self) -> ForwardNest:
         """Return the same sums as one group with the n of all groups. The last axis has phases instead of parts."""
-        *outer, last = self.axes
-        alone = replace(last, parts=Parts.of(uncut(last.phases, last.met)))
+        *outer, last_axis = self.axes
+        alone = replace(last_axis, parts=Parts.of(uncut(last_axis.phases, last_axis.inputs)))
         group, n, k = self.weights
         return replace(
             self,
@@ -154,21 +154,21 @@ class ForwardNest:
     def outer_axes(self) -> tuple[Along, ...]:
         """The axes without the inner axes whose input positions are contiguous together, as one line."""
         at = len(self.axes) - 1
-        step = self.axes[at].data * self.axes[at].met
-        while at and (self.axes[at - 1].met == 1 or self.axes[at - 1].data == step):
+        step = self.axes[at].data * self.axes[at].inputs
+        while at and (self.axes[at - 1].inputs == 1 or self.axes[at - 1].data == step):
             at -= 1
-            step *= self.axes[at].met
+            step *= self.axes[at].inputs
         return self.axes[:at]
 
     @cached_property
-    def met_taps(self) -> int:
+    def existing_taps(self) -> int:
         """The number of pairs of an output position and an existing tap."""
         return prod(axis.parts.meetings for axis in self.axes)
 
     @cached_property
     def multiply_adds(self) -> int:
         """The number of multiply-adds, without those of absent taps."""
-        return self.met_taps * self.groups * self.n * self.k
+        return self.existing_taps * self.groups * self.n * self.k
 
 
 def transposed(view: ForwardNest) -> ForwardNest:
@@ -194,9 +194,9 @@ def forward_nest(
         channels, steps = _with_taps(channels, steps)
     n, by_n, by_n_out = channels
     if solves_for == "dst":
-        steps = [*map(_met_positions, steps[:-1]), steps[-1]]
+        steps = [*map(_read_positions, steps[:-1]), steps[-1]]
         if steps[-1][0].stride <= MAX_STRIDE:
-            steps[-1] = _met_positions(steps[-1])
+            steps[-1] = _read_positions(steps[-1])
     axes = [_along(axis, solves_for, *each) for axis, *each in steps]
     return ForwardNest(
         solves_for,
@@ -234,7 +234,7 @@ def _meets_a_tap_each(axis: Axis) -> bool:
     return axis.dst == 1 and axis.kernel == axis.src > 1 and axis.dilation == 1 and axis.pad_begin == 0
 
 
-def _met_positions(steps: Steps) -> Steps:
+def _read_positions(steps: Steps) -> Steps:
     """Replace an axis with one tap and a stride by an axis of the input positions that are met: only these are packed.
 
     On the last axis, packing reads positions that are at most MAX_STRIDE elements apart.
@@ -246,9 +246,11 @@ def _met_positions(steps: Steps) -> Steps:
 
 
 def _along(axis: Axis, solves_for: str, weights: int, data: int, out: int) -> Along:
-    extent, met = (axis.dst, axis.src) if solves_for == "dst" else (axis.src, axis.dst)
-    alone = axis.kernel == 1 and axis.stride == 1 and axis.pad_begin == 0 and extent == met
-    return Along(extent, met, axis.kernel, parts(axis, solves_for), data, out, weights, alone, phases(axis, solves_for))
+    extent, inputs = (axis.dst, axis.src) if solves_for == "dst" else (axis.src, axis.dst)
+    alone = axis.kernel == 1 and axis.stride == 1 and axis.pad_begin == 0 and extent == inputs
+    return Along(
+        extent, inputs, axis.kernel, parts(axis, solves_for), data, out, weights, alone, phases(axis, solves_for)
+    )
 
 
 def _simplified(axes: list[Along]) -> tuple[Along, ...]:

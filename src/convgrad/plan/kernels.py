@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from convgrad.plan.cost import Costs, Timed
-from convgrad.plan.forward_nest import transposed
+from convgrad.plan.forward_nest import ForwardNest, transposed
 from convgrad.plan.gemm import candidates as gemm
 from convgrad.plan.gemm import cost as gemm_cost
 from convgrad.plan.gemm import schedule as gemm_schedule
@@ -21,12 +21,14 @@ from convgrad.plan.records import Record
 from convgrad.plan.split_k import cost as split_k_cost
 from convgrad.plan.split_k import kernels as split_k
 from convgrad.plan.split_k import schedule as split_k_schedule
+from convgrad.plan.split_k.nest import WeightsNest
 from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, SplitKPlan
 from convgrad.plan.stencils import grouped, grouped_cost, grouped_schedule, spatial, spatial_cost, spatial_schedule
 from convgrad.plan.tables import Schedule
 from convgrad.spec.problem import Problem
 
-Nest = TypeVar("Nest")
+Nest = ForwardNest | WeightsNest  # the loop nest of a problem
+T = TypeVar("T")
 Specs = Callable[[Problem, Any, Isa], Iterator[tuple[Any, Operands]]]
 
 
@@ -35,7 +37,7 @@ class Family:
     """Kernels with the same costs, plans and tables."""
 
     bodies: tuple[str, ...]  # the values of ``body`` of the specifications
-    nest: Callable[[Any], object]  # from the loop nest of a problem to the one that the other functions take
+    nest: Callable[[Any], Nest]  # from the loop nest of a problem to the one that the other functions take
     alone: Callable[[Problem, Any, Machine, Any, Operands], Costs]  # predicted times on one thread
     timed: Callable[[Costs, Problem, Any, Machine, int], Timed]  # predicted times of the divisions of the work
     plan: Callable[..., Chosen]  # the class of the plans
@@ -61,7 +63,7 @@ def _by_axes(arguments: Callable[[int], Record]) -> Callable[[Any], Record]:
     return lambda spec: arguments(spec.axes)
 
 
-def _same(nest: Nest) -> Nest:
+def _same(nest: T) -> T:
     return nest
 
 

@@ -29,9 +29,9 @@ class Isa:
     pair_micro_tiles: tuple[tuple[int, int], ...] = ()  # for bf16 pairs; () means ``micro_tiles``
     pairs: str = ""  # the multiply-add of bf16 pairs, a key of ``PAIR_SUMS`` in engines/llvm/intrinsics.py, or ""
 
-    def micro_tiles_of(self, step: int) -> tuple[tuple[int, int], ...]:
-        """Return the micro-tiles of positions for kernels whose multiply-adds take ``step`` k each."""
-        return (self.pair_micro_tiles or self.micro_tiles) if step == 2 else self.micro_tiles
+    def micro_tiles_of(self, k_per_add: int) -> tuple[tuple[int, int], ...]:
+        """Return the micro-tiles of positions for kernels whose multiply-adds take ``k_per_add`` k each."""
+        return (self.pair_micro_tiles or self.micro_tiles) if k_per_add == 2 else self.micro_tiles
 
     @property
     def architecture(self) -> str:

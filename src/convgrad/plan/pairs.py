@@ -22,7 +22,7 @@ PAIR_BYTES = 4
 PATHS = ("pairs", "single")  # counters of panels multiplied in pairs, and of panels multiplied by single k
 
 
-def steps(problem: Problem, isa: Isa) -> tuple[int, ...]:
+def k_per_add_choices(problem: Problem, isa: Isa) -> tuple[int, ...]:
     """Return the possible numbers of k per multiply-add: 1, and 2 if the instruction set has bf16 pairs."""
     return (1, 2) if isa.pairs and problem.operand_format is BF16 else (1,)
 
@@ -36,14 +36,14 @@ def order_of_k(count: int, swapped: bool) -> list[int]:
     return [k ^ 1 if swapped and k ^ 1 < count else k for k in range(count)]
 
 
-def chain_adds(count: int, step: int, machine: Machine) -> float:
+def chain_adds(count: int, k_per_add: int, machine: Machine) -> float:
     """Return the time of a chain of ``count`` k, in multiply-adds of single k. An odd last k is not part of a pair.
 
     >>> from convgrad.plan.machine import ISAS
-    >>> [chain_adds(7, step, Machine(ISAS["avx512bf16"])) for step in (1, 2)]
+    >>> [chain_adds(7, k_per_add, Machine(ISAS["avx512bf16"])) for k_per_add in (1, 2)]
     [7.0, 4.0]
     """
-    return count // step * (machine.pair_adds if step == 2 else 1.0) + count % step
+    return count // k_per_add * (machine.pair_adds if k_per_add == 2 else 1.0) + count % k_per_add
 
 
 def add_condition(tables: dict[str, Table], numbers: dict[str, int]) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 from convgrad.plan import choose
 from convgrad.plan.forward_nest import ForwardNest, forward_nest
-from convgrad.plan.kernels import FAMILIES
+from convgrad.plan.kernels import FAMILIES, Nest
 from convgrad.plan.machine import Machine
 from convgrad.plan.reach import conv_of
-from convgrad.plan.recipe import Chosen
+from convgrad.plan.recipe import Chosen, Spec
 from convgrad.plan.records import Record
 from convgrad.plan.split_k.nest import WeightsNest, weights_nest
 from convgrad.plan.tables import Schedule, Strides
@@ -93,12 +93,11 @@ def dense_view(problem: Problem) -> Any:
     return view_of(problem, operands, out)
 
 
-def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Chosen:
+def plan(problem: Problem, view: Nest, machine: Machine, threads: int) -> Chosen:
     """Return the plan with the least predicted time for a problem and its loop nest."""
     if problem.algorithm:
         return winograd_plan(problem, machine.for_traffic(moved_bytes(problem)), threads)
-    chosen: Chosen = choose.plan(problem, view, machine, threads)
-    return chosen
+    return choose.plan(problem, view, machine, threads)
 
 
 def winograd_plan(problem: Problem, machine: Machine, threads: int) -> PositionsPlan | WeightsPlan:
@@ -123,13 +122,13 @@ def scratch_bytes(problem: Problem, chosen: Chosen) -> int:
     return tables(problem, dense_view(problem), chosen).scratch_bytes * chosen.threads
 
 
-def tables(problem: Problem, view: Any, chosen: Chosen) -> Schedule:
+def tables(problem: Problem, view: Nest, chosen: Chosen) -> Schedule:
     """Return the tables and numbers that the compiled driver reads for a plan."""
     family = FAMILIES[chosen.spec.body]
     return family.schedule(family.nest(view), chosen, problem.accumulate)
 
 
-def arguments_of(spec: Any) -> Record:
+def arguments_of(spec: Spec) -> Record:
     """Return the record of the arguments that a kernel's driver reads."""
     return FAMILIES[spec.body].arguments(spec)
 

@@ -31,6 +31,18 @@ def positions_axis(step: int, size: int) -> tuple[str, int]:
 
 
 @dataclass(frozen=True)
+class Operand:
+    """How a kernel reads A or B: its contiguous axis, and whether it is packed or read in place."""
+
+    contiguous: str
+    stride: int = 1  # positions in memory from a position to the next, if contiguous is SPATIAL
+    in_place: bool = False
+
+    def __str__(self) -> str:
+        return "in place" if self.in_place else PACKED[self.contiguous]
+
+
+@dataclass(frozen=True)
 class Rejected:
     """A candidate or a kernel that was not chosen, and the reason."""
 
@@ -79,7 +91,7 @@ class Chosen:
     @property
     def in_pairs(self) -> bool:
         """Whether multiply-adds take bf16 pairs, if exponents allow it."""
-        return getattr(self.spec, "step", 1) == 2
+        return getattr(self.spec, "k_per_add", 1) == 2
 
     @property
     def summary(self) -> str:

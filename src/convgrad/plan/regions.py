@@ -27,12 +27,12 @@ FAR = 1 << 62  # larger numbers are computed as Python integers, because 64 bits
 class AxisPart:
     """Evenly spaced output positions along one axis that use the same taps, and the input positions that they meet.
 
-    If ``taps`` are empty, the positions are stored all the same, and ``met`` has no meaning.
+    If ``taps`` are empty, the positions are stored all the same, and ``input`` has no meaning.
     """
 
     positions: range
     taps: range
-    met: int  # the input position that the first output position meets through the first tap
+    input: int  # the input position that the first output position meets through the first tap
     by_position: int  # the step of the input position from an output position to the next
     by_tap: int  # the step of the input position from a tap to the next of ``taps``
 
@@ -48,7 +48,7 @@ class Parts:
     count: Ints  # the number of output positions of each part
     tap: Ints  # the first tap of each part
     taps: Ints  # the number of taps of each part
-    met: Ints  # ``AxisPart.met`` of each part
+    input: Ints  # ``AxisPart.input`` of each part
     step: int  # the step from an output position of a part to the next
     tap_step: int  # the step from a tap of a part to the next
     by_position: int
@@ -57,10 +57,10 @@ class Parts:
     @classmethod
     def of(cls, parts: Sequence[AxisPart]) -> Parts:
         """Return ``parts`` as arrays. The steps of positions and of taps must be the same in all parts."""
-        rows = [(p.positions.start, len(p.positions), p.taps.start, len(p.taps), wrapped(p.met)) for p in parts]
+        rows = [(p.positions.start, len(p.positions), p.taps.start, len(p.taps), wrapped(p.input)) for p in parts]
         one = next((part for part in parts if part.taps), parts[0])
-        first, count, tap, taps, met = np.array(rows, np.int64).T.copy()
-        return cls(first, count, tap, taps, met, one.positions.step, one.taps.step, one.by_position, one.by_tap)
+        first, count, tap, taps, first_input = np.array(rows, np.int64).T.copy()
+        return cls(first, count, tap, taps, first_input, one.positions.step, one.taps.step, one.by_position, one.by_tap)
 
     def __len__(self) -> int:
         """Return the number of parts."""
@@ -68,11 +68,11 @@ class Parts:
 
     def __iter__(self) -> Iterator[AxisPart]:
         """Yield the parts one by one."""
-        columns = (column.tolist() for column in (self.first, self.count, self.tap, self.taps, self.met))
-        for first, count, tap, taps, met in zip(*columns, strict=True):
+        columns = (column.tolist() for column in (self.first, self.count, self.tap, self.taps, self.input))
+        for first, count, tap, taps, first_input in zip(*columns, strict=True):
             positions = range(first, first + count * self.step, self.step)
-            met_taps = range(tap, tap + taps * self.tap_step, self.tap_step)
-            yield AxisPart(positions, met_taps, met, self.by_position, self.by_tap)
+            existing_taps = range(tap, tap + taps * self.tap_step, self.tap_step)
+            yield AxisPart(positions, existing_taps, first_input, self.by_position, self.by_tap)
 
     @cached_property
     def max_count(self) -> int:
@@ -152,7 +152,7 @@ class Parts:
             count=count[there],
             tap=self.tap[which],
             taps=self.taps[which],
-            met=self.met[which] + begin * self.by_position,
+            input=self.input[which] + begin * self.by_position,
         )
         return AxisBlocks(found, np.searchsorted(block[there], np.arange(-(-extent // size))))
 
@@ -174,8 +174,8 @@ class AxisBlocks:
         """The first input position that each output block meets, and the end of these positions; 0 and 0 if none."""
         parts = self.parts
         by_taps = (parts.taps - 1) * parts.by_tap
-        low = parts.met + np.minimum(by_taps, 0)
-        high = parts.met + (parts.count - 1) * parts.by_position + np.maximum(by_taps, 0) + 1
+        low = parts.input + np.minimum(by_taps, 0)
+        high = parts.input + (parts.count - 1) * parts.by_position + np.maximum(by_taps, 0) + 1
         low = np.minimum.reduceat(np.where(parts.taps > 0, low, FAR), self.begins)
         high = np.maximum.reduceat(np.where(parts.taps > 0, high, -FAR), self.begins)
         return np.where(low < high, low, 0), np.where(low < high, high, 0)
@@ -185,28 +185,28 @@ def parts(axis: Axis, solves_for: str) -> Parts:
     """Return the parts of an axis of the output. ``solves_for`` is "dst" for a forward, "src" for a data gradient.
 
     >>> for part in parts(Axis(src=5, dst=5, kernel=3, pad_begin=1, pad_end=1), "dst"):
-    ...     print(part.positions, part.taps, part.met)
+    ...     print(part.positions, part.taps, part.input)
     range(0, 1) range(1, 3) 0
     range(1, 4) range(0, 3) 0
     range(4, 5) range(0, 2) 3
     >>> for part in parts(Axis(src=6, dst=3, kernel=3, stride=2), "src"):
     ...     print(part)  # even positions meet taps 0 and 2, odd positions meet tap 1
-    AxisPart(positions=range(0, 2, 2), taps=range(0, 2, 2), met=0, by_position=1, by_tap=-1)
-    AxisPart(positions=range(2, 6, 2), taps=range(0, 4, 2), met=1, by_position=1, by_tap=-1)
-    AxisPart(positions=range(1, 7, 2), taps=range(1, 3, 2), met=0, by_position=1, by_tap=-1)
+    AxisPart(positions=range(0, 2, 2), taps=range(0, 2, 2), input=0, by_position=1, by_tap=-1)
+    AxisPart(positions=range(2, 6, 2), taps=range(0, 4, 2), input=1, by_position=1, by_tap=-1)
+    AxisPart(positions=range(1, 7, 2), taps=range(1, 3, 2), input=0, by_position=1, by_tap=-1)
     """
     whole = phases(axis, solves_for)
     extent = axis.src if solves_for == "dst" else axis.dst
-    first, count, tap, taps, met = np.concatenate([_existing(phase, extent) for phase in whole or [NOTHING]], 1)
+    first, count, tap, taps, first_input = np.concatenate([_existing(phase, extent) for phase in whole or [NOTHING]], 1)
     one = whole[0] if whole else NOTHING
-    return Parts(first, count, tap, taps, met, one.positions.step, one.taps.step, one.by_position, one.by_tap)
+    return Parts(first, count, tap, taps, first_input, one.positions.step, one.taps.step, one.by_position, one.by_tap)
 
 
 def phases(axis: Axis, solves_for: str) -> tuple[AxisPart, ...]:
     """Return the phases of an axis: parts that are not cut where taps meet padding instead of the input.
 
     >>> phases(Axis(src=5, dst=5, kernel=3, pad_begin=1, pad_end=1), "dst")
-    (AxisPart(positions=range(0, 5), taps=range(0, 3), met=-1, by_position=1, by_tap=1),)
+    (AxisPart(positions=range(0, 5), taps=range(0, 3), input=-1, by_position=1, by_tap=1),)
     """
     if solves_for == "dst":
         return (AxisPart(range(axis.dst), range(axis.kernel), -axis.pad_begin, axis.stride, axis.dilation),)
@@ -219,7 +219,7 @@ def uncut(phases: Sequence[AxisPart], extent: int) -> tuple[AxisPart, ...]:
     The other positions have no taps. Some taps of the first may not exist for some positions.
 
     >>> for part in uncut(phases(Axis(src=5, dst=7, kernel=3, pad_begin=3, pad_end=1), "dst"), 5):
-    ...     print(part.positions, part.taps, part.met)
+    ...     print(part.positions, part.taps, part.input)
     range(0, 1) range(0, 0) 0
     range(1, 7) range(0, 3) -2
     """
@@ -236,22 +236,22 @@ def _phase(axis: Axis, first: int) -> AxisPart:
     quotient, remainder = divmod(first + axis.pad_begin, common)
     tap = quotient * pow(by_tap, -1, step) % step if remainder == 0 else axis.kernel  # past the end: no tap
     taps = range(axis.kernel)[tap::step]
-    met = (first + axis.pad_begin - tap * axis.dilation) // axis.stride
-    return AxisPart(range(axis.src)[first :: axis.stride], taps, met, 1, -by_tap)
+    first_input = (first + axis.pad_begin - tap * axis.dilation) // axis.stride
+    return AxisPart(range(axis.src)[first :: axis.stride], taps, first_input, 1, -by_tap)
 
 
 def _touching(whole: AxisPart, extent: int) -> Iterator[AxisPart]:
     """Cut a part into the positions that meet the input, and those before and after, which have no taps."""
     reach, count = whole.by_tap * max(0, len(whole.taps) - 1), len(whole.positions)
-    low, high = whole.met + min(0, reach), whole.met + max(0, reach)
+    low, high = whole.input + min(0, reach), whole.input + max(0, reach)
     first, end = (
-        min(max(0, -((met - bound) // whole.by_position)), count) if whole.taps else 0
-        for met, bound in ((high, 0), (low, extent))
+        min(max(0, -((first_input - bound) // whole.by_position)), count) if whole.taps else 0
+        for first_input, bound in ((high, 0), (low, extent))
     )
     for begin, stop, taps in ((0, first, range(0)), (first, end, whole.taps), (end, count, range(0))):
         if begin < stop:
-            met = whole.met + begin * whole.by_position if taps else 0
-            yield AxisPart(whole.positions[begin:stop], taps, met, whole.by_position, whole.by_tap)
+            first_input = whole.input + begin * whole.by_position if taps else 0
+            yield AxisPart(whole.positions[begin:stop], taps, first_input, whole.by_position, whole.by_tap)
 
 
 def _existing(whole: AxisPart, extent: int) -> Ints:
@@ -261,7 +261,7 @@ def _existing(whole: AxisPart, extent: int) -> Ints:
     decrease as the output position increases. The phase is cut where either bound decreases.
     """
     taps, step, by_position, count = len(whole.taps), abs(whole.by_tap), whole.by_position, len(whole.positions)
-    lowest = whole.met + min(0, whole.by_tap) * (taps - 1)
+    lowest = whole.input + min(0, whole.by_tap) * (taps - 1)
     if not count:
         return np.empty((5, 0), np.int64)
     farthest = abs(lowest) + count * by_position + taps * step + extent
@@ -281,11 +281,11 @@ def _existing(whole: AxisPart, extent: int) -> Ints:
     here = lowest + at * by_position
     low, high = (np.clip(-((here - bound) // step), 0, taps) for bound in (0, extent))
     first = low if whole.by_tap > 0 else taps - high
-    met = whole.met + at * by_position + first * whole.by_tap
+    first_input = whole.input + at * by_position + first * whole.by_tap
     ends = np.append(at[1:], count)
     first_tap = whole.taps.start + first * whole.taps.step
     first_position = whole.positions.start + at * whole.positions.step
     if kind.hasobject:
-        met = np.array([wrapped(number) for number in met], kind)
-    columns: Ints = np.stack([first_position, ends - at, first_tap, high - low, met]).astype(np.int64)
+        first_input = np.array([wrapped(number) for number in first_input], kind)
+    columns: Ints = np.stack([first_position, ends - at, first_tap, high - low, first_input]).astype(np.int64)
     return columns

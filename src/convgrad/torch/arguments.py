@@ -24,8 +24,8 @@ P = ParamSpec("P")
 class LayerArguments(NamedTuple):
     """The arguments of a layer's function as a caller gives them, except tensors.
 
-    ``tune`` measures plans in all passes of the layer. ``output_padding`` is None for a convolution that is not
-    transposed. ``output_size`` ends with the spatial extents from which ``output_padding`` was computed, if it was: a
+    ``tune`` measures plans in all passes of the layer. Convolutions that are not transposed have no ``output_padding``.
+    ``output_size`` ends with the spatial extents from which ``output_padding`` was computed, if it was: a
     trace for other inputs must keep these.
     """
 
@@ -82,6 +82,11 @@ def declared_as(
         return function
 
     return made
+
+
+def is_transposed(name: str) -> bool:
+    """Return whether the function ``name`` computes transposed convolutions."""
+    return "transpose" in name
 
 
 def spread(attribute: str, value: PerAxis, axes: int) -> Ints:

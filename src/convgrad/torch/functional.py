@@ -12,7 +12,17 @@ from convgrad.engines.settings import accuracy
 from convgrad.parameters import described
 from convgrad.spec.rules import refuse
 from convgrad.torch import expanded, instead, plain, recorded
-from convgrad.torch.arguments import Arguments, LayerArguments, PerAxis, at_end, by_name, declared_as, spread, taken
+from convgrad.torch.arguments import (
+    Arguments,
+    LayerArguments,
+    PerAxis,
+    at_end,
+    by_name,
+    declared_as,
+    is_transposed,
+    spread,
+    taken,
+)
 from convgrad.torch.attributes import OpAttributes
 from convgrad.torch.extents import Ints, Pads
 from convgrad.torch.kernels import is_channels_last
@@ -28,64 +38,59 @@ _WORDS = {"convolution": OF_ANY_AXES, "conv_transpose": OF_ANY_AXES}
 def conv_layer(
     name: str, axes: int | None, input: Tensor, weight: Tensor, bias: Tensor | None, layer: LayerArguments
 ) -> Tensor:
-    """Return the convolution of the function ``name`` of this module."""
-    tensors = input, weight, bias
-    if has_torch_function(tensors) and not compiling():
-        if layer.tune:  # which the public functions do not have
-            return handed_over(conv_layer, tensors, name, axes, *tensors, layer)
-        given = layer.stride, *(layer.begin, layer.end)[: 1 if axes else 2], layer.dilation, layer.groups
-        settings = {"max_error": layer.max_error, "activation": layer.activation}
-        return handed_over(_PUBLIC[name], tensors, *tensors, *given, **settings)
-    if plain.wanted():
-        return activate(layer.activation, name, plain.convolution(name, *tensors, layer))
-    try:
-        input, weight, bias, axes, batched = taken(name, axes, input, weight, bias)
-        strides, dilations = spread("strides", layer.stride, axes), spread("dilations", layer.dilation, axes)
-        pads: Pads = (
-            by_name(name, layer.begin, strides)
-            if isinstance(layer.begin, str)
-            else (spread("pads_begin", layer.begin, axes), at_end(name, cast(PerAxis, layer.end), axes))
-        )
-        last, within = is_channels_last(input) or is_channels_last(weight), accuracy(layer.max_error, name)
-        attributes = OpAttributes(strides, *pads, None, dilations, layer.groups, last, within, layer.tune)
-        result = call_activated(layer.activation, "forward", input, weight, bias, attributes)
-        return result if batched else result.squeeze(0)
-    except Exception as error:
-        refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))
-
-
-@instead.first
-def transpose_layer(
-    name: str, axes: int | None, input: Tensor, weight: Tensor, bias: Tensor | None, layer: LayerArguments
-) -> Tensor:
-    """Return the transposed convolution of the function ``name`` of this module."""
+    """Return the convolution of the function ``name`` of this module, which may be a transposed one."""
     tensors = input, weight, bias
     if has_torch_function(tensors) and not compiling():
         if layer.tune or layer.output_size is not None:  # which the public functions do not have
-            return handed_over(transpose_layer, tensors, name, axes, *tensors, layer)
-        of_any = layer.begin, layer.end, layer.output_padding, layer.dilation, layer.groups
-        of_axes = layer.begin, layer.output_padding, layer.groups, layer.dilation
+            return handed_over(conv_layer, tensors, name, axes, *tensors, layer)
         settings = {"max_error": layer.max_error, "activation": layer.activation}
-        given = layer.stride, *(of_any if axes is None else of_axes)
-        return handed_over(_PUBLIC[name], tensors, *tensors, *given, **settings)
+        return handed_over(_PUBLIC[name], tensors, *tensors, *_given(name, axes, layer), **settings)
     if plain.wanted():
-        return activate(layer.activation, name, plain.transposed(name, *tensors, layer))
+        compute = plain.transposed if is_transposed(name) else plain.convolution
+        return activate(layer.activation, name, compute(name, *tensors, layer))
     try:
         input, weight, bias, axes, batched = taken(name, axes, input, weight, bias)
-        strides, dilations = spread("strides", layer.stride, axes), spread("dilations", layer.dilation, axes)
-        rests: Ints | None = spread("output_padding", cast(PerAxis, layer.output_padding), axes)
-        if isinstance(layer.begin, str):  # A2
-            refuse("A2", name, f"pads_begin must be integers; got {layer.begin!r:.200}")
-        pads = spread("pads_begin", layer.begin, axes), at_end(name, cast(PerAxis, layer.end), axes)
-        like = None
-        if layer.output_size is not None and sizes_are_recorded():
-            like, rests = recorded.of_shape((1, 1, *layer.output_size[-axes:]), input), None
-        last, within = is_channels_last(input) or is_channels_last(weight), accuracy(layer.max_error, name)
-        attributes = OpAttributes(strides, *pads, rests, dilations, layer.groups, last, within, layer.tune)
-        result = call_activated(layer.activation, "data_gradient", input, weight, bias, like, attributes)
+        like = _recorded_size(axes, input, layer)
+        attributes = _attributes(name, axes, is_channels_last(input) or is_channels_last(weight), layer, like)
+        operator, size = ("data_gradient", (like,)) if is_transposed(name) else ("forward", ())
+        result = call_activated(layer.activation, operator, input, weight, bias, *size, attributes)
         return result if batched else result.squeeze(0)
     except Exception as error:
         refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))
+
+
+def _given(name: str, axes: int | None, layer: LayerArguments) -> tuple[object, ...]:
+    """Return the arguments of a public function after the tensors, in its order."""
+    pads = (layer.begin,) if axes else (layer.begin, layer.end)
+    if not is_transposed(name):
+        return layer.stride, *pads, layer.dilation, layer.groups
+    others = (layer.groups, layer.dilation) if axes else (layer.dilation, layer.groups)
+    return layer.stride, *pads, layer.output_padding, *others
+
+
+def _recorded_size(axes: int, input: Tensor, layer: LayerArguments) -> Tensor | None:
+    """Return a tensor with the output size that a trace must keep, or None."""
+    if layer.output_size is None or not sizes_are_recorded():
+        return None
+    return recorded.of_shape((1, 1, *layer.output_size[-axes:]), input)
+
+
+def _attributes(name: str, axes: int, last: bool, layer: LayerArguments, like: Tensor | None) -> OpAttributes:
+    """Return the attributes of the operator. The output padding follows from the size of ``like``, if it is given."""
+    strides, dilations = spread("strides", layer.stride, axes), spread("dilations", layer.dilation, axes)
+    rests: Ints | None = None
+    if is_transposed(name):
+        rests = spread("output_padding", cast(PerAxis, layer.output_padding), axes)
+        if isinstance(layer.begin, str):  # A2
+            refuse("A2", name, f"pads_begin must be integers; got {layer.begin!r:.200}")
+    pads: Pads = (
+        by_name(name, layer.begin, strides)
+        if isinstance(layer.begin, str)
+        else (spread("pads_begin", layer.begin, axes), at_end(name, cast(PerAxis, layer.end), axes))
+    )
+    rests = rests if like is None else None
+    within = accuracy(layer.max_error, name)
+    return OpAttributes(strides, *pads, rests, dilations, layer.groups, last, within, layer.tune)
 
 
 def _conv(
@@ -154,7 +159,7 @@ def conv3d() -> None:
     """
 
 
-@declared_as(_conv_transpose, transpose_layer, 1)
+@declared_as(_conv_transpose, conv_layer, 1)
 def conv_transpose1d() -> None:
     """Return the convolution of torch.nn.functional.conv_transpose1d; see ``conv_transpose``.
 
@@ -165,7 +170,7 @@ def conv_transpose1d() -> None:
     """
 
 
-@declared_as(_conv_transpose, transpose_layer, 2)
+@declared_as(_conv_transpose, conv_layer, 2)
 def conv_transpose2d() -> None:
     """Return the convolution of torch.nn.functional.conv_transpose2d; see ``conv_transpose``.
 
@@ -176,7 +181,7 @@ def conv_transpose2d() -> None:
     """
 
 
-@declared_as(_conv_transpose, transpose_layer, 3)
+@declared_as(_conv_transpose, conv_layer, 3)
 def conv_transpose3d() -> None:
     """Return the convolution of torch.nn.functional.conv_transpose3d; see ``conv_transpose``.
 
@@ -250,7 +255,7 @@ def conv_transpose(
     """
     end = padding_begin if padding_end is None else padding_end
     layer = LayerArguments(stride, padding_begin, end, dilation, groups, max_error, activation, False, output_padding)
-    return transpose_layer("conv_transpose", None, input, weight, bias, layer)
+    return conv_layer("conv_transpose", None, input, weight, bias, layer)
 
 
 @described

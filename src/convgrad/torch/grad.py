@@ -15,7 +15,7 @@ raise InvalidDataTypeError.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
@@ -58,21 +58,6 @@ def _by_input(name: str, axes: int, size: Sequence[int], weight: Tensor, grad: T
         refused(name, error, {"weight": weight, "grad_output": grad}, _OF_INPUT)
 
 
-@overridable(globals(), 0, 2)
-@instead.gradient("weight", transposed=False)
-def _by_weight(name: str, axes: int, given: Tensor, size: Sequence[int], grad: Tensor, layer: LayerArguments) -> Tensor:
-    try:
-        strides, pads, dilations = _spread(axes, layer)
-        shapes = tuple(given.shape), tuple(grad.shape), _size(size)
-        check("ConvolutionBackwardWeights", shapes, strides, pads, dilations, layer.groups)
-        last = is_channels_last(given) or is_channels_last(grad)
-        attributes = OpAttributes(strides, pads, pads, None, dilations, layer.groups, last, accuracy(None))
-        result = call("weight_gradient", given, grad, *kernel_of(shapes[2], grad), attributes)
-        return of_size("ConvolutionBackwardWeights", result, shapes[2])
-    except Exception as error:
-        refused(name, error, {"input": given, "grad_output": grad}, _OF_WEIGHT)
-
-
 @overridable(globals(), 1, 2)
 @instead.gradient("input", transposed=True)
 def _by_transposed_input(
@@ -92,22 +77,33 @@ def _by_transposed_input(
         refused(name, error, {"weight": weight, "grad_output": grad}, _OF_TRANSPOSED_INPUT)
 
 
-@overridable(globals(), 0, 2)
-@instead.gradient("weight", transposed=True)
-def _by_transposed_weight(
-    name: str, axes: int, given: Tensor, size: Sequence[int], grad: Tensor, layer: LayerArguments
-) -> Tensor:
-    try:
-        strides, pads, dilations = _spread(axes, layer)
-        shapes = tuple(given.shape), tuple(grad.shape), _size(size)
-        check("ConvTransposeBackwardWeights", shapes, strides, pads, dilations, layer.groups)
-        last = is_channels_last(given) or is_channels_last(grad)
-        ends = ends_of(shapes[1], shapes[0], shapes[2], strides, pads, dilations)
-        attributes = OpAttributes(strides, pads, ends, None, dilations, layer.groups, last, accuracy(None))
-        result = call("weight_gradient", grad, given, *kernel_of(shapes[2], grad), attributes)
-        return of_size("ConvTransposeBackwardWeights", result, shapes[2])
-    except Exception as error:
-        refused(name, error, {"input": given, "grad_output": grad}, _OF_WEIGHT)
+def _weight_gradient(transposed: bool) -> Callable[..., Tensor]:
+    """Return the helper of the gradients of weights, of layers that are transposed or not."""
+    operator = "ConvTransposeBackwardWeights" if transposed else "ConvolutionBackwardWeights"
+
+    @overridable(globals(), 0, 2)
+    @instead.gradient("weight", transposed=transposed)
+    def gradient(
+        name: str, axes: int, given: Tensor, size: Sequence[int], grad: Tensor, layer: LayerArguments
+    ) -> Tensor:
+        try:
+            strides, pads, dilations = _spread(axes, layer)
+            small, large, kernel = tuple(given.shape), tuple(grad.shape), _size(size)
+            check(operator, (small, large, kernel), strides, pads, dilations, layer.groups)
+            last = is_channels_last(given) or is_channels_last(grad)
+            ends = ends_of(large, small, kernel, strides, pads, dilations) if transposed else pads
+            attributes = OpAttributes(strides, pads, ends, None, dilations, layer.groups, last, accuracy(None))
+            src, diff_dst = (grad, given) if transposed else (given, grad)
+            result = call("weight_gradient", src, diff_dst, *kernel_of(kernel, grad), attributes)
+            return of_size(operator, result, kernel)
+        except Exception as error:
+            refused(name, error, {"input": given, "grad_output": grad}, _OF_WEIGHT)
+
+    helper: Callable[..., Tensor] = gradient
+    return helper
+
+
+_by_weight, _by_transposed_weight = _weight_gradient(transposed=False), _weight_gradient(transposed=True)
 
 
 def _spread(axes: int, layer: LayerArguments) -> tuple[Ints, Ints, Ints]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from convgrad.errors import ConvgradError
 from convgrad.torch import complex_sums, expanded, plain
-from convgrad.torch.arguments import LayerArguments
+from convgrad.torch.arguments import LayerArguments, is_transposed
 from convgrad.torch.errors import runtime_error
 from convgrad.torch.problems import FORMATS
 
@@ -63,7 +63,7 @@ def _other(
         return plain.convolution(name, input, weight, bias, arguments)
     if weight.is_complex():
         complex_sums.check(name, {"input": input, "weight": weight, "bias": bias}, arguments.activation)
-        return complex_sums.layer(compute, arguments.output_padding is not None, input, weight, bias)
+        return complex_sums.layer(compute, is_transposed(name), input, weight, bias)
     return None
 
 

@@ -67,7 +67,7 @@ def _transposed_forward(self: _ReproducibleLayer, input: Tensor, output_size: li
     )
     settings = self.convgrad_max_error, None, self.convgrad_tune, output_padding, output_size
     layer = LayerArguments(self.stride, self.padding, self.padding, self.dilation, self.groups, *settings)
-    return functional.transpose_layer(f"conv_transpose{axes}d", axes, input, self.weight, self.bias, layer)
+    return functional.conv_layer(f"conv_transpose{axes}d", axes, input, self.weight, self.bias, layer)
 
 
 def _linear_forward(self: nn.Linear, input: Tensor) -> Tensor:

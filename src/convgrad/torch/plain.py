@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from convgrad.errors import UnsupportedError
-from convgrad.torch.arguments import LayerArguments, PerAxis
+from convgrad.torch.arguments import LayerArguments, PerAxis, is_transposed
 
 
 def wanted() -> bool:
@@ -35,7 +35,7 @@ def has_no_channels(name: str, input: Tensor, weight: Tensor) -> bool:
         return False
     axes = weight.dim() - 2
     at = input.dim() - axes - 1  # the axis of channels
-    if "transpose" in name or axes not in (1, 2, 3) or at not in (0, 1):
+    if is_transposed(name) or axes not in (1, 2, 3) or at not in (0, 1):
         return False
     return bool(weight.shape[0]) and not weight.shape[1] and not input.shape[at]
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from convgrad.engines.llvm.tune import measured
 from convgrad.notation import problem
 from convgrad.plan.choose import predicted_ms
+from convgrad.plan.kernels import Nest
 from convgrad.plan.machine import SPEEDS, Machine
 from convgrad.plan.passes import dense_strides, dense_view, plans
 from convgrad.plan.recipe import Chosen
@@ -69,7 +70,7 @@ class TimedPlan(NamedTuple):
     """A plan of a problem, and its measured time in ms."""
 
     problem: Problem
-    view: object
+    view: Nest
     plan: Chosen
     ms: float
 

@@ -27,7 +27,6 @@ def sum_names(rows: int, vectors: int, tap: str = "") -> list[str]:
 
 
 def outer_product(
-    f: Function,
     sums: Values,
     rows: Iterable[Value],
     vectors: Sequence[Value],
@@ -36,6 +35,7 @@ def outer_product(
     exists: Value | None = None,
 ) -> None:
     """Add the product of each row of A and each vector of B to its sum, in the lanes of ``exists`` if given."""
+    f = vectors[0].function
     for r, row in enumerate(rows):
         for v, vector in enumerate(vectors):
             name = f"sum{tap}{r}_{v}"

@@ -112,11 +112,13 @@ class Copy:
     columns: Value  # the number of columns that exist in the source
     column: Value  # the stride of columns in the source
     pitch: Value | int  # the stride of packed rows
-    width: int = 0  # cells per packed row, or 0 if there are only ``columns``; other cells are zeros or repeat columns
+    # Cells per packed row; 0 if a packed row has only ``columns``. The value of a cell without a column is a zero, the
+    # last column again, or, if ``fills`` is false, what was there.
+    width: int = 0
     row_at: Callable[[Value], Value] | None = None  # maps a row's number to its packed row's number; None: the same
     offset: Callable[[Value], Value] | None = None  # returns the offset of a column in the source; None: by its stride
     prefetch_bytes: Value | None = None  # the distance at which squares prefetch, 0 for no prefetch; None: no copy does
-    fills: bool = True  # whether vectors that have no column of the source are stored
+    fills: bool = True  # whether vectors and elements that have no column of the source are stored
 
     @property
     def f(self) -> Function:

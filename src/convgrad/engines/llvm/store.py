@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 from convgrad.engines.llvm.convert import BYTES, can_round, read_interleaved, rounded, rounded_pair, store_masked, write
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.llvm.intrinsics import nan_or_denormal
 from convgrad.formats import BF16
+from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tables import ELSEWHERE
 from convgrad.spec.activation import RELU
@@ -46,6 +47,22 @@ def interleaved(f: Function, vectors: Sequence[Value], first: int, lanes: int) -
     return value
 
 
+class Storing(Protocol):
+    """What the epilogue needs of a kernel's specification."""
+
+    @property
+    def isa(self) -> Isa:
+        """The instruction set."""
+
+    @property
+    def output(self) -> str:
+        """The number format of the output."""
+
+    @property
+    def activation(self) -> str:
+        """The activation, or "" for none."""
+
+
 @dataclass(frozen=True)
 class Epilogue:
     """The epilogue of a kernel. It adds 0, biases and old values to sums, applies the activation, rounds and stores."""
@@ -59,7 +76,7 @@ class Epilogue:
     rounds: bool = False  # whether an instruction rounds vectors to the output's format
 
     @classmethod
-    def of(cls, f: Function, spec: Any, accumulate: Value | None = None, bias: str = PER_COLUMN) -> Epilogue:
+    def of(cls, f: Function, spec: Storing, accumulate: Value | None = None, bias: str = PER_COLUMN) -> Epilogue:
         """Return the epilogue for a kernel's specification; ``accumulate`` is the call's flag, 0 or 1."""
         old = None if accumulate is None else f.compare("ne", accumulate, 0)
         rounds = spec.output == BF16.name and can_round(spec.isa)
@@ -213,7 +230,7 @@ class Panel:
         """Store transposed squares of rows and columns, because rows are contiguous in the output."""
         square = self._square()
         with self._each_vector() as (first, out, left, bias), self._each_tap(first, out) as (sums, there):
-            self._transposed(square, sums, self.pitch, self.rows, there, left, bias)
+            self._transposed(square, (sums, self.pitch, self.rows), there, left, bias)
 
     def along_taps(self) -> None:
         """Store transposed squares of taps and columns, because taps are contiguous in the output.
@@ -227,7 +244,7 @@ class Panel:
             tiles, count, step = f.value(1), t.tiles, t.tile_step
         with self._each_vector() as (first, out, left, bias), f.loop(tiles, sums=first, outs=t.outs) as tile:
             with f.loop(self.rows, sums=tile.sums, out=f.at(out, f.load("i64", tile.outs))) as row:
-                self._transposed(square, row.sums, step, count, row.out, left, bias)
+                self._transposed(square, (row.sums, step, count), row.out, left, bias)
                 row.next(sums=f.at(row.sums, self.pitch), out=f.at(row.out, self.row_step))
             tile.next(sums=f.at(tile.sums, t.tile_step), outs=f.at(tile.outs, 8 * t.count))
 
@@ -289,13 +306,14 @@ class Panel:
             tile.next(sums=f.at(tile.sums, t.tile_step), outs=tap.outs)
 
     def _transposed(
-        self, square: Value, sums: Value, step: Value | int, count: Value, out: Value, left: Value, bias: Value | None
+        self, square: Value, vectors: tuple[Value, Value | int, Value], out: Value, left: Value, bias: Value | None
     ) -> None:
-        """Transpose ``count`` vectors of sums, ``step`` bytes apart, and store their first ``left`` columns.
+        """Transpose vectors of sums, and store their first ``left`` columns.
 
-        A square has as many vectors as a vector has lanes. ``square`` is memory for one.
+        ``vectors`` are the address of the first, the bytes from one to the next, and their number. A square has as many
+        vectors as a vector has lanes. ``square`` is memory for one.
         """
-        e, f, width = self.epilogue, self.epilogue.f, self.epilogue.lanes
+        e, f, width, (sums, step, count) = self.epilogue, self.epilogue.f, self.epilogue.lanes, vectors
         kind = f"<{width} x float>"
         of_columns = f.load(kind, bias) if bias else None
         there = f.select(f.compare("sgt", left, 0), count, f.value(0))
@@ -306,8 +324,7 @@ class Panel:
         with f.loop((there + (width - 1)) >> (width.bit_length() - 1), sums=sums, out=out) as piece:
             remaining = f.min(count - piece.index * width, width)
             rows = [f.at(piece.sums, f.min(f.value(i), remaining - 1) * step) for i in range(width)]
-            vectors = [total(f, f.load(kind, row), of_columns) for row in rows]
-            stored = f.transposed(vectors, width)
+            stored = f.transposed([total(f, f.load(kind, row), of_columns) for row in rows], width)
             with f.when(f.compare("eq", remaining, width) & f.compare("eq", left, width)):
                 line = piece.out
                 for i, column in enumerate(stored):

@@ -56,15 +56,15 @@ def combine_up(module: Module, isa: Isa) -> None:
 
 
 def combine_complete(
-    f: Function, sums: Value, step: int, size: Value | int, levels: Value, number: Value, following: Value
+    f: Function, sums: Value, step: int, size: Value | int, levels: Value, numbers: tuple[Value, Value]
 ) -> None:
-    """Combine the nodes that are complete after chain ``number``; ``following`` is the next chain's number.
+    """Combine the nodes that are complete after the first of two consecutive chains, whose numbers are ``numbers``.
 
     The nodes of two levels are ``step`` bytes apart, and each has ``size`` bytes of sums.
     """
-    differ = f.op("i64", f"xor {number}, {following.name}")
+    differ = f.op("i64", f"xor {numbers[0]}, {numbers[1].name}")
     with f.when(f.compare("ne", differ >> DIGIT_BITS, 0)):
-        f.call("combine_up", sums, step, size, levels, number, following)
+        f.call("combine_up", sums, step, size, levels, *numbers)
 
 
 def complete_nodes(

@@ -33,18 +33,28 @@ class Waiting(NamedTuple):
 
 def module(architecture: str) -> str:
     """Return the IR of ``serve``, ``post`` and ``idle``."""
-    pause = INTRINSICS[architecture].pause
-
-    def word(name: str) -> str:
-        return f"%{name}.at = getelementptr i8, ptr %mail, i64 {8 * MAIL.index(name)}"
-
-    def read(kind: str, name: str) -> str:
-        return f"{word(name)}\n  %{name} = load {kind}, ptr %{name}.at"
-
+    intrinsics = INTRINSICS[architecture]
     return f"""
-declare void {INTRINSICS[architecture].pause_declared}
+declare void {intrinsics.pause_declared}
 
-define void @serve(ptr %mail, i64 %often) nounwind {{
+{_serve(intrinsics.pause)}
+{_post()}
+{_idle(intrinsics.pause)}"""
+
+
+def _word(name: str) -> str:
+    """Return the instruction that computes the address of a word of the mailbox."""
+    return f"%{name}.at = getelementptr i8, ptr %mail, i64 {8 * MAIL.index(name)}"
+
+
+def _read(kind: str, name: str) -> str:
+    """Return the instructions that load a word of the mailbox."""
+    return f"{_word(name)}\n  %{name} = load {kind}, ptr %{name}.at"
+
+
+def _serve(pause: str) -> str:
+    """Return the IR of ``serve``: run what is posted, and leave after ``often`` looks without a post."""
+    return f"""define void @serve(ptr %mail, i64 %often) nounwind {{
 entry:
   store atomic i64 {READY}, ptr %mail release, align 8
   br label %look
@@ -68,10 +78,10 @@ leave:
   store atomic i64 {AWAY}, ptr %mail release, align 8
   br label %end
 work:
-  {read("ptr", "kernel")}
-  {read("ptr", "arguments")}
-  {read("ptr", "scratch")}
-  {read("ptr", "pending")}
+  {_read("ptr", "kernel")}
+  {_read("ptr", "arguments")}
+  {_read("ptr", "scratch")}
+  {_read("ptr", "pending")}
   call void %kernel(ptr %arguments, ptr %scratch)
   store atomic i64 {READY}, ptr %mail release, align 8
   %before = atomicrmw sub ptr %pending, i64 1 seq_cst
@@ -79,22 +89,26 @@ work:
 end:
   ret void
 }}
+"""
 
-define i64 @post(ptr %mail, ptr %kernel, ptr %arguments, i64 %wanted, ptr %pending) nounwind {{
+
+def _post() -> str:
+    """Return the IR of ``post``: claim a mailbox and write a driver to it, unless its scratch is too small."""
+    return f"""define i64 @post(ptr %mail, ptr %kernel, ptr %arguments, i64 %wanted, ptr %pending) nounwind {{
 entry:
   %tried = cmpxchg ptr %mail, i64 {READY}, i64 {CLAIMED} seq_cst seq_cst
   %claimed = extractvalue {{ i64, i1 }} %tried, 1
   br i1 %claimed, label %look, label %refused
 look:
-  {read("i64", "scratch_bytes")}
+  {_read("i64", "scratch_bytes")}
   %enough = icmp sge i64 %scratch_bytes, %wanted
   br i1 %enough, label %write, label %too_small
 write:
-  {word("kernel")}
+  {_word("kernel")}
   store ptr %kernel, ptr %kernel.at
-  {word("arguments")}
+  {_word("arguments")}
   store ptr %arguments, ptr %arguments.at
-  {word("pending")}
+  {_word("pending")}
   store ptr %pending, ptr %pending.at
   %before = atomicrmw add ptr %pending, i64 1 seq_cst
   store atomic i64 {POSTED}, ptr %mail release, align 8
@@ -105,8 +119,12 @@ too_small:
 refused:
   ret i64 0
 }}
+"""
 
-define void @idle(ptr %one, ptr %other, i64 %often) nounwind {{
+
+def _idle(pause: str) -> str:
+    """Return the IR of ``idle``: wait until both words are 0."""
+    return f"""define void @idle(ptr %one, ptr %other, i64 %often) nounwind {{
 entry:
   br label %look
 look:

@@ -149,7 +149,7 @@ def _positions(problem: Problem, conv: Conv, given: Mapping[str, Strides], out: 
     if not forward:
         columns, channels, by_column, by_channel = channels, columns, by_channel, by_column
     order, more = order_of(problem), AXES - len(conv.axes)
-    met = [axis.src if forward else axis.dst for axis in conv.axes]
+    inputs = [axis.src if forward else axis.dst for axis in conv.axes]
     for parts in product(*(phases(axis, problem.solves_for) for axis in conv.axes)):
         loops = [
             RowLoop(len(part.positions), part.by_position * a, part.positions.step * c, part.by_position)
@@ -163,7 +163,7 @@ def _positions(problem: Problem, conv: Conv, given: Mapping[str, Strides], out: 
             groups=conv.groups,
             group_steps=(channels * data[1], by_group, columns * out[1]),
             first=sum(part.positions.start * c for part, c in zip(parts, out[2:], strict=True)),
-            extents=(*met, *(1,) * more),
+            extents=(*inputs, *(1,) * more),
             terms=_of_taps(parts, conv.kernel, channels, order, data[1:], (by_channel, *weights[2:])),
             units=order.units,
             chains=order.blocks,
@@ -185,7 +185,7 @@ def _of_taps(
     positions = np.zeros((AXES, len(line)), np.int64)
     for axis, (part, extent, step) in enumerate(zip(parts, kernel, steps, strict=True)):
         tap = part.taps.start + step * part.taps.step
-        positions[axis] = part.met + step * part.by_tap
+        positions[axis] = part.input + step * part.by_tap
         line, a, b = line * extent + tap, a + positions[axis] * data[1 + axis], b + tap * weights[1 + axis]
     channel = np.minimum(order.taken(), channels - 1)
     unit = np.repeat(line // order.lines, channels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 from convgrad.formats import BF16, F32, FORMATS
@@ -13,8 +14,18 @@ from convgrad.plan.gemm.cost import crowded
 from convgrad.plan.gemm.cuts import reached_bytes
 from convgrad.plan.gemm.spec import GemmSpec, TransposedGemmSpec
 from convgrad.plan.machine import Isa
-from convgrad.plan.pairs import steps
-from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, TAPS, Operands, positions_axis
+from convgrad.plan.pairs import k_per_add_choices
+from convgrad.plan.recipe import (
+    CHANNELS,
+    CHANNELS_IN,
+    CHANNELS_OUT,
+    SPATIAL,
+    STRIDED,
+    TAPS,
+    Operand,
+    Operands,
+    positions_axis,
+)
 from convgrad.spec.problem import Problem
 
 # The choices of A in place, if channels are contiguous. For bf16, A in place is split into halves, or A is packed.
@@ -51,24 +62,23 @@ def transposed_kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterato
 def any_layout(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[Proposed]:
     """Yield the kernel for operands with any strides, which all small problems share."""
     names = (problem.operand_format.name, problem.output_format.name)
-    layouts = (STRIDED, STRIDED, STRIDED)
-    spec = GemmSpec(isa, *names, constants.SMALL_KERNEL_ROWS, 1, False, len(view.axes), *layouts, True)
+    a, b = Operand(STRIDED, in_place=True), Operand(STRIDED)
+    spec = GemmSpec(isa, *names, constants.SMALL_KERNEL_ROWS, 1, False, len(view.axes), a, b, STRIDED)
     yield spec, (OPERAND[problem.solves_for], "weights")
 
 
 def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[GemmSpec]:
     names = (problem.operand_format.name, problem.output_format.name)
-    data, weights, out, stride = contiguous_axes(view, *names)
-    places = PLACES.get(names[0], (False,)) if data == CHANNELS else (False,)
+    packed_a, packed_b, out = contiguous_axes(view, *names)
+    places = PLACES.get(names[0], (False,)) if packed_a.contiguous == CHANNELS else (False,)
     if crowded(view) and False not in places:
         places = (*places, False)
-    if (
-        reached_bytes(view, [1] * len(view.axes)) > shared.MAX_OUTPUT_BLOCK_BYTES
-    ):  # the packed A of one position would be too large
-        places = (True,)
+    if reached_bytes(view, [1] * len(view.axes)) > shared.MAX_OUTPUT_BLOCK_BYTES:
+        places = (True,)  # the packed A of one position would be too large
+    choices_of_a, b_in_place = [replace(packed_a, in_place=place) for place in places], replace(packed_b, in_place=True)
     f32 = problem.operand_format is F32
-    for step, (max_rows, vectors) in (
-        (many, tile) for many in steps(problem, isa) for tile in isa.micro_tiles_of(many)
+    for k_per_add, (max_rows, vectors) in (
+        (many, tile) for many in k_per_add_choices(problem, isa) for tile in isa.micro_tiles_of(many)
     ):
         few = view.positions <= constants.MAX_B_READS_POSITIONS * max_rows
         wide = few or (kind is TransposedGemmSpec and f32)  # otherwise packed panels of two vectors are best
@@ -76,58 +86,52 @@ def _specs(kind: type[GemmSpec], problem: Problem, view: ForwardNest, isa: Isa) 
             continue
         whole = view.n >= vectors * isa.lanes and not problem.accumulate
         masked = view.n < vectors * isa.lanes
-        readable = weights == CHANNELS_OUT and view.tap_step is not None and step == 1
-        ways = (False, True) if readable and wide and (whole or masked) else (False,)
+        readable = packed_b.contiguous == CHANNELS_OUT and view.tap_step is not None and k_per_add == 1
+        choices_of_b = (packed_b, b_in_place) if readable and wide and (whole or masked) else (packed_b,)
         remainder = view.n % (vectors * isa.lanes)
         for rows in range(max_rows, max(1, max_rows - shared.FEWER_ROWS_POSITIONS), -1):
             single_vector = vectors > 1 and 0 < remainder <= isa.lanes
-            for a_in_place, b_in_place in product(places, ways):
-                if a_in_place and not f32 and rows * vectors > isa.registers - 2 * isa.spare:
+            for a, b in product(choices_of_a, choices_of_b):
+                if a.in_place and not f32 and rows * vectors > isa.registers - 2 * isa.spare:
                     continue
                 # Packing swaps the two k of each bf16 pair of A, but B in place is not swapped.
-                if b_in_place and problem.operand_format is BF16 and not a_in_place:
+                if b.in_place and problem.operand_format is BF16 and not a.in_place:
                     continue
-                if step == 2 and (view.k == 1 or (a_in_place and data != CHANNELS)):  # no k to pair
+                if k_per_add == 2 and (view.k == 1 or (a.in_place and a.contiguous != CHANNELS)):  # no k to pair
                     continue
                 yield kind(
                     isa,
                     *names,
                     rows,
                     vectors,
-                    single_vector and not b_in_place,
+                    single_vector and not b.in_place,
                     len(view.axes),
-                    data,
-                    weights,
+                    a,
+                    b,
                     out,
-                    a_in_place,
-                    b_in_place,
-                    step=step,
-                    masked=b_in_place and masked,
-                    stride=stride,
+                    k_per_add=k_per_add,
+                    masked=b.in_place and masked,
                 )
 
 
-def contiguous_axes(view: ForwardNest, operand: str, output: str) -> tuple[str, str, str, int]:
-    """Return the contiguous axes of A (data), B (weights) and the output, and the stride of positions of A.
-
-    The stride is 1 for other axes.
-    """
+def contiguous_axes(view: ForwardNest, operand: str, output: str) -> tuple[Operand, Operand, str]:
+    """Return A and B of a nest, both packed, and the contiguous axis of the output."""
     size, out_size = FORMATS[operand].dtype.itemsize, FORMATS[output].dtype.itemsize
-    last = view.axes[-1]
-    data, stride = positions_axis(last.data, size)
+    last_axis = view.axes[-1]
+    a = Operand(*positions_axis(last_axis.data, size))
     if view.data[1] == size or view.channels == 1:
-        data, stride = CHANNELS, 1
+        a = Operand(CHANNELS)
     _, n, k = view.weights
     if n == size or view.n == 1 == view.taps:
-        weights = CHANNELS_OUT
+        b = Operand(CHANNELS_OUT)
     elif k == size:
-        weights = CHANNELS_IN
+        b = Operand(CHANNELS_IN)
     else:
-        weights = TAPS if view.taps > 1 and view.tap_step == size else STRIDED
+        b = Operand(TAPS if view.taps > 1 and view.tap_step == size else STRIDED)
     if view.out[1] == out_size and view.n > 1:
         out = CHANNELS
-    elif last.out == out_size:
+    elif last_axis.out == out_size:
         out = SPATIAL
     else:
         out = CHANNELS if view.n == 1 else STRIDED
-    return data, weights, out, stride
+    return a, b, out

@@ -29,7 +29,7 @@ class Model:
     stores: bool = False  # whether ``cycles`` include stores along contiguous channels
     transposed: bool = False  # whether B and the output are lines of panels of channels-first data
 
-    def alone(self, problem: Problem, view: ForwardNest, machine: Machine, spec: Any, operands: Operands) -> Costs:
+    def alone(self, problem: Problem, view: ForwardNest, machine: Machine, spec: GemmSpec, operands: Operands) -> Costs:
         """Return the predicted times of a kernel on one thread, with all positions in one output block."""
         return self.costs(view, machine, spec, operands, tuple(axis.extent for axis in view.axes))
 
@@ -68,9 +68,9 @@ class Model:
         """Return the time in ns to read B from memory and to pack it."""
         k = view.groups * view.taps * view.k
         size = FORMATS[spec.operand].dtype.itemsize * k * view.n
-        if spec.b_in_place:
+        if spec.b.in_place:
             return machine.traffic_ns(size)
-        pack = k * spec.packed_columns(view.n) * (pack_ns(machine, spec.weights) + paired_ns(spec.step))
+        pack = k * spec.packed_columns(view.n) * (pack_ns(machine, spec.b.contiguous) + paired_ns(spec.k_per_add))
         return pack + (_scattered_ns(machine, spec, size) if self.transposed else machine.traffic_ns(size))
 
 
@@ -82,7 +82,7 @@ def time_ns(one: Costs, panel: int, groups: int, machine: Machine, cut: Division
     """
     (group_parts, parts, blocks), (_, panels, all_blocks) = cut.parts, cut.counts
     compute = one.compute_ns
-    if not one.spec.b_in_place and not cut.loops["pass_chains"]:
+    if not one.spec.b.in_place and not cut.loops["pass_chains"]:
         room = machine.l2_bytes * constants.PANELS_SHARE
         if panel > room:
             compute *= 1 + constants.PANEL_L2_MISS_FACTOR * min((panel - room) / machine.l2_bytes, 1.0)
@@ -144,27 +144,27 @@ def _a_ns(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int,
 
     Neighbouring output blocks overlap in A.
     """
-    all_met, channels = prod(axis.met for axis in view.axes), view.groups * view.channels
-    met = all_met * prod(_halo(axis, size) for axis, size in zip(view.axes, block, strict=True))
-    read = machine.traffic_ns(FORMATS[spec.operand].dtype.itemsize) * spec.stride  # reads bring whole cache lines
-    pack = pack_ns(machine, spec.data)
-    exponents = constants.MIN_EXPONENT_NS if spec.step == 2 else 0.0
-    if spec.a_in_place:
-        return met * channels * (read + exponents), 0.0, 0.0
-    packed = spec.position_bytes(2) / 2
+    inputs, channels = prod(axis.inputs for axis in view.axes), view.groups * view.channels
+    read_inputs = inputs * prod(_halo(axis, size) for axis, size in zip(view.axes, block, strict=True))
+    read = machine.traffic_ns(FORMATS[spec.operand].dtype.itemsize) * spec.a.stride  # reads bring whole cache lines
+    pack = pack_ns(machine, spec.a.contiguous)
+    exponents = constants.MIN_EXPONENT_NS if spec.k_per_add == 2 else 0.0
+    if spec.a.in_place:
+        return read_inputs * channels * (read + exponents), 0.0, 0.0
+    packed = spec.packed_k_bytes(2) / 2
     copy = machine.traffic_ns(packed)
-    far = constants.FAR_COPY_FACTOR if all_met * channels * packed > machine.l2_bytes else 1.0
-    once, again = all_met * channels * (read + pack + far * copy), met * channels * (copy + exponents)
-    if spec.data == SPATIAL:
+    far = constants.FAR_COPY_FACTOR if inputs * channels * packed > machine.l2_bytes else 1.0
+    once, again = inputs * channels * (read + pack + far * copy), read_inputs * channels * (copy + exponents)
+    if spec.a.contiguous == SPATIAL:
         line = _line(view, block)
         pack = pack * _in_squares(spec, line) + machine.traffic_ns(shared.SEGMENT_BYTES) / line
-    return met * channels * (read + pack + paired_ns(spec.step)), once, again
+    return read_inputs * channels * (read + pack + paired_ns(spec.k_per_add)), once, again
 
 
 def _halo(axis: Along, size: int) -> float:
     """Return how often an average position of A is packed by output blocks of ``size`` positions."""
     blocks = ceil(axis.extent / size)
-    return 1 + (blocks - 1) * axis.parts.reach / max(1, axis.met)
+    return 1 + (blocks - 1) * axis.parts.reach / max(1, axis.inputs)
 
 
 def crowded(view: ForwardNest) -> bool:
@@ -175,20 +175,20 @@ def crowded(view: ForwardNest) -> bool:
 
 def tile_cycles(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int, ...]) -> float:
     """Return the cycles of all micro-tiles of all groups."""
-    adds, widths = chain_adds(spec.filled(view.k), spec.step, machine), _widths(view, spec)
+    adds, widths = chain_adds(spec.filled(view.k), spec.k_per_add, machine), _widths(view, spec)
     of_width = {v: _region_cycles(view, spec.mr, v, block, adds) for v in set(widths)}
     cycles = view.groups * sum(map(of_width.__getitem__, widths))
-    if spec.a_in_place and spec.data == CHANNELS and crowded(view):
+    if spec.a.in_place and spec.a.contiguous == CHANNELS and crowded(view):
         return cycles * shared.SET_CONFLICT_FACTOR
-    return cycles * constants.PAIR_SPLIT_FACTOR if spec.reads_pairs and spec.step == 1 and view.k > 1 else cycles
+    return cycles * constants.PAIR_SPLIT_FACTOR if spec.reads_pairs and spec.k_per_add == 1 and view.k > 1 else cycles
 
 
 def _widths(view: ForwardNest, spec: GemmSpec) -> list[int]:
     """Return the number of vectors of each panel of a group. A last panel of few columns may have one vector."""
-    full, last = divmod(view.n, spec.width)
+    full, remainder = divmod(view.n, spec.width)
     widths = [spec.nr] * full
-    if last:
-        widths.append(1 if spec.single_vector and last <= spec.isa.lanes else spec.nr)
+    if remainder:
+        widths.append(1 if spec.single_vector and remainder <= spec.isa.lanes else spec.nr)
     return widths
 
 
@@ -220,7 +220,7 @@ def tiled_axis(axes: tuple[Along, ...], rows: int, vectors: int) -> int:
 
 def _transposed_cycles(view: ForwardNest, machine: Machine, spec: GemmSpec, block: tuple[int, ...]) -> float:
     """Return the cycles of all micro-tiles of a transposed GEMM."""
-    return tile_cycles(view, machine, spec, block) + (_distant_cycles(view, machine, spec) if spec.b_in_place else 0.0)
+    return tile_cycles(view, machine, spec, block) + (_distant_cycles(view, machine, spec) if spec.b.in_place else 0.0)
 
 
 GEMM, TRANSPOSED = Model(tile_cycles), Model(_transposed_cycles, transposed=True)

@@ -26,12 +26,12 @@ def panels_of(view: ForwardNest, spec: GemmSpec) -> int:
 
 def panel_bytes(view: ForwardNest, spec: GemmSpec) -> int:
     """Return the bytes of a packed panel of B."""
-    return view.taps * spec.tap_bytes(view.k) + (LINE_BYTES if spec.step == 2 else 0)  # min. exponent
+    return view.taps * spec.tap_bytes(view.k) + (LINE_BYTES if spec.k_per_add == 2 else 0)  # min. exponent
 
 
 def read_bytes(view: ForwardNest, spec: GemmSpec) -> int:
     """Return the bytes of a packed panel of B that micro-tiles read: without padding and minimum exponent."""
-    return view.taps * spec.pitch * spec.position_bytes(view.k)
+    return view.taps * spec.pitch * spec.packed_k_bytes(view.k)
 
 
 def parts_of(axis: Along, size: int) -> Parts:
@@ -63,8 +63,8 @@ def packed_times(cut: Division) -> int:
 
 def _may_pack_once(view: ForwardNest, spec: GemmSpec) -> bool:
     """Return whether a kernel packs A by positions, positions form few lines, and the copy is not too large."""
-    lines = view.groups * prod(axis.met for axis in view.outer_axes)
-    copy = view.groups * prod(axis.met for axis in view.axes) * spec.position_step(view.channels)
+    lines = view.groups * prod(axis.inputs for axis in view.outer_axes)
+    copy = view.groups * prod(axis.inputs for axis in view.axes) * spec.packed_row_bytes(view.channels)
     return spec.packs_once and lines <= constants.PACK_ONCE_LINES and copy <= shared.MAX_SCRATCH_BYTES
 
 
@@ -72,7 +72,7 @@ def _cuts(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int, til
     """Yield the ways to cut. Most micro-tiles run along the axis ``tiled_axis``."""
     panels, one = panels_of(view, spec), read_bytes(view, spec)
     fit = max(1, int(machine.l2_bytes * constants.PANELS_SHARE) // max(1, one))
-    more = fit if spec.a_in_place else max(fit, constants.PANELS_BYTES // max(1, one))
+    more = fit if spec.a.in_place else max(fit, constants.PANELS_BYTES // max(1, one))
     wishes = sorted({1, *(threads << n for n in range(4))})
     choices = product(sorted({min(panels, fit), min(panels, more)}), wishes, sorted({tiled_axis, len(view.axes) - 1}))
     for at_once, wanted, last in choices:
@@ -84,7 +84,7 @@ def _cuts(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int, til
             parts = min(panels, ceil(others / groups))
             loops = {"output_block": block, "panels": min(at_once, ceil(panels / parts)), "pass_chains": 0}
             yield Division((view.groups, panels, there), (groups, parts, taken), threads, loops)
-    if not spec.b_in_place and one > machine.l2_bytes * constants.PANELS_SHARE:
+    if not spec.b.in_place and one > machine.l2_bytes * constants.PANELS_SHARE:
         yield from _in_passes(view, machine, spec, threads)
 
 
@@ -93,7 +93,7 @@ def _in_passes(view: ForwardNest, machine: Machine, spec: GemmSpec, threads: int
 
     The part of B that a pass reads stays in the second cache. Sums stay in scratch between passes.
     """
-    chains = max(1, int(machine.l2_bytes * constants.PASS_SHARE) // (BLOCK // spec.step * spec.width * F32_BYTES))
+    chains = max(1, int(machine.l2_bytes * constants.PASS_SHARE) // (BLOCK // spec.k_per_add * spec.width * F32_BYTES))
     panels = panels_of(view, spec)
     for wanted in (1, threads, 2 * threads):
         block = _whole_block(view, wanted)
@@ -137,20 +137,20 @@ def max_tiles(view: ForwardNest, block: Sequence[int], spec: GemmSpec) -> int:
     return max(prod(longest) // count * many for count, many in zip(longest, along, strict=True))
 
 
-def _output_block(view: ForwardNest, machine: Machine, spec: GemmSpec, wanted: int, last: int) -> tuple[int, ...]:
+def _output_block(view: ForwardNest, machine: Machine, spec: GemmSpec, wanted: int, last_axis: int) -> tuple[int, ...]:
     """Return a size of output blocks whose A fits in the cache and for which there are ``wanted`` blocks.
 
-    The axis ``last``, along which most micro-tiles run, is cut after the other axes and in whole micro-tiles.
+    The axis ``last_axis``, along which most micro-tiles run, is cut after the other axes and in whole micro-tiles.
     """
-    share = constants.SPATIAL_BLOCK_SHARE if spec.data == SPATIAL else constants.OUTPUT_BLOCK_SHARE
+    share = constants.SPATIAL_BLOCK_SHARE if spec.a.contiguous == SPATIAL else constants.OUTPUT_BLOCK_SHARE
     room_bytes = max(1, int(machine.l2_bytes * share))
     size, have = [axis.extent for axis in view.axes], 1
     several = [axis for axis, extent in enumerate(size) if extent > 1]
-    for axis in sorted(several, key=last.__eq__):
+    for axis in sorted(several, key=last_axis.__eq__):
         extent, reached = size[axis], reached_bytes(view, size) + prod(size) * spec.pitch * F32_BYTES * spec.collects
-        unit, room = (spec.mr, room_bytes if have == 1 else 2 * room_bytes) if axis == last else (1, room_bytes)
+        unit, room = (spec.mr, room_bytes if have == 1 else 2 * room_bytes) if axis == last_axis else (1, room_bytes)
         pieces = max(1.0, reached / room, wanted / have)
-        if axis == last and reached <= shared.MAX_OUTPUT_BLOCK_BYTES:
+        if axis == last_axis and reached <= shared.MAX_OUTPUT_BLOCK_BYTES:
             pieces = min(pieces, extent / (constants.MIN_OUTPUT_BLOCK_TILES * spec.mr))
         whole = max(1, int(extent / max(1.0, pieces)))
         if whole < extent:
@@ -167,4 +167,4 @@ def reached_bytes(view: ForwardNest, size: Sequence[int]) -> int:
 def _reach(axis: Along, size: int) -> int:
     """Return the estimated number of input positions from the first to the last that ``size`` output positions read."""
     between = (size - 1) * axis.parts.by_position // axis.parts.step
-    return min(axis.met, between + axis.parts.reach + 1)
+    return min(axis.inputs, between + axis.parts.reach + 1)

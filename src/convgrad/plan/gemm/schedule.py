@@ -44,7 +44,7 @@ NUMBERS = Record(
 )  # fmt: skip
 STEPS = Record("given", "step")  # bytes from a position to the next: in memory, and in scratch if there is a copy
 ALONG = Record(  # an axis
-    "extent", "met",  # number of output positions, number of input positions
+    "extent", "inputs",  # number of output positions, number of input positions
     "blocks", "block",  # number of output blocks, and byte offset of the first row of OUTPUT_BLOCK
     "kernel", "tap",  # number of taps; bytes of weights from a tap to the next
 ) + STEPS + STEPS.within("out")  # of A, and of the output  # fmt: skip
@@ -65,7 +65,7 @@ POSITIONS = Record("first", "count")
 OUTPUT_BLOCK = Record("part", "parts") + POSITIONS + POSITIONS.within("out")
 PART = Record(  # a part of an axis; a region is one part of each axis
     "count", "out", "out_step",  # number of output positions, bytes to the first position, bytes between positions
-    "met", "met_step",  # position of A for the first output position and tap, and its step per output position
+    "input", "input_step",  # position of A for the first output position and tap, and its step per output position
     "data", "data_step",  # the same as the line above, in bytes
     "taps", "tap", "tap_step", "tap_data",  # number of taps, first tap, step of taps, bytes of A from a tap to the next
     "first_bias", "bias",  # if each row of A has a bias: bytes to the first position's bias, and to the next
@@ -95,21 +95,21 @@ def schedule(view: ForwardNest, plan: GemmPlan, accumulates: bool, segment: Reco
     cut = [axis.parts.in_blocks(size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
     reached = [_reached(axis, each) for axis, each in zip(view.axes, cut, strict=True)]
     # The maximum positions of A along each axis that are packed together: of an output block, or all.
-    room = [axis.met for axis in view.axes] if plan.packed_once else [int(counts.max()) for _, counts in reached]
+    room = [axis.inputs for axis in view.axes] if plan.packed_once else [int(counts.max()) for _, counts in reached]
     sizes = [min(axis.extent, size) for axis, size in zip(view.axes, plan.output_block, strict=True)]
     out_row = spec.pitch * F32_BYTES  # bytes of a position's sums in scratch
-    row = spec.position_step(view.channels)
-    steps = _steps([axis.data for axis in view.axes], () if spec.a_in_place else room, row)
+    row = spec.packed_row_bytes(view.channels)
+    steps = _steps([axis.data for axis in view.axes], () if spec.a.in_place else room, row)
     out_steps = _steps([axis.out for axis in view.axes], sizes if spec.collects else (), out_row)
-    blocks, parts, axes = _axes(view, spec, plan, cut, reached, steps, out_steps)
+    blocks, parts, axes = _axes(view, plan, cut, reached, steps, out_steps)
     tables: dict[str, Table] = {
         "tasks": _tasks(view, plan, list(map(_work, cut))),
         "output_blocks": blocks,
         "parts": parts,
     }
     packed = prod(room) * row
-    own = 0 if spec.a_in_place or plan.packed_once else packed
-    scratch, size = _scratch(view, plan, segment, own, prod(sizes) * out_row * spec.collects)
+    a_bytes = 0 if spec.a.in_place or plan.packed_once else packed
+    scratch, size = _scratch(view, plan, segment, a_bytes, prod(sizes) * out_row * spec.collects)
     numbers = {
         "task_count": len(tables["tasks"]),
         "n": view.n,
@@ -132,7 +132,7 @@ def schedule(view: ForwardNest, plan: GemmPlan, accumulates: bool, segment: Reco
         **scratch,
         **axes,
     }
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         add_condition(tables, numbers)
     if not plan.packed_once:
         return Schedule(tables, numbers | {"packs": 1}, size)
@@ -144,8 +144,8 @@ def schedule(view: ForwardNest, plan: GemmPlan, accumulates: bool, segment: Reco
 def _packing(view: ForwardNest, row: int) -> Table:
     """Return rows of LINE for all of A, whose positions are contiguous. Packed positions are ``row`` bytes apart."""
     outer = view.outer_axes
-    length, step = prod(axis.met for axis in view.axes[len(outer) :]), view.axes[-1].data
-    begins = offsets((view.groups, *(axis.met for axis in outer)), (view.data[0], *(axis.data for axis in outer)))
+    length, step = prod(axis.inputs for axis in view.axes[len(outer) :]), view.axes[-1].data
+    begins = offsets((view.groups, *(axis.inputs for axis in outer)), (view.data[0], *(axis.data for axis in outer)))
     each = max(PACK_TOGETHER, PACK_TOGETHER_BYTES // row)
     return LINE.rows(
         {"source": begin + first * step, "to": (line * length + first) * row, "count": min(each, length - first)}
@@ -156,7 +156,6 @@ def _packing(view: ForwardNest, row: int) -> Table:
 
 def _axes(
     view: ForwardNest,
-    spec: GemmSpec,
     plan: GemmPlan,
     cut: Sequence[AxisBlocks],
     reached: Sequence[tuple[Ints, Ints]],
@@ -170,7 +169,7 @@ def _axes(
         numbers |= ALONG.values(
             f"axis{at}",
             extent=axis.extent,
-            met=axis.met,
+            inputs=axis.inputs,
             blocks=len(begins),
             block=sum(map(len, blocks)) * OUTPUT_BLOCK.bytes,
             kernel=axis.kernel,
@@ -187,7 +186,7 @@ def _axes(
                 len(begins), part=(part + begins) * PART.bytes, parts=cut[at].lengths, first=first, count=count, **outs
             )
         )
-        parts.append(_rows(cut[at].parts, axis, steps[at], out_steps[at], unit, spec))
+        parts.append(_rows(cut[at].parts, axis, steps[at], out_steps[at], unit, plan.spec))
     return np.concatenate(blocks), np.concatenate(parts), numbers
 
 
@@ -199,7 +198,7 @@ def _steps(given: Sequence[int], room: Sequence[int], size: int) -> Sequence[int
 def _reached(axis: Along, cut: AxisBlocks) -> tuple[Ints, Ints]:
     """Return the first position of A that each output block reads, and the number of positions to the last."""
     low, end = cut.reached
-    low, end = np.maximum(low, 0), np.minimum(end, axis.met)
+    low, end = np.maximum(low, 0), np.minimum(end, axis.inputs)
     there = low < end
     return np.where(there, low, 0), np.where(there, end - low, 0)
 
@@ -216,9 +215,9 @@ def _rows(parts: Parts, axis: Along, step: int, out_step: int, unit: int, spec: 
         count=parts.count,
         out=parts.first * wrapped(out_step),
         out_step=parts.step * out_step,
-        met=parts.met,
-        met_step=parts.by_position,
-        data=np.where(parts.taps > 0, parts.met * wrapped(step), 0),
+        input=parts.input,
+        input_step=parts.by_position,
+        data=np.where(parts.taps > 0, parts.input * wrapped(step), 0),
         data_step=parts.by_position * step,
         taps=parts.taps,
         tap=np.where(parts.taps > 0, parts.tap * unit, 0),
@@ -302,22 +301,22 @@ def _a_k(view: ForwardNest, spec: GemmSpec) -> int:
     If channels are contiguous, this is the size of an element, not the stride of the nest. A single channel may have
     the stride of positions, and then the driver would merge the segments of neighbouring taps.
     """
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         return PAIR_BYTES // 2
-    if not spec.a_in_place:
+    if not spec.a.in_place:
         return F32_BYTES
-    return spec.operand_bytes if spec.data == CHANNELS else view.data[1]
+    return spec.operand_bytes if spec.a.contiguous == CHANNELS else view.data[1]
 
 
 def _b_steps(view: ForwardNest, spec: GemmSpec) -> dict[str, int]:
     """Return the byte strides of taps, k and panels in the B that micro-tiles read, and of panels in memory."""
     group, n, k = view.weights
-    if spec.b_in_place:
+    if spec.b.in_place:
         panel = spec.width * n
         return {"b_tap": view.tap_step or 0, "b_k": k, "panel_bytes": panel, "weights_panel": panel}
     return {
         "b_tap": spec.tap_bytes(view.k),
-        "b_k": spec.pitch * F32_BYTES // spec.step,
+        "b_k": spec.pitch * F32_BYTES // spec.k_per_add,
         "panel_bytes": panel_bytes(view, spec),
         "weights_panel": spec.panel_step(group, n),
     }
@@ -335,12 +334,12 @@ def _scratch(
         "bias_at": (view.axes[-1].extent if spec.bias_per_row else plan.panels * spec.width) * F32_BYTES,
         "chains_at": (segments + 1) * CHAIN.bytes,
         "segments_at": segments * segment.bytes,
-        "b_at": 0 if spec.b_in_place else plan.panels * panel_bytes(view, spec),
+        "b_at": 0 if spec.b.in_place else plan.panels * panel_bytes(view, spec),
         "a_at": data_bytes,
         "out_at": out_bytes,
         "packed_at": 8,
     }
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         sizes["min_at"] = LINE_BYTES
     places, size = placed(sizes)
     waiting = {"pass_chains": plan.pass_chains or segments, "waiting_bytes": sums if plan.pass_chains else 0}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from convgrad.formats import BF16, F32, FORMATS
 from convgrad.plan.gemm import constants
 from convgrad.plan.machine import LINE_BYTES, Isa
 from convgrad.plan.pairs import PAIR_BYTES
-from convgrad.plan.recipe import CHANNELS, CHANNELS_OUT, F32_BYTES, PACKED, SPATIAL, STRIDED, TAPS, Chosen
+from convgrad.plan.recipe import CHANNELS, CHANNELS_OUT, F32_BYTES, PACKED, SPATIAL, STRIDED, TAPS, Chosen, Operand
 from convgrad.plan.tiling import heights
 
 DENSE, TRANSPOSED = "dense", "transposed"  # names of loop nests: N is output channels, or output positions
@@ -22,9 +22,11 @@ NEXT_TILE, NEXT_BLOCK, SAME_TILE = "next micro-tile", "next micro-tile of the ne
 class GemmSpec:
     """The specification of a kernel. Extents are arguments, so a new shape seldom compiles a kernel.
 
-    A micro-tile is ``mr`` output positions times ``nr`` vectors of output channels. A (data) is read in place, or
-    packed in f32 or in bf16 pairs. B (weights) is packed as [tap][k][n], or read in place if output channels are
-    contiguous.
+    A micro-tile is ``mr`` rows of A times ``nr`` vectors of columns of B. Here A is the data, whose rows are positions,
+    and B is the weights, whose columns are output channels. ``TransposedGemmSpec`` has them the other way round. A
+    packed operand has f32 values or bf16 pairs: A as [m][k], and B as [panel][tap][k][n]. B can be read in place only
+    if its columns are contiguous. This is useful for few positions, such as a 7x7 classifier, and for transposed GEMMs
+    in f32.
     """
 
     bias_per_row: ClassVar[bool] = False  # whether each row of A has a bias, rather than each column of B
@@ -38,14 +40,11 @@ class GemmSpec:
     nr: int  # vectors of the widest micro-tile
     single_vector: bool  # whether there are also micro-tiles of one vector, for a last panel of few channels
     axes: int  # the number of axes
-    data: str  # the contiguous axis of A: CHANNELS, SPATIAL (positions of the last axis), STRIDED
-    weights: str  # the contiguous axis of B: CHANNELS_OUT (N), CHANNELS_IN (K), TAPS, STRIDED
+    a: Operand  # contiguous along CHANNELS, SPATIAL (positions of the last axis), or STRIDED
+    b: Operand  # contiguous along CHANNELS_OUT (N), CHANNELS_IN (K), TAPS, or STRIDED
     out: str  # the contiguous axis of the output: CHANNELS, SPATIAL, STRIDED
-    a_in_place: bool
-    b_in_place: bool = False  # useful for few positions, such as a 7x7 classifier, and for transposed GEMMs in f32
-    step: int = 1  # k per multiply-add; 2 for bf16 pairs, with the second k in the high half
+    k_per_add: int = 1  # k per multiply-add; 2 for bf16 pairs, with the second k in the high half
     masked: bool = False  # whether loads of B in place are masked, because it has fewer columns than a panel
-    stride: int = 1  # positions in memory from a position of A to the next, if data is SPATIAL
     activation: str = ""  # applied to outputs before rounding; "" for none
 
     @property
@@ -59,18 +58,16 @@ class GemmSpec:
             1,
             False,
             self.axes,
-            self.data,
+            replace(self.a, in_place=False),
+            Operand(STRIDED),
             STRIDED,
-            STRIDED,
-            False,
-            step=self.step,
-            stride=self.stride,
+            k_per_add=self.k_per_add,
         )
 
     @property
     def overlaps(self) -> bool:
         """Whether the last panel of B overlaps the one before, because B in place is read in whole panels."""
-        return self.b_in_place and not self.masked
+        return self.b.in_place and not self.masked
 
     @property
     def body(self) -> str:
@@ -100,24 +97,24 @@ class GemmSpec:
     @property
     def reads_pairs(self) -> bool:
         """Whether a load of A reads two k."""
-        return self.step == 2 or (self.a_in_place and self.pairs)
+        return self.k_per_add == 2 or (self.a.in_place and self.pairs)
 
     @property
     def fills_pairs(self) -> bool:
         """Whether an odd last k of a tap is packed as a whole bf16 pair, whose high half is 0 in A and in B."""
-        return self.step == 2 and not self.a_in_place
+        return self.k_per_add == 2 and not self.a.in_place
 
     def filled(self, k: int) -> int:
         """Return the number of k that are multiplied for ``k`` of a tap: an odd last one may fill a whole pair."""
         return k + k % 2 if self.fills_pairs else k
 
-    def position_bytes(self, channels: int) -> int:
-        """Return the bytes of a packed position of A. With bf16 pairs, an odd last channel fills a whole pair."""
-        return PAIR_BYTES * -(-channels // 2) if self.step == 2 else F32_BYTES * channels
+    def packed_k_bytes(self, k: int) -> int:
+        """Return the packed bytes of ``k`` values of a row of A or a column of B. An odd last bf16 fills a pair."""
+        return PAIR_BYTES * -(-k // 2) if self.k_per_add == 2 else F32_BYTES * k
 
-    def position_step(self, channels: int) -> int:
-        """Return the bytes between packed positions of A: one more cache line avoids set conflicts between rows."""
-        size = self.position_bytes(channels)
+    def packed_row_bytes(self, k: int) -> int:
+        """Return the bytes from a packed row of A to the next; one more cache line avoids set conflicts of rows."""
+        size = self.packed_k_bytes(k)
         return size + LINE_BYTES * (size % constants.SET_CONFLICT_BYTES == 0)
 
     def tap_bytes(self, k: int) -> int:
@@ -126,8 +123,8 @@ class GemmSpec:
         If taps are contiguous in memory, all taps of a k are packed in turn, and one more cache line avoids set
         conflicts between them. Kernels with bf16 pairs read a panel as one piece.
         """
-        size = self.pitch * self.position_bytes(k)
-        together = self.weights == TAPS and self.step == 1
+        size = self.pitch * self.packed_k_bytes(k)
+        together = self.b.contiguous == TAPS and self.k_per_add == 1
         return size + LINE_BYTES * (together and size % constants.SET_CONFLICT_BYTES == 0)
 
     @property
@@ -138,7 +135,7 @@ class GemmSpec:
     @property
     def packs_lines_of_b(self) -> bool:
         """Whether panels that are used together are packed as one line, because their columns are positions."""
-        return self.prefetches_panels and not self.b_in_place
+        return self.prefetches_panels and not self.b.in_place
 
     @property
     def panel_channels(self) -> int:
@@ -153,7 +150,7 @@ class GemmSpec:
     @property
     def prefetched(self) -> str:
         """The data that a micro-tile prefetches. The minimum of bf16 pairs in place has loaded that of this block."""
-        return NEXT_BLOCK if self.step == 2 and self.a_in_place else NEXT_TILE
+        return NEXT_BLOCK if self.k_per_add == 2 and self.a.in_place else NEXT_TILE
 
     @property
     def panel_row_bytes(self) -> int:
@@ -171,7 +168,7 @@ class GemmSpec:
     @property
     def packs_once(self) -> bool:
         """Whether threads may pack all of A before the first task."""
-        return self.data == SPATIAL and not self.a_in_place
+        return self.a.contiguous == SPATIAL and not self.a.in_place
 
     @property
     def mr_sizes(self) -> tuple[int, ...]:
@@ -204,7 +201,7 @@ class GemmSpec:
         return f"micro-tile {self.mr}x{self.nr}"
 
     def __str__(self) -> str:
-        pairs = ", bf16 pairs" if self.step == 2 else ""
+        pairs = ", bf16 pairs" if self.k_per_add == 2 else ""
         return f"{self.operand} to {self.output}, {self.tile} of {self.isa}{pairs}"
 
 
@@ -222,7 +219,7 @@ class TransposedGemmSpec(GemmSpec):
     @property
     def prefetches_panels(self) -> bool:
         """Whether micro-tiles prefetch a later panel of B, because its columns are positions and its rows far apart."""
-        return self.weights == CHANNELS_OUT
+        return self.b.contiguous == CHANNELS_OUT
 
     @property
     def packs_once(self) -> bool:
@@ -245,9 +242,9 @@ class GemmPlan(Chosen):
     def summary(self) -> str:
         """The strategy, the kernel and the operands, as one line of text."""
         spec, (a, b) = self.spec, self.operands
-        in_place = "in place" if spec.data == CHANNELS else "in place, strided"
-        a_read = in_place if spec.a_in_place else PACKED[spec.data] + ", once" * self.packed_once
-        b_read = "in place" if spec.b_in_place else "packed"
+        in_place = "in place" if spec.a.contiguous == CHANNELS else "in place, strided"
+        a_read = in_place if spec.a.in_place else PACKED[spec.a.contiguous] + ", once" * self.packed_once
+        b_read = "in place" if spec.b.in_place else "packed"
         return f"{self.strategy}: {spec}, A from {a} ({a_read}), B from {b} ({b_read})"
 
     @property
@@ -255,7 +252,7 @@ class GemmPlan(Chosen):
         """The division of the work among tasks, as one line of text."""
         block = "x".join(map(str, self.output_block))
         passes = f", {self.pass_chains} chains" if self.pass_chains else ""
-        packed, (groups, columns, rows) = "" if self.spec.b_in_place else " packed", self.dimensions
+        packed, (groups, columns, rows) = "" if self.spec.b.in_place else " packed", self.dimensions
         return (
             f"{' x '.join(map(str, self.parts))} parts of {groups}, {columns}, {rows}; {self.panels} "
             f"panel{'s' * (self.panels > 1)} of {columns}{packed} at a time{passes}, {block} {rows}"

@@ -43,13 +43,15 @@ def _costs(
     rings = images * prod(map(len, inner))  # times that a ring buffer starts with the first line
     # A part that begins inside of an image computes lines again that the previous part has in its ring buffer.
     recomputed_lines = (parts - gcd(parts, rings)) * max(0, max(map(len, lines)) - distinct_lines // len(lines))
-    met = images * (distinct_lines + recomputed_lines / rings) * prod(sum(map(len, blocks)) for blocks in inner)
-    met = max(met, output_block_count(view, spec, output_block) * one.width)  # an output block packs at least one panel
+    inputs = images * (distinct_lines + recomputed_lines / rings) * prod(sum(map(len, blocks)) for blocks in inner)
+    # An output block packs at least one panel.
+    inputs = max(inputs, output_block_count(view, spec, output_block) * one.width)
     _, _, cycles = tiles(rows, one.mr, one.nr)
-    compute = met * rows * chain_adds(one.filled(view.k), one.step, machine) * cycles / one.width * machine.cycle_ns
-    paired = paired_ns(one.step)
-    read = pack_ns(machine, one.weights) + paired + machine.traffic_ns(FORMATS[one.operand].dtype.itemsize)
+    adds = inputs * rows * chain_adds(one.filled(view.k), one.k_per_add, machine)
+    compute = adds * cycles / one.width * machine.cycle_ns
+    paired = paired_ns(one.k_per_add)
+    read = pack_ns(machine, one.b.contiguous) + paired + machine.traffic_ns(FORMATS[one.operand].dtype.itemsize)
     store = store_ns(machine, STRIDED if spec.out == STRIDED else CHANNELS)
-    adds = view.met_taps * view.n / one.isa.lanes * constants.ADD_NS + view.positions * view.n * store
-    a_ns, b_ns = rows * view.k * (pack_ns(machine, one.data) + paired), met * view.k * read
+    adds = view.existing_taps * view.n / one.isa.lanes * constants.ADD_NS + view.positions * view.n * store
+    a_ns, b_ns = rows * view.k * (pack_ns(machine, one.a.contiguous) + paired), inputs * view.k * read
     return Costs(spec, operands, compute, adds, a_ns, b_ns)

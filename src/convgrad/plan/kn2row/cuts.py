@@ -24,7 +24,7 @@ def cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) ->
             continue
         count = output_block_count(view, spec, output_block)
         height, many, _ = tiles(rows, spec.product.mr, spec.product.nr)
-        tile_bytes = height * spec.product.position_bytes(view.k)
+        tile_bytes = height * spec.product.packed_k_bytes(view.k)
         block = max(1, int(machine.l2_bytes * constants.PACKED_SHARE) // tile_bytes)
         loops = {"output_block": output_block, "cache_block": cache_block, "block": min(many, block)}
         yield Division((count,), (claimed(count, threads),), threads, loops)
@@ -42,15 +42,15 @@ def _lines_at_once(
     lines, *inner = view.axes[spec.line :]
     width, phases = spec.product.width, len(lines.phases)
     room = max(constants.MIN_POSITIONS, int(machine.l2_bytes * constants.TAP_SUMS_SHARE) // (rows_of(view) * F32_BYTES))
-    pieces, across = ceil(prod(axis.met for axis in inner) / (rooms * room)), list[int]()
+    pieces, sizes = ceil(prod(axis.inputs for axis in inner) / (rooms * room)), list[int]()
     for at, axis in enumerate(inner, 1 - len(inner)):
         unit, parts = len(axis.phases), axis.parts
         again = 0 if at == 0 else parts.reach * parts.step // parts.by_position
         many = min(pieces, axis.extent // max(1, unit, 2 * again) or 1)
-        across.append(min(axis.extent, ceil(axis.extent / many / unit) * unit))
-        pieces = ceil(pieces / ceil(axis.extent / across[-1]))
-    in_line = max_reached(inner, across)
+        sizes.append(min(axis.extent, ceil(axis.extent / many / unit) * unit))
+        pieces = ceil(pieces / ceil(axis.extent / sizes[-1]))
+    in_line = max_reached(inner, sizes)
     together = max(1, min(room // max(1, in_line), ceil(lines.extent / phases / threads)))
-    packed = max(width, int(machine.l2_bytes * constants.PACKED_SHARE) // spec.product.position_bytes(view.k))
+    packed = max(width, int(machine.l2_bytes * constants.PACKED_SHARE) // spec.product.packed_k_bytes(view.k))
     cache_block = ceil(min(packed, max(1, together * in_line)) / width) * width
-    return (min(lines.extent, phases * together), *across), cache_block
+    return (min(lines.extent, phases * together), *sizes), cache_block

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 
@@ -47,14 +48,15 @@ ALONG = Record(  # an axis
 )  # fmt: skip
 TASK = Record("output_block", "output_blocks")
 OUTPUT_BLOCK = Record("part", "parts", "first", "end")  # the block's rows of PART and its input positions
-PART = Record("count", "out", "out_step", "met", "met_step", "taps", "tap", "tap_step", "tap_met")
+PART = Record("count", "out", "out_step", "input", "input_step", "taps", "tap", "tap_step", "tap_input")
 INNER_BLOCK = Record(  # a part of an output block along the last axis
     "phase", "first", "count",  # the first row of PHASE; first input position, number of input positions
-    "out", "outputs", "across",  # bytes to the first output, number of outputs, outputs per phase
+    "out", "outputs", "phase_outputs",  # bytes to the first output, number of outputs, outputs per phase
 )  # fmt: skip
-PHASE = Record("met", "taps", "tap", "tap_step", "tap_met")  # met: an input position, counted from the block's first
+# The input position of the first output through the first tap is counted from the block's first input position.
+PHASE = Record("input", "taps", "tap", "tap_step", "tap_input")
 OUTER = Record("place", "number")  # a tap of all axes except the last: offset of its tap sums, and its number
-ENTRY = Record("at", "met")  # a tap: offset of its tap sums, and the input position of the first output
+ENTRY = Record("at", "input")  # a tap: offset of its tap sums, and the input position of the first output
 NODE = Record("number", "taps")
 
 
@@ -67,21 +69,22 @@ def arguments(axes: int) -> Record:
 def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule:
     """Return the tables and numbers of a plan for the arrays of a nest."""
     spec, gemm = plan.spec, plan.spec.product
-    last, parts, output_blocks = view.axes[-1], list[Ints](), list[dict[str, int]]()
+    last_axis, parts, output_blocks = view.axes[-1], list[Ints](), list[dict[str, int]]()
     for at, size in enumerate(plan.output_block[:-1], spec.line):
-        met, cut = reached(view.axes[at], size), view.axes[at].parts.in_blocks(size)
+        inputs, cut = reached(view.axes[at], size), view.axes[at].parts.in_blocks(size)
         output_blocks += [
             {"part": (sum(map(len, parts)) + first) * PART.bytes, "parts": count, "first": e.start, "end": e.stop}
-            for first, count, e in zip(cut.begins.tolist(), cut.lengths.tolist(), met, strict=True)
+            for first, count, e in zip(cut.begins.tolist(), cut.lengths.tolist(), inputs, strict=True)
         ]
-        starts = [0 if at == spec.line else each.start for each in met]  # lines keep their numbers in the ring buffer
+        # Lines keep their numbers in the ring buffer.
+        starts = [0 if at == spec.line else positions.start for positions in inputs]
         parts.append(_parts(view, at, cut.parts, np.repeat(starts, cut.lengths)))
-    inner_blocks, phases = _inner_blocks(last, plan.output_block[-1], _unit(view, len(view.axes) - 1))
+    inner_blocks, phases = _inner_blocks(last_axis, plan.output_block[-1], _unit(view, len(view.axes) - 1))
     chain_count = view.order.blocks_a_line
     segments = [
         {
-            "data": gemm.position_bytes(first),
-            "weights": gemm.position_bytes(first) * gemm.width,
+            "data": gemm.packed_k_bytes(first),
+            "weights": gemm.packed_k_bytes(first) * gemm.width,
             "count": gemm.filled(min(BLOCK_TERMS, view.k - first)),
         }
         for first in range(0, chain_count * BLOCK_TERMS, BLOCK_TERMS)
@@ -101,11 +104,11 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
     numbers = _numbers(view, plan, inner_blocks)
     numbers |= {
         "task_count": len(tasks),
-        "phase_count": len(last.phases),
+        "phase_count": len(last_axis.phases),
         "chain_count": chain_count,
         "accumulates": int(accumulates),
     }
-    if gemm.step == 2:
+    if gemm.k_per_add == 2:
         add_condition(tables, numbers)
     return Schedule(tables, numbers, numbers.pop("scratch"))
 
@@ -123,44 +126,44 @@ def _parts(view: ForwardNest, at: int, parts: Parts, starts: Ints) -> Ints:
         count=parts.count,
         out=parts.first * wrapped(out),
         out_step=parts.step * out,
-        met=parts.met - starts,
-        met_step=parts.by_position,
+        input=parts.input - starts,
+        input_step=parts.by_position,
         taps=parts.taps,
         tap=parts.tap * unit,
         tap_step=parts.tap_step * unit,
-        tap_met=parts.by_tap,
+        tap_input=parts.by_tap,
     )
 
 
-def _inner_blocks(last: Along, across: int, unit: int) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
-    """Return rows of INNER_BLOCK and of PHASE for output blocks of ``across`` positions."""
+def _inner_blocks(last_axis: Along, size: int, unit: int) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+    """Return rows of INNER_BLOCK and of PHASE for output blocks of ``size`` positions."""
     blocks, phases = list[dict[str, int]](), list[dict[str, int]]()
-    stride = last.phases[0].positions.step
-    for begin, met in zip(range(0, last.extent, across), reached(last, across), strict=True):
-        count = min(across, last.extent - begin)
-        each = -(-count // stride)
+    stride = last_axis.phases[0].positions.step
+    for begin, inputs in zip(range(0, last_axis.extent, size), reached(last_axis, size), strict=True):
+        count = min(size, last_axis.extent - begin)
+        phase_outputs = -(-count // stride)
         blocks.append(
             {
                 "phase": len(phases) * PHASE.bytes,
-                "first": met.start,
-                "count": len(met),
-                "out": begin * last.out,
+                "first": inputs.start,
+                "count": len(inputs),
+                "out": begin * last_axis.out,
                 "outputs": count,
-                "across": each,
+                "phase_outputs": phase_outputs,
             }
         )
-        for phase in last.phases:
-            first = phase.met + begin // stride * phase.by_position - met.start
-            existing = _touching(first, phase.by_tap, len(phase.taps), each, len(met))
+        for phase in last_axis.phases:
+            first = phase.input + begin // stride * phase.by_position - inputs.start
+            existing = _touching(first, phase.by_tap, len(phase.taps), phase_outputs, len(inputs))
             taps = phase.taps[existing.start : existing.stop] if existing else range(0)
             low = first + existing.start * phase.by_tap if existing else 0
             phases.append(
                 {
-                    "met": low,
+                    "input": low,
                     "taps": len(taps),
                     "tap": taps.start * unit,
                     "tap_step": taps.step * unit,
-                    "tap_met": phase.by_tap,
+                    "tap_input": phase.by_tap,
                 }
             )
     return blocks, phases
@@ -178,58 +181,110 @@ def _touching(first: int, by_tap: int, taps: int, positions: int, extent: int) -
     return range(max(0, -(-low // abs(by_tap))), min(taps, -(-end // abs(by_tap))))
 
 
+@dataclass(frozen=True)
+class RingBuffer:
+    """The ring buffer of a thread: the tap sums of some lines, as [output channel][tap][line][position of inner axes].
+
+    ``blocks`` are the input positions whose tap sums each output block needs, along the axis of lines and inner axes.
+    """
+
+    blocks: list[list[range]]
+    lines: int  # the number of lines
+    strides: list[int]  # bytes from a position to the next along the same axes
+    tap_bytes: int  # bytes from a tap to the next, an odd number of cache lines
+
+    @classmethod
+    def of(cls, view: ForwardNest, plan: Kn2rowPlan) -> RingBuffer:
+        """Return the ring buffer of a plan."""
+        axes = zip(view.axes[plan.spec.line :], plan.output_block, strict=True)
+        blocks = [reached(axis, size) for axis, size in axes]
+        extents = [max(map(len, inputs)) for inputs in blocks]
+        strides = [max(1, prod(extents[at + 1 :])) * F32_BYTES for at in range(len(extents))]
+        lines = max(1, extents[0])
+        tap_bytes = -(-(lines * strides[0] + 1) // LINE_BYTES) // 2 * 2 * LINE_BYTES + LINE_BYTES
+        return cls(blocks, lines, strides, tap_bytes)
+
+
 def _numbers(view: ForwardNest, plan: Kn2rowPlan, inner_blocks: Sequence[Mapping[str, int]]) -> dict[str, int]:
     """Return the values of the GEMM's arguments and of NUMBERS, and a thread's scratch in bytes as "scratch"."""
-    spec, gemm = plan.spec, plan.spec.product
-    order, last = view.order, view.axes[-1]
-    in_last, across = (max(block[name] for block in inner_blocks) for name in ("count", "across"))
-    across = -(-across // spec.across) * spec.across
-    met = [reached(axis, size) for axis, size in zip(view.axes[spec.line :], plan.output_block, strict=True)]
-    reach = [max(map(len, each)) for each in met]
-    places = [max(1, prod(reach[at + 1 :])) * F32_BYTES for at in range(len(reach))]
-    rows, lines = rows_of(view), max(1, reach[0])
-    pitch = -(-(lines * places[0] + 1) // LINE_BYTES) // 2 * 2 * LINE_BYTES + LINE_BYTES
-    height, many, _ = tiles(rows, gemm.mr, gemm.nr)
-    beside = (in_last + 2 * across) * F32_BYTES
-    levels = max(1, levels_of(order.blocks))
-    streams = len(last.phases) * view.n
-    row_bytes = gemm.position_step(view.k)
-    panel = gemm.width * gemm.position_bytes(view.k) + LINE_BYTES * (gemm.step == 2)  # with its minimum exponent
+    ring = RingBuffer.of(view, plan)
+    max_inputs, max_outputs = (max(block[name] for block in inner_blocks) for name in ("count", "phase_outputs"))
+    max_outputs = -(-max_outputs // plan.spec.tile_outputs) * plan.spec.tile_outputs
+    return {
+        **_scratch(view, plan, ring, max_inputs, max_outputs),
+        **_gemm_numbers(view, plan),
+        **_prefetch(view, plan),
+        **_lines(view, plan, ring),
+        "lines": ring.lines,
+        "tap_bytes_out": ring.tap_bytes,
+        "result_bytes": ring.tap_bytes * view.taps,
+        "stream_bytes": max_outputs * F32_BYTES,
+        "out_step": view.axes[-1].out,
+    }
+
+
+def _levels(view: ForwardNest) -> int:
+    """Return the number of levels of the reduction tree of a tap sum."""
+    return max(1, levels_of(view.order.blocks))
+
+
+def _panel_bytes(view: ForwardNest, plan: Kn2rowPlan) -> int:
+    """Return the bytes of a packed panel of B. A panel of bf16 pairs has its minimum exponent after it."""
+    gemm = plan.spec.product
+    return gemm.width * gemm.packed_k_bytes(view.k) + LINE_BYTES * (gemm.k_per_add == 2)
+
+
+def _scratch(
+    view: ForwardNest, plan: Kn2rowPlan, ring: RingBuffer, max_inputs: int, max_outputs: int
+) -> dict[str, int]:
+    """Return the byte offsets of a thread's arrays in scratch, and the bytes of scratch as "scratch".
+
+    A block of the last axis has at most ``max_inputs`` input positions, and each of its phases ``max_outputs`` outputs.
+    Loads of tap sums may begin before the ring buffer or end after it, so there is room on both sides.
+    """
+    gemm, rows = plan.spec.product, rows_of(view)
+    streams, room = len(view.axes[-1].phases) * view.n, (max_inputs + 2 * max_outputs) * F32_BYTES
     sizes = {
         "packed_at": 8,
         "done_at": 8,
         "no_bias_at": 4,
         "bias_at": view.n * F32_BYTES,
-        "sums_at": levels * gemm.tile_bytes,
-        "a_at": rows * row_bytes,
-        "b_at": -(-plan.cache_block // gemm.width) * panel,
+        "sums_at": _levels(view) * gemm.tile_bytes,
+        "a_at": rows * gemm.packed_row_bytes(view.k),
+        "b_at": -(-plan.cache_block // gemm.width) * _panel_bytes(view, plan),
         "outer_at": prod(axis.kernel for axis in view.axes[:-1]) * OUTER.bytes,
         "entries_at": view.taps * ENTRY.bytes,
         "nodes_at": (view.taps + 1) * NODE.bytes,
-        "streams_at": streams * across * F32_BYTES,
-        "ordered_at": (streams * across + gemm.isa.lanes) * F32_BYTES,
-        "tap_sums_at": rows * pitch + 2 * beside,
+        "streams_at": streams * max_outputs * F32_BYTES,
+        "ordered_at": (streams * max_outputs + gemm.isa.lanes) * F32_BYTES,
+        "tap_sums_at": rows * ring.tap_bytes + 2 * room,
     }
-    if gemm.step == 2:
+    if gemm.k_per_add == 2:
         sizes["min_at"] = LINE_BYTES
-    found, size = placed(sizes)
-    found["tap_sums_at"] += -(-beside // LINE_BYTES) * LINE_BYTES
-    _, by_result, by_term = view.weights
-    numbers = {
-        **found,
-        "scratch": size + 4 * LINE_BYTES,
+    offsets, size = placed(sizes)
+    offsets["tap_sums_at"] += -(-room // LINE_BYTES) * LINE_BYTES
+    return {**offsets, "scratch": size + 4 * LINE_BYTES}
+
+
+def _gemm_numbers(view: ForwardNest, plan: Kn2rowPlan) -> dict[str, int]:
+    """Return the arguments of the GEMM, whose A is the weights and whose B is the data, and its loops."""
+    gemm, rows, last_axis = plan.spec.product, rows_of(view), view.axes[-1]
+    _, n_stride, k_stride = view.weights
+    height, many, _ = tiles(rows, gemm.mr, gemm.nr)
+    row_bytes = gemm.packed_row_bytes(view.k)
+    return {
         "n": view.n,
         "k": view.k,
         "channels": view.channels,
         "taps": 1,
-        "levels": levels,
-        "weights_group": by_result,
-        "weights_n": last.data,
+        "levels": _levels(view),
+        "weights_group": n_stride,
+        "weights_n": last_axis.data,
         "weights_k": view.data[1],
-        "data_k": by_term,
-        "a_k": F32_BYTES // gemm.step,
-        "b_k": gemm.width * F32_BYTES // gemm.step,
-        "panel_bytes": panel,
+        "data_k": k_stride,
+        "a_k": F32_BYTES // gemm.k_per_add,
+        "b_k": gemm.width * F32_BYTES // gemm.k_per_add,
+        "panel_bytes": _panel_bytes(view, plan),
         "out_n": view.out[1],
         "bias_n": view.bias,
         "accumulate": 0,
@@ -243,25 +298,31 @@ def _numbers(view: ForwardNest, plan: Kn2rowPlan, inner_blocks: Sequence[Mapping
         "micro_tiles": many,
         "a_block": plan.block,
         "cache_block": plan.cache_block,
-        "lines": lines,
-        "tap_bytes_out": pitch,
-        "result_bytes": pitch * view.taps,
-        "stream_bytes": across * F32_BYTES,
-        "out_step": last.out,
     }
-    of_k = 0
-    if gemm.weights != CHANNELS_OUT:
-        of_k = -(-gemm.width * last.data // (many * view.k) // LINE_BYTES) * LINE_BYTES
-    numbers["tile_prefetch"], numbers["k_prefetch"] = of_k * view.k, of_k
-    given, fused = [last.data], [False]  # from the last axis outwards; a single position can have any stride
-    for axis, inner, blocks in zip(view.axes[-2::-1], view.axes[:0:-1], met[:0:-1], strict=False):
-        line = given[-1] * inner.met
-        given.append(axis.data if axis.met > 1 else line)
-        fused.append(given[-1] == line and all(len(block) == inner.met for block in blocks))
-    columns = [(axis.data, axis.extent, 0, 0, False) for axis in view.axes[: spec.line]]
-    first_blocks = [sum(map(len, met[:at])) * OUTPUT_BLOCK.bytes for at in range(len(met))]
-    columns += zip(given[::-1], map(len, met), first_blocks, places, fused[::-1], strict=True)
-    for number, (axis, (taps, tap), column) in enumerate(zip(view.axes, tap_lines(view), columns, strict=True)):
-        names = zip(("given", "blocks", "first_block", "place", "fused"), map(int, column), strict=True)
-        numbers |= ALONG.values(f"line{number}", out=axis.out, taps=taps, tap=tap, **dict(names))
+
+
+def _prefetch(view: ForwardNest, plan: Kn2rowPlan) -> dict[str, int]:
+    """Return the bytes of B to prefetch per micro-tile and per k: the next cache block, if channels are contiguous."""
+    gemm, of_k = plan.spec.product, 0
+    if gemm.b.contiguous != CHANNELS_OUT:
+        _, many, _ = tiles(rows_of(view), gemm.mr, gemm.nr)
+        of_k = -(-gemm.width * view.axes[-1].data // (many * view.k) // LINE_BYTES) * LINE_BYTES
+    return {"tile_prefetch": of_k * view.k, "k_prefetch": of_k}
+
+
+def _lines(view: ForwardNest, plan: Kn2rowPlan, ring: RingBuffer) -> dict[str, int]:
+    """Return the values of ALONG for all axes."""
+    images = view.axes[: plan.spec.line]
+    steps, fused = [view.axes[-1].data], [False]  # from the last axis outwards; a single position can have any stride
+    for axis, inner, inputs in zip(view.axes[-2::-1], view.axes[:0:-1], ring.blocks[:0:-1], strict=False):
+        line = steps[-1] * inner.inputs
+        steps.append(axis.data if axis.inputs > 1 else line)
+        fused.append(steps[-1] == line and all(len(each) == inner.inputs for each in inputs))
+    columns = [(axis.data, axis.extent, 0, 0, False) for axis in images]
+    first_blocks = [sum(map(len, ring.blocks[:at])) * OUTPUT_BLOCK.bytes for at in range(len(ring.blocks))]
+    columns += zip(steps[::-1], map(len, ring.blocks), first_blocks, ring.strides, fused[::-1], strict=True)
+    numbers = dict[str, int]()
+    for at, (axis, (taps, tap), column) in enumerate(zip(view.axes, tap_lines(view), columns, strict=True)):
+        values = dict(zip(("given", "blocks", "first_block", "place", "fused"), map(int, column), strict=True))
+        numbers |= ALONG.values(f"line{at}", out=axis.out, taps=taps, tap=tap, **values)
     return numbers

@@ -18,8 +18,8 @@ from convgrad.plan import constants
 from convgrad.plan.forward_nest import OPERAND, Along, ForwardNest
 from convgrad.plan.gemm.spec import TransposedGemmSpec
 from convgrad.plan.machine import Isa
-from convgrad.plan.pairs import steps
-from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, Chosen, Operands
+from convgrad.plan.pairs import k_per_add_choices
+from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, Chosen, Operand, Operands
 from convgrad.plan.tiling import tiles
 from convgrad.spec.order import APART_RESULTS, FAN_IN
 from convgrad.spec.problem import Problem
@@ -51,18 +51,18 @@ class Kn2rowSpec:
         return self.product.isa
 
     @property
-    def across(self) -> int:
+    def tile_outputs(self) -> int:
         """The number of outputs of a phase that are summed at a time."""
         return VECTORS * self.isa.lanes
 
     @property
-    def step(self) -> int:
+    def k_per_add(self) -> int:
         """The number of k per multiply-add of the GEMM: 1, or 2 for bf16 pairs."""
-        return self.product.step
+        return self.product.k_per_add
 
     def __str__(self) -> str:
         one = self.product
-        pairs = ", bf16 pairs" if self.step == 2 else ""
+        pairs = ", bf16 pairs" if self.k_per_add == 2 else ""
         return f"{one.operand} to {self.output}, micro-tile {one.mr}x{one.nr} of {one.isa}{pairs}"
 
 
@@ -114,10 +114,10 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
 
 def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Kn2rowSpec, Operands]]:
     """Yield the kn2row kernels, one for each micro-tile of the instruction set."""
-    for step in steps(problem, isa):
-        for rows, vectors in isa.micro_tiles_of(step):
-            if step <= view.k:
-                yield _spec(problem, view, isa, rows, vectors, step), (OPERAND[problem.solves_for], "weights")
+    for k_per_add in k_per_add_choices(problem, isa):
+        for rows, vectors in isa.micro_tiles_of(k_per_add):
+            if k_per_add <= view.k:
+                yield _spec(problem, view, isa, rows, vectors, k_per_add), (OPERAND[problem.solves_for], "weights")
 
 
 def rows_of(view: ForwardNest) -> int:
@@ -125,21 +125,21 @@ def rows_of(view: ForwardNest) -> int:
     return view.taps * view.n
 
 
-def _spec(problem: Problem, view: ForwardNest, isa: Isa, max_rows: int, vectors: int, step: int) -> Kn2rowSpec:
+def _spec(problem: Problem, view: ForwardNest, isa: Isa, max_rows: int, vectors: int, k_per_add: int) -> Kn2rowSpec:
     operand, output = problem.operand_format, problem.output_format
-    rows, last = rows_of(view), view.axes[-1]
+    rows, last_axis = rows_of(view), view.axes[-1]
     heights = range(max(1, max_rows - constants.FEWER_ROWS_POSITIONS), max_rows + 1)
     mr = min(heights, key=lambda height: (tiles(rows, height, vectors)[2], -height))
     size, stored = operand.dtype.itemsize, output.dtype.itemsize
     _, _, of_k = view.weights
     taps = tap_lines(view)[-1][1]
-    # The GEMM is transposed: its A is the weights, with taps as positions, and its B is the data.
-    weights = CHANNELS if of_k == size or view.k == 1 else SPATIAL if taps == size else STRIDED
-    data = CHANNELS_IN if view.data[1] == size else CHANNELS_OUT if last.data == size else STRIDED
-    if last.out == view.n * stored and (view.out[1] == stored or view.n == 1):
+    # The GEMM is transposed. A is the weights, whose taps are its positions. B is the data, and its N is positions.
+    a = Operand(CHANNELS if of_k == size or view.k == 1 else SPATIAL if taps == size else STRIDED)
+    b = Operand(CHANNELS_IN if view.data[1] == size else CHANNELS_OUT if last_axis.data == size else STRIDED)
+    if last_axis.out == view.n * stored and (view.out[1] == stored or view.n == 1):
         out = CHANNELS
     else:
-        out = SPATIAL if last.out == stored else STRIDED
+        out = SPATIAL if last_axis.out == stored else STRIDED
     product = TransposedGemmSpec(
         isa,
         operand.name,
@@ -148,11 +148,10 @@ def _spec(problem: Problem, view: ForwardNest, isa: Isa, max_rows: int, vectors:
         vectors,
         vectors > 1,
         1,
-        weights,
-        data,
+        a,
+        b,
         CHANNELS,
-        False,
-        step=step,
+        k_per_add=k_per_add,
     )
     return Kn2rowSpec(product, output.name, len(view.axes), line_axis(view), out)
 
@@ -182,6 +181,6 @@ def reached(axis: Along, size: int) -> list[range]:
     Bounds never decrease, because the ring buffer of lines keeps what the next block needs.
     """
     low, end = axis.parts.in_blocks(size).reached
-    begin = np.minimum.accumulate(np.where(low < end, low, axis.met)[::-1])[::-1]
+    begin = np.minimum.accumulate(np.where(low < end, low, axis.inputs)[::-1])[::-1]
     high = np.maximum.accumulate(end)
     return list(map(range, np.minimum(begin, high).tolist(), high.tolist()))

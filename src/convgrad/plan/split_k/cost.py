@@ -14,8 +14,8 @@ from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL, STRIDED, TAPS, Op
 from convgrad.plan.split_k import constants
 from convgrad.plan.split_k.cuts import cuts, lines_held
 from convgrad.plan.split_k.nest import WeightsNest, per_group
-from convgrad.plan.split_k.recipe import DEPTHWISE, Operand, SplitKSpec
-from convgrad.plan.split_k.segments import rows_met
+from convgrad.plan.split_k.recipe import DEPTHWISE, SplitKOperand, SplitKSpec
+from convgrad.plan.split_k.segments import existing_rows
 from convgrad.plan.split_k.taps import of_tiles
 from convgrad.plan.tiling import step_cycles
 from convgrad.spec.geometry import Axis
@@ -75,7 +75,7 @@ def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, 
     share = prod(largest[:4]) / prod(cut.counts[:4]) * images
     time = on_threads_ns(machine, alone, share, cut, constants.IMBALANCE)
     time += machine.traffic_ns(cut.shared_bytes * (1 / cut.threads + constants.REMOTE_READ_FACTOR))
-    if cut.own_bytes * cut.threads + cut.shared_bytes > shared.MAX_SCRATCH_BYTES:
+    if cut.thread_bytes * cut.threads + cut.shared_bytes > shared.MAX_SCRATCH_BYTES:
         time *= constants.SCRATCH_FACTOR
     return time
 
@@ -84,9 +84,9 @@ def _met_in_place(nest: WeightsNest, operands: Operands, cut: Division) -> tuple
     """Return the memory pages, and the bytes of cache lines, that a panel of A in place touches in a cache block."""
     chains = cut.loops["chains_a_cache_block"]
     images = chains / nest.chains if chains else cut.loops["images_a_cache_block"]
-    met = prod(axis.src for axis in nest.conv.axes) if operands[0] == "src" else nest.conv.positions
+    positions = prod(axis.src for axis in nest.conv.axes) if operands[0] == "src" else nest.conv.positions
     pages: float = nest.conv.positions * images * min(1.0, abs(nest.strides(operands[0])[-1]) / PAGE_BYTES)
-    return pages, met * images * constants.IN_PLACE_LINES * LINE_BYTES
+    return pages, positions * images * constants.IN_PLACE_LINES * LINE_BYTES
 
 
 def _compute_ns(nest: WeightsNest, machine: Machine, spec: SplitKSpec, operands: Operands) -> float:
@@ -102,8 +102,8 @@ def _compute_ns(nest: WeightsNest, machine: Machine, spec: SplitKSpec, operands:
             widths.append((1, min(1 << (ceil(remainder / isa.lanes) - 1).bit_length(), micro_tile.nr)))
     if micro_tile.taps == 1 and not spec.groups_in_lanes:
         row = conv.positions if nest.pointwise else conv.axes[-1].dst
-        steps = conv.batch * conv.positions / row * chain_adds(row, spec.step, machine) * conv.taps
-        passed = 1 if spec.compact else spec.step
+        steps = conv.batch * conv.positions / row * chain_adds(row, spec.k_per_add, machine) * conv.taps
+        passed = 1 if spec.compact else spec.k_per_add
         cycles = steps * sum(n * _dense_cycles(machine, micro_tile.mr, nr, conv.taps, passed) for n, nr in widths)
         if spec.a.in_place and conv.taps > 1 and channels[a] > constants.SET_CONFLICT_CHANNELS:
             cycles *= shared.SET_CONFLICT_FACTOR
@@ -130,7 +130,7 @@ def _taps_cycles(nest: WeightsNest, machine: Machine, spec: SplitKSpec, nr: int)
     sums = micro_tile.taps * micro_tile.mr * nr
     loads = micro_tile.mr * (micro_tile.taps if spec.a.moves else 1) + nr * (1 if spec.a.moves else micro_tile.taps)
     position = max(sums / 2, shared.LOAD_CYCLES * loads, shared.MIN_STEP_CYCLES) + shared.STEP_CYCLES
-    passed = (spec.step - 1) * (micro_tile.mr + nr * spec.isa.lanes) * F32_BYTES / LINE_BYTES
+    passed = (spec.k_per_add - 1) * (micro_tile.mr + nr * spec.isa.lanes) * F32_BYTES / LINE_BYTES
     position += machine.l2_line_cycles * passed / constants.MAX_TAPS_IN_L1
     if sums > constants.TAPS_REGISTER_SHARE * spec.isa.registers:
         position *= constants.TAPS_REGISTER_FACTOR
@@ -139,7 +139,7 @@ def _taps_cycles(nest: WeightsNest, machine: Machine, spec: SplitKSpec, nr: int)
         vectors = micro_tile.mr * fresh + nr if spec.a.moves else micro_tile.mr + nr * fresh
         lines = vectors * spec.isa.lanes * F32_BYTES / LINE_BYTES
         position = max(position, constants.GROUP_LINE_FACTOR * machine.l2_line_cycles * lines)
-    segments = conv.batch * _segments_met(conv.axes[:-1], micro_tile.outer_taps)
+    segments = conv.batch * _segments_of_tiles(conv.axes[:-1], micro_tile.outer_taps)
     tiles = ceil(inner.kernel / micro_tile.inner_taps)
     padded = sum(p > 0 for p in (inner.pad_begin, inner.pad_end)) * min(micro_tile.inner_taps - 1, inner.dst)
     begin = constants.LINE_START_CYCLES + shared.SEGMENT_CYCLES * (1 + padded) + 0.5 * position * min(padded, inner.dst)
@@ -150,16 +150,16 @@ def _taps_cycles(nest: WeightsNest, machine: Machine, spec: SplitKSpec, nr: int)
         * ceil(prod(a.kernel for a in conv.axes[:-1]) / micro_tile.outer_taps)
     )
     return tiles * (
-        segments * (position * chain_adds(inner.dst, spec.step, machine) + begin)
+        segments * (position * chain_adds(inner.dst, spec.k_per_add, machine) + begin)
         + pushes * constants.COMBINE_CYCLES * sums
     )
 
 
 @lru_cache(maxsize=256)
-def _segments_met(axes: tuple[Axis, ...], taps: int) -> int:
+def _segments_of_tiles(axes: tuple[Axis, ...], taps: int) -> int:
     """Return the number of rows of dst that micro-tiles of ``taps`` outer taps process, summed over micro-tiles."""
-    met = rows_met(axes)
-    return int(met[of_tiles(len(met), taps)].max(1).sum())
+    rows = existing_rows(axes)
+    return int(rows[of_tiles(len(rows), taps)].max(1).sum())
 
 
 def _depthwise_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: SplitKSpec) -> float:
@@ -182,8 +182,10 @@ def _depthwise_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: S
     edge = constants.LINE_START_CYCLES + constants.BORDER_TAP_CYCLES * micro_tile.taps
     cycles = rows * (inner.dst * position + edges * edge + begin)
     compute = ceil(conv.groups / spec.isa.lanes) * tiles * cycles * machine.cycle_ns
-    met = conv.batch * (conv.positions + prod(min(a.src, a.dst * a.stride + a.effective_kernel) for a in conv.axes))
-    read = machine.traffic_ns(met * conv.groups * problem.operand_format.dtype.itemsize)
+    elements = conv.batch * (
+        conv.positions + prod(min(a.src, a.dst * a.stride + a.effective_kernel) for a in conv.axes)
+    )
+    read = machine.traffic_ns(elements * conv.groups * problem.operand_format.dtype.itemsize)
     held = lines_held(machine.l1_bytes, nest.dst_strides[-1])
     if min(inner.dst, constants.DEPTHWISE_POSITIONS) * (micro_tile.outer_taps + 1) > held:
         compute *= constants.DEPTHWISE_REREAD_FACTOR
@@ -205,14 +207,14 @@ def _store_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: Split
     return store_ns(machine, way) * conv.dst_channels * channels["src"] * conv.taps
 
 
-def _pack_ns(machine: Machine, spec: SplitKSpec, operand: Operand) -> float:
+def _pack_ns(machine: Machine, spec: SplitKSpec, operand: SplitKOperand) -> float:
     """Return the time to pack one element of an operand in ns, or 0 if it is read in place."""
     if operand.in_place:
         return 0.0
     spread = operand.width if spec.groups_in_lanes and operand.contiguous == CHANNELS else 0
     if spec.compact:
         return PACK_PAIRS_NS[operand.contiguous]
-    paired = shared.PACK_PAIR_NS if spec.step == 2 else 0
+    paired = shared.PACK_PAIR_NS if spec.k_per_add == 2 else 0
     return pack_ns(machine, operand.contiguous) + constants.PACK_SPREAD_NS * spread + paired
 
 

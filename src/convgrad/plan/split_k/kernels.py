@@ -11,7 +11,7 @@ from itertools import product
 from math import ceil, prod
 
 from convgrad.plan.machine import ISAS, Isa
-from convgrad.plan.pairs import steps
+from convgrad.plan.pairs import k_per_add_choices
 from convgrad.plan.recipe import CHANNELS, STRIDED, Operands
 from convgrad.plan.split_k.constants import (
     DEPTHWISE_MAX_OUTER_TAPS,
@@ -22,7 +22,7 @@ from convgrad.plan.split_k.constants import (
 )
 from convgrad.plan.split_k.nest import WeightsNest, per_group, segments_of
 from convgrad.plan.split_k.operands import b_in_place, contiguous_axis, evenly_apart, readable_in_place
-from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, GROUPS, MicroTileShape, Operand, SplitKSpec
+from convgrad.plan.split_k.recipe import DEPTHWISE, GEMM, GROUPS, MicroTileShape, SplitKOperand, SplitKSpec
 from convgrad.plan.tiling import balanced
 from convgrad.spec.geometry import Axis
 from convgrad.spec.problem import Problem
@@ -40,20 +40,21 @@ def not_dense(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
 def dense(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     """Yield the dense kernels. A micro-tile has one tap: broadcast channels of A times vectors of channels of B."""
     names = (problem.operand_format.name, problem.output_format.name)
-    channels, compact = per_group(nest), 2 in steps(problem, isa) and _segments_of_whole_pairs(problem, nest)
+    channels, choices = per_group(nest), k_per_add_choices(problem, isa)
+    compact = 2 in choices and _segments_of_whole_pairs(problem, nest)
     axis = {tensor: contiguous_axis(problem, nest, tensor) for tensor in channels}
     ways = {tensor: (False, True) if readable_in_place(problem, nest, tensor) else (False,) for tensor in channels}
     for (a, b), (max_mr, nr) in product(EITHER_WAY, isa.micro_tiles):
         whole = b_in_place(problem, nest, isa, b, nr)
         for micro_tile, in_place in product(outer_products(max_mr, nr, channels[a]), ways[a]):
-            x = Operand(*axis[a], micro_tile.mr, in_place, moves=True)
-            y = Operand(*axis[b], nr * isa.lanes)
+            x = SplitKOperand(*axis[a], in_place, width=micro_tile.mr, moves=True)
+            y = SplitKOperand(*axis[b], width=nr * isa.lanes)
             few = ceil(channels[a] / micro_tile.mr) <= MAX_B_READS and nest.conv.taps == 1  # few reads of B
             for operand in (y, replace(y, in_place=True)) if few and whole else (y,):
-                for step in steps(problem, isa):
-                    one = SplitKSpec(isa, *names, GEMM, micro_tile, x, operand, step=step)
+                for k_per_add in choices:
+                    one = SplitKSpec(isa, *names, GEMM, micro_tile, x, operand, k_per_add=k_per_add)
                     yield one, (a, b)
-                    if step == 2 and compact:
+                    if k_per_add == 2 and compact:
                         yield replace(one, compact=True), (a, b)
 
 
@@ -79,15 +80,17 @@ def thin(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     names = (problem.operand_format.name, problem.output_format.name)
     adjacent = axes[-1].dilation == 1
     for a, b in EITHER_WAY:
-        x = Operand(*contiguous_axis(problem, nest, a), channels[a], moves=a == "src")
+        x = SplitKOperand(*contiguous_axis(problem, nest, a), width=channels[a], moves=a == "src")
         for nr in sorted({min(v, -(-channels[b] // isa.lanes)) for v in (1, 2, 3, 4)}):
-            y = Operand(*contiguous_axis(problem, nest, b), nr * isa.lanes, moves=b == "src")
+            y = SplitKOperand(*contiguous_axis(problem, nest, b), width=nr * isa.lanes, moves=b == "src")
             held = nr if x.moves else channels[a] + nr
             in_place = x.moves and b_in_place(problem, nest, isa, b, nr)
             for micro_tile in under_taps(axes, channels[a], nr, isa.registers - held - isa.spare):
                 for operand in (y, replace(y, in_place=True)) if in_place else (y,):
-                    for step in steps(problem, isa) if micro_tile.taps > 1 else ():
-                        one = SplitKSpec(isa, *names, GEMM, micro_tile, x, operand, adjacent=adjacent, step=step)
+                    for k_per_add in k_per_add_choices(problem, isa) if micro_tile.taps > 1 else ():
+                        one = SplitKSpec(
+                            isa, *names, GEMM, micro_tile, x, operand, adjacent=adjacent, k_per_add=k_per_add
+                        )
                         yield one, (a, b)
 
 
@@ -103,14 +106,15 @@ def grouped(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     """Yield the grouped kernels, whose lanes are groups: some src channels times some dst channels of each group."""
     axes, channels = nest.conv.axes, per_group(nest)
     names = (problem.operand_format.name, problem.output_format.name)
-    x = Operand(*contiguous_axis(problem, nest, "src"), channels["src"], moves=True)
-    y = Operand(*contiguous_axis(problem, nest, "dst"), channels["dst"])
+    x = SplitKOperand(*contiguous_axis(problem, nest, "src"), width=channels["src"], moves=True)
+    y = SplitKOperand(*contiguous_axis(problem, nest, "dst"), width=channels["dst"])
     shapes = product(*(sorted({balanced(operand.width, n) for n in range(1, 9)}) for operand in (x, y)))
     adjacent = axes[-1].dilation == 1
     for mr, nr in shapes:
         for micro_tile in under_taps(axes, mr, nr, isa.registers - nr - isa.spare):
-            for step in steps(problem, isa):
-                yield SplitKSpec(isa, *names, GEMM, micro_tile, x, y, GROUPS, adjacent, step=step), ("src", "dst")
+            for k_per_add in k_per_add_choices(problem, isa):
+                spec = SplitKSpec(isa, *names, GEMM, micro_tile, x, y, GROUPS, adjacent, k_per_add=k_per_add)
+                yield spec, ("src", "dst")
 
 
 def not_depthwise(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
@@ -128,7 +132,7 @@ def not_depthwise(problem: Problem, nest: WeightsNest, isa: Isa) -> str:
 def depthwise(problem: Problem, nest: WeightsNest, isa: Isa) -> Proposed:
     """Yield the direct depthwise kernels: several taps of a vector of groups, with the sums in registers."""
     names = (problem.operand_format.name, problem.output_format.name)
-    x, y = Operand(CHANNELS, 1, 1, in_place=True, moves=True), Operand(CHANNELS, 1, 1, in_place=True)
+    x, y = (SplitKOperand(CHANNELS, in_place=True, width=1, moves=moves) for moves in (True, False))
     for micro_tile, slide in stencils(isa, nest.conv.axes):
         yield SplitKSpec(isa, *names, DEPTHWISE, micro_tile, x, y, GROUPS, slide=slide), ("src", "dst")
 

@@ -85,13 +85,13 @@ def _one_tap(nest: WeightsNest) -> WeightsNest:
         if axis.kernel > 1:
             axes.append(replace(axis, stride=min(axis.stride, axis.effective_kernel)) if axis.dst == 1 else axis)
             continue
-        met = axis.existing(0, range(axis.src), range(axis.dst))
-        if not met:
+        existing = axis.existing(0, range(axis.src), range(axis.dst))
+        if not existing:
             axes.append(axis)
             continue
-        offset += (met.start * axis.stride - axis.pad_begin) * strides[2 + at]
-        strides[2 + at] *= axis.stride if len(met) > 1 else 1
-        axes.append(Axis(len(met), axis.dst, 1, pad_begin=met.start))
+        offset += (existing.start * axis.stride - axis.pad_begin) * strides[2 + at]
+        strides[2 + at] *= axis.stride if len(existing) > 1 else 1
+        axes.append(Axis(len(existing), axis.dst, 1, pad_begin=existing.start))
     return replace(nest, conv=replace(nest.conv, axes=tuple(axes)), src_strides=tuple(strides), src_offset=offset)
 
 

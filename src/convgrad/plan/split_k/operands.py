@@ -9,7 +9,7 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import CHANNELS, Operands, positions_axis
 from convgrad.plan.split_k.constants import MAX_B_STRIDE_BYTES
 from convgrad.plan.split_k.nest import WeightsNest, collapsed, per_group
-from convgrad.plan.split_k.recipe import Operand, SplitKSpec
+from convgrad.plan.split_k.recipe import SplitKOperand, SplitKSpec
 from convgrad.spec.problem import Problem
 
 
@@ -18,7 +18,7 @@ class OperandStrides:
     """A or B of a weight gradient: its tensor, how the kernel reads it, and its strides in bytes."""
 
     tensor: str
-    operand: Operand
+    operand: SplitKOperand
     channels: int  # channels per group
     channel: int  # bytes from a channel to the next
     k: int  # bytes from a position of the tensor to the next
@@ -35,7 +35,7 @@ def operands_of(nest: WeightsNest, spec: SplitKSpec, tensors: Operands) -> tuple
     return _strides_of(nest, spec, spec.a, a), _strides_of(nest, spec, spec.b, b)
 
 
-def _strides_of(nest: WeightsNest, spec: SplitKSpec, operand: Operand, tensor: str) -> OperandStrides:
+def _strides_of(nest: WeightsNest, spec: SplitKSpec, operand: SplitKOperand, tensor: str) -> OperandStrides:
     (image, channel, *_), k, channels = nest.strides(tensor), inner_step(nest, tensor), per_group(nest)[tensor]
     step = k if operand.in_place else spec.k_bytes(operand)
     stride = nest.conv.axes[-1].stride if tensor == "src" else 1

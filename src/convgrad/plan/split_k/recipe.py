@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from convgrad.plan.machine import Isa
-from convgrad.plan.recipe import CHANNELS, F32_BYTES, PACKED, Chosen
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, Chosen, Operand
 
 GEMM, DEPTHWISE = "gemm", "depthwise"  # names of loop nests: outer products, and the direct depthwise kernel
 GROUPS = "groups"  # a value of ``SplitKSpec.lanes_hold``: each lane of a vector is a group
@@ -36,20 +36,14 @@ class MicroTileShape:
 
 
 @dataclass(frozen=True)
-class Operand:
-    """How a kernel reads A or B: packed or in place, and whether its address depends on the tap, as that of src does.
+class SplitKOperand(Operand):
+    """A or B of a kernel of weight gradients. ``moves`` is whether its address depends on the tap, as that of src does.
 
     In a micro-tile of one tap, ``moves`` is always set for A, because the kernel is the same if src is B.
     """
 
-    contiguous: str
-    stride: int  # positions in memory from a position to the next, if contiguous is SPATIAL
-    width: int  # channels of a packed panel, or of one group if lanes are groups
-    in_place: bool = False
-    moves: bool = False
-
-    def __str__(self) -> str:
-        return "in place" if self.in_place else PACKED[self.contiguous]
+    width: int = field(kw_only=True)  # channels of a packed panel, or of one group if lanes are groups
+    moves: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -64,13 +58,13 @@ class SplitKSpec:
     output: str  # the number format of the weights
     body: str
     micro_tile: MicroTileShape
-    a: Operand
-    b: Operand
+    a: SplitKOperand
+    b: SplitKOperand
     lanes_hold: str = CHANNELS
     adjacent: bool = True  # whether inner taps read neighbouring positions, without dilation
     # The number of inner taps by which src shifts per position. Values of other taps stay in registers. 0: none stay.
     slide: int = 0
-    step: int = 1  # k per multiply-add; 2 for bf16 pairs, with the first k in the high half
+    k_per_add: int = 1  # k per multiply-add; 2 for bf16 pairs, with the first k in the high half
     compact: bool = False  # whether only pairs that begin at an even k are packed, instead of a pair for each k
 
     @property
@@ -88,16 +82,16 @@ class SplitKSpec:
         """The number of groups of a panel."""
         return self.isa.lanes if self.groups_in_lanes else 1
 
-    def k_bytes(self, operand: Operand) -> int:
+    def k_bytes(self, operand: SplitKOperand) -> int:
         """Return the bytes of one k in a packed panel."""
         return F32_BYTES * operand.width * self.groups_a_panel // (2 if self.compact else 1)
 
-    def packed_bytes(self, operand: Operand, count: int) -> int:
+    def packed_bytes(self, operand: SplitKOperand, count: int) -> int:
         """Return the bytes of ``count`` k in a packed panel, rounded up to whole pairs if pairs are compact."""
         return self.k_bytes(operand) * (count + count % 2 if self.compact else count)
 
     @property
-    def moving(self) -> Operand:
+    def moving(self) -> SplitKOperand:
         """The operand whose address changes from tap to tap."""
         return self.a if self.a.moves else self.b
 
@@ -122,7 +116,7 @@ class SplitKSpec:
         return self.tap_bytes * self.micro_tile.taps
 
     def __str__(self) -> str:
-        pairs = ", bf16 pairs" if self.step == 2 else ""
+        pairs = ", bf16 pairs" if self.k_per_add == 2 else ""
         return f"{self.operand} to {self.output}, micro-tile {self.micro_tile} of {self.isa}{pairs}"
 
 

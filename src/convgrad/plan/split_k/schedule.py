@@ -56,7 +56,7 @@ ARGUMENTS = CALL + TABLES + OPERAND.within("a") + OPERAND.within("b") + NUMBERS
 CACHE_BLOCK = Record(
     "image", "images", "chains", "chain",  # first image; numbers of images and chains; first row of CHAIN
     "a.first", "a.count", "b.first", "b.count",  # rows of PACKED that the block packs
-    "last",  # whether the task stores its sums after this block
+    "stores",  # whether the task stores its sums after this block
 )  # fmt: skip
 CHAIN = tree.CHAIN + Record("image", "images", "segment", "segments")  # the chain's images and rows of SEGMENT
 
@@ -77,37 +77,29 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
     cache_blocks = [_cache_blocks(images, nest, image, plan, not shared) for images in pairwise([0, *ends])]
     chains, levels = _chains(nest, image, leaves, shared)
     panels = panels_of(nest, spec, plan.operands)[:4]
-    made = tasks(panels, plan.parts, list(map(len, cache_blocks)), leaves * spec.tile_bytes)
-    by_operand = [_operand_numbers(nest, plan, operand, image) for operand in operands]
+    all_tasks = tasks(panels, plan.parts, list(map(len, cache_blocks)), leaves * spec.tile_bytes)
+    by_operand = {
+        name: _operand_numbers(nest, plan, operand, image) for name, operand in zip(OPERANDS, operands, strict=True)
+    }
     scratch, scratch_bytes = _scratch(
         spec,
-        made.panels,
-        [each["panel"] for each in by_operand],
+        all_tasks.panels,
+        [numbers["panel"] for numbers in by_operand.values()],
         levels + depthwise,  # the depthwise kernel has the sums of a chain in scratch too
         max(map(len, cache_blocks)) > 1 or depthwise,
     )
-    left, right = margins(nest, spec)
     tables: dict[str, Table] = {
-        "tasks": made.table,
+        "tasks": all_tasks.table,
         "cache_blocks": np.concatenate(cache_blocks),
-        **{
-            f"{name}.packed": np.concatenate(image.packed[tensor])
-            for name, tensor in zip(OPERANDS, plan.operands, strict=True)
-        },
         **taps,
         "chains": chains,
-        "segments": image.segments,
-        "indirection": image.indirection,
+        **_image_tables(image, plan),
     }
     numbers = {
-        **{f"{name}.{word}": each[word] for name, each in zip(OPERANDS, by_operand, strict=True) for word in each},
+        **{f"{name}.{column}": number for name, columns in by_operand.items() for column, number in columns.items()},
         **scratch,
-        "task_count": len(made.table),
-        "groups": conv.groups,
-        "out_group": per_group(nest)["dst"] * nest.weights_strides[0],
-        "tap_step": src.step * conv.axes[-1].dilation,
-        "left": left * spec.k_bytes(src.operand),
-        "right": right * spec.k_bytes(src.operand),
+        **_strides(nest, spec, src),
+        "task_count": len(all_tasks.table),
         "swapped": int((a.tensor == "src") != spec.a.moves),
         "a_next": _next_cache_block(image.packed[a.tensor], a.image * plan.images_a_cache_block),
         "image_parts": len(cache_blocks),
@@ -117,12 +109,34 @@ def schedule(nest: WeightsNest, plan: SplitKPlan, accumulate: bool) -> Schedule:
         "taps_contiguous": int(contiguous(taps["outs"], FORMATS[spec.output].dtype.itemsize)),
         "accumulate": int(accumulate),
     }
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         add_condition(tables, numbers)
     frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
     offsets = (nest.src_offset, 0) if a is src else (0, nest.src_offset)
-    shifted = LINE_BYTES if depthwise and made.partial_bytes else 0  # stores read past the last sums
-    return Schedule(frozen, numbers, scratch_bytes, offsets, made.partial_bytes + shifted, made.counters)
+    shifted = LINE_BYTES if depthwise and all_tasks.partial_bytes else 0  # stores read past the last sums
+    return Schedule(frozen, numbers, scratch_bytes, offsets, all_tasks.partial_bytes + shifted, all_tasks.counters)
+
+
+def _image_tables(image: ImageTables, plan: SplitKPlan) -> dict[str, Ints]:
+    """Return the tables that all images share: what is packed of A and B, the segments and the indirection table."""
+    packed = zip(OPERANDS, plan.operands, strict=True)
+    return {
+        **{f"{name}.packed": np.concatenate(image.packed[tensor]) for name, tensor in packed},
+        "segments": image.segments,
+        "indirection": image.indirection,
+    }
+
+
+def _strides(nest: WeightsNest, spec: SplitKSpec, src: OperandStrides) -> dict[str, int]:
+    """Return the number and stride of groups, the bytes from a tap to the next in src, and zeros around its rows."""
+    left, right = margins(nest, spec)
+    return {
+        "groups": nest.conv.groups,
+        "out_group": per_group(nest)["dst"] * nest.weights_strides[0],
+        "tap_step": src.step * nest.conv.axes[-1].dilation,
+        "left": left * spec.k_bytes(src.operand),
+        "right": right * spec.k_bytes(src.operand),
+    }
 
 
 def _chains(nest: WeightsNest, image: ImageTables, leaves: int, shared: bool) -> tuple[Ints, int]:
@@ -139,7 +153,7 @@ def _operand_numbers(nest: WeightsNest, plan: SplitKPlan, one: OperandStrides, i
     """Return the values of OPERAND. If lanes are groups, panels are an odd number of lines, to use all cache sets."""
     packed, in_place = plan.spec.packed_bytes(one.operand, image.max_k[one.tensor]), one.operand.in_place
     panel = packed * plan.images_a_cache_block + (
-        LINE_BYTES if plan.spec.step == 2 else 0
+        LINE_BYTES if plan.spec.k_per_add == 2 else 0
     )  # space for the panel's minimum exponent
     if plan.spec.groups_in_lanes:
         panel = (-(-panel // LINE_BYTES) | 1) * LINE_BYTES
@@ -209,7 +223,7 @@ def _next_cache_block(packed: tuple[Ints, ...], images: int) -> int:
 
 
 def _cache_blocks(part: tuple[int, int], nest: WeightsNest, image: ImageTables, plan: SplitKPlan, stores: bool) -> Ints:
-    """Return rows of CACHE_BLOCK for a range of images, in summation order. The last row's ``last`` is ``stores``."""
+    """Return rows of CACHE_BLOCK for a range of images, in summation order. Its last row has ``stores``."""
     (begin, batch), images = part, plan.images_a_cache_block
     begins, ends = np.array(image.chains, np.int64).T
     first = np.arange(begin, batch, images)[:, None]
@@ -227,10 +241,10 @@ def _cache_blocks(part: tuple[int, int], nest: WeightsNest, image: ImageTables, 
         "b.count": b_count,
     }
     shape = (first.size, begins.size)
-    last = np.zeros(first.size * begins.size, np.int64)
-    last[-1] = stores
+    stores_after = np.zeros(first.size * begins.size, np.int64)
+    stores_after[-1] = stores
     each = {name: np.broadcast_to(column, shape).ravel() for name, column in columns.items()}
-    return CACHE_BLOCK.table(last.size, last=last, **each)
+    return CACHE_BLOCK.table(stores_after.size, stores=stores_after, **each)
 
 
 def _spans(packed: Sequence[Ints]) -> tuple[Ints, Ints]:

@@ -40,7 +40,7 @@ PACKED = Record("offset", "count")  # contiguous positions to pack: bytes from t
 
 @dataclass(frozen=True)
 class Indirection:
-    """The map from rows of dst and outer taps to rows of src: ``met(rows[row] + taps[tap])``, -1 for padding."""
+    """The map from rows of dst and outer taps to rows of src: ``src_rows(rows[row] + taps[tap])``, -1 for padding."""
 
     rows: Ints  # the numbers of rows of dst, row-major
     taps: Ints  # the numbers of outer taps, row-major
@@ -48,7 +48,7 @@ class Indirection:
     sources: tuple[Ints, ...]  # for each axis and number: the src position, -1 for padding
     extents: tuple[int, ...]  # positions of src along each axis
 
-    def met(self, numbers: Ints) -> Ints:
+    def src_rows(self, numbers: Ints) -> Ints:
         """Return the row of src of each number, counted row-major; -1 for padding."""
         found, below = np.zeros_like(numbers), 1
         for source, extent in zip(reversed(self.sources), reversed(self.extents), strict=True):
@@ -80,7 +80,7 @@ def indirection_of(axes: Sequence[Axis]) -> Indirection:
     count the pairs of a dst position and a tap.
 
     >>> one = indirection_of([Axis(5, 3, 3, dilation=1, pad_begin=1)])
-    >>> one.met(np.add.outer(one.taps, one.rows)).tolist()
+    >>> one.src_rows(np.add.outer(one.taps, one.rows)).tolist()
     [[-1, 0, 1], [0, 1, 2], [1, 2, 3]]
     """
     counted = [_counted(axis) for axis in axes]
@@ -99,17 +99,17 @@ def _counted(axis: Axis) -> tuple[int, int, Ints]:
     step, tap_step, size = _numbers(axis)
     numbers = np.arange(size, dtype=np.int64)
     if size == axis.span:
-        met = numbers - axis.pad_begin
+        src = numbers - axis.pad_begin
     else:
         p, k = np.divmod(numbers, axis.kernel)
-        met = p * axis.stride + k * axis.dilation - axis.pad_begin
-    return step, tap_step, np.where((met >= 0) & (met < axis.src), met, -1)
+        src = p * axis.stride + k * axis.dilation - axis.pad_begin
+    return step, tap_step, np.where((src >= 0) & (src < axis.src), src, -1)
 
 
 def _numbers(axis: Axis) -> tuple[int, int, int]:
     """Return the steps of numbers per dst position and per tap, and the count of numbers of an axis."""
-    reach, met = axis.span, axis.dst * axis.kernel
-    return (axis.stride, axis.dilation, reach) if reach <= met else (axis.kernel, 1, met)
+    reach, pairs = axis.span, axis.dst * axis.kernel
+    return (axis.stride, axis.dilation, reach) if reach <= pairs else (axis.kernel, 1, pairs)
 
 
 def tap_share(axes: Sequence[Axis]) -> float:
@@ -126,10 +126,10 @@ def tap_share(axes: Sequence[Axis]) -> float:
     return taps / total
 
 
-def rows_met(axes: Sequence[Axis]) -> Ints:
+def existing_rows(axes: Sequence[Axis]) -> Ints:
     """Return for each outer tap the number of rows of dst that meet a row of src instead of padding.
 
-    >>> rows_met([Axis(5, 5, 3, pad_begin=1), Axis(5, 3, 1, stride=2)]).tolist()
+    >>> existing_rows([Axis(5, 5, 3, pad_begin=1), Axis(5, 3, 1, stride=2)]).tolist()
     [12, 15, 12]
     """
     found = np.ones(1, np.int64)
@@ -210,7 +210,7 @@ class _Image:
         row, first, end = (each[part] for each in (self.segments.row, self.segments.first, self.segments.end))
         number, reached = self.indirection.reached(row)
         numbers = np.flatnonzero(reached)
-        source = self.indirection.met(number + numbers)
+        source = self.indirection.src_rows(number + numbers)
         present, slot = distinct(source[source >= 0])
         extent = nest.conv.positions if nest.pointwise else inner.src
         i0 = min(extent, max(0, int(first.min()) * inner.stride - inner.pad_begin))

@@ -74,19 +74,19 @@ def tap_tables(nest: WeightsNest, spec: SplitKSpec, src: OperandStrides, outer_n
     ranges: list[dict[str, int]] = []
     along: list[dict[str, int]] = []  # for each micro-tile of inner taps: the columns other than those of outer taps
     for k in starts(inner.kernel, micro_tile.inner_taps):
-        met = [inner.existing(k + t, range(inner.src), range(inner.dst)) for t in range(micro_tile.inner_taps)]
+        positions = [inner.existing(k + t, range(inner.src), range(inner.dst)) for t in range(micro_tile.inner_taps)]
         if nest.pointwise:
-            met = [range(nest.conv.positions)]
+            positions = [range(nest.conv.positions)]
         whole = len(ranges)
         if spec.body == DEPTHWISE:  # positions at which all taps exist, and those at which each tap exists
-            all_exist = (max(one.start for one in met), min(one.stop for one in met))
-            each = [all_exist, *((one.start, one.stop) for one in met)]
+            all_exist = (max(one.start for one in positions), min(one.stop for one in positions))
+            each = [all_exist, *((one.start, one.stop) for one in positions)]
             ranges += [{"first": first, "end": max(first, end), "masks": 0} for first, end in each]
         else:
-            some = [one for one in met if one] or met[:1]
+            some = [one for one in positions if one] or positions[:1]
             first, end = min(one.start for one in some), max(one.stop for one in some)
             ranges.append({"first": first, "end": end, "masks": 0})
-            for first, end, exist in _parts(met):
+            for first, end, exist in _parts(positions):
                 masks = existing.setdefault(exist, len(existing)) * (
                     micro_tile.taps * MASK_BYTES << micro_tile.outer_taps
                 )
@@ -129,14 +129,14 @@ def contiguous(outs: Table, size: int) -> bool:
     return rows.shape[1] >= MIN_STORE_LINE and bool((np.diff(rows) == size).all())
 
 
-def _parts(met: list[range]) -> list[tuple[int, int, tuple[bool, ...]]]:
+def _parts(positions: list[range]) -> list[tuple[int, int, tuple[bool, ...]]]:
     """Cut positions where the existing taps change. Return (first, end, whether each tap exists) for each part.
 
     >>> _parts([range(1, 5), range(0, 4)])
     [(0, 1, (False, True)), (1, 4, (True, True)), (4, 5, (True, False))]
     """
-    ends = sorted({end for r in met if r for end in (r.start, r.stop)})
-    cuts = [(first, end, tuple(first in r for r in met)) for first, end in pairwise(ends)]
+    ends = sorted({end for r in positions if r for end in (r.start, r.stop)})
+    cuts = [(first, end, tuple(first in r for r in positions)) for first, end in pairwise(ends)]
     return [one for one in cuts if any(one[2])]
 
 

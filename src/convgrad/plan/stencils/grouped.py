@@ -12,8 +12,8 @@ from convgrad.plan.forward_nest import OPERAND, ForwardNest
 from convgrad.plan.gemm.candidates import contiguous_axes
 from convgrad.plan.gemm.spec import SAME_TILE, GemmPlan, GemmSpec
 from convgrad.plan.machine import Isa
-from convgrad.plan.pairs import steps
-from convgrad.plan.recipe import CHANNELS, STRIDED, Operands
+from convgrad.plan.pairs import k_per_add_choices
+from convgrad.plan.recipe import CHANNELS, STRIDED, Operand, Operands
 from convgrad.plan.regions import Parts
 from convgrad.plan.stencils import constants
 from convgrad.spec.order import BLOCK
@@ -59,16 +59,16 @@ class StencilShape:
         first, last = (self.group(lane) for lane in (vector * lanes, (vector + 1) * lanes - 1))
         return range(first * self.in_channels, (last + 1) * self.in_channels)
 
-    def reads(self, lanes: int, vector: int, step: int) -> list[tuple[int, int]]:
-        """Return the loads of A for a vector, as (first channel, number of values). A value has ``step`` channels.
+    def reads(self, lanes: int, vector: int, k_per_add: int) -> list[tuple[int, int]]:
+        """Return the loads of A for a vector, as (first channel, number of values). A value has ``k_per_add`` channels.
 
         >>> StencilShape(8, 8, 2, 1, 1, 1, (1,), False, False, True).reads(16, 0, 2)
         [(0, 8)]
         """
         channels = self.channels(lanes, vector)
-        values = len(channels) // step
-        count = values if step > 1 and values < lanes and values.bit_count() == 1 else lanes
-        return [(first, count) for first in range(channels.start, channels.stop, count * step)]
+        values = len(channels) // k_per_add
+        count = values if k_per_add > 1 and values < lanes and values.bit_count() == 1 else lanes
+        return [(first, count) for first in range(channels.start, channels.stop, count * k_per_add)]
 
     def reach(self, rows: int, taps: int) -> int:
         """Return the extent of A, in units, that ``rows`` positions read with ``taps`` taps."""
@@ -96,12 +96,12 @@ class GroupedStencilSpec(GemmSpec):
     @property
     def swaps_pairs(self) -> bool:
         """Whether packing swaps the two k of each pair. Kernels with single k swap them when they add."""
-        return self.pairs and self.step == 2
+        return self.pairs and self.k_per_add == 2
 
     @property
     def reads_pairs(self) -> bool:
         """Whether a load of A reads two k."""
-        return self.step == 2
+        return self.k_per_add == 2
 
     @property
     def packs_once(self) -> bool:
@@ -110,7 +110,7 @@ class GroupedStencilSpec(GemmSpec):
 
     def tap_bytes(self, k: int) -> int:
         """Return the bytes from a tap to the next in a packed panel of B, which is read as one piece."""
-        return self.pitch * self.position_bytes(k)
+        return self.pitch * self.packed_k_bytes(k)
 
     @property
     def width(self) -> int:
@@ -142,7 +142,7 @@ class GroupedStencilSpec(GemmSpec):
 
     def holds(self, rows: int, size: int, vectors: int) -> bool:
         """Return whether the weights of ``size`` taps fit in registers together with the sums."""
-        weights = size * self.shape.in_channels // self.step
+        weights = size * self.shape.in_channels // self.k_per_add
         return (weights + rows) * vectors + constants.GROUPED_OTHER_REGISTERS <= self.isa.registers
 
     @property
@@ -181,13 +181,13 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Gro
     merged = view.with_merged_groups
     parts = merged.axes[-1].parts
     names = (problem.operand_format.name, problem.output_format.name)
-    data, weights, out, stride = contiguous_axes(merged, *names)
-    for step, (groups, vectors) in product(steps(problem, isa), _panels(view, isa)):
-        if view.k % step:
+    a, b, out = contiguous_axes(merged, *names)
+    for k_per_add, (groups, vectors) in product(k_per_add_choices(problem, isa), _panels(view, isa)):
+        if view.k % k_per_add:
             continue  # a bf16 pair would have channels of two groups
-        stencil = _stencil(view, isa, groups, vectors, parts, step)
+        stencil = _stencil(view, isa, groups, vectors, parts, k_per_add)
         remainder = view.groups % groups * view.n
-        for rows in _heights(isa, stencil, vectors, step):
+        for rows in _heights(isa, stencil, vectors, k_per_add):
             spec = GroupedStencilSpec(
                 isa,
                 *names,
@@ -195,13 +195,11 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Gro
                 vectors,
                 vectors > 1 and 0 < remainder <= isa.lanes,
                 len(view.axes),
-                data,
-                STRIDED if stencil.strided_groups else weights,
+                replace(a, in_place=a.contiguous == CHANNELS),
+                Operand(STRIDED) if stencil.strided_groups else b,
                 out,
-                data == CHANNELS,
                 shape=stencil,
-                step=step,
-                stride=stride,
+                k_per_add=k_per_add,
             )
             yield spec, (OPERAND[problem.solves_for], "weights")
 
@@ -211,18 +209,18 @@ def _panels(view: ForwardNest, isa: Isa) -> Iterator[tuple[int, int]]:
     some, whole = isa.lanes // view.n, lcm(view.n, isa.lanes) // view.n
     for groups in sorted({min(some, view.groups), whole, 2 * whole}):
         vectors = ceil(groups * view.n / isa.lanes)
-        met = ceil(groups * view.k / vectors / isa.lanes)
+        read_vectors = ceil(groups * view.k / vectors / isa.lanes)
         if (
             groups <= view.groups
             and vectors <= constants.GROUPED_MAX_VECTORS
-            and met <= constants.GROUPED_MAX_READ_VECTORS
+            and read_vectors <= constants.GROUPED_MAX_READ_VECTORS
         ):
             yield groups, vectors
 
 
-def _heights(isa: Isa, stencil: StencilShape, vectors: int, step: int) -> range:
+def _heights(isa: Isa, stencil: StencilShape, vectors: int, k_per_add: int) -> range:
     """Return the numbers of rows of micro-tiles whose sums fit in registers, with the weights too if these are few."""
-    steps_of_tap = stencil.in_channels // step
+    steps_of_tap = stencil.in_channels // k_per_add
     room, held = isa.registers // vectors, max(stencil.sizes) * steps_of_tap
     spread = (
         min(steps_of_tap * vectors, constants.GROUPED_MAX_SPREAD_REGISTERS)
@@ -234,9 +232,9 @@ def _heights(isa: Isa, stencil: StencilShape, vectors: int, step: int) -> range:
     return range(rows, max(1, rows // 2) - 1, -1)
 
 
-def _stencil(view: ForwardNest, isa: Isa, groups: int, vectors: int, parts: Parts, step: int) -> StencilShape:
+def _stencil(view: ForwardNest, isa: Isa, groups: int, vectors: int, parts: Parts, k_per_add: int) -> StencilShape:
     """Return the shape of a stencil whose panels have ``groups`` groups in ``vectors`` vectors."""
-    taps, unit = max(1, constants.GROUPED_MAX_WEIGHTS * step // view.k), gcd(parts.by_position, parts.by_tap)
+    taps, unit = max(1, constants.GROUPED_MAX_WEIGHTS * k_per_add // view.k), gcd(parts.by_position, parts.by_tap)
     counts, in_chains = {*parts.taps.tolist()} - {0}, view.order.blocks > 1
     sizes = {min(n, taps) for n in counts} | {n % taps for n in counts if n > taps} | ({1} if in_chains else set())
     of_group, of_result, _ = view.weights
@@ -252,8 +250,8 @@ def _stencil(view: ForwardNest, isa: Isa, groups: int, vectors: int, parts: Part
         strided_groups=view.n > 1 and of_group != view.n * of_result,
         masked=False,
     )
-    met = [stencil.reads(isa.lanes, v, step)[-1] for v in range(vectors)]
-    over = any(first + count * step > groups * view.k for first, count in met)
+    last_reads = [stencil.reads(isa.lanes, v, k_per_add)[-1] for v in range(vectors)]
+    over = any(first + count * k_per_add > groups * view.k for first, count in last_reads)
     remainder = view.groups % groups * view.n
     alone = vectors > 1 and remainder == isa.lanes  # computed by micro-tiles of one vector
     return replace(stencil, masked=over or (remainder > 0 and not alone))

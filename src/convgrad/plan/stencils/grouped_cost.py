@@ -29,7 +29,7 @@ def _cycles(view: ForwardNest, machine: Machine, spec: GroupedStencilSpec, block
         if taps:
             found += many * rows_of_taps * _row_cycles(machine, spec, rows, taps)
     regions = prod(len(parts) for parts in (*outer, last))
-    if spec.shape.groups == spec.isa.lanes and spec.a_in_place and panels > 1:
+    if spec.shape.groups == spec.isa.lanes and spec.a.in_place and panels > 1:
         found *= constants.GROUPED_ALONE_FACTOR
     return found * panels + shared.REGION_CYCLES * regions
 
@@ -40,14 +40,14 @@ def _row_cycles(machine: Machine, spec: GroupedStencilSpec, rows: int, taps: int
     found = 0.0
     for size in stencil.sizes:
         times, taps = divmod(taps, size)
-        k_steps = stencil.in_channels // spec.step
+        k_steps = stencil.in_channels // spec.k_per_add
         products = rows * size * k_steps * spec.nr
-        adds = products / k_steps * chain_adds(stencil.in_channels, spec.step, machine)
-        met = min(stencil.reach(rows, size), rows * size) * spec.nr
+        adds = products / k_steps * chain_adds(stencil.in_channels, spec.k_per_add, machine)
+        read_positions = min(stencil.reach(rows, size), rows * size) * spec.nr
         held = spec.holds(rows, size, spec.nr)
         of_a_vector = ceil(stencil.groups * k_steps / spec.nr / spec.isa.lanes)
-        loads = met * of_a_vector + (0 if held else products)
-        spread = met * k_steps * of_a_vector if stencil.out_channels * stencil.in_channels > 1 else 0
+        loads = read_positions * of_a_vector + (0 if held else products)
+        spread = read_positions * k_steps * of_a_vector if stencil.out_channels * stencil.in_channels > 1 else 0
         found += times * (max(adds / 2, loads * shared.LOAD_CYCLES) + spread)
     return found + shared.SEGMENT_CYCLES
 

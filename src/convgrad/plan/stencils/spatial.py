@@ -19,7 +19,7 @@ from typing import NamedTuple
 from convgrad.formats import BF16, F32, FORMATS
 from convgrad.plan.forward_nest import OPERAND, ForwardNest
 from convgrad.plan.machine import Isa
-from convgrad.plan.pairs import steps
+from convgrad.plan.pairs import k_per_add_choices
 from convgrad.plan.recipe import Chosen, Operands
 from convgrad.plan.regions import AxisPart
 from convgrad.plan.stencils import constants
@@ -38,13 +38,13 @@ class PhaseTaps(NamedTuple):
     first: int
     step: int
     number: int
-    met: int  # the input position that the first output meets through the first tap, after that of the first phase
+    input: int  # the input position that the first output meets through the first tap, after that of the first phase
     by_position: int
     by_tap: int
 
     def offset(self, position: int, tap: int) -> int:
         """Return the input position that output number ``position`` meets through tap number ``tap`` of the phase."""
-        return self.met + position * self.by_position + tap * self.by_tap
+        return self.input + position * self.by_position + tap * self.by_tap
 
 
 class Footprint(NamedTuple):
@@ -92,7 +92,7 @@ class SpatialStencilSpec:
     lines: int  # lines of positions of a micro-tile
     vectors: int  # vectors per line
     footprint: Footprint
-    step: int = 1  # k per multiply-add; 2 for bf16 pairs, with the second k in the high half
+    k_per_add: int = 1  # k per multiply-add; 2 for bf16 pairs, with the second k in the high half
     activation: str = ""  # applied to outputs before rounding; "" for none
 
     @property
@@ -103,17 +103,17 @@ class SpatialStencilSpec:
     @property
     def k_steps(self) -> int:
         """The number of multiply-adds of a tap. With bf16 pairs, an odd last channel fills a whole pair."""
-        return ceil(self.footprint.k / self.step)
+        return ceil(self.footprint.k / self.k_per_add)
 
     @property
     def packed(self) -> str:
         """The number format of packed weights: that of the operands if multiply-adds take pairs, else f32."""
-        return self.operand if self.step == 2 else F32.name
+        return self.operand if self.k_per_add == 2 else F32.name
 
     @property
     def tap_bytes(self) -> int:
         """The bytes from a tap to the next in packed weights."""
-        return self.k_steps * self.step * FORMATS[self.packed].dtype.itemsize
+        return self.k_steps * self.k_per_add * FORMATS[self.packed].dtype.itemsize
 
     @property
     def pairs(self) -> bool:
@@ -121,13 +121,13 @@ class SpatialStencilSpec:
         return self.operand == BF16.name
 
     @property
-    def across(self) -> int:
+    def line_outputs(self) -> int:
         """The number of outputs of a line of a micro-tile."""
         return self.vectors * self.isa.lanes * len(self.footprint.last)
 
     def __str__(self) -> str:
         shape = f"{self.results}x{self.lines}x{self.vectors}"
-        pairs = ", bf16 pairs" if self.step == 2 else ""
+        pairs = ", bf16 pairs" if self.k_per_add == 2 else ""
         return f"{self.operand} to {self.output}, micro-tile {shape} of {self.isa}{pairs}"
 
 
@@ -152,12 +152,12 @@ class SpatialStencilPlan(Chosen):
 
 def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
     """Return why the spatial stencil does not support a problem, or the empty string if it does."""
-    last = view.axes[-1]
+    last_axis = view.axes[-1]
     if view.groups == 1 and view.n % RESULTS[0]:
         return f"output channels are not a multiple of {RESULTS[0]}"
-    if (last.data, last.out) != (problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize):
+    if (last_axis.data, last_axis.out) != (problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize):
         return "positions are not contiguous"
-    if max(last.met + last.extent, *map(_reach, last.phases)) >= MAX_POSITIONS:
+    if max(last_axis.inputs + last_axis.extent, *map(_reach, last_axis.phases)) >= MAX_POSITIONS:
         return f"a row has more than {MAX_POSITIONS} positions"
     return _not_unrolled(view)
 
@@ -169,20 +169,24 @@ def nest_of(view: ForwardNest) -> ForwardNest:
 
 def _reach(part: AxisPart) -> int:
     """Return a bound of the distances between position 0 and the input positions of a phase, padding too."""
-    return abs(part.met) + len(part.positions) * part.by_position + len(part.taps) * abs(part.by_tap) + SPARE_POSITIONS
+    return (
+        abs(part.input) + len(part.positions) * part.by_position + len(part.taps) * abs(part.by_tap) + SPARE_POSITIONS
+    )
 
 
 def _not_unrolled(view: ForwardNest) -> str:
     """Return why a kernel cannot be unrolled over the taps of a nest, or the empty string if it can."""
     if view.taps * view.k > constants.SPATIAL_MAX_TERMS or view.k > constants.SPATIAL_MAX_CHANNELS:
         return "there are too many taps or channels"
-    *outer, _, last = view.axes
+    *outer, _, last_axis = view.axes
     if prod(axis.kernel for axis in outer) == 1 and any((axis.parts.taps == 0).any() for axis in outer):
         return "outer axes have one tap, and some positions meet no input"
     if view.order.blocks * view.order.units > 1:
         return "a sum has more than one accumulation chain"
-    far = max(part.by_position for part in last.phases)
-    return "" if far * len(last.phases) <= MAX_PHASES else f"neighbouring outputs read inputs over {MAX_PHASES} apart"
+    far = max(part.by_position for part in last_axis.phases)
+    return (
+        "" if far * len(last_axis.phases) <= MAX_PHASES else f"neighbouring outputs read inputs over {MAX_PHASES} apart"
+    )
 
 
 def _footprint(view: ForwardNest, even_odd: bool) -> Footprint:
@@ -195,14 +199,14 @@ def _footprint(view: ForwardNest, even_odd: bool) -> Footprint:
     of_lines, of_last = (tuple(_taps(part, axis.phases[0]) for part in axis.phases) for axis in (lines, last))
     if even_odd and len(of_last) == of_last[0].by_position == 1:
         (taps,) = of_last
-        of_last = tuple(taps._replace(met=taps.met + turn, by_position=2) for turn in range(2))
+        of_last = tuple(taps._replace(input=taps.input + turn, by_position=2) for turn in range(2))
     outer = prod(axis.kernel for axis in view.axes[:-2])
     return Footprint(of_lines, of_last, (outer, lines.kernel, last.kernel), view.k)
 
 
 def _taps(part: AxisPart, first: AxisPart) -> PhaseTaps:
-    met = part.met - (first.met if first.taps else 0) if part.taps else 0
-    return PhaseTaps(part.taps.start, part.taps.step, len(part.taps), met, part.by_position, part.by_tap)
+    first_input = part.input - (first.input if first.taps else 0) if part.taps else 0
+    return PhaseTaps(part.taps.start, part.taps.step, len(part.taps), first_input, part.by_position, part.by_tap)
 
 
 def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[SpatialStencilSpec, Operands]]:
@@ -214,12 +218,12 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Spa
     footprint = _footprint(view, even_odd)
     last, lines, phases = view.axes[-1].extent, view.axes[-2], len(footprint.last)
     extent = max(len(part.positions) for part in lines.phases)
-    for vectors, step in product((1, 2, 4), steps(problem, isa)):
-        if step > min(view.k, results):  # for one output channel, pairs are not worth while
+    for vectors, k_per_add in product((1, 2, 4), k_per_add_choices(problem, isa)):
+        if k_per_add > min(view.k, results):  # for one output channel, pairs are not worth while
             continue
         sums = isa.registers // 2 // (results * vectors * phases)
         if sums and (vectors == 1 or (vectors - 1) * isa.lanes * phases < last):
             maximum = min(extent, sums)
             for many in {maximum, -(-extent // -(-extent // maximum))}:
-                spec = SpatialStencilSpec(isa, *names, len(view.axes), results, many, vectors, footprint, step)
+                spec = SpatialStencilSpec(isa, *names, len(view.axes), results, many, vectors, footprint, k_per_add)
                 yield spec, (OPERAND[problem.solves_for], "weights")

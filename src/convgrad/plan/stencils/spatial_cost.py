@@ -17,11 +17,11 @@ from convgrad.spec.problem import Problem
 
 def alone(problem: Problem, view: ForwardNest, machine: Machine, spec: SpatialStencilSpec, operands: Operands) -> Costs:
     """Return the predicted times of a spatial stencil on one thread. The time to pack weights is neglected."""
-    lines, last, footprint = view.axes[-2], view.axes[-1], spec.footprint
-    pieces = ceil(last.extent / spec.across) * ceil(view.n / spec.results)
+    lines, last_axis, footprint = view.axes[-2], view.axes[-1], spec.footprint
+    pieces = ceil(last_axis.extent / spec.line_outputs) * ceil(view.n / spec.results)
     size = FORMATS[spec.operand].dtype.itemsize
     loaded = len(footprint.loads(spec.isa.lanes, spec.vectors)) * ceil(footprint.apart * size / F32_BYTES) * view.k
-    k_adds = spec.k_steps * (machine.pair_adds if spec.step == 2 else 1.0)
+    k_adds = spec.k_steps * (machine.pair_adds if spec.k_per_add == 2 else 1.0)
     used = sum(taps.number for taps in footprint.last) * k_adds * spec.results
     stored = spec.results * spec.lines * spec.vectors * len(footprint.last) * constants.SPATIAL_STORE_CYCLES
     outer_taps = prod(axis.parts.meetings / axis.extent for axis in view.axes[:-2])  # of a position, on average
@@ -33,9 +33,9 @@ def alone(problem: Problem, view: ForwardNest, machine: Machine, spec: SpatialSt
         tile = max(adds * spec.vectors / 2, read) * outer_taps + stored + constants.SPATIAL_TILE_CYCLES
         cycles += ceil(len(part.positions) / spec.lines) * tile
     outer = view.groups * prod(axis.extent for axis in view.axes[:-2])
-    met = outer * lines.met * last.met * view.k * size
+    data_bytes = outer * lines.inputs * last_axis.inputs * view.k * size
     out = view.positions * view.groups * view.n * FORMATS[spec.output].dtype.itemsize
-    traffic = machine.traffic_ns(met + out)
+    traffic = machine.traffic_ns(data_bytes + out)
     return Costs(spec, operands, outer * pieces * cycles * machine.cycle_ns, traffic, 0.0, 0.0)
 
 

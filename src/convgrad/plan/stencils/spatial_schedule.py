@@ -26,11 +26,11 @@ NUMBERS = Record(
 )  # fmt: skip
 ALONG = Record(  # an axis
     "kernel", "tap", "first", "count",  # number of taps, bytes from a tap to the next, rows of PART
-    "met", "given",  # number of input positions, bytes from one to the next
+    "inputs", "given",  # number of input positions, bytes from one to the next
 )  # fmt: skip
 TASK = Record("group", "groups")
 PART = Record(
-    "count", "out", "out_step", "data", "data_step", "met",  # data: bytes to the input of the first position
+    "count", "out", "out_step", "data", "data_step", "input",  # data: bytes to the input of the first position
     "taps", "tap", "tap_step", "tap_data",  # of axes before the last two; tap: bytes to the first in packed weights
 )  # fmt: skip
 
@@ -43,7 +43,7 @@ def arguments(axes: int) -> Record:
 
 def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> Schedule:
     """Return the tables and numbers of a plan for the arrays of a nest."""
-    last, lines = view.axes[-1], view.axes[-2]
+    last_axis, lines = view.axes[-1], view.axes[-2]
     rows, numbers = list[dict[str, int]](), dict[str, int]()
     for at, axis in enumerate(view.axes):
         parts = axis.phases if at >= len(view.axes) - 2 else axis.parts
@@ -54,7 +54,7 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
             tap=axis.weights,
             first=first,
             count=len(parts),
-            met=axis.met,
+            inputs=axis.inputs,
             given=axis.data,
         )
         tap_bytes = prod(inner.kernel for inner in view.axes[at + 1 :]) * plan.spec.tap_bytes
@@ -85,25 +85,27 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
         "weights_k": of_k,
         "bias_n": view.bias,
         "accumulate": int(accumulates),
-        "extent": last.extent,
-        "prefetched_line": lines.data if lines.data == last.data * last.met <= PREFETCH_MAX_LINE_BYTES else 0,
+        "extent": last_axis.extent,
+        "prefetched_line": lines.data
+        if lines.data == last_axis.data * last_axis.inputs <= PREFETCH_MAX_LINE_BYTES
+        else 0,
     }
     tables: dict[str, Table] = {"tasks": TASK.rows(tasks), "parts": PART.rows(rows)}
-    if plan.spec.step == 2:
+    if plan.spec.k_per_add == 2:
         add_condition(tables, numbers)
     return Schedule(tables, numbers, size + 4 * LINE_BYTES)
 
 
 def _part(axis: Along, part: AxisPart, tap_bytes: int) -> dict[str, int]:
     """Return a row of PART for a part of an axis, whose taps are ``tap_bytes`` apart in packed weights."""
-    met = part.met if part.taps else 0
+    first_input = part.input if part.taps else 0
     return {
         "count": len(part.positions),
         "out": part.positions.start * axis.out,
         "out_step": part.positions.step * axis.out,
-        "data": met * axis.data,
+        "data": first_input * axis.data,
         "data_step": part.by_position * axis.data,
-        "met": met,
+        "input": first_input,
         "taps": len(part.taps),
         "tap": part.taps.start * tap_bytes,
         "tap_step": part.taps.step * tap_bytes,

@@ -65,15 +65,15 @@ class WinogradPlan(Chosen):
     algorithm: str
     transforms: Algorithm
     slices: Slices
-    tiles: int  # Winograd tiles that a task transforms at a time
+    tiles: int  # Winograd tiles whose products are summed together: of a cache block of rows, of all rows, of a chain
     shared: Mapping[str, int]  # byte offsets of points, sums and old values in the memory that threads share
     shared_bytes: int
-    own_bytes: int  # bytes of points and sums of one thread
+    thread_bytes: int  # bytes of points and sums of one thread
 
     @property
     def scratch_bytes(self) -> int:
         """The bytes of memory for points, sums and old values, of all threads together."""
-        return self.shared_bytes + self.threads * self.own_bytes
+        return self.shared_bytes + self.threads * self.thread_bytes
 
     @property
     def summary(self) -> str:
@@ -127,8 +127,8 @@ class PositionsPlan(WinogradPlan):
     """
 
     by_rows: bool  # whether cache blocks are rows of tiles
-    each: int  # rows of tiles, or result channels, in a cache block
-    every: int  # rows of tiles, or result channels, in all cache blocks together
+    block_size: int  # rows of tiles, or result channels, in a cache block
+    extent: int  # rows of tiles, or result channels, in all cache blocks together
     all_rows: int  # rows of tiles in all slices together
     results: int  # result channels of a cache block
     block_bytes: int  # bytes of the points of a cache block
@@ -139,12 +139,12 @@ class PositionsPlan(WinogradPlan):
     @property
     def tasks(self) -> int:
         """The number of cache blocks."""
-        return -(-self.every // self.each)
+        return -(-self.extent // self.block_size)
 
     @property
     def cut(self) -> str:
         """The division of the work among threads, as one line of text."""
-        what = f"{counted(self.each, 'row')} of tiles" if self.by_rows else counted(self.each, "result")
+        what = f"{counted(self.block_size, 'row')} of tiles" if self.by_rows else counted(self.block_size, "result")
         return f"{what} each, transformed, summed and transformed back by one thread"
 
 
@@ -154,23 +154,23 @@ def plan_positions(problem: Problem, machine: Machine, threads: int) -> Position
     algorithm = algorithm_of(problem.geometry, problem.algorithm)
     slices = Slices(as_forward(of_group(problem.geometry), problem.solves_for))
     conv, taps = slices.conv, slices.axes[0].kernel
-    down, across = algorithm.covering(conv)
-    all_rows = conv.batch * down
-    own = _rows(conv, algorithm, machine, threads)
-    results = conv.dst_channels if own else _results(conv, machine, threads)
-    rows = own or all_rows
+    tile_rows, tile_columns = algorithm.covering(conv)
+    all_rows = conv.batch * tile_rows
+    block_rows = _rows(conv, algorithm, machine, threads)
+    results = conv.dst_channels if block_rows else _results(conv, machine, threads)
+    rows = block_rows or all_rows
     sizes = {
-        "met": algorithm.points * of_point(rows * across, slices.channels, taps),
+        "tiles": algorithm.points * of_point(rows * tile_columns, slices.channels, taps),
         "weights": algorithm.points * of_weights(conv.src_channels, results, machine.isa),
-        "sums": algorithm.points * of_point(rows * across, results),
+        "sums": algorithm.points * of_point(rows * tile_columns, results),
     }
-    first, second = ("weights", "met") if own else ("met", "weights")
+    first, second = ("weights", "tiles") if block_rows else ("tiles", "weights")
     shared, shared_bytes = placed({"points": sizes[first], **old_values(problem)})
     rate, count = machine.bytes_per_ns * 1e6, all_rows / rows * conv.dst_channels / results
     points_ms = sizes[first] / rate / threads
-    sums_ms = algorithm.points * rows * across * conv.src_channels * results / machine.fma_per_ns / 1e6
+    sums_ms = algorithm.points * rows * tile_columns * conv.src_channels * results / machine.fma_per_ns / 1e6
     blocks_ms = count * (sums_ms + (sizes[second] + sizes["sums"]) / rate) / threads
-    each, every = (rows, all_rows) if own else (results, conv.dst_channels)
+    block_size, extent = (rows, all_rows) if block_rows else (results, conv.dst_channels)
     return PositionsPlan(
         strategy="Winograd",
         spec=None,
@@ -181,15 +181,15 @@ def plan_positions(problem: Problem, machine: Machine, threads: int) -> Position
         algorithm=problem.algorithm,
         transforms=algorithm,
         slices=slices,
-        tiles=rows * across,
+        tiles=rows * tile_columns,
         shared=shared,
         shared_bytes=shared_bytes,
-        by_rows=bool(own),
-        each=each,
-        every=every,
+        by_rows=bool(block_rows),
+        block_size=block_size,
+        extent=extent,
         all_rows=all_rows,
         results=results,
-        own_bytes=sizes[second] + sizes["sums"],
+        thread_bytes=sizes[second] + sizes["sums"],
         block_bytes=sizes[second],
         sums_bytes=sizes["sums"],
         points_ms=points_ms,
@@ -202,12 +202,12 @@ def _rows(conv: Conv, algorithm: Algorithm, machine: Machine, threads: int) -> i
 
     Larger cache blocks read the points of weights less often. Smaller cache blocks fit their own points in a cache.
     """
-    down, across = algorithm.covering(conv)
-    of_row = algorithm.points * across * (pitch(conv.src_channels) + pitch(conv.dst_channels))
-    count, channels = conv.batch * down, max(conv.src_channels, conv.dst_channels)
+    tile_rows, tile_columns = algorithm.covering(conv)
+    of_row = algorithm.points * tile_columns * (pitch(conv.src_channels) + pitch(conv.dst_channels))
+    count, channels = conv.batch * tile_rows, max(conv.src_channels, conv.dst_channels)
     near = max(1, int(machine.l2_bytes * constants.BLOCK_SHARE) // of_row)
-    minimum = -(-channels // (constants.CHANNELS_A_TILE * across))
-    wanted = near if near >= minimum else -(-constants.MIN_TILES // across)
+    minimum = -(-channels // (constants.CHANNELS_A_TILE * tile_columns))
+    wanted = near if near >= minimum else -(-constants.MIN_TILES // tile_columns)
     if count < wanted * threads:
         return 0
     blocks = -(-count // wanted)
@@ -226,14 +226,16 @@ def _results(conv: Conv, machine: Machine, threads: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsPlan(WinogradPlan):
-    """A plan of backward weights. A task is one unit of tiles with a range of src channels and a range of dst channels.
+    """A plan of backward weights. A task has one unit of tiles, one tap of the axis that is summed directly, and ranges
+    of src and of dst channels.
 
-    If there is one unit, each task transforms its sums to weights. Otherwise a second stage adds the sums of units.
+    If there is one unit, each task transforms its sums to weights. Otherwise the second stage adds the sums of all
+    units and transforms the total.
     """
 
     turns: Turns
-    down: int  # src channels of a task, all of one tap of the axis that is summed directly
-    across: int  # dst channels of a task
+    src_channels: int  # src channels of a task, all of one tap of the axis that is summed directly
+    dst_channels: int  # dst channels of a task
     parts: tuple[int, int]  # the number of parts of the src channels of each tap, and of the dst channels
     block: tuple[int, int]  # src and dst channels whose sums a task has at a time
     src_bytes: int  # bytes of the src points of a chain and a task
@@ -248,14 +250,14 @@ class WeightsPlan(WinogradPlan):
         return self.turns.units * self.slices.axes[0].kernel * prod(self.parts)
 
     @property
-    def stored(self) -> int:
+    def stored_chains(self) -> int:
         """The chains whose points a task has at a time: all if it has the sums of a block at a time, else one."""
-        return 1 if self.block == (self.down, self.across) else self.turns.blocks
+        return 1 if self.block == (self.src_channels, self.dst_channels) else self.turns.blocks
 
     @property
     def cut(self) -> str:
         """The division of the work among threads, as one line of text."""
-        channels = f"{self.down} src and {self.across} dst channels"
+        channels = f"{self.src_channels} src and {self.dst_channels} dst channels"
         units = counted(self.turns.units, "unit")
         return f"{units} of {counted(self.turns.blocks, 'block')} of tiles, {channels} each"
 
@@ -266,13 +268,13 @@ def plan_weights(problem: Problem, machine: Machine, threads: int) -> WeightsPla
     assert isinstance(problem.geometry, Conv)
     algorithm, slices = algorithm_of(problem.geometry, problem.algorithm), Slices(of_group(problem.geometry))
     conv, turns = slices.conv, algorithm.turns(slices.conv)
-    time, down, across = min(_timed(slices, algorithm, turns, machine, threads))
-    parts = (-(-slices.channels // down), -(-conv.dst_channels // across))
+    time, src_channels, dst_channels = min(_timed(slices, algorithm, turns, machine, threads))
+    parts = (-(-slices.channels // src_channels), -(-conv.dst_channels // dst_channels))
     tiles, several = turns.each * turns.length, turns.units > 1
-    src, dst = (algorithm.points * of_point(tiles, channels) for channels in (down, across))
-    block, stored = (down, across), 1
-    if _by_blocks(algorithm, turns, machine, down, across):
-        block, stored = (min(down, constants.BLOCK), min(across, constants.BLOCK)), turns.blocks
+    src, dst = (algorithm.points * of_point(tiles, channels) for channels in (src_channels, dst_channels))
+    block, stored_chains = (src_channels, dst_channels), 1
+    if _by_blocks(algorithm, turns, machine, src_channels, dst_channels):
+        block, stored_chains = (min(src_channels, constants.BLOCK), min(dst_channels, constants.BLOCK)), turns.blocks
     sums = algorithm.points * of_point(*((conv.src_channels, conv.dst_channels) if several else block))
     shared, shared_bytes = placed(({"sums": turns.units * sums} if several else {}) | old_values(problem))
     values = turns.units * algorithm.points * conv.src_channels * conv.dst_channels
@@ -290,11 +292,11 @@ def plan_weights(problem: Problem, machine: Machine, threads: int) -> WeightsPla
         tiles=tiles,
         shared=shared,
         shared_bytes=shared_bytes,
-        own_bytes=stored * (src + dst) + (0 if several else sums),
+        thread_bytes=stored_chains * (src + dst) + (0 if several else sums),
         block=block,
         turns=turns,
-        down=down,
-        across=across,
+        src_channels=src_channels,
+        dst_channels=dst_channels,
         parts=parts,
         src_bytes=src,
         dst_bytes=dst,
@@ -312,25 +314,25 @@ def _timed(
     If tasks are small, several tasks transform the same channels. Large tasks exceed the second cache.
     """
     tiles, conv, taps = turns.each * turns.length, slices.conv, slices.axes[0].kernel
-    for down, across in product(
+    for src_channels, dst_channels in product(
         _equal(slices.channels, constants.SRC_CHANNELS), _equal(conv.dst_channels, machine.isa.lanes)
     ):
-        points, sums = tiles * (pitch(down) + pitch(across)), down * pitch(across)
-        if _by_blocks(algorithm, turns, machine, down, across):
+        points, sums = tiles * (pitch(src_channels) + pitch(dst_channels)), src_channels * pitch(dst_channels)
+        if _by_blocks(algorithm, turns, machine, src_channels, dst_channels):
             sums = 0
-        multiply_adds = tiles * (down * across + constants.TRANSFORM_ADDS * (down + across))
+        multiply_adds = tiles * (src_channels * dst_channels + constants.TRANSFORM_ADDS * (src_channels + dst_channels))
         if algorithm.points * (points + sums) > constants.TASK_SHARE * machine.l2_bytes:
             multiply_adds += 2 * (points + sums) * machine.fma_per_ns / machine.bytes_per_ns
-        tasks = turns.units * taps * -(-slices.channels // down) * -(-conv.dst_channels // across)
+        tasks = turns.units * taps * -(-slices.channels // src_channels) * -(-conv.dst_channels // dst_channels)
         blocks = turns.blocks * algorithm.points * multiply_adds
-        yield -(-tasks // threads) * blocks / machine.fma_per_ns / 1e6, down, across
+        yield -(-tasks // threads) * blocks / machine.fma_per_ns / 1e6, src_channels, dst_channels
 
 
-def _by_blocks(algorithm: Algorithm, turns: Turns, machine: Machine, down: int, across: int) -> bool:
+def _by_blocks(algorithm: Algorithm, turns: Turns, machine: Machine, src_channels: int, dst_channels: int) -> bool:
     """Return whether a task transforms the tiles of all of its chains, and then has the sums of blocks of channels."""
-    points = turns.blocks * turns.each * turns.length * (pitch(down) + pitch(across))
+    points = turns.blocks * turns.each * turns.length * (pitch(src_channels) + pitch(dst_channels))
     room = constants.UNIT_SHARE * machine.l2_bytes
-    return turns.units == 1 and max(down, across) > constants.BLOCK and algorithm.points * points <= room
+    return turns.units == 1 and max(src_channels, dst_channels) > constants.BLOCK and algorithm.points * points <= room
 
 
 def _equal(channels: int, each: int) -> list[int]:

@@ -105,8 +105,8 @@ def _positions(spec: WinogradSpec, strides: Mapping[str, Ints], plan: PositionsP
         "staging_at": max(each.pop("staging") for each in (a, b, out)),
     }
     numbers = {
-        "each": plan.each,
-        "all": plan.every,
+        "each": plan.block_size,
+        "all": plan.extent,
         "all_rows": plan.all_rows,
         "k": depth,
         "levels": levels,
@@ -124,8 +124,8 @@ def _positions(spec: WinogradSpec, strides: Mapping[str, Ints], plan: PositionsP
 def _weights(spec: WinogradSpec, strides: Mapping[str, Ints], plan: WeightsPlan) -> Made:
     """Return the same of backward weights: the sums of each unit of tiles and, if there are several, their total."""
     slices, turns, several, (channel, row, *steps) = plan.slices, plan.turns, plan.turns.units > 1, strides["out"]
-    a = _tiles(spec, plan, strides["src"], plan.down, spec.a, True)
-    b = _tiles(spec, plan, strides["dst"], plan.across, spec.b, False)
+    a = _tiles(spec, plan, strides["src"], plan.src_channels, spec.a, True)
+    b = _tiles(spec, plan, strides["dst"], plan.dst_channels, spec.b, False)
     (rows, channels), taps = plan.block, 1
     if several:
         rows, channels, taps = slices.channels, slices.conv.dst_channels, slices.axes[0].kernel
@@ -142,8 +142,8 @@ def _weights(spec: WinogradSpec, strides: Mapping[str, Ints], plan: WeightsPlan)
     }
     of_a, of_b = (a["point"], F32_BYTES, a["tile"]), (b["point"], of_panel(1, spec.isa), b["tile"])
     scratch = {
-        "a_at": plan.stored * plan.src_bytes,
-        "b_at": plan.stored * plan.dst_bytes,
+        "a_at": plan.stored_chains * plan.src_bytes,
+        "b_at": plan.stored_chains * plan.dst_bytes,
         "sums_at": 0 if several else plan.sums_bytes,
         "staging_at": max(a.pop("staging"), b.pop("staging"), staging),
     }
@@ -151,9 +151,9 @@ def _weights(spec: WinogradSpec, strides: Mapping[str, Ints], plan: WeightsPlan)
         "parts": plan.tasks // turns.units,
         "m.parts": plan.parts[0],
         "n.parts": plan.parts[1],
-        "m.each": plan.down,
+        "m.each": plan.src_channels,
         "m.all": slices.channels,
-        "n.each": plan.across,
+        "n.each": plan.dst_channels,
         "n.all": slices.conv.dst_channels,
         "chains.each": turns.blocks,
         "chains.all": -(-turns.stretches // turns.each),
@@ -173,24 +173,26 @@ def _weights(spec: WinogradSpec, strides: Mapping[str, Ints], plan: WeightsPlan)
         **WEIGHTS.values("out", **out),
     }
     if not several:
-        body = "only_unit" if plan.block == (plan.down, plan.across) else "blocks_of_unit"
+        body = "only_unit" if plan.block == (plan.src_channels, plan.dst_channels) else "blocks_of_unit"
         return numbers, scratch, [(body, plan.tasks, plan.units_ms)]
     sums = -(-channels // spec.isa.lanes) if spec.out == TAPS else slices.conv.src_channels
     return numbers, scratch, [("unit", plan.tasks, plan.units_ms), ("units_sum", sums, plan.weights_ms)]
 
 
-def _tiles(spec: WinogradSpec, plan: WinogradPlan, strides: Ints, channels: int, contiguous: str, met: bool) -> Numbers:
-    """Return the values of TILES, and the bytes of the staging buffer: of input tiles if ``met``, else of others."""
+def _tiles(
+    spec: WinogradSpec, plan: WinogradPlan, strides: Ints, channels: int, contiguous: str, of_input: bool
+) -> Numbers:
+    """Return the values of TILES and the bytes of the staging buffer, of input tiles if ``of_input``."""
     (image, channel, *steps), lanes, axes = strides, spec.isa.lanes, plan.slices.axes
-    (_, across), (high, wide) = spec.transforms.tile, spec.transforms.sides if met else spec.transforms.tile
+    (_, tile_columns), (high, wide) = spec.transforms.tile, spec.transforms.sides if of_input else spec.transforms.tile
     if isinstance(plan, WeightsPlan):
         grid, parts, taps = (plan.turns.rows, plan.turns.length), plan.turns.parts, 1
     else:
-        grid, parts, taps = spec.transforms.covering(plan.slices.conv), 1, axes[0].kernel if met else 1
-    extents = [axis.src if met else axis.dst for axis in axes]
-    pads = [axis.pad_begin if met else 0 for axis in axes]  # pads may be negative
-    met_by = (grid[1] - 1) * across + wide
-    columns = max(max(0, pads[-1]) + whole(min(extents[-1], met_by), lanes), met_by)
+        grid, parts, taps = spec.transforms.covering(plan.slices.conv), 1, axes[0].kernel if of_input else 1
+    extents = [axis.src if of_input else axis.dst for axis in axes]
+    pads = [axis.pad_begin if of_input else 0 for axis in axes]  # pads may be negative
+    span = (grid[1] - 1) * tile_columns + wide
+    columns = max(max(0, pads[-1]) + whole(min(extents[-1], span), lanes), span)
     return {
         "channels": channels,
         "taps": taps,

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Protocol
 
 from convgrad.engines.llvm import arguments as records
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.plan.passes import arguments_of
+from convgrad.plan.recipe import Spec
 
 
-def arguments(f: Function, spec: Any) -> Named:
+class SpatialSpec(Spec, Protocol):
+    """A specification that has a number of axes."""
+
+    @property
+    def axes(self) -> int:
+        """The number of axes."""
+
+
+def arguments(f: Function, spec: Spec) -> Named:
     """Return the driver's arguments from a function's parameter ``arguments``. Each use loads the argument again."""
     return records.arguments(f, arguments_of(spec))
 
 
-def along(a: Named, spec: Any) -> list[Named]:
+def along(a: Named, spec: SpatialSpec) -> list[Named]:
     """Return the driver's arguments for each spatial axis."""
     return [a.of(f"axis{axis}") for axis in range(spec.axes)]
 

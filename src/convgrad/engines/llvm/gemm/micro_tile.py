@@ -54,7 +54,7 @@ def tile(module: Module, spec: GemmSpec, rows: int, vectors: int, prefetches_pan
     prefetches at ``next`` and moves it by ``rate`` bytes. There is the data of the next micro-tile, or a row of a later
     panel if ``prefetches_panels`` is true.
     """
-    pairs = {"pairs": "i64"} if spec.step == 2 else {}
+    pairs = {"pairs": "i64"} if spec.k_per_add == 2 else {}
     f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, **pairs)
     MicroTile(f, spec, rows, vectors, prefetches_panels).chains()
     f.done()
@@ -75,9 +75,9 @@ class MultiplyAddStep:
 
 def k_bytes(spec: GemmSpec, a: Named) -> Value | int:
     """Return the distance in bytes between two k of A, packed or in place."""
-    if not spec.a_in_place:
-        return F32_BYTES // spec.step
-    return BYTES[spec.operand] if spec.data == CHANNELS else a.a_k
+    if not spec.a.in_place:
+        return F32_BYTES // spec.k_per_add
+    return BYTES[spec.operand] if spec.a.contiguous == CHANNELS else a.a_k
 
 
 def steps_of(spec: GemmSpec, a: Named) -> list[MultiplyAddStep]:
@@ -86,12 +86,12 @@ def steps_of(spec: GemmSpec, a: Named) -> list[MultiplyAddStep]:
     If terms are bf16 pairs, the sum adds the second k of a pair first. Packing swaps the two k of a pair. Operands in
     place are not swapped, so the steps read them in this order.
     """
-    if not spec.a_in_place:
+    if not spec.a.in_place:
         return [MultiplyAddStep(_element(F32.name))]
     if not spec.pairs:
         return [MultiplyAddStep(_element(spec.operand))]
-    first, second = (1, 0) if spec.b_in_place else (0, 1)
-    if spec.data == CHANNELS:
+    first, second = (1, 0) if spec.b.in_place else (0, 1)
+    if spec.a.contiguous == CHANNELS:
         return [MultiplyAddStep(_high_half, b=first), MultiplyAddStep(_low_half, b=second)]
     one = _element(spec.operand)
     return [MultiplyAddStep(one, k_bytes(spec, a), first), MultiplyAddStep(one, b=second)]
@@ -146,8 +146,8 @@ class MicroTile:
     @property
     def offsets(self) -> list[int]:
         """The offset of each vector of sums in memory, in bytes."""
-        lanes, across = self.spec.isa.lanes * F32_BYTES, self.spec.nr
-        return [(r * across + v) * lanes for r, v in product(range(self.rows), range(self.vectors))]
+        vector_bytes, nr = self.spec.isa.lanes * F32_BYTES, self.spec.nr
+        return [(r * nr + v) * vector_bytes for r, v in product(range(self.rows), range(self.vectors))]
 
     @property
     def prefetched_out(self) -> Value:
@@ -159,7 +159,7 @@ class MicroTile:
         f = self.f
         zeros = {name: f.zeros(self.kind) for name in self.names}
         pushed = f.select(f.ends, f.count - 1, f.count)
-        if self.spec.out == CHANNELS and self.spec.step == 1:
+        if self.spec.out == CHANNELS and self.spec.k_per_add == 1:
             self.prefetch_out()
         with f.loop(f.count, chain=f.chains, segment=f.segments, prefetched=f.next, **zeros) as chain:
             segments = f.load("i64", chain.chain, CHAIN.at("segments"))
@@ -188,7 +188,7 @@ class MicroTile:
         data, weights, count = (f.load("i64", segment, SEGMENT.at(name)) for name in SEGMENT.columns)
         rows = StridedRows(f, f.row_step, self.rows)
         state = {**rows.begin(f.at(f.data, data)), "w": f.at(f.weights, weights), "prefetched": prefetched, **sums}
-        if spec.step == 2:
+        if spec.k_per_add == 2:
             pairs = (count >> 1) & f.pairs
             state = self.loop(pairs, state, rows, [MultiplyAddStep(_pair, add=PAIR_SUMS[spec.isa.pairs])], 2)
             halves = [
@@ -210,7 +210,7 @@ class MicroTile:
         f, spec, lanes = self.f, self.spec, self.spec.isa.lanes
         a = arguments(f, spec)
         a_step = k_bytes(spec, a)
-        b_step: Value | int = a.b_k if spec.b_in_place else spec.pitch * F32_BYTES // spec.step
+        b_step: Value | int = a.b_k if spec.b.in_place else spec.pitch * F32_BYTES // spec.k_per_add
         masks = [f.mask(f.left - v * lanes, lanes) for v in range(self.vectors)] if spec.masked else []
         with f.loop(count, **begin) as k:
             sums = {name: k.carried[name] for name in self.names}
@@ -218,13 +218,13 @@ class MicroTile:
                 place = f.at(k.w, b_step * step.b) if step.b else k.w
                 columns = [self.column(place, v, masks) for v in range(self.vectors)]
                 rows_of_a = (step.read(f, place, lanes) for place in rows.places(k, step.a))
-                outer_product(f, sums, rows_of_a, columns, step.add)
+                outer_product(sums, rows_of_a, columns, step.add)
             after = f.at(k.w, b_step * size)
-            if spec.b_in_place:
+            if spec.b.in_place:
                 f.prefetch_all(f.at(after, b_step * PREFETCH_B), self.vectors * lanes * BYTES[spec.operand])
             for n in range(size if self.prefetches_panels else 1):
                 row_bytes = spec.panel_row_bytes if self.prefetches_panels else 1
-                locality = 2 if self.prefetches_panels and not spec.b_in_place else 3  # packed in the next pass
+                locality = 2 if self.prefetches_panels and not spec.b.in_place else 3  # packed in the next pass
                 f.prefetch_all(f.at(k.prefetched, f.rate * n) if n else k.prefetched, row_bytes, locality)
             k.next(**rows.moved(k, a_step * size), w=after, prefetched=f.at(k.prefetched, f.rate * size), **sums)
         return {name: k.carried[name] for name in begin}
@@ -232,11 +232,11 @@ class MicroTile:
     def column(self, weights: Value, number: int, masks: list[Value]) -> Value:
         """Load a vector of B: packed f32 or bf16 pairs, or, if B is read in place, its stored format as f32."""
         f, lanes, operand = self.f, self.spec.isa.lanes, self.spec.operand
-        if self.spec.b_in_place:
+        if self.spec.b.in_place:
             return read(
                 f, operand, f.at(weights, number * lanes * BYTES[operand]), lanes, masks[number] if masks else None
             )
-        kind = self.kind if self.spec.step == 1 else f"<{lanes} x i32>"
+        kind = self.kind if self.spec.k_per_add == 1 else f"<{lanes} x i32>"
         return f.load(kind, weights, number * lanes * F32_BYTES)
 
     def push(self, sums: list[Value], chain: Value) -> None:
@@ -245,13 +245,13 @@ class MicroTile:
         number, following = (f.load("i64", chain, at + CHAIN.at("number")) for at in (0, CHAIN.bytes))
         tree.push(f, sums, [f.at(f.sums, place) for place in self.offsets], tree.begins(f, number))
         size = self.rows * self.spec.pitch * F32_BYTES
-        tree.combine_complete(f, f.sums, self.spec.tile_bytes, size, a.levels, number, following)
+        tree.combine_complete(f, f.sums, self.spec.tile_bytes, size, a.levels, (number, following))
 
     def store(self, sums: list[Value], last: Value) -> None:
         """Add the last chain to the tree, and store the total, or collect it.
 
-        It is stored from registers if the tree has at most one level, the call does not accumulate, and the columns of
-        the output are complete.
+        The total stays in registers if the tree has at most one level and the micro-tile is collected, or if channels
+        are contiguous in the output, all columns exist, and the call does not accumulate.
         """
         f, a = self.f, arguments(self.f, self.spec)
         plain = f.compare("eq", a.accumulate, 0) & (f.left >= self.vectors * self.spec.isa.lanes)
@@ -292,7 +292,7 @@ class MicroTile:
         e = epilogue(f, self.spec)
         rows = [sums[r * self.vectors : (r + 1) * self.vectors] for r in range(self.rows)]
         with ExitStack() as otherwise:
-            if e.rounds and self.spec.step == 2 and len(sums) % 2 == 0:
+            if e.rounds and self.spec.k_per_add == 2 and len(sums) % 2 == 0:
                 paired = f.compare("ne", f.pairs, 0) & f.op("i1", f"icmp eq {arguments(f, self.spec).bias}, null")
                 with f.when(paired & self.no_nan(sums)):
                     e.rounded_rows(rows, f.out, f.out_step)
@@ -320,10 +320,11 @@ def epilogue(f: Function, spec: GemmSpec, accumulate: Value | None = None) -> Ep
 
 
 def store_panel(module: Module, spec: GemmSpec) -> None:
-    """Emit ``store_panel``, which stores out[row, column] = round(sum + 0 + bias [+ old]).
+    """Emit ``store_panel``, which stores out[row, column] = round(activation(sum + 0 + bias [+ old])).
 
-    It stores the rows from ``skip`` to ``rows``, and the first ``left`` columns. Rows are ``out_step`` bytes apart in
-    the output. Biases per row are ``bias_step`` bytes apart. A missing bias is -0.0, which changes no sum, not even -0.
+    It stores the rows from ``skip`` up to ``rows``; an earlier micro-tile has stored the rows before ``skip``. ``left``
+    is the number of columns that exist, which may be larger than the width. Rows are ``out_step`` bytes apart in the
+    output, and biases per row ``bias_step`` bytes. A missing bias was packed as -0.0, which changes no value.
     """
     f = module.function(
         "store_panel",

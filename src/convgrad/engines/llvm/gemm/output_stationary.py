@@ -50,11 +50,11 @@ def functions(
     ``lists`` emits ``segments``, and ``micro_tile`` emits a micro-tile with some rows and vectors.
     """
     pack.panels_of_b(module, spec, spec)
-    if not spec.a_in_place:
+    if not spec.a.in_place:
         pack.pack_line(module, spec)
     tree.combine_up(module, spec.isa)
     store_panel(module, spec)
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         minimum(module, spec.isa)
     lists(module, spec)
     for rows in spec.mr_sizes:
@@ -88,7 +88,7 @@ def task(module: Module, spec: GemmSpec) -> None:
             with f.when(f.compare("sgt", count, 0) & going(f, a)):
                 which, packed = number * a.n + some.panel, f.at(f.scratch, a.packed_at)
                 with f.when(f.compare("ne", f.load("i64", packed), which)):
-                    _pack_panels(f, spec, a, weights, bias, some.panel, count)
+                    _pack_panels(f, spec, a, weights, bias, (some.panel, count))
                     f.store(which, packed)
                 with f.loop(t.blocks) as each, f.when(going(f, a)):
                     _output_block(f, spec, a, t.block + each.index, (data, weights, out), (some.panel, count))
@@ -97,9 +97,13 @@ def task(module: Module, spec: GemmSpec) -> None:
 
 
 def _pack_panels(
-    f: Function, spec: GemmSpec, a: Named, weights: Value, bias: Value, panel: Value, count: Value
+    f: Function, spec: GemmSpec, a: Named, weights: Value, bias: Value, panels: tuple[Value, Value]
 ) -> None:
-    """Pack ``count`` panels of B and their biases, or all biases if each row of A has one."""
+    """Pack panels of B and their biases, or all biases if each row of A has one.
+
+    ``panels`` are the number of the first panel, and how many panels are packed.
+    """
+    panel, count = panels
     bias_at, bias_n, width = f.at(f.scratch, a.bias_at), a.bias_n, spec.width
     if spec.bias_per_row:
         given = {"given": a.bias, "to": bias_at, "source": a.bias, "step": bias_n}
@@ -107,9 +111,10 @@ def _pack_panels(
         f.call("pack_bias", count=rows, full=rows, **given)
     first = panel * width
     left = a.n - first
-    if not spec.b_in_place:
+    if not spec.b.in_place:
         source = f.at(weights, panel * a.weights_panel)
-        pack.pack_panels(f, spec, a, f.at(f.scratch, a.b_at), source, left, count, a.weights_panel)
+        to = f.at(f.scratch, a.b_at)
+        pack.pack_panels(f, spec, a, (source, to), left, (count, a.weights_panel))
     if spec.bias_per_row:
         return
     with f.loop(count, to=bias_at, bias=f.at(bias, first * bias_n), left=left) as each:
@@ -138,7 +143,7 @@ def _output_block(
         number = f.op("i64", f"udiv {number}, {count.name}")
         rows.append(columns(f, f.at(a.output_blocks, axis.block + digit * OUTPUT_BLOCK.bytes), OUTPUT_BLOCK))
     block = rows[::-1]
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         nothing_yet(f, spec.isa, f.at(f.scratch, a.min_at))
 
     data = _read_a(f, spec, a, axes, block, data)
@@ -192,12 +197,12 @@ def _read_a(f: Function, spec: GemmSpec, a: Named, axes: Sequence[Named], block:
         pack.line_of_a(f, spec, a, to, source, count)
 
     lines, begin = (axes, block, data), f.at(f.scratch, a.a_at)
-    packs = f.value(0) if spec.a_in_place else a.packs
-    if not spec.a_in_place:
+    packs = f.value(0) if spec.a.in_place else a.packs
+    if not spec.a.in_place:
         with f.when(f.compare("ne", packs, 0)):
             _each_line(f, *lines, begin, pack_line)
         data = f.select(f.compare("ne", packs, 0), _origin(f, begin, axes, block), data)
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         with f.when(f.compare("eq", packs, 0)):
             _each_line(f, *lines, begin, find_min)
     return data

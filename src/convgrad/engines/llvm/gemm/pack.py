@@ -30,7 +30,7 @@ def pack_b(module: Module, spec: GemmSpec) -> None:
     f = module.function("pack_b", arguments="ptr", to="ptr", source="ptr", left="i64")
     a = arguments(f, spec)
     k, pitch, n_stride, axes = a.k, spec.pitch * F32_BYTES, a.weights_n, along(a, spec)
-    prefetch = f.value(PREFETCH_WEIGHTS_BYTES) if spec.weights in (CHANNELS_IN, TAPS) else None
+    prefetch = f.value(PREFETCH_WEIGHTS_BYTES) if spec.b.contiguous in (CHANNELS_IN, TAPS) else None
     copy = Copy(
         cells(f, spec),
         k,
@@ -42,7 +42,7 @@ def pack_b(module: Module, spec: GemmSpec) -> None:
         prefetch_bytes=prefetch,
         fills=False,
     )
-    if spec.pairs and spec.step == 1:
+    if spec.pairs and spec.k_per_add == 1:
         copy = replace(copy, row_at=lambda row: taken(f, spec, row, k))
     if spec.group_columns:
         group = a.weights_group
@@ -54,22 +54,22 @@ def pack_b(module: Module, spec: GemmSpec) -> None:
         copy = replace(copy, offset=of_group)
 
     def one_tap(source: Value, to: Value) -> Value:
-        if spec.weights == CHANNELS_IN:
+        if spec.b.contiguous == CHANNELS_IN:
             copy.along_rows(source, to)
         else:
-            way = Copy.along_columns if spec.weights == CHANNELS_OUT else Copy.one_by_one
+            way = Copy.along_columns if spec.b.contiguous == CHANNELS_OUT else Copy.one_by_one
             in_pairs(copy, "rows", way, source, to)
         return f.at(to, a.b_tap)
 
     def all_taps(copy: Copy, source: Value, to: Value) -> None:
         """Copy each block of columns k by k, because the taps of a k are contiguous. They are the rows of a copy."""
-        own = replace(copy, rows=a.taps, pitch=a.b_tap, row_at=None)
-        for block in own.blocks():
+        copy_of_taps = replace(copy, rows=a.taps, pitch=a.b_tap, row_at=None)
+        for block in copy_of_taps.blocks():
             with f.loop(copy.rows, source=source) as each:
-                own.block_along_rows(block, each.source, copy.packed(to, each.index))
+                copy_of_taps.block_along_rows(block, each.source, copy.packed(to, each.index))
                 each.next(source=f.at(each.source, copy.row))
 
-    if spec.weights == TAPS:
+    if spec.b.contiguous == TAPS:
         in_pairs(copy, "rows", all_taps, f.source, f.to)
     else:
         nested(f, [(axis.kernel, axis.tap) for axis in axes], f.source, f.to, one_tap)
@@ -90,12 +90,12 @@ def _pack_line_of_b(module: Module, gemm: GemmSpec, spec: Spec) -> None:
             here = copy.packed(to, k.index)
             panels.along_columns(k.source, here)
             with f.when(f.compare("sgt", left, 0)):
-                last = replace(panels, rows=f.value(1), columns=left)
-                last.along_columns(f.at(k.source, whole * row), f.at(here, whole * panel_bytes))
+                last_panel = replace(panels, rows=f.value(1), columns=left)
+                last_panel.along_columns(f.at(k.source, whole * row), f.at(here, whole * panel_bytes))
             k.next(source=f.at(k.source, copy.row))
 
     copy = Copy(cells(f, gemm), count_k, a.weights_k, f.count, row, pitch)
-    if gemm.pairs and gemm.step == 1:
+    if gemm.pairs and gemm.k_per_add == 1:
         copy = replace(copy, row_at=lambda k: taken(f, gemm, k, count_k))
     in_pairs(copy, "rows", all_panels, f.source, f.to)
     f.done()
@@ -110,27 +110,29 @@ def panels_of_b(module: Module, gemm: GemmSpec, spec: Spec) -> None:
 
 
 def pack_panels(
-    f: Function, gemm: GemmSpec, a: Named, to: Value, source: Value, left: Value, count: Value, step: Value
+    f: Function, gemm: GemmSpec, a: Named, addresses: tuple[Value, Value], left: Value, panels: tuple[Value, Value]
 ) -> None:
-    """Pack ``count`` panels of B, which are ``step`` bytes apart and have ``left`` columns or more than they need.
+    """Pack panels of B, which have ``left`` columns in all or more than they need.
 
-    Find the minimum exponent of each panel of bf16 pairs.
+    ``addresses`` are those of the source and of the packed panels. ``panels`` are the number of panels and the bytes
+    from a panel of the source to the next. Find the minimum exponent of each panel of bf16 pairs.
     """
+    (source, to), (count, step) = addresses, panels
     if gemm.packs_lines_of_b:
         f.call("pack_line_of_b", f.arguments, to, source, f.min(left, count * gemm.width))
-        if gemm.step == 1:
+        if gemm.k_per_add == 1:
             return
     with f.loop(count, to=to, source=source, left=left) as panel:
         if not gemm.packs_lines_of_b:
             f.call("pack_b", f.arguments, panel.to, panel.source, panel.left)
-        if gemm.step == 2:
+        if gemm.k_per_add == 2:
             _panel_minimum(f, gemm, a, panel.to, panel.left)
         panel.next(to=f.at(panel.to, a.panel_bytes), source=f.at(panel.source, step), left=panel.left - gemm.width)
 
 
 def cells(f: Function, spec: GemmSpec) -> Cells:
     """Return f32 cells, or cells of bf16 pairs whose second k is in the high half."""
-    return Cells(f, spec.operand, spec.isa.lanes, 1 if spec.step == 2 else None)
+    return Cells(f, spec.operand, spec.isa.lanes, 1 if spec.k_per_add == 2 else None)
 
 
 def taken(f: Function, spec: GemmSpec, k: Value, count: Value) -> Value:
@@ -148,23 +150,27 @@ def pack_line(module: Module, spec: GemmSpec) -> None:
     """Emit ``pack_line``, which packs ``count`` positions of the last axis as rows of A."""
     f = module.function("pack_line", arguments="ptr", to="ptr", source="ptr", count="i64")
     a = arguments(f, spec)
-    channels, k_stride, last = a.channels, a.data_k, along(a, spec)[-1]
-    copy = Copy(replace(cells(f, spec), stride=spec.stride), f.count, last.given, channels, k_stride, last.step)
-    swapped = spec.swaps_pairs and spec.step == 1
+    channels, k_stride, last_axis = a.channels, a.data_k, along(a, spec)[-1]
+    copy = Copy(
+        replace(cells(f, spec), stride=spec.a.stride), f.count, last_axis.given, channels, k_stride, last_axis.step
+    )
+    swapped = spec.swaps_pairs and spec.k_per_add == 1
     if swapped:
         copy = replace(copy, offset=lambda column: taken(f, spec, column, channels) * k_stride)
-    if spec.data == CHANNELS:
+    if spec.a.contiguous == CHANNELS:
         with f.loop(f.count, source=f.source, to=f.to) as position:
             copy.contiguous(channels, position.source, position.to, swapped)
-            position.next(source=f.at(position.source, copy.row), to=f.at(position.to, last.step))
+            position.next(source=f.at(position.source, copy.row), to=f.at(position.to, last_axis.step))
     else:
         with ExitStack() as otherwise:
-            for number in FEW_CHANNELS if spec.data == SPATIAL else ():
-                size = spec.position_bytes(number)
-                with f.when(f.compare("eq", channels, number) & f.compare("eq", last.step, size)):
+            for number in FEW_CHANNELS if spec.a.contiguous == SPATIAL else ():
+                size = spec.packed_k_bytes(number)
+                with f.when(f.compare("eq", channels, number) & f.compare("eq", last_axis.step, size)):
                     replace(copy, pitch=size).few_along_rows(order_of_k(number, swapped), f.source, f.to)
                 otherwise.enter_context(f.otherwise())
-            in_pairs(copy, "columns", Copy.along_rows if spec.data == SPATIAL else Copy.one_by_one, f.source, f.to)
+            in_pairs(
+                copy, "columns", Copy.along_rows if spec.a.contiguous == SPATIAL else Copy.one_by_one, f.source, f.to
+            )
     f.done()
 
 
@@ -180,7 +186,7 @@ def pack_once(module: Module, spec: GemmSpec) -> None:
 def line_of_a(f: Function, spec: GemmSpec, a: Named, to: Value, source: Value, count: Value) -> None:
     """Pack ``count`` positions of A. If cells are bf16 pairs, lower the minimum exponent of the packed part of A."""
     f.call("pack_line", f.arguments, to, source, count)
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         f.call("minimum", to, count, along(a, spec)[-1].step, (a.channels + 1 >> 1) * 2, f.at(f.scratch, a.min_at))
 
 

@@ -33,7 +33,7 @@ class Region:
     out: Value
     axis: Value  # the axis along which micro-tiles are placed
     tiled: dict[str, Value]  # the region's part of this axis
-    last: Value  # distance of the next micro-tile of A after the last of a line
+    prefetch_offset: Value  # bytes from the A of the next micro-tile to what a micro-tile prefetches
     first_panel: dict[str, Value]  # weights, biases, first column, and bytes that are prefetched per k
     waiting: Value  # address of the offset of the next micro-tile's sums in scratch
 
@@ -72,7 +72,7 @@ def region(module: Module, spec: GemmSpec) -> None:
             f.store(f.value(0), r.waiting)
             _lines(r, 0, given, data, r.out if spec.collects else f.at(r.out, first * a.out_n))
         panel.next(
-            weights=panel.weights if spec.b_in_place else f.at(panel.weights, a.panel_bytes),
+            weights=panel.weights if spec.b.in_place else f.at(panel.weights, a.panel_bytes),
             bias=panel.bias if spec.bias_per_row else f.at(panel.bias, spec.width * F32_BYTES),
             first=panel.first + spec.width,
             rate=f.value(0),
@@ -87,39 +87,39 @@ def _listed(f: Function, spec: GemmSpec, rows: list[Value]) -> Region:
     counted = f.alloca("i64", len(COUNTED.columns))
     f.call("segments", f.arguments, *lists, counted, **{f"part{axis}": row for axis, row in enumerate(rows)})
     of_lists = columns(f, counted, COUNTED)
-    chains, all_k, last = of_lists.chains, of_lists.k, of_lists.last
+    chains, all_k, prefetch_offset = of_lists.chains, of_lists.k, of_lists.last_a
     parts = [columns(f, row, PART) for row in rows]
     data = reduce(lambda p, part: f.at(p, part.data), parts, f.data)
     out = reduce(lambda p, part: f.at(p, part.out), parts, f.out)
     axis, tiled = _tiled_axis(f, spec, parts)
     if spec.prefetched == SAME_TILE:
-        last = last + _to_next_block(f, along(a, spec), parts)
+        prefetch_offset = prefetch_offset + _to_next_block(f, along(a, spec), parts)
     elif spec.prefetched == NEXT_BLOCK:
-        last = _to_next_block(f, along(a, spec), parts)
+        prefetch_offset = _to_next_block(f, along(a, spec), parts)
     first_panel = {
-        "weights": f.weights if spec.b_in_place else f.at(f.scratch, a.b_at + f.packed * a.panel_bytes),
+        "weights": f.weights if spec.b.in_place else f.at(f.scratch, a.b_at + f.packed * a.panel_bytes),
         "bias": f.at(f.scratch, a.bias_at + f.packed * (spec.width * F32_BYTES)),
         "first": f.panel * spec.width,
         "rate": _prefetch_rate(f, tiled["mr"] * tiled["data_step"], all_k),
     }
     waiting = f.alloca("i64", 1)
-    return Region(f, spec, a, parts, lists, chains, data, out, axis, tiled, last, first_panel, waiting)
+    return Region(f, spec, a, parts, lists, chains, data, out, axis, tiled, prefetch_offset, first_panel, waiting)
 
 
 def _panel(r: Region, panel: Loop, first: Value) -> dict[str, Value]:
     """Return the values of a panel of B that its micro-tiles need. ``first`` is its first column."""
     f, spec, a = r.f, r.spec, r.a
     given = {
-        "weights": f.at(panel.weights, first * a.weights_n) if spec.b_in_place else panel.weights,
+        "weights": f.at(panel.weights, first * a.weights_n) if spec.b.in_place else panel.weights,
         "bias": f.at(panel.bias, r.parts[-1].first_bias) if spec.bias_per_row else panel.bias,
         "rate": panel.rate,
         "left": f.min(a.n - first, spec.width) if spec.panel_channels else a.n - first,
     }
     if spec.prefetches_panels:  # of this image or the next one; ``f.panels`` panels are packed together
-        later = first + (f.value(PREFETCH_PANELS) if spec.b_in_place else f.panels) * spec.width
+        later = first + (f.value(PREFETCH_PANELS) if spec.b.in_place else f.panels) * spec.width
         place = f.at(f.weights, later * a.weights_n)
         given["later"] = f.select(later < a.n, place, f.at(place, a.weights_group - a.n * a.weights_n))
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         minimums = f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, panel.weights)
         given["pairs"] = pairs_allowed(f, spec.isa, a, minimums)
     return given
@@ -145,8 +145,14 @@ def _lines(r: Region, at: int, panel: dict[str, Value], data: Value, out: Value)
     if at == r.spec.axes:
         step = r.tiled["data_step"]
         of_axis = r.tiled | {"rows": r.tiled["mr"], "row_step": step, "bias_step": r.tiled["bias"]}
-        own = {"sums": f.at(f.scratch, r.a.sums_at), "waiting": r.waiting, "last": r.last, "data": data, "out": out}
-        f.call("micro_tiles", **{**f.parameters, **of_axis, **panel, **own})
+        of_line = {
+            "sums": f.at(f.scratch, r.a.sums_at),
+            "waiting": r.waiting,
+            "prefetch_offset": r.prefetch_offset,
+            "data": data,
+            "out": out,
+        }
+        f.call("micro_tiles", **{**f.parameters, **of_axis, **panel, **of_line})
         return
     part = r.parts[at]
     count = f.select(f.compare("eq", r.axis, at), f.value(1), part.count)
@@ -215,7 +221,7 @@ def micro_tiles(module: Module, spec: GemmSpec) -> None:
         bias="ptr",
         row_step="i64",
         out_step="i64",
-        last="i64",
+        prefetch_offset="i64",
         rate="i64",
         left="i64",
         rows="i64",
@@ -225,8 +231,8 @@ def micro_tiles(module: Module, spec: GemmSpec) -> None:
         begins="i1",
         ends="i1",
         waiting="ptr",
-        **({"met": "i64", "met_step": "i64"} if spec.checks_positions else {}),
-        **({"pairs": "i64"} if spec.step == 2 else {}),
+        **({"input": "i64", "input_step": "i64"} if spec.checks_positions else {}),
+        **({"pairs": "i64"} if spec.k_per_add == 2 else {}),
         **({"later": "ptr"} if spec.prefetches_panels else {}),
     )
     with f.loop(f.tiles) as each:
@@ -238,7 +244,7 @@ def micro_tiles(module: Module, spec: GemmSpec) -> None:
             rate = f.select(f.compare("eq", each.index, 0), arguments(f, spec).weights_k, f.value(0))
         else:
             step = f.value(0) if spec.prefetched == SAME_TILE else f.rows * f.row_step
-            prefetched, rate = f.at(f.at(data, step), f.last), f.rate
+            prefetched, rate = f.at(f.at(data, step), f.prefetch_offset), f.rate
         bias = f.at(f.bias, first * f.bias_step) if spec.bias_per_row else f.bias
         at = f.load("i64", f.waiting)
         f.store(at + arguments(f, spec).waiting_bytes, f.waiting)
@@ -253,7 +259,7 @@ def micro_tiles(module: Module, spec: GemmSpec) -> None:
             "skip": wanted - first,
         }
         if spec.checks_positions:
-            given["met"] = f.met + first * f.met_step
+            given["input"] = f.input + first * f.input_step
         for rows in spec.mr_sizes:
             with f.when(f.compare("eq", f.rows, rows)):
                 by_width(f, spec.isa.lanes, spec.nr_sizes, f.left, f"tile{rows}_", given)

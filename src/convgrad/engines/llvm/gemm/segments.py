@@ -19,7 +19,7 @@ from convgrad.plan.tree import END
 from convgrad.spec.order import BLOCK as BLOCK_TERMS
 
 State = dict[str, Value]
-COUNTED = Record("chains", "k", "last")  # the number of chains and of k in a region's lists, and the last offset in A
+COUNTED = Record("chains", "k", "last_a")  # the number of chains and of k in a region's lists, and the last offset in A
 # The state of the lists: the present segment and its number of k; the present chain, its number and its segments.
 # The next values are the offsets at which the segment ends in A and B. The last three are the columns of COUNTED.
 STATE = (
@@ -33,7 +33,7 @@ STATE = (
     "b_end",
     "chain_count",
     "all_k",
-    "last",
+    "last_a",
 )
 
 
@@ -53,8 +53,8 @@ def segments(module: Module, spec: GemmSpec) -> None:
         "chain": f.at(f.chains, -CHAIN.bytes),
         "number": f.value(END),
     }
-    state = each_tap(f, parts, begin, partial(_tap, f, spec, a, a.b_tap))
-    end_lists(f, state["chain"], chains=state["chain_count"], k=state["all_k"], last=state["last"])
+    state = each_tap(f, parts, begin, partial(_tap, f, spec, a.but(b_tap=a.b_tap)))
+    end_lists(f, state["chain"], chains=state["chain_count"], k=state["all_k"], last_a=state["last_a"])
 
 
 def end_lists(f: Function, last_chain: Value, **counted: Value) -> None:
@@ -67,29 +67,29 @@ def end_lists(f: Function, last_chain: Value, **counted: Value) -> None:
     f.done()
 
 
-def _tap(f: Function, spec: GemmSpec, a: Named, b_tap: Value, tap: Value, met: Value, state: State) -> State:
+def _tap(f: Function, spec: GemmSpec, a: Named, tap: Value, data: Value, state: State) -> State:
     """Add the k of one tap to the lists, and return the new state.
 
     If the tap has more k than a chain may have, they are divided into several chains. An odd last k counts as two if a
     whole pair is packed for it, so that the segment of the next tap may follow.
     """
-    with f.loop(a.tap_chains, left=a.k, met=met, packed=tap * b_tap, **state) as part:
-        s = {name: part.carried[name] for name in STATE}
-        own = f.min(part.left, BLOCK_TERMS)
-        count = own + (own & 1) if spec.fills_pairs else own
-        number = f.op("i64", f"udiv {tap * a.number_step + part.index}, {a.number_share.name}")
+    with f.loop(a.tap_chains, left=a.k, data=data, packed=tap * a.b_tap, **state) as tap_chain:
+        s = {name: tap_chain.carried[name] for name in STATE}
+        chain_k = f.min(tap_chain.left, BLOCK_TERMS)
+        count = chain_k + (chain_k & 1) if spec.fills_pairs else chain_k
+        number = f.op("i64", f"udiv {tap * a.number_step + tap_chain.index}, {a.number_share.name}")
         new_chain = f.compare("ne", number, s["number"])
         continues = (
-            f.compare("eq", s["a_end"], part.met)
-            & f.compare("eq", s["b_end"], part.packed)
+            f.compare("eq", s["a_end"], tap_chain.data)
+            & f.compare("eq", s["b_end"], tap_chain.packed)
             & f.compare("eq", number, s["number"])
         )
         if spec.reads_pairs:  # an odd last k does not form a pair with the first k of the next tap
             continues = continues & f.compare("eq", s["k"] & 1, 0)
         segment = f.select(continues, s["segment"], f.at(s["segment"], SEGMENT.bytes))
         row = {
-            "data": f.select(continues, f.load("i64", segment, SEGMENT.at("data")), part.met),
-            "weights": f.select(continues, f.load("i64", segment, SEGMENT.at("weights")), part.packed),
+            "data": f.select(continues, f.load("i64", segment, SEGMENT.at("data")), tap_chain.data),
+            "weights": f.select(continues, f.load("i64", segment, SEGMENT.at("weights")), tap_chain.packed),
             "count": f.select(continues, s["k"] + count, count),
         }
         fill(f, segment, SEGMENT, **row)
@@ -97,10 +97,10 @@ def _tap(f: Function, spec: GemmSpec, a: Named, b_tap: Value, tap: Value, met: V
         inside = f.select(new_chain, f.value(1), s["segments"] + f.select(continues, f.value(0), f.value(1)))
         first = f.select(new_chain, segment, s["first"])
         fill(f, chain, CHAIN, number=number, segments=inside, segment=f.distance(first, f.segments))
-        a_end, b_end = part.met + count * a.a_k, part.packed + count * a.b_k
-        part.next(
-            left=part.left - own,
-            met=a_end,
+        a_end, b_end = tap_chain.data + count * a.a_k, tap_chain.packed + count * a.b_k
+        tap_chain.next(
+            left=tap_chain.left - chain_k,
+            data=a_end,
             packed=b_end,
             segment=segment,
             k=row["count"],
@@ -112,6 +112,6 @@ def _tap(f: Function, spec: GemmSpec, a: Named, b_tap: Value, tap: Value, met: V
             b_end=b_end,
             chain_count=f.select(new_chain, s["chain_count"] + 1, s["chain_count"]),
             all_k=s["all_k"] + count,
-            last=part.met,
+            last_a=tap_chain.data,
         )
-    return {name: part.carried[name] for name in STATE}
+    return {name: tap_chain.carried[name] for name in STATE}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns, fill, going
-from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.gemm import pack
 from convgrad.engines.llvm.gemm.arguments import arguments
 from convgrad.engines.llvm.gemm.micro_tile import store_panel, tile
@@ -35,7 +35,7 @@ def bodies(module: Module, spec: Kn2rowSpec) -> None:
     bias(module, gemm.operand)
     tree.combine_up(module, gemm.isa)
     store_panel(module, gemm)
-    if gemm.step == 2:
+    if gemm.k_per_add == 2:
         minimum(module, gemm.isa)
     for height in gemm.mr_sizes:
         for vectors in gemm.nr_sizes:
@@ -74,14 +74,14 @@ def _pack_a(module: Module, spec: Kn2rowSpec) -> None:
     """Emit ``pack_a``, which packs A as [result][tap][k] and the biases as f32; a missing bias becomes -0.0."""
     f = module.function("pack_a", False, arguments="ptr", scratch="ptr")
     a, gemm = arguments(f, spec), spec.product
-    *outer, last = _axes(a, spec)
-    taps, bytes_of_taps = last.taps, last.taps * a.row_bytes
+    *outer, last_axis = _axes(a, spec)
+    taps, bytes_of_taps = last_axis.taps, last_axis.taps * a.row_bytes
 
     def line(source: Value, to: Value) -> Value:
         pack.line_of_a(f, gemm, a, to, source, taps)
         return f.at(to, bytes_of_taps)
 
-    if gemm.step == 2:
+    if gemm.k_per_add == 2:
         nothing_yet(f, gemm.isa, f.at(f.scratch, a.min_at))
     loops = [(a.n, a.weights_group), *((axis.taps, axis.tap) for axis in outer)]
     nested(f, loops, a.weights, f.at(f.scratch, a.a_at), line)
@@ -98,46 +98,24 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
     packed_a, packed = f.at(f.scratch, a.a_at), f.at(f.scratch, a.b_at)
     segments, chains, height = a.segments, a.chains, a.height
     shift = gemm.width.bit_length() - 1
-    yes, zero = Value(f, "i1", "true"), f.value(0)
     cache_blocks = f.op("i64", f"udiv {f.count + a.cache_block - 1}, {a.cache_block.name}")
     with f.loop(cache_blocks, source=f.source, to=f.to, left=f.count) as cache_block:
         here = f.min(cache_block.left, a.cache_block)
         panels = (here + (gemm.width - 1)) >> shift
-        pack.pack_panels(f, gemm, a, packed, cache_block.source, here, panels, a.weights_n * gemm.width)
+        pack.pack_panels(f, gemm, a, (cache_block.source, packed), here, (panels, a.weights_n * gemm.width))
         a_blocks = f.op("i64", f"udiv {a.micro_tiles + a.a_block - 1}, {a.a_block.name}")
         with f.loop(a_blocks, first=f.value(0)) as a_block:
             following = f.at(cache_block.source, a.weights_n * a.cache_block)
             with f.loop(panels, b=packed, to=cache_block.to, left=here, prefetch=following) as panel:
                 begin = f.at(panel.prefetch, a_block.first * a.tile_prefetch)
                 pairs = dict[str, Value]()
-                if gemm.step == 2:
+                if gemm.k_per_add == 2:
                     minimums = f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, panel.b)
                     pairs["pairs"] = pairs_allowed(f, gemm.isa, a, minimums)
+                lists = {"segments": segments, "chains": chains, "height": height}
                 with f.loop(f.min(a.micro_tiles - a_block.first, a.a_block), prefetch=begin) as each:
                     row = f.min((a_block.first + each.index) * height, a.row_count - height)
-                    given = pairs | {
-                        "arguments": f.arguments,
-                        "sums": f.at(f.scratch, a.sums_at),
-                        "segments": segments,
-                        "chains": chains,
-                        "count": a.chain_count,
-                        "data": f.at(packed_a, row * a.row_bytes),
-                        "weights": panel.b,
-                        "out": f.at(panel.to, row * a.tap_bytes_out),
-                        "bias": f.at(f.scratch, a.no_bias_at),
-                        "row_step": a.row_bytes,
-                        "out_step": a.tap_bytes_out,
-                        "next": each.prefetch,
-                        "rate": a.k_prefetch,
-                        "left": panel.left,
-                        "skip": zero,
-                        "bias_step": zero,
-                        "begins": yes,
-                        "ends": yes,
-                    }
-                    for high in gemm.mr_sizes:
-                        with f.when(f.compare("eq", height, high)):
-                            by_width(f, gemm.isa.lanes, gemm.nr_sizes, panel.left, f"tile{high}_", given)
+                    _micro_tile(f, spec, row, (packed_a, panel), {**lists, **pairs, "next": each.prefetch})
                     each.next(prefetch=f.at(each.prefetch, a.tile_prefetch))
                 panel.next(
                     b=f.at(panel.b, a.panel_bytes),
@@ -152,6 +130,37 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
             left=cache_block.left - a.cache_block,
         )
     f.done()
+
+
+def _micro_tile(
+    f: Function, spec: Kn2rowSpec, row: Value, operands: tuple[Value, Loop], given: dict[str, Value]
+) -> None:
+    """Call the micro-tile whose first row of A is ``row``. ``operands`` are the address of A and the panel of B.
+
+    A row is a tap of an output channel. It has no bias, because biases are added to the sums of all taps.
+    """
+    a, gemm, (packed_a, panel), height = arguments(f, spec), spec.product, operands, given["height"]
+    yes, zero = Value(f, "i1", "true"), f.value(0)
+    values = given | {
+        "arguments": f.arguments,
+        "sums": f.at(f.scratch, a.sums_at),
+        "count": a.chain_count,
+        "data": f.at(packed_a, row * a.row_bytes),
+        "weights": panel.b,
+        "out": f.at(panel.to, row * a.tap_bytes_out),
+        "bias": f.at(f.scratch, a.no_bias_at),
+        "row_step": a.row_bytes,
+        "out_step": a.tap_bytes_out,
+        "rate": a.k_prefetch,
+        "left": panel.left,
+        "skip": zero,
+        "bias_step": zero,
+        "begins": yes,
+        "ends": yes,
+    }
+    for rows in gemm.mr_sizes:
+        with f.when(f.compare("eq", height, rows)):
+            by_width(f, gemm.isa.lanes, gemm.nr_sizes, panel.left, f"tile{rows}_", values)
 
 
 def _lines(module: Module, spec: Kn2rowSpec) -> None:
@@ -222,9 +231,9 @@ def _output_block(module: Module, spec: Kn2rowSpec) -> None:
             return
         with f.loop(rows[at].parts, part=f.at(a.parts, rows[at].part)) as each:
             part = columns(f, each.part, PART)
-            with f.loop(part.count, met=part.met, out=f.at(out, part.out)) as position:
-                positions(at + 1, [*chosen, (part, position.met)], position.out)
-                position.next(met=position.met + part.met_step, out=f.at(position.out, part.out_step))
+            with f.loop(part.count, input=part.input, out=f.at(out, part.out)) as position:
+                positions(at + 1, [*chosen, (part, position.input)], position.out)
+                position.next(input=position.input + part.input_step, out=f.at(position.out, part.out_step))
             each.next(part=f.at(each.part, PART.bytes))
 
     positions(spec.line, [], out)
@@ -243,11 +252,11 @@ def _outer_taps(
         if at == len(chosen):
             fill(f, to, OUTER, place=place, number=number)
             return f.at(to, OUTER.bytes)
-        part, met = chosen[at]
-        with f.loop(part.taps, tap=number + part.tap, met=met, to=to) as each:
-            here = f.op("i64", f"urem {each.met}, {a.lines.name}") if at == 0 else each.met
+        part, first_input = chosen[at]
+        with f.loop(part.taps, tap=number + part.tap, input=first_input, to=to) as each:
+            here = f.op("i64", f"urem {each.input}, {a.lines.name}") if at == 0 else each.input
             ended = taps(at + 1, each.tap, place + here * axes[spec.line + at].place, each.to)
-            each.next(tap=each.tap + part.tap_step, met=each.met + part.tap_met, to=ended)
+            each.next(tap=each.tap + part.tap_step, input=each.input + part.tap_input, to=ended)
         return each.to
 
     return taps(0, f.value(0), f.value(0), to)

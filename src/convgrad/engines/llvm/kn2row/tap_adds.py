@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import columns, fill
 from convgrad.engines.llvm.convert import BYTES
-from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.gemm.arguments import arguments
 from convgrad.engines.llvm.packing import Cells, Copy
 from convgrad.engines.llvm.store import Epilogue, interleaved, total
@@ -43,24 +43,24 @@ def _list_taps(module: Module, spec: Kn2rowSpec) -> None:
         counted="ptr",
     )
     a, p = arguments(f, spec), columns(f, f.phase, PHASE)
-    begin = {"entry": f.entries, "node": f.at(f.nodes, -NODE.bytes), "last": f.value(-1)}
+    begin = {"entry": f.entries, "node": f.at(f.nodes, -NODE.bytes), "last_node": f.value(-1)}
     with f.loop(f.count, outer=f.outer, **begin) as outer:
         of_others = columns(f, outer.outer, OUTER)
         carried = {name: outer.carried[name] for name in begin}
-        with f.loop(p.taps, number=of_others.number + p.tap, met=p.met, **carried) as tap:
+        with f.loop(p.taps, number=of_others.number + p.tap, input=p.input, **carried) as tap:
             here = tap.number >> DIGIT_BITS
-            new = f.compare("ne", here, tap.last)
+            new = f.compare("ne", here, tap.last_node)
             node = f.select(new, f.at(tap.node, NODE.bytes), tap.node)
             taps = f.select(new, f.value(1), f.load("i64", node, NODE.at("taps")) + 1)
             fill(f, node, NODE, number=here, taps=taps)
-            at = of_others.place + tap.number * a.tap_bytes_out + tap.met * F32_BYTES
-            fill(f, tap.entry, ENTRY, at=at, met=tap.met)
+            at = of_others.place + tap.number * a.tap_bytes_out + tap.input * F32_BYTES
+            fill(f, tap.entry, ENTRY, at=at, input=tap.input)
             tap.next(
                 number=tap.number + p.tap_step,
-                met=tap.met + p.tap_met,
+                input=tap.input + p.tap_input,
                 entry=f.at(tap.entry, ENTRY.bytes),
                 node=node,
-                last=here,
+                last_node=here,
             )
         outer.next(outer=f.at(outer.outer, OUTER.bytes), **{name: tap.carried[name] for name in begin})
     f.store(f.distance(outer.node, f.nodes) + NODE.bytes, f.counted)
@@ -68,9 +68,9 @@ def _list_taps(module: Module, spec: Kn2rowSpec) -> None:
 
 
 def _phase(module: Module, spec: Kn2rowSpec) -> None:
-    """Emit ``phase``, which writes to[result][output] = sum + 0 + bias for ``across`` outputs of a phase.
+    """Emit ``phase``, which writes to[channel][output] = sum + 0 + bias for ``outputs`` outputs of a phase.
 
-    A tap that does not exist for an output adds +0. The nodes of three levels of the tree begin as +0. Both can only
+    A tap that does not exist for an output adds +0. Sums begin as +0 on all three levels of the tree. Both can only
     turn a sum of -0 into +0, and the +0 that is added to each sum at the end does this anyway.
     """
     f = module.function(
@@ -80,18 +80,15 @@ def _phase(module: Module, spec: Kn2rowSpec) -> None:
         entries="ptr",
         nodes="ptr",
         count="i64",
-        met="i64",
-        across="i64",
+        inputs="i64",
+        outputs="i64",
         bias="ptr",
         to="ptr",
     )
     a, lanes = arguments(f, spec), spec.isa.lanes
-    kind, wide = f"<{lanes} x float>", f"<{lanes} x i32>"
-    steps = f.numbers("i32", range(lanes))
-    there = f.splat(f.op("i32", f"trunc {f.met} to i32"), lanes)
-    zeros = f.zeros(kind)
-    sums = range(VECTORS)
-    pieces = f.op("i64", f"udiv {f.across + (spec.across - 1)}, {spec.across}")
+    there = f.splat(f.op("i32", f"trunc {f.inputs} to i32"), lanes)
+    zeros, sums = f.zeros(f"<{lanes} x float>"), range(VECTORS)
+    pieces = f.op("i64", f"udiv {f.outputs + (spec.tile_outputs - 1)}, {spec.tile_outputs}")
     with f.loop(a.n, tap_sums=f.tap_sums, bias=f.bias, to=f.to) as result:
         bias = f.splat(f.load("float", result.bias), lanes)
         with f.loop(pieces, first=f.value(0), to=result.to) as piece:
@@ -100,15 +97,7 @@ def _phase(module: Module, spec: Kn2rowSpec) -> None:
             with f.loop(f.count, node=f.nodes, entry=f.entries, above=f.value(-1), **levels) as node:
                 n = columns(f, node.node, NODE)
                 with f.loop(n.taps, entry=node.entry, **{f"sum{v}": zeros for v in sums}) as tap:
-                    entry = columns(f, tap.entry, ENTRY)
-                    place, met = f.at(here, entry.at), f.op("i32", f"trunc {entry.met + piece.first} to i32")
-                    number = f.op(wide, f"add {f.splat(met, lanes)}, {steps.name}")
-                    added = {}
-                    for v in sums:
-                        each = f.op(wide, f"add {number}, {f.everywhere(wide, v * lanes).name}") if v else number
-                        exists = f.op(f"<{lanes} x i1>", f"icmp ult {each}, {there.name}")
-                        one = f.load(kind, place, v * lanes * F32_BYTES)
-                        added[f"sum{v}"] = f.add(tap.carried[f"sum{v}"], f.select(exists, one, zeros))
+                    added = _with_tap(f, lanes, tap, (here, piece.first), there)
                     tap.next(entry=f.at(tap.entry, ENTRY.bytes), **added)
                 above = n.number >> DIGIT_BITS
                 other = f.compare("ne", above, node.above)
@@ -122,13 +111,32 @@ def _phase(module: Module, spec: Kn2rowSpec) -> None:
             for v in sums:
                 both = f.add(node.carried[f"level2_{v}"], node.carried[f"level1_{v}"])
                 f.store(total(f, both, bias), piece.to, v * lanes * F32_BYTES)
-            piece.next(first=piece.first + spec.across, to=f.at(piece.to, spec.across * F32_BYTES))
+            piece.next(first=piece.first + spec.tile_outputs, to=f.at(piece.to, spec.tile_outputs * F32_BYTES))
         result.next(
             tap_sums=f.at(result.tap_sums, a.result_bytes),
             bias=f.at(result.bias, F32_BYTES),
             to=f.at(result.to, a.stream_bytes),
         )
     f.done()
+
+
+def _with_tap(f: Function, lanes: int, tap: Loop, begin: tuple[Value, Value], there: Value) -> dict[str, Value]:
+    """Return the sums of a node with those of one more tap, for VECTORS vectors of outputs.
+
+    ``begin`` are the address of the tap sums and the number of the first output. ``there`` is the number of input
+    positions, in all lanes.
+    """
+    kind, wide = f"<{lanes} x float>", f"<{lanes} x i32>"
+    entry, (tap_sums, first) = columns(f, tap.entry, ENTRY), begin
+    place, first_input = f.at(tap_sums, entry.at), f.op("i32", f"trunc {entry.input + first} to i32")
+    number = f.op(wide, f"add {f.splat(first_input, lanes)}, {f.numbers('i32', range(lanes)).name}")
+    added = {}
+    for v in range(VECTORS):
+        inputs = f.op(wide, f"add {number}, {f.everywhere(wide, v * lanes).name}") if v else number
+        exists = f.op(f"<{lanes} x i1>", f"icmp ult {inputs}, {there.name}")
+        tap_sum = f.load(kind, place, v * lanes * F32_BYTES)
+        added[f"sum{v}"] = f.add(tap.carried[f"sum{v}"], f.select(exists, tap_sum, f.zeros(kind)))
+    return added
 
 
 def _order(module: Module, spec: Kn2rowSpec) -> None:
@@ -159,9 +167,10 @@ def _shuffled(f: Function, streams: int, lanes: int) -> None:
 
 
 def _store(module: Module, spec: Kn2rowSpec) -> None:
-    """Emit ``store``, which stores out[i] = round(source[i] [+ old]) for ``count`` values.
+    """Emit ``store``, which stores out[i] = round(activation(source[i] [+ old])), where source[i] is sum + 0 + bias.
 
-    Values are stored one by one if they are not contiguous in the output.
+    If values are contiguous in the output, ``count`` is the number of values. Otherwise it is the number of positions,
+    and the channels of each position are stored one by one.
     """
     f = module.function("store", arguments="ptr", source="ptr", out="ptr", count="i64")
     a, lanes, size = arguments(f, spec), spec.isa.lanes, BYTES[spec.output]
@@ -190,7 +199,7 @@ def _line(module: Module, spec: Kn2rowSpec) -> None:
         f.at(f.scratch, place) for place in (a.entries_at, a.nodes_at, a.streams_at, a.ordered_at)
     )
     counted = f.alloca("i64", 1)
-    tap_sums, bias, across = f.at(f.scratch, a.tap_sums_at), f.at(f.scratch, a.bias_at), e.across
+    tap_sums, bias, phase_outputs = f.at(f.scratch, a.tap_sums_at), f.at(f.scratch, a.bias_at), e.phase_outputs
     of_phase = a.stream_bytes * a.n
     with f.loop(a.phase_count, phase=f.at(a.phases, e.phase), to=streams) as each:
         lists = {"entries": entries, "nodes": nodes, "counted": counted}
@@ -201,8 +210,8 @@ def _line(module: Module, spec: Kn2rowSpec) -> None:
             "phase",
             arguments=f.arguments,
             tap_sums=tap_sums,
-            met=e.count,
-            across=across,
+            inputs=e.count,
+            outputs=phase_outputs,
             bias=bias,
             to=each.to,
             **lists,
@@ -210,16 +219,16 @@ def _line(module: Module, spec: Kn2rowSpec) -> None:
         each.next(phase=f.at(each.phase, PHASE.bytes), to=f.at(each.to, of_phase))
     if spec.out == SPATIAL:
         with f.loop(a.n, source=streams, out=f.out) as result:
-            _store_in_order(f, (result.source, of_phase, a.phase_count), across, line, result.out, e.outputs)
+            _store_in_order(f, (result.source, of_phase, a.phase_count), phase_outputs, line, result.out, e.outputs)
             result.next(source=f.at(result.source, a.stream_bytes), out=f.at(result.out, a.out_n))
     else:
         count = e.outputs * a.n if spec.out == CHANNELS else e.outputs
-        _store_in_order(f, (streams, a.stream_bytes, a.phase_count * a.n), across, line, f.out, count)
+        _store_in_order(f, (streams, a.stream_bytes, a.phase_count * a.n), phase_outputs, line, f.out, count)
     f.done()
 
 
 def _store_in_order(
-    f: Function, streams: tuple[Value, Value, Value], across: Value, line: Value, out: Value, count: Value
+    f: Function, streams: tuple[Value, Value, Value], phase_outputs: Value, line: Value, out: Value, count: Value
 ) -> None:
     """Store streams in the order of the output in memory. A single stream is already in this order.
 
@@ -228,5 +237,5 @@ def _store_in_order(
     source, _, many = streams
     alone = f.compare("eq", many, 1)
     with f.when(f.compare("ne", many, 1)):
-        f.call("order", *streams, across, line)
+        f.call("order", *streams, phase_outputs, line)
     f.call("store", f.arguments, f.select(alone, source, line), out, count)

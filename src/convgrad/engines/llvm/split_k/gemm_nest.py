@@ -42,9 +42,9 @@ def widths(spec: SplitKSpec) -> list[int]:
     The smaller widths are for the last panel of channels, which may be narrower.
 
     >>> from convgrad.plan.machine import ISAS
-    >>> from convgrad.plan.split_k.recipe import GEMM, MicroTileShape, Operand, SplitKSpec
+    >>> from convgrad.plan.split_k.recipe import GEMM, MicroTileShape, SplitKOperand, SplitKSpec
     >>> from convgrad.plan.recipe import CHANNELS
-    >>> operand = Operand(CHANNELS, 1, 8)
+    >>> operand = SplitKOperand(CHANNELS, width=8)
     >>> [widths(SplitKSpec(ISAS["avx2"], "f32", "f32", GEMM, MicroTileShape(1, v), operand, operand)) for v in (4, 3)]
     [[4, 2, 1], [3, 2, 1]]
     """
@@ -88,15 +88,15 @@ def _panel_of_b(
     with f.loop(n.a.task.count, sums=sums) as a:
         a_panel = pack.panel(n, n.a, a_packed, a.index)
         pairs = dict[str, Value]()
-        if n.spec.step == 2:
+        if n.spec.k_per_add == 2:
             exponents = pack.min_exponents(n, n.a, a_packed, a.index), pack.min_exponents(n, n.b, b_packed, b)
             pairs["pairs"] = pairs_allowed(f, n.spec.isa, args, exponents)
         with f.when(going(f, args)), f.loop(t.taps, sums=a.sums, tap=first_tap) as tap:
             number = ((group * n.b.task.count + b) * n.a.task.count + a.index) * t.taps + tap.index
             partial = f.at(f.at(args.partial_sums, t.partial_sums), number * (args.leaves * n.spec.tile_bytes))
-            _chains(n, block, tap.tap, tap.sums, (a_panel, b_panel), left, partial, pairs)
+            _chains(n, block, (a_panel, b_panel), left, partial, {**pairs, "tap": tap.tap, "node": tap.sums})
             tap.next(sums=f.at(tap.sums, args.sums_step), tap=f.at(tap.tap, taps_record(n.spec).bytes))
-        with f.when(f.compare("ne", block.last, 0)):
+        with f.when(f.compare("ne", block.stores, 0)):
             top = f.at(a.sums, args.sums_step - n.spec.tile_bytes)
             n.store(group_number, b_number, n.a.task.first + a.index, top, args.sums_step)
         a.next(sums=f.at(a.sums, t.taps * args.panel_sums))
@@ -105,32 +105,31 @@ def _panel_of_b(
 def _chains(
     n: SplitKNest,
     block: Named,
-    tap: Value,
-    sums: Value,
     panels: tuple[Value, Value],
     left: Value,
     partial: Value,
-    pairs: dict[str, Value],
+    given: dict[str, Value],
 ) -> None:
-    """Emit the sums of all chains of a cache block under one micro-tile of taps; push each chain to the tree."""
+    """Emit the sums of all chains of a cache block under one micro-tile of taps; push each chain to the tree.
+
+    ``given`` are the row of the taps, the node of the tree, and whether bf16 pairs are allowed.
+    """
     f, args = n.f, n.args
     with n.chains(block) as chain:
         before = chain.image - block.image
         a, b = (f.at(panel, before * one.args.read_image) for panel, one in zip(panels, n.operands, strict=True))
         segments, begins = f.at(args.segments, chain.segment * SEGMENT.bytes), tree.begins(f, chain.number)
-        given = pairs | {
+        of_chain = given | {
             "arguments": f.arguments,
-            "node": sums,
             "first": begins,
             "x": a,
             "y": b,
             "images": chain.images,
             "segments": segments,
             "segment_count": chain.segments,
-            "tap": tap,
         }
-        by_width(f, n.spec.isa.lanes, widths(n.spec), left, "tile", given)
-        combine_after(n, sums, chain, partial)
+        by_width(f, n.spec.isa.lanes, widths(n.spec), left, "tile", of_chain)
+        combine_after(n, given["node"], chain, partial)
 
 
 def _reduce(n: SplitKNest) -> None:

@@ -13,7 +13,7 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.store import Epilogue, Panel, PanelTaps
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.records import Record
-from convgrad.plan.split_k.recipe import Operand, SplitKSpec
+from convgrad.plan.split_k.recipe import SplitKOperand, SplitKSpec
 from convgrad.plan.split_k.schedule import ARGUMENTS, CACHE_BLOCK, CHAIN, TASK
 
 
@@ -22,7 +22,7 @@ class TaskOperand:
     """The operand A or B of the micro-kernel, as one task reads it."""
 
     name: str
-    operand: Operand
+    operand: SplitKOperand
     args: Named  # the driver's arguments of the operand
     task: Named  # the range of the operand's panels in the task
     width: int  # channels per panel
@@ -171,7 +171,7 @@ def combine_after(n: SplitKNest, sums: Value, chain: Named, partial: Value) -> N
     If several tasks share the weights and the chain ends a leaf, store the leaf's sums at ``partial``.
     """
     f, args, size = n.f, n.args, n.spec.tile_bytes
-    tree.combine_complete(f, sums, size, size, args.levels, chain.number, chain.following)
+    tree.combine_complete(f, sums, size, size, args.levels, (chain.number, chain.following))
     with f.when(chain.leaf >= 0):
         top = f.at(sums, (args.levels - 1) * size)
         f.call("combine", top, f.at(partial, chain.leaf * size), size, Value(f, "i1", "true"))

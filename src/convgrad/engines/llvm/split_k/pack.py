@@ -11,7 +11,7 @@ from convgrad.engines.llvm.split_k.nest import SplitKNest, TaskOperand
 from convgrad.plan.constants import PREFETCH_PACK_BYTES
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
-from convgrad.plan.split_k.recipe import Operand, SplitKSpec
+from convgrad.plan.split_k.recipe import SplitKOperand, SplitKSpec
 from convgrad.plan.split_k.segments import PACKED
 
 
@@ -24,9 +24,9 @@ def packs(module: Module, spec: SplitKSpec) -> None:
             pack(module, spec, name, operand, operand.width, operand.width * F32_BYTES)
     if spec.micro_tile.inner_taps > 1:
         _clear(module, spec)
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         minimum(module, spec.isa)
-    if spec.step == 2 and not spec.compact:
+    if spec.k_per_add == 2 and not spec.compact:
         pair(module, spec.isa)
 
 
@@ -35,7 +35,7 @@ def groups(n: SplitKNest, x: TaskOperand, block: Named) -> None:
     f, t, lanes = n.f, n.task, n.spec.isa.lanes
     many = f.min(n.args.groups - t.group * lanes, t.groups * lanes)
     source = f.at(f.at(x.args.data, t.group * (x.args.group * lanes)), block.image * x.args.image)
-    _cache_block(n, x, block, f.at(f.scratch, x.args.at), source, many, t.groups)
+    _cache_block(n, x, block, (source, f.at(f.scratch, x.args.at)), many, t.groups)
 
 
 def where(n: SplitKNest, x: TaskOperand, block: Named, group: Value) -> Value:
@@ -50,7 +50,7 @@ def where(n: SplitKNest, x: TaskOperand, block: Named, group: Value) -> Value:
     with f.loop(x.task.count, to=begin) as panel:
         first = n.first(x, x.task.first + panel.index)
         channels = f.value(x.width) if x.overlaps else f.min(x.args.channels - first, x.width)
-        _cache_block(n, x, block, panel.to, f.at(source, first * x.args.channel), channels)
+        _cache_block(n, x, block, (f.at(source, first * x.args.channel), panel.to), channels)
         panel.next(to=f.at(panel.to, x.args.panel))
     return begin
 
@@ -69,15 +69,20 @@ def min_exponents(n: SplitKNest, x: TaskOperand, begin: Value, number: Value) ->
 
 
 def _cache_block(
-    n: SplitKNest, x: TaskOperand, block: Named, to: Value, source: Value, columns: Value, panels: Value | int = 1
+    n: SplitKNest,
+    x: TaskOperand,
+    block: Named,
+    addresses: tuple[Value, Value],
+    columns: Value,
+    panels: Value | int = 1,
 ) -> None:
-    """Pack the images of a cache block row by row.
+    """Pack the images of a cache block row by row. ``addresses`` are those of the first image and of the panels.
 
     The result is one panel of ``columns`` channels, or several panels with ``columns`` groups together.
     """
-    f, args, rows = n.f, x.args, block.of(x.name)
+    f, args, rows, (source, to) = n.f, x.args, block.of(x.name), addresses
     first = f.at(args.packed, rows.first * PACKED.bytes)
-    if n.spec.step == 2:
+    if n.spec.k_per_add == 2:
         with f.loop(panels, smallest=f.at(to, args.panel - LINE_BYTES)) as each:
             nothing_yet(f, n.spec.isa, each.smallest)
             each.next(smallest=f.at(each.smallest, args.panel))
@@ -85,9 +90,9 @@ def _cache_block(
         with f.loop(rows.count, to=image.to, row=first) as each:
             here, count = f.at(image.source, f.load("i64", each.row)), f.load("i64", each.row, 8)
             leasts = f.at(to, args.panel - LINE_BYTES) if n.spec.compact else None
-            end = _row(n, x, each.to, here, count, columns, leasts)
+            end = _row(n, x, (here, each.to), count, columns, leasts)
             each.next(to=end, row=f.at(each.row, PACKED.bytes))
-        if n.spec.step == 2 and not n.spec.compact:
+        if n.spec.k_per_add == 2 and not n.spec.compact:
             size = f.distance(each.to, image.to)
             with f.loop(panels, panel=image.to, smallest=f.at(to, args.panel - LINE_BYTES)) as one:
                 f.call("pair", one.panel, size, args.read_k, one.smallest)
@@ -96,14 +101,14 @@ def _cache_block(
 
 
 def _row(
-    n: SplitKNest, x: TaskOperand, to: Value, source: Value, count: Value, columns: Value, leasts: Value | None
+    n: SplitKNest, x: TaskOperand, addresses: tuple[Value, Value], count: Value, columns: Value, leasts: Value | None
 ) -> Value:
-    """Pack ``count`` positions of a row, and return the address after them.
+    """Pack ``count`` positions of a row, and return the address after them. ``addresses`` are source and destination.
 
     For micro-tiles with several taps, a row of src is packed with zeros on both sides. An absent tap multiplies a zero,
     which adds nothing if the other factor is finite.
     """
-    f, args, size = n.f, x.args, count * n.spec.k_bytes(x.operand)
+    f, args, size, (source, to) = n.f, x.args, count * n.spec.k_bytes(x.operand), addresses
     steps = {"row": args.k, "column": args.group if n.spec.groups_in_lanes else args.channel}
     steps["prefetch_at"] = args.prefetch
     if n.spec.groups_in_lanes:
@@ -137,7 +142,7 @@ def _clear(module: Module, spec: SplitKSpec) -> None:
     f.done()
 
 
-def pack(module: Module, spec: SplitKSpec, name: str, operand: Operand, width: int, pitch: int) -> None:
+def pack(module: Module, spec: SplitKSpec, name: str, operand: SplitKOperand, width: int, pitch: int) -> None:
     """Emit a function that packs a panel: to[k][index] = source[k * row + index * column], in f32 or in bf16 pairs.
 
     It reads only ``columns`` columns of ``count`` positions. Other columns of the panel become zeros or repeat a
@@ -159,7 +164,7 @@ def pack(module: Module, spec: SplitKSpec, name: str, operand: Operand, width: i
     f.done()
 
 
-def pack_groups(module: Module, spec: SplitKSpec, name: str, operand: Operand) -> None:
+def pack_groups(module: Module, spec: SplitKSpec, name: str, operand: SplitKOperand) -> None:
     """Emit a function that packs ``columns`` groups as to[panel][k][channel][group] in f32, one group per lane.
 
     An element is source[panel * lanes * column + k * row + channel * step + group * column], where a group has

@@ -26,8 +26,8 @@ class SegmentRows:
         some = reduce(f.max, found)
         self.end = f.select(f.compare("eq", some, NO_ROW), self.first, here.end)
         self.absent = [f.compare("eq", offset, NO_ROW) for offset in found]
-        rows_met = [f.select(absent, some, offset) for absent, offset in zip(self.absent, found, strict=True)]
-        self.src = [offset + taps.shift for offset in rows_met]
+        offsets = [f.select(absent, some, offset) for absent, offset in zip(self.absent, found, strict=True)]
+        self.src = [offset + taps.shift for offset in offsets]
 
     def masks(self, tap_count: int) -> Value:
         """Return the offset of the table's row of masks for the outer taps that are absent here.

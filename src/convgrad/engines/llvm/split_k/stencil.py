@@ -99,13 +99,13 @@ class _Depthwise:
                 y = self.read(at.y, 0)
                 self.prefetch(at.carried)
                 shifts = self.shifts()
-                met = {}
+                values = {}
                 for u, k in product(range(micro_tile.outer_taps), range(micro_tile.inner_taps)):
                     there = at.carried.get(f"held{u}_{k}")
-                    met[u, k] = self.read(at.carried[f"x{u}"], shifts[k]) if there is None else there
-                for t, tap in enumerate(met):
-                    at.next(**{f"sum{t}": f.fma(met[tap], y, at.carried[f"sum{t}"])})
-                at.next(**self.moved(at.carried), **{f"held{u}_{k}": met[u, k + spec.slide] for u, k in held})
+                    values[u, k] = self.read(at.carried[f"x{u}"], shifts[k]) if there is None else there
+                for t, tap in enumerate(values):
+                    at.next(**{f"sum{t}": f.fma(values[tap], y, at.carried[f"sum{t}"])})
+                at.next(**self.moved(at.carried), **{f"held{u}_{k}": values[u, k + spec.slide] for u, k in held})
             some.next(**{name: at.carried[name] for name in here})
         return dict(some.carried)
 
@@ -118,9 +118,11 @@ class _Depthwise:
             for k in range(micro_tile.inner_taps):
                 exists = columns(f, f.at(self.ranges, TAP_RANGE.bytes * (1 + k)), TAP_RANGE)
                 there = f.compare("ult", position - exists.first, exists.end - exists.first)
-                met = {f"sum{u * micro_tile.inner_taps + k}": f"x{u}" for u in range(micro_tile.outer_taps)}
-                with f.loop(f.select(there, f.value(1), f.value(0)), **{name: at.carried[name] for name in met}) as one:
-                    for name, x in met.items():
+                src_of = {f"sum{u * micro_tile.inner_taps + k}": f"x{u}" for u in range(micro_tile.outer_taps)}
+                with f.loop(
+                    f.select(there, f.value(1), f.value(0)), **{name: at.carried[name] for name in src_of}
+                ) as one:
+                    for name, x in src_of.items():
                         one.next(**{name: f.fma(self.read(at.carried[x], self.tap * k), y, one.carried[name])})
                 at.next(**one.carried)
             at.next(**self.moved(at.carried))

@@ -44,7 +44,7 @@ def tile(module: Module, spec: SplitKSpec, vectors: int) -> None:
     because src is packed with zeros on its padding. If a sum is not finite, the chain is summed again in parts, and
     taps that are absent in a part add nothing.
     """
-    given = {"pairs": "i64"} if spec.step == 2 else {}
+    given = {"pairs": "i64"} if spec.k_per_add == 2 else {}
     f = module.function(
         f"tile{vectors}",
         False,
@@ -163,27 +163,25 @@ class _Tile:
         alone. A compact pair exists only for every second k, so both its halves are added.
         """
         f, single = self.f, (high_sum,)
-        if self.spec.step == 1:
-            return self.loop(count, x, y, sums, masks, (multiply_add,))[-1]
+        if self.spec.k_per_add == 1:
+            return self.loop(count, (x, y, sums), masks, (multiply_add,))[-1]
         count = f.max(count, 0)
         paired = (count >> 1) & f.pairs
-        x, y, sums = self.loop(paired, x, y, sums, masks, (PAIR_SUMS[self.spec.isa.pairs],), 2)
+        state = self.loop(paired, (x, y, sums), masks, (PAIR_SUMS[self.spec.isa.pairs],), 2)
         if self.spec.compact:
-            x, y, sums = self.loop((count >> 1) - paired, x, y, sums, masks, (high_sum, low_sum), 2)
-            return self.loop(count & 1, x, y, sums, masks, single)[-1]
-        return self.loop(count - paired * 2, x, y, sums, masks, single)[-1]
+            state = self.loop((count >> 1) - paired, state, masks, (high_sum, low_sum), 2)
+            return self.loop(count & 1, state, masks, single)[-1]
+        return self.loop(count - paired * 2, state, masks, single)[-1]
 
     def loop(
         self,
         count: Value,
-        x: Values,
-        y: Values,
-        sums: Values,
+        state: tuple[Values, Values, Values],
         masks: Value | None,
         ways: tuple[MultiplyAdd, ...],
         many: int = 1,
     ) -> tuple[Values, Values, Values]:
-        """Emit a loop over k in steps of ``many``, and return the addresses of A and B and the sums after it.
+        """Emit a loop over k in steps of ``many``, and return the state after it: the addresses of A and B, the sums.
 
         Each step adds products by every multiply-add in ``ways``.
         """
@@ -192,10 +190,11 @@ class _Tile:
         exist = [None for _ in taps] if masks is None else [_exists(f, masks, t, lanes) for t in taps]
         k_bytes = spec.k_bytes(spec.moving)
         inner = [k * k_bytes if spec.adjacent else self.args.tap_step * k for k in range(micro_tile.inner_taps)]
+        x, y, sums = state
         with f.loop(count, **x, **y, **sums) as at:
             a, b = ([at.carried[name] for name in pointers] for pointers in (x, y))
             for way in ways:
-                self.added(at, way, a, b, inner, exist, many)
+                self.added(at, way, (a, b), inner, exist, many)
             for pointers, step in zip((x, y), self.steps, strict=True):
                 at.next(**{name: f.at(at.carried[name], step * many) for name in pointers})
         return _of(at, list(x)), _of(at, list(y)), _of(at, list(sums))
@@ -204,15 +203,14 @@ class _Tile:
         self,
         at: Loop,
         way: MultiplyAdd,
-        a: list[Value],
-        b: list[Value],
+        addresses: tuple[list[Value], list[Value]],
         inner: Sequence[Value | int],
         exist: Sequence[Value | None],
         many: int,
     ) -> None:
         """Add the products of one step of a loop to its sums, for all taps of the micro-tile."""
         f, spec, micro_tile = self.f, self.spec, self.spec.micro_tile
-        rows = range(micro_tile.mr)
+        rows, (a, b) = range(micro_tile.mr), addresses
         if not spec.a.moves:
             held = [self.a_row(a[0], row) for row in rows]
         else:
@@ -223,19 +221,19 @@ class _Tile:
             if not spec.a.moves:
                 b_vectors = self.b_vectors(b[outer], k)
             read = (self.a_row(f.at(a[outer], k), row) for row in rows) if spec.a.moves else held
-            outer_product(f, at.following, read, b_vectors, way, f"{t}_", exist[t])
+            outer_product(at.following, read, b_vectors, way, f"{t}_", exist[t])
 
     @property
     def read_kind(self) -> str:
         """The IR type of a packed vector: f32 values or bf16 pairs."""
-        return self.kind if self.spec.step == 1 else f"<{self.spec.isa.lanes} x i32>"
+        return self.kind if self.spec.k_per_add == 1 else f"<{self.spec.isa.lanes} x i32>"
 
     def a_row(self, pointer: Value, row: int) -> Value:
         """Load a row of A: a channel in all lanes or, if each lane is a group, a channel of each lane's group."""
         f, offset = self.f, row * self.spec.groups_a_panel * F32_BYTES
         if self.spec.groups_in_lanes:
             return f.load(self.read_kind, pointer, offset)
-        return f.splat(f.load("float" if self.spec.step == 1 else "i32", pointer, offset), self.spec.isa.lanes)
+        return f.splat(f.load("float" if self.spec.k_per_add == 1 else "i32", pointer, offset), self.spec.isa.lanes)
 
     def b_vectors(self, pointer: Value, shift: Value | int) -> list[Value]:
         """Load the vectors of B for one k, ``shift`` bytes after ``pointer``."""

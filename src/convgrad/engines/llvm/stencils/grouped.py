@@ -32,7 +32,7 @@ Values = dict[str, Value]
 Weights = Callable[[int, int, int], Value]  # (tap, k or pair of k, vector): return the vector of weights
 # The state of the lists: the next segment; the present chain, its number, its count of segments and its first segment.
 # The last two values are the number of chains and the largest offset in A.
-STATE = ("segment", "chain", "number", "segments", "first", "chain_count", "last")
+STATE = ("segment", "chain", "number", "segments", "first", "chain_count", "last_a")
 
 
 def bodies(module: Module, spec: GroupedStencilSpec) -> None:
@@ -44,13 +44,13 @@ def grouped_tile(module: Module, spec: GroupedStencilSpec, rows: int, vectors: i
     """Emit ``tile<rows>_<vectors>``, which stores sum[r][v], the sum over chains, rows of taps, taps and k.
 
     Row r of the micro-tile is an output position. Its first tap in a row of the kernel multiplies the position
-    ``met`` + r * ``met_step`` of the data.
+    ``input`` + r * ``input_step`` of the data.
     """
-    pairs = {"pairs": "i64"} if spec.step == 2 else {}
-    f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, met="i64", met_step="i64", **pairs)
-    made = GroupedStencil(f, spec, rows, vectors, segment_bytes=SEGMENT.bytes)
-    made.prefetch()
-    made.chains()
+    pairs = {"pairs": "i64"} if spec.k_per_add == 2 else {}
+    f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, input="i64", input_step="i64", **pairs)
+    micro_tile = GroupedStencil(f, spec, rows, vectors, segment_bytes=SEGMENT.bytes)
+    micro_tile.prefetch()
+    micro_tile.chains()
     f.done()
 
 
@@ -78,16 +78,16 @@ class GroupedStencil(MicroTile):
     @property
     def steps(self) -> int:
         """The number of multiply-adds per tap: one for each k, or one for each bf16 pair."""
-        return self.n.in_channels // self.spec.step
+        return self.n.in_channels // self.spec.k_per_add
 
     @property
     def channel_bytes(self) -> int:
         """The bytes of a channel of the data, packed or in place."""
-        return self.spec.position_bytes(2) // 2 if not self.spec.a_in_place else BYTES[self.spec.operand]
+        return self.spec.packed_k_bytes(2) // 2 if not self.spec.a.in_place else BYTES[self.spec.operand]
 
     def operand_kind(self, lanes: int) -> str:
         """Return the IR type of a vector operand of the multiply-add: f32 or bf16 pairs."""
-        return f"<{lanes} x {'float' if self.spec.step == 1 else 'i32'}>"
+        return f"<{lanes} x {'float' if self.spec.k_per_add == 1 else 'i32'}>"
 
     def prefetch(self) -> None:
         """Prefetch the data that the same micro-tile of the next output block reads first."""
@@ -106,13 +106,13 @@ class GroupedStencil(MicroTile):
         """
         f, n = self.f, self.n
         x, w, left, first = (f.load("i64", segment, SEGMENT.at(name)) for name in SEGMENT.columns)
-        unit = f.op("i64", f"sdiv {f.met_step}, {n.by_position}")
+        unit = f.op("i64", f"sdiv {f.input_step}, {n.by_position}")
         step = f.op("i64", f"sdiv {f.row_step}, {n.by_position}")
-        x, met = f.at(f.data, x), f.met + first * (unit * n.by_tap)
+        x, first_input = f.at(f.data, x), f.input + first * (unit * n.by_tap)
         if not self.upward:  # begin with the last row, which reads the last position of the data
-            x, met = f.at(x, f.row_step * (self.rows - 1)), met + f.met_step * (self.rows - 1)
+            x, first_input = f.at(x, f.row_step * (self.rows - 1)), first_input + f.input_step * (self.rows - 1)
             unit, step = (f.value(0) - each for each in (unit, step))
-        state = {"x": x, "w": f.at(f.weights, w), "met": met, **sums}
+        state = {"x": x, "w": f.at(f.weights, w), "input": first_input, **sums}
         if len(n.sizes) > 1 or n.guarded:
             for size in n.sizes:
                 rounds = f.op("i64", f"udiv {left}, {size}")
@@ -126,16 +126,16 @@ class GroupedStencil(MicroTile):
     def taps(self, size: int, state: Values, unit: Value, step: Value) -> Values:
         """Add ``size`` unrolled taps and return the new state. Each position is checked if one may not exist."""
         f, n = self.f, self.n
-        extent = along(arguments(f, self.spec), self.spec)[-1].met
-        last = state["met"] + unit * (n.reach(self.rows, size) - 1)
-        inside = f.compare("ult", state["met"], extent) & f.compare("ult", last, extent)
+        extent = along(arguments(f, self.spec), self.spec)[-1].inputs
+        last_input = state["input"] + unit * (n.reach(self.rows, size) - 1)
+        inside = f.compare("ult", state["input"], extent) & f.compare("ult", last_input, extent)
         looked = unit, extent
 
         def where(condition: Value, sums: Values, looked: tuple[Value, Value] | None, way: MultiplyAdd) -> Values:
-            return self.where(condition, sums, lambda now: self.met(size, state, now, step, looked, way))
+            return self.where(condition, sums, lambda now: self.with_positions(size, state, now, step, looked, way))
 
         sums = {name: state[name] for name in self.names}
-        if self.spec.step == 1:
+        if self.spec.k_per_add == 1:
             sums = where(inside, sums, None, multiply_add)
             sums = where(f.op("i1", f"xor {inside}, true"), sums, looked, multiply_add)
         else:  # the path without pairs is rare, so borders and interior share its code
@@ -148,7 +148,7 @@ class GroupedStencil(MicroTile):
         return {
             "x": f.at(state["x"], step * moved),
             "w": f.at(state["w"], weights),
-            "met": state["met"] + unit * moved,
+            "input": state["input"] + unit * moved,
             **sums,
         }
 
@@ -159,7 +159,7 @@ class GroupedStencil(MicroTile):
             once.next(**body(dict(once.carried)))
         return {name: once.carried[name] for name in sums}
 
-    def met(
+    def with_positions(
         self, size: int, state: Values, sums: Values, step: Value, looked: tuple[Value, Value] | None, way: MultiplyAdd
     ) -> Values:
         """Add the products of one position after the other, and return the new sums.
@@ -180,7 +180,7 @@ class GroupedStencil(MicroTile):
 
                 if looked is not None and (n.guarded or at < edge or at >= reach - edge):
                     unit, extent = looked
-                    there = f.compare("ult", state["met"] + unit * at, extent)
+                    there = f.compare("ult", state["input"] + unit * at, extent)
                     names = [f"sum{r}_{v}" for r, _ in rows for v in range(self.vectors)]
                     some = {name: sums[name] for name in names}
                     sums = {**sums, **self.where(there, some, meet)}
@@ -234,14 +234,14 @@ class GroupedStencil(MicroTile):
 
     def read(self, place: Value, v: int) -> list[Value]:
         """Load the channels of a position that a vector of sums uses, as f32 or bf16 pairs in memory order."""
-        f, n, step = self.f, self.n, self.spec.step
-        stored_as, vectors = self.spec.operand if self.spec.a_in_place else F32.name, list[Value]()
-        for first, count in n.reads(self.spec.isa.lanes, v, step):
+        f, n, k_per_add = self.f, self.n, self.spec.k_per_add
+        stored_as, vectors = self.spec.operand if self.spec.a.in_place else F32.name, list[Value]()
+        for first, count in n.reads(self.spec.isa.lanes, v, k_per_add):
             there, mask = f.at(place, first * self.channel_bytes), None
             if n.masked:
                 left = f.op("i64", f"udiv {f.left}, {n.out_channels}") * n.in_channels - first
-                mask = f.mask(left >> 1 if step == 2 else left, count)
-            if step == 1:
+                mask = f.mask(left >> 1 if k_per_add == 2 else left, count)
+            if k_per_add == 1:
                 vectors.append(read(f, stored_as, there, count, mask))
             elif mask is None:
                 vectors.append(f.load(self.operand_kind(count), there))
@@ -251,13 +251,13 @@ class GroupedStencil(MicroTile):
 
     def spread(self, vectors: Sequence[Value], v: int, order: int) -> Value:
         """Return a vector whose lanes have the k, or pair of k, with the number ``order`` of their own group."""
-        f, n, lanes, step = self.f, self.n, self.spec.isa.lanes, self.spec.step
-        k = order * step
-        if self.spec.pairs and step == 1 and k ^ 1 < n.in_channels:
+        f, n, lanes, k_per_add = self.f, self.n, self.spec.isa.lanes, self.spec.k_per_add
+        k = order * k_per_add
+        if self.spec.pairs and k_per_add == 1 and k ^ 1 < n.in_channels:
             k ^= 1
         start = n.channels(lanes, v).start
-        wanted = [(n.group(v * lanes + lane) * n.in_channels + k - start) // step for lane in range(lanes)]
-        count = n.reads(lanes, v, step)[0][1]
+        wanted = [(n.group(v * lanes + lane) * n.in_channels + k - start) // k_per_add for lane in range(lanes)]
+        count = n.reads(lanes, v, k_per_add)[0][1]
         if wanted == list(range(count)):
             return vectors[0]
         two = vectors[: 1 + any(each >= count for each in wanted)]
@@ -289,10 +289,10 @@ def rows_of_taps(module: Module, spec: GroupedStencilSpec) -> None:
 
     state = each_tap(f, outer, begin, row)
     no_k = f.value(0)  # the number of k is only needed for the rate of prefetches, which this kernel does not use
-    end_lists(f, state["chain"], chains=state["chain_count"], k=no_k, last=state["last"])
+    end_lists(f, state["chain"], chains=state["chain_count"], k=no_k, last_a=state["last_a"])
 
 
-def _row(f: Function, spec: GroupedStencilSpec, tap: Value, met: Value, last: Named, state: Values) -> Values:
+def _row(f: Function, spec: GroupedStencilSpec, tap: Value, data: Value, last: Named, state: Values) -> Values:
     """Add one row of taps to the lists, divided into a segment per chain; return the new state."""
     a, step = arguments(f, spec), spec.shape.tap_step
     share, taps = a.number_share, last.taps
@@ -307,7 +307,7 @@ def _row(f: Function, spec: GroupedStencilSpec, tap: Value, met: Value, last: Na
             f,
             piece.segment,
             SEGMENT,
-            data=met + piece.done * last.tap_data,
+            data=data + piece.done * last.tap_data,
             weights=(tap + piece.done * step) * a.b_tap,
             count=end - piece.done,
             first=piece.done,
@@ -325,6 +325,6 @@ def _row(f: Function, spec: GroupedStencilSpec, tap: Value, met: Value, last: Na
             segments=inside,
             first=opened,
             chain_count=f.select(new, piece.chain_count + 1, piece.chain_count),
-            last=f.max(piece.last, met),
+            last_a=f.max(piece.last_a, data),
         )
     return {name: piece.carried[name] for name in STATE}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 from convgrad.engines.llvm.arguments import Named, columns, going
@@ -22,7 +22,7 @@ from convgrad.plan.stencils.spatial_schedule import PART, TASK
 def bodies(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit the functions that the nest calls: packing, and micro-tiles for each phase of lines."""
     bias(module, spec.operand)
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         minimum(module, spec.isa)
     _pack_a(module, spec)
     for phase, exists in product(range(len(spec.footprint.lines)), (WHOLE, ZEROS, OMITTED)):
@@ -52,7 +52,7 @@ def task(module: Module, spec: SpatialStencilSpec) -> None:
         )
     count = f.op("i64", f"udiv {t.groups * size}, {BYTES[spec.packed]}")
     finite = _finite(f, spec, begin["to"], count)
-    if spec.step == 2:
+    if spec.k_per_add == 2:
         of_weights = f.at(f.scratch, a.min_at + LINE_BYTES)
         nothing_yet(f, spec.isa, of_weights)
         f.call("minimum", begin["to"], 1, 0, count, of_weights)
@@ -75,11 +75,11 @@ def _pack_a(module: Module, spec: SpatialStencilSpec) -> None:
     a = arguments(f, spec)
 
     def one_tap(source: Value, to: Value) -> Value:
-        for k in range(spec.k_steps * spec.step):
+        for k in range(spec.k_steps * spec.k_per_add):
             if k == spec.footprint.k:
                 weight = Value(f, "i16", "0")
             else:
-                weight = f.load("i16", source) if spec.step == 2 else read(f, spec.operand, source)
+                weight = f.load("i16", source) if spec.k_per_add == 2 else read(f, spec.operand, source)
             f.store(weight, to, k * BYTES[spec.packed])
             source = f.at(source, a.weights_k)
         return f.at(to, spec.tap_bytes)
@@ -126,7 +126,7 @@ def _groups(module: Module, spec: SpatialStencilSpec) -> None:
             return
         data, out = f.at(data, parts[at].data), f.at(out, parts[at].out)
         with f.loop(parts[at].count, data=data, out=out) as each:
-            if at == apart and spec.step == 2:
+            if at == apart and spec.k_per_add == 2:
                 fast = fast & _pairs_allowed(f, spec, each.data, along(a, spec)[at + 1 :])
             images(at + 1, each.data, each.out, fast)
             each.next(data=f.at(each.data, parts[at].data_step), out=f.at(each.out, parts[at].out_step))
@@ -134,8 +134,14 @@ def _groups(module: Module, spec: SpatialStencilSpec) -> None:
     def groups(data: Value, out: Value, fast: Value) -> None:
         weights, bias = f.at(f.scratch, a.b_at), f.at(f.scratch, a.bias_at)
         with f.when(going(f, a)), f.loop(f.groups, data=data, out=out, weights=weights, bias=bias) as group:
-            own = {"data": group.data, "out": group.out, "weights": group.weights, "biases": group.bias, "fast": fast}
-            f.call("plane", **{**f.parameters, **own})
+            of_group = {
+                "data": group.data,
+                "out": group.out,
+                "weights": group.weights,
+                "biases": group.bias,
+                "fast": fast,
+            }
+            f.call("plane", **{**f.parameters, **of_group})
             group.next(
                 data=f.at(group.data, a.data_group),
                 out=f.at(group.out, a.out_group),
@@ -150,15 +156,15 @@ def _groups(module: Module, spec: SpatialStencilSpec) -> None:
 def _pairs_allowed(f: Function, spec: SpatialStencilSpec, data: Value, axes: Sequence[Named]) -> Value:
     """Return -1 if the exponents of the weights and of the data along some axes allow bf16 pairs, else 0."""
     a, found = arguments(f, spec), f.at(f.scratch, arguments(f, spec).min_at)
-    *outer, lines, last = axes
+    *outer, lines, last_axis = axes
     nothing_yet(f, spec.isa, found)
 
     def one_plane(source: Value, to: Value) -> Value:
-        f.call("minimum", source, lines.met, lines.given, last.met, found)
+        f.call("minimum", source, lines.inputs, lines.given, last_axis.inputs, found)
         return to
 
     groups = f.select(f.compare("eq", a.data_group, 0), f.value(1), f.groups)
-    loops = [(groups, a.data_group), (a.k, a.data_k), *((axis.met, axis.given) for axis in outer)]
+    loops = [(groups, a.data_group), (a.k, a.data_k), *((axis.inputs, axis.given) for axis in outer)]
     nested(f, loops, data, data, one_plane)
     return pairs_allowed(f, spec.isa, a, (found, f.at(found, LINE_BYTES)))
 
@@ -179,64 +185,96 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
         fast="i64",
         **outer_parts(spec),
     )
-    a, size, out_bytes = arguments(f, spec), BYTES[spec.operand], BYTES[spec.output]
-    footprint, (lines, last) = spec.footprint, along(a, spec)[-2:]
-    across = spec.vectors * spec.isa.lanes * footprint.apart
-    q = columns(f, f.at(a.parts, last.first), PART)
-    pieces = f.op("i64", f"udiv {a.extent + (spec.across - 1)}, {spec.across}")
+    a, last_axis = arguments(f, spec), along(arguments(f, spec), spec)[-1]
+    of_last = columns(f, f.at(a.parts, last_axis.first), PART)
+    pieces = f.op("i64", f"udiv {a.extent + (spec.line_outputs - 1)}, {spec.line_outputs}")
     by_results = f.op("i64", f"udiv {a.n + (spec.results - 1)}, {spec.results}")
-    loaded = footprint.loads(spec.isa.lanes, spec.vectors)
-    for phase, taps in enumerate(footprint.lines):
-        p = columns(f, f.at(a.parts, lines.first + phase * PART.bytes), PART)
-        blocks = f.op("i64", f"udiv {p.count + (spec.lines - 1)}, {spec.lines}")
-        rows = list(footprint.rows(phase, spec.lines))
-        with f.loop(blocks, line=f.value(0)) as block:
-            row, left = p.met + block.line * taps.by_position, f.min(p.count - block.line, spec.lines)
-            inside = Value(f, "i1", "true")
-            if rows:
-                inside = f.compare("sge", row, -min(rows)) & f.compare("slt", row + max(rows), lines.met)
-            begin = {
-                "data": f.at(f.at(f.data, q.data), p.data + block.line * p.data_step),
-                "out": f.at(f.out, p.out + block.line * p.out_step),
-                "first": q.met,
-                "left": a.extent,
-            }
-            inputs = a.prefetched_line * (spec.lines * taps.by_position)
-            f.prefetch_all(f.at(begin["data"], inputs * PREFETCH_BLOCKS), inputs, locality=2)
-            with f.loop(pieces, **begin) as piece:
-                fast = f.compare("ne", f.fast, 0)
-                whole = inside & fast if spec.step == 2 else inside
-                if loaded:
-                    whole = whole & f.compare("sge", piece.first, -loaded[0])
-                    end = loaded[-1] + footprint.apart * spec.isa.lanes
-                    whole = whole & f.compare("sle", piece.first + end, last.met)
-                with f.loop(by_results) as result:
-                    wanted = result.index * spec.results
-                    start = f.min(wanted, a.n - spec.results)
-                    given = f.parameters | {
-                        "data": piece.data,
-                        "weights": f.at(f.weights, start * a.result_bytes),
-                        "row": row,
-                        "first": piece.first,
-                        "out": f.at(piece.out, start * a.out_n),
-                        "out_step": p.out_step,
-                        "bias": f.at(f.biases, start * F32_BYTES),
-                        "left": left,
-                        "across": piece.left,
-                        "skip": wanted - start,
-                    }
-                    with f.when(whole):
-                        f.call(f"micro_tile_{phase}_{WHOLE}", **given)
-                    with f.otherwise():
-                        with f.when(fast):
-                            f.call(f"micro_tile_{phase}_{ZEROS}", **given)
-                        with f.otherwise():
-                            f.call(f"micro_tile_{phase}_{OMITTED}", **given)
-                piece.next(
-                    data=f.at(piece.data, across * size),
-                    out=f.at(piece.out, spec.across * out_bytes),
-                    first=piece.first + across,
-                    left=piece.left - spec.across,
-                )
-            block.next(line=block.line + spec.lines)
+    for phase in range(len(spec.footprint.lines)):
+        _phase(f, spec, phase, of_last, (pieces, by_results))
     f.done()
+
+
+def _phase(f: Function, spec: SpatialStencilSpec, phase: int, of_last: Named, counts: tuple[Value, Value]) -> None:
+    """Emit the loop over blocks of lines of a phase of lines.
+
+    ``of_last`` is the part of the last axis. ``counts`` are the numbers of micro-tiles along a line and along output
+    channels.
+    """
+    a, (pieces, by_results) = arguments(f, spec), counts
+    footprint, (lines, last_axis) = spec.footprint, along(a, spec)[-2:]
+    taps, inputs = footprint.lines[phase], spec.vectors * spec.isa.lanes * footprint.apart
+    part = columns(f, f.at(a.parts, lines.first + phase * PART.bytes), PART)
+    blocks = f.op("i64", f"udiv {part.count + (spec.lines - 1)}, {spec.lines}")
+    with f.loop(blocks, line=f.value(0)) as block:
+        row, left = part.input + block.line * taps.by_position, f.min(part.count - block.line, spec.lines)
+        inside = _rows_exist(f, spec, phase, row, lines.inputs)
+        begin = {
+            "data": f.at(f.at(f.data, of_last.data), part.data + block.line * part.data_step),
+            "out": f.at(f.out, part.out + block.line * part.out_step),
+            "first": of_last.input,
+            "left": a.extent,
+        }
+        prefetched = a.prefetched_line * (spec.lines * taps.by_position)
+        f.prefetch_all(f.at(begin["data"], prefetched * PREFETCH_BLOCKS), prefetched, locality=2)
+        with f.loop(pieces, **begin) as piece:
+            fast = f.compare("ne", f.fast, 0)
+            whole = _all_exist(f, spec, inside & fast if spec.k_per_add == 2 else inside, piece.first, last_axis.inputs)
+            of_piece = {"data": piece.data, "out": piece.out, "first": piece.first, "line_left": piece.left}
+            given = {"row": row, "out_step": part.out_step, "left": left, **of_piece}
+            _results(f, spec, phase, by_results, (whole, fast), given)
+            piece.next(
+                data=f.at(piece.data, inputs * BYTES[spec.operand]),
+                out=f.at(piece.out, spec.line_outputs * BYTES[spec.output]),
+                first=piece.first + inputs,
+                left=piece.left - spec.line_outputs,
+            )
+        block.next(line=block.line + spec.lines)
+
+
+def _rows_exist(f: Function, spec: SpatialStencilSpec, phase: int, row: Value, count: Value) -> Value:
+    """Return whether all input rows of a micro-tile exist; ``row`` is its first line's, and ``count`` rows exist."""
+    rows = list(spec.footprint.rows(phase, spec.lines))
+    if not rows:
+        return Value(f, "i1", "true")
+    return f.compare("sge", row, -min(rows)) & f.compare("slt", row + max(rows), count)
+
+
+def _all_exist(f: Function, spec: SpatialStencilSpec, whole: Value, first: Value, count: Value) -> Value:
+    """Return ``whole`` and whether all positions exist that a micro-tile loads from a row, which has ``count``."""
+    loads = spec.footprint.loads(spec.isa.lanes, spec.vectors)
+    if not loads:
+        return whole
+    end = loads[-1] + spec.footprint.apart * spec.isa.lanes
+    return whole & f.compare("sge", first, -loads[0]) & f.compare("sle", first + end, count)
+
+
+def _results(
+    f: Function,
+    spec: SpatialStencilSpec,
+    phase: int,
+    count: Value,
+    conditions: tuple[Value, Value],
+    of_piece: Mapping[str, Value],
+) -> None:
+    """Emit the loop over output channels, which calls a micro-tile for some lines and positions.
+
+    ``conditions`` are whether all inputs exist, and whether padding may be multiplied as zeros.
+    """
+    a, (whole, zeros) = arguments(f, spec), conditions
+    with f.loop(count) as result:
+        wanted = result.index * spec.results
+        start = f.min(wanted, a.n - spec.results)
+        given = f.parameters | {
+            **of_piece,
+            "weights": f.at(f.weights, start * a.result_bytes),
+            "out": f.at(of_piece["out"], start * a.out_n),
+            "bias": f.at(f.biases, start * F32_BYTES),
+            "skip": wanted - start,
+        }
+        with f.when(whole):
+            f.call(f"micro_tile_{phase}_{WHOLE}", **given)
+        with f.otherwise():
+            with f.when(zeros):
+                f.call(f"micro_tile_{phase}_{ZEROS}", **given)
+            with f.otherwise():
+                f.call(f"micro_tile_{phase}_{OMITTED}", **given)

@@ -58,7 +58,7 @@ class SpatialTile:
             out_step="i64",
             bias="ptr",
             left="i64",
-            across="i64",
+            line_left="i64",
             skip="i64",
             **outer_parts(spec),
         )
@@ -66,7 +66,7 @@ class SpatialTile:
         self.a: Named = arguments(self.f, spec)
         *_, self.along_lines, self.along_last = along(self.a, spec)
         self.lanes = spec.isa.lanes
-        self.step = 1 if exists == OMITTED else spec.step
+        self.k_per_add = 1 if exists == OMITTED else spec.k_per_add
         self.held: list[Value] = []  # weights in registers for the whole micro-tile: all or none
         self.masks: dict[tuple[int, int, int], Value] = {}  # by first position, step and number of lanes
 
@@ -84,7 +84,7 @@ class SpatialTile:
             sums = each_tap(f, parts, sums, lambda tap, data, sums: self._summed(f.at(f.data, data), tap, sums))
         else:
             weights = spec.results * prod(self.footprint.kernel) * spec.k_steps
-            if self.step == spec.step and weights + HELD_SPARE <= spec.isa.registers // 2:
+            if self.k_per_add == spec.k_per_add and weights + HELD_SPARE <= spec.isa.registers // 2:
                 self.held = [self._weight(f.value(0), number) for number in range(weights)]
             sums = self._summed(f.data, f.value(0), sums)
         self._store(sums)
@@ -92,12 +92,12 @@ class SpatialTile:
 
     def _summed(self, data: Value, tap: Value, sums: dict[str, Value]) -> dict[str, Value]:
         """Return the sums after all products with a plane of inputs; ``tap`` is the offset of its weights in bytes."""
-        f, line_bytes, line_met = self.f, self.along_lines.given, self.along_lines.met
+        f, line_bytes, input_lines = self.f, self.along_lines.given, self.along_lines.inputs
         once = f.opaque(f.value(1))
         for row, used in self.footprint.rows(self.phase, self.spec.lines).items():
             inputs, rounds = f.at(data, line_bytes * row), once
             if self.exists != WHOLE:
-                exists = f.op("i1", f"icmp ult {f.row + row}, {line_met.name}")
+                exists = f.op("i1", f"icmp ult {f.row + row}, {input_lines.name}")
                 rounds = f.select(exists, once, f.value(0))
             for steps in self._parts_of_row(len(used)):
                 with f.loop(rounds, **sums) as part:
@@ -107,7 +107,7 @@ class SpatialTile:
 
     def _prefetch_out(self) -> None:
         """Prefetch the outputs of several results, because these are so far apart that the processor does not."""
-        f, size = self.f, self.spec.across * BYTES[self.spec.output]
+        f, size = self.f, self.spec.line_outputs * BYTES[self.spec.output]
         for r, line in product(range(self.spec.results), range(self.spec.lines)):
             place = f.at(f.at(f.out, self.a.out_n * r), f.out_step * line)
             f.prefetch_all(place, size, write=True)
@@ -115,7 +115,7 @@ class SpatialTile:
     def _make_masks(self) -> None:
         """Compute the masks of existing positions: of loaded vectors, and of the lanes that a tap has."""
         f, apart = self.f, self.footprint.apart
-        begin, limit = (f.op("i32", f"trunc {value} to i32") for value in (f.first, self.along_last.met))
+        begin, limit = (f.op("i32", f"trunc {value} to i32") for value in (f.first, self.along_last.inputs))
         wanted = {(start, 1, self.lanes * apart) for start in self.footprint.loads(self.lanes, self.spec.vectors)}
         if self.exists == OMITTED:
             for taps, v in product(self.footprint.last, range(self.spec.vectors)):
@@ -141,8 +141,8 @@ class SpatialTile:
     ) -> dict[str, Value]:
         """Return the sums after some steps of all lines that use a row."""
         f, spec, lines = self.f, self.spec, self.footprint.lines[self.phase]
-        shape = (spec.results, *self.footprint.kernel, spec.k_steps * spec.step // self.step)
-        add = PAIR_SUMS[spec.isa.pairs] if self.step == 2 else multiply_add
+        shape = (spec.results, *self.footprint.kernel, spec.k_steps * spec.k_per_add // self.k_per_add)
+        add = PAIR_SUMS[spec.isa.pairs] if self.k_per_add == 2 else multiply_add
         loaded: dict[tuple[int, int], Value] = {}
         for phase, number, k in steps:
             taps = self.footprint.last[phase]
@@ -158,15 +158,15 @@ class SpatialTile:
 
     def _order_of_k(self) -> list[int]:
         """Return the pairs of input channels, or the channels in the order of the sum: a pair's second is first."""
-        return list(range(self.spec.k_steps)) if self.step == 2 else order_of_k(self.footprint.k, self.spec.pairs)
+        return list(range(self.spec.k_steps)) if self.k_per_add == 2 else order_of_k(self.footprint.k, self.spec.pairs)
 
     def _weight(self, tap: Value, number: int) -> Value:
         """Load a weight of a plane, or a pair of weights, into all lanes, unless a register holds it."""
         f = self.f
         if self.held:
             return self.held[number]
-        place = f.at(f.at(f.weights, tap), number * self.step * BYTES[self.spec.packed])
-        return f.splat(f.load("i32", place) if self.step == 2 else read(f, self.spec.packed, place), self.lanes)
+        place = f.at(f.at(f.weights, tap), number * self.k_per_add * BYTES[self.spec.packed])
+        return f.splat(f.load("i32", place) if self.k_per_add == 2 else read(f, self.spec.packed, place), self.lanes)
 
     def _inputs(
         self, row: Value, offset: int, k: int, loaded: dict[tuple[int, int], Value]
@@ -176,7 +176,7 @@ class SpatialTile:
         if (offset, k) not in loaded:
             start = offset - offset % apart
             row, mask = f.at(row, start * BYTES[self.spec.operand]), self.masks.get((start, 1, lanes * apart))
-            if self.step == 2:
+            if self.k_per_add == 2:
                 channels = range(self.footprint.k)[2 * k : 2 * k + 2]
                 vectors = read_pairs(f, [f.at(row, self.a.data_k * n) for n in channels], lanes, apart, mask)
             else:
@@ -190,7 +190,7 @@ class SpatialTile:
         e, phases = Epilogue.of(f, spec, self.a.accumulate), range(len(self.footprint.last))
         together = len(phases) if spec.output == BF16.name else 1  # vectors that are narrowed to one
         stores = range(0, spec.vectors * len(phases), together)
-        left = {first: f.across - first * lanes for first in stores}
+        left = {first: f.line_left - first * lanes for first in stores}
         masks = {first: f.mask(left[first], lanes * together) for first in stores}
         for r in range(spec.results):
             bias = f.splat(f.load("float", f.bias, r * F32_BYTES), lanes)

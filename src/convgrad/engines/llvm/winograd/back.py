@@ -179,8 +179,8 @@ class _Back:
     def prefetch_rows(self, sums: Value, out: Value) -> None:
         """Prefetch the sums of the next src channel, and the weights of a later one, which are far apart."""
         f, a = self.f, self.a
-        down, across = self.spec.transforms.sides
-        prefetch(f, f.at(sums, a.sums_row), (a.point * across, down), (a.point, across))
+        high, wide = self.spec.transforms.sides
+        prefetch(f, f.at(sums, a.sums_row), (a.point * wide, high), (a.point, wide))
         for lane in range(self.v.lanes):
             f.prefetch(f.at(f.at(out, a.row * PREFETCH_ROWS), a.channel * lane), write=True)
 

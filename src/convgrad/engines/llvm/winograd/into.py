@@ -38,21 +38,22 @@ from convgrad.spec.winograd.filtering import Filtering, Transform
 
 
 def input_transform(
-    f: Function, spec: WinogradSpec, met: bool, a: Named, number: Value, outs: Sequence[Value], staging: Value
+    spec: WinogradSpec, of_input: bool, a: Named, number: Value, outs: Sequence[Value], staging: Value
 ) -> None:
     """Emit the transform of one part of a row of Winograd tiles to out[point][tile][channel].
 
     ``number`` is the number of the part among those of all slices. Channels are those at each tap of the axis that is
-    summed directly. The tiles are input tiles if ``met``, else the tiles of dst in backward weights. ``outs`` are the
+    summed directly. The tiles are input tiles if ``of_input``, else those of dst in backward weights. ``outs`` are the
     addresses of the part's first tile and, if the last tile is smaller, of the last tile.
     """
+    f = number.function
     row, part = f.divided(number, a.parts)
     image, y = f.divided(row, a.of("grid").y)
     image, position = f.divided(image, a.positions)
     (high, wide), step, columns = spec.transforms.tile, a.of("step"), column_kinds(f, spec, a.of("grid").x)
     left = part * (a.of("grid").x * wide) - a.of("pad").x
     for rows in row_kinds(f, spec, y, a.of("grid").y):
-        one = _Input(f, spec, Vectors(f, spec.isa.lanes), a, met, rows, columns, spec.a if met else spec.b)
+        one = _Input(f, spec, Vectors(f, spec.isa.lanes), a, of_input, rows, columns, spec.a if of_input else spec.b)
         tapped = {f"out{kind}": (out, a.of_tap) for kind, out in enumerate(outs)}
         with walk(f, a.taps, position=(position - a.of("pad").z, 1), **tapped) as tap:
             (exists,) = exist(f, tap.position, a.of("size").z, 1)
@@ -73,14 +74,14 @@ class _Input:
     spec: WinogradSpec
     v: Vectors
     a: Named
-    met: bool  # whether tiles are those of the data that tiles of dst meet
+    of_input: bool  # whether tiles are those of the data that tiles of dst meet
     rows: Filtering
     columns: Sequence[tuple[Filtering, Value]]  # with numbers of tiles
     contiguous: str  # the contiguous axis
 
     def _size(self, one: Filtering) -> int:
         """Return the number of positions that a tile reads along an axis."""
-        return one.points if self.met else one.tile
+        return one.points if self.of_input else one.tile
 
     def by_tiles(self, data: Value, top: Value, left: Value, outs: Sequence[Value]) -> None:
         """Emit the transform tile by tile, with all channels of a tile in the inner loop."""
@@ -94,8 +95,8 @@ class _Input:
                     with f.when(whole_tile):
                         self._tile(columns, some.data, some.out, [[mask] * wide] * high)
                     with f.otherwise():
-                        down, across = exist(f, top, size.y, high), exist(f, tile.left, size.x, wide)
-                        masks = [[v.only(row & column, mask) for column in across] for row in down]
+                        rows_exist, columns_exist = exist(f, top, size.y, high), exist(f, tile.left, size.x, wide)
+                        masks = [[v.only(row & column, mask) for column in columns_exist] for row in rows_exist]
                         self._tile(columns, some.data, some.out, masks)
             data, left = tile.data, tile.left
 
@@ -123,7 +124,7 @@ class _Input:
     def _store(self, columns: Filtering, values: Tile, out: Value) -> None:
         """Transform the values of a tile, and store its points."""
         rows, columns_way = (one.way(self.spec.solves_for) for one in (self.rows, columns))
-        by = (rows.met, columns_way.met) if self.met else (rows.other, columns_way.other)
+        by = (rows.met, columns_way.met) if self.of_input else (rows.other, columns_way.other)
         _store_points(self.v, by, values, of_points(self.v, self.spec, (self.rows, columns), out, self.a.point))
 
     def from_staging(self, data: Value, top: Value, left: Value, outs: Sequence[Value], staging: Value) -> None:
@@ -134,15 +135,15 @@ class _Input:
         f, a, v, high = self.f, self.a, self.v, self._size(self.rows)
         whole = self.columns[0][0]
         before, start = f.max(f.value(0) - left, 0), f.max(left, 0)
-        met_by = (a.of("grid").x - 1) * whole.tile + self._size(whole)
-        there, row_bytes = f.min(f.max(a.of("size").x - start, 0), met_by - before), a.columns * v.bytes
+        span = (a.of("grid").x - 1) * whole.tile + self._size(whole)
+        there, row_bytes = f.min(f.max(a.of("size").x - start, 0), span - before), a.columns * v.bytes
         names = {f"out{kind}": out for kind, out in enumerate(outs)}
         with self._vectors(f.at(data, start * self.spec.element_bytes), **names) as some:
             with walk(f, high, data=(some.data, a.of("step").y), to=(staging, row_bytes)) as row:
                 (exists,) = exist(f, top + row.index, a.of("size").y, 1)
                 count = f.select(exists, there, f.value(0))
                 to = self._zeros(before, row.to)
-                to = _transpose(v, self.spec, row.data, a.channel, some.left, count, to, following=True)
+                to = _transpose(v, self.spec, (row.data, a.channel, some.left), count, to, following=True)
                 self._zeros(a.columns - before - v.count(count) * v.lanes, to)
             place = staging
             for (columns, count), name in zip(self.columns, names, strict=True):
@@ -205,13 +206,13 @@ def filter_transform(f: Function, spec: WinogradSpec, a: Named, number: Value, o
     with walk(f, results, data=(data, a.result * v.lanes), left=(a.results, -v.lanes)) as some:
         if spec.b == BY_TAPS:
             with walk(f, count, data=(some.data, a.k), to=(staging, of_k)) as k:
-                _transpose(v, spec, k.data, a.result, some.left, spec.filter, k.to, following=True)
+                _transpose(v, spec, (k.data, a.result, some.left), spec.filter, k.to, following=True)
         else:
             with (
                 walk(f, high, data=(some.data, tap.y), to=(staging, wide * of_tap)) as y,
                 walk(f, wide, data=(y.data, tap.x), to=(y.to, of_tap)) as x,
             ):
-                _transpose(v, spec, x.data, a.result, some.left, count, x.to)
+                _transpose(v, spec, (x.data, a.result, some.left), count, x.to)
         with walk(f, count, data=(staging, of_k), out=(vector(out, some.index), PANEL * v.bytes)) as k:
             transform(k.data, (wide * of_tap, of_tap), k.out, lambda place: f.load(v.kind, place))
 
@@ -228,19 +229,19 @@ def _load(v: Vectors, spec: WinogradSpec, step: Value, contiguous: bool, mask: V
 def _transpose(
     v: Vectors,
     spec: WinogradSpec,
-    data: Value,
-    step: Value,
-    channels: Value,
+    lanes: tuple[Value, Value, Value],
     count: Value | int,
     to: Value,
     following: bool = False,
 ) -> Value:
     """Transpose data[lane][i] to vectors to[i], and return the address after them.
 
-    Each lane has ``count`` contiguous values. Lanes are ``step`` bytes apart, and the first ``channels`` lanes exist.
+    ``lanes`` are the address of lane 0, the bytes from a lane to the next, and the number of lanes that exist. Each
+    lane has ``count`` contiguous values.
     If ``count`` is an int, exactly ``count`` vectors are stored. Otherwise, vectors of zeros complete the last square.
     With ``following``, the lines of the next lanes are prefetched.
     """
+    data, step, channels = lanes
     f, known, count = v.f, count if isinstance(count, int) else v.lanes, v.f.value(count)
     each = {"data": (data, v.lanes * spec.element_bytes), "to": (to, v.lanes * v.bytes), "left": (count, -v.lanes)}
     with walk(f, v.count(count), **each) as square:

@@ -38,13 +38,13 @@ def chains(f: Function, isa: Isa, a: Named, points: Points, count: Value, more: 
     _micro_tiles(f, isa, a, points, lambda _: (f.value(0), a.m), push)
 
 
-def trees(
-    f: Function, isa: Isa, a: Named, points: Points, rows: Rows, count: Value, levels: Value, room: Value
-) -> None:
-    """Emit sums of ``count`` products, whose chains are added by a reduction tree of ``levels`` levels.
+def trees(f: Function, isa: Isa, a: Named, points: Points, rows: Rows, tree_of: tuple[Value, Value, Value]) -> None:
+    """Emit sums of products, whose chains are added by a reduction tree.
 
-    The first node of each level is summed in the memory of the result. ``room`` is memory for one other node per level.
+    ``tree_of`` are the number of products, the levels of the tree, and memory for one node per level. The first node of
+    each level is summed in the memory of the result instead.
     """
+    count, levels, room = tree_of
     room_step = f.value(PANEL * isa.lanes * F32_BYTES)
 
     def push(tile: _MicroTile, values: list[Value], child: Value, place: Value) -> None:
@@ -118,7 +118,7 @@ class _MicroTile:
             for n in range(self.vectors):
                 f.prefetch(f.at(f.at(k.b, distance), n * v.bytes))
             splat = (f.splat(f.load("float", place), v.lanes) for place in a_rows.places(k))
-            outer_product(f, k.following, splat, vectors)
+            outer_product(k.following, splat, vectors)
             k.next(b=f.at(k.b, of_b.k), **a_rows.moved(k, of_a.k))
         return [k.carried[name] for name in names]
 

@@ -47,7 +47,7 @@ def input_points(f: Function, spec: WinogradSpec, a: Named, number: Value) -> No
     """Emit the input transform of a row of Winograd tiles."""
     data = a.of("a")
     places = _Order.of(f, spec, data, (f.value(0), a.task_count)).places(a.shared, data.tile, number)
-    into.input_transform(f, spec, True, data, number, places, f.scratch)
+    into.input_transform(spec, True, data, number, places, f.scratch)
 
 
 def filter_points(f: Function, spec: WinogradSpec, a: Named, number: Value) -> None:
@@ -62,8 +62,8 @@ def rows_block(f: Function, spec: WinogradSpec, a: Named, number: Value) -> None
     order = _Order.of(f, spec, data, (first, count))
     with f.loop(count) as row:
         places = order.places(points, data.tile, row.index)
-        into.input_transform(f, spec, True, data, first + row.index, places, staging)
-    _sums_back(f, spec, a, a.of("out"), (points, a.shared), a.of("bias").data, order)
+        into.input_transform(spec, True, data, first + row.index, places, staging)
+    _sums_back(f, spec, a, a.of("out").but(bias=a.of("bias").data), (points, a.shared), order)
 
 
 def results_block(f: Function, spec: WinogradSpec, a: Named, number: Value) -> None:
@@ -75,7 +75,7 @@ def results_block(f: Function, spec: WinogradSpec, a: Named, number: Value) -> N
         into.filter_transform(f, spec, weights, some.index, points, staging)
     data, bias = f.at(out.data, first * out.channel), f.at(a.of("bias").data, first * a.of("bias").step)
     order = _Order.of(f, spec, out, (f.value(0), a.all_rows))
-    _sums_back(f, spec, a, out.but(data=data, channels=count), (a.shared, points), bias, order)
+    _sums_back(f, spec, a, out.but(data=data, bias=bias, channels=count), (a.shared, points), order)
 
 
 def _block(f: Function, a: Named, number: Value) -> tuple[Part, Value, Value]:
@@ -90,19 +90,19 @@ def _part(f: Function, a: Named, number: Value) -> Part:
 
 
 def _sums_back(
-    f: Function, spec: WinogradSpec, a: Named, out: Named, points: tuple[Value, Value], bias: Value, order: _Order
+    f: Function, spec: WinogradSpec, a: Named, out: Named, points: tuple[Value, Value], order: _Order
 ) -> None:
     """Emit the products of some rows of tiles and the weights, then the output transform of their sums.
 
-    ``points`` are the addresses of the transformed tiles and weights, and ``bias`` is that of the first bias.
+    ``points`` are the addresses of the transformed tiles and weights, and ``out.bias`` is that of the first bias.
     """
     (first, count), to, room = order.rows, f.at(f.scratch, a.sums_at), f.at(f.scratch, a.room_at)
     given, biases = a.of("bias"), f.at(f.scratch, a.bias_at)
     pack_bias(f.module, spec.operands)
-    of_bias = {"given": given.data, "source": bias, "step": given.step}
+    of_bias = {"given": given.data, "source": out.bias, "step": given.step}
     f.call("pack_bias", to=biases, count=out.channels, full=out.channels, **of_bias)
     out = out.but(bias=biases)
-    sums.trees(f, spec.isa, a.of("gemm").but(n=out.channels), (*points, to), order.at_point, a.k, a.levels, room)
+    sums.trees(f, spec.isa, a.of("gemm").but(n=out.channels), (*points, to), order.at_point, (a.k, a.levels, room))
     with f.loop(count) as row:
         staging = f.at(f.scratch, a.staging_at)
         back.positions(f, spec, out, first + row.index, order.places(to, out.tile, row.index), staging)
@@ -122,7 +122,7 @@ class _Order:
     grid: Named  # rows and columns of tiles
     rows: Part
     before: Value  # smaller rows before the first row
-    across: Value  # whole columns
+    whole_columns: Value
     begins: tuple[Value, Value, Value]  # the numbers of the first tiles of the second, third and fourth kind
 
     @staticmethod
@@ -133,10 +133,10 @@ class _Order:
         if last_row:
             before = f.divided(first, grid.y)[0]
             small = f.divided(first + count, grid.y)[0] - before
-        across, whole = grid.x - int(last_column > 0), count - small
+        whole_columns, whole = grid.x - int(last_column > 0), count - small
         second = whole if last_column else f.value(0)
-        third = second + whole * across
-        return _Order(f, spec, grid, rows, before, across, (second, third, third + small * across))
+        third = second + whole * whole_columns
+        return _Order(f, spec, grid, rows, before, whole_columns, (second, third, third + small * whole_columns))
 
     def places(self, to: Value, tile: Value, row: Value) -> list[Value]:
         """Return the addresses of a row's first tile and, if the last tile is smaller, of the last tile.
@@ -144,12 +144,12 @@ class _Order:
         ``tile`` is the distance of tiles in bytes.
         """
         f, (second, third, fourth) = self.f, self.begins
-        tiles, last = second + row * self.across, row
+        tiles, last = second + row * self.whole_columns, row
         if self.spec.remainders[0]:
             slices, y = f.divided(self.rows[0] + row, self.grid.y)
             small, is_last = slices - self.before, f.compare("eq", y, self.grid.y - 1)
             whole = row - small
-            tiles = f.select(is_last, third + small * self.across, second + whole * self.across)
+            tiles = f.select(is_last, third + small * self.whole_columns, second + whole * self.whole_columns)
             last = f.select(is_last, fourth + small, whole)
         return [f.at(to, number * tile) for number in (tiles, last)[: 1 + bool(self.spec.remainders[1])]]
 
@@ -207,7 +207,7 @@ def blocks_of_unit(f: Function, spec: WinogradSpec, a: Named, number: Value) -> 
     block, segments = a.of("block"), a.of("segments")
     with f.loop(a.of("chains").all, first=f.value(0), a=points_a, b=points_b) as chain:
         count = f.min(segments.all - chain.first, segments.each)
-        _transform(f, spec, a, (chain.first, count), channels, (chain.a, chain.b), staging)
+        _transform(spec, a, (chain.first, count), channels, (chain.a, chain.b), staging)
         chain.next(first=chain.first + count, a=f.at(chain.a, a.a_bytes), b=f.at(chain.b, a.b_bytes))
     with (
         walk(f, sums.parts(f, all_m, block.m), first=(f.value(0), block.m)) as of_m,
@@ -267,14 +267,13 @@ def _chains(
     segments, (begin, chains), (_, of_m, of_n) = a.of("segments"), _part(f, a.of("chains"), index), channels
     with f.loop(chains, first=begin * segments.each) as chain:
         count = f.min(segments.all - chain.first, segments.each)
-        _transform(f, spec, a, (chain.first, count), channels, (points_a, points_b), staging)
+        _transform(spec, a, (chain.first, count), channels, (points_a, points_b), staging)
         of_sums, more = a.of("gemm").but(m=of_m[1], n=of_n[1]), f.compare("ne", chain.index, 0)
         sums.chains(f, spec.isa, of_sums, (points_a, points_b, to), count * a.length, more)
         chain.next(first=chain.first + count)
 
 
 def _transform(
-    f: Function,
     spec: WinogradSpec,
     a: Named,
     segments: Part,
@@ -283,15 +282,15 @@ def _transform(
     staging: Value,
 ) -> None:
     """Emit the transforms of the tiles of some segments, of src and of dst, for the channels of a task."""
-    tap, *parts = channels
+    f, (tap, *parts) = staging.function, channels
     for side, to, (first, extent) in zip("ab", points, parts, strict=True):
-        one, met = a.of(side), side == "a"
+        one, of_input = a.of(side), side == "a"
         one = one.but(data=f.at(one.data, first * one.channel), channels=extent)
-        if met:
+        if of_input:
             one = one.but(**{"pad.z": one.of("pad").z - tap})
         with f.loop(segments[1]) as segment:
             outs = [f.at(to, segment.index * (one.of("grid").x * one.tile))]
-            into.input_transform(f, spec, met, one, segments[0] + segment.index, outs, staging)
+            into.input_transform(spec, of_input, one, segments[0] + segment.index, outs, staging)
 
 
 _TASKS = (input_points, filter_points, rows_block, results_block, only_unit, blocks_of_unit, unit, units_sum)

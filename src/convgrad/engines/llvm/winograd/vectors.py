@@ -74,10 +74,10 @@ def column_kinds(f: Function, spec: WinogradSpec, columns: Value) -> list[tuple[
 
 def of_points(v: Vectors, spec: WinogradSpec, kinds: Kinds, first: Value, point: Value) -> list[list[Value]]:
     """Return the addresses of a tile's points. From ``first`` on, those of whole tiles are ``point`` bytes apart."""
-    (down, across), numbers = spec.transforms.sides, []
-    for one, all_points in zip(kinds, (down, across), strict=True):
+    (high, wide), numbers = spec.transforms.sides, []
+    for one, all_points in zip(kinds, (high, wide), strict=True):
         numbers.append([*range(one.points - 1), all_points - 1])
-    places = [*lattice(v.f, first, (point * across, down), (point, across))]
+    places = [*lattice(v.f, first, (point * wide, high), (point, wide))]
     return [[places[row][column] for column in numbers[1]] for row in numbers[0]]
 
 
