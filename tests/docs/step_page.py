@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from tests.support.places import DOCS
+
+if TYPE_CHECKING:
+    from convgrad.torch.training.row import OperatorRow
 
 PAGE = DOCS / "step_operators.md"
 HEAD = """\
@@ -55,9 +59,14 @@ BY_MAP = re.compile("[,;]?( exp)? by f32 operations")
 FUNCTION = re.compile(r"\w+\(self\)")
 
 
+def _rows() -> list[OperatorRow]:
+    from convgrad.torch.training import groups, row  # noqa: F401, PLC0415 - groups imports the modules that have rows
+
+    return row.ROWS
+
+
 def _lines() -> Iterator[str]:
     from convgrad.torch.training import losses, norms  # noqa: PLC0415 - the page is read without PyTorch
-    from convgrad.torch.training.groups import ROWS  # noqa: PLC0415
 
     modules = {"norms": norms, "losses": losses}
     shared = {name: [getattr(modules[module], each) for each in texts] for name, (module, *texts) in SHARED.items()}
@@ -68,7 +77,7 @@ def _lines() -> Iterator[str]:
                 text = text.replace(each, name)
         return BY_MAP.sub("", text.replace("(grad_output, / count for the mean)", "G"))
 
-    ordered = sorted(ROWS, key=lambda row: row.names[0].strip("_"))
+    ordered = sorted(_rows(), key=lambda row: row.names[0].strip("_"))
     for order, (title, words) in TITLES.items():
         yield f"\n## {title}\n\n{words}\n\n"
         if order == "f64 sections":
@@ -91,11 +100,10 @@ def _lines() -> Iterator[str]:
 
 
 def page() -> str:
-    from convgrad.torch.training.groups import ROWS  # noqa: PLC0415 - the page is read without PyTorch
-    from convgrad.torch.training.row import ELEMENTWISE  # noqa: PLC0415
+    from convgrad.torch.training.row import ELEMENTWISE  # noqa: PLC0415 - the page is read without PyTorch
 
-    accepting = {name.split(".")[0] for row in ROWS if row.types == ELEMENTWISE for name in row.names}
-    names = ", ".join(f"`{name}`" for name in sorted(accepting, key=lambda name: name.strip("_")))
+    accepting = {name.split(".")[0] for row in _rows() if row.types == ELEMENTWISE for name in row.names}
+    names = ", ".join(f"`{name}`" for name in sorted(accepting, key=lambda name: (name.strip("_"), name)))
     return HEAD.replace("{f64}", names) + "".join(_lines())
 
 
