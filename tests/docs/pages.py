@@ -60,19 +60,19 @@ describes the tested combinations of attributes.
 The heading of each operator shows the oneDNN generations in which it exists, because the same name can have different
 attributes in each:
 """
-ODD_PADS = "- `auto_pad` follows the text of the specification, not its formula ([auto_pad](shapes.md#auto-pad))."
-ABSENT_PADS = "- Absent pads are calculated from the extents ([Pads of older names](shapes.md#pads-of-older-names))."
-GROUPED_WEIGHTS = (
-    '- With groups, `IOX` is (in, out / groups, taps). The specification divides "in" instead, which is a mistake\n'
-    "  ([Layouts](shapes.md#layouts))."
-)
+ABSENT_PADS = "- Absent pads are calculated ([Pads of older names](shapes.md#pads-of-older-names))."
 COMMON_HEAD = """\
 ## Attributes
 
 All operators with weights have these attributes. Operators without weights have only `data_format`."""
-SPECIFICATION = """\
-The section also names the specification that convgrad follows. Some forward operators follow the specification of their
-weight gradient."""
+DEVIATIONS = """\
+The section also names the specification that convgrad follows, which can be that of another operator. There are two
+exceptions:
+
+- In data gradients, `auto_pad` follows the text of the specification, because its formula says the opposite
+  ([auto_pad](shapes.md#auto-pad)).
+- With groups, `IOX` is (in, out / groups, taps), although the specification divides "in"
+  ([Layouts](shapes.md#layouts))."""
 MORE_HEAD = """\
 The section of each operator lists which of the following attributes it also has. If a format has two rows, the second
 row is for transposed operators:"""
@@ -99,7 +99,7 @@ def operators_page() -> str:
     for head, attributes in ((COMMON_HEAD, common), (MORE_HEAD, more)):
         lines += ["", head, "", "| attribute | type | default | values |", "|---|---|---|---|"]
         lines += map(_attribute_row, attributes)
-    lines += ["", SPECIFICATION]
+    lines += ["", DEVIATIONS]
     for op in OPERATORS:
         inputs = ", ".join(f"`{p.name}`" + " (optional)" * (not p.required) for p in op.operands)
         lines += ["", f"## {op.name} ({', '.join(op.generations)})", ""]
@@ -108,8 +108,7 @@ def operators_page() -> str:
             of_op = (each for each in op.attributes if each not in common)
             shown = ", ".join(f"`{a.name}` (default {a.default})" if a.choices else f"`{a.name}`" for a in of_op)
             lines += [f"- More attributes: {shown}."]
-        lines += [f"- Specification: {op.document}.", *[ODD_PADS] * op.document.startswith("ConvolutionBackpropData-1")]
-        lines += [*[ABSENT_PADS] * op.calculates_pads, *[GROUPED_WEIGHTS] * op.document.startswith("ConvTranspose")]
+        lines += [f"- Specification: {op.document}.", *[ABSENT_PADS] * op.calculates_pads]
     return "\n".join(lines) + "\n"
 
 

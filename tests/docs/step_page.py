@@ -5,9 +5,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from tests.support.places import DOCS
+
+if TYPE_CHECKING:
+    from convgrad.torch.training.row import OperatorRow
 
 PAGE = DOCS / "step_operators.md"
 HEAD = """\
@@ -15,40 +21,92 @@ HEAD = """\
 
 You need this page if you want to compute one of these operators yourself, with the bits of
 [`same_bits()`](training_step.md), for example in another framework. Each row defines operators of ATen, which all
-functions, modules and optimizers of PyTorch call. The definition does not depend on threads, instruction set, memory
-format or strides.
+functions, modules and optimizers of PyTorch call, and also their in-place and `out` forms. The definition does not
+depend on threads, instruction set, memory format or strides.
 
 - **Operations.** Each operation of a formula rounds to f32 once, and a product is rounded before it is added, unless
   the formula says "fused". A formula "in f64" rounds to f64 after each operation instead.
-- **Functions** "by f32 operations", such as exp, are sequences of additions, multiplications, divisions and fused
-  multiply-adds. `functions.py` and `maps.py` in `src/convgrad/spec/elementwise/` have them as programs, which
-  also run in NumPy.
-- **Types.** bf16 and f16 tensors are converted to f32 first, and the result is rounded once. f64 tensors are accepted
-  where the column of sums has "no sum".
-- **Sums** in "f64 sections" have the order of [Numerics](numerics.md#operators-of-a-training-step). The positions are
-  the indices over which the sum runs, in row-major order, because memory formats must not matter. The result is rounded
-  to f32 once.
+- **Functions** such as exp are sequences of f32 operations, unless the formula says "in f64". `functions.py` and
+  `maps.py` in `src/convgrad/spec/elementwise/` have them as programs, which also run in NumPy.
+- **Random numbers** r are numbers of PyTorch's generator, in row-major order of the indices. They are f64 unless the
+  formula names another type.
+- **Types.** bf16 and f16 tensors are converted to f32 first, and the result is rounded once. Only these
+  operators accept f64 tensors: {f64}.
 - **Error.** u is 2^-24, v is 2^-53, and h is the rounding depth of the sum. Each bound is that of one element, compared
   with the formula in exact arithmetic. One ulp of a number is 2^-23 times the largest power of two up to the
   number. For bf16 and f16 results, add the rounding of the type.
-
-The in-place form and the `out` form of an operator have the same definition.
-
-| operators | formula | order of sums | largest error |
-|---|---|---|---|
 """
+TITLES = {
+    "no sum": ("Without a sum", "G is `grad_output`, divided by the number of losses if the loss is their mean."),
+    "f64 sections": (
+        "Sums in f64 sections",
+        "These sums have the order of [Numerics](numerics.md#operators-of-a-training-step), and are rounded to f32\n"
+        "once. The positions are the indices over which the sum runs, in row-major order, because memory formats must\n"
+        "not matter.",
+    ),
+    "one after another": (
+        "Sums of few terms",
+        "The terms are added one after another, and each addition rounds to f32.",
+    ),
+    "order of the convolution operator": ("Products", "The sums have the order of a convolution operator."),
+}
+SHARED = {  # by name: the texts that several rows repeat, as constants of modules
+    "NORM": ("norms", "_FORWARD", "_BOUND"),
+    "NORM_GRADIENT": ("norms", "_BACKWARD", "_BACKWARD_BOUND"),
+    "LOSS": ("losses", "_REDUCED", "_DEPTH"),
+}
+HEADER = "| operators | formula | largest error |\n|---|---|---|\n"
+BY_MAP = re.compile("[,;]?( exp)? by f32 operations")
+FUNCTION = re.compile(r"\w+\(self\)")
+
+
+def _rows() -> list[OperatorRow]:
+    import_module("convgrad.torch.training.groups")  # imports the modules that have rows
+    from convgrad.torch.training.row import ROWS  # noqa: PLC0415 - the page is read without PyTorch
+
+    return ROWS
 
 
 def _lines() -> Iterator[str]:
-    from convgrad.torch.training.groups import ROWS  # noqa: PLC0415 - the page is read without PyTorch
+    from convgrad.torch.training import losses, norms  # noqa: PLC0415 - the page is read without PyTorch
 
-    for row in sorted(ROWS, key=lambda row: row.names[0].strip("_")):
-        names = ", ".join(f"`{name}`" for name in row.names)
-        yield f"| {names} | {row.formula} | {row.order} | {row.bound} |\n"
+    modules = {"norms": norms, "losses": losses}
+    shared = {name: [getattr(modules[module], each) for each in texts] for name, (module, *texts) in SHARED.items()}
+
+    def short(text: str) -> str:
+        for name, texts in shared.items():
+            for each in texts:
+                text = text.replace(each, name)
+        return BY_MAP.sub("", text.replace("(grad_output, / count for the mean)", "G"))
+
+    ordered = sorted(_rows(), key=lambda row: row.names[0].strip("_"))
+    for order, (title, words) in TITLES.items():
+        yield f"\n## {title}\n\n{words}\n\n"
+        if order == "f64 sections":
+            yield "These texts stand for what several rows have:\n\n| name | formula | largest error |\n|---|---|---|\n"
+            yield from (f"| {name} | {formula} | {bound} |\n" for name, (formula, bound) in shared.items())
+            yield "\n"
+        functions = [row for row in ordered if row.order == order and FUNCTION.fullmatch(short(row.formula))]
+        if functions:
+            each = ", ".join(f"`{row.names[0]}` {row.bound.removesuffix(' ulp')}" for row in functions)
+            yield f"The functions of one number have these largest errors, in ulp: {each}.\n\n"
+        yield HEADER
+        cells: dict[tuple[str, str], list[str]] = {}
+        for row in ordered:
+            if row.order.startswith(order) and row not in functions:
+                more = row.order.removeprefix(order)
+                formula = short(row.formula) + f"; sections{more}" * bool(more)
+                cells.setdefault((formula, short(row.bound)), []).extend(row.names)
+        for (formula, bound), names in cells.items():
+            yield f"| {', '.join(f'`{name}`' for name in names)} | {formula} | {bound} |\n"
 
 
 def page() -> str:
-    return HEAD + "".join(_lines())
+    from convgrad.torch.training.row import ELEMENTWISE  # noqa: PLC0415 - the page is read without PyTorch
+
+    accepting = {name.split(".")[0] for row in _rows() if row.types == ELEMENTWISE for name in row.names}
+    names = ", ".join(f"`{name}`" for name in sorted(accepting, key=lambda name: (name.strip("_"), name)))
+    return HEAD.replace("{f64}", names) + "".join(_lines())
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from convgrad.torch.training.channels import (
 from convgrad.torch.training.row import SECTIONS, row
 
 _FORWARD = (
-    "m = sum/n; v = max(0, sum of x * x - sum * m)/n; i = 1/sqrt(v + eps), in f64; c = m rounded to f32; "
+    "m = sum/n; var = max(0, sum of x * x - sum * m)/n; i = 1/sqrt(var + eps), in f64; c = m rounded to f32; "
     "y = (x - c) * f + t, fused, where f = i * weight and t = bias + (c - m) * f, in f64, are then rounded to f32"
 )
 _BACKWARD = (
@@ -33,7 +33,7 @@ _BACKWARD = (
     "dx = g * k + ((x - m) * a - k * s/n), fused, where m, k, a and k * s/n are then rounded to f32; "
     "dweight = p * i; dbias = s"
 )
-_BOUND = "3 u abs(y - bias) + 2 u abs(y) + h v (1 + m * m/v) abs(y - bias)"
+_BOUND = "3 u abs(y - bias) + 2 u abs(y) + h v (1 + m * m/var) abs(y - bias)"
 _BACKWARD_BOUND = "3 u k (abs(g) + abs(s)/n + abs(x - m) i i abs(p)/n), and 2 h v of the sums of absolute values"
 Stats = tuple[Tensor, Tensor, Tensor]
 

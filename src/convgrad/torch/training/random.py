@@ -12,8 +12,6 @@ from convgrad.torch.training.elements import sqrt
 from convgrad.torch.training.functions import cos64, log1p64, log64
 from convgrad.torch.training.row import ELEMENTWISE, SERVE, common_type, row
 
-_ORDER = "numbers of PyTorch's generator, in row-major order of the indices"
-
 
 def _is_contiguous(self: Tensor, *_: object, **__: object) -> bool:
     return bool(self.is_contiguous())
@@ -32,7 +30,7 @@ def _unit(shape: Sequence[int], generator: torch.Generator | None, dtype: torch.
     "random_",
     "random_.from",
     "random_.to",
-    formula=f"integers: {_ORDER}",
+    formula="integers r",
     bound="exact",
     types=ELEMENTWISE,
     integers=SERVE,
@@ -45,7 +43,7 @@ def integers(self: Tensor, *limits: int, generator: torch.Generator | None = Non
 
 @row(
     "uniform_",
-    formula=f"from + (to - from) * u; u: {_ORDER}",
+    formula="from + (to - from) * r; r of the type of self",
     bound="u (abs(to - from) + abs(result))",
     types=ELEMENTWISE,
     passed_on=_is_unit,
@@ -61,7 +59,7 @@ def uniform(self: Tensor, low: float = 0, high: float = 1, *, generator: torch.G
 @row(
     "bernoulli_.float",
     "bernoulli_.Tensor",
-    formula=f"1 if u < p, else 0; u: f64 {_ORDER}",
+    formula="1 if r < p, else 0",
     bound="exact",
     types=ELEMENTWISE,
     integers=SERVE,
@@ -76,7 +74,7 @@ def bernoulli(self: Tensor, p: float | Tensor = 0.5, *, generator: torch.Generat
 
 @row(
     "exponential_",
-    formula=f"-log1p(-u) / lambd in f64, then rounded; u: f64 {_ORDER}",
+    formula="-log1p(-r) / lambd in f64, then rounded",
     bound="0.501 ulp",
     types=ELEMENTWISE,
 )
@@ -94,7 +92,7 @@ def _normal(shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
     return (radius * cos64(pairs[:, 1])).reshape(tuple(shape))
 
 
-_NORMAL = f"mean + std * (sqrt(-2 log(1 - u)) * cos(2 pi v)) in f64, then rounded; u, v: pairs of f64 uniform {_ORDER}"
+_NORMAL = "mean + std * (sqrt(-2 log(1 - r)) * cos(2 pi s)) in f64, then rounded; r, s: pairs of random numbers"
 
 
 @row("normal_", formula=_NORMAL, bound="0.501 ulp", types=ELEMENTWISE)

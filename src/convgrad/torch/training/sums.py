@@ -110,7 +110,7 @@ def _summed(x: Tensor) -> Tensor:
     return x if x.dtype in SUMMED else x.float()
 
 
-@row("mean", "mean.dim", formula="sum / count", order=SECTIONS, bound=f"({_DEPTH}) / count")
+@row("mean", "mean.dim", formula="sum / count", order=SECTIONS, bound="h v sum(abs(self)) / count + u abs(result)")
 def mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     """Return the means over dimensions."""
     return rounded(total(_summed(self), dim, keepdim) / count(self, dim), _served(dtype or self.dtype))
