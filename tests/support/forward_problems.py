@@ -94,6 +94,7 @@ PROBLEMS = {
     "groups of 16": Conv(1, 4, 64, 64, (along(6, 3, pads=(1, 1)),)),
     "depthwise": Conv(2, 19, 19, 19, (SAME, along(4, 3, pads=(1, 1)))),
     "depthwise, full vectors": Conv(1, 32, 32, 32, (SAME, along(17, 5, pads=(2, 2)))),
+    "depthwise, set conflicts": Conv(1, 256, 256, 256, (along(2, 2), along(8, 3, pads=(1, 1)))),
     "depthwise of strides and dilations": Conv(1, 17, 17, 17, (SAME, along(9, 4, 3, 2, (3, 2), 1))),
     "depthwise, blocks cut a row": Conv(1, 16, 16, 16, (along(3, 2), along(7, 150, pads=(80, 72)))),  # cut within a row
     "depthwise, meeting nothing": Conv(1, 5, 5, 5, (along(2, 1, pads=(1, 0)), along(9, 3, pads=(5, 4)))),

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from convgrad.plan.forward_nest import OPERAND, ForwardNest
 from convgrad.plan.gemm.candidates import contiguous_axes
+from convgrad.plan.gemm.cost import crowded
 from convgrad.plan.gemm.spec import SAME_TILE, GemmPlan, GemmSpec
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import k_per_add_choices
@@ -182,7 +183,7 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Gro
     parts = merged.axes[-1].parts
     names = (problem.operand_format.name, problem.output_format.name)
     a, b, out = contiguous_axes(merged, *names)
-    for k_per_add, (groups, vectors) in product(k_per_add_choices(problem, isa), _panels(view, isa)):
+    for k_per_add, (groups, vectors) in product(k_per_add_choices(problem, isa), _panels(view, isa, parts.max_taps)):
         if view.k % k_per_add:
             continue  # a bf16 pair would have channels of two groups
         stencil = _stencil(view, isa, groups, vectors, parts, k_per_add)
@@ -204,10 +205,16 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Gro
             yield spec, (OPERAND[problem.solves_for], "weights")
 
 
-def _panels(view: ForwardNest, isa: Isa) -> Iterator[tuple[int, int]]:
-    """Yield (groups, vectors) per panel: groups that fit in one vector, that fill whole vectors, or twice as many."""
+def _panels(view: ForwardNest, isa: Isa, taps: int) -> Iterator[tuple[int, int]]:
+    """Yield (groups, vectors) per panel: groups that fit in one vector, that fill whole vectors, or twice as many.
+
+    If a depthwise layer has set conflicts, wider panels read more of a position before another one replaces it. With
+    many ``taps`` in a row, the time of multiply-adds hides that of conflicts.
+    """
     some, whole = isa.lanes // view.n, lcm(view.n, isa.lanes) // view.n
-    for groups in sorted({min(some, view.groups), whole, 2 * whole}):
+    waits = crowded(view) and view.n == view.k == 1 and taps <= constants.GROUPED_CROWDED_TAPS
+    several = constants.GROUPED_CROWDED_VECTORS if waits else 2
+    for groups in sorted({min(some, view.groups), whole, several * whole}):
         vectors = ceil(groups * view.n / isa.lanes)
         read_vectors = ceil(groups * view.k / vectors / isa.lanes)
         if (
@@ -227,7 +234,8 @@ def _heights(isa: Isa, stencil: StencilShape, vectors: int, k_per_add: int) -> r
         if stencil.in_channels * stencil.out_channels > 1
         else 0
     )
-    rows = room - (constants.GROUPED_OTHER_REGISTERS + spread) // vectors - (held if held <= room // 2 else 0)
+    holds = held <= room // 2 and vectors < constants.GROUPED_CROWDED_VECTORS  # wide panels load weights at each use
+    rows = room - (constants.GROUPED_OTHER_REGISTERS + spread) // vectors - held * holds
     rows = min(constants.GROUPED_MAX_ROWS, max(1, rows))
     return range(rows, max(1, rows // 2) - 1, -1)
 
