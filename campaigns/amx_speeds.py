@@ -61,7 +61,7 @@ def panel(f: Function, one: Kernel, a: Value, b: Value, steps: int, chains: int)
                 at = word * apart + h
                 vectors = [f.load(kind, loop.b, 4 * lanes * (at * one.vectors + v)) for v in range(one.vectors)]
                 rows = (f.splat(f.load(element, loop.a, 4 * (at * one.rows + r)), lanes) for r in range(one.rows))
-                outer_product(f, mine, rows, vectors, add)
+                outer_product(mine, rows, vectors, add)
         moved = 4 * UNROLLED * apart
         following = {f"{name}_{h}": mine[name] for h, mine in enumerate(sums) for name in one.names}
         loop.next(a=f.at(loop.a, moved * one.rows), b=f.at(loop.b, moved * lanes * one.vectors), **following)

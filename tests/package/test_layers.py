@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import convgrad
+from tests.package.syntax import statements
 from tests.support.places import CAMPAIGNS, DOCS, SOURCES, TESTS
-from tests.support.syntax import statements
 
 # What a package holds, in order: a module may import from earlier entries only. An entry is a module, or a package and
 # all beneath it but what has an entry of its own ("llvm.execute"). A package that has an order too is held by both.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.package.syntax import statements
 from tests.support.places import SOURCES
-from tests.support.syntax import statements
 
 ALLOWED = {  # for a folder and the folders in it: words of another library or format, and of our public interface
     "dask": {"chunks"},

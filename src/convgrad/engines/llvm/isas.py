@@ -85,8 +85,8 @@ def _widest(text: str, usable: tuple[Isa, ...]) -> Isa | None:
     if limit == "numpy":
         return None
     names = list(ISAS)
-    first = 0 if limit is None else names.index(limit)
-    return next((one for one in usable if names.index(one.name) >= first), None)
+    narrow = usable if limit is None else [one for one in usable if names.index(one.name) >= names.index(limit)]
+    return next(iter(narrow), None)
 
 
 @cache
