@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+import convgrad
 from convgrad.notation import problem as problem_of
 from convgrad.plan.gemm.spec import DENSE, TRANSPOSED, GemmPlan, GemmSpec
 from convgrad.plan.kn2row.spec import KN2ROW
@@ -204,3 +205,12 @@ def test_weights_of_few_positions_are_read_in_place(kind: str, channels: int, fi
         assert met, isa
         for plan in met[first::12]:
             assert_same_bits(np.ascontiguousarray(run_plan(plan, one, stored, empty(one))), expected, str(plan))
+
+
+@pytest.mark.parametrize(("stride", "dst"), list(product((2, 3, 5), (2, 4, 9))))
+def test_an_absent_last_position_of_one_tap(stride: int, dst: int) -> None:
+    """The last of the output positions is on the padding, directly behind the image, where the next image begins."""
+    src = np.arange(1.0, 2 * (dst - 1) * stride * 16 + 1, dtype=np.float32).reshape(2, (dst - 1) * stride, 16)
+    found = convgrad.convolution(src, np.eye(16, dtype=np.float32)[None], strides=(stride,), pads_end=(1,))
+    assert found[:, :-1].tolist() == src[:, ::stride].tolist()
+    assert not found[:, -1].any()

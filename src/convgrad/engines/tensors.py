@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 Extents = tuple[int, int, int]  # outer axis, rows, columns
+TASK_ELEMENTS = 1 << 14  # elements of a task of a map; a call on fewer needs one thread
 REMEMBERED_LISTS = 32  # calls on lists, each with a table of its tensors
 PER_ROW = ""  # the format of an operand that has one number per row: f32, or f64 in wide maps
 

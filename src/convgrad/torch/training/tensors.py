@@ -16,7 +16,7 @@ from convgrad.arrays.libraries.torch import TORCH, formats_of
 from convgrad.arrays.libraries.torch import address_of as reading_address_of
 from convgrad.engines.addresses import address_of
 from convgrad.engines.settings import on
-from convgrad.engines.tensors import PER_ROW, REMEMBERED_LISTS, Extents, Lists, Strided
+from convgrad.engines.tensors import PER_ROW, REMEMBERED_LISTS, TASK_ELEMENTS, Extents, Lists, Strided
 from convgrad.formats import F32
 from convgrad.functional import elementwise
 from convgrad.torch.kernels import threads_of_call
@@ -26,6 +26,7 @@ Operand: TypeAlias = Tensor | float
 read_address = reading_address_of(torch)
 NAMES = {dtype: fmt.name for dtype, fmt in formats_of(torch).items()}
 F32_BYTES = 4
+_LARGEST = F32.largest
 REMEMBERED = 1024  # kinds of calls
 
 
@@ -106,7 +107,7 @@ def _overlap(addresses: tuple[tuple[int, ...], ...], lengths: tuple[int, ...], d
 
 def _f32(numbers: Sequence[float]) -> NDArray[np.float32]:
     """Return numbers rounded to f32."""
-    if any(F32.largest < abs(number) < inf for number in numbers):
+    if any([_LARGEST < abs(number) < inf for number in numbers]):
         raise RuntimeError("value cannot be converted to type float without overflow")
     return np.array(numbers, np.float32)
 
@@ -116,22 +117,30 @@ def _refuse_overlap(out: Tensor, operands: Sequence[object]) -> None:
 
     Operands that are not dense are copied before ``out`` is written.
     """
-    begin, size = out.data_ptr(), out.element_size()
-    end = begin + size * _span(out)
+    begin = out.data_ptr()
+    end = begin + out.element_size() * _span(out)
     for one in operands:
-        if not isinstance(one, torch.Tensor) or one is out or not one.numel() or _span(one) != one.numel():
+        if not isinstance(one, torch.Tensor) or one is out:
             continue
-        first = read_address(one)
+        first, size = read_address(one), _dense_bytes(one)
         same = (first, one.dtype, one.shape, one.stride()) == (begin, out.dtype, out.shape, out.stride())
-        if first < end and begin < first + one.element_size() * one.numel() and not same:
+        if size and first < end and begin < first + size and not same:
             raise RuntimeError(
                 "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
                 "memory location. Please clone() the tensor before performing the operation."
             )
 
 
+def _dense_bytes(tensor: Tensor) -> int:
+    """Return the bytes of a tensor, or 0 if it is not dense."""
+    return tensor.nbytes if _span(tensor) == tensor.numel() else 0
+
+
 def _span(tensor: Tensor) -> int:
     """Return the number of elements from the first to the last one in memory."""
+    if tensor.is_contiguous():
+        count: int = tensor.numel()
+        return count
     steps: list[int] = [(n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True)]
     return 1 + sum(steps)
 
@@ -236,4 +245,7 @@ def _leading_axes(some: Sequence[int], shape: Sequence[int]) -> int | None:
 
 def compute(name: str, tensors: tuple[Strided, ...], extents: Extents, addresses: Sequence[int], keep: object) -> None:
     """Compute a map on the context's or PyTorch's threads; see ``functional.elementwise.compute``."""
-    on(TORCH.pool, elementwise.compute, name, tensors, extents, addresses, threads_of_call(), keep)
+    if prod(extents) <= TASK_ELEMENTS:
+        elementwise.compute(name, tensors, extents, addresses, 1, keep)
+    else:
+        on(TORCH.pool, elementwise.compute, name, tensors, extents, addresses, threads_of_call(), keep)

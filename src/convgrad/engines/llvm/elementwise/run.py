@@ -15,13 +15,12 @@ from convgrad.engines.llvm import isas, jit
 from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.elementwise import maps, sums, trees
 from convgrad.engines.llvm.execute import copied, filled, run
-from convgrad.engines.tensors import REMEMBERED_LISTS, Extents, Lists, Strided, Summands
+from convgrad.engines.tensors import REMEMBERED_LISTS, TASK_ELEMENTS, Extents, Lists, Strided, Summands
 from convgrad.plan.machine import LINE_BYTES, Isa
 from convgrad.plan.records import FLAGS, Record
 from convgrad.spec.elementwise.sums import CHAINS, SECTION, sections_of
 from convgrad.spec.order import FAN_IN
 
-TASK_ELEMENTS = 1 << 14  # elements of a task
 TASKS_PER_THREAD = 2  # of sums with few sections, whose channels are cut
 REMEMBERED = 1024  # calls
 _SCRATCH_BYTES = 64  # of a driver that needs none
