@@ -6,7 +6,8 @@ PYTHONPATH=src python benchmarks/step_times.py --memory -o benchmarks/results/st
 PYTHONPATH=src python benchmarks/step_times.py --table benchmarks/results/step_times.csv
 
 The variants take turns in one process, two steps each: forward, loss, backward, SGD with momentum. A row has the
-medians of the second steps' times, and of the ratios of neighbouring variants. ``--memory`` measures the peaks of new processes that take two steps, in MiB.
+medians of the second steps' times, and of the ratios of neighbouring variants. ``--memory`` measures the peaks of new
+processes that take two steps, in MiB.
 """
 
 from __future__ import annotations

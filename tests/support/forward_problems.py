@@ -75,7 +75,7 @@ PROBLEMS = {
     "one tap": Conv(2, 1, 33, 48, (along(5, 1), along(7, 1))),
     "one tap, 600 channels": Conv(1, 1, 600, 20, (along(23, 1),)),
     "one tap of a stride": Conv(2, 1, 16, 31, (along(4, 1, 2, rest=1), along(3, 1, 3, rest=2))),  # much meets no tap
-    "one tap of a stride, the last absent": Conv(2, 1, 16, 31, (along(4, 1, 2, pads=(0, 1)), along(3, 1, 3, pads=(0, 1)))),
+    "one tap, the last absent": Conv(2, 1, 16, 31, (along(4, 1, 2, pads=(0, 1)), along(3, 1, 3, pads=(0, 1)))),
     "one tap, padded": Conv(1, 1, 16, 17, (along(6, 1, pads=(1, 2)),)),
     "one position": Conv(40, 1, 17, 33, (along(1, 1),)),
     "stride 2": Conv(2, 1, 16, 33, (along(4, 3, 2, pads=(1, 0)), along(5, 3, 2, pads=(1, 1)))),
