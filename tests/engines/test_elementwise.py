@@ -163,7 +163,7 @@ def test_sums_have_the_bits_of_their_order(isa: str, last: bool, fmt: str, combi
 TERMS = ("weighted_products", "products_with_normalized", "exp_of_difference")  # maps of 0 that are not 0
 
 
-@tiers("isa, name, last", HOST, TERMS, (False, True))
+@tiers("isa, name, last", HOST, TERMS, (False, True), every=5)
 def test_sums_of_maps_have_the_bits_of_their_definitions(isa: str, name: str, last: bool) -> None:
     rng = np.random.default_rng(7)
     for shape in SHAPES[::3]:
