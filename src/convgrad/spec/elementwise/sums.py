@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from convgrad.array_types import Array
-from convgrad.spec.order import FAN_IN, tree_height
+from convgrad.spec.chains import tree
+from convgrad.spec.order import tree_height
 
 SECTION = 1024  # positions
 CHAINS = 16
@@ -53,23 +54,8 @@ def height(images: int, positions: int, combined: bool = True) -> int:
 
 def totals(sums: Array) -> Array:
     """Return the totals of sums (..., rows, width) over the rows, by the 16-ary tree."""
-    while (count := sums.shape[-2]) > 1:
-        whole = count - count % FAN_IN
-        nodes = sums[..., :whole, :].reshape(*sums.shape[:-2], whole // FAN_IN, FAN_IN, sums.shape[-1])
-        parents = [_added([nodes[..., child, :] for child in range(FAN_IN)])]
-        if whole < count:
-            parents.append(_added([sums[..., child : child + 1, :] for child in range(whole, count)]))
-        sums = np.concatenate(parents, -2) if whole and whole < count else parents[-1]
-    return sums[..., 0, :]
-
-
-def _added(children: list[Array]) -> Array:
-    """Return the sum of a node's children, added one after the other."""
-    total = children[0]
     with np.errstate(all="ignore"):
-        for child in children[1:]:
-            total = total + child
-    return total
+        return tree([sums[..., row, :] for row in range(sums.shape[-2])])
 
 
 def section_sums(a: Array, b: Array | None, sections: Sections) -> Array:

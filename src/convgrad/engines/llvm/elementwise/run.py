@@ -77,7 +77,7 @@ def prepared_map(isa: Isa, name: str, tensors: tuple[Strided, ...], extents: Ext
     spec = maps.MapSpec(isa, name, tuple([tensor.fmt for tensor in tensors]))
     traffic = outer * rows * columns * sum([BYTES[fmt] for fmt in spec.formats if fmt])
     record = maps.arguments_of(spec)
-    return PreparedDriver(isa, _driver(maps.module_of, spec), record, values, threads, traffic, _SCRATCH_BYTES)
+    return PreparedDriver(isa, _driver(isa, maps.module_of, spec), record, values, threads, traffic, _SCRATCH_BYTES)
 
 
 @lru_cache(REMEMBERED_LISTS)
@@ -95,7 +95,7 @@ def prepared_lists(isa: Isa, name: str, lists: Lists, threads: int) -> PreparedD
     table = np.ascontiguousarray(np.column_stack([places, length]), np.int64)
     values = {"table": address_of(table), "task_count": len(table)}
     record, traffic = maps.arguments_of_lists(spec), int(lengths.sum() * sizes.sum())
-    driver = _driver(maps.module_of_lists, spec)
+    driver = _driver(isa, maps.module_of_lists, spec)
     return PreparedDriver(isa, driver, record, values, threads, traffic, _SCRATCH_BYTES, table)
 
 
@@ -131,7 +131,7 @@ def prepared_sums(isa: Isa, summands: Summands, threads: int) -> PreparedDriver:
     traffic = images * channels * positions * sum([BYTES[fmt] for fmt in formats if fmt])
     scratch = CHAINS * spec.sums * chain if last else _SCRATCH_BYTES
     return PreparedDriver(
-        isa, _driver(sums.module_of, spec), sums.arguments_of(spec), values, threads, traffic, scratch
+        isa, _driver(isa, sums.module_of, spec), sums.arguments_of(spec), values, threads, traffic, scratch
     )
 
 
@@ -144,11 +144,13 @@ def prepared_trees(isa: Isa, matrices: int, rows: int, width: int, threads: int)
         levels, nodes = levels + 1, -(-nodes // FAN_IN)
     values = {"rows": rows, "width": width, "levels": levels, "task_count": matrices}
     traffic = matrices * rows * width * sums.F64_BYTES
-    return PreparedDriver(isa, _driver(trees.module_of, isa), trees.ARGUMENTS, values, threads, traffic, scratch_bytes)
+    return PreparedDriver(
+        isa, _driver(isa, trees.module_of, isa), trees.ARGUMENTS, values, threads, traffic, scratch_bytes
+    )
 
 
 @cache
-def _driver(module: Callable[..., str], spec: maps.MapSpec | sums.SumsSpec | Isa) -> CompiledKernel:
-    (driver,) = jit.functions(spec if isinstance(spec, Isa) else spec.isa, module, spec, driver=jit.DRIVER)
+def _driver(isa: Isa, module: Callable[..., str], described: maps.MapSpec | sums.SumsSpec | Isa) -> CompiledKernel:
+    (driver,) = jit.functions(isa, module, described, driver=jit.DRIVER)
     kernel: CompiledKernel = driver
     return kernel

@@ -6,12 +6,12 @@ from convgrad.engines.llvm.added import in_vectors
 from convgrad.engines.llvm.arguments import columns
 from convgrad.engines.llvm.convert import load_vector, store_masked
 from convgrad.engines.llvm.driver import claimed
+from convgrad.engines.llvm.elementwise.sums import F64_BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.machine import Isa
 from convgrad.plan.records import FLAGS, Record, addresses
 from convgrad.spec.order import FAN_IN
 
-F64_BYTES = 8
 ARGUMENTS = FLAGS + addresses("sums", "out") + Record("rows", "width", "levels", "task_count")
 
 
