@@ -63,7 +63,6 @@ def link_compiled(directory: str) -> None:
 
 
 MODULES = "CONVGRAD_TESTS_MODULES"
-PLAIN = " --assert=plain"
 SESSION = tempfile.TemporaryDirectory(prefix="convgrad-tests-") if "PYTEST_XDIST_WORKER" not in os.environ else None
 
 
@@ -74,11 +73,6 @@ def pytest_configure(config: pytest.Config) -> None:
     directory hides the compiled modules of installed packages, and to compile those of PyTorch and JAX takes 13 s:
     workers have no such directory, and ``link_compiled`` puts links to these modules there.
     """
-    asked = os.environ.get("PYTEST_ADDOPTS", "")
-    if is_whole(config):  # to rewrite the assertions of all tests is a third of the time that collecting takes
-        os.environ["PYTEST_ADDOPTS"] = asked + PLAIN
-    elif asked.endswith(PLAIN):  # a worker, whose children rewrite theirs
-        os.environ["PYTEST_ADDOPTS"] = asked.removesuffix(PLAIN)
     if SESSION:
         os.environ["CONVGRAD_CACHE_DIR"] = os.path.join(SESSION.name, "kernels")
         os.environ[MODULES] = os.path.join(SESSION.name, "modules")
@@ -88,20 +82,13 @@ def pytest_configure(config: pytest.Config) -> None:
         del os.environ["PYTHONDONTWRITEBYTECODE"]
 
 
-def is_whole(config: pytest.Config) -> bool:
-    """Return whether the quick tier as a whole runs, in several processes."""
-    return config.args_source is config.ArgsSource.TESTPATHS and config.getoption("dist", "no") != "no"
-
-
 def pytest_unconfigure() -> None:
     if SESSION:
         SESSION.cleanup()
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print the seconds of the slowest files, and of each room."""
-    if is_whole(config) and terminalreporter.stats.get("failed"):
-        terminalreporter.line("To see the values of a failed assertion, run its test alone: pytest FILE::TEST")
     files, rooms = Counter[str](), Counter[str]()
     for report in (report for reports in terminalreporter.stats.values() for report in reports):
         if hasattr(report, "duration"):
