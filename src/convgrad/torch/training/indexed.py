@@ -28,16 +28,12 @@ def _add_rows(found: Tensor, index: Tensor, rows: Tensor) -> Tensor:
 def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """Return self plus the slices of source at the places of index."""
     (to, (x, y)), dim = common_type(self, source), dim % max(self.dim(), 1)
-    if (
-        self.numel()
-        and index.numel()
-        and not 0 <= int(index.min()) <= int(index.max()) < (self.shape[dim] if self.dim() else 1)
-    ):
-        raise IndexError(f"index_add: index must be from 0 to {self.shape[dim] - 1}")
     if self.dim() and source.shape != (*self.shape[:dim], index.numel(), *self.shape[dim:][1:]):
         raise RuntimeError(f"index_add: source must have a slice per index; got {tuple(source.shape)}")
     if not self.numel():
         return self.clone().to(to)
+    if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < (self.shape[dim] if self.dim() else 1):
+        raise IndexError(f"index_add: index must be from 0 to {self.shape[dim] - 1}")
     y = y if alpha == 1 else y * alpha
     found = x.clone().reshape(x.shape or (1,))
     _add_rows(found.movedim(dim, 0), index, y.reshape(y.shape or (1,)).movedim(dim, 0))
