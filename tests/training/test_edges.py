@@ -93,6 +93,25 @@ def test_the_same_as_outside(name: str, inside: dict[str, Any]) -> None:
     assert inside[name] == expected
 
 
+def _norms(x: torch.dtype, p: torch.dtype) -> list[Any]:
+    """Return the outcomes of norms of tensors of type x with parameters of type p."""
+    ones, one = torch.ones(2, 4, 3).to(x), torch.ones(4).to(p)
+    return [
+        outcome(lambda: torch.nn.functional.batch_norm(ones, one.clone(), one.clone(), one, one, True)),
+        outcome(lambda: torch.nn.functional.batch_norm(ones, one, one, one, one, False)),
+        outcome(lambda: torch.nn.functional.group_norm(ones, 2, one, one)),
+        outcome(lambda: torch.nn.functional.layer_norm(ones.mT, (4,), one, one)),
+    ]
+
+
+def test_types_of_norms_and_parameters() -> None:
+    pairs = list(product((torch.float32, torch.bfloat16, torch.float16), repeat=2))
+    with same_bits():
+        found = [_norms(*pair) for pair in pairs]
+    for pair, one in zip(pairs, found, strict=True):
+        assert [type(each) for each in one] == [type(each) for each in _norms(*pair)], pair
+
+
 @contextmanager
 def default_type(dtype: torch.dtype) -> Iterator[None]:
     old = torch.get_default_dtype()

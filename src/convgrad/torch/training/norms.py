@@ -50,6 +50,13 @@ def _vector(values: Tensor | None, channels: int, default: float) -> Tensor | fl
     return values.contiguous()
 
 
+def _check_types(input: Tensor, *parameters: Tensor | None) -> None:
+    """Refuse parameters of a type that is neither f32 nor the input's, as PyTorch does."""
+    for one in parameters:
+        if one is not None and one.dtype not in (torch.float32, input.dtype):
+            raise RuntimeError(f"norms of {input.dtype} take parameters of this type or of f32; got {one.dtype}")
+
+
 def _affine(weight: Tensor | None, bias: Tensor | None, channels: int) -> tuple[Tensor | float, Tensor | float]:
     return _vector(weight, channels, _NO_WEIGHT), _vector(bias, channels, _NO_BIAS)
 
@@ -91,6 +98,7 @@ def batch_norm(
     eps: float,
 ) -> Stats:
     """Return the normalized input, and mean and 1/deviation of each channel, which the gradient needs."""
+    _check_types(input, weight, bias, running_mean, running_var)
     seen = channels_of(input)
     images, channels, positions = seen.shape
     affine, count = _affine(weight, bias, channels), images * positions
@@ -170,6 +178,7 @@ def layer_norm(
     input: Tensor, normalized_shape: list[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Stats:
     """Return the input with each row normalized, and mean and 1/deviation of each row, which the gradient needs."""
+    _check_types(input, weight, bias)
     seen = _rows(input, normalized_shape)
     _, rows, positions = seen.shape
     *found, inverse = _moments(sums_of("squares", seen), (rows,), positions, eps, (_NO_WEIGHT, _NO_BIAS))
@@ -245,6 +254,7 @@ def group_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
 ) -> Stats:
     """Return the input with each group of channels of an image normalized, and the groups' means and 1/deviations."""
+    _check_types(input, weight, bias)
     types = {input.dtype, *[one.dtype for one in (weight, bias) if one is not None]}
     saved = input.dtype if len(types) == 1 else torch.float32
     if not C * HxW:
